@@ -1,0 +1,251 @@
+/**
+ * @file tutti.h
+ * @brief tutti: collective communication between processes. C11 and C++; link with -ltutti.
+ *
+ * Every process of a job creates a communicator and then calls the same operations in the same
+ * order. Counts are elements, sizes are bytes, times are milliseconds unless a name says otherwise.
+ *
+ * **Errors.** Every call returns a status. tutti_last_error() is a sentence about this thread's last
+ * failure: the rank, the peer, the operation's number, the cause and what to do about it.
+ *
+ * **Threads.** Calls on one communicator are issued by one thread at a time. tutti_wait, tutti_test
+ * and tutti_comm_abort may be called from any thread; different communicators are independent.
+ *
+ * **Buffers.** in == out means in place. Otherwise the buffers must not overlap. After a failure
+ * they are valid memory with undefined contents. No alignment is required.
+ *
+ * **Deadlines.** Every operation has one (the communicator's, or the call's own); passing it fails
+ * the communicator on all ranks with TUTTI_ERR_TIMEOUT.
+ */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define TUTTI_API __attribute__((visibility("default")))
+#else
+#define TUTTI_API
+#endif
+
+#define TUTTI_VERSION_MAJOR 0
+#define TUTTI_VERSION_MINOR 1
+#define TUTTI_VERSION_PATCH 0
+
+typedef struct tutti_comm tutti_comm;       /**< a communicator: this rank's membership of a group */
+typedef struct tutti_request tutti_request; /**< a non-blocking operation under way */
+typedef struct tutti_plan tutti_plan;       /**< a persistent operation, bound once, started often */
+typedef struct tutti_config tutti_config;   /**< settings for tutti_comm_create */
+
+/** What a call came to. */
+typedef enum {
+    TUTTI_OK = 0,
+    TUTTI_IN_PROGRESS,     /**< not done yet (test, and wait with a time-out of 0) */
+    TUTTI_ERR_INVALID,     /**< an argument or setting is wrong; nothing was done */
+    TUTTI_ERR_MISMATCH,    /**< the ranks called different things; the communicator works on */
+    TUTTI_ERR_TIMEOUT,     /**< a deadline passed */
+    TUTTI_ERR_PEER_LOST,   /**< a rank's process is gone; tutti_last_error_rank() says which */
+    TUTTI_ERR_ABORTED,     /**< someone called tutti_comm_abort */
+    TUTTI_ERR_UNSUPPORTED, /**< this build, transport or algorithm cannot do it; the text says which can */
+    TUTTI_ERR_AUTH,        /**< the other side does not know the job's secret */
+    TUTTI_ERR_SYSTEM,      /**< the operating system refused; the text has its reason */
+    TUTTI_ERR_NO_MEMORY    /**< memory or shared memory is exhausted */
+} tutti_status;
+
+/** An element type: one of the TUTTI_… constants below. */
+typedef int32_t tutti_dtype;
+enum {
+    TUTTI_INT8 = 0,
+    TUTTI_UINT8,
+    TUTTI_INT16,
+    TUTTI_UINT16,
+    TUTTI_INT32,
+    TUTTI_UINT32,
+    TUTTI_INT64,
+    TUTTI_UINT64,
+    TUTTI_FLOAT16,
+    TUTTI_BFLOAT16,
+    TUTTI_FLOAT32,
+    TUTTI_FLOAT64,
+    TUTTI_FLOAT8_E4M3, /**< finite variant (no infinities), as on NVIDIA and in OCP FP8 */
+    TUTTI_FLOAT8_E5M2
+};
+
+/** A reduction operator. Integers wrap; 16- and 8-bit floats add in fp32 and round once; max and
+ *  min propagate NaN and order -0 before +0; avg of integers truncates towards zero; the bitwise
+ *  ones are for integers only. */
+typedef int32_t tutti_op;
+enum {
+    TUTTI_SUM = 0,
+    TUTTI_MAX,
+    TUTTI_MIN,
+    TUTTI_PROD,
+    TUTTI_AVG,
+    TUTTI_BAND,
+    TUTTI_BOR,
+    TUTTI_BXOR
+};
+
+/** Settings of one non-blocking call or plan. Initialise with TUTTI_CALL_OPTS_INIT. */
+typedef struct {
+    size_t struct_size;     /**< sizeof(tutti_call_opts): lets later versions add fields */
+    int stream;             /**< which ring, 0 … nrings-1; < 0: round-robin */
+    void* device_stream;    /**< a device stream to order device buffers by; NULL: host memory */
+    int64_t timeout_ms;     /**< < 0: the communicator's; 0: for ever */
+    const char* algorithm;  /**< by name (tutti_algorithm_name); NULL: tutti chooses */
+    tutti_dtype wire_dtype; /**< < 0: as the data */
+} tutti_call_opts;
+#define TUTTI_CALL_OPTS_INIT {sizeof(tutti_call_opts), -1, NULL, -1, NULL, -1}
+
+/* ---- the library ------------------------------------------------------------------------------ */
+
+/** "0.1.0": of the library that is linked, not of this header. */
+TUTTI_API const char* tutti_version(void);
+/** A short name for a status: "peer lost". Never NULL. */
+TUTTI_API const char* tutti_status_string(tutti_status status);
+/** This thread's last failure in words; "" if there was none. Valid until its next tutti call. */
+TUTTI_API const char* tutti_last_error(void);
+/** The rank at fault in this thread's last failure, -1 if none is known. */
+TUTTI_API int tutti_last_error_rank(void);
+/** Bytes per element; 0 for a value that is no dtype. */
+TUTTI_API size_t tutti_dtype_size(tutti_dtype dtype);
+/** "float32"; NULL for a value that is no dtype. Counting up from 0 until NULL lists them. */
+TUTTI_API const char* tutti_dtype_name(tutti_dtype dtype);
+/** "sum"; NULL for a value that is no operator. */
+TUTTI_API const char* tutti_op_name(tutti_op op);
+/** The index-th algorithm for "allreduce", "broadcast" or "barrier"; NULL past the last one. */
+TUTTI_API const char* tutti_algorithm_name(const char* collective, int index);
+/** One line about an algorithm of that collective; NULL if there is none of that name. */
+TUTTI_API const char* tutti_algorithm_summary(const char* collective, const char* algorithm);
+/** The index-th transport of this build ("shm", "tcp", …); NULL past the last one. */
+TUTTI_API const char* tutti_transport_name(int index);
+
+/* ---- settings --------------------------------------------------------------------------------- */
+
+/** A host program's own key-value store, for rendezvous. All ranks' callbacks reach one store. The
+ *  callbacks return 0, or anything else for failure. They may be called from any thread, one at a time. */
+typedef struct {
+    size_t struct_size; /**< sizeof(tutti_store_callbacks) */
+    /** Stores size bytes under key. */
+    int (*set)(void* user, const char* key, const void* value, size_t size);
+    /** Waits up to timeout_ms for key, copies at most capacity bytes of its value to value and its
+     *  whole length to *size. 1 when it did not appear in time. */
+    int (*get)(void* user, const char* key, void* value, size_t capacity, size_t* size,
+               int64_t timeout_ms);
+    /** Adds amount to the counter under key (0 at first); the sum to *result. Atomic. */
+    int (*add)(void* user, const char* key, int64_t amount, int64_t* result);
+} tutti_store_callbacks;
+
+/** Defaults, then the launcher's variables (torchrun, Slurm, Open MPI, PMI, Kubernetes), then
+ *  TUTTI_* from the environment. INVALID names a variable whose value makes no sense. */
+TUTTI_API tutti_status tutti_config_create(tutti_config** config);
+/** Sets one key: "rank", "size", "store", "job", "secret", "transport", "nrings", "timeout_ms", …
+ *  (docs/configuration.md has them all: the environment's names without TUTTI_, in lower case).
+ *  INVALID lists the keys, or says what the value should look like. */
+TUTTI_API tutti_status tutti_config_set(tutti_config* config, const char* key, const char* value);
+/** Uses the host program's store instead of "store". The struct is copied; user is passed on. */
+TUTTI_API tutti_status tutti_config_set_store(tutti_config* config,
+                                              const tutti_store_callbacks* callbacks, void* user);
+/** NULL is fine. */
+TUTTI_API void tutti_config_destroy(tutti_config* config);
+
+/* ---- communicators ---------------------------------------------------------------------------- */
+
+/** Joins the job: returns when all ranks have joined, or fails at the deadline with the ranks that
+ *  did not come. config NULL: tutti_config_create's. Several ranks per process are allowed. */
+TUTTI_API tutti_status tutti_comm_create(const tutti_config* config, tutti_comm** comm);
+/** This rank, 0 … size-1; -1 for NULL. */
+TUTTI_API int tutti_comm_rank(const tutti_comm* comm);
+/** How many ranks; -1 for NULL. */
+TUTTI_API int tutti_comm_size(const tutti_comm* comm);
+/** Fails every pending and later operation on all ranks with ABORTED. From any thread. */
+TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
+/** Leaves in order: what was sent still arrives. Never hangs; pending requests fail with ABORTED
+ *  and stay valid until they are waited for. NULL is fine. */
+TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
+/** Why the communicator would choose what for such a call, in a few lines, for people. Copies at most
+ *  capacity bytes with the final zero. */
+TUTTI_API tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t bytes,
+                                          char* text, size_t capacity);
+/** The algorithm that such an allreduce or broadcast would run ("ring"); NULL on error. */
+TUTTI_API const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_t count,
+                                           tutti_dtype dtype);
+/** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor. */
+TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
+
+/* ---- blocking collectives --------------------------------------------------------------------- */
+
+/** out[i] = in[i] of rank 0 ⊕ … ⊕ in[i] of the last rank, the same bits on every rank. */
+TUTTI_API tutti_status tutti_allreduce(tutti_comm* comm, const void* in, void* out, size_t count,
+                                       tutti_dtype dtype, tutti_op op);
+/** buf of every rank becomes buf of root. */
+TUTTI_API tutti_status tutti_broadcast(tutti_comm* comm, void* buf, size_t count, tutti_dtype dtype,
+                                       int root);
+/** Returns when every rank has called it. */
+TUTTI_API tutti_status tutti_barrier(tutti_comm* comm);
+
+/* ---- non-blocking ----------------------------------------------------------------------------- */
+
+/** As tutti_allreduce, but returns a request; the buffers belong to it until it is done. */
+TUTTI_API tutti_status tutti_iallreduce(tutti_comm* comm, const void* in, void* out, size_t count,
+                                        tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
+                                        tutti_request** request);
+/** As tutti_broadcast. */
+TUTTI_API tutti_status tutti_ibroadcast(tutti_comm* comm, void* buf, size_t count,
+                                        tutti_dtype dtype, int root, const tutti_call_opts* opts,
+                                        tutti_request** request);
+/** As tutti_barrier. */
+TUTTI_API tutti_status tutti_ibarrier(tutti_comm* comm, const tutti_call_opts* opts,
+                                      tutti_request** request);
+
+/** Waits up to timeout_ms: 0 polls, < 0 until the operation's own deadline. When the operation is
+ *  over, frees the request, sets it to NULL and returns the operation's status. TIMEOUT with the
+ *  request still there means only that this wait was too short. A NULL request is done. */
+TUTTI_API tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms);
+/** tutti_wait with a time-out of 0: IN_PROGRESS while it runs. */
+TUTTI_API tutti_status tutti_test(tutti_request** request);
+/** Calls fn(status, user) once, from the thread that completes the operation (at once if it is
+ *  done). fn must not call tutti. The request still has to be waited for. One per request. */
+TUTTI_API tutti_status tutti_request_on_complete(tutti_request* request,
+                                                 void (*fn)(tutti_status, void* user), void* user);
+/** A file descriptor that becomes readable when the request is done; closed by tutti_wait. */
+TUTTI_API tutti_status tutti_request_fd(tutti_request* request, int* fd);
+
+/** Moves everything of this communicator that can move, without waiting. A host program that sets
+ *  "progress" to "manual" calls it from its own loop and has no thread of tutti's. */
+TUTTI_API tutti_status tutti_progress(tutti_comm* comm);
+/** A file descriptor that becomes readable when tutti_progress has work (manual progress). */
+TUTTI_API tutti_status tutti_progress_fd(tutti_comm* comm, int* fd);
+
+/* ---- persistent ------------------------------------------------------------------------------- */
+
+/** Binds an allreduce once; tutti_plan_start then runs it without allocation, lock or lookup.
+ *  Collective: every rank makes its plans and starts them in the same order. */
+TUTTI_API tutti_status tutti_plan_allreduce(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                            tutti_op op, const tutti_call_opts* opts,
+                                            tutti_plan** plan);
+/** A broadcast; start it with in == out. */
+TUTTI_API tutti_status tutti_plan_broadcast(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                            int root, const tutti_call_opts* opts,
+                                            tutti_plan** plan);
+/** A barrier; start it with NULL buffers. */
+TUTTI_API tutti_status tutti_plan_barrier(tutti_comm* comm, const tutti_call_opts* opts,
+                                          tutti_plan** plan);
+/** Starts a run. INVALID while the previous one is not done. */
+TUTTI_API tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
+                                        tutti_request** request);
+/** Runs the plan and waits for it. */
+TUTTI_API tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out);
+/** After its last run. NULL is fine. */
+TUTTI_API void tutti_plan_destroy(tutti_plan* plan);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
