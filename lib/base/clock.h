@@ -1,0 +1,81 @@
+// Monotonic time and deadlines.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tutti {
+
+inline int64_t now_ns() {
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+/// A cheap monotonic counter for stamps on hot paths: nanoseconds where the machine has nothing
+/// cheaper. TickScale turns differences into time.
+inline uint64_t ticks() {
+#if defined(__x86_64__)
+    return __rdtsc();
+#else
+    return static_cast<uint64_t>(now_ns());
+#endif
+}
+
+/// Fixes a moment in both clocks; a later moment gives the rate between them.
+class TickScale {
+public:
+    TickScale() : ticks_(ticks()), ns_(now_ns()) {}
+    /// The time of a stamp taken since, as now_ns() would have given it.
+    int64_t to_ns(uint64_t stamp) const {
+        const uint64_t passed = ticks() - ticks_;
+        if (passed == 0) return ns_;
+        const double rate = static_cast<double>(now_ns() - ns_) / static_cast<double>(passed);
+        return ns_ + static_cast<int64_t>(
+                         static_cast<double>(static_cast<int64_t>(stamp - ticks_)) * rate);
+    }
+
+private:
+    uint64_t ticks_;
+    int64_t ns_;
+};
+
+/// Tells the core that this is a spin-wait turn.
+inline void cpu_relax() {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+/// A moment after which a wait gives up. Default-constructed: never.
+class Deadline {
+public:
+    Deadline() = default;
+    /// timeout_ms 0 or less: never (the contract's "0 = for ever").
+    static Deadline after_ms(int64_t timeout_ms) {
+        Deadline d;
+        if (timeout_ms > 0) d.at_ns_ = now_ns() + timeout_ms * 1'000'000;
+        return d;
+    }
+    bool never() const { return at_ns_ == std::numeric_limits<int64_t>::max(); }
+    bool passed() const { return !never() && now_ns() >= at_ns_; }
+    /// Milliseconds left for poll(): at least 0, at most limit_ms; limit_ms if never.
+    int64_t left_ms(int64_t limit_ms) const {
+        if (never()) return limit_ms;
+        const int64_t left = (at_ns_ - now_ns() + 999'999) / 1'000'000;
+        return left < 0 ? 0 : left < limit_ms ? left : limit_ms;
+    }
+    int64_t at_ns() const { return at_ns_; }
+
+private:
+    int64_t at_ns_ = std::numeric_limits<int64_t>::max();
+};
+
+}  // namespace tutti

@@ -1,0 +1,214 @@
+#include "base/config.h"
+
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "base/log.h"
+
+namespace tutti {
+namespace {
+
+constexpr int max_rings = 16;
+
+Result<int64_t> parse_int(std::string_view text, int64_t low, int64_t high) {
+    int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < low || value > high)
+        return fail(Code::invalid, "'{}' is not a whole number from {} to {}", text, low, high);
+    return value;
+}
+
+Result<bool> parse_bool(std::string_view text) {
+    if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
+    if (text == "0" || text == "false" || text == "no" || text == "off" || text.empty())
+        return false;
+    return fail(Code::invalid, "'{}' is neither 1 nor 0", text);
+}
+
+Result<> set_bool(bool& target, std::string_view text) {
+    TUTTI_ASSIGN(target, parse_bool(text));
+    return {};
+}
+
+Result<> set_rank(Config& c, std::string_view v) {
+    TUTTI_ASSIGN(const int64_t rank, parse_int(v, 0, std::numeric_limits<Rank>::max() - 1));
+    c.rank = static_cast<Rank>(rank);
+    return {};
+}
+
+Result<> set_size(Config& c, std::string_view v) {
+    TUTTI_ASSIGN(const int64_t size, parse_int(v, 1, std::numeric_limits<Rank>::max()));
+    c.size = static_cast<Rank>(size);
+    return {};
+}
+
+Result<> set_secret_file(Config& c, std::string_view v) {
+    std::ifstream file{std::string(v), std::ios::binary};
+    std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (!file) return fail(Code::invalid, "the file '{}' cannot be read", v);
+    while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+    if (text.empty()) return fail(Code::invalid, "the file '{}' is empty", v);
+    c.secret = text;
+    return {};
+}
+
+Result<> set_transport(Config& c, std::string_view v) {
+    std::vector<std::string> names;
+    while (!v.empty()) {
+        const auto comma = std::min(v.find(','), v.size());
+        if (comma == 0) return fail(Code::invalid, "an empty name in the list");
+        names.emplace_back(v.substr(0, comma));
+        v.remove_prefix(std::min(comma + 1, v.size()));
+    }
+    if (names.empty()) return fail(Code::invalid, "the list is empty");
+    c.transports = std::move(names);
+    return {};
+}
+
+Result<> set_nrings(Config& c, std::string_view v) {
+    TUTTI_ASSIGN(const int64_t rings, parse_int(v, 1, max_rings));
+    c.nrings = static_cast<int>(rings);
+    return {};
+}
+
+Result<> set_timeout(Config& c, std::string_view v) {
+    TUTTI_ASSIGN(c.timeout_ms, parse_int(v, 0, std::numeric_limits<int32_t>::max()));
+    return {};
+}
+
+Result<> set_check(Config& c, std::string_view v) {
+    if (v != "frames" && v != "strict")
+        return fail(Code::invalid, "'{}' is neither 'frames' nor 'strict'", v);
+    c.check = v == "strict" ? Check::strict : Check::frames;
+    return {};
+}
+
+Result<> set_progress(Config& c, std::string_view v) {
+    if (v != "thread" && v != "manual")
+        return fail(Code::invalid, "'{}' is neither 'thread' nor 'manual'", v);
+    c.progress = v == "manual" ? Progress::manual : Progress::thread;
+    return {};
+}
+
+Result<> set_log(Config&, std::string_view v) {
+    log::Level level{};
+    if (!log::parse_level(v, level))
+        return fail(Code::invalid, "'{}' is none of {}", v, log::level_names());
+    log::set_level(level);
+    return {};
+}
+
+// Named by the contract, not built yet: asking for them must not be silently ignored.
+Result<> refuse_unless_off(std::string_view v, std::string_view what) {
+    TUTTI_ASSIGN(const bool on, parse_bool(v));
+    if (on) return fail(Code::unsupported, "{} is not part of this version", what);
+    return {};
+}
+
+constexpr ConfigKey keys[] = {
+    {"rank", "0 … size-1", "this process's rank", set_rank},
+    {"size", "1 …", "how many ranks the job has", set_size},
+    {"store", "tcp://host:port, file:///dir", "where the ranks find each other; rank 0 serves tcp",
+     [](Config& c, std::string_view v) -> Result<> { return c.store = v, Result<>{}; }},
+    {"store_hosted", "0, 1", "a launcher already serves the tcp store (tutti-run sets it)",
+     [](Config& c, std::string_view v) { return set_bool(c.store_hosted, v); }},
+    {"job", "text", "keeps jobs that share a store apart",
+     [](Config& c, std::string_view v) -> Result<> { return c.job = v, Result<>{}; }},
+    {"secret", "text", "what the job's processes prove to each other that they know",
+     [](Config& c, std::string_view v) -> Result<> { return c.secret = v, Result<>{}; }},
+    {"secret_file", "path", "the secret, from a file", set_secret_file},
+    {"transport", "comma list: shm,tcp", "what may be used, in order of preference", set_transport},
+    {"nrings", "1 … 16", "how many streams run at the same time", set_nrings},
+    {"timeout_ms", "0 …", "every operation's deadline; 0: for ever", set_timeout},
+    {"iface", "eth0, 10.0.0.1", "the interface or address to listen on",
+     [](Config& c, std::string_view v) -> Result<> { return c.iface = v, Result<>{}; }},
+    {"host_id", "text", "act as another host than the neighbours on this machine",
+     [](Config& c, std::string_view v) -> Result<> { return c.host_id = v, Result<>{}; }},
+    {"algo", "ring, recursive_doubling, …",
+     "the algorithm wherever it fits, instead of tutti's choice",
+     [](Config& c, std::string_view v) -> Result<> { return c.algo = v, Result<>{}; }},
+    {"check", "frames, strict", "strict: agree on every call before any data moves", set_check},
+    {"progress", "thread, manual", "manual: the program calls tutti_progress, no thread of ours",
+     set_progress},
+    {"reproducible", "0", "sums independent of the rank count",
+     [](Config&, std::string_view v) { return refuse_unless_off(v, "reproducible summation"); }},
+    {"tls", "0", "encrypted connections",
+     [](Config&, std::string_view v) { return refuse_unless_off(v, "TLS"); }},
+    {"insecure", "0, 1", "listen beyond loopback without a secret",
+     [](Config& c, std::string_view v) { return set_bool(c.insecure, v); }},
+    {"log", "trace, debug, info, warn, error, off", "what is logged to standard error", set_log},
+};
+
+// The variables of other launchers. A launcher is recognised by its rank variable.
+struct Launcher {
+    const char* rank;
+    const char* size;  // nullptr: it has none
+    const char* job;
+};
+constexpr Launcher launchers[] = {
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"},
+    {"PMI_RANK", "PMI_SIZE", "PMI_ID"},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"},
+    {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
+    {"JOB_COMPLETION_INDEX", nullptr, nullptr},
+};
+
+Result<> take(Config& config, std::string_view key, const char* variable, const GetEnv& get_env) {
+    const char* value = variable ? get_env(variable) : nullptr;
+    if (!value) return {};
+    if (auto set = set_config(config, key, value); !set) return wrap(set.error(), variable);
+    return {};
+}
+
+// torchrun's own store listens on MASTER_PORT: tutti's is the next port.
+Result<> take_master(Config& config, const GetEnv& get_env) {
+    const char* host = get_env("MASTER_ADDR");
+    const char* port = get_env("MASTER_PORT");
+    if (!host || !port) return {};
+    auto number = parse_int(port, 1, 65534);
+    if (!number) return wrap(number.error(), "MASTER_PORT");
+    const bool v6 = std::string_view(host).find(':') != std::string_view::npos;
+    config.store = v6 ? fmt::format("tcp://[{}]:{}", host, *number + 1)
+                      : fmt::format("tcp://{}:{}", host, *number + 1);
+    return {};
+}
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() {
+    return keys;
+}
+
+Result<> set_config(Config& config, std::string_view key, std::string_view value) {
+    for (const ConfigKey& k : keys) {
+        if (k.name != key) continue;
+        if (auto set = k.set(config, value); !set)
+            return wrap(set.error(), fmt::format("setting '{}' ({})", key, k.value));
+        return {};
+    }
+    std::string names;
+    for (const ConfigKey& k : keys) names += fmt::format("{}{}", names.empty() ? "" : ", ", k.name);
+    return fail(Code::invalid, "unknown setting '{}'; there are: {}", key, names);
+}
+
+Result<Config> config_from_environment(const GetEnv& get_env) {
+    Config config;
+    for (const Launcher& launcher : launchers) {
+        if (!get_env(launcher.rank)) continue;
+        TUTTI_TRY(take(config, "rank", launcher.rank, get_env));
+        TUTTI_TRY(take(config, "size", launcher.size, get_env));
+        TUTTI_TRY(take(config, "job", launcher.job, get_env));
+        break;
+    }
+    TUTTI_TRY(take_master(config, get_env));
+    for (const ConfigKey& k : keys) {
+        std::string variable = "TUTTI_";
+        for (char c : k.name) variable += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+        TUTTI_TRY(take(config, k.name, variable.c_str(), get_env));
+    }
+    return config;
+}
+
+}  // namespace tutti

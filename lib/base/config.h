@@ -1,0 +1,55 @@
+// Settings: one table of keys, read from the launcher's and tutti's environment variables or set by
+// the program.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tutti {
+
+enum class Check : uint8_t { frames, strict };
+enum class Progress : uint8_t { thread, manual };
+
+struct Config {
+    Rank rank = 0;
+    Rank size = 1;
+    std::string store;
+    bool store_hosted = false;
+    std::string job = "default";
+    std::string secret;
+    std::vector<std::string> transports = {"shm", "tcp"};
+    int nrings = 2;
+    int64_t timeout_ms = 300'000;
+    std::string iface;
+    std::string host_id;
+    std::string algo;
+    Check check = Check::frames;
+    Progress progress = Progress::thread;
+    bool insecure = false;
+};
+
+/// One key: its name (the environment's without TUTTI_, in lower case), what it means, and how a
+/// value is taken over.
+struct ConfigKey {
+    std::string_view name;
+    std::string_view value;    // what a value looks like: "0 … size-1"
+    std::string_view meaning;  // one line, for docs/configuration.md
+    Result<> (*set)(Config& config, std::string_view value);
+};
+std::span<const ConfigKey> config_keys();
+
+/// invalid: an unknown key (lists those there are) or a value that makes no sense.
+Result<> set_config(Config& config, std::string_view key, std::string_view value);
+
+/// How environment variables are read: std::getenv, or a test's table. nullptr: not set.
+using GetEnv = std::function<const char*(const char* name)>;
+
+/// Defaults, then the launcher's variables, then TUTTI_*.
+Result<Config> config_from_environment(const GetEnv& get_env);
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+// Log lines to standard error through spdlog, prefixed with the rank. Level: TUTTI_LOG.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+#include "base/types.h"
+
+namespace tutti::log {
+
+enum class Level : uint8_t { trace, debug, info, warn, error, off };
+
+/// Parses "debug", "warn", …; false if the word is none of them.
+bool parse_level(std::string_view word, Level& level);
+std::string_view level_names();  // for messages: "trace, debug, info, warn, error, off"
+
+void set_level(Level level);
+bool enabled(Level level);
+void write(Level level, std::string_view text);
+
+template <typename... Args>
+void debug(fmt::format_string<Args...> text, Args&&... args) {
+    if (enabled(Level::debug)) write(Level::debug, fmt::format(text, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void info(fmt::format_string<Args...> text, Args&&... args) {
+    if (enabled(Level::info)) write(Level::info, fmt::format(text, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void warn(fmt::format_string<Args...> text, Args&&... args) {
+    if (enabled(Level::warn)) write(Level::warn, fmt::format(text, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void error(fmt::format_string<Args...> text, Args&&... args) {
+    if (enabled(Level::error)) write(Level::error, fmt::format(text, std::forward<Args>(args)...));
+}
+
+}  // namespace tutti::log
