@@ -1,0 +1,82 @@
+// Floating-point kernels: read two operands in their forms, combine them wide, write one form.
+// Included once per instruction set, hence the toggled guard.
+#if defined(TUTTI_REDUCE_COMBINE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_REDUCE_COMBINE_INL_H
+#undef TUTTI_REDUCE_COMBINE_INL_H
+#else
+#define TUTTI_REDUCE_COMBINE_INL_H
+#endif
+
+#include "reduce/loop-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::kernels::HWY_NAMESPACE {
+
+// A form in memory: how it becomes a vector of the wide type and back.
+template <class T>
+struct Wide {
+    using Memory = T;
+    template <class D>
+    using Tag = D;
+    template <class D>
+    static HWY_INLINE hn::Vec<D> load(D d, const T* p) {
+        return hn::LoadU(d, p);
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> narrow(D, hn::Vec<D> v) {
+        return v;
+    }
+};
+
+// Hardware keeps the payload of the first of two NaN operands, but a compiler may swap the operands
+// of + and *. Giving it the same NaN twice makes the result the same in every loop on every rank.
+template <class V>
+HWY_INLINE V same_nan(V a, V b) {
+    return hn::IfThenElse(hn::IsNaN(a), a, b);
+}
+
+struct Sum {
+    template <class V>
+    static HWY_INLINE V apply(V a, V b) {
+        return hn::Add(a, same_nan(a, b));
+    }
+};
+
+struct Product {
+    template <class V>
+    static HWY_INLINE V apply(V a, V b) {
+        return hn::Mul(a, same_nan(a, b));
+    }
+};
+
+struct OnlyA {};
+
+// W: what is computed in. InA, InB, ToOut: the forms in memory.
+template <class W, class Operator, class InA, class InB, class ToOut, bool kDivide>
+struct Combine {
+    using D = hn::ScalableTag<W>;
+    using A = typename InA::Memory;
+    using B = typename InB::Memory;
+    using Out = typename ToOut::Memory;
+    using DOut = typename ToOut::template Tag<D>;
+    static constexpr bool unary = std::is_same_v<Operator, OnlyA>;
+    static constexpr bool hot = !kDivide && std::is_same_v<InA, Wide<W>> &&
+                                std::is_same_v<InB, Wide<W>> && std::is_same_v<ToOut, Wide<W>>;
+
+    explicit Combine(const ReduceArgs& args) : divisor_(static_cast<W>(args.divisor)) {}
+
+    HWY_INLINE hn::Vec<DOut> operator()(const A* a, const B* b) const {
+        const D d;
+        auto value = InA::load(d, a);
+        if constexpr (!unary) value = Operator::apply(value, InB::load(d, b));
+        if constexpr (kDivide) value = hn::Div(value, hn::Set(d, divisor_));
+        return ToOut::narrow(d, value);
+    }
+
+    W divisor_;
+};
+
+}  // namespace tutti::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,148 @@
+// Integers: sum, prod, max, min, band, bor, bxor. Sums and products wrap.
+#include "reduce/targets.h"
+//
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduce/kernels_int.cpp"
+#include <hwy/foreach_target.h>
+//
+#include "reduce/kernels.h"
+#include "reduce/loop-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::kernels::HWY_NAMESPACE {
+
+struct WrapSum {
+    template <class D, class V>
+    static HWY_INLINE V apply(D, V a, V b) {
+        return hn::Add(a, b);
+    }
+};
+
+struct WrapProduct {
+    template <class D, class V>
+    static HWY_INLINE V apply(D d, V a, V b) {
+        if constexpr (sizeof(hn::TFromD<D>) == 1 && hn::MaxLanes(D()) > 1) {
+            // No byte multiplication anywhere: the even and the odd bytes in 16-bit lanes.
+            const hn::Repartition<uint16_t, D> d16;
+            const auto a16 = hn::BitCast(d16, a);
+            const auto b16 = hn::BitCast(d16, b);
+            const auto even = hn::And(hn::Mul(a16, b16), hn::Set(d16, 0xff));
+            const auto odd = hn::Mul(hn::ShiftRight<8>(a16), hn::ShiftRight<8>(b16));
+            return hn::BitCast(d, hn::Or(even, hn::ShiftLeft<8>(odd)));
+        } else {
+            return hn::Mul(a, b);
+        }
+    }
+};
+
+struct Larger {
+    template <class D, class V>
+    static HWY_INLINE V apply(D, V a, V b) {
+        return hn::Max(a, b);
+    }
+};
+
+struct Smaller {
+    template <class D, class V>
+    static HWY_INLINE V apply(D, V a, V b) {
+        return hn::Min(a, b);
+    }
+};
+
+struct BitAnd {
+    template <class D, class V>
+    static HWY_INLINE V apply(D, V a, V b) {
+        return hn::And(a, b);
+    }
+};
+
+struct BitOr {
+    template <class D, class V>
+    static HWY_INLINE V apply(D, V a, V b) {
+        return hn::Or(a, b);
+    }
+};
+
+struct BitXor {
+    template <class D, class V>
+    static HWY_INLINE V apply(D, V a, V b) {
+        return hn::Xor(a, b);
+    }
+};
+
+template <class T, class Operator>
+struct Integers {
+    using A = T;
+    using B = T;
+    using Out = T;
+    using DOut = hn::ScalableTag<T>;
+    static constexpr bool unary = false;
+    static constexpr bool hot = false;
+
+    explicit Integers(const ReduceArgs&) {}
+
+    HWY_INLINE hn::Vec<DOut> operator()(const T* a, const T* b) const {
+        const DOut d;
+        return Operator::apply(d, hn::LoadU(d, a), hn::LoadU(d, b));
+    }
+};
+
+// T unsigned: wrapping and bits are the same for both kinds.
+template <class T>
+ReduceFn unsigned_kernel(Op op, bool stream) {
+    switch (op) {
+        case Op::prod:
+            return pick<Integers<T, WrapProduct>>(stream);
+        case Op::band:
+            return pick<Integers<T, BitAnd>>(stream);
+        case Op::bor:
+            return pick<Integers<T, BitOr>>(stream);
+        case Op::bxor:
+            return pick<Integers<T, BitXor>>(stream);
+        default:
+            return pick<Integers<T, WrapSum>>(stream);
+    }
+}
+
+template <class T>
+ReduceFn int_kernel(Op op, bool stream) {
+    if (op == Op::max) return pick<Integers<T, Larger>>(stream);
+    if (op == Op::min) return pick<Integers<T, Smaller>>(stream);
+    return unsigned_kernel<std::make_unsigned_t<T>>(op, stream);
+}
+
+ReduceFn int_table(Dtype dtype, Op op, bool stream) {
+    switch (dtype) {
+        case Dtype::int8:
+            return int_kernel<int8_t>(op, stream);
+        case Dtype::int16:
+            return int_kernel<int16_t>(op, stream);
+        case Dtype::uint16:
+            return int_kernel<uint16_t>(op, stream);
+        case Dtype::int32:
+            return int_kernel<int32_t>(op, stream);
+        case Dtype::uint32:
+            return int_kernel<uint32_t>(op, stream);
+        case Dtype::int64:
+            return int_kernel<int64_t>(op, stream);
+        case Dtype::uint64:
+            return int_kernel<uint64_t>(op, stream);
+        default:
+            return int_kernel<uint8_t>(op, stream);
+    }
+}
+
+}  // namespace tutti::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti::kernels {
+
+HWY_EXPORT(int_table);
+
+ReduceFn find_int(Dtype dtype, Op op, bool stream) {
+    return HWY_DYNAMIC_DISPATCH(int_table)(dtype, op, stream);
+}
+
+}  // namespace tutti::kernels
+#endif

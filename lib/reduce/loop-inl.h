@@ -1,0 +1,211 @@
+// The loop that all kernels share. Included once per instruction set, hence the toggled guard.
+#if defined(TUTTI_REDUCE_LOOP_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_REDUCE_LOOP_INL_H
+#undef TUTTI_REDUCE_LOOP_INL_H
+#else
+#define TUTTI_REDUCE_LOOP_INL_H
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "reduce/reduce.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::kernels::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A kernel K is one vector's worth of work:
+//   K::A, K::B, K::Out   element types in memory; K::DOut the tag of the result's vector
+//   K::unary             there is no b
+//   K::hot               worth a loop of its own for each kind of store; else they are decided in
+//                        the loop, which a kernel that converts hides
+//   K(args), k(a, b)     reads Lanes(DOut) elements of each, returns a vector of DOut
+
+struct Cursor {
+    std::byte* dst;
+    std::byte* also;
+    const std::byte* a;
+    const std::byte* b;
+};
+
+template <class K>
+HWY_INLINE hn::Vec<typename K::DOut> evaluate(const K& kernel, const Cursor& at, std::size_t i) {
+    using A = typename K::A;
+    using B = typename K::B;
+    const auto* a = reinterpret_cast<const A*>(at.a + i * sizeof(A));
+    if constexpr (K::unary) {
+        return kernel(a, static_cast<const B*>(nullptr));
+    } else {
+        return kernel(a, reinterpret_cast<const B*>(at.b + i * sizeof(B)));
+    }
+}
+
+// One vector's result in a buffer. Not inlined: a kernel is worth two copies of its work, this one
+// and the loop's, and no more.
+template <class K>
+HWY_NOINLINE void evaluate_aside(const K& kernel, const Cursor& at, std::size_t i,
+                                 std::byte* result) {
+    const typename K::DOut d;
+    hn::StoreU(evaluate(kernel, at, i), d, reinterpret_cast<typename K::Out*>(result));
+}
+
+template <class K>
+inline constexpr std::size_t result_bytes = hn::MaxLanes(typename K::DOut()) *
+                                            sizeof(typename K::Out);
+
+// Puts a result that was computed aside where it belongs.
+template <class K>
+HWY_INLINE void store(const std::byte* result, const Cursor& at, std::size_t i) {
+    using Out = typename K::Out;
+    const typename K::DOut d;
+    const auto value = hn::LoadU(d, reinterpret_cast<const Out*>(result));
+    hn::StoreU(value, d, reinterpret_cast<Out*>(at.dst + i * sizeof(Out)));
+    if (at.also != nullptr) hn::StoreU(value, d, reinterpret_cast<Out*>(at.also + i * sizeof(Out)));
+}
+
+// Stream and Also are bool, or a constant where the kernel is hot.
+template <class K, class Stream, class Also>
+HWY_INLINE void whole_vectors(const K& kernel, const Cursor& at, std::size_t i, std::size_t end,
+                              Stream stream, Also also) {
+    using Out = typename K::Out;
+    const typename K::DOut d;
+    const std::size_t lanes = hn::Lanes(d);
+    for (; i + lanes <= end; i += lanes) {
+        const auto value = evaluate(kernel, at, i);
+        auto* dst = reinterpret_cast<Out*>(at.dst + i * sizeof(Out));
+        if (stream) {
+            hn::Stream(value, d, dst);
+        } else {
+            hn::StoreU(value, d, dst);
+        }
+        if (also) hn::StoreU(value, d, reinterpret_cast<Out*>(at.also + i * sizeof(Out)));
+    }
+}
+
+template <class K>
+HWY_INLINE void choose_loop(const K& kernel, const Cursor& at, std::size_t i, std::size_t end,
+                            bool stream) {
+    const bool also = at.also != nullptr;
+    if constexpr (K::hot) {
+        if (stream && also) {
+            return whole_vectors(kernel, at, i, end, std::true_type(), std::true_type());
+        }
+        if (stream) return whole_vectors(kernel, at, i, end, std::true_type(), std::false_type());
+        if (also) return whole_vectors(kernel, at, i, end, std::false_type(), std::true_type());
+        return whole_vectors(kernel, at, i, end, std::false_type(), std::false_type());
+    } else {
+        return whole_vectors(kernel, at, i, end, stream, also);
+    }
+}
+
+// Fixed-size moves that overlap: a call of memcpy would cost more than the reduction itself.
+HWY_INLINE void copy_few(std::byte* to, const std::byte* from, std::size_t bytes) {
+    const auto two = [&](auto chunk) {
+        constexpr std::size_t size = sizeof chunk;
+        decltype(chunk) first, last;
+        std::memcpy(&first, from, size);
+        std::memcpy(&last, from + bytes - size, size);
+        std::memcpy(to, &first, size);
+        std::memcpy(to + bytes - size, &last, size);
+    };
+    struct Sixteen {
+        uint64_t words[2];
+    };
+    struct ThirtyTwo {
+        uint64_t words[4];
+    };
+    if (bytes > 64) {
+        std::memcpy(to, from, bytes);
+    } else if (bytes >= 32) {
+        two(ThirtyTwo{});
+    } else if (bytes >= 16) {
+        two(Sixteen{});
+    } else if (bytes >= 8) {
+        two(uint64_t{});
+    } else if (bytes >= 4) {
+        two(uint32_t{});
+    } else if (bytes >= 2) {
+        two(uint16_t{});
+    } else if (bytes == 1) {
+        *to = *from;
+    }
+}
+
+// Fewer elements than a vector has: through padded copies, so that nothing outside is touched.
+template <class K>
+HWY_INLINE void fragment(const K& kernel, const Cursor& at, std::size_t count) {
+    constexpr std::size_t most = hn::MaxLanes(typename K::DOut());
+    alignas(64) std::byte a[most * sizeof(typename K::A)] = {};
+    alignas(64) std::byte b[most * sizeof(typename K::B)] = {};
+    alignas(64) std::byte out[result_bytes<K>];
+    copy_few(a, at.a, count * sizeof(typename K::A));
+    if constexpr (!K::unary) copy_few(b, at.b, count * sizeof(typename K::B));
+    evaluate_aside(kernel, {nullptr, nullptr, a, b}, 0, out);
+    copy_few(at.dst, out, count * sizeof(typename K::Out));
+    if (at.also != nullptr) copy_few(at.also, out, count * sizeof(typename K::Out));
+}
+
+// How many elements until dst is aligned to the vector; no alignment, no streaming: SIZE_MAX.
+// Vectors under 16 bytes cannot be streamed (HWY_STREAM_MULTIPLE).
+template <class K>
+HWY_INLINE std::size_t elements_to_alignment(const void* dst, std::size_t lanes) {
+    constexpr std::size_t size = sizeof(typename K::Out);
+    const std::size_t vector_bytes = lanes * size;
+    const auto address = reinterpret_cast<std::uintptr_t>(dst);
+    if (vector_bytes < HWY_STREAM_MULTIPLE || address % size != 0) return SIZE_MAX;
+    return (vector_bytes - address % vector_bytes) % vector_bytes / size;
+}
+
+template <class K>
+HWY_NOINLINE void run(const ReduceArgs& args, bool stream) {
+    if (args.count == 0) return;
+    const K kernel(args);
+    const Cursor at{static_cast<std::byte*>(args.dst), static_cast<std::byte*>(args.also),
+                    static_cast<const std::byte*>(args.a), static_cast<const std::byte*>(args.b)};
+    const std::size_t lanes = hn::Lanes(typename K::DOut());
+    if (args.count < lanes) return fragment(kernel, at, args.count);
+
+    // Few vectors: aligning would cost more than stores across cache lines.
+    std::size_t head = SIZE_MAX;
+    if (args.count >= 8 * lanes) head = elements_to_alignment<K>(args.dst, lanes);
+    const bool streamed = stream && head != SIZE_MAX;
+    if (head == SIZE_MAX) head = 0;
+
+    // The loop may overwrite its own input (dst is a or b), so the vectors that overlap with it, at
+    // both ends, are computed before and stored after. What they overwrite is equal.
+    const std::size_t tail = args.count - lanes;
+    alignas(64) std::byte first[result_bytes<K>];
+    alignas(64) std::byte last[result_bytes<K>];
+    if (head != 0) evaluate_aside(kernel, at, 0, first);
+    evaluate_aside(kernel, at, tail, last);
+    choose_loop(kernel, at, head, args.count, streamed);
+    if (streamed) hwy::FlushStream();
+    if (head != 0) store<K>(first, at, 0);
+    store<K>(last, at, tail);
+}
+
+template <class K>
+void plain(const ReduceArgs& args) {
+    run<K>(args, false);
+}
+
+template <class K>
+void streaming(const ReduceArgs& args) {
+    run<K>(args, true);
+}
+
+template <class K>
+ReduceFn pick(bool stream) {
+    return stream ? &streaming<K> : &plain<K>;
+}
+
+}  // namespace tutti::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

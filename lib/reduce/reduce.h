@@ -1,0 +1,104 @@
+// What elements are, how two are combined, and the kernels that do it at memory speed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tutti {
+
+// Values as in the C header (TUTTI_INT8 …); capi holds the two against each other.
+enum class Dtype : int32_t {
+    int8,
+    uint8,
+    int16,
+    uint16,
+    int32,
+    uint32,
+    int64,
+    uint64,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    float8_e4m3,
+    float8_e5m2,
+};
+inline constexpr int dtype_count = 14;
+
+enum class Op : int32_t { sum, max, min, prod, avg, band, bor, bxor };
+inline constexpr int op_count = 8;
+
+std::string_view dtype_name(Dtype dtype);  // "float32"
+std::string_view op_name(Op op);           // "sum"
+std::size_t dtype_bytes(Dtype dtype);
+bool is_float(Dtype dtype);
+
+/// How a value is represented while it is being reduced; mirrors schedule's Form (this folder does
+/// not know schedules; the engine maps one to the other).
+enum class Width : uint8_t {
+    raw,      // the dtype
+    partial,  // the accumulator: fp32 for 16- and 8-bit floats under sum, prod and avg; else the
+              // dtype
+    final,    // the dtype again, rounded once; avg: divided by the number of contributions
+};
+
+/// dst[i] = a[i] ⊕ b[i], and the same to also[i] unless also is null. b null: dst[i] = a[i],
+/// converted between the forms the kernel was looked up for.
+/// Aliasing: dst may be a or b where the element sizes are equal; also overlaps nothing. No port
+/// needs any alignment. count may be 0.
+struct ReduceArgs {
+    void* dst = nullptr;
+    void* also = nullptr;
+    const void* a = nullptr;
+    const void* b = nullptr;
+    std::size_t count = 0;
+    int32_t divisor = 1;  // avg: applied where the result is final
+};
+using ReduceFn = void (*)(const ReduceArgs&);
+
+inline constexpr std::size_t max_mover_bytes = 64;
+
+/// What bind needs to know about one (dtype, op).
+///
+/// Integers wrap; their avg divides the wrapped sum toward zero. max and min hand a NaN on as it is
+/// (of two, a's) and put +0 above -0. Of two NaNs under sum and prod, a's payload survives, quiet.
+/// 16- and 8-bit floats round to nearest even, once, where the result is final; past the largest
+/// finite value they become infinite, float8_e4m3 (the "fn" variant, which has no infinity) NaN, as
+/// in PyTorch and ml_dtypes. avg of floats divides in the accumulator, before that rounding.
+class Reducer {
+public:
+    /// invalid, with a sentence, for an op that makes no sense on the dtype (bitwise on floats) and
+    /// for values that are neither.
+    static Result<Reducer> make(Dtype dtype, Op op);
+    /// Moves bytes only (broadcast, barrier): all forms are the element, reduce() is not to be
+    /// asked. element_bytes: 1 … max_mover_bytes; larger elements are counts of a size that divides
+    /// theirs.
+    static Reducer mover(std::size_t element_bytes);
+
+    /// Bytes per element in that form.
+    std::size_t bytes(Width width) const;
+
+    /// The two-operand kernel for a of form wa, b of form wb (each raw or partial), and a result of
+    /// form wr (partial or final). Never null. stream: dst by non-temporal stores, for results too
+    /// large to be read again from the cache; `also` is always stored normally.
+    ReduceFn reduce(Width wa, Width wb, Width wr, bool stream) const;
+
+    /// The one-operand kernel (b null): a copy where the forms are equal in memory, else a
+    /// conversion; partial to final divides for avg. raw to final is a copy (one contribution),
+    /// final to raw too. Never null.
+    ReduceFn move(Width from, Width to, bool stream) const;
+
+private:
+    Reducer() = default;
+    Dtype dtype_ = Dtype::uint8;
+    Op op_ = Op::sum;
+    std::size_t mover_bytes_ = 0;  // not 0: a mover
+};
+
+/// The instruction set the kernels were dispatched to: "AVX3", "AVX2", "SSE2", …
+std::string_view simd_target();
+
+}  // namespace tutti

@@ -1,0 +1,293 @@
+// 16- and 8-bit floats in memory, fp32 in registers; rounding is to nearest even, by integers where
+// there is no instruction for it, so that every instruction set gives the same bits.
+// Included once per instruction set, hence the toggled guard.
+#if defined(TUTTI_REDUCE_SMALL_FLOAT_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_REDUCE_SMALL_FLOAT_INL_H
+#undef TUTTI_REDUCE_SMALL_FLOAT_INL_H
+#else
+#define TUTTI_REDUCE_SMALL_FLOAT_INL_H
+#endif
+
+#include "reduce/combine-inl.h"
+#include "reduce/kernels.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::kernels::HWY_NAMESPACE {
+
+inline constexpr int float_bias = 127;
+inline constexpr int float_mantissa_bits = 23;
+inline constexpr int32_t float_infinity = 0x7f800000;
+inline constexpr int32_t float_quiet = 0x00400000;
+
+// A format of fewer bits, with or without infinities; without (e4m3fn), the code of all ones is the
+// only NaN and overflow becomes NaN, as in ml_dtypes and PyTorch.
+template <int kExponentBits, int kMantissaBits, bool kInfinity>
+struct Format {
+    static constexpr int magnitude_bits = kExponentBits + kMantissaBits;
+    static constexpr int32_t magnitude = (1 << magnitude_bits) - 1;
+    static constexpr int shift = float_mantissa_bits - kMantissaBits;
+    static constexpr int rebias = float_bias - ((1 << (kExponentBits - 1)) - 1);
+    static constexpr int32_t infinity = magnitude - ((1 << kMantissaBits) - 1);
+    // Where rounding past the largest finite value ends.
+    static constexpr int32_t overflow = kInfinity ? infinity : magnitude;
+    // fp32 with the exponent of the format's smallest normal number.
+    static constexpr int32_t smallest_normal = (rebias + 1) << float_mantissa_bits;
+
+    // Codes in 32-bit lanes to fp32. NaNs keep sign and payload and become quiet.
+    template <class D>
+    static HWY_INLINE hn::Vec<D> decode(D d, hn::Vec<hn::RebindToSigned<D>> code) {
+        const hn::RebindToSigned<D> di;
+        const auto mag = hn::ShiftLeft<shift>(hn::And(code, hn::Set(di, magnitude)));
+        const auto sign =
+            hn::ShiftLeft<31 - magnitude_bits>(hn::And(code, hn::Set(di, 1 << magnitude_bits)));
+        auto bits = hn::Add(mag, hn::Set(di, rebias << float_mantissa_bits));
+        // A subnormal is a normal number with the leading one added, less that one: no fp32
+        // subnormal appears on the way, which a flush-to-zero mode would lose.
+        const auto one = hn::Set(di, smallest_normal);
+        const auto subnormal = hn::Sub(hn::BitCast(d, hn::Add(mag, one)), hn::BitCast(d, one));
+        bits = hn::IfThenElse(hn::Lt(mag, hn::Set(di, 1 << float_mantissa_bits)),
+                              hn::BitCast(di, subnormal), bits);
+        const auto last_finite = hn::Set(di, ((kInfinity ? infinity : magnitude) - 1) << shift);
+        const auto special = hn::Set(di, kInfinity ? float_infinity : float_infinity | float_quiet);
+        bits = hn::Or(bits, hn::IfThenElseZero(hn::Gt(mag, last_finite), special));
+        if constexpr (kInfinity) {
+            const auto nan = hn::Gt(mag, hn::Set(di, infinity << shift));
+            bits = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(di, float_quiet)));
+        }
+        return hn::BitCast(d, hn::Or(bits, sign));
+    }
+
+    template <class D>
+    static HWY_INLINE hn::Vec<hn::RebindToSigned<D>> encode(D d, hn::Vec<D> v) {
+        const hn::RebindToSigned<D> di;
+        const hn::RebindToUnsigned<D> du;
+        const auto abs = hn::And(hn::BitCast(di, v), hn::Set(di, INT32_MAX));
+        const auto sign =
+            hn::And(hn::BitCast(di, hn::ShiftRight<31 - magnitude_bits>(hn::BitCast(du, v))),
+                    hn::Set(di, 1 << magnitude_bits));
+        // Just under half a unit, one more if the last kept bit is odd: ties go to even.
+        const auto odd = hn::And(hn::ShiftRight<shift>(abs), hn::Set(di, 1));
+        constexpr int32_t under_half = (1 << (shift - 1)) - 1;
+        const auto nearest =
+            hn::Add(abs, hn::Set(di, under_half - (rebias << float_mantissa_bits)));
+        auto code = hn::ShiftRight<shift>(hn::Add(nearest, odd));
+        // In the sum with a number whose last bit weighs as much as the format's smallest
+        // subnormal, the adder does the rounding.
+        const auto aligner = hn::Set(di, (rebias + shift + 1) << float_mantissa_bits);
+        const auto aligned = hn::Add(hn::BitCast(d, abs), hn::BitCast(d, aligner));
+        code = hn::IfThenElse(hn::Lt(abs, hn::Set(di, smallest_normal)),
+                              hn::Sub(hn::BitCast(di, aligned), aligner), code);
+        code = hn::Min(code, hn::Set(di, overflow));
+        if constexpr (kInfinity) {
+            constexpr int32_t quiet = infinity | (1 << (kMantissaBits - 1));
+            const auto payload = hn::And(abs, hn::Set(di, (1 << float_mantissa_bits) - 1));
+            const auto nan = hn::Or(hn::ShiftRight<shift>(payload), hn::Set(di, quiet));
+            code = hn::IfThenElse(hn::Gt(abs, hn::Set(di, float_infinity)), nan, code);
+        }
+        return hn::Or(code, sign);
+    }
+};
+
+template <class Code, class Formatting>
+struct Encoded {
+    using Memory = Code;
+    template <class D>
+    using Tag = hn::Rebind<Code, D>;
+    template <class D>
+    static HWY_INLINE hn::Vec<D> load(D d, const Code* p) {
+        const hn::RebindToSigned<D> di;
+        return Formatting::decode(d, hn::PromoteTo(di, hn::LoadU(Tag<D>(), p)));
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<Tag<D>> narrow(D d, hn::Vec<D> v) {
+        return hn::DemoteTo(Tag<D>(), Formatting::encode(d, v));
+    }
+};
+
+struct Bfloat16Format {
+    template <class D>
+    static HWY_INLINE hn::Vec<D> decode(D d, hn::Vec<hn::RebindToSigned<D>> code) {
+        return hn::BitCast(d, hn::ShiftLeft<16>(code));
+    }
+    // The code in the upper halves; what is in the lower ones is of no meaning.
+    template <class D>
+    static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round(D, hn::Vec<D> v) {
+        const hn::RebindToUnsigned<D> du;
+        const auto bits = hn::BitCast(du, v);
+        const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
+        const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+        const auto quiet = hn::Or(bits, hn::Set(du, float_quiet));
+        return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<hn::RebindToSigned<D>> encode(D d, hn::Vec<D> v) {
+        return hn::BitCast(hn::RebindToSigned<D>(), hn::ShiftRight<16>(round(d, v)));
+    }
+};
+using Bfloat16 = Encoded<uint16_t, Bfloat16Format>;
+
+// Highway emulates fp16 before AVX2, without rounding to even and without infinities.
+// Better targets have smaller numbers.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+
+template <class D>
+HWY_INLINE hn::Vec<D> half_to_float(D d, hn::Vec<hn::Rebind<uint16_t, D>> code) {
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), code));
+}
+
+struct Float16 {
+    using Memory = uint16_t;
+    template <class D>
+    using Tag = hn::Rebind<uint16_t, D>;
+    template <class D>
+    static HWY_INLINE hn::Vec<D> load(D d, const uint16_t* p) {
+        return half_to_float(d, hn::LoadU(Tag<D>(), p));
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<Tag<D>> narrow(D, hn::Vec<D> v) {
+        return hn::BitCast(Tag<D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
+    }
+};
+
+// The upper byte of an fp16 is an e5m2.
+struct E5m2 : Encoded<uint8_t, Format<5, 2, true>> {
+    template <class D>
+    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
+        const hn::Rebind<uint16_t, D> d16;
+        const auto code = hn::PromoteTo(d16, hn::LoadU(Tag<D>(), p));
+        return half_to_float(d, hn::ShiftLeft<8>(code));
+    }
+};
+
+// With one exponent bit more, an e4m3 is an fp16 too small by the difference of the biases, 2^8.
+struct E4m3 : Encoded<uint8_t, Format<4, 3, false>> {
+    template <class D>
+    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
+        const hn::Rebind<int16_t, D> d16;
+        const auto code = hn::ShiftLeft<8>(hn::PromoteTo(d16, hn::LoadU(Tag<D>(), p)));
+        // Drags a copy of the sign along, which is masked out.
+        const auto half = hn::And(hn::ShiftRight<1>(code), hn::Set(d16, int16_t{-0x4001}));
+        const auto number = hn::BitCast(hn::Rebind<uint16_t, D>(), half);
+        const auto value = hn::Mul(half_to_float(d, number), hn::Set(d, 256.0f));
+        // The one NaN reads as ±480.
+        const hn::RebindToSigned<D> di;
+        const auto nan = hn::Gt(hn::Abs(value), hn::Set(d, 448.0f));
+        const auto bits = hn::Or(hn::BitCast(di, value), hn::Set(di, float_infinity | float_quiet));
+        return hn::IfThenElse(nan, hn::BitCast(d, bits), value);
+    }
+};
+
+#else
+
+using Float16 = Encoded<uint16_t, Format<5, 10, true>>;
+using E4m3 = Encoded<uint8_t, Format<4, 3, false>>;
+using E5m2 = Encoded<uint8_t, Format<5, 2, true>>;
+
+#endif
+
+template <class F>
+using ToWide = Combine<float, OnlyA, F, F, Wide<float>, false>;
+template <class F, bool kDivide>
+using FromWide = Combine<float, OnlyA, Wide<float>, F, F, kDivide>;
+
+// One operand: the index of SmallForms is 4, 1 or 9.
+template <class F>
+ReduceFn small_convert(SmallForms forms, bool stream) {
+    if (forms.out_wide) return pick<ToWide<F>>(stream);
+    return forms.divide ? pick<FromWide<F, true>>(stream) : pick<FromWide<F, false>>(stream);
+}
+
+// By blocks through fp32 in the first-level cache, for formats whose conversions are what costs:
+// fused with every operator and form they would be half of the library's code and build time.
+inline constexpr std::size_t block_elements = 1024;
+
+template <class F>
+const float* widened(const void* from, bool wide, std::size_t first, std::size_t count,
+                     float* buffer) {
+    if (wide) return static_cast<const float*>(from) + first;
+    run<ToWide<F>>(
+        {.dst = buffer, .a = static_cast<const typename F::Memory*>(from) + first, .count = count},
+        false);
+    return buffer;
+}
+
+// The place of element `first`; null stays null.
+HWY_INLINE void* advanced(void* to, std::size_t bytes) {
+    return to == nullptr ? nullptr : static_cast<std::byte*>(to) + bytes;
+}
+
+template <class Operator, class F, int kForms>
+struct Blockwise {
+    static constexpr bool a_wide = (kForms & 1) != 0;
+    static constexpr bool b_wide = (kForms & 2) != 0;
+    static constexpr bool out_wide = (kForms & 4) != 0;
+    static constexpr bool divide = (kForms & 8) != 0;
+    using Wider = Combine<float, Operator, Wide<float>, Wide<float>, Wide<float>, false>;
+
+    static void reduce(const ReduceArgs& args, bool stream) {
+        alignas(64) float a[block_elements];
+        alignas(64) float b[block_elements];
+        constexpr std::size_t size = out_wide ? sizeof(float) : sizeof(typename F::Memory);
+        for (std::size_t first = 0; first < args.count; first += block_elements) {
+            const std::size_t count = HWY_MIN(block_elements, args.count - first);
+            ReduceArgs piece = {.dst = advanced(args.dst, first * size),
+                                .also = advanced(args.also, first * size),
+                                .a = widened<F>(args.a, a_wide, first, count, a),
+                                .b = widened<F>(args.b, b_wide, first, count, b),
+                                .count = count,
+                                .divisor = args.divisor};
+            if constexpr (out_wide) {
+                run<Wider>(piece, stream);
+            } else {
+                run<Wider>({.dst = a, .a = piece.a, .b = piece.b, .count = count}, false);
+                piece.a = a;
+                run<FromWide<F, divide>>(piece, stream);
+            }
+        }
+    }
+
+    static void plainly(const ReduceArgs& args) { reduce(args, false); }
+    static void streamed(const ReduceArgs& args) { reduce(args, true); }
+    static ReduceFn find(bool stream) { return stream ? &streamed : &plainly; }
+};
+
+// Two operands: Kernels<Operator, F, index of SmallForms>::find is the kernel.
+template <template <class, class, int> class Kernels, class F, class Operator>
+ReduceFn small_operator(int forms, bool stream) {
+    switch (forms) {
+        case 0:
+            return Kernels<Operator, F, 0>::find(stream);
+        case 1:
+            return Kernels<Operator, F, 1>::find(stream);
+        case 2:
+            return Kernels<Operator, F, 2>::find(stream);
+        case 3:
+            return Kernels<Operator, F, 3>::find(stream);
+        case 4:
+            return Kernels<Operator, F, 4>::find(stream);
+        case 5:
+            return Kernels<Operator, F, 5>::find(stream);
+        case 6:
+            return Kernels<Operator, F, 6>::find(stream);
+        // Only avg divides, and avg is a sum.
+        case 9:
+            return Kernels<Sum, F, 9>::find(stream);
+        case 10:
+            return Kernels<Sum, F, 10>::find(stream);
+        case 11:
+            return Kernels<Sum, F, 11>::find(stream);
+        default:
+            return Kernels<Sum, F, 8>::find(stream);
+    }
+}
+
+template <template <class, class, int> class Kernels, class F>
+ReduceFn small_reduce(Op op, SmallForms forms, bool stream) {
+    return op == Op::prod ? small_operator<Kernels, F, Product>(forms.index(), stream)
+                          : small_operator<Kernels, F, Sum>(forms.index(), stream);
+}
+
+}  // namespace tutti::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

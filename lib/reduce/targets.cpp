@@ -1,0 +1,58 @@
+#include "reduce/targets.h"
+//
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "reduce/targets.cpp"
+#include <hwy/foreach_target.h>
+//
+#include <hwy/highway.h>
+
+#include "reduce/reduce.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::HWY_NAMESPACE {
+
+const char* target_name() {
+    return hwy::TargetName(HWY_TARGET);
+}
+
+}  // namespace tutti::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tutti {
+
+HWY_EXPORT(target_name);
+
+std::string_view simd_target() {
+    return HWY_DYNAMIC_DISPATCH(target_name)();
+}
+
+namespace {
+
+// Compiled in and supported here, the best (lowest bit) first; the static target always is both.
+std::vector<int64_t> usable_targets() {
+    std::vector<int64_t> list;
+    const int64_t usable = (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
+    for (int64_t left = usable; left != 0; left &= left - 1) list.push_back(left & -left);
+    return list;
+}
+
+}  // namespace
+
+std::vector<std::string_view> simd_targets() {
+    std::vector<std::string_view> names;
+    for (const int64_t target : usable_targets()) names.emplace_back(hwy::TargetName(target));
+    return names;
+}
+
+bool select_simd_target(std::string_view name) {
+    for (const int64_t target : usable_targets()) {
+        if (!name.empty() && name != hwy::TargetName(target)) continue;
+        hwy::GetChosenTarget().Update(target);
+        return true;
+    }
+    return false;
+}
+
+}  // namespace tutti
+#endif
