@@ -1,0 +1,32 @@
+#include "collectives/catalog.h"
+
+namespace tutti {
+namespace {
+
+constexpr Algorithm entries[] = {
+    {"ring", Collective::allreduce,
+     "reduce-scatter then allgather around a ring: bandwidth-optimal, 2(n-1) hops", ring_allreduce},
+    {"recursive_doubling", Collective::allreduce,
+     "pairs exchange everything, at doubling distances: log2(n) rounds",
+     recursive_doubling_allreduce},
+    {"binomial", Collective::broadcast,
+     "a binomial tree from the root: log2(n) rounds of the whole message", binomial_broadcast},
+    {"chain", Collective::broadcast,
+     "rank after rank, tile by tile: each rank sends the message once", chain_broadcast},
+    {"dissemination", Collective::barrier,
+     "everyone tells a neighbour at doubling distances: log2(n) rounds", dissemination_barrier},
+};
+
+}  // namespace
+
+std::span<const Algorithm> algorithms() {
+    return entries;
+}
+
+const Algorithm* find_algorithm(Collective collective, std::string_view name) {
+    for (const Algorithm& a : entries)
+        if (a.collective == collective && a.name == name) return &a;
+    return nullptr;
+}
+
+}  // namespace tutti

@@ -1,0 +1,21 @@
+// Every schedule algorithm, in one table. One .cpp each; a test fails for a file that is not here.
+#pragma once
+
+#include <span>
+
+#include "schedule/schedule.h"
+
+namespace tutti {
+
+Schedule ring_allreduce(const ScheduleRequest& request);
+Schedule recursive_doubling_allreduce(const ScheduleRequest& request);
+Schedule binomial_broadcast(const ScheduleRequest& request);
+Schedule chain_broadcast(const ScheduleRequest& request);
+Schedule dissemination_barrier(const ScheduleRequest& request);
+
+std::span<const Algorithm> algorithms();
+
+/// nullptr if there is none of that name for that collective.
+const Algorithm* find_algorithm(Collective collective, std::string_view name);
+
+}  // namespace tutti

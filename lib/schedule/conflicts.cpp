@@ -1,0 +1,103 @@
+#include "schedule/conflicts.h"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "schedule/words.h"
+
+namespace tutti {
+namespace {
+
+using Place = std::pair<Space, uint32_t>;
+using Node = std::pair<uint32_t, uint32_t>;  // lane, step
+
+struct Access {
+    Node node;
+    bool writes = false;
+    bool sends = false;  // the channel may read the memory even after the step
+};
+
+class Order {
+public:
+    explicit Order(const Schedule& schedule) : schedule_(schedule) {}
+
+    /// Whether `first` has finished before `second` starts, within one tile.
+    bool before(const Node& first, const Node& second) const {
+        std::set<Node> seen;
+        return search(first, second, seen);
+    }
+
+private:
+    // Backwards from `to`: through its own lane's earlier steps and their `after`s.
+    bool search(const Node& from, const Node& to, std::set<Node>& seen) const {
+        if (!seen.insert(to).second) return false;
+        if (from.first == to.first && from.second < to.second) return true;
+        for (uint32_t s = 0; s <= to.second; ++s) {
+            const After& after = schedule_.lanes[to.first][s].after;
+            if (!after) continue;
+            const Node other{after.lane, after.step};
+            if (other == from || search(from, other, seen)) return true;
+        }
+        return false;
+    }
+    const Schedule& schedule_;
+};
+
+std::map<Place, std::vector<Access>> accesses(const Schedule& schedule, bool in_place) {
+    std::map<Place, std::vector<Access>> places;
+    const auto note = [&](const Region& region, uint32_t chunks, Access access) {
+        if (!region) return;
+        const bool scratch = region.space == Space::scratch;
+        const Space space = scratch || !in_place ? region.space : Space::output;
+        for (uint32_t i = 0; i < chunks; ++i)
+            places[{space, (scratch ? region.slot : region.chunk) + i}].push_back(access);
+    };
+    for (uint32_t l = 0; l < schedule.lanes.size(); ++l)
+        for (uint32_t s = 0; s < schedule.lanes[l].size(); ++s) {
+            const Step& step = schedule.lanes[l][s];
+            const bool sends = step.send != nobody;
+            note(step.local, step.chunks,
+                 {{l, s}, false, sends && !step.out && step.recv == nobody});
+            note(step.out, step.chunks, {{l, s}, true, sends});
+        }
+    return places;
+}
+
+bool ordered(const Order& order, const Schedule& schedule, const Access& a, const Access& b,
+             bool scratch) {
+    const bool a_first = order.before(a.node, b.node);
+    if (!a_first && !order.before(b.node, a.node)) return false;
+    const Access& first = a_first ? a : b;
+    const Access& second = a_first ? b : a;
+    // Nothing tells another lane when a channel has let go of the memory.
+    if (first.sends && second.writes) return false;
+    if (!scratch) return true;
+    // The slot is used again by the next tile: the first lane must have waited for the second's
+    // step.
+    const auto last = static_cast<uint32_t>(schedule.lanes[first.node.first].size() - 1);
+    return order.before(second.node, {first.node.first, last}) && !(second.sends && first.writes);
+}
+
+}  // namespace
+
+std::string find_conflict(const Schedule& schedule, bool in_place) {
+    const Order order(schedule);
+    for (const auto& [place, list] : accesses(schedule, in_place)) {
+        for (std::size_t i = 0; i < list.size(); ++i)
+            for (std::size_t j = i + 1; j < list.size(); ++j) {
+                const Access &a = list[i], &b = list[j];
+                if (a.node.first == b.node.first || !(a.writes || b.writes)) continue;
+                if (ordered(order, schedule, a, b, place.first == Space::scratch)) continue;
+                return fmt::format(
+                    "lane {} step {} and lane {} step {} both use {} and nothing orders them",
+                    a.node.first, a.node.second, b.node.first, b.node.second,
+                    describe(Region{place.first, place.second, place.second}, 1));
+            }
+    }
+    return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,155 @@
+// Every algorithm of the catalog, proved for every rank count: nothing here names one.
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <string>
+
+#include "collectives/catalog.h"
+#include "schedule/draw.h"
+#include "schedule/verify.h"
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+// What the docstrings promise; the transports have at least four.
+constexpr uint32_t most_credits = 2;
+
+void expect_verified(const Algorithm& a, Rank ranks, uint32_t lanes, Rank root, bool in_place) {
+    VerifyRequest request;
+    request.collective = a.collective;
+    request.ranks = ranks;
+    request.root = root;
+    request.in_place = in_place;
+    const Verdict verdict = verify(request, a.make, lanes);
+    INFO(collective_name(a.collective)
+         << " " << a.name << " ranks " << ranks << " lanes " << lanes << " root " << root
+         << " in place " << in_place << ": " << verdict.problem);
+    REQUIRE(verdict.ok);
+    REQUIRE(verdict.credits <= most_credits);
+}
+
+std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
+    if (a.collective != Collective::broadcast) return {0};
+    return {0, ranks / 2, ranks - 1};
+}
+
+uint32_t hops_of(const char* name, Collective collective, Rank ranks) {
+    VerifyRequest request;
+    request.collective = collective;
+    request.ranks = ranks;
+    return verify(request, find_algorithm(collective, name)->make, 1).hops;
+}
+
+}  // namespace
+
+TEST_CASE("catalog: every algorithm is right for every rank count from 1 to 64") {
+    for (const Algorithm& a : algorithms())
+        for (Rank ranks = 1; ranks <= 64; ++ranks) {
+            if (a.unsupported && !a.unsupported(ranks).empty()) continue;
+            const uint32_t most_lanes = ranks <= 17 ? 4 : 2;
+            for (uint32_t lanes = 1; lanes <= most_lanes; ++lanes)
+                for (Rank root : roots_of(a, ranks))
+                    for (bool in_place : {false, true})
+                        expect_verified(a, ranks, lanes, root, in_place);
+        }
+}
+
+TEST_CASE("catalog: every algorithm is right for some hundreds of ranks") {
+    for (const Algorithm& a : algorithms())
+        for (Rank ranks : {100, 128, 255, 257}) {
+            if (a.unsupported && !a.unsupported(ranks).empty()) continue;
+            for (Rank root : roots_of(a, ranks)) expect_verified(a, ranks, 1, root, true);
+        }
+}
+
+TEST_CASE("catalog: hop counts are those of the docstrings") {
+    for (Rank n : {2, 3, 4, 8, 13, 16, 32}) {
+        INFO("ranks " << n);
+        uint32_t log = 0;
+        while ((Rank{1} << log) < n) ++log;
+        const bool power = (n & (n - 1)) == 0;
+        REQUIRE(hops_of("ring", Collective::allreduce, n) == 2u * static_cast<uint32_t>(n - 1));
+        const uint32_t doubling = hops_of("recursive_doubling", Collective::allreduce, n);
+        REQUIRE((power ? doubling == log : doubling <= log + 1));
+        const uint32_t binomial = hops_of("binomial", Collective::broadcast, n);
+        REQUIRE((power ? binomial == log : binomial <= log));
+        REQUIRE(hops_of("chain", Collective::broadcast, n) == static_cast<uint32_t>(n - 1));
+        REQUIRE(hops_of("dissemination", Collective::barrier, n) == log);
+    }
+}
+
+TEST_CASE("catalog: a ring sends 2(n-1) of n chunks per rank") {
+    for (Rank n : {2, 5, 16}) {
+        VerifyRequest request;
+        request.ranks = n;
+        const Verdict v = verify(request, ring_allreduce, 1);
+        REQUIRE(v.busiest_chunks == 2u * static_cast<uint64_t>(n - 1));
+        REQUIRE(v.messages == 2u * static_cast<uint64_t>(n - 1) * static_cast<uint64_t>(n));
+    }
+}
+
+TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
+    constexpr Rank many = 100'000;
+    for (const char* name : {"recursive_doubling"})
+        REQUIRE(find_algorithm(Collective::allreduce, name)
+                    ->make({many, 77'777, 0, 1})
+                    .lanes[0]
+                    .size() <= 40);
+    REQUIRE(binomial_broadcast({many, 0, 0, 1}).lanes[0].size() <= 17);
+    REQUIRE(dissemination_barrier({many, 5, 0, 1}).lanes[0].size() <= 34);
+    REQUIRE(chain_broadcast({many, 5, 0, 1}).lanes[0].size() == 1);
+}
+
+TEST_CASE("catalog: holds every file of collectives/, and finds each by its name") {
+    namespace fs = std::filesystem;
+    std::set<std::string> files, entries;
+    for (const auto& file : fs::directory_iterator(fs::path(TUTTI_SOURCE_ROOT) / "collectives"))
+        if (file.path().extension() == ".cpp" && file.path().stem() != "catalog")
+            files.insert(file.path().stem());
+    for (const Algorithm& a : algorithms()) {
+        entries.insert(std::string(a.name) + "_" + std::string(collective_name(a.collective)));
+        REQUIRE(find_algorithm(a.collective, a.name) == &a);
+        REQUIRE_FALSE(a.summary.empty());
+    }
+    REQUIRE(files == entries);
+    REQUIRE(find_algorithm(Collective::barrier, "ring") == nullptr);
+}
+
+TEST_CASE("draw: text has a line for every step, in words") {
+    std::vector<Schedule> ranks;
+    for (Rank r = 0; r < 3; ++r) ranks.push_back(ring_allreduce({3, r, 0, 1}));
+    const std::string text = draw_text(ranks);
+    REQUIRE(std::count(text.begin(), text.end(), '\n') == 15);
+    REQUIRE(text.find("rank 0 lane 0 step 0: input[0] (raw), send 1 (raw)") != std::string::npos);
+    REQUIRE(text.find("recv 2 (partial) ⊕ input[1] (raw) -> output[1] (final), send 1 (final)") !=
+            std::string::npos);
+}
+
+TEST_CASE("draw: the SVG has a column for every rank and an arrow for every message") {
+    for (const Algorithm& a : algorithms()) {
+        INFO(a.name);
+        constexpr Rank n = 5;
+        std::vector<Schedule> ranks;
+        std::size_t messages = 0;
+        for (Rank r = 0; r < n; ++r) {
+            ranks.push_back(a.make({n, r, 0, 2}));
+            for (const Lane& lane : ranks.back().lanes)
+                for (const Step& step : lane) messages += step.send != nobody;
+        }
+        const std::string svg = draw_svg(ranks, "a < b & c");
+        const auto count = [&](const std::string& what) {
+            std::size_t found = 0;
+            for (auto at = svg.find(what); at != std::string::npos; at = svg.find(what, at + 1))
+                ++found;
+            return found;
+        };
+        REQUIRE(svg.find("<svg ") == 0);
+        REQUIRE(svg.find("</svg>") != std::string::npos);
+        REQUIRE(svg.find("a &lt; b &amp; c") != std::string::npos);
+        REQUIRE(count(">rank ") == static_cast<std::size_t>(n));
+        REQUIRE(count("<circle ") == messages);
+        REQUIRE(count("<text") == count("</text>"));
+    }
+}
