@@ -1,0 +1,197 @@
+#include "net/acceptor.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "net/socket.h"
+
+namespace tutti::net {
+namespace {
+
+constexpr uint32_t max_hello_bytes = 4096;
+constexpr int accepts_per_turn = 64;
+// Out of file descriptors: how long the listener rests, so that its readiness does not spin.
+constexpr int64_t rest_ns = 50'000'000;
+
+}  // namespace
+
+struct Acceptor::Pending {
+    enum class Stage : uint8_t { auth, length, hello };
+
+    UniqueFd fd;
+    AuthServer auth;
+    int64_t expires_ns;
+    std::list<std::unique_ptr<Pending>>::iterator self{};
+    Stage stage = Stage::auth;
+    Bytes in{};  // what arrived of the bytes wanted next
+    uint32_t hello_bytes = 0;
+
+    std::size_t wants() const {
+        if (stage == Stage::auth) return auth.wants();
+        return stage == Stage::length ? sizeof hello_bytes : hello_bytes;
+    }
+};
+
+Acceptor::Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler handler,
+                   Options options)
+    : reactor_(reactor),
+      listener_(std::move(listener)),
+      timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)),
+      key_(std::move(key)),
+      handler_(std::move(handler)),
+      options_(options) {
+    if (!timer_) {
+        log::error("accept: cannot create a timer (errno {}): silent peers stay connected", errno);
+    } else if (auto added = reactor_.add(timer_.get(), EPOLLIN, [this](uint32_t) { tick(); });
+               !added) {
+        log::error("accept: {}", added.error().message);
+    }
+    if (auto added = reactor_.add(listener_.get(), EPOLLIN, [this](uint32_t) { accept_ready(); });
+        !added)
+        log::error("accept: nobody can connect: {}", added.error().message);
+}
+
+Acceptor::~Acceptor() {
+    reactor_.remove(listener_.get());
+    if (timer_) reactor_.remove(timer_.get());
+    for (const auto& pending : pending_) reactor_.remove(pending->fd.get());
+}
+
+void Acceptor::accept_ready() {
+    for (int i = 0; i < accepts_per_turn; ++i) {
+        const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            admit(UniqueFd(fd));
+            continue;
+        }
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+        // The connection stays in the queue. A stranger's place is the cheapest way to serve it.
+        log::debug("accept: errno {}, resting with {} handshakes open", errno, pending_.size());
+        if (!pending_.empty()) drop(*pending_.front(), "out of file descriptors");
+        if (timer_) {
+            reactor_.modify(listener_.get(), 0);
+            resume_ns_ = now_ns() + rest_ns;
+        }
+        break;
+    }
+    drop_stale();
+}
+
+void Acceptor::admit(UniqueFd fd) {
+    const int on = 1;
+    setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no harm on a Unix socket
+    if (pending_.size() >= options_.max_pending && !pending_.empty())
+        drop(*pending_.front(), "too many handshakes are open");
+    const int raw = fd.get();
+    const int64_t expires_ns = now_ns() + int64_t{options_.handshake_timeout_ms} * 1'000'000;
+    pending_.push_back(
+        std::make_unique<Pending>(Pending{std::move(fd), AuthServer(key_), expires_ns}));
+    Pending& pending = *pending_.back();
+    pending.self = std::prev(pending_.end());
+    auto added = reactor_.add(raw, EPOLLIN, [this, &pending](uint32_t) { pending_ready(pending); });
+    if (!added) drop(pending, added.error().message);
+}
+
+void Acceptor::pending_ready(Pending& pending) {
+    // Bounded: each turn takes what the handshake still wants, and that ends after the hello.
+    while (true) {
+        const std::size_t wants = pending.wants();
+        if (pending.in.size() < wants) {
+            std::array<std::byte, max_hello_bytes> chunk;
+            const std::size_t most = std::min(chunk.size(), wants - pending.in.size());
+            const ssize_t got = recv(pending.fd.get(), chunk.data(), most, 0);
+            if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0) return drop(pending, "the peer closed the connection");
+            pending.in.insert(pending.in.end(), chunk.begin(), chunk.begin() + got);
+            if (pending.in.size() < wants) continue;
+        }
+        if (pending.stage == Pending::Stage::hello) return hand_over(pending);
+        if (!advance(pending)) return;
+    }
+}
+
+bool Acceptor::advance(Pending& pending) {
+    const Bytes in = std::exchange(pending.in, {});
+    if (pending.stage == Pending::Stage::length) {
+        ByteReader reader(in);
+        pending.hello_bytes = reader.get<uint32_t>();
+        pending.stage = Pending::Stage::hello;
+        if (pending.hello_bytes <= max_hello_bytes) return true;
+        drop(pending, "its hello is too long");
+        return false;
+    }
+    Bytes reply;
+    const auto state = pending.auth.feed(in, reply);
+    if (state == AuthServer::State::failed) {
+        drop(pending, pending.auth.error().message);
+        return false;
+    }
+    // A fresh socket's buffer takes these few bytes whole; if not, the peer is up to no good.
+    const ssize_t sent = send(pending.fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL);
+    if (sent != static_cast<ssize_t>(reply.size())) {
+        drop(pending, "the peer does not take our answer");
+        return false;
+    }
+    if (state == AuthServer::State::done) pending.stage = Pending::Stage::length;
+    return true;
+}
+
+void Acceptor::hand_over(Pending& pending) {
+    reactor_.remove(pending.fd.get());
+    UniqueFd fd = std::move(pending.fd);
+    Bytes hello = std::move(pending.in);
+    pending_.erase(pending.self);
+    handler_(std::move(fd), std::move(hello));
+}
+
+void Acceptor::drop(Pending& pending, std::string_view why) {
+    log::debug("accept: dropping a connection: {}", why);
+    reactor_.remove(pending.fd.get());
+    pending_.erase(pending.self);
+}
+
+void Acceptor::tick() {
+    uint64_t expirations = 0;
+    // Only to make it unreadable: what is due is decided by the clock.
+    if (read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
+        log::debug("accept: timer: errno {}", errno);
+    if (resume_ns_ != 0 && now_ns() >= resume_ns_) {
+        resume_ns_ = 0;
+        reactor_.modify(listener_.get(), EPOLLIN);
+    }
+    drop_stale();
+}
+
+void Acceptor::drop_stale() {
+    const int64_t now = now_ns();
+    while (!pending_.empty() && pending_.front()->expires_ns <= now)
+        drop(*pending_.front(), "it did not finish its handshake in time");
+
+    int64_t next_ns = resume_ns_;
+    if (!pending_.empty() && (next_ns == 0 || pending_.front()->expires_ns < next_ns))
+        next_ns = pending_.front()->expires_ns;
+    itimerspec when{};  // all zeros: off
+    when.it_value.tv_sec = next_ns / 1'000'000'000;
+    when.it_value.tv_nsec = next_ns % 1'000'000'000;
+    timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+Result<> introduce(int fd, const AuthKey& key, ByteView hello, Deadline deadline) {
+    if (hello.size() > max_hello_bytes)
+        return fail(Code::invalid, "a hello of {} bytes is over the limit of {}", hello.size(),
+                    max_hello_bytes);
+    TUTTI_TRY(authenticate_client(fd, key, deadline));
+    return send_frame(fd, hello, deadline);
+}
+
+}  // namespace tutti::net

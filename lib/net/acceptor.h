@@ -1,0 +1,60 @@
+// A listener that authenticates whoever connects, without blocking, and hands over the ones that
+// pass.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "net/auth.h"
+#include "net/reactor.h"
+
+namespace tutti::net {
+
+/// Runs on the reactor's thread and is destroyed there, or while nobody polls, but not by its own
+/// handler. A connection that is silent for handshake_timeout_ms, fails the
+/// handshake or sends a hello over 4 KiB is dropped (logged at debug level); at most
+/// max_pending handshakes are open, the oldest goes first: strangers cannot use up descriptors.
+/// Time-outs come from a timer in the reactor: they hold as long as somebody polls, with no other
+/// activity.
+class Acceptor {
+public:
+    /// hello: the first frame the client sent after the handshake (net::send_frame).
+    using Handler = std::function<void(UniqueFd fd, Bytes hello)>;
+    struct Options {
+        int handshake_timeout_ms = 10'000;
+        std::size_t max_pending = 256;
+    };
+
+    Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler handler, Options options);
+    ~Acceptor();
+    Acceptor(const Acceptor&) = delete;
+
+private:
+    struct Pending;
+    void accept_ready();
+    void admit(UniqueFd fd);
+    void pending_ready(Pending& pending);
+    bool advance(Pending& pending);  // false: pending is gone
+    void hand_over(Pending& pending);
+    void drop(Pending& pending, std::string_view why);
+    void tick();
+    void drop_stale();
+
+    Reactor& reactor_;
+    UniqueFd listener_;
+    UniqueFd timer_;
+    int64_t resume_ns_ = 0;  // when a listener that rests for want of descriptors goes on
+    AuthKey key_;
+    Handler handler_;
+    Options options_;
+    std::list<std::unique_ptr<Pending>> pending_;
+};
+
+/// The other side: connects were made by the caller; this authenticates and sends the hello.
+Result<> introduce(int fd, const AuthKey& key, ByteView hello, Deadline deadline);
+
+}  // namespace tutti::net

@@ -1,0 +1,125 @@
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+
+#include "net/resolve.h"
+#include "net/socket.h"
+
+namespace tutti::net {
+namespace {
+
+struct Interface {
+    std::string name;
+    SocketAddress address;
+    bool up = false;
+    bool loopback = false;
+
+    bool is_v4() const { return address.storage.ss_family == AF_INET; }
+    // Means something only together with this host's interface number: no use to peers.
+    bool is_link_local() const {
+        if (is_v4()) return false;
+        const auto* in6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+        return IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+    }
+};
+
+// IPv4 before IPv6, else in the system's order.
+Result<std::vector<Interface>> list_interfaces() {
+    ifaddrs* first = nullptr;
+    if (getifaddrs(&first) != 0) return fail_errno(errno, "cannot list the network interfaces");
+    std::vector<Interface> out;
+    for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+        if (i->ifa_addr == nullptr) continue;
+        const int family = i->ifa_addr->sa_family;
+        if (family != AF_INET && family != AF_INET6) continue;
+        Interface one{.name = i->ifa_name,
+                      .address = {},
+                      .up = (i->ifa_flags & IFF_UP) != 0,
+                      .loopback = (i->ifa_flags & IFF_LOOPBACK) != 0};
+        one.address.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+        std::memcpy(&one.address.storage, i->ifa_addr, one.address.bytes);
+        if (!one.is_link_local()) out.push_back(one);
+    }
+    freeifaddrs(first);
+    std::stable_partition(out.begin(), out.end(), [](const auto& i) { return i.is_v4(); });
+    return out;
+}
+
+// Not found by listing: all of 127.0.0.0/8 is this machine's, too.
+bool is_own_address(const std::string& text) {
+    const auto parsed = resolve({.host = text, .port = 0}, Deadline::after_ms(1));
+    in6_addr scratch;
+    const bool numeric = inet_pton(AF_INET, text.c_str(), &scratch) == 1 ||
+                         inet_pton(AF_INET6, text.c_str(), &scratch) == 1;
+    if (!numeric || !parsed || text == "0.0.0.0" || text == "::") return false;
+    const SocketAddress& address = parsed->front();
+    const UniqueFd probe(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    return probe && bind(probe.get(), address.get(), address.bytes) == 0;
+}
+
+}  // namespace
+
+Result<HostPort> parse_host_port(std::string_view text) {
+    constexpr std::string_view expected = "expected host:port or [IPv6 address]:port";
+    HostPort out;
+    std::string_view rest = text;
+    if (text.starts_with('[')) {
+        const auto end = text.find(']');
+        if (end == std::string_view::npos)
+            return fail(Code::invalid, "\"{}\" has no closing bracket: {}", text, expected);
+        out.host = text.substr(1, end - 1);
+        rest = text.substr(end + 1);
+    } else {
+        const auto colon = text.find(':');
+        out.host = text.substr(0, colon);
+        rest = colon == std::string_view::npos ? "" : text.substr(colon);
+        if (text.find(':', colon + 1) != std::string_view::npos && !rest.empty())
+            return fail(Code::invalid, "\"{}\" has more than one colon: {}", text, expected);
+    }
+    if (out.host.empty()) return fail(Code::invalid, "\"{}\" has no host: {}", text, expected);
+    if (!rest.starts_with(':'))
+        return fail(Code::invalid, "\"{}\" has no port: {}", text, expected);
+    rest.remove_prefix(1);
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.port);
+    if (error != std::errc{} || end != rest.data() + rest.size())
+        return fail(Code::invalid, "\"{}\" in \"{}\" is no port number (0 to 65535): {}", rest,
+                    text, expected);
+    return out;
+}
+
+std::string format_host_port(const HostPort& address) {
+    const bool brackets = address.host.find(':') != std::string::npos;
+    return fmt::format(fmt::runtime(brackets ? "[{}]:{}" : "{}:{}"), address.host, address.port);
+}
+
+Result<std::string> choose_address(const std::string& iface, bool loopback_only) {
+    if (iface.empty() && loopback_only) return "127.0.0.1";
+    TUTTI_ASSIGN(const auto interfaces, list_interfaces());
+    const auto found = std::find_if(interfaces.begin(), interfaces.end(), [&](const auto& i) {
+        return iface.empty() ? i.up && !i.loopback : i.name == iface;
+    });
+    if (found != interfaces.end()) return found->address.host();
+    if (iface.empty()) return "127.0.0.1";
+    if (is_own_address(iface)) return iface;
+    std::string known;
+    for (const Interface& i : interfaces)
+        known += fmt::format("{}{} ({}{})", known.empty() ? "" : ", ", i.name, i.address.host(),
+                             i.up ? "" : ", down");
+    return fail(Code::invalid,
+                "\"{}\" is no network interface or address of this machine; it has: {}", iface,
+                known);
+}
+
+bool is_loopback(const std::string& host, Deadline deadline) {
+    const auto addresses = resolve({.host = host, .port = 0}, deadline);
+    return addresses && std::all_of(addresses->begin(), addresses->end(),
+                                    [](const auto& a) { return a.is_loopback(); });
+}
+
+}  // namespace tutti::net

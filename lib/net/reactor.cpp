@@ -1,0 +1,95 @@
+#include "net/reactor.h"
+
+#include <cerrno>
+
+namespace tutti {
+
+// The generation tells a descriptor from an earlier one of the same number: an event that epoll
+// reported for the old one must not reach the new one's handler.
+struct Reactor::Entry {
+    uint32_t generation;
+    Handler handler;
+};
+
+namespace {
+
+constexpr int events_per_poll = 64;
+
+uint64_t make_token(int fd, uint32_t generation) {
+    return uint64_t{generation} << 32 | static_cast<uint32_t>(fd);
+}
+
+class ClearAtExit {
+public:
+    explicit ClearAtExit(std::atomic<bool>& flag) : flag_(flag) {}
+    ClearAtExit(const ClearAtExit&) = delete;
+    ~ClearAtExit() { flag_.store(false, std::memory_order_release); }
+
+private:
+    std::atomic<bool>& flag_;
+};
+
+}  // namespace
+
+Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_) create_errno_ = errno;
+}
+
+Result<> Reactor::add(int fd, uint32_t events, Handler handler) {
+    if (!epoll_) return fail_errno(create_errno_, "reactor: cannot create an epoll");
+    const std::lock_guard lock(mutex_);
+    auto entry = std::make_shared<Entry>(Entry{++generation_, std::move(handler)});
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = make_token(fd, entry->generation);
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+        return fail_errno(errno, fmt::format("reactor: cannot watch file descriptor {}", fd));
+    entries_[fd] = std::move(entry);
+    return {};
+}
+
+void Reactor::modify(int fd, uint32_t events) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(fd);
+    if (found == entries_.end()) return;
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = make_token(fd, found->second->generation);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+void Reactor::remove(int fd) {
+    std::shared_ptr<Entry> last;  // outlives the lock: destroying a handler may lead back here
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(fd);
+    if (found == entries_.end()) return;
+    last = std::move(found->second);
+    entries_.erase(found);
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+std::shared_ptr<Reactor::Entry> Reactor::find(uint64_t token) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(static_cast<int>(static_cast<uint32_t>(token)));
+    if (found == entries_.end()) return nullptr;
+    return found->second->generation == token >> 32 ? found->second : nullptr;
+}
+
+int Reactor::poll(int timeout_ms) {
+    // Acquire and release: what one thread's handlers wrote, the next polling thread's see.
+    if (polling_.exchange(true, std::memory_order_acquire)) return 0;
+    const ClearAtExit clear(polling_);
+    epoll_event events[events_per_poll];
+    const int ready = epoll_wait(epoll_.get(), events, events_per_poll, timeout_ms);
+    int called = 0;
+    for (int i = 0; i < ready; ++i) {
+        // Looked up one by one: an earlier handler of this round may have removed this one.
+        const auto entry = find(events[i].data.u64);
+        if (!entry) continue;
+        entry->handler(events[i].events);
+        ++called;
+    }
+    return called;
+}
+
+}  // namespace tutti

@@ -1,0 +1,50 @@
+// epoll with handlers: who owns a file descriptor registers it and is called when it is ready.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace tutti {
+
+/// add, modify and remove from any thread; poll from one thread at a time (a second returns at
+/// once). After remove() returns on another thread than the poller's, the handler may be in its
+/// last call; on the poller's own thread it is never called again.
+class Reactor {
+public:
+    using Handler = std::function<void(uint32_t events)>;
+
+    Reactor();
+    /// system: the system would not watch this descriptor, or an earlier failure to make an epoll.
+    Result<> add(int fd, uint32_t events, Handler handler);
+    void modify(int fd, uint32_t events);
+    void remove(int fd);
+
+    /// Calls the handlers of what is ready, after waiting at most timeout_ms (0: not at all, <0:
+    /// for ever). Returns how many were called.
+    int poll(int timeout_ms);
+
+    /// Readable when a handler is due: lets one reactor, or a host program's loop, wait on another.
+    int fd() const { return epoll_.get(); }
+
+private:
+    struct Entry;
+    std::shared_ptr<Entry> find(uint64_t token);
+
+    UniqueFd epoll_;
+    int create_errno_ = 0;
+    std::mutex mutex_;
+    uint32_t generation_ = 0;
+    std::unordered_map<int, std::shared_ptr<Entry>> entries_;
+    std::atomic<bool> polling_{false};
+};
+
+}  // namespace tutti

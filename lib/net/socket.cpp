@@ -1,0 +1,213 @@
+#include "net/socket.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+
+#include "net/resolve.h"
+
+namespace tutti::net {
+namespace {
+
+constexpr int backlog = 4096;  // the system lowers it to its own limit
+constexpr int64_t first_pause_ms = 2;
+constexpr int64_t longest_pause_ms = 250;
+// With further addresses to try, one that swallows packets must not use up the whole deadline.
+constexpr int64_t one_of_several_ms = 2000;
+
+Result<UniqueFd> make_socket(int family) {
+    UniqueFd fd(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (!fd) return fail_errno(errno, "cannot create a socket");
+    return fd;
+}
+
+void set_option(int fd, int level, int option) {
+    const int on = 1;
+    setsockopt(fd, level, option, &on, sizeof on);
+}
+
+Result<SocketAddress> abstract_address(const std::string& name) {
+    SocketAddress address;
+    auto* un = reinterpret_cast<sockaddr_un*>(&address.storage);
+    if (name.empty() || name.size() > sizeof un->sun_path - 1)
+        return fail(Code::invalid, "Unix socket name \"{}\": 1 to {} bytes are allowed", name,
+                    sizeof un->sun_path - 1);
+    un->sun_family = AF_UNIX;
+    std::memcpy(un->sun_path + 1, name.data(), name.size());
+    address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    return address;
+}
+
+Result<UniqueFd> listen_at(const SocketAddress& address, const HostPort& at) {
+    TUTTI_ASSIGN(UniqueFd fd, make_socket(address.storage.ss_family));
+    set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR);
+    if (bind(fd.get(), address.get(), address.bytes) == 0 && listen(fd.get(), backlog) == 0)
+        return fd;
+    if (errno == EADDRINUSE)
+        return fail_errno(errno, fmt::format("port {} on {} is in use", at.port, at.host));
+    return fail_errno(errno, fmt::format("cannot listen on {}", format_host_port(at)));
+}
+
+// Retrying on a port of the ephemeral range can meet itself: TCP's simultaneous open.
+bool connected_to_itself(int fd) {
+    SocketAddress own, peer;
+    own.bytes = peer.bytes = sizeof(sockaddr_storage);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.bytes) != 0 ||
+        getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.bytes) != 0)
+        return false;
+    return own.storage.ss_family != AF_UNIX && own.bytes == peer.bytes &&
+           std::memcmp(&own.storage, &peer.storage, own.bytes) == 0;
+}
+
+// 0, or the errno of the failure; ETIMEDOUT also at the deadline.
+int finish_connect(int fd, Deadline deadline) {
+    pollfd waiting{.fd = fd, .events = POLLOUT, .revents = 0};
+    while (true) {
+        const int ready = ::poll(&waiting, 1, static_cast<int>(deadline.left_ms(60'000)));
+        if (ready > 0) break;
+        if (ready < 0 && errno != EINTR) return errno;
+        if (deadline.passed()) return ETIMEDOUT;
+    }
+    int error = 0;
+    socklen_t bytes = sizeof error;
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) return errno;
+    return error;
+}
+
+Result<UniqueFd> connect_once(const SocketAddress& address, Deadline deadline) {
+    TUTTI_ASSIGN(UniqueFd fd, make_socket(address.storage.ss_family));
+    if (address.storage.ss_family != AF_UNIX) set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY);
+    if (connect(fd.get(), address.get(), address.bytes) != 0) {
+        const int error =
+            errno == EINPROGRESS || errno == EINTR ? finish_connect(fd.get(), deadline) : errno;
+        if (error != 0) return fail_errno(error, "last cause");
+    }
+    if (connected_to_itself(fd.get())) return fail_errno(ECONNREFUSED, "last cause");
+    return fd;
+}
+
+// What may change while a peer or its network is still coming up.
+bool is_passing(int error) {
+    switch (error) {
+        case ECONNREFUSED:
+        case ECONNRESET:
+        case ECONNABORTED:
+        case ETIMEDOUT:
+        case EHOSTUNREACH:
+        case EHOSTDOWN:
+        case ENETUNREACH:
+        case ENETDOWN:
+        case EADDRNOTAVAIL:  // out of local ports
+        case EAGAIN:
+        case EINTR:
+            return true;
+        default:
+            return false;
+    }
+}
+
+void pause_before(int attempt, Deadline deadline) {
+    const int64_t wanted = std::min(first_pause_ms << std::min(attempt, 10), longest_pause_ms);
+    ::poll(nullptr, 0, static_cast<int>(deadline.left_ms(wanted)));
+}
+
+Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline deadline) {
+    Result<UniqueFd> last = fail(Code::system, "no address");
+    for (std::size_t i = 0; i < addresses.size(); ++i) {
+        const bool final_one = i + 1 == addresses.size();
+        const Deadline limit =
+            final_one
+                ? deadline
+                : Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(one_of_several_ms)));
+        last = connect_once(addresses[i], limit);
+        if (last || deadline.passed()) break;
+    }
+    return last;
+}
+
+tl::unexpected<Error> not_connected(Error cause, std::string_view to, int64_t start_ns,
+                                    Deadline deadline) {
+    const bool late = deadline.passed();
+    if (late && cause.code != Code::invalid) cause.code = Code::timeout;
+    return wrap(std::move(cause), fmt::format("cannot connect to {} ({} {} ms)", to,
+                                              late ? "gave up after" : "tried for",
+                                              (now_ns() - start_ns) / 1'000'000));
+}
+
+}  // namespace
+
+Result<UniqueFd> listen_tcp(const HostPort& at) {
+    TUTTI_ASSIGN(const auto addresses, resolve(at, Deadline::after_ms(30'000)));
+    Result<UniqueFd> last = fail(Code::system, "no address");
+    for (const SocketAddress& address : addresses) {
+        last = listen_at(address, at);
+        // A name with two families: a port in use on the first is not made good by the second.
+        if (last || last.error().sys_errno == EADDRINUSE) break;
+    }
+    return last;
+}
+
+Result<UniqueFd> listen_unix(const std::string& name) {
+    TUTTI_ASSIGN(const SocketAddress address, abstract_address(name));
+    TUTTI_ASSIGN(UniqueFd fd, make_socket(AF_UNIX));
+    if (bind(fd.get(), address.get(), address.bytes) != 0 || listen(fd.get(), backlog) != 0)
+        return fail_errno(errno, fmt::format("cannot listen on Unix socket @{}", name));
+    return fd;
+}
+
+Result<uint16_t> local_port(int fd) {
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+        return fail_errno(errno, "cannot read a socket's own address");
+    if (address.ss_family == AF_INET)
+        return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+    if (address.ss_family == AF_INET6)
+        return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
+    return fail(Code::invalid, "file descriptor {} is no TCP socket", fd);
+}
+
+Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) {
+    const int64_t start_ns = now_ns();
+    for (int attempt = 0;; ++attempt) {
+        Error cause;
+        bool passing = true;  // a name that is not known yet may be, once its host is up
+        if (const auto addresses = resolve(to, options.deadline)) {
+            auto connected = try_all(*addresses, options.deadline);
+            if (connected) return connected;
+            cause = std::move(connected.error());
+            passing = is_passing(cause.sys_errno);
+        } else {
+            cause = addresses.error();
+        }
+        if (!options.keep_trying || !passing || options.deadline.passed())
+            return not_connected(std::move(cause), format_host_port(to), start_ns,
+                                 options.deadline);
+        pause_before(attempt, options.deadline);
+    }
+}
+
+Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& options) {
+    TUTTI_ASSIGN(const SocketAddress address, abstract_address(name));
+    const int64_t start_ns = now_ns();
+    for (int attempt = 0;; ++attempt) {
+        auto connected = connect_once(address, options.deadline);
+        if (connected) return connected;
+        // EAGAIN: the listener's queue is full, which poll() cannot wait for.
+        const int error = connected.error().sys_errno;
+        const bool again = error == EAGAIN || (options.keep_trying && is_passing(error));
+        if (!again || options.deadline.passed())
+            return not_connected(std::move(connected.error()), "Unix socket @" + name, start_ns,
+                                 options.deadline);
+        pause_before(attempt, options.deadline);
+    }
+}
+
+}  // namespace tutti::net

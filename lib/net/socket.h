@@ -1,0 +1,63 @@
+// Sockets: addresses, listening, connecting with a deadline, whole reads and writes.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace tutti::net {
+
+/// "host:port", "[v6]:port".
+struct HostPort {
+    std::string host;
+    uint16_t port = 0;
+};
+Result<HostPort> parse_host_port(std::string_view text);
+std::string format_host_port(const HostPort& address);
+
+/// The numeric address of an interface ("eth0"), or the text itself if it is an address of this
+/// machine; empty: 127.0.0.1 if loopback_only, else the address of the first interface that is up
+/// and not loopback (127.0.0.1 if there is none). IPv4 before IPv6. invalid lists the interfaces.
+Result<std::string> choose_address(const std::string& iface, bool loopback_only);
+
+/// Whether a name or numeric address means this machine only; false if it cannot be looked up.
+bool is_loopback(const std::string& host, Deadline deadline);
+
+/// A listening TCP socket, non-blocking, close-on-exec. port 0: the system's choice.
+Result<UniqueFd> listen_tcp(const HostPort& at);
+/// A listening Unix stream socket in the abstract namespace; name without the leading zero byte.
+Result<UniqueFd> listen_unix(const std::string& name);
+Result<uint16_t> local_port(int fd);
+
+/// Connects, retrying while nothing listens there if keep_trying; the error says the address, how
+/// long it waited and the last cause. The socket is non-blocking, TCP_NODELAY is set.
+struct ConnectOptions {
+    Deadline deadline;
+    bool keep_trying = false;
+};
+Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options);
+Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& options);
+
+/// Whole transfers on a non-blocking socket, polling until the deadline. peer_lost: the other side
+/// closed or reset the connection; timeout: how far it got.
+Result<> send_all(int fd, ByteView data, Deadline deadline);
+Result<> recv_all(int fd, std::span<std::byte> data, Deadline deadline);
+
+/// A message with a 32-bit length in front; refuses lengths over max_bytes before it allocates.
+Result<> send_frame(int fd, ByteView body, Deadline deadline);
+Result<Bytes> recv_frame(int fd, std::size_t max_bytes, Deadline deadline);
+
+/// One frame and file descriptors (at most 253) with it, over a Unix socket.
+Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline deadline);
+struct FdMessage {
+    Bytes body;
+    std::vector<UniqueFd> fds;
+};
+Result<FdMessage> recv_fds(int socket, std::size_t max_bytes, Deadline deadline);
+
+}  // namespace tutti::net

@@ -1,0 +1,195 @@
+#include "store/bootstrap.h"
+
+#include <algorithm>
+
+#include "store/tree.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t max_machines = 256;
+constexpr uint32_t max_text_bytes = 4096;
+constexpr uint32_t max_settings = 64;
+
+// FNV-1a: names machines in messages; a collision only miscounts ranks per machine.
+uint64_t hash_name(std::string_view text) {
+    uint64_t hash = 14695981039346656037ull;
+    for (unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
+    return hash;
+}
+
+}  // namespace
+
+Bootstrap::Bootstrap(Self self)
+    : self_(std::move(self)), children_(tree_children(self_.rank, self_.size)) {
+    for (Rank child : children_) joined_[child] = linked_[child] = false;
+    linked_[self_.rank] = false;
+    machines_[hash_name(self_.machine_id)] = 1;
+    advance();
+}
+
+bool Bootstrap::complete(const std::map<Rank, bool>& reported) const {
+    return std::all_of(reported.begin(), reported.end(), [](auto& entry) { return entry.second; });
+}
+
+std::vector<Rank> Bootstrap::missing() const {
+    std::vector<Rank> ranks;
+    for (auto [rank, joined] : joined_)
+        if (!joined) ranks.push_back(rank);
+    return ranks;
+}
+
+uint32_t Bootstrap::machine_ranks() const {
+    const auto found = machines_.find(hash_name(self_.machine_id));
+    return counted_ && found != machines_.end() ? found->second : 0;
+}
+
+void Bootstrap::send_down(const Bytes& message) {
+    for (Rank child : children_) send(child, message);
+}
+
+Bytes Bootstrap::encode_machines(Kind kind) const {
+    ByteWriter out;
+    out.put(kind).put(self_.size).put(one_host_).put(counted_);
+    out.put_text(self_.host_id);
+    out.put(static_cast<uint32_t>(machines_.size()));
+    for (auto [machine, ranks] : machines_) out.put(machine).put(ranks);
+    if (kind == Kind::join) {
+        out.put(static_cast<uint32_t>(self_.agree.size()));
+        for (const auto& [key, value] : self_.agree) out.put_text(key).put_text(value);
+    }
+    return out.take();
+}
+
+bool Bootstrap::decode_machines(ByteReader& in, bool add) {
+    const auto count = in.get<uint32_t>();
+    if (count > max_machines) return false;
+    if (!add) machines_.clear();
+    for (uint32_t i = 0; i < count && in.ok(); ++i) {
+        const auto machine = in.get<uint64_t>();
+        machines_[machine] += in.get<uint32_t>();
+    }
+    if (machines_.size() > max_machines) {
+        machines_.clear();
+        counted_ = false;
+    }
+    return in.ok();
+}
+
+void Bootstrap::take_join(Rank from, ByteReader& in) {
+    const auto size = in.get<Rank>();
+    if (size != self_.size)
+        return fail_with({Code::invalid, from, 0,
+                          fmt::format("rank {} was started with size {}, rank {} with size {}: set "
+                                      "TUTTI_SIZE alike",
+                                      from, size, self_.rank, self_.size)});
+    one_host_ &= in.get<uint8_t>() != 0;
+    counted_ &= in.get<uint8_t>() != 0;
+    one_host_ &= in.get_text(max_text_bytes) == self_.host_id;
+    if (!decode_machines(in, true))
+        return fail_with({Code::system, from, 0, fmt::format("rank {}: malformed join", from)});
+    const auto settings = in.get<uint32_t>();
+    for (uint32_t i = 0; i < std::min(settings, max_settings) && in.ok(); ++i) {
+        const std::string key = in.get_text(max_text_bytes);
+        const std::string value = in.get_text(max_text_bytes);
+        for (const auto& [own_key, own_value] : self_.agree)
+            if (key == own_key && value != own_value)
+                return fail_with({Code::invalid, from, 0,
+                                  fmt::format("{} is '{}' on rank {} but '{}' on rank {}: it must "
+                                              "be the same everywhere",
+                                              key, value, from, own_value, self_.rank)});
+    }
+    if (!in.at_end())
+        return fail_with({Code::system, from, 0, fmt::format("rank {}: malformed join", from)});
+    joined_[from] = true;
+}
+
+void Bootstrap::take_ready(ByteReader& in) {
+    in.get<Rank>();
+    one_host_ = in.get<uint8_t>() != 0;
+    counted_ = in.get<uint8_t>() != 0;
+    in.get_text(max_text_bytes);
+    if (!decode_machines(in, false) || !in.at_end())
+        return fail_with({Code::system, nobody, 0, "malformed message from the control tree"});
+    send_down(encode_machines(Kind::ready));
+    state_ = State::link;
+}
+
+void Bootstrap::receive(Rank from, ByteView message) {
+    if (state_ == State::failed) return;
+    ByteReader in(message);
+    const auto kind = in.get<Kind>();
+    const bool from_parent = from == tree_parent(self_.rank);
+    const bool from_child = std::count(children_.begin(), children_.end(), from) > 0;
+    if (kind == Kind::failed) {
+        Error error;
+        error.code = in.get<Code>();
+        error.rank = in.get<Rank>();
+        error.message = in.get_text(max_text_bytes);
+        return spread(error, from);
+    }
+    if (kind == Kind::join && from_child && !joined_[from]) {
+        take_join(from, in);
+    } else if (kind == Kind::ready && from_parent && state_ == State::gathering) {
+        take_ready(in);
+    } else if (kind == Kind::linked && from_child && !linked_[from] &&
+               (state_ == State::link || state_ == State::linking)) {
+        all_linked_ &= in.get<uint8_t>() != 0;
+        linked_[from] = true;
+    } else if (kind == Kind::go && from_parent && state_ == State::linking) {
+        all_linked_ = in.get<uint8_t>() != 0;
+        state_ = State::done;
+        send_down(ByteWriter().put(Kind::go).put(all_linked_).take());
+    } else {
+        return fail_with({Code::system, from, 0,
+                          fmt::format("rank {} sent something unexpected while joining", from)});
+    }
+    advance();
+}
+
+// Passes on what has become complete.
+void Bootstrap::advance() {
+    const Rank parent = tree_parent(self_.rank);
+    if (state_ == State::gathering && complete(joined_)) {
+        if (parent != nobody) {
+            send(parent, encode_machines(Kind::join));
+        } else {
+            send_down(encode_machines(Kind::ready));
+            state_ = State::link;
+        }
+    }
+    if (state_ == State::linking && complete(linked_)) {
+        if (parent != nobody) {
+            send(parent, ByteWriter().put(Kind::linked).put(all_linked_).take());
+        } else {
+            state_ = State::done;
+            send_down(ByteWriter().put(Kind::go).put(all_linked_).take());
+        }
+    }
+}
+
+void Bootstrap::linked(bool ok) {
+    if (state_ != State::link) return;
+    all_linked_ &= ok;
+    linked_[self_.rank] = true;
+    state_ = State::linking;
+    advance();
+}
+
+void Bootstrap::fail_with(const Error& error) {
+    if (state_ != State::failed) spread(error, nobody);
+}
+
+void Bootstrap::spread(const Error& error, Rank except) {
+    error_ = error;
+    state_ = State::failed;
+    const std::string_view text = std::string_view(error.message).substr(0, max_text_bytes);
+    const Bytes message =
+        ByteWriter().put(Kind::failed).put(error.code).put(error.rank).put_text(text).take();
+    if (const Rank parent = tree_parent(self_.rank); parent != nobody && parent != except)
+        send(parent, message);
+    for (Rank child : children_)
+        if (child != except) send(child, message);
+}
+
+}  // namespace tutti

@@ -1,0 +1,88 @@
+// How the ranks of a job assemble: a state machine without I/O, messages in, messages out. Driven
+// by sockets in comm/, and by anything else that can carry messages.
+//
+//   up     join     a subtree is complete; what its ranks want to agree on, and where they run
+//   down   ready    all have joined: how many share each machine
+//   up     linked   the subtree did the local work in between (shared memory), and whether it could
+//   down   go       everything is set up, or what everyone must do without
+//   both   failed   why the job cannot start; goes to everyone who can still be reached
+//
+// Each rank sends and gets O(children) messages; the slowest path is 4 × the tree's depth.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "base/types.h"
+
+namespace tutti {
+
+class Bootstrap {
+public:
+    struct Self {
+        Rank rank = 0;
+        Rank size = 1;
+        std::string host_id;     // what counts as one host
+        std::string machine_id;  // whose cores are shared
+        /// Settings that must be the same everywhere, by name.
+        std::vector<std::pair<std::string, std::string>> agree;
+    };
+    enum class State : uint8_t { gathering, link, linking, done, failed };
+    struct Outgoing {
+        Rank to = nobody;
+        Bytes message;
+    };
+
+    explicit Bootstrap(Self self);
+
+    /// A message from the parent or a child; anything else or malformed fails the job.
+    void receive(Rank from, ByteView message);
+    /// In state link: the local work is over; could it be done?
+    void linked(bool ok);
+    /// This rank cannot go on (a deadline, a lost child): tells the others why.
+    void fail_with(const Error& error);
+
+    State state() const { return state_; }
+    const Error& error() const { return error_; }
+    std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+
+    /// Children whose subtree has not joined yet, for the message at the deadline.
+    std::vector<Rank> missing() const;
+
+    // From state link on:
+    bool one_host() const { return one_host_; }
+    /// Ranks on this rank's machine; 0 if there are too many machines to have counted.
+    uint32_t machine_ranks() const;
+    // In state done:
+    bool all_linked() const { return all_linked_; }
+
+private:
+    enum class Kind : uint8_t { join = 1, ready, linked, go, failed };
+    void send(Rank to, Bytes message) { outgoing_.push_back({to, std::move(message)}); }
+    void send_down(const Bytes& message);
+    bool complete(const std::map<Rank, bool>& reported) const;
+    void take_join(Rank from, ByteReader& in);
+    void take_ready(ByteReader& in);
+    void advance();
+    Bytes encode_machines(Kind kind) const;
+    bool decode_machines(ByteReader& in, bool add);
+    void spread(const Error& error, Rank except);
+
+    Self self_;
+    std::vector<Rank> children_;
+    State state_ = State::gathering;
+    Error error_;
+    std::vector<Outgoing> outgoing_;
+    std::map<Rank, bool> joined_;  // per child
+    std::map<Rank, bool> linked_;  // per child, and this rank itself
+    bool one_host_ = true;
+    bool counted_ = true;  // machines_ is complete
+    std::map<uint64_t, uint32_t> machines_;
+    bool all_linked_ = true;
+};
+
+}  // namespace tutti

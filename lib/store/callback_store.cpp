@@ -1,0 +1,187 @@
+#include "store/callback_store.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cassert>
+#include <mutex>
+#include <set>
+
+#include "net/auth.h"
+#include "store/store_kinds.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t first_capacity = 4096;
+constexpr std::size_t largest_value_bytes = std::size_t{64} << 20;
+// A get waits in slices, so that another thread's set of that very key gets its turn.
+constexpr int64_t slice_ms = 50;
+constexpr int64_t claim_timeout_ms = 60'000;
+
+// The first byte of what the host stores: an empty value must differ from a removed one, and a
+// claimed key must be known as such by whoever removes it.
+enum class Mark : char { plain = 's', claimed = 'c' };
+
+class CallbackStore final : public Store {
+public:
+    CallbackStore(StoreCallbacks callbacks, void* user, std::string job)
+        : callbacks_(callbacks), user_(user), job_(std::move(job)) {}
+
+    Result<> set(const std::string& key, std::string_view value) override;
+    Result<std::string> get(const std::string& key, Deadline deadline) override;
+    Result<bool> claim(const std::string& key, std::string_view value,
+                       std::string& existing) override;
+    Result<> remove(const std::string& key) override;
+    std::string describe() const override { return "of the host program (callbacks)"; }
+
+private:
+    struct Found {
+        bool present = false;
+        Mark mark = Mark::plain;
+        std::string value;
+    };
+    // Each is one call, or one group that must not be torn, under the lock.
+    Result<> write(const std::string& key, Mark mark, std::string_view value);
+    Result<Found> look(const std::string& key, int64_t timeout_ms);
+    Result<int64_t> count_claims(const std::string& key, int64_t amount);
+    Result<bool> try_claim(const std::string& key, std::string_view value, Found& found);
+
+    std::string host_key(const std::string& key) const { return job_ + "/" + key; }
+    static tl::unexpected<Error> failed(std::string_view function, const std::string& key,
+                                        int status);
+
+    StoreCallbacks callbacks_;
+    void* user_;
+    std::string job_;
+    std::mutex mutex_;
+    std::set<std::string> claimed_;
+};
+
+tl::unexpected<Error> CallbackStore::failed(std::string_view function, const std::string& key,
+                                            int status) {
+    return fail(Code::system, "the host program's store: callback {} failed with {} for key \"{}\"",
+                function, status, key);
+}
+
+Result<> CallbackStore::write(const std::string& key, Mark mark, std::string_view value) {
+    const std::string marked = static_cast<char>(mark) + std::string(value);
+    const int status = callbacks_.set(user_, host_key(key).c_str(), marked.data(), marked.size());
+    if (status != 0) return failed("set", key, status);
+    return {};
+}
+
+Result<CallbackStore::Found> CallbackStore::look(const std::string& key, int64_t timeout_ms) {
+    std::string value(first_capacity, '\0');
+    while (true) {
+        std::size_t bytes = 0;
+        const int status = callbacks_.get(user_, host_key(key).c_str(), value.data(), value.size(),
+                                          &bytes, timeout_ms);
+        if (status == 1) return Found{};
+        if (status != 0) return failed("get", key, status);
+        if (bytes == 0) return Found{};
+        if (bytes > largest_value_bytes)
+            return fail(Code::invalid,
+                        "the host program's store: callback get says that key \"{}\" has {} bytes, "
+                        "over the limit of {}",
+                        key, bytes, largest_value_bytes);
+        if (bytes > value.size()) {
+            value.resize(bytes);
+            continue;
+        }
+        value.resize(bytes);
+        return Found{true, static_cast<Mark>(value.front()), value.substr(1)};
+    }
+}
+
+Result<int64_t> CallbackStore::count_claims(const std::string& key, int64_t amount) {
+    int64_t sum = 0;
+    const int status = callbacks_.add(user_, (host_key(key) + "/claims").c_str(), amount, &sum);
+    if (status != 0) return failed("add", key, status);
+    return sum;
+}
+
+Result<> CallbackStore::set(const std::string& key, std::string_view value) {
+    const std::lock_guard lock(mutex_);
+    return write(key, claimed_.contains(key) ? Mark::claimed : Mark::plain, value);
+}
+
+Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline) {
+    const int64_t start_ns = now_ns();
+    while (true) {
+        {
+            const std::lock_guard lock(mutex_);
+            TUTTI_ASSIGN(Found found, look(key, deadline.left_ms(slice_ms)));
+            if (found.present) return std::move(found.value);
+        }
+        if (deadline.passed()) return key_missing(key, describe(), start_ns);
+        // Also for removed keys, and hosts whose get does not wait: neither may spin.
+        ::poll(nullptr, 0, 1);
+    }
+}
+
+// True: ours. False with found.present: somebody's. False without: ask again.
+Result<bool> CallbackStore::try_claim(const std::string& key, std::string_view value,
+                                      Found& found) {
+    const std::lock_guard lock(mutex_);
+    TUTTI_ASSIGN(const int64_t claims, count_claims(key, 1));
+    if (claims == 1) {
+        TUTTI_ASSIGN(found, look(key, 0));
+        if (!found.present) {
+            auto written = write(key, Mark::claimed, value);
+            if (!written) {
+                (void)count_claims(key, -1);  // the first failure is the one to tell
+                return tl::unexpected<Error>(std::move(written.error()));
+            }
+            claimed_.insert(key);
+            return true;
+        }
+    }
+    TUTTI_TRY(count_claims(key, -1));
+    if (claims != 1) {
+        TUTTI_ASSIGN(found, look(key, 0));
+    }
+    return false;
+}
+
+Result<bool> CallbackStore::claim(const std::string& key, std::string_view value,
+                                  std::string& existing) {
+    const Deadline deadline = Deadline::after_ms(claim_timeout_ms);
+    for (int attempt = 0; !deadline.passed(); ++attempt) {
+        Found found;
+        TUTTI_ASSIGN(const bool ours, try_claim(key, value, found));
+        if (ours) return true;
+        if (found.present) {
+            existing = std::move(found.value);
+            return false;
+        }
+        // Between somebody's counting and its value. Uneven pauses: two that met part company.
+        const int unevenness = static_cast<int>(net::random_bytes(1).front()) % 8;
+        ::poll(nullptr, 0, 1 + std::min(attempt, 20) + unevenness);
+    }
+    return fail(
+        Code::timeout,
+        "the host program's store: key \"{}\" was claimed, but no value came for {} ms; the "
+        "process that claimed it may have died",
+        key, claim_timeout_ms);
+}
+
+Result<> CallbackStore::remove(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    TUTTI_ASSIGN(const Found found, look(key, 0));
+    if (!found.present) return {};
+    const int status = callbacks_.set(user_, host_key(key).c_str(), "", 0);
+    if (status != 0) return failed("set", key, status);
+    claimed_.erase(key);
+    if (found.mark == Mark::claimed) TUTTI_TRY(count_claims(key, -1));
+    return {};
+}
+
+}  // namespace
+
+std::unique_ptr<Store> make_callback_store(StoreCallbacks callbacks, void* user, std::string job) {
+    assert(callbacks.set != nullptr && callbacks.get != nullptr && callbacks.add != nullptr);
+    return std::make_unique<CallbackStore>(callbacks, user, std::move(job));
+}
+
+}  // namespace tutti

@@ -1,0 +1,28 @@
+// A host program's own key-value store, behind three functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "store/store.h"
+
+namespace tutti {
+
+/// The functions of tutti_store_callbacks (include/tutti/tutti.h), with the same meaning: 0 for
+/// success; get: 1 when the key did not appear in time.
+struct StoreCallbacks {
+    int (*set)(void* user, const char* key, const void* value, std::size_t bytes) = nullptr;
+    int (*get)(void* user, const char* key, void* value, std::size_t capacity, std::size_t* bytes,
+               int64_t timeout_ms) = nullptr;
+    int (*add)(void* user, const char* key, int64_t amount, int64_t* result) = nullptr;
+};
+
+/// Calls are made one at a time, from the caller's thread; keys start with "<job>/". Host stores
+/// cannot always delete, so remove() leaves an empty value, which reads as absent, and a claim is a
+/// counter under "<key>/claims": whoever makes it 1 has the key, everyone else takes its one back.
+/// All three functions are needed.
+std::unique_ptr<Store> make_callback_store(StoreCallbacks callbacks, void* user, std::string job);
+
+}  // namespace tutti

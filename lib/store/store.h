@@ -1,0 +1,47 @@
+// Rendezvous: a small key-value store in which the ranks of a job find each other.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace tutti {
+
+class Store {
+public:
+    virtual ~Store() = default;
+    virtual Result<> set(const std::string& key, std::string_view value) = 0;
+    /// Waits for the key to appear. timeout says which key, which store and how long.
+    virtual Result<std::string> get(const std::string& key, Deadline deadline) = 0;
+    /// Sets the key only if nobody has; false, and what is there in `existing`, if somebody has.
+    virtual Result<bool> claim(const std::string& key, std::string_view value,
+                               std::string& existing) = 0;
+    virtual Result<> remove(const std::string& key) = 0;
+    virtual std::string describe() const = 0;  // "tcp://10.0.0.1:29500", for messages
+};
+
+struct StoreOptions {
+    std::string url;  // tcp://host:port, file:///dir
+    std::string job;  // key prefix
+    std::string secret;
+    Rank rank = 0;          // rank 0 hosts an embedded store…
+    bool hosted = false;    // …unless a launcher already does
+    bool insecure = false;  // without a secret, tcp listens on loopback only unless this is set
+    Deadline deadline;      // for reaching the store
+};
+
+/// One row per kind of store; messages about unknown schemes list them.
+struct StoreKind {
+    std::string_view scheme;   // "tcp"
+    std::string_view example;  // "tcp://host:port"
+    Result<std::unique_ptr<Store>> (*open)(const StoreOptions& options);
+};
+std::span<const StoreKind> store_kinds();
+
+Result<std::unique_ptr<Store>> open_store(const StoreOptions& options);
+
+}  // namespace tutti

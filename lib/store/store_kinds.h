@@ -1,0 +1,32 @@
+// The openers that store.cpp's table lists, and what they share.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "net/socket.h"
+#include "store/store.h"
+
+namespace tutti {
+
+Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options);
+Result<std::unique_ptr<Store>> open_file_store(const StoreOptions& options);
+
+/// invalid, if whoever reaches that address could join the job: no secret, and not loopback. With
+/// insecure only a warning.
+Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure);
+
+/// What follows "scheme://" in a URL.
+inline std::string_view after_scheme(std::string_view url) {
+    const auto at = url.find("://");
+    return at == std::string_view::npos ? url : url.substr(at + 3);
+}
+
+/// The words of every store for a get that reached its deadline.
+inline tl::unexpected<Error> key_missing(const std::string& key, const std::string& store,
+                                         int64_t start_ns) {
+    return fail(Code::timeout, "key \"{}\" did not appear in store {} within {} ms", key, store,
+                (now_ns() - start_ns) / 1'000'000);
+}
+
+}  // namespace tutti

@@ -1,0 +1,60 @@
+// What travels between the embedded TCP store's clients and its server (docs/protocol.md, "Store").
+//
+//   handshake and hello    net/auth.h, context "store/<job>"; the hello is the protocol's version
+//   request    length (4 bytes), op (1), key (4 + n), value (4 + n)
+//   reply      length (4 bytes), status (1), value (4 + n)
+//
+// Replies come in the order of a connection's requests; a get is answered when its key is there. A
+// client that no longer wants to wait closes its connection.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+
+namespace tutti::store_protocol {
+
+inline constexpr uint32_t version = 1;
+inline constexpr uint32_t max_frame_bytes = 1 << 20;
+inline constexpr uint32_t max_key_bytes = 4096;
+// What a frame holds besides the key and the value: op or status, and two lengths.
+inline constexpr uint32_t max_value_bytes = max_frame_bytes - max_key_bytes - 9;
+
+enum class Op : uint8_t { set = 1, get, claim, remove, add };
+// taken: a claim lost, the value is what was there. refused: the value says why.
+enum class Status : uint8_t { ok = 1, taken, refused };
+
+struct Request {
+    Op op = Op::set;
+    std::string key;
+    std::string value;
+};
+
+inline std::string handshake_context(const std::string& job) {
+    return "store/" + job;
+}
+
+inline Bytes encode_request(Op op, std::string_view key, std::string_view value) {
+    ByteWriter writer;
+    writer.put(op).put_text(key).put_text(value);
+    return writer.take();
+}
+
+/// False if the body is not exactly one well-formed request.
+inline bool decode_request(ByteView body, Request& out) {
+    ByteReader reader(body);
+    out.op = reader.get<Op>();
+    out.key = reader.get_text(max_key_bytes);
+    out.value = reader.get_text(max_frame_bytes);
+    return reader.at_end() && out.op >= Op::set && out.op <= Op::add;
+}
+
+inline Bytes encode_reply(Status status, std::string_view value) {
+    ByteWriter writer;
+    writer.put(status).put_text(value);
+    return writer.take();
+}
+
+}  // namespace tutti::store_protocol

@@ -1,0 +1,214 @@
+#include "store/tcp_store.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+#include "base/log.h"
+#include "net/acceptor.h"
+#include "net/socket.h"
+#include "store/store_kinds.h"
+#include "store/store_protocol.h"
+
+namespace tutti {
+namespace {
+
+using store_protocol::Op;
+using store_protocol::Status;
+
+// What only the server's health can delay, and the caller gave no deadline for.
+constexpr int64_t request_timeout_ms = 60'000;
+// A busy server drops handshakes; a port that is not ours always does.
+constexpr int handshake_attempts = 10;
+
+struct Reply {
+    Status status = Status::refused;
+    std::string value;
+};
+
+class TcpStore final : public Store {
+public:
+    TcpStore(const StoreOptions& options, net::HostPort at, std::unique_ptr<TcpStoreServer> server)
+        : at_(std::move(at)),
+          key_{options.secret, store_protocol::handshake_context(options.job)},
+          host_rank_(options.hosted ? nobody : 0),
+          name_("tcp://" + net::format_host_port(at_)),
+          server_(std::move(server)) {}
+
+    Result<> reach(Deadline deadline);
+
+    Result<> set(const std::string& key, std::string_view value) override;
+    Result<std::string> get(const std::string& key, Deadline deadline) override;
+    Result<bool> claim(const std::string& key, std::string_view value,
+                       std::string& existing) override;
+    Result<> remove(const std::string& key) override;
+    std::string describe() const override { return name_; }
+
+private:
+    Result<UniqueFd> connect(Deadline deadline, bool keep_trying);
+    Result<UniqueFd> take_connection(Deadline deadline);
+    Result<Reply> ask(Op op, const std::string& key, std::string_view value, Deadline deadline);
+    Result<Reply> ask_on(int fd, ByteView request, Deadline deadline);
+
+    net::HostPort at_;
+    net::AuthKey key_;
+    Rank host_rank_;
+    std::string name_;
+    std::unique_ptr<TcpStoreServer> server_;
+    // Connections with no request on them: one, unless several threads ask at the same time. A get
+    // that waits thus never keeps another thread's set waiting.
+    std::mutex mutex_;
+    std::vector<UniqueFd> idle_;
+};
+
+Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
+    ByteWriter hello;
+    hello.put(store_protocol::version);
+    const Bytes hello_bytes = hello.take();
+    const int64_t start_ns = now_ns();
+    const auto unreachable = [&](const Error& cause) {
+        return tl::unexpected<Error>(
+            Error{cause.code, host_rank_, cause.sys_errno,
+                  fmt::format("store {} was not reachable for {} ms: {}", name_,
+                              (now_ns() - start_ns) / 1'000'000, cause.message)});
+    };
+    for (int attempt = 1;; ++attempt) {
+        auto fd = net::connect_tcp(at_, {.deadline = deadline, .keep_trying = keep_trying});
+        if (!fd) return unreachable(fd.error());
+        const auto introduced = net::introduce(fd->get(), key_, hello_bytes, deadline);
+        if (introduced) return fd;
+        const Error& cause = introduced.error();
+        if (cause.code == Code::timeout) return unreachable(cause);
+        if (cause.sys_errno != ECONNRESET || attempt == handshake_attempts || deadline.passed())
+            return wrap(cause, "store " + name_);
+        ::poll(nullptr, 0, static_cast<int>(deadline.left_ms(20 * attempt)));
+    }
+}
+
+Result<> TcpStore::reach(Deadline deadline) {
+    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, true));
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(fd));
+    return {};
+}
+
+Result<UniqueFd> TcpStore::take_connection(Deadline deadline) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!idle_.empty()) {
+            UniqueFd fd = std::move(idle_.back());
+            idle_.pop_back();
+            return fd;
+        }
+    }
+    return connect(deadline, false);  // it was reached before: if it is gone, it is gone
+}
+
+Result<Reply> TcpStore::ask_on(int fd, ByteView request, Deadline deadline) {
+    TUTTI_TRY(net::send_frame(fd, request, deadline));
+    TUTTI_ASSIGN(const Bytes body, net::recv_frame(fd, store_protocol::max_frame_bytes, deadline));
+    ByteReader reader(body);
+    Reply reply;
+    reply.status = reader.get<Status>();
+    reply.value = reader.get_text(store_protocol::max_frame_bytes);
+    if (!reader.at_end() || reply.status < Status::ok || reply.status > Status::refused)
+        return fail(Code::system, "malformed reply of {} bytes", body.size());
+    return reply;
+}
+
+Result<Reply> TcpStore::ask(Op op, const std::string& key, std::string_view value,
+                            Deadline deadline) {
+    if (key.size() > store_protocol::max_key_bytes)
+        return fail(Code::invalid, "store {}: a key of {} bytes is over the limit of {}", name_,
+                    key.size(), store_protocol::max_key_bytes);
+    if (value.size() > store_protocol::max_value_bytes)
+        return fail(Code::invalid, "store {}: {} bytes for key \"{}\" are over the limit of {}",
+                    name_, value.size(), key, store_protocol::max_value_bytes);
+    TUTTI_ASSIGN(UniqueFd fd, take_connection(deadline));
+    auto reply = ask_on(fd.get(), store_protocol::encode_request(op, key, value), deadline);
+    if (!reply) {
+        // The connection is closed, not kept: a late reply would be taken for the next one's.
+        Error error = std::move(reply.error());
+        if (error.code == Code::peer_lost) error.rank = host_rank_;
+        return wrap(std::move(error), fmt::format("store {}, key \"{}\"", name_, key));
+    }
+    if (reply->status == Status::refused)
+        return fail(Code::system, "store {} refused key \"{}\": {}", name_, key, reply->value);
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(fd));
+    return reply;
+}
+
+Result<> TcpStore::set(const std::string& key, std::string_view value) {
+    TUTTI_TRY(ask(Op::set, key, value, Deadline::after_ms(request_timeout_ms)));
+    return {};
+}
+
+Result<std::string> TcpStore::get(const std::string& key, Deadline deadline) {
+    const int64_t start_ns = now_ns();
+    auto reply = ask(Op::get, key, "", deadline);
+    if (reply) return std::move(reply->value);
+    if (reply.error().code == Code::timeout) return key_missing(key, name_, start_ns);
+    return tl::unexpected<Error>(std::move(reply.error()));
+}
+
+Result<bool> TcpStore::claim(const std::string& key, std::string_view value,
+                             std::string& existing) {
+    TUTTI_ASSIGN(Reply reply, ask(Op::claim, key, value, Deadline::after_ms(request_timeout_ms)));
+    if (reply.status == Status::ok) return true;
+    existing = std::move(reply.value);
+    return false;
+}
+
+Result<> TcpStore::remove(const std::string& key) {
+    TUTTI_TRY(ask(Op::remove, key, "", Deadline::after_ms(request_timeout_ms)));
+    return {};
+}
+
+}  // namespace
+
+Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure) {
+    if (!secret.empty() || net::is_loopback(at.host, Deadline::after_ms(30'000))) return {};
+    const std::string address = net::format_host_port(at);
+    if (!insecure)
+        return fail(Code::invalid,
+                    "store tcp://{} is not on loopback and there is no secret, so anyone who "
+                    "reaches that port could join the job: set TUTTI_SECRET to the same value on "
+                    "every rank, or TUTTI_INSECURE=1 on a network you trust",
+                    address);
+    log::warn("store tcp://{} without a secret (TUTTI_INSECURE): anyone who reaches it can join",
+              address);
+    return {};
+}
+
+Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options) {
+    const auto parsed = net::parse_host_port(after_scheme(options.url));
+    if (!parsed) return wrap(parsed.error(), fmt::format("store \"{}\"", options.url));
+    if (parsed->port == 0)
+        return fail(Code::invalid, "store \"{}\": every rank needs to know the port: not 0",
+                    options.url);
+    std::unique_ptr<TcpStoreServer> server;
+    if (options.rank == 0 && !options.hosted) {
+        auto started = TcpStoreServer::start({.host = parsed->host,
+                                              .port = parsed->port,
+                                              .job = options.job,
+                                              .secret = options.secret,
+                                              .insecure = options.insecure});
+        if (!started && started.error().code == Code::invalid)
+            return tl::unexpected<Error>(std::move(started.error()));
+        if (!started)
+            return wrap(std::move(started.error()),
+                        fmt::format("rank 0 cannot host store {} on this machine", options.url));
+        server = std::move(*started);
+    } else {
+        TUTTI_TRY(check_exposure(*parsed, options.secret, options.insecure));
+    }
+    auto store = std::make_unique<TcpStore>(options, *parsed, std::move(server));
+    TUTTI_TRY(store->reach(options.deadline));
+    return store;
+}
+
+}  // namespace tutti

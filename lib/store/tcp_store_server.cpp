@@ -1,0 +1,315 @@
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/log.h"
+#include "net/acceptor.h"
+#include "net/reactor.h"
+#include "net/socket.h"
+#include "store/store_kinds.h"
+#include "store/store_protocol.h"
+#include "store/tcp_store.h"
+
+namespace tutti {
+namespace {
+
+using store_protocol::Op;
+using store_protocol::Request;
+using store_protocol::Status;
+
+constexpr std::size_t read_bytes = 64 * 1024;
+// A client that does not read its replies is not read from, either.
+constexpr std::size_t unsent_limit_bytes = 4 * store_protocol::max_frame_bytes;
+// A whole job may come at once: more room than strangers need to be kept from using up descriptors.
+constexpr std::size_t max_handshakes = 1024;
+constexpr std::size_t store_limit_bytes = std::size_t{1} << 30;
+
+// One thread, so nothing here is locked. A connection is destroyed only by its own handler or by
+// the server's end; everything else that goes wrong with it waits for the handler.
+class Server final : public TcpStoreServer {
+public:
+    Server(uint16_t port, UniqueFd wake) : port_(port), wake_(std::move(wake)) {}
+
+    Result<> run(UniqueFd listener, net::AuthKey key);
+    ~Server() override;
+    uint16_t port() const override { return port_; }
+
+private:
+    struct Connection {
+        UniqueFd fd;
+        std::list<Connection>::iterator self{};
+        Bytes in{};
+        Bytes out{};
+        std::size_t out_done = 0;
+        std::string parked_key{};
+        bool parked = false;
+        bool broken = false;
+        uint32_t events = EPOLLIN | EPOLLRDHUP;
+    };
+
+    void serve();
+    void welcome(UniqueFd fd, const Bytes& hello);
+    void ready(Connection& connection, uint32_t events);
+    void close(Connection& connection);
+    bool receive(Connection& connection);
+    void answer_requests(Connection& connection);
+    void answer(Connection& connection, Request request);
+    void count(Connection& connection, const Request& request);
+    bool put(Connection& connection, const Request& request);
+    void publish(const std::string& key);
+    void reply(Connection& connection, Status status, std::string_view value);
+    void flush(Connection& connection);
+    void watch(Connection& connection);
+
+    uint16_t port_;
+    UniqueFd wake_;
+    std::atomic<bool> stop_{false};
+    Reactor reactor_;
+    std::unique_ptr<net::Acceptor> acceptor_;
+    std::list<Connection> connections_;
+    std::unordered_map<std::string, std::string> values_;
+    std::unordered_map<std::string, std::vector<Connection*>> parked_;
+    std::size_t stored_bytes_ = 0;
+    std::thread thread_;
+};
+
+Result<> Server::run(UniqueFd listener, net::AuthKey key) {
+    TUTTI_TRY(reactor_.add(wake_.get(), EPOLLIN, [](uint32_t) {}));
+    acceptor_ = std::make_unique<net::Acceptor>(
+        reactor_, std::move(listener), std::move(key),
+        [this](UniqueFd fd, const Bytes& hello) { welcome(std::move(fd), hello); },
+        net::Acceptor::Options{.max_pending = max_handshakes});
+    // The host program's signals are for its own threads: a new thread inherits the mask.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    Result<> started;
+    try {
+        thread_ = std::thread([this] { serve(); });
+    } catch (const std::system_error& error) {
+        started = fail_errno(error.code().value(), "store: cannot start the server's thread");
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+}
+
+Server::~Server() {
+    stop_.store(true, std::memory_order_relaxed);
+    eventfd_write(wake_.get(), 1);
+    if (thread_.joinable()) thread_.join();
+}
+
+void Server::serve() {
+    while (!stop_.load(std::memory_order_relaxed)) reactor_.poll(-1);
+}
+
+void Server::welcome(UniqueFd fd, const Bytes& hello) {
+    ByteReader reader(hello);
+    const auto version = reader.get<uint32_t>();
+    if (!reader.at_end() || version != store_protocol::version) {
+        log::warn("store: a client speaks version {} of the protocol, not {}", version,
+                  store_protocol::version);
+        return;
+    }
+    const int on = 1;  // a host that vanished does not keep its connection for ever
+    setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    const int raw = fd.get();
+    connections_.push_back(Connection{.fd = std::move(fd)});
+    Connection& connection = connections_.back();
+    connection.self = std::prev(connections_.end());
+    auto added = reactor_.add(raw, connection.events,
+                              [this, &connection](uint32_t events) { ready(connection, events); });
+    if (added) return;
+    log::warn("store: {}", added.error().message);
+    connections_.pop_back();
+}
+
+void Server::ready(Connection& connection, uint32_t events) {
+    if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) connection.broken = true;
+    if (!connection.broken && (events & EPOLLOUT) != 0) flush(connection);
+    if (!connection.broken && (events & EPOLLIN) != 0) connection.broken = !receive(connection);
+    if (!connection.broken) answer_requests(connection);
+    if (connection.broken) return close(connection);
+    watch(connection);
+}
+
+void Server::close(Connection& connection) {
+    if (connection.parked) {
+        const auto waiting = parked_.find(connection.parked_key);
+        std::erase(waiting->second, &connection);
+        if (waiting->second.empty()) parked_.erase(waiting);
+    }
+    reactor_.remove(connection.fd.get());
+    connections_.erase(connection.self);
+}
+
+// One piece a turn, so that a client that sends without end does not keep the others waiting.
+bool Server::receive(Connection& connection) {
+    std::array<std::byte, read_bytes> chunk;
+    const ssize_t got = recv(connection.fd.get(), chunk.data(), chunk.size(), 0);
+    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    connection.in.insert(connection.in.end(), chunk.begin(), chunk.begin() + got);
+    return got > 0;
+}
+
+void Server::answer_requests(Connection& connection) {
+    std::size_t at = 0;
+    while (!connection.parked && !connection.broken &&
+           connection.out.size() - connection.out_done < unsent_limit_bytes) {
+        const ByteView left = ByteView(connection.in).subspan(at);
+        ByteReader reader(left);
+        const auto bytes = reader.get<uint32_t>();
+        if (!reader.ok()) break;
+        if (bytes > store_protocol::max_frame_bytes) {
+            log::debug("store: dropping a client that announces a request of {} bytes", bytes);
+            connection.broken = true;
+            break;
+        }
+        if (left.size() - sizeof bytes < bytes) break;
+        Request request;
+        if (!store_protocol::decode_request(left.subspan(sizeof bytes, bytes), request)) {
+            log::debug("store: dropping a client that sent a malformed request");
+            connection.broken = true;
+            break;
+        }
+        at += sizeof bytes + bytes;
+        answer(connection, std::move(request));
+    }
+    connection.in.erase(connection.in.begin(),
+                        connection.in.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+void Server::answer(Connection& connection, Request request) {
+    const auto found = values_.find(request.key);
+    switch (request.op) {
+        case Op::set:
+            if (put(connection, request)) reply(connection, Status::ok, "");
+            return;
+        case Op::claim:
+            if (found != values_.end()) return reply(connection, Status::taken, found->second);
+            if (put(connection, request)) reply(connection, Status::ok, "");
+            return;
+        case Op::get:
+            if (found != values_.end()) return reply(connection, Status::ok, found->second);
+            parked_[request.key].push_back(&connection);
+            connection.parked_key = std::move(request.key);
+            connection.parked = true;
+            return;
+        case Op::remove:
+            if (found != values_.end()) {
+                stored_bytes_ -= found->first.size() + found->second.size();
+                values_.erase(found);
+            }
+            return reply(connection, Status::ok, "");
+        case Op::add:
+            return count(connection, request);
+    }
+}
+
+// Counters are 8-byte values like any other, so get and remove work on them.
+void Server::count(Connection& connection, const Request& request) {
+    int64_t sum = 0, amount = 0;
+    const auto found = values_.find(request.key);
+    const bool known = found != values_.end();
+    if (request.value.size() != sizeof amount || (known && found->second.size() != sizeof sum))
+        return reply(connection, Status::refused, "add works on 8-byte counters only");
+    std::memcpy(&amount, request.value.data(), sizeof amount);
+    if (known) std::memcpy(&sum, found->second.data(), sizeof sum);
+    sum = static_cast<int64_t>(static_cast<uint64_t>(sum) + static_cast<uint64_t>(amount));
+    const std::string value(reinterpret_cast<const char*>(&sum), sizeof sum);
+    if (put(connection, {request.op, request.key, value})) reply(connection, Status::ok, value);
+}
+
+bool Server::put(Connection& connection, const Request& request) {
+    const auto found = values_.find(request.key);
+    const std::size_t before =
+        found == values_.end() ? 0 : found->first.size() + found->second.size();
+    const std::size_t after = stored_bytes_ - before + request.key.size() + request.value.size();
+    if (after > store_limit_bytes) {
+        reply(connection, Status::refused,
+              fmt::format("the store holds {} bytes, its limit", stored_bytes_));
+        return false;
+    }
+    stored_bytes_ = after;
+    values_.insert_or_assign(request.key, request.value);
+    publish(request.key);
+    return true;
+}
+
+void Server::publish(const std::string& key) {
+    const auto waiting = parked_.extract(key);
+    if (waiting.empty()) return;
+    for (Connection* connection : waiting.mapped()) {
+        connection->parked = false;
+        reply(*connection, Status::ok, values_.at(key));
+        // Its handler goes on with what it sent after the get, or closes it.
+        connection->events = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+        reactor_.modify(connection->fd.get(), connection->events);
+    }
+}
+
+void Server::reply(Connection& connection, Status status, std::string_view value) {
+    ByteWriter frame;
+    frame.put_text(as_text(store_protocol::encode_reply(status, value)));
+    const Bytes bytes = frame.take();
+    connection.out.insert(connection.out.end(), bytes.begin(), bytes.end());
+    flush(connection);
+}
+
+void Server::flush(Connection& connection) {
+    while (connection.out_done < connection.out.size()) {
+        const ssize_t sent = send(connection.fd.get(), connection.out.data() + connection.out_done,
+                                  connection.out.size() - connection.out_done, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) {
+            if (errno != EAGAIN && errno != EWOULDBLOCK) connection.broken = true;
+            break;
+        }
+        connection.out_done += static_cast<std::size_t>(sent);
+    }
+    connection.out.erase(connection.out.begin(),
+                         connection.out.begin() + static_cast<std::ptrdiff_t>(connection.out_done));
+    connection.out_done = 0;
+}
+
+// While it must not send more requests, only its going away is of interest: reading on would pile
+// up what it sends, and not reading would spin on a readable socket.
+void Server::watch(Connection& connection) {
+    const std::size_t unsent = connection.out.size() - connection.out_done;
+    uint32_t events = EPOLLRDHUP;
+    if (!connection.parked && unsent < unsent_limit_bytes) events |= EPOLLIN;
+    if (unsent > 0) events |= EPOLLOUT;
+    if (events == connection.events) return;
+    connection.events = events;
+    reactor_.modify(connection.fd.get(), events);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const Options& options) {
+    const net::HostPort at{.host = options.host, .port = options.port};
+    TUTTI_TRY(check_exposure(at, options.secret, options.insecure));
+    TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at));
+    TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
+    UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!wake) return fail_errno(errno, "store: cannot create an eventfd");
+    auto server = std::make_unique<Server>(port, std::move(wake));
+    TUTTI_TRY(server->run(
+        std::move(listener),
+        {.secret = options.secret, .context = store_protocol::handshake_context(options.job)}));
+    return server;
+}
+
+}  // namespace tutti

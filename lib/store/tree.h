@@ -1,0 +1,25 @@
+// The control tree: who is whose parent. Start-up and bad news travel along it.
+#pragma once
+
+#include <vector>
+
+#include "base/types.h"
+
+namespace tutti {
+
+inline constexpr Rank tree_arity = 8;
+
+/// nobody for the root, rank 0.
+constexpr Rank tree_parent(Rank rank) {
+    return rank == 0 ? nobody : (rank - 1) / tree_arity;
+}
+
+inline std::vector<Rank> tree_children(Rank rank, Rank size) {
+    std::vector<Rank> children;
+    for (int64_t child = int64_t{rank} * tree_arity + 1;
+         child <= int64_t{rank} * tree_arity + tree_arity && child < size; ++child)
+        children.push_back(static_cast<Rank>(child));
+    return children;
+}
+
+}  // namespace tutti

@@ -1,0 +1,174 @@
+// The bootstrap state machine, driven by a plain message queue: no sockets, any number of ranks.
+#include <deque>
+#include <optional>
+#include <random>
+
+#include "store/bootstrap.h"
+#include "store/tree.h"
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+struct Job {
+    std::vector<Bootstrap> ranks;
+    std::deque<std::tuple<Rank, Rank, Bytes>> wire;  // from, to, message
+    uint64_t messages = 0;
+
+    void collect(Rank rank) {
+        for (auto& out : ranks[static_cast<std::size_t>(rank)].take_outgoing())
+            wire.emplace_back(rank, out.to, std::move(out.message));
+    }
+    /// Delivers everything, in an order the seed chooses among the links (each stays in order).
+    void run(uint32_t seed) {
+        std::mt19937 random(seed);
+        for (Rank r = 0; r < static_cast<Rank>(ranks.size()); ++r) collect(r);
+        while (!wire.empty()) {
+            const auto pick = wire.begin() + static_cast<ptrdiff_t>(random() % wire.size());
+            // The oldest message of the picked link.
+            const auto [from, to] = std::pair{std::get<0>(*pick), std::get<1>(*pick)};
+            const auto first = std::find_if(wire.begin(), wire.end(), [&](auto& m) {
+                return std::get<0>(m) == from && std::get<1>(m) == to;
+            });
+            const Bytes message = std::get<2>(*first);
+            wire.erase(first);
+            ++messages;
+            ranks[static_cast<std::size_t>(to)].receive(from, message);
+            collect(to);
+        }
+    }
+};
+
+Bootstrap::Self self_of(Rank rank, Rank size) {
+    Bootstrap::Self self;
+    self.rank = rank;
+    self.size = size;
+    self.host_id = "host";
+    self.machine_id = "machine";
+    self.agree = {{"nrings", "2"}};
+    return self;
+}
+
+Job make_job(Rank size, const std::function<void(Rank, Bootstrap::Self&)>& change = {}) {
+    Job job;
+    for (Rank r = 0; r < size; ++r) {
+        Bootstrap::Self self = self_of(r, size);
+        if (change) change(r, self);
+        job.ranks.emplace_back(self);
+    }
+    return job;
+}
+
+}  // namespace
+
+TEST_CASE("bootstrap: every job size assembles, whatever the order of messages") {
+    for (Rank size : {1, 2, 3, 8, 9, 10, 64, 73, 74, 600}) {
+        for (uint32_t seed = 1; seed <= 3; ++seed) {
+            INFO("size " << size << " seed " << seed);
+            Job job = make_job(size);
+            job.run(seed);
+            for (auto& rank : job.ranks) {
+                REQUIRE(rank.state() == Bootstrap::State::link);
+                REQUIRE(rank.one_host());
+                REQUIRE(rank.machine_ranks() == static_cast<uint32_t>(size));
+            }
+            for (Rank r = 0; r < size; ++r)
+                job.ranks[static_cast<std::size_t>(r)].linked(r != size / 2 || seed != 2);
+            job.run(seed);
+            for (auto& rank : job.ranks) {
+                REQUIRE(rank.state() == Bootstrap::State::done);
+                REQUIRE(rank.all_linked() == (seed != 2));
+            }
+            // join and linked up, ready and go down: four messages an edge.
+            REQUIRE(job.messages == 4u * static_cast<uint64_t>(size - 1));
+        }
+    }
+}
+
+TEST_CASE("bootstrap: hosts and machines are told apart") {
+    Job job = make_job(20, [](Rank r, Bootstrap::Self& self) {
+        self.host_id = r < 10 ? "a" : "b";
+        self.machine_id = r < 15 ? "m" : "k";
+    });
+    job.run(1);
+    REQUIRE_FALSE(job.ranks[0].one_host());
+    REQUIRE_FALSE(job.ranks[19].one_host());
+    REQUIRE(job.ranks[3].machine_ranks() == 15);
+    REQUIRE(job.ranks[19].machine_ranks() == 5);
+}
+
+TEST_CASE("bootstrap: a setting that differs fails every rank with both values") {
+    for (Rank odd : {0, 1, 7, 19}) {
+        Job job = make_job(20, [&](Rank r, Bootstrap::Self& self) {
+            if (r == odd) self.agree = {{"nrings", "3"}};
+        });
+        job.run(7);
+        for (auto& rank : job.ranks) {
+            REQUIRE(rank.state() == Bootstrap::State::failed);
+            REQUIRE(rank.error().code == Code::invalid);
+            REQUIRE(rank.error().message.find("nrings is '") != std::string::npos);
+            REQUIRE(rank.error().message.find("'3'") != std::string::npos);
+            REQUIRE(rank.error().message.find("'2'") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("bootstrap: a job size that differs names the rank and both sizes") {
+    Job job = make_job(4, [](Rank r, Bootstrap::Self& self) {
+        if (r == 2) self.size = 5;
+    });
+    // Rank 2 believes in a rank 4 that does not exist; its parent sees the difference first.
+    job.run(1);
+    for (Rank r : {0, 1, 3}) {
+        const auto& rank = job.ranks[static_cast<std::size_t>(r)];
+        REQUIRE(rank.state() == Bootstrap::State::failed);
+        REQUIRE(rank.error().message.find("rank 2 was started with size 5, rank 0 with size 4") !=
+                std::string::npos);
+    }
+}
+
+TEST_CASE("bootstrap: knows which children are missing") {
+    Bootstrap root(self_of(0, 5));
+    REQUIRE(root.missing() == std::vector<Rank>{1, 2, 3, 4});
+    Bootstrap child(self_of(3, 5));
+    root.receive(3, child.take_outgoing().at(0).message);
+    REQUIRE(root.missing() == std::vector<Rank>{1, 2, 4});
+}
+
+TEST_CASE("bootstrap: malformed messages fail the job instead of being believed") {
+    std::mt19937 random(12345);
+    INFO("seed 12345");
+    const Bytes good = Bootstrap(self_of(1, 3)).take_outgoing().at(0).message;
+    for (int i = 0; i < 2000; ++i) {
+        Bootstrap root(self_of(0, 3));
+        Bytes bad = good;
+        if (i % 2)
+            bad.resize(random() % bad.size());
+        else
+            bad[random() % bad.size()] ^= static_cast<std::byte>(1 + random() % 255);
+        if (bad == good) continue;
+        root.receive(1, bad);
+        // Either it was recognised, or only names and counts changed: never a finished job.
+        REQUIRE(root.state() != Bootstrap::State::done);
+        REQUIRE(root.state() != Bootstrap::State::link);
+    }
+    Bootstrap stranger(self_of(0, 3));
+    stranger.receive(17, good);
+    REQUIRE(stranger.state() == Bootstrap::State::failed);
+}
+
+TEST_CASE("control tree: parents and children agree, and depth is logarithmic") {
+    for (Rank size : {1, 2, 9, 100, 4097}) {
+        Rank edges = 0;
+        for (Rank r = 0; r < size; ++r)
+            for (Rank child : tree_children(r, size)) {
+                REQUIRE(tree_parent(child) == r);
+                ++edges;
+            }
+        REQUIRE(edges == size - 1);
+    }
+    int depth = 0;
+    for (Rank r = 99'999; r != 0; r = tree_parent(r)) ++depth;
+    REQUIRE(depth <= 6);
+}
