@@ -1,0 +1,103 @@
+// The seam every transport implements: a channel is one peer, one lane, one direction, in order,
+// flow-controlled, and never blocks.
+//
+// Two data paths, both without an extra pass over the bytes:
+//   built   the sender reserves the next message's memory (a cell the peer maps, or the transport's
+//           registered staging) and computes into it;
+//   pushed  the sender hands over memory that already holds the value; the transport sends from it
+//           and says when it has let go of it.
+// Likewise a receiver peeks at whole messages where they lie, and may offer the memory it wants the
+// next one in, which a transport honours when it can (a posted receive) and ignores when it cannot.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/types.h"
+
+namespace tutti {
+
+/// What travels with every message: which operation it belongs to, and everything about the call
+/// that all ranks must agree on. Equal tags on both sides mean equal message sizes.
+struct Tag {
+    uint64_t sequence = 0;   // epoch << 48 | number of the operation on its communicator
+    uint64_t count = 0;      // elements
+    uint32_t call = 0;       // collective | dtype << 8 | op << 16
+    int32_t root = 0;
+    uint64_t plan = 0;       // algorithm, lanes and tile size: what the ranks derived from the call
+    bool operator==(const Tag&) const = default;
+
+    static constexpr int epoch_shift = 48;
+    uint64_t epoch() const { return sequence >> epoch_shift; }
+};
+static_assert(sizeof(Tag) == 32);
+
+/// How a message that arrived relates to the one that is expected.
+enum class TagMatch : uint8_t { equal, stale, different };
+inline TagMatch match(const Tag& expected, const Tag& got) {
+    if (expected == got) return TagMatch::equal;
+    return got.epoch() < expected.epoch() ? TagMatch::stale : TagMatch::different;
+}
+
+struct ChannelId {
+    Rank peer = nobody;
+    uint32_t comm = 0;
+    uint16_t lane = 0;  // stream × lanes per stream + lane of the schedule
+    bool operator==(const ChannelId&) const = default;
+};
+
+/// The outgoing half. Owned by the thread that drives the lane's stream, one at a time.
+class Sender {
+public:
+    virtual ~Sender() = default;
+
+    /// Memory for the next message, or nullptr while there is no credit. Asking again without
+    /// commit gives the same memory. bytes ≤ the transport's max_message_bytes.
+    virtual std::byte* reserve(std::size_t bytes) = 0;
+    /// Sends what was built in the reserved memory.
+    virtual void commit(const Tag& tag, std::size_t bytes) = 0;
+
+    /// True when a push now would be accepted.
+    virtual bool can_push() = 0;
+    /// Sends from the caller's memory, which must stay as it is until drained().
+    virtual void push(const Tag& tag, const std::byte* data, std::size_t bytes) = 0;
+    /// True when every push has left the caller's memory.
+    virtual bool drained() = 0;
+
+    /// Lets go of the caller's memory at once (the operation failed); what had begun to travel is
+    /// finished from a copy. A reservation that was not committed is forgotten.
+    virtual void cancel() = 0;
+
+    /// on: a thread is about to sleep until this channel can take more; the peer rings the doorbell.
+    virtual void arm(bool on) = 0;
+    /// ok, or why this channel will never work again (peer_lost).
+    virtual Code health() const = 0;
+};
+
+/// The incoming half. Same ownership rule.
+class Receiver {
+public:
+    virtual ~Receiver() = default;
+
+    struct Message {
+        const std::byte* data = nullptr;  // nullptr: nothing whole has arrived yet
+        Tag tag;
+    };
+
+    /// Where the next message is wanted. A hint: peek() says where it really is. The memory belongs
+    /// to the channel until that message was peeked or cancel() returned.
+    virtual void offer(const Tag& tag, std::byte* where, std::size_t bytes) = 0;
+
+    /// The oldest message, when it has arrived whole: `bytes` bytes if its tag is the expected one.
+    virtual Message peek(const Tag& expected, std::size_t bytes) = 0;
+    /// Done with it; gives the credit back.
+    virtual void release() = 0;
+
+    /// Takes back an offer. Messages stay: a later operation drops them as stale.
+    virtual void cancel() = 0;
+    virtual void arm(bool on) = 0;
+    virtual Code health() const = 0;
+};
+
+}  // namespace tutti

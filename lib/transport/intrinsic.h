@@ -1,0 +1,63 @@
+// Whole collectives done at once: the flat shared-memory exchange, a GPU library's. An intrinsic
+// names the schedule it must agree with, and a differential test holds it to that.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/collective.h"
+#include "base/result.h"
+#include "reduce/reduce.h"
+#include "transport/operation.h"
+
+namespace tutti {
+
+/// How to reach one rank, as that rank published it in the store.
+struct PeerAddress {
+    Rank rank = nobody;
+    std::string host_id;  // equal ids: probably one host
+    std::string address;  // the transport's own words
+};
+
+/// The call an intrinsic is asked to bind.
+struct IntrinsicShape {
+    Collective collective = Collective::allreduce;
+    std::size_t count = 0;
+    Reducer reducer = Reducer::mover(1);
+    Rank root = 0;
+    uint32_t stream = 0;
+};
+
+/// The communicator an intrinsic serves. Rank 0 leads: it makes what the others join.
+struct GroupRequest {
+    uint32_t comm = 0;
+    Rank rank = 0;
+    Rank size = 1;
+    uint32_t streams = 1;
+    PeerAddress leader;
+};
+
+/// This rank's membership of one communicator's group.
+class IntrinsicGroup {
+public:
+    virtual ~IntrinsicGroup() = default;
+    virtual bool serves(Collective collective, std::size_t bytes) const = 0;
+    virtual Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) = 0;
+    /// All ranks have left the failed epoch's operations and none has begun a new one: forget them.
+    virtual void reset() = 0;
+};
+
+class IntrinsicProvider {
+public:
+    virtual ~IntrinsicProvider() = default;
+    virtual std::string_view name() const = 0;
+    /// The schedule algorithm whose results it must equal.
+    virtual std::string_view reference(Collective collective) const = 0;
+    /// Blocks until the leader has answered. unsupported: do without.
+    virtual Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
+                                                         Deadline deadline) = 0;
+};
+
+}  // namespace tutti

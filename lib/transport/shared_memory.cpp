@@ -1,0 +1,120 @@
+#include "transport/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+constexpr int resize_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+tl::unexpected<Error> fail_memory(int saved_errno, std::string_view what, std::size_t bytes) {
+    switch (saved_errno) {
+        case ENOSPC:
+        case ENOMEM:
+            return tl::unexpected<Error>(
+                Error{Code::no_memory, nobody, saved_errno,
+                      fmt::format("/dev/shm or memory is exhausted: {} of {} bytes: {}; raise the "
+                                  "memory limit (docker: --shm-size) or use fewer ranks or rings",
+                                  what, bytes, std::strerror(saved_errno))});
+        case EMFILE:
+        case ENFILE:
+            return tl::unexpected<Error>(
+                Error{Code::system, nobody, saved_errno,
+                      fmt::format("out of file descriptors: {}: {}; raise the limit (ulimit -n)",
+                                  what, std::strerror(saved_errno))});
+        default:
+            return fail_errno(saved_errno, what);
+    }
+}
+
+using MemoryId = std::pair<dev_t, ino_t>;
+struct MappingTable {
+    std::mutex mutex;
+    std::map<MemoryId, std::weak_ptr<Mapping>> live;
+};
+
+MappingTable& mapping_table() {
+    // Never destroyed: mappings may be let go while the process exits.
+    static auto* table = new MappingTable;
+    return *table;
+}
+
+void forget_mapping(const MemoryId& id, Mapping* mapping) {
+    MappingTable& table = mapping_table();
+    {
+        const std::lock_guard lock(table.mutex);
+        const auto found = table.live.find(id);
+        // Someone may have mapped the same memory anew since the last user let go.
+        if (found != table.live.end() && found->second.expired()) table.live.erase(found);
+    }
+    delete mapping;
+}
+
+Result<std::shared_ptr<std::byte>> map_once(int fd, const MemoryId& id, std::size_t bytes) {
+    MappingTable& table = mapping_table();
+    const std::lock_guard lock(table.mutex);
+    std::shared_ptr<Mapping> mapping = table.live[id].lock();
+    if (!mapping) {
+        auto fresh = Mapping::map_shared(fd, bytes);
+        if (!fresh) return fail_memory(fresh.error().sys_errno, "mapping shared memory", bytes);
+        mapping = {new Mapping(std::move(*fresh)), [id](Mapping* m) { forget_mapping(id, m); }};
+        table.live[id] = mapping;
+    }
+    return std::shared_ptr<std::byte>(mapping, mapping->data());
+}
+
+}  // namespace
+
+Result<> back_memory(int fd, std::size_t offset, std::size_t bytes) {
+    int failed = 0;
+    do {
+        failed = ::fallocate(fd, FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                             static_cast<off_t>(bytes)) == 0
+                     ? 0
+                     : errno;
+    } while (failed == EINTR);
+    // A system without fallocate for shared memory allocates on first touch, as everyone used to.
+    if (failed == 0 || failed == EOPNOTSUPP || failed == ENOSYS) return {};
+    return fail_memory(failed, "allocating shared memory", bytes);
+}
+
+Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
+                                        std::size_t backed_bytes) {
+    UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!fd) return fail_memory(errno, "creating shared memory", bytes);
+    if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+        return fail_memory(errno, "sizing shared memory", bytes);
+    if (::fcntl(fd.get(), F_ADD_SEALS, resize_seals) != 0)
+        return fail_errno(errno, "sealing shared memory");
+    TUTTI_TRY(back_memory(fd.get(), 0, backed_bytes));
+    TUTTI_ASSIGN(auto data, map_shared_memory(fd.get(), bytes));
+    return SharedMemory{std::move(fd), std::move(data)};
+}
+
+Result<std::shared_ptr<std::byte>> map_shared_memory(int fd, std::size_t bytes) {
+    const int seals = ::fcntl(fd, F_GET_SEALS);
+    if (seals < 0) return fail_errno(errno, "a peer's shared memory is not sealable memory");
+    if ((seals & resize_seals) != resize_seals)
+        return fail(Code::invalid,
+                    "a peer's shared memory could be resized: seals {:#x}, not {:#x}", seals,
+                    resize_seals);
+    struct stat status;
+    if (::fstat(fd, &status) != 0) return fail_errno(errno, "asking shared memory for its size");
+    if (std::cmp_not_equal(status.st_size, bytes))
+        return fail(Code::invalid,
+                    "a peer's shared memory has {} bytes, not {}: do all ranks run "
+                    "the same version?",
+                    status.st_size, bytes);
+    return map_once(fd, {status.st_dev, status.st_ino}, bytes);
+}
+
+}  // namespace tutti

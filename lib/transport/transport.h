@@ -1,0 +1,80 @@
+// A transport makes channels. It owns its connections, shared by every communicator of an endpoint.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "transport/channel.h"
+#include "transport/intrinsic.h"
+
+namespace tutti {
+
+class Reactor;
+
+/// What a transport can do and what it costs, for selection.
+struct Capabilities {
+    bool mapped = false;            // reserve() gives memory that the peer reads: build there
+    bool same_host_only = false;
+    std::size_t max_message_bytes = 0;
+    uint32_t credits = 0;           // messages under way per channel; ≥ what verify asks
+    double latency_us = 0;          // one small message, one way
+    double bandwidth_gbs = 0;       // one direction
+};
+
+/// Takes channels that a peer opened towards this rank. Called from the thread that runs the reactor.
+class ChannelSink {
+public:
+    virtual ~ChannelSink() = default;
+    virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
+    /// The peer's process is gone, or its connection broke; cause is for people.
+    virtual void peer_lost(Rank peer, const std::string& cause) = 0;
+};
+
+/// What an endpoint gives its transports. All references outlive the transport.
+struct TransportContext {
+    Rank rank = 0;
+    Rank size = 1;
+    std::string job;           // names this job among others on the host
+    std::string secret;        // may be empty: no authentication beyond the job's name
+    std::string host_id;
+    std::string iface;         // TUTTI_IFACE: interface name or address, empty: choose
+    bool loopback_only = true;
+    int doorbell_fd = -1;      // eventfd: rung by peers in shared memory to wake this process's waiters
+    Reactor* reactor = nullptr;       // accepts and news: always served
+    Reactor* data_reactor = nullptr;  // what a sleeping waiter polls: doorbell and data sockets
+    ChannelSink* sink = nullptr;
+};
+
+class Transport {
+public:
+    virtual ~Transport() = default;
+    virtual std::string_view name() const = 0;
+    virtual const Capabilities& capabilities() const = 0;
+
+    /// Starts listening, before the address is published.
+    virtual Result<> listen() = 0;
+    virtual std::string address() const = 0;
+
+    /// Could this transport reach that peer, as far as the addresses tell?
+    virtual bool may_reach(const PeerAddress& peer) const = 0;
+
+    /// The sending half towards a peer; connects when it is the first. Blocks at most until the
+    /// deadline. unsupported: this transport does not reach that peer after all, try the next.
+    virtual Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
+                                                 Deadline deadline) = 0;
+
+    /// Moves what can be moved without blocking. From any thread; skipped if one is in it already.
+    virtual void progress() = 0;
+
+    /// Whole collectives that this transport can do at once; nullptr if none.
+    virtual IntrinsicProvider* intrinsics() { return nullptr; }
+
+    /// Waits, bounded, until what was sent has left this process; then hangs up.
+    virtual void close(Deadline deadline) = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,343 @@
+// The flat shared-memory exchange, with ranks as threads.
+#include <sys/mman.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <functional>
+#include <random>
+
+#include "transport/endpoints.h"
+#include "transport/shared_memory.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr JoinedTransport shm_kind{"shm", make_shm_transport};
+constexpr uint32_t streams = 2;
+
+// n ranks of one group. join happens from the last rank to the first, so that requests wait for the
+// leader; size is the size of the job.
+class FlatRanks {
+public:
+    explicit FlatRanks(Rank n) : n_(n) {
+        for (Rank r = 0; r < n; ++r)
+            endpoints_.push_back(std::make_unique<TestEndpoint>(shm_kind, r, n));
+        groups_.resize(static_cast<std::size_t>(n));
+        std::vector<std::thread> threads;
+        for (Rank r = n - 1; r >= 0; --r) {
+            threads.emplace_back([this, r] { groups_[index(r)] = join(r); });
+            ::usleep(500);
+        }
+        for (auto& thread : threads) thread.join();
+        for (const auto& group : groups_) REQUIRE(group);
+    }
+
+    Rank size() const { return n_; }
+    IntrinsicGroup& group(Rank r) { return *groups_[index(r)]; }
+    TestEndpoint& endpoint(Rank r) { return *endpoints_[index(r)]; }
+
+    std::unique_ptr<Operation> bind(Rank r, const IntrinsicShape& shape) {
+        auto bound = group(r).bind(shape);
+        return bound ? std::move(*bound) : nullptr;
+    }
+
+    /// Runs body(rank) on a thread per rank; the sum of what they return.
+    int each(const std::function<int(Rank)>& body) {
+        std::atomic<int> sum{0};
+        std::vector<std::thread> threads;
+        for (Rank r = 0; r < n_; ++r) threads.emplace_back([&, r] { sum += body(r); });
+        for (auto& thread : threads) thread.join();
+        return sum;
+    }
+
+private:
+    static std::size_t index(Rank r) { return static_cast<std::size_t>(r); }
+    std::unique_ptr<IntrinsicGroup> join(Rank r) {
+        auto* provider = endpoints_[index(r)]->transport->intrinsics();
+        auto joined = provider->join({.comm = 3,
+                                      .rank = r,
+                                      .size = n_,
+                                      .streams = streams,
+                                      .leader = endpoints_[0]->address},
+                                     Deadline::after_ms(patience_ms));
+        return joined ? std::move(*joined) : nullptr;
+    }
+
+    Rank n_;
+    std::vector<std::unique_ptr<TestEndpoint>> endpoints_;
+    std::vector<std::unique_ptr<IntrinsicGroup>> groups_;
+};
+
+Code finish(Operation& operation) {
+    const auto deadline = Deadline::after_ms(patience_ms);
+    for (int turn = 0;; ++turn) {
+        const Code code = operation.progress();
+        if (code != Code::in_progress) return code;
+        if (turn % 16 == 15) std::this_thread::yield();
+        if (turn % 4096 == 0 && deadline.passed()) return Code::timeout;
+    }
+}
+
+Code run(Operation& operation, const Tag& tag, const void* in, void* out) {
+    operation.start(tag, in, out);
+    return finish(operation);
+}
+
+IntrinsicShape allreduce_shape(std::size_t count, Dtype dtype = Dtype::float32, Op op = Op::sum,
+                               uint32_t stream = 0) {
+    return {.collective = Collective::allreduce,
+            .count = count,
+            .reducer = *Reducer::make(dtype, op),
+            .stream = stream};
+}
+IntrinsicShape broadcast_shape(std::size_t bytes, Rank root, uint32_t stream = 0) {
+    return {.collective = Collective::broadcast, .count = bytes, .root = root, .stream = stream};
+}
+IntrinsicShape barrier_shape(uint32_t stream = 0) {
+    return {.collective = Collective::barrier, .stream = stream};
+}
+
+// Small integers: every order of additions gives the same float.
+float value(uint64_t number, Rank rank, std::size_t i) {
+    return static_cast<float>((number * 7 + static_cast<uint64_t>(rank) * 13 + i) % 101);
+}
+
+constexpr std::array<std::size_t, 8> counts{1, 2, 6, 7, 0, 1000, 1025, 16'384};
+
+// One rank's part of a long mixed sequence on one stream; the number of wrong results.
+int mixed_sequence(FlatRanks& ranks, Rank me, uint32_t stream, uint64_t operations, uint64_t seed) {
+    std::minstd_rand choose(static_cast<uint32_t>(seed + stream + 1));  // the same on all ranks
+    std::minstd_rand delay(static_cast<uint32_t>(seed + 100 + static_cast<uint64_t>(me)));
+    int wrong = 0;
+    std::vector<float> in, out;
+    for (uint64_t number = 1; number <= operations; ++number) {
+        const std::size_t count = counts[choose() % counts.size()];
+        const auto kind = choose() % 4;
+        const auto root = static_cast<Rank>(choose() % static_cast<uint32_t>(ranks.size()));
+        const bool in_place = choose() % 2 == 0;
+        const Tag tag = make_tag(number);
+        in.resize(count);
+        out.assign(count, -1.0F);
+        for (std::size_t i = 0; i < count; ++i) in[i] = value(number, me, i);
+        float* to = in_place ? in.data() : out.data();
+        std::unique_ptr<Operation> operation;
+        if (kind == 0) {
+            operation = ranks.bind(me, barrier_shape(stream));
+        } else if (kind == 1) {
+            operation = ranks.bind(me, allreduce_shape(count, Dtype::float32, Op::sum, stream));
+        } else {
+            operation = ranks.bind(me, broadcast_shape(count * sizeof(float), root, stream));
+        }
+        if (!operation || run(*operation, tag, in.data(), to) != Code::ok) return wrong + 1000;
+        for (std::size_t i = 0; kind != 0 && i < count; ++i) {
+            float expected = 0;
+            if (kind == 1)
+                for (Rank r = 0; r < ranks.size(); ++r) expected += value(number, r, i);
+            else
+                expected = value(number, root, i);
+            wrong += to[i] != expected;
+        }
+        if (delay() % 16 == 0) ::usleep(static_cast<useconds_t>(delay() % 200));
+    }
+    return wrong;
+}
+
+TEST_CASE("flat: gives right results when collectives, sizes and roots alternate") {
+    const auto seed = std::random_device{}() % 1'000'000;
+    for (const Rank n : {1, 2, 3, 4, 5, 8}) {
+        INFO("n " << n << " seed " << seed);
+        FlatRanks ranks(n);
+        REQUIRE(ranks.each([&](Rank me) { return mixed_sequence(ranks, me, 0, 300, seed); }) == 0);
+    }
+}
+
+TEST_CASE("flat: keeps streams apart when two run at the same time") {
+    const auto seed = std::random_device{}() % 1'000'000;
+    INFO("seed " << seed);
+    FlatRanks ranks(3);
+    REQUIRE(ranks.each([&](Rank me) {
+        int other_wrong = 0;
+        std::thread other([&] { other_wrong = mixed_sequence(ranks, me, 1, 150, seed); });
+        const int wrong = mixed_sequence(ranks, me, 0, 150, seed);
+        other.join();
+        return wrong + other_wrong;
+    }) == 0);
+}
+
+TEST_CASE("flat: survives long runs of broadcasts when readers are slow") {
+    FlatRanks ranks(3);
+    constexpr std::size_t bytes = 3000;
+    REQUIRE(ranks.each([&](Rank me) {
+        auto operation = ranks.bind(me, broadcast_shape(bytes, 1));
+        int wrong = 0;
+        for (uint64_t number = 1; number <= 500; ++number) {
+            const auto fill = static_cast<std::byte>(number * 31);
+            std::vector<std::byte> data(bytes, me == 1 ? fill : std::byte{0});
+            if (run(*operation, make_tag(number), data.data(), data.data()) != Code::ok) return 1;
+            for (const std::byte b : data) wrong += b != fill;
+            if (me != 1 && number % 50 == static_cast<uint64_t>(me)) ::usleep(500);
+        }
+        return wrong;
+    }) == 0);
+}
+
+uint16_t to_bfloat16(float f) {
+    const auto bits = std::bit_cast<uint32_t>(f);
+    return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);  // nearest, ties even
+}
+float from_bfloat16(uint16_t h) {
+    return std::bit_cast<float>(uint32_t{h} << 16);
+}
+
+TEST_CASE("flat: rounds 16-bit sums once, to the same bits on all ranks") {
+    const auto seed = std::random_device{}() % 1'000'000;
+    INFO("seed " << seed);
+    for (const Rank n : {2, 3, 5}) {
+        FlatRanks ranks(n);
+        const std::size_t count = 5000;
+        std::vector<std::vector<uint16_t>> in(static_cast<std::size_t>(n));
+        std::minstd_rand random(static_cast<uint32_t>(seed + 1));
+        for (auto& row : in)
+            for (std::size_t i = 0; i < count; ++i)
+                row.push_back(to_bfloat16(static_cast<float>(random()) * 1e-6F - 1000.0F));
+        std::vector<uint16_t> expected;
+        for (std::size_t i = 0; i < count; ++i) {
+            float sum = from_bfloat16(in[0][i]);
+            for (std::size_t r = 1; r < in.size(); ++r) sum += from_bfloat16(in[r][i]);
+            expected.push_back(to_bfloat16(sum));
+        }
+        REQUIRE(ranks.each([&](Rank me) {
+            auto operation = ranks.bind(me, allreduce_shape(count, Dtype::bfloat16));
+            std::vector<uint16_t> data = in[static_cast<std::size_t>(me)];
+            const Code code = run(*operation, make_tag(1), data.data(), data.data());
+            return code == Code::ok && data == expected ? 0 : 1;
+        }) == 0);
+    }
+}
+
+TEST_CASE("flat: tells a mismatch on every rank and works in the next epoch") {
+    FlatRanks ranks(3);
+    std::vector<std::unique_ptr<Operation>> sums;
+    for (Rank r = 0; r < 3; ++r) sums.push_back(ranks.bind(r, allreduce_shape(2)));
+    const auto sum_of = [&](Rank me, const Tag& tag) {
+        std::array<float, 2> data{1, static_cast<float>(me)};
+        const Code code = run(*sums[static_cast<std::size_t>(me)], tag, data.data(), data.data());
+        return code == Code::ok && (data[0] != 3 || data[1] != 3) ? Code::system : code;
+    };
+    Tag other = make_tag(1);
+    other.count = 99;
+    REQUIRE(ranks.each([&](Rank me) {
+        const bool odd = me == 1;
+        const Code code = sum_of(me, odd ? other : make_tag(1));
+        const Trouble& trouble = sums[static_cast<std::size_t>(me)]->trouble();
+        const bool right = code == Code::mismatch && trouble.code == Code::mismatch &&
+                           trouble.peer == (odd ? 0 : 1) &&
+                           trouble.got == (odd ? make_tag(1) : other);
+        sums[static_cast<std::size_t>(me)]->cancel();
+        return right ? 0 : 1;
+    }) == 0);
+    for (uint64_t epoch = 2; epoch < 5; ++epoch) {
+        for (Rank r = 0; r < 3; ++r) ranks.group(r).reset();
+        REQUIRE(ranks.each([&](Rank me) {
+            for (uint64_t number = 1; number < 10; ++number)
+                if (sum_of(me, make_tag(number, epoch)) != Code::ok) return 1;
+            return 0;
+        }) == 0);
+    }
+}
+
+TEST_CASE("flat: tells a broadcast's root in its next call when the others called something else") {
+    FlatRanks ranks(2);
+    REQUIRE(ranks.each([&](Rank me) {
+        // Each believes to be the root: neither waits for the other in this call.
+        auto mine = ranks.bind(me, broadcast_shape(8, me));
+        auto next = ranks.bind(me, barrier_shape());
+        Tag tag = make_tag(1);
+        tag.root = me;
+        double data = me;
+        if (run(*mine, tag, &data, &data) != Code::ok) return 1;
+        const Code code = run(*next, make_tag(2), nullptr, nullptr);
+        return code == Code::mismatch && next->trouble().got.root == 1 - me ? 0 : 10;
+    }) == 0);
+}
+
+TEST_CASE("flat: wakes a rank that sleeps and says whom it waits for") {
+    FlatRanks ranks(2);
+    std::atomic<bool> waiting_named{true};
+    REQUIRE(ranks.each([&](Rank me) {
+        auto operation = ranks.bind(me, barrier_shape());
+        const auto deadline = Deadline::after_ms(patience_ms);
+        for (uint64_t number = 1; number <= 50; ++number) {
+            if (number % 2 == static_cast<uint64_t>(me)) ::usleep(2000);
+            operation->start(make_tag(number), nullptr, nullptr);
+            Code code = operation->progress();
+            while (code == Code::in_progress && !deadline.passed()) {
+                operation->arm(true);
+                code = operation->progress();
+                if (code == Code::in_progress) {
+                    if (operation->waits_for() != 1 - me) waiting_named = false;
+                    ranks.endpoint(me).data.poll(patience_ms);
+                }
+                operation->arm(false);
+                if (code == Code::in_progress) code = operation->progress();
+            }
+            if (code != Code::ok) return 1;
+            if (operation->waits_for() != nobody) return 1;
+        }
+        return deadline.passed() ? 1 : 0;
+    }) == 0);
+    REQUIRE(waiting_named);
+}
+
+TEST_CASE("flat: refuses what it cannot serve") {
+    FlatRanks ranks(1);
+    auto* provider = ranks.endpoint(0).transport->intrinsics();
+    REQUIRE(provider->name() == "flat");
+    const auto large = provider->join({.comm = 9, .size = 65}, Deadline::after_ms(1000));
+    REQUIRE_FALSE(large.has_value());
+    REQUIRE(large.error().code == Code::unsupported);
+    REQUIRE(large.error().message.find("65") != std::string::npos);
+    REQUIRE_FALSE(ranks.group(0).serves(Collective::allreduce, 65'537));
+    const auto wide = ranks.group(0).bind(allreduce_shape(16'385));
+    REQUIRE_FALSE(wide.has_value());
+    REQUIRE(wide.error().code == Code::unsupported);
+    REQUIRE_FALSE(ranks.group(0).bind(allreduce_shape(1, Dtype::float32, Op::sum, streams)));
+    REQUIRE_FALSE(ranks.group(0).bind(broadcast_shape(1, 1)));
+}
+
+TEST_CASE("flat: gives up at the deadline when the leader never joins") {
+    TestEndpoint leader(shm_kind, 0, 2), member(shm_kind, 1, 2);
+    const auto joined = member.transport->intrinsics()->join(
+        {.comm = 1, .rank = 1, .size = 2, .leader = leader.address}, Deadline::after_ms(50));
+    REQUIRE_FALSE(joined.has_value());
+    REQUIRE(joined.error().code == Code::timeout);
+}
+
+TEST_CASE("flat: tells all who join with another size than the leader's") {
+    TestEndpoint leader(shm_kind, 0, 2), member(shm_kind, 1, 2);
+    REQUIRE(leader.transport->intrinsics()->join({.comm = 1, .size = 3, .leader = leader.address},
+                                                 Deadline::after_ms(patience_ms)));
+    const auto joined = member.transport->intrinsics()->join(
+        {.comm = 1, .rank = 1, .size = 2, .leader = leader.address},
+        Deadline::after_ms(patience_ms));
+    REQUIRE_FALSE(joined.has_value());
+    REQUIRE(joined.error().code == Code::invalid);
+}
+
+TEST_CASE("shared memory: is refused when it could be resized or has another size") {
+    const auto made = make_shared_memory("tutti-test", 8192, 4096);
+    REQUIRE(made.has_value());
+    const auto same = map_shared_memory(made->fd.get(), 8192);
+    REQUIRE(same.has_value());
+    REQUIRE(same->get() == made->data.get());  // one mapping per process
+    REQUIRE_FALSE(map_shared_memory(made->fd.get(), 4096).has_value());
+    const UniqueFd unsealed(::memfd_create("tutti-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    REQUIRE(::ftruncate(unsealed.get(), 8192) == 0);
+    const auto refused = map_shared_memory(unsealed.get(), 8192);
+    REQUIRE_FALSE(refused.has_value());
+    REQUIRE(refused.error().message.find("resized") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::test

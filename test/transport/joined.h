@@ -1,0 +1,25 @@
+// The transports that the conformance suite holds to the channel contract. To join: a line here,
+// and the dependency in meson.build.
+#pragma once
+
+#include <random>
+
+#include "transport/endpoints.h"
+
+namespace tutti::test {
+
+inline constexpr JoinedTransport joined[] = {
+    {"inproc", make_inproc_transport},
+    {"shm", make_shm_transport},
+};
+
+using Buffer = std::vector<std::byte>;
+
+inline Buffer pattern(std::size_t bytes, uint64_t seed) {
+    Buffer out(bytes);
+    std::minstd_rand random(static_cast<uint32_t>(seed % 1'000'003 + 1));
+    for (std::byte& b : out) b = static_cast<std::byte>(random() >> 8);
+    return out;
+}
+
+}  // namespace tutti::test

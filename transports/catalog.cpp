@@ -1,0 +1,16 @@
+#include "transports/catalog.h"
+
+namespace tutti {
+namespace {
+
+constexpr TransportKind kinds[] = {
+    {"inproc", "ranks as threads of one process, through its heap", make_inproc_transport},
+    {"shm", "processes of one host, through shared memory", make_shm_transport},
+    {"tcp", "any network with IP", make_tcp_transport},
+};
+
+}  // namespace
+
+std::span<const TransportKind> transports() { return kinds; }
+
+}  // namespace tutti

@@ -1,0 +1,163 @@
+// Ranks as threads of one process: the channel's memory is on the heap and the receiving half is
+// handed over in person.
+//
+// Threads. open() calls the peer's sink from the opener's thread, so a sink must be safe to call
+// from any thread, must not call back into its transport, and open() and close() must not be called
+// with a lock held that a sink takes. close() returns when no such call is under way.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <new>
+#include <vector>
+
+#include "net/auth.h"
+#include "transport/mapped_channel.h"
+#include "transport/shared_memory.h"
+#include "transports/catalog.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+/// A live transport, as others of the process see it.
+struct Node {
+    Rank rank = nobody;
+    std::shared_ptr<const Doorbell> doorbell;
+    std::shared_ptr<PeerLife> life = std::make_shared<PeerLife>();
+    std::mutex mutex;                                      // held while the sink is called
+    ChannelSink* sink = nullptr;                           // null: closed
+    std::vector<std::shared_ptr<const Doorbell>> friends;  // who must hear that this one has closed
+};
+
+struct Registry {
+    std::mutex mutex;
+    std::map<std::string, std::shared_ptr<Node>> nodes;  // by address
+    uint64_t serial = 0;
+};
+
+Registry& registry() {
+    static auto* all = new Registry;  // never destroyed: transports may be closed at exit
+    return *all;
+}
+
+// Differs in every process, also in a forked child's.
+std::string process_prefix() {
+    static const std::string token = net::random_hex(16);
+    return fmt::format("{}-{}-", ::getpid(), token);
+}
+
+std::shared_ptr<std::byte> make_heap_memory() {
+    auto* memory = static_cast<std::byte*>(
+        ::operator new (mapped_channel_bytes, std::align_val_t{page_bytes}, std::nothrow));
+    if (memory == nullptr) return nullptr;
+    return {memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{page_bytes}); }};
+}
+
+class InprocTransport final : public Transport {
+public:
+    explicit InprocTransport(const TransportContext& context) : context_(context) {}
+    ~InprocTransport() override { InprocTransport::close({}); }
+
+    std::string_view name() const override { return "inproc"; }
+    const Capabilities& capabilities() const override { return capabilities_; }
+    Result<> listen() override;
+    std::string address() const override { return address_; }
+    bool may_reach(const PeerAddress& peer) const override;
+    Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
+                                         Deadline deadline) override;
+    void progress() override {}
+    void close(Deadline deadline) override;
+
+private:
+    TransportContext context_;
+    Capabilities capabilities_{.mapped = true,
+                               .same_host_only = true,
+                               .max_message_bytes = mapped_cell_bytes,
+                               .credits = mapped_cells,
+                               .latency_us = 0.05,
+                               .bandwidth_gbs = 12};
+    std::string address_;
+    std::shared_ptr<Node> node_;
+};
+
+Result<> InprocTransport::listen() {
+    // A copy of the descriptor: peers may still ring when this rank's endpoint is gone.
+    UniqueFd doorbell(::fcntl(context_.doorbell_fd, F_DUPFD_CLOEXEC, 0));
+    if (!doorbell) return fail_errno(errno, "inproc: copying the doorbell");
+    auto node = std::make_shared<Node>();
+    node->rank = context_.rank;
+    node->doorbell = std::make_shared<const Doorbell>(std::move(doorbell));
+    node->sink = context_.sink;
+
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    address_ = process_prefix() + std::to_string(++all.serial);
+    all.nodes[address_] = node;
+    node_ = std::move(node);
+    return {};
+}
+
+bool InprocTransport::may_reach(const PeerAddress& peer) const {
+    // The host ids differ when ranks act out several hosts: then this is no way between them.
+    return peer.host_id == context_.host_id && peer.address.starts_with(process_prefix());
+}
+
+Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const PeerAddress& peer,
+                                                      Deadline) {
+    if (!may_reach(peer) || !node_)
+        return fail_rank(Code::unsupported, peer.rank, "inproc: rank {} is in another process",
+                         peer.rank);
+    std::shared_ptr<Node> other;
+    {
+        const std::lock_guard lock(registry().mutex);
+        const auto found = registry().nodes.find(peer.address);
+        if (found != registry().nodes.end()) other = found->second;
+    }
+    if (!other || other->rank != peer.rank)
+        return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
+                         peer.rank);
+    auto memory = make_heap_memory();
+    if (!memory)
+        return fail(Code::no_memory, "inproc: no memory for a channel of {} bytes",
+                    mapped_channel_bytes);
+    format_mapped_channel(memory.get());
+    {
+        const std::lock_guard lock(node_->mutex);
+        node_->friends.push_back(other->doorbell);
+    }
+    const std::lock_guard lock(other->mutex);
+    if (other->sink == nullptr)
+        return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
+                         peer.rank);
+    other->friends.push_back(node_->doorbell);
+    other->sink->opened(
+        {.peer = context_.rank, .comm = id.comm, .lane = id.lane},
+        std::make_unique<MappedReceiver>(MappedHalf{memory, node_->doorbell, node_->life}));
+    return std::make_unique<MappedSender>(MappedHalf{memory, other->doorbell, other->life});
+}
+
+void InprocTransport::close(Deadline) {
+    if (!node_) return;
+    {
+        const std::lock_guard lock(registry().mutex);
+        registry().nodes.erase(address_);
+    }
+    const std::lock_guard lock(node_->mutex);
+    node_->sink = nullptr;
+    node_->life->gone.store(true, std::memory_order_release);
+    // An orderly end is no news for a sink, but whoever sleeps until this rank sends must look up.
+    for (const auto& doorbell : node_->friends) doorbell->ring();
+    node_->friends.clear();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_inproc_transport(const TransportContext& context) {
+    return std::make_unique<InprocTransport>(context);
+}
+
+}  // namespace tutti

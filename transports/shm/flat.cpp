@@ -1,0 +1,277 @@
+// The flat exchange: every rank writes its contribution once, reads everyone else's, and reduces
+// them in rank order, so that all ranks compute the same bits. Latency is one line written and one
+// line read per peer.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "reduce/reduce.h"
+#include "transports/shm/flat_group.h"
+
+namespace tutti::shm {
+namespace {
+
+// Several contributions are added block by block, so that the accumulator stays in the nearest
+// cache.
+constexpr std::size_t block_bytes = 8192;
+
+class FlatOperation : public Operation {
+public:
+    FlatOperation(std::shared_ptr<FlatMember> member, const IntrinsicShape& shape)
+        : member_(std::move(member)),
+          state_(member_->streams[shape.stream]),
+          memory_(member_->memory.get()),
+          sleepers_(*reinterpret_cast<std::atomic<uint64_t>*>(
+              memory_ + member_->layout.sleepers_offset(shape.stream))),
+          rank_(member_->rank),
+          size_(member_->size),
+          bytes_(shape.count * shape.reducer.bytes(Width::raw)) {
+        for (uint64_t turn = 0; turn < flat_depth; ++turn) {
+            slots_[turn] = memory_ + member_->layout.slots_offset(shape.stream, turn);
+            areas_[turn] = memory_ + member_->layout.areas_offset(shape.stream, turn);
+        }
+    }
+
+    void start(const Tag& tag, const void* in, void* out) final {
+        in_ = static_cast<const std::byte*>(in);
+        out_ = static_cast<std::byte*>(out);
+        number_ = ++state_.started;
+        epoch_bits_ = tag.epoch() << Tag::epoch_shift;
+        state_.tags[number_ % 2] = tag;
+        tag_ = tag;
+        next_ = 0;
+        settled_ = 0;
+        published_ = false;
+        running_ = true;
+    }
+    const Trouble& trouble() const final { return trouble_; }
+    void cancel() final { running_ = false; }
+    void arm(bool on) final {
+        const uint64_t bit = uint64_t{1} << rank_;
+        if (on)
+            sleepers_.fetch_or(bit, std::memory_order_seq_cst);
+        else
+            sleepers_.fetch_and(~bit, std::memory_order_seq_cst);
+    }
+
+protected:
+    FlatSlot& slot(uint64_t number, Rank rank) const {
+        return *reinterpret_cast<FlatSlot*>(slots_[number % flat_depth] +
+                                            static_cast<std::size_t>(rank) * no_share_bytes);
+    }
+    std::byte* payload(Rank rank) const {
+        if (bytes_ <= flat_inline_bytes) return slot(number_, rank).payload;
+        return areas_[number_ % flat_depth] + static_cast<std::size_t>(rank) * flat_slot_bytes;
+    }
+
+    void publish(bool with_payload) {
+        FlatSlot& own = slot(number_, rank_);
+        if (with_payload && bytes_ > 0) std::memcpy(payload(rank_), in_, bytes_);
+        own.tag = tag_;
+        // Sequentially consistent with arm(): either the last look of a peer that goes to sleep
+        // sees this turn, or we see that it sleeps.
+        own.turn.store(epoch_bits_ | number_, std::memory_order_seq_cst);
+        published_ = true;
+        const uint64_t asleep = sleepers_.load(std::memory_order_seq_cst);
+        if (asleep != 0) [[unlikely]]
+            wake(asleep);
+    }
+
+    /// ok: that rank's slot of operation `number` is here, with the tag it must have.
+    Code look(uint64_t number, Rank rank, const Tag& tag) {
+        const FlatSlot& theirs = slot(number, rank);
+        if (theirs.turn.load(std::memory_order_seq_cst) != (epoch_bits_ | number))
+            return Code::in_progress;
+        if (theirs.tag == tag) [[likely]]
+            return Code::ok;
+        trouble_ = {.code = Code::mismatch, .peer = rank, .got = theirs.tag};
+        running_ = false;
+        return Code::mismatch;
+    }
+
+    Code gather() {
+        for (; next_ < size_; ++next_) {
+            if (next_ == rank_) continue;
+            if (const Code code = look(number_, next_, tag_); code != Code::ok) return code;
+        }
+        return Code::ok;
+    }
+
+    /// The rule that makes slots reusable and lets a broadcast's root learn of a mismatch: nothing
+    /// completes before the previous operation's slots were seen.
+    Code settle() {
+        const uint64_t previous = number_ - 1;
+        if (state_.seen >= previous) [[likely]]
+            return Code::ok;
+        const Tag& tag = state_.tags[previous % 2];
+        for (; settled_ < size_; ++settled_) {
+            if (settled_ == rank_) continue;
+            if (const Code code = look(previous, settled_, tag); code != Code::ok) return code;
+        }
+        state_.seen = previous;
+        return Code::ok;
+    }
+
+    Code finish(uint64_t seen) {
+        state_.seen = seen;
+        running_ = false;
+        return Code::ok;
+    }
+
+    std::shared_ptr<FlatMember> member_;
+    FlatStream& state_;
+    std::byte* memory_;
+    std::atomic<uint64_t>& sleepers_;
+    std::array<std::byte*, flat_depth> slots_{};
+    std::array<std::byte*, flat_depth> areas_{};
+    const Rank rank_;
+    const Rank size_;
+    const std::size_t bytes_;
+
+    const std::byte* in_ = nullptr;
+    std::byte* out_ = nullptr;
+    Tag tag_;
+    uint64_t number_ = 0;
+    uint64_t epoch_bits_ = 0;
+    Rank next_ = 0;     // whose slot of this operation is the next to look at
+    Rank settled_ = 0;  // whose slot of the previous one is
+    bool published_ = false;
+    bool running_ = false;
+
+private:
+    void wake(uint64_t asleep) {
+        const int ranks = size_;
+        asleep &= ~(uint64_t{1} << rank_);
+        while (asleep != 0) {
+            const int rank = std::countr_zero(asleep);
+            if (rank >= ranks) return;  // the word is the peers' to write: no index without a check
+            member_->doorbells[static_cast<std::size_t>(rank)]->ring();
+            asleep &= asleep - 1;
+        }
+    }
+
+    Trouble trouble_;
+};
+
+/// Allreduce, and barrier as the allreduce of nothing.
+class FlatAllreduce final : public FlatOperation {
+public:
+    FlatAllreduce(std::shared_ptr<FlatMember> member, const IntrinsicShape& shape)
+        : FlatOperation(std::move(member), shape), raw_bytes_(shape.reducer.bytes(Width::raw)) {
+        if (shape.collective == Collective::barrier || shape.count == 0) return;
+        count_ = shape.count;
+        const Reducer& reducer = shape.reducer;
+        if (size_ == 1) {
+            only_ = reducer.move(Width::raw, Width::final, false);
+        } else if (size_ == 2) {
+            only_ = reducer.reduce(Width::raw, Width::raw, Width::final, false);
+        } else {
+            first_ = reducer.reduce(Width::raw, Width::raw, Width::partial, false);
+            middle_ = reducer.reduce(Width::partial, Width::raw, Width::partial, false);
+            last_ = reducer.reduce(Width::partial, Width::raw, Width::final, false);
+            const std::size_t partial_bytes = reducer.bytes(Width::partial);
+            block_count_ = std::min(count_, std::max<std::size_t>(1, block_bytes / partial_bytes));
+            partial_.resize(block_count_ * partial_bytes);
+        }
+    }
+
+    Code progress() override {
+        if (!running_) return Code::ok;
+        if (!published_) publish(count_ > 0);
+        if (const Code code = gather(); code != Code::ok) return code;
+        if (const Code code = settle(); code != Code::ok) return code;
+        if (count_ > 0) reduce();
+        return finish(number_);
+    }
+    Rank waits_for() const override {
+        if (!running_) return nobody;
+        return next_ < size_ ? next_ : settled_ < size_ ? settled_ : nobody;
+    }
+
+private:
+    // This rank's own from where the caller has it: out is written last, block by block.
+    const std::byte* contribution(Rank rank) const { return rank == rank_ ? in_ : payload(rank); }
+
+    void reduce() {
+        if (size_ > 2) return reduce_many();
+        only_({.dst = out_,
+               .a = contribution(0),
+               .b = size_ == 2 ? contribution(1) : nullptr,
+               .count = count_,
+               .divisor = size_});
+    }
+
+    void reduce_many() {
+        for (std::size_t at = 0; at < count_; at += block_count_) {
+            ReduceArgs args{.dst = partial_.data(),
+                            .a = contribution(0) + at * raw_bytes_,
+                            .b = contribution(1) + at * raw_bytes_,
+                            .count = std::min(block_count_, count_ - at),
+                            .divisor = size_};
+            first_(args);
+            args.a = partial_.data();
+            for (Rank rank = 2; rank < size_ - 1; ++rank) {
+                args.b = contribution(rank) + at * raw_bytes_;
+                middle_(args);
+            }
+            args.dst = out_ + at * raw_bytes_;
+            args.b = contribution(size_ - 1) + at * raw_bytes_;
+            last_(args);
+        }
+    }
+
+    const std::size_t raw_bytes_;
+    std::size_t count_ = 0;
+    std::size_t block_count_ = 0;
+    ReduceFn only_ = nullptr;  // one or two ranks
+    ReduceFn first_ = nullptr;
+    ReduceFn middle_ = nullptr;
+    ReduceFn last_ = nullptr;
+    std::vector<std::byte> partial_;
+};
+
+class FlatBroadcast final : public FlatOperation {
+public:
+    FlatBroadcast(std::shared_ptr<FlatMember> member, const IntrinsicShape& shape)
+        : FlatOperation(std::move(member), shape), root_(shape.root) {}
+
+    Code progress() override {
+        if (!running_) return Code::ok;
+        if (!published_) {
+            if (rank_ == root_) {
+                publish(true);
+                if (out_ != nullptr) keep(in_);
+            } else {
+                if (const Code code = look(number_, root_, tag_); code != Code::ok) return code;
+                // Copied before it is acknowledged: an acknowledged payload is not read again.
+                keep(payload(root_));
+                publish(false);
+            }
+        }
+        if (const Code code = settle(); code != Code::ok) return code;
+        return finish(state_.seen);
+    }
+    Rank waits_for() const override {
+        if (!running_) return nobody;
+        if (!published_) return root_;
+        return settled_ < size_ ? settled_ : nobody;
+    }
+
+private:
+    void keep(const std::byte* data) {
+        if (bytes_ > 0 && out_ != data) std::memcpy(out_, data, bytes_);
+    }
+
+    const Rank root_;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> make_flat_operation(std::shared_ptr<FlatMember> member,
+                                               const IntrinsicShape& shape) {
+    if (shape.collective == Collective::broadcast)
+        return std::make_unique<FlatBroadcast>(std::move(member), shape);
+    return std::make_unique<FlatAllreduce>(std::move(member), shape);
+}
+
+}  // namespace tutti::shm

@@ -1,0 +1,66 @@
+// How ranks come together in a flat group: the leader makes the memory, the others ask for it.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "net/auth.h"
+#include "transport/transport.h"
+#include "transports/shm/flat_group.h"
+#include "transports/shm/wire.h"
+
+namespace tutti::shm {
+
+/// The leader's side: answers requests with what its own join() made, keeps those that come
+/// earlier. Any thread.
+class GroupHost {
+public:
+    struct Offer {
+        GroupAnswer answer;
+        Rank size = 0;
+        uint32_t streams = 0;
+        std::shared_ptr<const FlatMember> member;  // null when the answer is a refusal
+        Rank unanswered = 0;
+    };
+
+    void request(UniqueFd socket, const Hello& hello);
+    void publish(uint32_t comm, Offer offer);
+    void close();
+
+private:
+    struct Request {
+        UniqueFd socket;
+        Hello hello;
+    };
+    void answer(const Request& request);
+
+    std::mutex mutex_;
+    bool closed_ = false;
+    std::map<uint32_t, Offer> offers_;  // until every member has had its answer
+    std::vector<Request> waiting_;
+};
+
+class FlatProvider final : public IntrinsicProvider {
+public:
+    FlatProvider(const TransportContext& context, const net::AuthKey& key)
+        : context_(context), key_(key), host_(std::make_shared<GroupHost>()) {}
+
+    std::string_view name() const override { return "flat"; }
+    std::string_view reference(Collective collective) const override;
+    Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
+                                                 Deadline deadline) override;
+
+    const std::shared_ptr<GroupHost>& host() const { return host_; }
+
+private:
+    Result<std::shared_ptr<FlatMember>> lead(const GroupRequest& group);
+    Result<std::shared_ptr<FlatMember>> follow(const GroupRequest& group, Deadline deadline);
+
+    const TransportContext& context_;
+    const net::AuthKey& key_;
+    std::shared_ptr<GroupHost> host_;
+};
+
+}  // namespace tutti::shm

@@ -1,0 +1,66 @@
+// The connections of one rank with other processes of its host: a Unix socket each, over which
+// doorbells and channels are passed and whose end is the news that the other process has ended.
+//
+// Threads. Handlers run on the reactor's thread, one at a time, under news_mutex_, and call the
+// sink with no other lock held. get() and send() come from any thread and hold mutex_ or a pair's
+// send_mutex only for a moment: two ranks that connect to each other at once both succeed, and both
+// connections live. A sink must not call back into the transport, nor may close() be called with a
+// lock held that a sink takes.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "net/auth.h"
+#include "transport/mapped_channel.h"
+#include "transport/transport.h"
+#include "transports/shm/wire.h"
+
+namespace tutti::shm {
+
+struct Pair {
+    UniqueFd socket;
+    Rank peer = nobody;
+    int pid = 0;  // for messages
+    bool said_bye = false;
+    std::mutex send_mutex;
+    std::shared_ptr<const Doorbell> doorbell;  // the peer's; null until it has arrived
+    std::shared_ptr<PeerLife> life = std::make_shared<PeerLife>();
+};
+
+class Pairs : public std::enable_shared_from_this<Pairs> {
+public:
+    explicit Pairs(const TransportContext& context);
+
+    /// A connection that a peer made, after its hello.
+    void accept(UniqueFd socket, const Hello& hello);
+
+    /// The connection with a peer, made if there is none. unsupported: it is out of reach.
+    Result<std::shared_ptr<Pair>> get(const PeerAddress& peer, const net::AuthKey& key,
+                                      Deadline deadline);
+
+    Result<> send(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);
+
+    /// Says bye to everyone and hangs up; afterwards the sink is not called any more.
+    void close(Deadline deadline);
+
+private:
+    std::shared_ptr<Pair> find(Rank peer);
+    Result<> watch(const std::shared_ptr<Pair>& pair);
+    void ready(const std::shared_ptr<Pair>& pair);
+    Result<> take_news(const std::shared_ptr<Pair>& pair);
+    Result<> take_doorbell(Pair& pair, std::vector<UniqueFd> fds);
+    Result<> take_channel(Pair& pair, const News& news, std::vector<UniqueFd> fds);
+    void lost(const std::shared_ptr<Pair>& pair, const std::string& cause);
+
+    TransportContext context_;
+    std::mutex news_mutex_;
+    bool closed_ = false;
+    std::vector<bool> reported_;  // by rank: the sink knows that it is lost
+    std::mutex mutex_;
+    std::vector<std::shared_ptr<Pair>> pairs_;
+};
+
+}  // namespace tutti::shm

@@ -1,0 +1,134 @@
+// Processes of one host: channels in anonymous shared memory, passed over Unix sockets.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/log.h"
+#include "net/acceptor.h"
+#include "net/reactor.h"
+#include "net/socket.h"
+#include "transport/shared_memory.h"
+#include "transports/catalog.h"
+#include "transports/shm/flat_join.h"
+#include "transports/shm/pairs.h"
+
+namespace tutti {
+namespace {
+
+constexpr int close_timeout_ms = 1000;
+constexpr int64_t own_poll_after_ns = 20'000'000;
+
+// An acceptor may only be destroyed where its reactor is polled: has the reactor do it. Polls
+// itself only when no one else seems to, because other handlers may not expect to run on this
+// thread.
+void destroy_on_reactor(std::unique_ptr<net::Acceptor> acceptor, Reactor& reactor,
+                        Deadline deadline) {
+    struct Errand {
+        UniqueFd due{::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC)};
+        std::unique_ptr<net::Acceptor> acceptor;
+        std::atomic<bool> done{false};
+    };
+    auto errand = std::make_shared<Errand>();
+    errand->acceptor = std::move(acceptor);
+    const auto added = reactor.add(errand->due.get(), EPOLLIN, [errand, &reactor](uint32_t) {
+        reactor.remove(errand->due.get());
+        errand->acceptor.reset();
+        errand->done.store(true, std::memory_order_release);
+    });
+    if (!added) {
+        log::debug("shm: closing the listener at once: {}", added.error().message);
+        return;
+    }
+    const int64_t start_ns = now_ns();
+    const auto limit = Deadline::after_ms(deadline.left_ms(close_timeout_ms) + 1);
+    while (!errand->done.load(std::memory_order_acquire) && !limit.passed()) {
+        ::usleep(100);
+        if (now_ns() - start_ns > own_poll_after_ns) reactor.poll(0);
+    }
+}
+
+class ShmTransport final : public Transport {
+public:
+    explicit ShmTransport(const TransportContext& context)
+        : context_(context),
+          key_{context.secret, "shm/" + context.job},
+          flat_(context_, key_),
+          pairs_(std::make_shared<shm::Pairs>(context)) {}
+    ~ShmTransport() override { ShmTransport::close(Deadline::after_ms(close_timeout_ms)); }
+
+    std::string_view name() const override { return "shm"; }
+    const Capabilities& capabilities() const override { return capabilities_; }
+    Result<> listen() override;
+    std::string address() const override { return address_; }
+    bool may_reach(const PeerAddress& peer) const override {
+        return !peer.address.empty() && peer.host_id == context_.host_id;
+    }
+    Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
+                                         Deadline deadline) override;
+    void progress() override {}  // the peers read on their own
+    IntrinsicProvider* intrinsics() override { return &flat_; }
+    void close(Deadline deadline) override;
+
+private:
+    const TransportContext context_;
+    const net::AuthKey key_;
+    Capabilities capabilities_{.mapped = true,
+                               .same_host_only = true,
+                               .max_message_bytes = mapped_cell_bytes,
+                               .credits = mapped_cells,
+                               .latency_us = 0.06,
+                               .bandwidth_gbs = 12};
+    shm::FlatProvider flat_;
+    std::shared_ptr<shm::Pairs> pairs_;
+    std::string address_;
+    std::unique_ptr<net::Acceptor> acceptor_;
+};
+
+Result<> ShmTransport::listen() {
+    address_ = "tutti-" + net::random_hex(16);
+    TUTTI_ASSIGN(UniqueFd listener, net::listen_unix(address_));
+    // No reference to this transport: the last call of a handler may come after its end.
+    auto handler = [pairs = pairs_, groups = flat_.host()](UniqueFd socket, Bytes in) {
+        const auto hello = shm::decode_hello(in);
+        if (!hello)
+            log::warn("{}; dropped", hello.error().message);
+        else if (hello->kind == shm::HelloKind::pair)
+            pairs->accept(std::move(socket), *hello);
+        else
+            groups->request(std::move(socket), *hello);
+    };
+    acceptor_ = std::make_unique<net::Acceptor>(*context_.reactor, std::move(listener), key_,
+                                                std::move(handler), net::Acceptor::Options{});
+    return {};
+}
+
+Result<std::unique_ptr<Sender>> ShmTransport::open(const ChannelId& id, const PeerAddress& peer,
+                                                   Deadline deadline) {
+    TUTTI_ASSIGN(const auto pair, pairs_->get(peer, key_, deadline));
+    TUTTI_ASSIGN(auto memory,
+                 make_shared_memory("tutti-channel", mapped_channel_bytes, mapped_eager_bytes));
+    format_mapped_channel(memory.data.get());
+    const int fd = memory.fd.get();
+    const shm::News news{.kind = shm::NewsKind::channel, .comm = id.comm, .lane = id.lane};
+    if (auto sent = pairs_->send(*pair, news, {&fd, 1}, deadline); !sent)
+        return wrap(std::move(sent).error(),
+                    fmt::format("shm: opening lane {} to rank {}", id.lane, peer.rank));
+    return std::make_unique<MappedSender>(
+        MappedHalf{std::move(memory.data), pair->doorbell, pair->life}, std::move(memory.fd));
+}
+
+void ShmTransport::close(Deadline deadline) {
+    if (acceptor_) destroy_on_reactor(std::move(acceptor_), *context_.reactor, deadline);
+    flat_.host()->close();
+    // Nothing to flush: what was sent lies in memory that its readers map.
+    pairs_->close(deadline);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_shm_transport(const TransportContext& context) {
+    return std::make_unique<ShmTransport>(context);
+}
+
+}  // namespace tutti
