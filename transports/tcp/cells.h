@@ -1,0 +1,73 @@
+// The transport's own message memory: as many cells as a channel has credits.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <memory>
+
+#include "transports/tcp/frame.h"
+
+namespace tutti::tcp {
+
+/// One thread takes, another may give back. A cell keeps its memory, so a steady state allocates
+/// nothing; the lowest free cell goes first, because its memory was used last and is in the cache.
+class CellPool {
+public:
+    static constexpr int none = -1;
+
+    /// A cell of at least `bytes` bytes; none if memory is exhausted or every cell is taken.
+    int take(std::size_t bytes) {
+        // Pairs with give(): whoever had the cell is done with its memory.
+        const uint32_t free = free_.load(std::memory_order_acquire);
+        if (free == 0) return none;
+        const int cell = std::countr_zero(free);
+        if (!fit(cell, bytes)) return none;
+        free_.fetch_and(~(1U << cell), std::memory_order_relaxed);
+        return cell;
+    }
+    /// Makes a taken cell larger; what it held is lost.
+    bool fit(int cell, std::size_t bytes) {
+        const auto index = static_cast<std::size_t>(cell);
+        if (bytes <= small_bytes) {
+            if (!small_) small_ = allocate(small_bytes * credits_per_channel);
+            data_[index] = small_ ? small_.get() + index * small_bytes : nullptr;
+        } else {
+            Large& large = large_[index];
+            if (large.bytes < bytes) {
+                large.bytes = round_up(bytes, small_bytes);
+                large.data = allocate(large.bytes);
+                if (!large.data) large.bytes = 0;
+            }
+            data_[index] = large.data.get();
+        }
+        return data_[index] != nullptr;
+    }
+    std::byte* data(int cell) const { return data_[static_cast<std::size_t>(cell)]; }
+    void give(int cell) { free_.fetch_or(1U << cell, std::memory_order_release); }
+
+private:
+    // Small cells come all at once: otherwise the first late message of a busy channel would
+    // allocate in the middle of the steady state.
+    static constexpr std::size_t small_bytes = 4096;
+
+    struct Free {
+        void operator()(std::byte* p) const { std::free(p); }
+    };
+    using Memory = std::unique_ptr<std::byte[], Free>;
+    static Memory allocate(std::size_t bytes) {
+        return Memory(static_cast<std::byte*>(std::aligned_alloc(cache_line_bytes, bytes)));
+    }
+    struct Large {
+        Memory data;
+        std::size_t bytes = 0;
+    };
+
+    std::atomic<uint32_t> free_{(1U << credits_per_channel) - 1};
+    std::array<std::byte*, credits_per_channel> data_{};
+    std::array<Large, credits_per_channel> large_;
+    Memory small_;
+};
+
+}  // namespace tutti::tcp

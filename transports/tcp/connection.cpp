@@ -1,0 +1,225 @@
+// Ownership, life and death of a connection; send.cpp and receive.cpp are its two directions.
+#include "transports/tcp/connection.h"
+
+#include <linux/sockios.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "net/reactor.h"
+#include "transports/tcp/channel.h"
+
+namespace tutti::tcp {
+
+/// Waits for the owner flag: the owner never blocks, so that is short. Not held if closed.
+class Connection::Guard {
+public:
+    explicit Guard(Connection& connection) : c_(connection), held_(connection.enter()) {}
+    ~Guard() {
+        if (held_) c_.leave();
+    }
+    Guard(const Guard&) = delete;
+    explicit operator bool() const { return held_; }
+
+private:
+    Connection& c_;
+    const bool held_;
+};
+
+Connection::Connection(UniqueFd fd, const Options& options)
+    : options_(options),
+      fd_(std::move(fd)),
+      batch_(std::make_unique_for_overwrite<std::byte[]>(batch_bytes)),
+      input_(std::make_unique_for_overwrite<std::byte[]>(input_bytes)),
+      input_limit_(input_bytes) {}
+
+Connection::~Connection() = default;
+
+Result<> Connection::watch() {
+    return options_.data_reactor->add(
+        fd_.get(), EPOLLIN | EPOLLRDHUP,
+        [self = shared_from_this()](uint32_t events) { self->on_events(events); });
+}
+
+// ---- ownership -------------------------------------------------------------------------------
+
+bool Connection::enter() {
+    for (int turn = 0; !try_enter(); ++turn) {
+        if (closed_.load(std::memory_order_acquire)) return false;
+        turn % 64 == 63 ? static_cast<void>(sched_yield()) : cpu_relax();
+    }
+    return true;
+}
+
+void Connection::leave() {
+    for (;;) {
+        const std::unique_ptr<News> news = std::move(news_);
+        if (news) delivering_.fetch_add(1, std::memory_order_seq_cst);
+        owner_.store(false, std::memory_order_seq_cst);
+        if (news) {
+            deliver(*news);
+            delivering_.fetch_sub(1, std::memory_order_seq_cst);
+        }
+        if (!ready_.load(std::memory_order_seq_cst) || !try_enter()) return;
+        flush();
+    }
+}
+
+// Without the owner flag: the transport's client has locks of its own.
+void Connection::deliver(const News& news) {
+    for (Flow* flow : news.opened)
+        options_.events->opened({options_.peer, flow->comm, flow->lane},
+                                std::make_unique<TcpReceiver>(shared_from_this(), *flow));
+    if (!news.lost.empty()) options_.events->lost(options_.peer, news.lost);
+}
+
+void Connection::make_ready(Flow& flow) {
+    if (flow.ready.exchange(true, std::memory_order_seq_cst)) return;
+    Flow* top = ready_.load(std::memory_order_relaxed);
+    do {
+        flow.next_ready = top;
+    } while (!ready_.compare_exchange_weak(top, &flow, std::memory_order_seq_cst));
+}
+
+void Connection::kick(Flow& flow) {
+    make_ready(flow);
+    if (!try_enter()) return;
+    flush();
+    leave();
+}
+
+void Connection::progress() {
+    if (owner_.load(std::memory_order_relaxed) || health() != Code::ok || !try_enter()) return;
+    flush();
+    receive(false);
+    leave();
+}
+
+void Connection::on_events(uint32_t events) {
+    if (!try_enter()) return;  // level-triggered: asked again if the owner leaves anything
+    flush();
+    receive(false);
+    if ((events & EPOLLOUT) != 0 && health() == Code::ok && !output_pending()) watch_output(false);
+    leave();
+}
+
+void Connection::wake(Sleeper& sleeper) {
+    if (sleeper.wants_waking()) ring();
+}
+
+void Connection::ring() const {
+    const uint64_t one = 1;
+    // EAGAIN: it is ringing already.
+    while (options_.doorbell_fd >= 0 && ::write(options_.doorbell_fd, &one, sizeof one) < 0 &&
+           errno == EINTR) {
+    }
+}
+
+// ---- channels --------------------------------------------------------------------------------
+
+Flow* Connection::find(uint32_t comm, uint16_t lane) {
+    if (last_flow_ && last_flow_->comm == comm && last_flow_->lane == lane) return last_flow_;
+    const auto found = flows_.find(uint64_t{comm} << 16 | lane);
+    return found == flows_.end() ? nullptr : last_flow_ = found->second.get();
+}
+
+Flow* Connection::find_or_add(uint32_t comm, uint16_t lane) {
+    if (Flow* flow = find(comm, lane)) return flow;
+    if (flows_.size() >= max_channels) return nullptr;
+    return (flows_[uint64_t{comm} << 16 | lane] = std::make_unique<Flow>(comm, lane)).get();
+}
+
+Result<std::unique_ptr<Sender>> Connection::open(const ChannelId& id) {
+    const Guard guard(*this);
+    if (!guard || health() != Code::ok)
+        return fail_rank(Code::peer_lost, id.peer, "the connection to rank {} is gone", id.peer);
+    Flow* flow = find_or_add(id.comm, id.lane);
+    if (!flow)
+        return fail_rank(Code::invalid, id.peer,
+                         "rank {} has {} channels on one connection already: free communicators",
+                         id.peer, max_channels);
+    if (flow->out.open.load(std::memory_order_relaxed))
+        return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
+                         id.lane, id.comm, id.peer);
+    flow->out.open.store(true, std::memory_order_relaxed);
+    flow->open_due = true;
+    make_ready(*flow);
+    return std::make_unique<TcpSender>(shared_from_this(), *flow);
+}
+
+void Connection::close_sender(Flow& flow) {
+    const Guard guard(*this);
+    flow.out.open.store(false, std::memory_order_relaxed);
+}
+
+// What is left unread is dropped, here and in begin_data(), so that the sender gets its credits.
+void Connection::close_receiver(Flow& flow) {
+    const Guard guard(*this);
+    if (!guard) return;
+    ReceiveQueue& in = flow.in;
+    in.live = false;
+    drop(in);
+    if (in.credits_due()) make_ready(flow);
+}
+
+void Connection::reject(const std::string& cause) {
+    const Guard guard(*this);
+    if (guard) fail(cause);
+}
+
+// ---- the end ---------------------------------------------------------------------------------
+
+void Connection::fail(const std::string& cause) {
+    if (health() != Code::ok) return;
+    if (!bye_received_ && !closing_) {
+        if (!news_) news_ = std::make_unique<News>();
+        news_->lost = fmt::format("rank {}: {}", options_.peer, cause);
+    }
+    hang_up();
+}
+
+void Connection::hang_up() {
+    options_.data_reactor->remove(fd_.get());
+    ::shutdown(fd_.get(), SHUT_RDWR);
+    out_[0] = out_[1] = {};
+    large_ = nullptr;
+    small_count_ = 0;
+    in_flow_ = nullptr;
+    // From here on no queue is looked at: drained() and health() say so to the channels.
+    health_.store(Code::peer_lost, std::memory_order_seq_cst);
+    ring();
+}
+
+void Connection::begin_close(Deadline deadline) {
+    if (!enter()) return;
+    closing_ = true;
+    // Its events would find the connection taken, again and again.
+    options_.data_reactor->remove(fd_.get());
+    while (delivering_.load(std::memory_order_seq_cst) > 0 && !deadline.passed()) sched_yield();
+}
+
+bool Connection::close_step() {
+    if (health() != Code::ok) return true;
+    // Reading goes on: the peer may be unable to take ours before it got rid of its own.
+    receive(true);
+    flush();
+    if (health() != Code::ok) return true;
+    if (output_pending() || !bye_sent_) return false;
+    if (!std::exchange(shut_, true)) ::shutdown(fd_.get(), SHUT_WR);
+    int unacknowledged = 0;
+    return ::ioctl(fd_.get(), SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+void Connection::end_close() {
+    if (health() == Code::ok) hang_up();
+    fd_.reset();
+    closed_.store(true, std::memory_order_seq_cst);
+}
+
+}  // namespace tutti::tcp

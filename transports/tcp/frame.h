@@ -1,0 +1,41 @@
+// What travels on a TCP connection: a fixed header, then the payload of a data frame.
+#pragma once
+
+#include <bit>
+#include <type_traits>
+
+#include "transport/channel.h"
+
+namespace tutti::tcp {
+
+inline constexpr uint32_t protocol_version = 1;
+
+/// Large enough that system calls and headers do not count, small enough that a message the kernel
+/// has just written is still in the second-level cache when it is reduced.
+inline constexpr std::size_t max_message_bytes = 256 * 1024;
+/// Messages under way per channel. The receiver answers when half of them are owed, so the sender
+/// has the other half to go on with meanwhile.
+inline constexpr uint32_t credits_per_channel = 8;
+/// Channels on one connection: with the two limits above, what a peer can make us hold.
+inline constexpr std::size_t max_channels = 4096;
+
+enum class Kind : uint8_t { open = 1, data, credit, bye };
+
+inline constexpr uint32_t frame_magic = 0x54555400;  // the low byte is the kind
+inline constexpr uint32_t frame_magic_mask = 0xffffff00;
+
+struct Header {
+    uint32_t magic = 0;
+    uint32_t comm = 0;
+    uint16_t lane = 0;
+    uint16_t credits = 0;  // given back for the opposite direction of the same (comm, lane)
+    uint32_t bytes = 0;    // of payload behind this header; data only
+    Tag tag;
+
+    static uint32_t magic_of(Kind kind) { return frame_magic | static_cast<uint32_t>(kind); }
+    Kind kind() const { return static_cast<Kind>(magic & ~frame_magic_mask); }
+};
+static_assert(sizeof(Header) == 48 && std::is_trivially_copyable_v<Header>);
+static_assert(std::endian::native == std::endian::little, "headers travel as they lie in memory");
+
+}  // namespace tutti::tcp

@@ -1,0 +1,245 @@
+// A connection's incoming direction. Everything a peer sends is checked before it is used.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "transports/tcp/connection.h"
+
+namespace tutti::tcp {
+namespace {
+
+// System calls before others get their turn.
+constexpr int max_reads = 16;
+// What is read behind a large message: the next header and, as that may be of a large message too,
+// not much more, since it would have to be copied to its place.
+constexpr std::size_t read_ahead_bytes = 4096;
+
+}  // namespace
+
+/// Reads until the kernel has no more, or a large message should wait for its offer.
+void Connection::receive(bool everything) {
+    served_ = false;
+    bool dry = false;
+    for (int reads = 0;; ++reads) {
+        if (parse(everything) == Next::later) return;
+        if (!everything && (dry || reads == max_reads)) return;
+        if (!read_some(dry)) return;
+    }
+}
+
+/// One system call's worth. The rest of a large message goes straight to its place, and the next
+/// header comes with it. False: nothing, or the end. dry: that was all there is.
+bool Connection::read_some(bool& dry) {
+    // parse() has left an incomplete header at most; it moves to the front.
+    const std::size_t kept = input_end_ - input_begin_;
+    std::memmove(input_.get(), input_.get() + input_begin_, kept);
+    input_begin_ = 0;
+    input_end_ = kept;
+    iovec parts[2] = {{nullptr, 0}, {input_.get() + kept, input_limit_ - kept}};
+    if (in_flow_) parts[0] = {in_to_ + in_done_, in_.bytes - in_done_};
+    const std::size_t direct = parts[0].iov_len;
+
+    msghdr message{};
+    message.msg_iov = direct > 0 ? parts : parts + 1;
+    message.msg_iovlen = direct > 0 ? 2 : 1;
+    ssize_t got = 0;
+    do {
+        got = ::recvmsg(fd_.get(), &message, MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    if (got <= 0) {
+        fail(got == 0 ? "its connection ended without a goodbye (did the process end?)"
+                      : fmt::format("receiving failed: {}", std::strerror(errno)));
+        return false;
+    }
+    const auto bytes = static_cast<std::size_t>(got);
+    dry = bytes < direct + parts[1].iov_len;
+    in_done_ += std::min(bytes, direct);
+    input_end_ += bytes - std::min(bytes, direct);
+    if (in_flow_ && in_done_ == in_.bytes) finish_message();
+    return true;
+}
+
+/// Takes the frames that are in the buffer. read: the next one is incomplete.
+///
+/// A large message that is incomplete waits, once, if this turn has already completed another: its
+/// receiver will probably offer memory for it when it has dealt with the first. A sleeper misses
+/// nothing by that, because the rest of such a message makes the socket readable.
+Connection::Next Connection::parse(bool everything) {
+    while (health() == Code::ok) {
+        const std::byte* input = input_.get() + input_begin_;
+        const std::size_t have = input_end_ - input_begin_;
+        if (in_flow_) {
+            const std::size_t take = std::min(have, in_.bytes - in_done_);
+            std::memcpy(in_to_ + in_done_, input, take);
+            input_begin_ += take;
+            in_done_ += take;
+            if (in_done_ < in_.bytes) return Next::read;
+            finish_message();
+            continue;
+        }
+        if (have < sizeof(Header)) return Next::read;
+        Header header;
+        std::memcpy(&header, input, sizeof header);
+        if (served_ && !everything && header.bytes > have - sizeof header) return Next::later;
+        input_begin_ += sizeof header;
+        if (!begin_frame(header)) return Next::later;
+    }
+    return Next::later;
+}
+
+/// False: the frame broke the rules, and the connection with it.
+bool Connection::begin_frame(const Header& header) {
+    const auto bad = [&](const std::string& cause) {
+        fail(fmt::format("protocol error: {}", cause));
+        return false;
+    };
+    if ((header.magic & frame_magic_mask) != frame_magic)
+        return bad("it sent something that is not a frame");
+    const Kind kind = header.kind();
+    if (kind < Kind::open || kind > Kind::bye)
+        return bad(fmt::format("it sent a frame of unknown kind {}", static_cast<int>(kind)));
+    if (bye_received_) return bad("it said goodbye and went on");
+    if (kind != Kind::data && header.bytes != 0)
+        return bad(
+            fmt::format("it sent a frame of kind {} with a payload", static_cast<int>(kind)));
+    if (kind == Kind::bye) return bye_received_ = true;
+    Flow* flow =
+        kind == Kind::open ? find_or_add(header.comm, header.lane) : find(header.comm, header.lane);
+    if (kind == Kind::open) {
+        if (!flow) return bad(fmt::format("it opened more than {} channels", max_channels));
+        flow->in.open = true;
+        if (closing_ || std::exchange(flow->in.live, true)) return true;
+        if (!news_) news_ = std::make_unique<News>();
+        news_->opened.push_back(flow);
+        return true;
+    }
+    if (header.credits > 0 && !(flow && take_credits(*flow, header.credits)))
+        return bad(fmt::format("it gave {} credits that it did not owe on lane {}", header.credits,
+                               header.lane));
+    if (kind == Kind::credit) return true;
+    if (!flow || !flow->in.open)
+        return bad(
+            fmt::format("it sent a message on lane {} of communicator {}, which it has not "
+                        "opened",
+                        header.lane, header.comm));
+    return begin_data(*flow, header);
+}
+
+// A message can be released once the kernel has taken all of it; of small ones it has done so while
+// the rest of their batch may still wait.
+bool Connection::take_credits(Flow& flow, uint32_t credits) {
+    const uint64_t complete = flow.out.begun - (large_ == &flow ? 1 : 0);
+    const uint64_t allowed = flow.out.allowed.load(std::memory_order_relaxed) + credits;
+    if (allowed > complete + credits_per_channel) return false;
+    flow.out.allowed.store(allowed, std::memory_order_seq_cst);
+    wake(flow.out.sleeper);
+    return true;
+}
+
+bool Connection::begin_data(Flow& flow, const Header& header) {
+    ReceiveQueue& in = flow.in;
+    const uint64_t position = in.begun.load(std::memory_order_relaxed);
+    if (header.bytes > max_message_bytes) {
+        fail(fmt::format(
+            "protocol error: it announced a message of {} bytes; at most {} are allowed",
+            header.bytes, max_message_bytes));
+        return false;
+    }
+    if (position - in.returned.load(std::memory_order_relaxed) >= credits_per_channel) {
+        fail(fmt::format("protocol error: it sent more on lane {} than its credits allow",
+                         header.lane));
+        return false;
+    }
+    in_ = header;
+    in_done_ = 0;
+    if (!fill_offer(in, position) && !fill_cell(in)) {
+        fail(fmt::format("no memory for a message of {} bytes", header.bytes));
+        return false;
+    }
+    in_flow_ = &flow;
+    input_limit_ = header.bytes > read_ahead_bytes ? read_ahead_bytes : input_bytes;
+    in.begun.store(position + 1, std::memory_order_seq_cst);
+    if (header.bytes == 0) finish_message();
+    return true;
+}
+
+bool Connection::fill_cell(ReceiveQueue& in) {
+    in_cell_ = in.cells.take(in_.bytes);
+    if (in_cell_ == CellPool::none) return false;
+    in_to_ = in.cells.data(in_cell_);
+    return true;
+}
+
+/// An offer is for one position; one that is too late, or for another call's message, is void.
+bool Connection::fill_offer(ReceiveQueue& in, uint64_t position) {
+    auto state = ReceiveQueue::Offer::open;
+    if (in.offer.load(std::memory_order_relaxed) != state ||
+        !in.offer.compare_exchange_strong(state, ReceiveQueue::Offer::taken))
+        return false;
+    if (in.offer_position != position || in.offer_tag != in_.tag || in.offer_bytes != in_.bytes) {
+        in.offer.store(ReceiveQueue::Offer::none, std::memory_order_release);
+        return false;
+    }
+    in_cell_ = CellPool::none;
+    in_to_ = in.offer_data;
+    return true;
+}
+
+void Connection::finish_message() {
+    Flow& flow = *std::exchange(in_flow_, nullptr);
+    ReceiveQueue& in = flow.in;
+    const uint64_t position = in.arrived.load(std::memory_order_relaxed);
+    in.at(position) = {in_.tag, in_to_, in_.bytes, in_cell_};
+    if (in_cell_ == CellPool::none)
+        in.offer.store(ReceiveQueue::Offer::none, std::memory_order_release);
+    // Pairs with peek(): the message before the count.
+    in.arrived.store(position + 1, std::memory_order_seq_cst);
+    served_ = true;
+    wake(in.sleeper);
+    if (!in.live) drop(in);
+    if (in.credits_due()) make_ready(flow);
+}
+
+/// Releases all that has arrived, for a channel without a receiver.
+void Connection::drop(ReceiveQueue& in) {
+    uint64_t position = in.released.load(std::memory_order_relaxed);
+    for (; position < in.arrived.load(std::memory_order_relaxed); ++position)
+        if (const int cell = in.at(position).cell; cell != CellPool::none) in.cells.give(cell);
+    in.released.store(position, std::memory_order_seq_cst);
+}
+
+/// Nothing lies in the caller's memory afterwards, neither whole messages nor one that is arriving.
+void Connection::cancel_offer(Flow& flow) {
+    if (!enter()) return;
+    ReceiveQueue& in = flow.in;
+    in.offer.store(ReceiveQueue::Offer::none, std::memory_order_release);
+    for (uint64_t p = in.released.load(std::memory_order_relaxed);
+         p < in.arrived.load(std::memory_order_relaxed); ++p) {
+        ReceiveQueue::Message& message = in.at(p);
+        if (message.cell != CellPool::none) continue;
+        message.cell = in.cells.take(message.bytes);
+        if (message.cell == CellPool::none) {
+            message.tag = {};  // stale for everyone
+            fail("no memory to keep a message");
+            continue;
+        }
+        if (message.bytes > 0)
+            std::memcpy(in.cells.data(message.cell), message.data, message.bytes);
+        message.data = in.cells.data(message.cell);
+    }
+    if (in_flow_ == &flow && in_cell_ == CellPool::none) {
+        const std::byte* from = in_to_;
+        if (fill_cell(in)) {
+            std::memcpy(in_to_, from, in_done_);
+        } else {
+            fail("no memory to keep a message");
+        }
+    }
+    leave();
+}
+
+}  // namespace tutti::tcp

@@ -1,0 +1,252 @@
+// The TCP transport: a listener, and a connection per peer, made when it is first needed.
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <set>
+
+#include "base/log.h"
+#include "net/acceptor.h"
+#include "net/socket.h"
+#include "transports/catalog.h"
+#include "transports/tcp/connection.h"
+
+namespace tutti {
+namespace {
+
+using tcp::Connection;
+using ConnectionPtr = std::shared_ptr<Connection>;
+
+// Up to this many sockets are read directly, which is quickest; beyond, epoll says which.
+constexpr std::size_t direct_limit = 4;
+// Connections that one rank may have made to us: it needs one.
+constexpr std::ptrdiff_t accepted_limit = 4;
+constexpr int close_poll_ms = 2;
+
+bool is_loopback(std::string_view host) {
+    return host.starts_with("127.") || host == "::1" || host == "localhost";
+}
+
+class TcpTransport final : public Transport, private tcp::ConnectionEvents {
+public:
+    explicit TcpTransport(const TransportContext& context) : context_(context) {
+        capabilities_.max_message_bytes = tcp::max_message_bytes;
+        capabilities_.credits = tcp::credits_per_channel;
+        capabilities_.latency_us = 4;
+        capabilities_.bandwidth_gbs = 2.5;
+    }
+    ~TcpTransport() override { close(Deadline::after_ms(1)); }
+
+    std::string_view name() const override { return "tcp"; }
+    const Capabilities& capabilities() const override { return capabilities_; }
+    Result<> listen() override;
+    std::string address() const override { return address_; }
+    bool may_reach(const PeerAddress& peer) const override;
+    Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
+                                         Deadline deadline) override;
+    void progress() override;
+    void close(Deadline deadline) override;
+
+private:
+    net::AuthKey key() const { return {context_.secret, "tcp/" + context_.job}; }
+    bool usable(const net::HostPort& address, const PeerAddress& peer) const;
+    Result<ConnectionPtr> connect(const PeerAddress& peer, Deadline deadline);
+    Result<ConnectionPtr> add(UniqueFd fd, Rank peer);
+    ConnectionPtr find(Rank peer);
+    void accepted(UniqueFd fd, const Bytes& hello);
+    void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
+    void lost(Rank peer, const std::string& cause) override;
+
+    const TransportContext context_;
+    Capabilities capabilities_;
+    std::string address_;
+    std::unique_ptr<net::Acceptor> acceptor_;
+
+    std::timed_mutex connecting_;  // two threads that open to one peer make one connection
+    std::mutex mutex_;             // guards the three below
+    std::vector<ConnectionPtr> connections_;  // kept to the end: progress() reads without the lock
+    std::set<Rank> lost_;
+    bool closed_ = false;
+
+    std::array<std::atomic<Connection*>, direct_limit> direct_{};
+    std::atomic<std::size_t> count_{0};
+};
+
+std::vector<net::HostPort> parse_addresses(std::string_view text) {
+    std::vector<net::HostPort> out;
+    while (!text.empty()) {
+        const std::size_t comma = text.find(',');
+        if (auto address = net::parse_host_port(text.substr(0, comma)))
+            out.push_back(std::move(*address));
+        text = comma == text.npos ? std::string_view{} : text.substr(comma + 1);
+    }
+    return out;
+}
+
+Result<> TcpTransport::listen() {
+    TUTTI_ASSIGN(const std::string host,
+                 net::choose_address(context_.iface, context_.loopback_only));
+    TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp({host, 0}));
+    TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
+    address_ = net::format_host_port({host, port});
+    acceptor_ = std::make_unique<net::Acceptor>(
+        *context_.reactor, std::move(listener), key(),
+        [this](UniqueFd fd, const Bytes& hello) { accepted(std::move(fd), hello); },
+        net::Acceptor::Options{});
+    return {};
+}
+
+// ---- reaching peers --------------------------------------------------------------------------
+
+// A loopback address means something on its own host only.
+bool TcpTransport::usable(const net::HostPort& address, const PeerAddress& peer) const {
+    return peer.host_id == context_.host_id || !is_loopback(address.host);
+}
+
+bool TcpTransport::may_reach(const PeerAddress& peer) const {
+    const auto addresses = parse_addresses(peer.address);
+    return std::any_of(addresses.begin(), addresses.end(),
+                       [&](const net::HostPort& address) { return usable(address, peer); });
+}
+
+Result<std::unique_ptr<Sender>> TcpTransport::open(const ChannelId& id, const PeerAddress& peer,
+                                                   Deadline deadline) {
+    if (const ConnectionPtr connection = find(peer.rank)) return connection->open(id);
+    std::unique_lock connecting(connecting_, std::defer_lock);
+    // In slices: a clock that jumps must not make this longer than one of them.
+    while (!connecting.try_lock_for(std::chrono::milliseconds(100)))
+        if (deadline.passed())
+            return fail_rank(Code::timeout, peer.rank,
+                             "no time left to connect to rank {}: another thread was connecting",
+                             peer.rank);
+    ConnectionPtr connection = find(peer.rank);
+    if (!connection) {
+        auto made = connect(peer, deadline);
+        if (!made) {
+            Error error = std::move(made).error();
+            error.rank = peer.rank;
+            return wrap(std::move(error), fmt::format("connecting to rank {} at '{}' by TCP",
+                                                      peer.rank, peer.address));
+        }
+        connection = *made;
+    }
+    return connection->open(id);
+}
+
+Result<ConnectionPtr> TcpTransport::connect(const PeerAddress& peer, Deadline deadline) {
+    Error last{Code::unsupported, peer.rank, 0, "it published no address that leads there"};
+    for (const net::HostPort& address : parse_addresses(peer.address)) {
+        if (!usable(address, peer)) continue;
+        auto fd = net::connect_tcp(address, {.deadline = deadline, .keep_trying = false});
+        if (!fd) {
+            last = std::move(fd).error();
+            continue;
+        }
+        const Bytes hello = ByteWriter().put(tcp::protocol_version).put(context_.rank).take();
+        TUTTI_TRY(net::introduce(fd->get(), key(), hello, deadline));
+        return add(std::move(*fd), peer.rank);
+    }
+    return tl::unexpected(std::move(last));
+}
+
+ConnectionPtr TcpTransport::find(Rank peer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(
+        connections_.begin(), connections_.end(),
+        [&](const ConnectionPtr& c) { return c->peer() == peer && c->health() == Code::ok; });
+    return found == connections_.end() ? nullptr : *found;
+}
+
+Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
+    const auto connection = std::make_shared<Connection>(
+        std::move(fd), Connection::Options{.peer = peer,
+                                           .doorbell_fd = context_.doorbell_fd,
+                                           .data_reactor = context_.data_reactor,
+                                           .events = this});
+    const std::lock_guard lock(mutex_);
+    if (closed_) return fail_rank(Code::aborted, peer, "the transport is closed");
+    TUTTI_TRY(connection->watch());
+    const std::size_t index = connections_.size();
+    connections_.push_back(connection);
+    if (index < direct_limit) direct_[index].store(connection.get(), std::memory_order_release);
+    count_.store(index + 1, std::memory_order_release);
+    return connection;
+}
+
+void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
+    ByteReader in(hello);
+    const auto version = in.get<uint32_t>();
+    const auto rank = in.get<Rank>();
+    if (!in.at_end() || version != tcp::protocol_version || rank < 0 || rank >= context_.size) {
+        log::warn("rank {}: refused a data connection: version {} (ours {}), rank {} of {}",
+                  context_.rank, version, tcp::protocol_version, rank, context_.size);
+        return;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        const auto same = std::count_if(
+            connections_.begin(), connections_.end(),
+            [&](const ConnectionPtr& c) { return c->peer() == rank && c->health() == Code::ok; });
+        if (same >= accepted_limit) {
+            log::warn("rank {}: refused a data connection: rank {} has {} already", context_.rank,
+                      rank, same);
+            return;
+        }
+    }
+    if (const auto added = add(std::move(fd), rank); !added)
+        log::warn("rank {}: data connection of rank {}: {}", context_.rank, rank,
+                  added.error().message);
+}
+
+// ---- running ---------------------------------------------------------------------------------
+
+void TcpTransport::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
+    context_.sink->opened(id, std::move(receiver));
+}
+
+void TcpTransport::lost(Rank peer, const std::string& cause) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!lost_.insert(peer).second) return;
+    }
+    context_.sink->peer_lost(peer, cause);
+}
+
+void TcpTransport::progress() {
+    const std::size_t count = count_.load(std::memory_order_acquire);
+    if (count > direct_limit) {
+        context_.data_reactor->poll(0);
+        return;
+    }
+    for (std::size_t i = 0; i < count; ++i) direct_[i].load(std::memory_order_acquire)->progress();
+}
+
+void TcpTransport::close(Deadline deadline) {
+    std::vector<ConnectionPtr> open;
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(closed_, true)) return;
+        open = connections_;
+    }
+    const auto all = open;
+    for (const ConnectionPtr& connection : all) connection->begin_close(deadline);
+    std::vector<pollfd> fds;
+    for (;;) {
+        std::erase_if(open, [](const ConnectionPtr& c) { return c->close_step(); });
+        if (open.empty() || deadline.passed()) break;
+        fds.clear();
+        for (const ConnectionPtr& c : open)
+            fds.push_back({.fd = c->fd(), .events = POLLIN, .revents = 0});
+        ::poll(fds.data(), fds.size(), static_cast<int>(deadline.left_ms(close_poll_ms)));
+    }
+    for (const ConnectionPtr& connection : all) connection->end_close();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_tcp_transport(const TransportContext& context) {
+    return std::make_unique<TcpTransport>(context);
+}
+
+}  // namespace tutti
