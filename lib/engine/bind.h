@@ -1,0 +1,31 @@
+// Binding: a schedule, a size, a reducer and channels become an Operation that only has to be run.
+#pragma once
+
+#include <memory>
+
+#include "engine/channels.h"
+#include "reduce/reduce.h"
+#include "schedule/schedule.h"
+#include "transport/operation.h"
+
+namespace tutti {
+
+struct BindRequest {
+    Schedule schedule;
+    std::size_t count = 0;  // elements of the whole message
+    Reducer reducer = Reducer::mover(1);
+    int32_t divisor = 1;            // avg: the number of ranks
+    std::size_t message_bytes = 0;  // the most that one message may hold: fixes the tile size
+    std::size_t stream_bytes = 0;   // results of calls at least this large bypass the cache
+    uint16_t first_lane = 0;        // lane 0 of the schedule on the communicator's channels
+    Deadline deadline;
+};
+
+/// invalid if a step could not be served (verify() has proved it can); else errors of open().
+Result<std::unique_ptr<Operation>> bind(BindRequest request, ChannelProvider& channels);
+
+/// Elements per tile: all chunks of a tile fit messages of message_bytes in their widest form.
+std::size_t tile_elements(const Schedule& schedule, std::size_t count, const Reducer& reducer,
+                          std::size_t message_bytes);
+
+}  // namespace tutti

@@ -1,0 +1,114 @@
+#include "engine/recorder.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "base/collective.h"
+#include "reduce/reduce.h"
+
+namespace tutti {
+namespace {
+
+Collective collective_of(const Tag& tag) {
+    return static_cast<Collective>(tag.call & 0xff);
+}
+Dtype dtype_of(const Tag& tag) {
+    return static_cast<Dtype>(tag.call >> 8 & 0xff);
+}
+Op op_of(const Tag& tag) {
+    return static_cast<Op>(tag.call >> 16);
+}
+
+constexpr auto relaxed = std::memory_order_relaxed;
+
+}  // namespace
+
+std::string describe_call(const Tag& tag) {
+    const Collective collective = collective_of(tag);
+    const std::string name =
+        fmt::format("{} #{}", collective_name(collective), operation_number(tag));
+    switch (collective) {
+        case Collective::allreduce:
+            return fmt::format("{} (count {}, {}, {})", name, tag.count, dtype_name(dtype_of(tag)),
+                               op_name(op_of(tag)));
+        case Collective::broadcast:
+            return fmt::format("{} (count {}, {}, root {})", name, tag.count,
+                               dtype_name(dtype_of(tag)), tag.root);
+        case Collective::barrier:
+            break;
+    }
+    return name;
+}
+
+void Recorder::begin(const Tag& tag, uint64_t bytes) {
+    Entry& e = entry(tag.sequence);
+    e.sequence.store(~uint64_t{0}, relaxed);
+    e.count.store(tag.count, std::memory_order_release);
+    e.plan.store(tag.plan, relaxed);
+    e.call.store(tag.call, relaxed);
+    e.root.store(tag.root, relaxed);
+    e.bytes.store(bytes, relaxed);
+    e.start.store(ticks(), relaxed);
+    e.state.store(State::running, relaxed);
+    // Pairs with the acquire in find(): whoever sees the sequence sees the fields.
+    e.sequence.store(tag.sequence, std::memory_order_release);
+    last_.store(tag.sequence, std::memory_order_release);
+}
+
+void Recorder::end(const Tag& tag, Code code) {
+    Entry& e = entry(tag.sequence);
+    if (e.sequence.load(relaxed) != tag.sequence) return;
+    e.end.store(ticks(), relaxed);
+    e.code.store(code, relaxed);
+    e.state.store(code == Code::ok ? State::done : State::failed, relaxed);
+}
+
+std::optional<Tag> Recorder::find(uint64_t sequence) const {
+    const Entry& e = entries_[sequence % capacity];
+    if (e.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+    Tag tag;
+    tag.sequence = sequence;
+    tag.count = e.count.load(std::memory_order_acquire);
+    tag.call = e.call.load(std::memory_order_acquire);
+    tag.root = e.root.load(std::memory_order_acquire);
+    tag.plan = e.plan.load(std::memory_order_acquire);
+    if (e.sequence.load(relaxed) != sequence) return std::nullopt;
+    return tag;
+}
+
+Result<> Recorder::dump(int fd, Rank rank) const {
+    std::vector<const Entry*> used;
+    for (const Entry& e : entries_)
+        if (e.sequence.load(relaxed) != ~uint64_t{0}) used.push_back(&e);
+    std::sort(used.begin(), used.end(), [](auto* a, auto* b) {
+        return a->sequence.load(relaxed) < b->sequence.load(relaxed);
+    });
+    std::string text;
+    static constexpr std::string_view states[] = {"running", "done", "failed"};
+    for (const Entry* e : used) {
+        const auto tag = find(e->sequence.load(relaxed));
+        if (!tag) continue;
+        const State state = e->state.load(relaxed);
+        const int64_t start_ns = scale_.to_ns(e->start.load(relaxed));
+        const int64_t end_ns = state == State::running ? 0 : scale_.to_ns(e->end.load(relaxed));
+        text += fmt::format(
+            R"({{"rank":{},"epoch":{},"number":{},"call":"{}","bytes":{},"state":"{}","result":"{}",)"
+            R"("start_ns":{},"end_ns":{}}})"
+            "\n",
+            rank, tag->epoch(), operation_number(*tag), describe_call(*tag), e->bytes.load(relaxed),
+            states[static_cast<std::size_t>(state)],
+            state == State::running ? "" : code_name(e->code.load(relaxed)), start_ns, end_ns);
+    }
+    for (std::size_t at = 0; at < text.size();) {
+        const ssize_t written = ::write(fd, text.data() + at, text.size() - at);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return fail_errno(errno, "writing the flight recorder");
+        at += static_cast<std::size_t>(written);
+    }
+    return {};
+}
+
+}  // namespace tutti

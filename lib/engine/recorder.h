@@ -1,0 +1,65 @@
+// The flight recorder: a communicator's last operations, for errors, for mismatch detection by
+// other threads, and for people.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "transport/channel.h"
+
+namespace tutti {
+
+/// "allreduce #12 (count 1024, float32, sum)": a call as people would write it.
+std::string describe_call(const Tag& tag);
+/// The number of the operation in its tag's sequence.
+constexpr uint64_t operation_number(const Tag& tag) {
+    return tag.sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
+}
+
+/// Tag::call of a collective's dtype and operator.
+constexpr uint32_t pack_call(uint32_t collective, uint32_t dtype, uint32_t op) {
+    return collective | dtype << 8 | op << 16;
+}
+
+class Recorder {
+public:
+    static constexpr std::size_t capacity = 1024;
+    enum class State : uint8_t { running, done, failed };
+
+    /// Written by the issuing thread only.
+    void begin(const Tag& tag, uint64_t bytes);
+    /// By whichever thread completed it.
+    void end(const Tag& tag, Code code);
+
+    /// What this rank called under that sequence, if it is recent enough to be known. Any thread.
+    std::optional<Tag> find(uint64_t sequence) const;
+
+    /// The sequence of the last call, 0 before the first. Any thread.
+    uint64_t last() const { return last_.load(std::memory_order_acquire); }
+
+    /// One JSON object a line, oldest first, to a file descriptor.
+    Result<> dump(int fd, Rank rank) const;
+
+private:
+    // Fields are atomics so that another thread may read an entry while it is being overwritten;
+    // `sequence` is written last and checked again after reading.
+    struct Entry {
+        std::atomic<uint64_t> sequence{~uint64_t{0}};
+        std::atomic<uint64_t> count{0}, plan{0}, bytes{0}, start{0}, end{0};
+        std::atomic<uint32_t> call{0};
+        std::atomic<int32_t> root{0};
+        std::atomic<State> state{State::running};
+        std::atomic<Code> code{Code::ok};
+    };
+    Entry& entry(uint64_t sequence) { return entries_[sequence % capacity]; }
+
+    std::array<Entry, capacity> entries_;
+    std::atomic<uint64_t> last_{0};
+    TickScale scale_;
+};
+
+}  // namespace tutti

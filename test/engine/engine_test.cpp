@@ -1,0 +1,281 @@
+// Bound schedules in one thread: every algorithm of the catalog moves and reduces real data.
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "collectives/catalog.h"
+#include "engine/fabric.h"
+#include "engine/recorder.h"
+#include "support/catch.h"
+
+using namespace tutti;
+using test::Fabric;
+using test::FabricRank;
+
+namespace {
+
+struct Case {
+    const Algorithm* algorithm;
+    Rank ranks;
+    std::size_t count;
+    uint32_t lanes = 1;
+    Rank root = 0;
+    bool mapped = true;
+    bool in_place = false;
+    std::size_t message_bytes = 4096;
+};
+
+std::string describe(const Case& c) {
+    return fmt::format("{} n={} count={} lanes={} root={} mapped={} in_place={} message={}",
+                       c.algorithm->name, c.ranks, c.count, c.lanes, c.root, c.mapped, c.in_place,
+                       c.message_bytes);
+}
+
+Tag tag_of(uint64_t sequence) {
+    Tag tag;
+    tag.sequence = sequence;
+    return tag;
+}
+
+std::vector<std::unique_ptr<Operation>> bind_all(const Case& c, Fabric& fabric,
+                                                 const Reducer& reducer, int32_t divisor) {
+    std::vector<std::unique_ptr<Operation>> operations;
+    for (Rank rank = 0; rank < c.ranks; ++rank) {
+        FabricRank channels(fabric, rank);
+        BindRequest request;
+        request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes});
+        request.count = c.count;
+        request.reducer = reducer;
+        request.divisor = divisor;
+        request.message_bytes = c.message_bytes;
+        auto bound = bind(std::move(request), channels);
+        REQUIRE(bound);
+        operations.push_back(std::move(*bound));
+    }
+    return operations;
+}
+
+// Small integers in floats: sums are exact whatever the order, so results can be compared exactly.
+float input_of(Rank rank, std::size_t i) {
+    return static_cast<float>((static_cast<std::size_t>(rank) * 7 + i * 3) % 11);
+}
+
+void run_allreduce(const Case& c) {
+    INFO(describe(c));
+    Fabric fabric(c.mapped);
+    const auto operations = bind_all(c, fabric, *Reducer::make(Dtype::float32, Op::sum), 1);
+    for (uint64_t round = 1; round <= 2; ++round) {
+        std::vector<std::vector<float>> in(static_cast<std::size_t>(c.ranks)), out = in;
+        for (Rank r = 0; r < c.ranks; ++r) {
+            auto& mine = in[static_cast<std::size_t>(r)];
+            mine.resize(c.count);
+            for (std::size_t i = 0; i < c.count; ++i) mine[i] = input_of(r, i + round);
+            out[static_cast<std::size_t>(r)].assign(c.count, -1.0f);
+        }
+        for (std::size_t r = 0; r < in.size(); ++r)
+            operations[r]->start(tag_of(round), in[r].data(),
+                                 c.in_place ? in[r].data() : out[r].data());
+        REQUIRE(test::drive_all(operations) == Code::ok);
+        std::vector<float> expected(c.count, 0.0f);
+        for (Rank r = 0; r < c.ranks; ++r)
+            for (std::size_t i = 0; i < c.count; ++i) expected[i] += input_of(r, i + round);
+        for (std::size_t r = 0; r < in.size(); ++r) {
+            INFO("rank " << r);
+            REQUIRE((c.in_place ? in[r] : out[r]) == expected);
+        }
+    }
+}
+
+void run_broadcast(const Case& c) {
+    INFO(describe(c));
+    Fabric fabric(c.mapped);
+    const auto operations = bind_all(c, fabric, Reducer::mover(4), 1);
+    std::vector<std::vector<uint32_t>> buffers(static_cast<std::size_t>(c.ranks));
+    for (std::size_t r = 0; r < buffers.size(); ++r) {
+        buffers[r].resize(c.count);
+        std::iota(buffers[r].begin(), buffers[r].end(), static_cast<uint32_t>(r * 1000));
+    }
+    const auto expected = buffers[static_cast<std::size_t>(c.root)];
+    for (std::size_t r = 0; r < buffers.size(); ++r)
+        operations[r]->start(tag_of(1), buffers[r].data(), buffers[r].data());
+    REQUIRE(test::drive_all(operations) == Code::ok);
+    for (const auto& buffer : buffers) REQUIRE(buffer == expected);
+}
+
+}  // namespace
+
+TEST_CASE("bound schedule: allreduce of every algorithm sums exactly, on both data paths") {
+    for (const Algorithm& a : algorithms()) {
+        if (a.collective != Collective::allreduce) continue;
+        for (Rank n : {1, 2, 3, 4, 5, 7, 8, 13})
+            for (std::size_t count : {0ul, 1ul, 2ul, 17ul, 1000ul, 20011ul})
+                for (uint32_t lanes : {1u, 2u, 3u})
+                    for (bool mapped : {true, false})
+                        for (bool in_place : {false, true})
+                            run_allreduce({&a, n, count, lanes, 0, mapped, in_place, 4096});
+    }
+}
+
+TEST_CASE("bound schedule: allreduce is right around tile boundaries") {
+    for (const Algorithm& a : algorithms()) {
+        if (a.collective != Collective::allreduce) continue;
+        for (Rank n : {2, 3, 4}) {
+            const Schedule s = a.make({n, 0, 0, 1});
+            const std::size_t tile =
+                tile_elements(s, 1u << 30, *Reducer::make(Dtype::float32, Op::sum), 1024);
+            for (std::size_t tiles : {1, 2, 3})
+                for (int off : {-1, 0, 1})
+                    run_allreduce({&a, n, tile * tiles + static_cast<std::size_t>(off), 1, 0, true,
+                                   false, 1024});
+        }
+    }
+}
+
+TEST_CASE("bound schedule: broadcast of every algorithm reaches everyone from every root") {
+    for (const Algorithm& a : algorithms()) {
+        if (a.collective != Collective::broadcast) continue;
+        for (Rank n : {1, 2, 3, 4, 6, 9})
+            for (Rank root = 0; root < n; ++root)
+                for (std::size_t count : {0ul, 1ul, 5000ul})
+                    for (bool mapped : {true, false})
+                        run_broadcast({&a, n, count, 2, root, mapped, true, 2048});
+    }
+}
+
+TEST_CASE("bound schedule: nobody leaves a barrier before everyone has come") {
+    for (const Algorithm& a : algorithms()) {
+        if (a.collective != Collective::barrier) continue;
+        for (Rank n : {2, 3, 5, 8}) {
+            for (Rank late = 0; late < n; ++late) {
+                INFO(a.name << " n=" << n << " late=" << late);
+                Fabric fabric(true);
+                const auto operations = bind_all({&a, n, 0}, fabric, Reducer::mover(1), 1);
+                for (Rank r = 0; r < n; ++r)
+                    if (r != late)
+                        operations[static_cast<std::size_t>(r)]->start(tag_of(1), nullptr, nullptr);
+                for (int pass = 0; pass < 100; ++pass)
+                    for (Rank r = 0; r < n; ++r)
+                        if (r != late)
+                            REQUIRE(operations[static_cast<std::size_t>(r)]->progress() ==
+                                    Code::in_progress);
+                operations[static_cast<std::size_t>(late)]->start(tag_of(1), nullptr, nullptr);
+                REQUIRE(test::drive_all(operations) == Code::ok);
+            }
+        }
+    }
+}
+
+TEST_CASE("bound schedule: 16-bit sums are rounded once") {
+    // 1 + 2^-9 + 2^-9 …: each addend alone is lost in bfloat16's 8 bits, their sum is not.
+    const auto bf16 = [](float value) {
+        uint32_t bits = 0;
+        std::memcpy(&bits, &value, sizeof bits);
+        return static_cast<uint16_t>(bits >> 16);
+    };
+    for (const Algorithm& a : algorithms()) {
+        if (a.collective != Collective::allreduce) continue;
+        for (Rank n : {4, 5, 8}) {
+            INFO(a.name << " n=" << n);
+            Fabric fabric(true);
+            const Case c{&a, n, 64};
+            const auto operations =
+                bind_all(c, fabric, *Reducer::make(Dtype::bfloat16, Op::sum), 1);
+            std::vector<std::vector<uint16_t>> data(static_cast<std::size_t>(n));
+            float sum = 0;
+            for (std::size_t r = 0; r < data.size(); ++r) {
+                const float value = r == 0 ? 1.0f : 1.0f / 512;
+                sum += value;
+                data[r].assign(64, bf16(value));
+                operations[r]->start(tag_of(1), data[r].data(), data[r].data());
+            }
+            REQUIRE(test::drive_all(operations) == Code::ok);
+            uint32_t bits = 0;
+            std::memcpy(&bits, &sum, sizeof bits);
+            const auto rounded = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+            for (const auto& result : data)
+                for (uint16_t value : result) REQUIRE(value == rounded);
+        }
+    }
+}
+
+TEST_CASE("bound schedule: avg divides once, at the end") {
+    const Algorithm* ring = find_algorithm(Collective::allreduce, "ring");
+    for (Rank n : {1, 2, 3, 6}) {
+        Fabric fabric(true);
+        const Case c{ring, n, 100};
+        const auto operations = bind_all(c, fabric, *Reducer::make(Dtype::float64, Op::avg), n);
+        std::vector<std::vector<double>> data;
+        for (Rank r = 0; r < n; ++r) data.emplace_back(100, static_cast<double>(r + 1));
+        for (std::size_t r = 0; r < data.size(); ++r)
+            operations[r]->start(tag_of(1), data[r].data(), data[r].data());
+        REQUIRE(test::drive_all(operations) == Code::ok);
+        for (const auto& result : data)
+            for (double value : result) REQUIRE(value == (n + 1) / 2.0);
+    }
+}
+
+TEST_CASE("bound schedule: a message of another call is a mismatch that names its sender") {
+    const Algorithm* ring = find_algorithm(Collective::allreduce, "ring");
+    Fabric fabric(true);
+    const auto operations =
+        bind_all({ring, 2, 10}, fabric, *Reducer::make(Dtype::float32, Op::sum), 1);
+    std::vector<float> a(10), b(10);
+    Tag other = tag_of(1);
+    other.count = 99;
+    operations[0]->start(tag_of(1), a.data(), a.data());
+    operations[1]->start(other, b.data(), b.data());
+    REQUIRE(test::drive_all(operations) == Code::mismatch);
+    const Trouble& trouble = operations[0]->trouble();
+    if (trouble.code == Code::mismatch) {
+        REQUIRE(trouble.peer == 1);
+        REQUIRE(trouble.got.count == 99);
+    } else {
+        REQUIRE(operations[1]->trouble().peer == 0);
+    }
+}
+
+TEST_CASE("bound schedule: a new epoch drops what a failed one left in the channels") {
+    const Algorithm* ring = find_algorithm(Collective::allreduce, "ring");
+    Fabric fabric(true);
+    const auto operations =
+        bind_all({ring, 2, 10}, fabric, *Reducer::make(Dtype::float32, Op::sum), 1);
+    std::vector<float> a(10, 1.0f), b(10, 2.0f);
+    operations[0]->start(tag_of(5), a.data(), a.data());
+    REQUIRE(operations[0]->progress() == Code::in_progress);
+    operations[0]->cancel();
+
+    const uint64_t next = uint64_t{1} << Tag::epoch_shift | 6;
+    a.assign(10, 1.0f);
+    operations[0]->start(tag_of(next), a.data(), a.data());
+    operations[1]->start(tag_of(next), b.data(), b.data());
+    REQUIRE(test::drive_all(operations) == Code::ok);
+    REQUIRE(a == std::vector<float>(10, 3.0f));
+    REQUIRE(b == a);
+}
+
+TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
+    auto recorder = std::make_unique<Recorder>();
+    Tag tag;
+    for (uint64_t s = 1; s <= 3000; ++s) {
+        tag.sequence = s;
+        tag.count = s * 2;
+        recorder->begin(tag, s * 8);
+        recorder->end(tag, Code::ok);
+    }
+    REQUIRE(recorder->last() == 3000);
+    REQUIRE_FALSE(recorder->find(3000 - Recorder::capacity));
+    const auto found = recorder->find(3000 - Recorder::capacity + 1);
+    REQUIRE(found);
+    REQUIRE(found->count == found->sequence * 2);
+}
+
+TEST_CASE("recorder: describes a call in words") {
+    Tag tag;
+    tag.sequence = uint64_t{3} << Tag::epoch_shift | 12;
+    tag.count = 7;
+    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::float32), static_cast<uint32_t>(Op::max));
+    REQUIRE(describe_call(tag) == "allreduce #12 (count 7, float32, max)");
+    tag.call = pack_call(1, static_cast<uint32_t>(Dtype::int8), 0);
+    tag.root = 3;
+    REQUIRE(describe_call(tag) == "broadcast #12 (count 7, int8, root 3)");
+}
