@@ -1,0 +1,64 @@
+// Where C++ stops: results become statuses, exceptions are caught, the last error is kept.
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <new>
+
+#include "base/config.h"
+#include "base/result.h"
+#include "comm/communicator.h"
+#include "store/store.h"
+#include "tutti/tutti.h"
+
+struct tutti_config {
+    tutti::Config values;
+    std::shared_ptr<tutti::Store> (*make_store)(const tutti_config&) = nullptr;
+    tutti_store_callbacks callbacks{};
+    void* user = nullptr;
+};
+
+struct tutti_comm {
+    std::shared_ptr<tutti::Communicator> impl;
+};
+
+struct tutti_plan {
+    std::shared_ptr<tutti::Communicator> comm;
+    std::unique_ptr<tutti::Plan> impl;
+};
+
+// A tutti_request is the Request itself: no second allocation on a non-blocking call.
+namespace tutti {
+
+inline tutti_request* to_c(Request* request) {
+    return reinterpret_cast<tutti_request*>(request);
+}
+inline Request* from_c(tutti_request* request) {
+    return reinterpret_cast<Request*>(request);
+}
+
+inline tutti_status to_c(Code code) {
+    return static_cast<tutti_status>(code);
+}
+
+/// Keeps the error for tutti_last_error and returns its status.
+tutti_status keep(const Error& error);
+
+template <typename Body>
+tutti_status guard(Body&& body) noexcept {
+    try {
+        Result<> result = body();
+        return result ? TUTTI_OK : keep(result.error());
+    } catch (const std::bad_alloc&) {
+        return keep({Code::no_memory, nobody, 0, "out of memory"});
+    } catch (const std::exception& e) {
+        return keep({Code::system, nobody, 0, e.what()});
+    }
+}
+
+/// The error for a null pointer, naming function and argument.
+inline tl::unexpected<Error> null_argument(const char* function, const char* argument) {
+    return fail(Code::invalid, "{}: {} is NULL", function, argument);
+}
+
+}  // namespace tutti

@@ -1,0 +1,147 @@
+// The parts of the C API that need no communicator: version, errors, catalogs, settings.
+#include <cstdlib>
+#include <string>
+
+#include "capi/boundary.h"
+#include "collectives/catalog.h"
+#include "store/callback_store.h"
+#include "transports/catalog.h"
+
+namespace {
+
+struct LastError {
+    std::string text;
+    int rank = -1;
+};
+thread_local LastError last_error;
+
+// The catalogs' names are literals, so data() ends in a zero byte.
+const char* c_string(std::string_view literal) {
+    return literal.data();
+}
+
+const tutti::Algorithm* algorithm_at(std::string_view collective, int index) {
+    for (const tutti::Algorithm& a : tutti::algorithms())
+        if (tutti::collective_name(a.collective) == collective && index-- == 0) return &a;
+    return nullptr;
+}
+
+std::shared_ptr<tutti::Store> make_host_store(const tutti_config& config) {
+    const tutti_store_callbacks& c = config.callbacks;
+    return tutti::make_callback_store({c.set, c.get, c.add}, config.user, config.values.job);
+}
+
+}  // namespace
+
+namespace tutti {
+
+tutti_status keep(const Error& error) {
+    last_error.text = error.message;
+    last_error.rank = error.rank;
+    return to_c(error.code);
+}
+
+static_assert(static_cast<int>(Code::mismatch) == TUTTI_ERR_MISMATCH);
+static_assert(static_cast<int>(Code::auth) == TUTTI_ERR_AUTH);
+static_assert(static_cast<int>(Code::no_memory) == TUTTI_ERR_NO_MEMORY);
+static_assert(static_cast<int>(Dtype::bfloat16) == TUTTI_BFLOAT16);
+static_assert(static_cast<int>(Dtype::float8_e5m2) == TUTTI_FLOAT8_E5M2);
+static_assert(static_cast<int>(Op::avg) == TUTTI_AVG && static_cast<int>(Op::bxor) == TUTTI_BXOR);
+
+}  // namespace tutti
+
+extern "C" {
+
+const char* tutti_version(void) {
+    return TUTTI_VERSION_STRING;
+}
+
+const char* tutti_status_string(tutti_status status) {
+    return c_string(tutti::code_name(static_cast<tutti::Code>(status)));
+}
+
+const char* tutti_last_error(void) {
+    return last_error.text.c_str();
+}
+int tutti_last_error_rank(void) {
+    return last_error.rank;
+}
+
+size_t tutti_dtype_size(tutti_dtype dtype) {
+    return dtype < 0 || dtype >= tutti::dtype_count
+               ? 0
+               : tutti::dtype_bytes(static_cast<tutti::Dtype>(dtype));
+}
+
+const char* tutti_dtype_name(tutti_dtype dtype) {
+    return dtype < 0 || dtype >= tutti::dtype_count
+               ? nullptr
+               : c_string(tutti::dtype_name(static_cast<tutti::Dtype>(dtype)));
+}
+
+const char* tutti_op_name(tutti_op op) {
+    return op < 0 || op >= tutti::op_count ? nullptr
+                                           : c_string(tutti::op_name(static_cast<tutti::Op>(op)));
+}
+
+const char* tutti_algorithm_name(const char* collective, int index) {
+    const auto* algorithm = collective ? algorithm_at(collective, index) : nullptr;
+    return algorithm ? c_string(algorithm->name) : nullptr;
+}
+
+const char* tutti_algorithm_summary(const char* collective, const char* algorithm) {
+    if (!collective || !algorithm) return nullptr;
+    for (int i = 0; const auto* a = algorithm_at(collective, i); ++i)
+        if (a->name == algorithm) return c_string(a->summary);
+    return nullptr;
+}
+
+const char* tutti_transport_name(int index) {
+    const auto kinds = tutti::transports();
+    if (index < 0 || static_cast<size_t>(index) >= kinds.size()) return nullptr;
+    return c_string(kinds[static_cast<size_t>(index)].name);
+}
+
+tutti_status tutti_config_create(tutti_config** config) {
+    return tutti::guard([&]() -> tutti::Result<> {
+        if (!config) return tutti::null_argument("tutti_config_create", "config");
+        TUTTI_ASSIGN(tutti::Config values, tutti::config_from_environment([](const char* name) {
+                         return static_cast<const char*>(std::getenv(name));
+                     }));
+        *config = new tutti_config{std::move(values)};
+        return {};
+    });
+}
+
+tutti_status tutti_config_set(tutti_config* config, const char* key, const char* value) {
+    return tutti::guard([&]() -> tutti::Result<> {
+        if (!config) return tutti::null_argument("tutti_config_set", "config");
+        if (!key) return tutti::null_argument("tutti_config_set", "key");
+        if (!value) return tutti::null_argument("tutti_config_set", "value");
+        return tutti::set_config(config->values, key, value);
+    });
+}
+
+tutti_status tutti_config_set_store(tutti_config* config, const tutti_store_callbacks* callbacks,
+                                    void* user) {
+    return tutti::guard([&]() -> tutti::Result<> {
+        if (!config) return tutti::null_argument("tutti_config_set_store", "config");
+        if (!callbacks) return tutti::null_argument("tutti_config_set_store", "callbacks");
+        if (callbacks->struct_size < sizeof(tutti_store_callbacks))
+            return tutti::fail(tutti::Code::invalid,
+                               "tutti_config_set_store: struct_size is {}, at least {} is needed",
+                               callbacks->struct_size, sizeof(tutti_store_callbacks));
+        if (!callbacks->set || !callbacks->get || !callbacks->add)
+            return tutti::null_argument("tutti_config_set_store", "one of set, get and add");
+        config->callbacks = *callbacks;
+        config->user = user;
+        config->make_store = make_host_store;
+        return {};
+    });
+}
+
+void tutti_config_destroy(tutti_config* config) {
+    delete config;
+}
+
+}  // extern "C"

@@ -1,0 +1,313 @@
+#include "comm/agreement.h"
+
+#include <algorithm>
+
+#include "store/tree.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint64_t number_mask = (uint64_t{1} << Tag::epoch_shift) - 1;
+constexpr std::size_t max_proposals = 4096;
+constexpr int64_t stall_window_ns = 50'000'000;
+// mismatch_from_ of news whose epoch is over but which this rank's caller has not heard yet.
+constexpr uint64_t owed_from = ~uint64_t{0};
+
+}  // namespace
+
+Agreement::Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host)
+    : rank_(rank),
+      comm_(comm),
+      parent_(tree_parent(rank)),
+      children_(tree_children(rank, size)),
+      host_(host) {}
+
+News Agreement::make(News::Kind kind, const Tag& tag) const {
+    News news;
+    news.kind = kind;
+    news.comm = comm_;
+    news.rank = rank_;
+    news.tag = tag;
+    return news;
+}
+
+Error Agreement::departed_error() const {
+    const auto first = std::min_element(departed_.begin(), departed_.end(),
+                                        [](auto& a, auto& b) { return a.second < b.second; });
+    return {Code::peer_lost, first->first, 0,
+            fmt::format("rank {} has left: it destroyed its communicator after operation #{}",
+                        first->first, first->second)};
+}
+
+bool Agreement::failing() const { return mismatch_ && mismatch_from_ != owed_from; }
+
+std::optional<Error> Agreement::verdict(uint64_t sequence) {
+    const Lock lock(mutex_);
+    if (dead_) return dead_;
+    if (mismatch_ && sequence >= mismatch_from_) {
+        delivered_ = true;
+        return mismatch_;
+    }
+    for (auto& [rank, last] : departed_)
+        if ((sequence & number_mask) > last) return dead_ = departed_error();
+    return std::nullopt;
+}
+
+Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
+    const Lock lock(mutex_);
+    const bool departed = std::any_of(departed_.begin(), departed_.end(),
+                                      [&](auto& d) { return next_number > d.second; });
+    if (!dead_ && departed && !(mismatch_ && !delivered_)) dead_ = departed_error();
+    if (dead_) {
+        error = *dead_;
+        return Entry::refused;
+    }
+    if (!mismatch_) return Entry::proceed;
+    if (delivered_) return Entry::wait;
+    error = *mismatch_;
+    if (mismatch_from_ == owed_from) {
+        mismatch_.reset();
+        if (departed_.empty()) alarm_.store(false, std::memory_order_seq_cst);
+    } else {
+        delivered_ = true;
+    }
+    return Entry::refused;
+}
+
+void Agreement::raise(const Error& error) {
+    end(error, nobody);
+    host_.settle();
+}
+
+// The first cause stands; later ones are mostly its consequences.
+void Agreement::end(const Error& error, Rank except) {
+    const Lock lock(mutex_);
+    if (dead_) return;
+    dead_ = error;
+    sound();
+    News news = make(News::Kind::failed, {});
+    news.code = error.code;
+    news.rank = error.rank;
+    news.text = error.message;
+    host_.flood_control(news, except);
+}
+
+void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
+    // What arrived may belong to an earlier operation that this rank has long returned from.
+    const Tag same = host_.recorder().find(got.sequence).value_or(own);
+    const std::string ours = describe_call(same), theirs = describe_call(got);
+    News news = make(News::Kind::mismatch, {});
+    news.tag.sequence = std::min(own.sequence, got.sequence);
+    news.tag.root = rank_;
+    news.rank = peer;
+    news.text = fmt::format(
+        "the ranks called different things: rank {} called {}, rank {} called {}{}", rank_, ours,
+        peer, theirs, ours == theirs ? " with other algorithm settings" : "");
+    take_mismatch(news, nobody);
+    host_.settle();
+}
+
+void Agreement::take_mismatch(const News& news, Rank from) {
+    const Lock lock(mutex_);
+    if (news.tag.epoch() != epoch_ || dead_) return;
+    if (mismatch_ && news.tag.sequence >= mismatch_from_) return;
+    const Rank other = news.rank == rank_ ? news.tag.root : news.rank;
+    if (!mismatch_) mismatch_ = Error{Code::mismatch, other, 0, news.text};
+    mismatch_from_ = news.tag.sequence;
+    sound();
+    host_.flood_control(news, from);
+}
+
+void Agreement::quiet(uint64_t last_number) {
+    Lock lock(mutex_);
+    if (!failing() || self_quiet_) return;
+    self_quiet_ = true;
+    quiet_number_ = std::max(quiet_number_, last_number);
+    take_quiet(lock);
+}
+
+// Passes "quiet" on once the whole subtree is; the root starts the new epoch.
+void Agreement::take_quiet(Lock& lock) {
+    const bool all = self_quiet_ && std::all_of(children_.begin(), children_.end(), [&](Rank c) {
+                         return quiet_children_.count(c) > 0;
+                     });
+    if (!all || !failing() || quiet_sent_) return;
+    quiet_sent_ = true;
+    Tag tag;
+    tag.sequence = epoch_ << Tag::epoch_shift | quiet_number_;
+    if (parent_ != nobody) return host_.send_control(parent_, make(News::Kind::quiet, tag));
+    const uint64_t next = (epoch_ + 1) << Tag::epoch_shift | quiet_number_;
+    lock.unlock();
+    take_resume(next);
+}
+
+void Agreement::take_resume(uint64_t sequence) {
+    // The host makes sure that nothing runs, and learns the number, before the alarm ends.
+    host_.resume(sequence);
+    const Lock lock(mutex_);
+    if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
+    epoch_ += 1;
+    // A rank that was idle still owes its caller the news: the next call gets it, and only then
+    // does its epoch begin.
+    if (delivered_) mismatch_.reset();
+    const bool owed = mismatch_.has_value();
+    if (owed) mismatch_from_ = owed_from;
+    delivered_ = self_quiet_ = quiet_sent_ = false;
+    quiet_children_.clear();
+    quiet_number_ = 0;
+    proposals_.clear();
+    Tag tag;
+    tag.sequence = sequence;
+    for (Rank child : children_) host_.send_control(child, make(News::Kind::resume, tag));
+    if (!owed && !dead_ && departed_.empty()) alarm_.store(false, std::memory_order_seq_cst);
+}
+
+void Agreement::say_bye(uint64_t last_number) {
+    Tag tag;
+    tag.sequence = last_number;
+    host_.flood_control(make(News::Kind::bye, tag), nobody);
+}
+
+void Agreement::take_bye(const News& news, Rank from) {
+    const Lock lock(mutex_);
+    if (!departed_.emplace(news.rank, news.tag.sequence & number_mask).second) return;
+    sound();
+    host_.flood_control(news, from);
+}
+
+void Agreement::stalled(const Tag& tag) {
+    take_stall(make(News::Kind::stall, tag));
+}
+
+void Agreement::take_stall(const News& news) {
+    {
+        const Lock lock(mutex_);
+        if (news.tag.epoch() != epoch_) return;
+        // Stalled ranks come in crowds: one question about an operation serves them all for a
+        // while.
+        const int64_t now = now_ns();
+        if (news.tag.sequence <= stall_sequence_ && now < stall_ns_ + stall_window_ns) return;
+        stall_sequence_ = news.tag.sequence;
+        stall_ns_ = now;
+        late_sequence_ = 0;
+        if (parent_ != nobody) return host_.send_control(parent_, news);
+    }
+    News query = news;
+    query.kind = News::Kind::query;
+    take_query(query, nobody);
+}
+
+void Agreement::take_query(const News& news, Rank from) {
+    for (Rank child : children_)
+        if (child != from) host_.send_control(child, news);
+    const auto own = host_.recorder().find(news.tag.sequence);
+    if (own && *own != news.tag && news.rank != rank_)
+        return raise_mismatch(*own, news.rank, news.tag);
+    if (host_.recorder().last() < news.tag.sequence) take_late(make(News::Kind::late, news.tag));
+}
+
+void Agreement::take_late(const News& news) {
+    const Lock lock(mutex_);
+    if (late_sequence_ == news.tag.sequence) return;
+    late_sequence_ = news.tag.sequence;
+    if (parent_ != nobody) return host_.send_control(parent_, news);
+    suspect_ = news.rank;
+    suspect_sequence_ = news.tag.sequence;
+    News suspect = news;
+    suspect.kind = News::Kind::suspect;
+    for (Rank child : children_) host_.send_control(child, suspect);
+}
+
+Rank Agreement::suspect(uint64_t sequence) {
+    const Lock lock(mutex_);
+    return suspect_sequence_ == sequence ? suspect_ : nobody;
+}
+
+void Agreement::propose(const Tag& tag) {
+    take_proposal(rank_, tag);
+}
+
+void Agreement::take_proposal(Rank from, const Tag& tag) {
+    Lock lock(mutex_);
+    if (tag.epoch() != epoch_ || dead_ || failing() || proposals_.size() > max_proposals) return;
+    Proposal& p = proposals_[tag.sequence];
+    if (p.have == 0) {
+        p.tag = tag;
+        p.first = from;
+    } else if (p.tag != tag) {
+        // Said from the point of view of whoever came first; both may be subtrees of this rank.
+        News news = make(News::Kind::mismatch, {});
+        news.tag.sequence = tag.sequence;
+        news.tag.root = p.first;
+        news.rank = from;
+        news.text =
+            fmt::format("the ranks called different things: rank {} called {}, rank {} called {}",
+                        p.first, describe_call(p.tag), from, describe_call(tag));
+        lock.unlock();
+        take_mismatch(news, nobody);
+        return host_.settle();
+    }
+    if (++p.have <= children_.size()) return;
+    proposals_.erase(tag.sequence);
+    if (parent_ != nobody) return host_.send_control(parent_, make(News::Kind::propose, tag));
+    for (Rank child : children_) host_.send_control(child, make(News::Kind::agreed, tag));
+    agreed_.store(tag.sequence, std::memory_order_release);
+    lock.unlock();
+    host_.settle();
+}
+
+void Agreement::peer_lost(Rank peer, const std::string& cause) {
+    {
+        const Lock lock(mutex_);
+        if (departed_.count(peer)) return;
+    }
+    end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, nobody);
+    host_.settle();
+}
+
+void Agreement::receive(Rank from, const News& news) {
+    switch (news.kind) {
+        case News::Kind::failed:
+            end({news.code, news.rank, 0, news.text}, from);
+            return host_.settle();
+        case News::Kind::mismatch:
+            take_mismatch(news, from);
+            return host_.settle();
+        case News::Kind::quiet: {
+            Lock lock(mutex_);
+            if (news.tag.epoch() != epoch_) return;
+            quiet_children_.insert(from);
+            quiet_number_ = std::max(quiet_number_, news.tag.sequence & number_mask);
+            take_quiet(lock);
+            lock = {};
+            return host_.settle();
+        }
+        case News::Kind::resume:
+            take_resume(news.tag.sequence);
+            return host_.settle();
+        case News::Kind::bye:
+            take_bye(news, from);
+            return host_.settle();
+        case News::Kind::stall:
+            return take_stall(news);
+        case News::Kind::query:
+            return take_query(news, from);
+        case News::Kind::late:
+            return take_late(news);
+        case News::Kind::suspect: {
+            for (Rank child : children_) host_.send_control(child, news);
+            const Lock lock(mutex_);
+            suspect_ = news.rank;
+            suspect_sequence_ = news.tag.sequence;
+            return;
+        }
+        case News::Kind::propose:
+            return take_proposal(from, news.tag);
+        case News::Kind::agreed:
+            for (Rank child : children_) host_.send_control(child, news);
+            agreed_.store(news.tag.sequence, std::memory_order_release);
+            return host_.settle();
+    }
+}
+
+}  // namespace tutti

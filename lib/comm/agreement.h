@@ -1,0 +1,118 @@
+// What the ranks of one communicator must agree on when something goes wrong: that it is over, or
+// which operations failed and when a new epoch begins. And, with strict checking, on every call.
+//
+// An epoch is a stretch of operations without a mismatch. When calls differ, whoever sees it floods
+// the news; every rank fails its operations from that one on, reports "quiet" up the tree once it
+// runs nothing of the epoch any more, and goes on when the root says "resume". No message of an old
+// epoch can then meet an operation of a new one other than as stale.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+
+#include "base/result.h"
+#include "comm/news.h"
+#include "engine/recorder.h"
+
+namespace tutti {
+
+class AgreementHost {
+public:
+    virtual ~AgreementHost() = default;
+    virtual void send_control(Rank to, const News& news) = 0;
+    virtual void flood_control(const News& news, Rank except) = 0;
+    virtual const Recorder& recorder() const = 0;
+    /// Something changed: end what must end, wake whoever sleeps. Never called with locks held.
+    virtual void settle() = 0;
+    /// The next operation's number follows this sequence's. Called while nothing runs.
+    virtual void resume(uint64_t sequence) = 0;
+};
+
+/// Any thread may call anything; receive() and peer_lost() come from the reactor's.
+class Agreement {
+public:
+    Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host);
+
+    /// False while all is well: the only thing hot paths look at. Sequentially consistent, so that
+    /// either an issuer sees the alarm or settle() sees the issuer's stream taken.
+    bool alarm() const { return alarm_.load(std::memory_order_seq_cst); }
+
+    /// Why the operation of that sequence must end now, if it must.
+    std::optional<Error> verdict(uint64_t sequence);
+
+    enum class Entry : uint8_t { proceed, wait, refused };
+    /// May a new call start? refused: with the error it gets (each rank hears of a mismatch once).
+    Entry admit(uint64_t next_number, Error& error);
+
+    /// Nothing of the failed epoch runs here any more.
+    void quiet(uint64_t last_number);
+
+    void raise(const Error& error);  // the communicator is over, for everyone
+    void raise_mismatch(const Tag& own, Rank peer, const Tag& got);
+    void say_bye(uint64_t last_number);
+    /// Waiting suspiciously long: finds out who is missing, or who called something else.
+    void stalled(const Tag& tag);
+    /// Who was found not to have called that operation; nobody if unknown.
+    Rank suspect(uint64_t sequence);
+
+    void propose(const Tag& tag);
+    bool agreed(uint64_t sequence) const {
+        return agreed_.load(std::memory_order_acquire) >= sequence;
+    }
+
+    void receive(Rank from, const News& news);
+    /// A peer's connection ended; ignored after its bye.
+    void peer_lost(Rank peer, const std::string& cause);
+
+private:
+    struct Proposal {
+        Tag tag;
+        Rank first = nobody;
+        uint32_t have = 0;
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    News make(News::Kind kind, const Tag& tag) const;
+    void sound() { alarm_.store(true, std::memory_order_seq_cst); }
+    void end(const Error& error, Rank except);
+    void take_mismatch(const News& news, Rank from);
+    void take_quiet(Lock& lock);
+    void take_resume(uint64_t sequence);
+    void take_bye(const News& news, Rank from);
+    void take_stall(const News& news);
+    void take_query(const News& news, Rank from);
+    void take_late(const News& news);
+    void take_proposal(Rank from, const Tag& tag);
+    Error departed_error() const;
+    /// Whether this epoch has a mismatch (not only one of before that the caller is still owed).
+    bool failing() const;
+
+    const Rank rank_;
+    const uint32_t comm_;
+    const Rank parent_;
+    const std::vector<Rank> children_;
+    AgreementHost& host_;
+
+    std::atomic<bool> alarm_{false};
+    std::atomic<uint64_t> agreed_{0};
+    std::mutex mutex_;  // guards what follows
+    uint64_t epoch_ = 0;
+    std::optional<Error> dead_;
+    std::optional<Error> mismatch_;
+    uint64_t mismatch_from_ = 0;
+    bool delivered_ = false;
+    bool self_quiet_ = false, quiet_sent_ = false;
+    std::set<Rank> quiet_children_;
+    uint64_t quiet_number_ = 0;
+    std::map<Rank, uint64_t> departed_;  // rank → its last operation's number
+    Rank suspect_ = nobody;
+    uint64_t suspect_sequence_ = 0;
+    uint64_t stall_sequence_ = 0, late_sequence_ = 0;  // passed on already
+    int64_t stall_ns_ = 0;
+    std::map<uint64_t, Proposal> proposals_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+// The channels of one communicator, opened when first used and kept.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "comm/endpoint.h"
+#include "engine/channels.h"
+
+namespace tutti {
+
+class ChannelTable final : public ChannelProvider {
+public:
+    ChannelTable(Endpoint& endpoint, uint32_t comm) : endpoint_(endpoint), comm_(comm) {}
+
+    Result<OpenSender> sender(Rank peer, uint16_t lane, Deadline deadline) override;
+    ReceiverSlot* receiver(Rank peer, uint16_t lane) override;
+
+    /// A peer opened its sending half. From any thread.
+    void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver);
+
+private:
+    using Key = std::pair<Rank, uint16_t>;
+    struct Outgoing {
+        std::unique_ptr<Sender> sender;
+        const Transport* transport = nullptr;
+    };
+    Endpoint& endpoint_;
+    const uint32_t comm_;
+    std::mutex mutex_;
+    std::map<Key, Outgoing> senders_;
+    std::map<Key, std::unique_ptr<ReceiverSlot>> slots_;
+    std::vector<std::unique_ptr<Receiver>> receivers_;
+};
+
+}  // namespace tutti

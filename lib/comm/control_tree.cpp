@@ -1,0 +1,150 @@
+#include "comm/control_tree.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+namespace tutti {
+
+struct ControlTree::Link {
+    Rank peer = nobody;
+    UniqueFd fd;
+    Bytes in;  // reactor's thread only
+    std::mutex mutex;
+    Bytes out;  // guarded by mutex
+    bool closed = false;
+};
+
+ControlTree::ControlTree(Reactor& reactor, Handlers handlers)
+    : reactor_(reactor), handlers_(std::move(handlers)) {}
+
+ControlTree::~ControlTree() {
+    close();
+}
+
+bool ControlTree::attach(Rank peer, UniqueFd fd) {
+    auto link = std::make_shared<Link>();
+    link->peer = peer;
+    link->fd = std::move(fd);
+    {
+        const std::lock_guard lock(mutex_);
+        if (!links_.emplace(peer, link).second) return false;
+    }
+    const auto added = reactor_.add(link->fd.get(), EPOLLIN | EPOLLRDHUP,
+                                    [this, link](uint32_t events) { ready(link, events); });
+    return added.has_value();
+}
+
+ControlTree::LinkPtr ControlTree::find(Rank peer) {
+    const std::lock_guard lock(mutex_);
+    const auto found = links_.find(peer);
+    return found == links_.end() ? nullptr : found->second;
+}
+
+void ControlTree::ready(const LinkPtr& link, uint32_t events) {
+    if (events & EPOLLOUT) {
+        const std::lock_guard lock(link->mutex);
+        write(*link);
+    }
+    if (events & ~static_cast<uint32_t>(EPOLLOUT)) read(link);
+}
+
+void ControlTree::read(const LinkPtr& link) {
+    std::array<std::byte, 16 * 1024> buffer;
+    for (;;) {
+        const ssize_t got = ::recv(link->fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        if (got <= 0) return drop(link, got == 0 ? "it closed its connection" : strerror(errno));
+        link->in.insert(link->in.end(), buffer.begin(), buffer.begin() + got);
+
+        std::size_t at = 0;
+        while (link->in.size() - at >= sizeof(uint32_t)) {
+            uint32_t bytes = 0;
+            std::memcpy(&bytes, link->in.data() + at, sizeof bytes);
+            if (bytes > max_message_bytes) return drop(link, "it sent a malformed control message");
+            if (link->in.size() - at - sizeof bytes < bytes) break;
+            handlers_.message(link->peer, ByteView(link->in).subspan(at + sizeof bytes, bytes));
+            at += sizeof bytes + bytes;
+        }
+        link->in.erase(link->in.begin(), link->in.begin() + static_cast<ptrdiff_t>(at));
+    }
+}
+
+// With the link's mutex held.
+void ControlTree::write(Link& link) {
+    while (!link.out.empty() && !link.closed) {
+        const ssize_t sent =
+            ::send(link.fd.get(), link.out.data(), link.out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && errno == EINTR) continue;
+        if (sent < 0) break;  // full, or broken: then the reader sees it
+        link.out.erase(link.out.begin(), link.out.begin() + sent);
+    }
+    if (link.closed) return;
+    const uint32_t output = link.out.empty() ? 0u : uint32_t{EPOLLOUT};
+    reactor_.modify(link.fd.get(), EPOLLIN | EPOLLRDHUP | output);
+}
+
+void ControlTree::send(Rank to, ByteView message) {
+    const LinkPtr link = find(to);
+    if (!link) return;
+    const auto bytes = static_cast<uint32_t>(message.size());
+    const auto* head = reinterpret_cast<const std::byte*>(&bytes);
+    const std::lock_guard lock(link->mutex);
+    if (link->closed) return;
+    link->out.insert(link->out.end(), head, head + sizeof bytes);
+    link->out.insert(link->out.end(), message.begin(), message.end());
+    write(*link);
+}
+
+void ControlTree::flood(ByteView message, Rank except) {
+    std::vector<Rank> peers;
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto& [peer, link] : links_)
+            if (peer != except) peers.push_back(peer);
+    }
+    for (Rank peer : peers) send(peer, message);
+}
+
+bool ControlTree::flushed() {
+    const std::lock_guard lock(mutex_);
+    for (auto& [peer, link] : links_) {
+        const std::lock_guard output(link->mutex);
+        if (!link->out.empty() && !link->closed) return false;
+    }
+    return true;
+}
+
+void ControlTree::drop(const LinkPtr& link, const std::string& cause) {
+    {
+        const std::lock_guard lock(mutex_);
+        links_.erase(link->peer);
+    }
+    {
+        const std::lock_guard lock(link->mutex);
+        link->closed = true;
+        reactor_.remove(link->fd.get());
+        link->fd.reset();
+    }
+    handlers_.closed(link->peer, cause);
+}
+
+void ControlTree::close() {
+    std::map<Rank, LinkPtr> links;
+    {
+        const std::lock_guard lock(mutex_);
+        links.swap(links_);
+    }
+    for (auto& [peer, link] : links) {
+        const std::lock_guard lock(link->mutex);
+        link->closed = true;
+        reactor_.remove(link->fd.get());
+        link->fd.reset();
+    }
+}
+
+}  // namespace tutti

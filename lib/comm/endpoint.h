@@ -1,0 +1,146 @@
+// This process's presence in a job as one rank: store, control tree, transports and the thread that
+// serves them. Communicators share it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/config.h"
+#include "comm/control_tree.h"
+#include "comm/news.h"
+#include "net/acceptor.h"
+#include "net/reactor.h"
+#include "store/bootstrap.h"
+#include "store/store.h"
+#include "transport/transport.h"
+
+namespace tutti {
+
+/// What an endpoint tells its communicators, and the work its thread does for them.
+class EndpointClient {
+public:
+    virtual ~EndpointClient() = default;
+    virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
+    virtual void news(Rank from, const News& news) = 0;
+    virtual void peer_lost(Rank peer, const std::string& cause) = 0;
+    /// Drives non-blocking operations; false if there is nothing that this thread should drive.
+    virtual bool drive(bool& moved) = 0;
+    /// Before and after the service thread sleeps on the data reactor.
+    virtual void arm(bool on) = 0;
+};
+
+class Endpoint final : private ChannelSink {
+public:
+    /// Joins the job: returns when all ranks are there. A store of the host program's own replaces
+    /// config.store.
+    static Result<std::shared_ptr<Endpoint>> join(const Config& config,
+                                                  std::shared_ptr<Store> own_store);
+    ~Endpoint() override;
+
+    const Config& config() const { return config_; }
+    bool one_host() const { return bootstrap_->one_host(); }
+    /// Ranks that share this machine's cores; the job's size if that is not known.
+    uint32_t machine_ranks() const;
+    bool manual() const { return config_.progress == Progress::manual; }
+    /// The intrinsic group of the whole job, if every rank could join it.
+    IntrinsicGroup* world_group() { return group_.get(); }
+    std::string_view world_group_name() const { return group_ ? group_name_ : std::string_view(); }
+    std::span<const std::unique_ptr<Transport>> transports() const { return transports_; }
+
+    void add(uint32_t comm, EndpointClient* client);
+    /// Afterwards the client is not called any more.
+    void remove(uint32_t comm);
+
+    /// The sending half towards a peer over the first transport that reaches it.
+    Result<std::pair<std::unique_ptr<Sender>, const Transport*>> open(const ChannelId& id,
+                                                                      Deadline deadline);
+    void send_control(Rank to, const News& news);
+    void flood_control(const News& news, Rank except);
+    void lose(Rank peer, const std::string& cause) { peer_lost(peer, cause); }
+
+    /// Moves data of all transports. Cheap when there is none.
+    void progress();
+    /// Serves the control plane if no thread does. For loops that wait.
+    void pump();
+    /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first.
+    void sleep(int timeout_ms);
+    /// Wakes whoever sleeps on the data reactor.
+    void ring();
+    /// Tells the service thread that there is work to drive.
+    void kick();
+    int wait_fd() const { return reactor_.fd(); }
+
+    /// Leaves in order; bounded by the deadline.
+    void leave(Deadline deadline);
+
+private:
+    struct PeerRecord {
+        std::string host_id;
+        std::string control;
+        std::map<std::string, std::string, std::less<>> addresses;  // by transport
+        std::string encode() const;
+        static std::optional<PeerRecord> decode(std::string_view text);
+    };
+
+    explicit Endpoint(const Config& config);
+    Result<> set_up(std::shared_ptr<Store> own_store);
+    Result<> open_transports();
+    Result<> listen_control();
+    Result<> publish();
+    Result<> connect_parent();
+    Result<> assemble();
+    bool join_group();
+    Error missing_error();
+    template <typename Done>
+    bool wait_until(Done done);
+    Result<const PeerRecord*> peer(Rank rank, Deadline deadline);
+    std::string key(Rank rank) const;
+
+    void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
+    void peer_lost(Rank peer, const std::string& cause) override;
+    void control_message(Rank from, ByteView message);
+    void control_closed(Rank peer, const std::string& cause);
+    void bootstrap_step(const std::function<void()>& step);
+    void serve();
+    bool serve_clients(bool& moved);
+    void arm_clients(bool on);
+
+    const Config config_;
+    std::string host_id_, machine_id_;
+    std::string generation_;  // tells apart the communicators a process makes one after the other
+    std::shared_ptr<Store> store_;
+    Deadline deadline_;  // of joining
+    bool published_ = false;
+
+    Reactor reactor_, data_reactor_;
+    UniqueFd doorbell_, kick_;
+    ControlTree control_;
+    std::unique_ptr<net::Acceptor> acceptor_;
+    std::string control_address_;
+    std::vector<std::unique_ptr<Transport>> transports_;
+    std::unique_ptr<IntrinsicGroup> group_;
+    std::string_view group_name_;
+
+    std::mutex mutex_;  // bootstrap_, peers_, clients_ and what waits for a client
+    std::condition_variable changed_;
+    std::unique_ptr<Bootstrap> bootstrap_;
+    std::map<Rank, PeerRecord> peers_;
+    std::recursive_mutex clients_mutex_;
+    std::map<uint32_t, EndpointClient*> clients_;
+    std::vector<std::pair<ChannelId, std::unique_ptr<Receiver>>> early_channels_;
+    std::vector<std::pair<Rank, News>> early_news_;
+    std::vector<std::pair<Rank, std::string>> early_losses_;
+
+    std::atomic<bool> stop_{false}, kicked_{false}, leaving_{false};
+    std::thread thread_;
+};
+
+}  // namespace tutti

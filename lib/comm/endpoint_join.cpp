@@ -1,0 +1,394 @@
+// Joining a job: store, listeners, the control tree, and the agreement that everyone is there.
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+
+#include "base/log.h"
+#include "comm/endpoint.h"
+#include "net/socket.h"
+#include "store/tree.h"
+#include "transports/catalog.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t max_record_bytes = 16 * 1024;
+constexpr Rank max_named_ranks = 16;  // in a message about who is missing
+
+// Names this boot of this machine: equal ids share cores and, unless told otherwise, a host.
+std::string read_machine_id() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    std::getline(file, id);
+    return id.empty() ? "unknown machine" : id;
+}
+
+// Rank 0 serves the tcp store to later communicators too, so an opened one stays for the process.
+std::mutex stores_mutex;
+std::map<std::string, std::shared_ptr<Store>>& kept_stores() {
+    static auto* stores = new std::map<std::string, std::shared_ptr<Store>>;
+    return *stores;
+}
+
+std::string next_generation(const std::string& name) {
+    static auto* counts = new std::map<std::string, uint64_t>;
+    const std::lock_guard lock(stores_mutex);
+    return fmt::format("c{}", (*counts)[name]++);
+}
+
+Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline) {
+    StoreOptions options;
+    options.url = config.store;
+    options.job = config.job;
+    options.secret = config.secret;
+    options.rank = config.rank;
+    options.hosted = config.store_hosted;
+    options.insecure = config.insecure;
+    options.deadline = deadline;
+    if (!config.store.starts_with("tcp:")) {
+        TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
+        return std::shared_ptr<Store>(std::move(opened));
+    }
+    const std::string name =
+        fmt::format("{}\n{}\n{}\n{}", config.store, config.job, config.secret, config.rank);
+    {
+        const std::lock_guard lock(stores_mutex);
+        if (const auto found = kept_stores().find(name); found != kept_stores().end())
+            return found->second;
+    }
+    TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
+    const std::lock_guard lock(stores_mutex);
+    return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
+}
+
+std::string join_names(const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
+    return text;
+}
+
+}  // namespace
+
+std::string Endpoint::PeerRecord::encode() const {
+    ByteWriter out;
+    out.put_text(host_id).put_text(control).put(static_cast<uint32_t>(addresses.size()));
+    for (auto& [transport, address] : addresses) out.put_text(transport).put_text(address);
+    return std::string(as_text(out.take()));
+}
+
+std::optional<Endpoint::PeerRecord> Endpoint::PeerRecord::decode(std::string_view text) {
+    ByteReader in(as_bytes(text));
+    PeerRecord record;
+    record.host_id = in.get_text(max_record_bytes);
+    record.control = in.get_text(max_record_bytes);
+    const auto count = in.get<uint32_t>();
+    for (uint32_t i = 0; i < count && in.ok(); ++i) {
+        std::string transport = in.get_text(max_record_bytes);
+        record.addresses[std::move(transport)] = in.get_text(max_record_bytes);
+    }
+    if (!in.at_end()) return std::nullopt;
+    return record;
+}
+
+std::string Endpoint::key(Rank rank) const {
+    return fmt::format("{}/rank/{}", generation_, rank);
+}
+
+Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
+                                                 std::shared_ptr<Store> own_store) {
+    if (config.rank >= config.size)
+        return fail(Code::invalid, "rank {} of a job of size {}: ranks go from 0 to {}",
+                    config.rank, config.size, config.size - 1);
+    std::shared_ptr<Endpoint> endpoint(new Endpoint(config));
+    if (auto done = endpoint->set_up(std::move(own_store)); !done) {
+        Error error = std::move(done).error();
+        endpoint->bootstrap_step([&] {
+            if (endpoint->bootstrap_) endpoint->bootstrap_->fail_with(error);
+        });
+        endpoint->leave(Deadline::after_ms(1000));
+        error.message = fmt::format("rank {} of {} could not join job '{}': {}", config.rank,
+                                    config.size, config.job, error.message);
+        return tl::unexpected(std::move(error));
+    }
+    return endpoint;
+}
+
+Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
+    Bootstrap::Self self;
+    self.rank = config_.rank;
+    self.size = config_.size;
+    self.host_id = host_id_;
+    self.machine_id = machine_id_;
+    self.agree = {{"nrings", std::to_string(config_.nrings)},
+                  {"transport", join_names(config_.transports)},
+                  {"algo", config_.algo},
+                  {"check", config_.check == Check::strict ? "strict" : "frames"}};
+    bootstrap_ = std::make_unique<Bootstrap>(std::move(self));
+
+    TUTTI_TRY(reactor_.add(data_reactor_.fd(), manual() ? EPOLLIN : 0u,
+                           [this](uint32_t) { data_reactor_.poll(0); }));
+    const auto drain = [](int fd) {
+        return [fd](uint32_t) {
+            uint64_t rung = 0;
+            while (::read(fd, &rung, sizeof rung) > 0) {
+            }
+        };
+    };
+    TUTTI_TRY(data_reactor_.add(doorbell_.get(), EPOLLIN, drain(doorbell_.get())));
+    TUTTI_TRY(reactor_.add(kick_.get(), EPOLLIN, drain(kick_.get())));
+    TUTTI_TRY(open_transports());
+    if (config_.size > 1) {
+        if (own_store) {
+            store_ = std::move(own_store);
+        } else {
+            TUTTI_ASSIGN(store_, get_store(config_, deadline_));
+        }
+        generation_ = next_generation(
+            fmt::format("{}\n{}\n{}", store_->describe(), config_.job, config_.rank));
+        TUTTI_TRY(listen_control());
+        TUTTI_TRY(publish());
+    }
+    if (!manual()) thread_ = std::thread([this] { serve(); });
+    if (config_.rank != 0) TUTTI_TRY(connect_parent());
+    return assemble();
+}
+
+Result<> Endpoint::open_transports() {
+    TransportContext context;
+    context.rank = config_.rank;
+    context.size = config_.size;
+    context.job = config_.job;
+    context.secret = config_.secret;
+    context.host_id = host_id_;
+    context.iface = config_.iface;
+    context.loopback_only = config_.secret.empty() && !config_.insecure;
+    context.doorbell_fd = doorbell_.get();
+    context.reactor = &reactor_;
+    context.data_reactor = &data_reactor_;
+    context.sink = this;
+    for (const std::string& name : config_.transports) {
+        const TransportKind* kind = nullptr;
+        std::string built;
+        for (const TransportKind& k : tutti::transports()) {
+            if (k.name == name) kind = &k;
+            built += fmt::format("{}{}", built.empty() ? "" : ", ", k.name);
+        }
+        if (!kind)
+            return fail(Code::invalid, "unknown transport '{}'; this build has: {}", name, built);
+        if (config_.size == 1) continue;
+        std::unique_ptr<Transport> transport = kind->make(context);
+        if (auto listening = transport->listen(); !listening)
+            return wrap(listening.error(), fmt::format("transport {}", name));
+        transports_.push_back(std::move(transport));
+    }
+    return {};
+}
+
+Result<> Endpoint::listen_control() {
+    const bool loopback_only = config_.secret.empty() && !config_.insecure;
+    TUTTI_ASSIGN(net::HostPort at,
+                 net::choose_address(config_.iface, loopback_only).map([](std::string host) {
+                     return net::HostPort{std::move(host), 0};
+                 }));
+    TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at));
+    TUTTI_ASSIGN(at.port, net::local_port(listener.get()));
+    control_address_ = net::format_host_port(at);
+    acceptor_ = std::make_unique<net::Acceptor>(
+        reactor_, std::move(listener), net::AuthKey{config_.secret, "control/" + config_.job},
+        [this](UniqueFd fd, Bytes hello) {
+            ByteReader in(hello);
+            const auto rank = in.get<Rank>();
+            if (!in.at_end() || rank <= 0 || tree_parent(rank) != config_.rank ||
+                !control_.attach(rank, std::move(fd)))
+                log::warn("rank {}: refused a control connection that claims to be rank {}",
+                          config_.rank, rank);
+        },
+        net::Acceptor::Options{});
+    return {};
+}
+
+// A rank's number is taken once. What a killed run left behind in a store that outlives it (a
+// directory) is recognised by its dead process and replaced.
+Result<> Endpoint::publish() {
+    const std::string claim = fmt::format("{} {}", machine_id_, ::getpid());
+    const std::string claim_key = key(config_.rank) + "/owner";
+    std::string existing;
+    TUTTI_ASSIGN(bool mine, store_->claim(claim_key, claim, existing));
+    if (!mine) {
+        const auto space = existing.find(' ');
+        const bool here = existing.substr(0, space) == machine_id_;
+        const long pid = space == std::string::npos ? 0 : std::atol(existing.c_str() + space + 1);
+        const bool gone =
+            here && pid > 0 && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+        if (!gone)
+            return fail_rank(
+                Code::invalid, config_.rank,
+                "rank {} is already taken by process {}{} in {}: two processes have the "
+                "same TUTTI_RANK, or another run uses this store with the same TUTTI_JOB",
+                config_.rank, pid, here ? "" : " of another machine", store_->describe());
+        TUTTI_TRY(store_->set(claim_key, claim));
+    }
+    published_ = true;
+    PeerRecord record;
+    record.host_id = host_id_;
+    record.control = control_address_;
+    for (const auto& transport : transports_)
+        record.addresses.emplace(transport->name(), transport->address());
+    return store_->set(key(config_.rank), record.encode());
+}
+
+Result<> Endpoint::connect_parent() {
+    const Rank parent = tree_parent(config_.rank);
+    // A record that a killed run left behind leads nowhere: ask again until its owner has renewed
+    // it.
+    for (;;) {
+        std::optional<PeerRecord> record;
+        for (;;) {
+            auto text = store_->get(
+                key(parent), Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(200))));
+            if (text) {
+                record = PeerRecord::decode(*text);
+                break;
+            }
+            if (text.error().code != Code::timeout) return tl::unexpected(std::move(text).error());
+            if (deadline_.passed()) return tl::unexpected(missing_error());
+            pump();
+        }
+        if (!record)
+            return fail_rank(Code::system, parent, "rank {}'s record in the store is malformed",
+                             parent);
+        auto address = net::parse_host_port(record->control);
+        if (!address)
+            return wrap(address.error(), fmt::format("rank {}'s control address", parent));
+        auto fd = net::connect_tcp(*address, {.deadline = deadline_, .keep_trying = false});
+        if (fd) {
+            const auto hello = ByteWriter().put(config_.rank).take();
+            const net::AuthKey secret{config_.secret, "control/" + config_.job};
+            if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met)
+                return wrap(met.error(), fmt::format("connecting to rank {}", parent));
+            control_.attach(parent, std::move(*fd));
+            return {};
+        }
+        if (deadline_.passed())
+            return wrap(fd.error(), fmt::format("connecting to rank {}", parent));
+        pump();
+        ::usleep(20'000);
+    }
+}
+
+Result<> Endpoint::assemble() {
+    bootstrap_step([] {});
+    using State = Bootstrap::State;
+    const auto state = [this] {
+        const std::lock_guard lock(mutex_);
+        return bootstrap_->state();
+    };
+    if (!wait_until([&] { return state() != State::gathering; }))
+        return tl::unexpected(missing_error());
+    if (state() == State::link) {
+        const bool joined = join_group();
+        bootstrap_step([&] { bootstrap_->linked(joined); });
+    }
+    if (!wait_until([&] { return state() == State::done || state() == State::failed; }))
+        return fail(Code::timeout, "not all ranks finished joining within {} ms",
+                    config_.timeout_ms);
+    const std::lock_guard lock(mutex_);
+    if (bootstrap_->state() == State::failed) return tl::unexpected(bootstrap_->error());
+    if (!bootstrap_->all_linked()) group_.reset();
+    return {};
+}
+
+// Whether this rank could join the intrinsic group that everyone would use.
+bool Endpoint::join_group() {
+    if (config_.size == 1 || !one_host()) return false;
+    for (const auto& transport : transports_) {
+        IntrinsicProvider* provider = transport->intrinsics();
+        if (!provider) continue;
+        auto leader = peer(0, deadline_);
+        if (!leader) return false;
+        GroupRequest request;
+        request.rank = config_.rank;
+        request.size = config_.size;
+        request.streams = static_cast<uint32_t>(config_.nrings);
+        request.leader = {0, (*leader)->host_id, ""};
+        if (const auto found = (*leader)->addresses.find(transport->name());
+            found != (*leader)->addresses.end())
+            request.leader.address = found->second;
+        auto group = provider->join(request, deadline_);
+        if (!group) {
+            log::info("rank {}: no {} collectives: {}", config_.rank, provider->name(),
+                      group.error().message);
+            return false;
+        }
+        group_ = std::move(*group);
+        group_name_ = provider->name();
+        return true;
+    }
+    return false;
+}
+
+// Who did not come: the store knows who has been there.
+Error Endpoint::missing_error() {
+    std::string names;
+    Rank missing = 0, first = nobody;
+    for (Rank rank = 0; rank < std::min<Rank>(config_.size, 4096); ++rank) {
+        if (rank == config_.rank || store_->get(key(rank), Deadline::after_ms(1))) continue;
+        if (first == nobody) first = rank;
+        if (++missing <= max_named_ranks)
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
+    }
+    if (missing == 0)
+        return {Code::timeout, nobody, 0,
+                fmt::format("all ranks have come, but the job was not complete after {} ms",
+                            config_.timeout_ms)};
+    return {Code::timeout, first, 0,
+            fmt::format("{} of {} ranks did not come within {} ms: rank{} {}{} (store {})", missing,
+                        config_.size, config_.timeout_ms, missing == 1 ? "" : "s", names,
+                        missing > max_named_ranks ? ", …" : "", store_->describe())};
+}
+
+template <typename Done>
+bool Endpoint::wait_until(Done done) {
+    while (!done()) {
+        if (deadline_.passed()) return false;
+        if (manual()) {
+            reactor_.poll(static_cast<int>(deadline_.left_ms(50)));
+        } else {
+            std::unique_lock lock(mutex_);
+            changed_.wait_for(lock, std::chrono::milliseconds(1));
+        }
+    }
+    return true;
+}
+
+// Feeds the state machine and sends what it wants sent.
+void Endpoint::bootstrap_step(const std::function<void()>& step) {
+    std::vector<Bootstrap::Outgoing> outgoing;
+    {
+        const std::lock_guard lock(mutex_);
+        step();
+        if (bootstrap_) outgoing = bootstrap_->take_outgoing();
+    }
+    for (Bootstrap::Outgoing& out : outgoing) {
+        out.message.insert(out.message.begin(), std::byte{0});
+        control_.send(out.to, out.message);
+    }
+    changed_.notify_all();
+}
+
+Endpoint::Endpoint(const Config& config)
+    : config_(config),
+      machine_id_(read_machine_id()),
+      deadline_(Deadline::after_ms(config.timeout_ms)),
+      doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      kick_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      control_(reactor_,
+               {[this](Rank from, ByteView message) { control_message(from, message); },
+                [this](Rank peer, const std::string& cause) { control_closed(peer, cause); }}) {
+    host_id_ = config.host_id.empty() ? machine_id_ : config.host_id;
+}
+
+}  // namespace tutti

@@ -1,0 +1,35 @@
+#include "comm/news.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t max_text_bytes = 4096;
+
+}  // namespace
+
+Bytes News::encode() const {
+    return ByteWriter()
+        .put(kind)
+        .put(comm)
+        .put(rank)
+        .put(code)
+        .put(tag)
+        .put_text(std::string_view(text).substr(0, max_text_bytes))
+        .take();
+}
+
+std::optional<News> News::decode(ByteView message) {
+    ByteReader in(message);
+    News news;
+    news.kind = in.get<Kind>();
+    news.comm = in.get<uint32_t>();
+    news.rank = in.get<Rank>();
+    news.code = in.get<Code>();
+    news.tag = in.get<Tag>();
+    news.text = in.get_text(max_text_bytes);
+    if (!in.at_end() || news.kind < Kind::failed || news.kind > Kind::agreed) return std::nullopt;
+    if (news.code > Code::no_memory) return std::nullopt;
+    return news;
+}
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+// What travels on the control tree about a communicator: one message type with a kind.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "transport/channel.h"
+
+namespace tutti {
+
+struct News {
+    enum class Kind : uint8_t {
+        failed = 1,  // flood: the communicator is over; code, rank at fault, text
+        mismatch,    // flood: operations from `tag.sequence` on fail; rank, text
+        quiet,       // up: the subtree runs nothing of the failed epoch; tag.sequence: its last one
+        resume,      // down: a new epoch begins after operation number tag.sequence
+        bye,         // flood: `rank` has left in order; tag.sequence: its last operation
+        stall,       // up: `rank` waits in the operation `tag` for suspiciously long
+        query,       // down: who knows the operation `tag` that `rank` waits in?
+        late,        // up: `rank` has not called it yet; tag.sequence: the operation
+        suspect,     // down: what `late` said
+        propose,     // up (strict): the subtree agrees on `tag`
+        agreed,      // down (strict): everyone does
+    };
+    Kind kind{};
+    uint32_t comm = 0;
+    Rank rank = nobody;
+    Code code = Code::ok;
+    Tag tag;
+    std::string text;
+
+    Bytes encode() const;
+    static std::optional<News> decode(ByteView message);
+};
+
+}  // namespace tutti

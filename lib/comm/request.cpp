@@ -1,0 +1,50 @@
+#include "comm/request.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace tutti {
+
+Completion::Callback Completion::closed_hook;
+
+Completion::~Completion() {
+    if (Callback* hook = hook_.load(); hook != &closed_hook) delete hook;
+    if (const int fd = fd_.load(); fd != no_fd) ::close(fd);
+}
+
+bool Completion::set_callback(Callback callback) {
+    auto hook = std::make_unique<Callback>(std::move(callback));
+    Callback* expected = nullptr;
+    if (hook_.compare_exchange_strong(expected, hook.get())) {
+        hook.release();
+        return true;
+    }
+    if (expected != &closed_hook) return false;
+    (*hook)(code_.load());
+    return true;
+}
+
+Result<int> Completion::event_fd() {
+    if (const int fd = fd_.load(); fd != no_fd) return fd;
+    const int made = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (made < 0) return fail_errno(errno, "creating an eventfd for the request");
+    fd_.store(made);
+    // Whoever fires looks at fd_ after setting fired_; we look at fired_ after setting fd_.
+    if (fired_.load()) ::eventfd_write(made, 1);
+    return made;
+}
+
+void Completion::fire(Code code) {
+    code_.store(code);
+    fired_.store(true);
+    Callback* hook = hook_.exchange(&closed_hook);
+    if (hook && hook != &closed_hook) {
+        (*hook)(code);
+        delete hook;
+    }
+    if (const int fd = fd_.load(); fd != no_fd) ::eventfd_write(fd, 1);
+}
+
+}  // namespace tutti

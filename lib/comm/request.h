@@ -1,0 +1,61 @@
+// An operation under way, blocking or not.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "comm/plan.h"
+
+namespace tutti {
+
+class Communicator;
+
+/// What happens when a request is done, at most once each. Registered and fired without a lock:
+/// each slot goes from empty to set to closed, or from empty to closed.
+class Completion {
+public:
+    using Callback = std::function<void(Code code)>;
+
+    Completion() = default;
+    Completion(const Completion&) = delete;
+    ~Completion();
+
+    /// False if there is a callback already. Calls back at once if the request is done.
+    bool set_callback(Callback callback);
+    /// An eventfd that is readable once the request is done; the same one every time.
+    Result<int> event_fd();
+    void fire(Code code);
+
+private:
+    static Callback closed_hook;
+    static constexpr int no_fd = -1;
+    std::atomic<Callback*> hook_{nullptr};
+    std::atomic<int> fd_{no_fd};
+    std::atomic<bool> fired_{false};
+    std::atomic<Code> code_{Code::in_progress};
+};
+
+struct Request {
+    Plan* plan = nullptr;
+    const void* in = nullptr;
+    void* out = nullptr;
+    Tag tag;
+    int64_t timeout_ms = 0;
+    std::atomic<Code> code{Code::in_progress};  // published last: then the fields below are final
+    Error error;
+    Completion completion;
+    std::shared_ptr<Communicator> keep;  // non-blocking: the communicator outlives the request
+
+    // Owned by whoever owns the stream.
+    Request* next = nullptr;
+    bool started = false, armed = false;
+    int64_t began_ns = 0;  // when a waiter first looked at the clock
+    int64_t stall_ns = 0;  // when to ask again what the others are doing
+
+    bool done() const { return code.load(std::memory_order_acquire) != Code::in_progress; }
+};
+
+}  // namespace tutti

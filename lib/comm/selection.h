@@ -1,0 +1,40 @@
+// Which algorithm, over how many lanes, in messages of what size: the same on every rank, because
+// it depends only on what all ranks agreed on.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/collective.h"
+#include "base/result.h"
+#include "schedule/schedule.h"
+
+namespace tutti {
+
+/// What selection may know about a communicator.
+struct Terrain {
+    Rank ranks = 1;
+    bool one_host = false;
+    bool mapped = false;                // all channels are shared memory
+    std::size_t max_message_bytes = 0;  // of every transport that may be used
+    std::string_view intrinsic;         // the group's name, "" if there is none
+    std::size_t intrinsic_bytes = 0;    // the largest message the intrinsic takes
+};
+
+struct Choice {
+    const Algorithm* algorithm = nullptr;  // nullptr: the intrinsic
+    std::string_view name;
+    uint32_t lanes = 1;
+    std::size_t message_bytes = 0;
+    std::string reason;  // for --explain
+};
+
+inline constexpr uint32_t max_lanes_per_stream = 8;
+
+/// wanted: an algorithm's name, or "" for tutti's choice. unsupported lists the algorithms there
+/// are.
+Result<Choice> select(Collective collective, std::size_t bytes, std::string_view wanted,
+                      const Terrain& terrain);
+
+}  // namespace tutti
