@@ -1,0 +1,11 @@
+// What a measurement was made on, without the machine's name.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace bench {
+
+/// kernel, machine, cpu, cores (that this process may use), caches.
+nlohmann::ordered_json describe_machine();
+
+}  // namespace bench

@@ -1,0 +1,170 @@
+// tutti-bench: measures and checks a collective operation.
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <exception>
+#include <sstream>
+
+#include "measure.h"
+#include "relaunch.h"
+#include "report.h"
+
+namespace bench {
+namespace {
+
+// Every rank goes through the same loops; only rank 0 has a report and a progress line.
+class Sweep {
+public:
+    Sweep(const Options& options, bool reports) : options_(options), progress_(steps()) {
+        if (reports) report_.emplace(options);
+    }
+
+    void run(tutti::Communicator& comm, int nrings) {
+        comm_ = &comm;
+        Measurement measurement(comm, options_, max_bytes());
+        for (const std::string& algorithm : options_.algorithms) {
+            if (report_) report_->begin_table({comm.size(), nrings, algorithm});
+            for (const Call& call : calls(algorithm)) measure(measurement, call);
+        }
+    }
+
+    /// The exit code; wrong elements are counted over all ranks, so all ranks agree.
+    int finish() {
+        if (report_) {
+            progress_.clear();
+            report_->finish();
+        }
+        if (measured_ == 0) throw std::runtime_error("nothing could be measured: " + skipped_);
+        return wrong_ == 0 ? 0 : exit_wrong;
+    }
+
+private:
+    std::vector<Call> calls(const std::string& algorithm) const {
+        Call call{.collective = options_.collective, .root = options_.root, .algorithm = algorithm};
+        if (options_.collective == Collective::barrier) return {call};
+        std::vector<Call> list;
+        for (const tutti_dtype dtype : options_.dtypes) {
+            call.dtype = dtype;
+            for (const tutti_op op : ops(dtype)) {
+                call.op = op;
+                for (const std::size_t count : sweep_counts(options_, tutti_dtype_size(dtype))) {
+                    call.count = count;
+                    list.push_back(call);
+                }
+            }
+        }
+        return list;
+    }
+
+    std::vector<tutti_op> ops(tutti_dtype dtype) const {
+        if (options_.collective == Collective::broadcast) return {TUTTI_SUM};
+        std::vector<tutti_op> list;
+        for (const tutti_op op : options_.ops)
+            if (op_fits(op, dtype)) list.push_back(op);
+        return list;
+    }
+
+    std::size_t steps() const {
+        return options_.nrings.size() * options_.algorithms.size() * calls("").size();
+    }
+
+    std::size_t max_bytes() const {
+        std::size_t bytes = 0;
+        for (const Call& call : calls(""))
+            bytes = std::max(bytes, call.count * tutti_dtype_size(call.dtype));
+        return bytes;
+    }
+
+    void measure(Measurement& measurement, const Call& call) {
+        Row row{.call = call, .algorithm = call.algorithm};
+        const bool barrier = call.collective == Collective::barrier;
+        row.bytes = barrier ? 0 : call.count * tutti_dtype_size(call.dtype);
+        if (report_) progress_.step(fmt::format("{} bytes", row.bytes));
+        try {
+            if (options_.out_of_place && call.collective == Collective::allreduce)
+                row.out_of_place = measured(measurement, call, false);
+            if (options_.in_place || barrier) row.in_place = measured(measurement, call, true);
+        } catch (const tutti::Error& error) {
+            if (error.status() != TUTTI_ERR_UNSUPPORTED || call.algorithm.empty()) throw;
+            skipped_ = error.what();
+            if (report_) report_->note(fmt::format("{} bytes: {}", row.bytes, skipped_));
+            return;
+        }
+        if (report_) show(row);
+    }
+
+    Outcome measured(Measurement& measurement, const Call& call, bool in_place) {
+        const Outcome outcome = measurement.measure(call, in_place);
+        wrong_ += outcome.wrong;
+        ++measured_;
+        return outcome;
+    }
+
+    void show(Row& row) {
+        const char* collective = name_of(options_.collective);
+        if (row.algorithm.empty()) {
+            const char* name =
+                tutti_comm_algorithm(comm_->get(), collective, row.call.count, row.call.dtype);
+            row.algorithm = name != nullptr ? name : "default";
+        }
+        progress_.clear();
+        report_->add(row);
+        if (options_.explain) explain(collective, row.bytes);
+    }
+
+    void explain(const char* collective, std::size_t bytes) {
+        std::array<char, 4096> text{};
+        tutti::check(tutti_comm_explain(comm_->get(), collective, bytes, text.data(), text.size()));
+        std::istringstream lines(text.data());
+        for (std::string line; std::getline(lines, line);) report_->note("  " + line);
+    }
+
+    const Options& options_;
+    Progress progress_;
+    std::optional<Report> report_;
+    tutti::Communicator* comm_ = nullptr;
+    uint64_t wrong_ = 0;
+    int measured_ = 0;
+    std::string skipped_;  // why the last size was
+};
+
+tutti::Communicator create(const Options& options, int nrings) {
+    tutti::Config config;
+    if (!options.transport.empty()) config.set("transport", options.transport);
+    if (nrings > 0) config.set("nrings", std::to_string(nrings));
+    return tutti::Communicator(config);
+}
+
+int run(const Options& options) {
+    std::optional<Sweep> sweep;
+    for (const int nrings : options.nrings) {
+        tutti::Communicator comm = create(options, nrings);
+        if (options.root >= comm.size())
+            throw std::runtime_error(
+                fmt::format("--root {}: there are only {} ranks", options.root, comm.size()));
+        if (!sweep) sweep.emplace(options, comm.rank() == 0);
+        sweep->run(comm, nrings);
+    }
+    return sweep->finish();
+}
+
+std::string who() {
+    const char* rank = std::getenv("TUTTI_RANK");
+    return rank != nullptr ? fmt::format("tutti-bench: rank {}", rank) : "tutti-bench";
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) {
+    try {
+        const bench::Parsed parsed = bench::parse_options(argc, argv);
+        if (parsed.exit_code) return *parsed.exit_code;
+        if (parsed.options.ranks > 0) return bench::relaunch(parsed.options.ranks, argc, argv);
+        return bench::run(parsed.options);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "{}: {}\n", bench::who(), error.what());
+        return bench::exit_wrong;
+    }
+}

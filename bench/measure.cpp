@@ -1,0 +1,189 @@
+#include "measure.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <new>
+#include <thread>
+
+namespace bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t alignment = 4096;
+constexpr int min_auto_iterations = 5;
+constexpr int max_auto_iterations = 200'000;
+constexpr std::byte poison{0xA5};
+
+double us_between(Clock::time_point a, Clock::time_point b) {
+    return std::chrono::duration<double, std::micro>(b - a).count();
+}
+
+// Equal on ranks whose steady clocks are one and the same.
+uint64_t clock_identity() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string text;
+    std::getline(file, text);
+    return std::hash<std::string>{}(text);
+}
+
+}  // namespace
+
+Measurement::Measurement(tutti::Communicator& comm, const Options& options, std::size_t max_bytes)
+    : comm_(comm), options_(options) {
+    const bool needs_in = options.collective == Collective::allreduce && options.out_of_place;
+    for (int i = 0; i < options.streams; ++i) {
+        out_.push_back(allocate(max_bytes));
+        if (needs_in) in_.push_back(allocate(max_bytes));
+    }
+}
+
+Measurement::Memory Measurement::allocate(std::size_t bytes) {
+    const std::size_t rounded = (bytes / alignment + 1) * alignment;
+    auto* memory = static_cast<std::byte*>(std::aligned_alloc(alignment, rounded));
+    if (memory == nullptr) throw std::bad_alloc();
+    std::memset(memory, 0, rounded);  // every page exists before the clock runs
+    return Memory(memory);
+}
+
+std::vector<Buffers> Measurement::buffers(bool in_place) const {
+    std::vector<Buffers> list;
+    for (std::size_t i = 0; i < out_.size(); ++i)
+        list.push_back({in_place ? out_[i].get() : in_[i].get(), out_[i].get()});
+    return list;
+}
+
+Outcome Measurement::measure(const Call& call, bool in_place) {
+    const auto operation = make_operation(comm_.get(), options_, call, buffers(in_place));
+    Outcome outcome;
+    if (options_.check) {
+        std::array<uint64_t, 1> wrong{check_once(call, in_place, *operation)};
+        comm_.allreduce(wrong);
+        outcome.wrong = wrong[0];
+    }
+    prepare_timing(call.count * tutti_dtype_size(call.dtype), in_place);
+    outcome.timing = time(call, *operation);
+    return outcome;
+}
+
+void Measurement::make_patterns(const Call& call) {
+    if (patterns_.dtype == call.dtype && patterns_.op == call.op) return;
+    const bool reduces = call.collective == Collective::allreduce;
+    const int source = reduces ? comm_.rank() : call.root;
+    patterns_.dtype = call.dtype;
+    patterns_.op = call.op;
+    patterns_.input = input_pattern(call.dtype, call.op, source, comm_.size());
+    patterns_.expected =
+        reduces ? expected_pattern(call.dtype, call.op, comm_.size()) : patterns_.input;
+}
+
+uint64_t Measurement::check_once(const Call& call, bool in_place, Operation& operation) {
+    if (call.collective == Collective::barrier) return barrier_failed(operation) ? 1 : 0;
+    make_patterns(call);
+    const std::size_t bytes = call.count * tutti_dtype_size(call.dtype);
+    const bool gives =
+        in_place && (call.collective == Collective::allreduce || comm_.rank() == call.root);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+        if (!in_place) fill({in_[i].get(), bytes}, patterns_.input);
+        if (gives)
+            fill({out_[i].get(), bytes}, patterns_.input);
+        else
+            std::memset(out_[i].get(), static_cast<int>(poison), bytes);
+    }
+    operation.run();
+    uint64_t wrong = 0;
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+        wrong += count_wrong({out_[i].get(), bytes}, patterns_.expected);
+        if (!in_place) wrong += count_wrong({in_[i].get(), bytes}, patterns_.input);
+    }
+    return wrong;
+}
+
+bool Measurement::barrier_failed(Operation& operation) {
+    // Each rank in turn comes late: nobody may leave before it has come. That is seen where all
+    // ranks read one clock.
+    bool failed = false;
+    for (int late = 0; late < comm_.size(); ++late) {
+        if (late == comm_.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        std::array<int64_t, 1> last_in{Clock::now().time_since_epoch().count()};
+        operation.run();
+        const int64_t out = Clock::now().time_since_epoch().count();
+        comm_.allreduce(last_in, TUTTI_MAX);
+        failed = failed || out < last_in[0];
+    }
+    const uint64_t identity = clock_identity();
+    std::array<uint64_t, 2> identities{identity, ~identity};
+    comm_.allreduce(identities, TUTTI_MAX);
+    return failed && identities[0] == ~identities[1];
+}
+
+void Measurement::prepare_timing(std::size_t bytes, bool in_place) {
+    // Sums that are added to themselves again and again soon overflow; zeros stay zeros.
+    if (!in_place || options_.collective != Collective::allreduce) return;
+    for (const Memory& memory : out_) std::memset(memory.get(), 0, bytes);
+}
+
+void Measurement::run_turns(Operation& operation, int turns) {
+    for (int i = 0; i < turns; ++i) operation.run();
+    // A broadcast's root does not wait for the others: it would run ahead as far as credits go, and
+    // most samples of a receiver would find their data already there, twenty times too fast. So the
+    // sample ends when all ranks are done; the barrier counts, shared by the batch.
+    if (options_.collective == Collective::broadcast) comm_.barrier();
+}
+
+double Measurement::time_one_us(Operation& operation) {
+    const Clock::time_point start = Clock::now();
+    run_turns(operation, 1);
+    return us_between(start, Clock::now());
+}
+
+int Measurement::choose_iterations(Operation& operation) {
+    std::vector<double> times{time_one_us(operation)};
+    for (int i = 1; i < options_.warmup; ++i) times.push_back(time_one_us(operation));
+    if (options_.iters > 0) return options_.iters;
+    std::array<double, 1> time_us{summarize(times).median};
+    comm_.allreduce(time_us, TUTTI_MAX);  // all ranks must come to one number
+    const double fit = options_.min_time_s * 1e6 / std::max(time_us[0], 0.01);
+    return static_cast<int>(
+        std::clamp(fit, double{min_auto_iterations}, double{max_auto_iterations}));
+}
+
+Timing Measurement::time(const Call& call, Operation& operation) {
+    const std::size_t bytes = call.count * tutti_dtype_size(call.dtype);
+    const int iterations = choose_iterations(operation);
+    const auto [batch, samples] = cut_into_batches(iterations, bytes);
+    const double operations = double(batch) * options_.streams;
+    std::vector<double> times_us(static_cast<std::size_t>(samples));
+    comm_.barrier();
+    Clock::time_point last = Clock::now();
+    for (double& time_us : times_us) {
+        run_turns(operation, batch);
+        const Clock::time_point now = Clock::now();
+        time_us = us_between(last, now) / operations;
+        last = now;
+    }
+    return gather(summarize(std::move(times_us)), int64_t{batch} * samples);
+}
+
+Timing Measurement::gather(const Summary& mine, int64_t iterations) {
+    std::array<double, 3> largest{mine.median, mine.p99, mine.mean};
+    std::array<double, 2> smallest{mine.median, mine.min};
+    std::array<double, 1> sum{mine.median};
+    comm_.allreduce(largest, TUTTI_MAX);
+    comm_.allreduce(smallest, TUTTI_MIN);
+    comm_.allreduce(sum);
+    return {.median_us = largest[0],
+            .mean_us = largest[2],
+            .p99_us = largest[1],
+            .min_us = smallest[1],
+            .fastest_us = smallest[0],
+            .average_us = sum[0] / comm_.size(),
+            .iterations = iterations};
+}
+
+}  // namespace bench

@@ -1,0 +1,71 @@
+// Runs one operation: checks what it computes, then times it, and gathers both from all ranks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "data.h"
+#include "operation.h"
+#include "options.h"
+#include "statistics.h"
+
+namespace bench {
+
+/// The same on every rank. Times are for one operation.
+struct Timing {
+    double median_us = 0;    // of the slowest rank: this is the operation's time
+    double mean_us = 0;      // of the slowest rank: far above the median when time comes in bursts
+    double p99_us = 0;       // of the slowest rank
+    double min_us = 0;       // of the fastest rank
+    double fastest_us = 0;   // the ranks' medians: the smallest,
+    double average_us = 0;   // their average
+    int64_t iterations = 0;  // on each rank
+};
+
+struct Outcome {
+    Timing timing;
+    uint64_t wrong = 0;  // elements, over all ranks; 0 without --check
+};
+
+/// Memory for the largest size of a sweep, made once.
+class Measurement {
+public:
+    Measurement(tutti::Communicator& comm, const Options& options, std::size_t max_bytes);
+
+    /// Throws tutti::Error; TUTTI_ERR_UNSUPPORTED before any data moved.
+    Outcome measure(const Call& call, bool in_place);
+
+private:
+    struct FreeAligned {
+        void operator()(std::byte* p) const { std::free(p); }
+    };
+    using Memory = std::unique_ptr<std::byte[], FreeAligned>;
+    static Memory allocate(std::size_t bytes);
+
+    std::vector<Buffers> buffers(bool in_place) const;
+    uint64_t check_once(const Call& call, bool in_place, Operation& operation);
+    bool barrier_failed(Operation& operation);
+    void prepare_timing(std::size_t bytes, bool in_place);
+    void run_turns(Operation& operation, int turns);
+    double time_one_us(Operation& operation);
+    int choose_iterations(Operation& operation);
+    Timing time(const Call& call, Operation& operation);
+    Timing gather(const Summary& mine, int64_t iterations);
+    void make_patterns(const Call& call);
+
+    tutti::Communicator& comm_;
+    const Options& options_;
+    std::vector<Memory> in_;
+    std::vector<Memory> out_;
+    struct {
+        tutti_dtype dtype = -1;
+        tutti_op op = -1;
+        Pattern input;
+        Pattern expected;
+    } patterns_;  // of the last type and operator
+};
+
+}  // namespace bench

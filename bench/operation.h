@@ -1,0 +1,43 @@
+// One turn of what is measured: a blocking call, started-then-waited calls, or runs of plans.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "options.h"
+#include "tutti/tutti.hpp"
+
+namespace bench {
+
+struct Call {
+    Collective collective = Collective::allreduce;
+    std::size_t count = 0;
+    tutti_dtype dtype = TUTTI_FLOAT32;
+    tutti_op op = TUTTI_SUM;
+    int root = 0;
+    std::string algorithm;  // "": the library chooses
+};
+
+/// One operation's memory; in == out: in place.
+struct Buffers {
+    const void* in = nullptr;
+    void* out = nullptr;
+};
+
+class Operation {
+public:
+    virtual ~Operation() = default;
+    /// Every buffer pair once; throws tutti::Error.
+    virtual void run() = 0;
+};
+
+/// As the options say: plans for --persistent and for a named algorithm, which no blocking call
+/// takes; requests for --async; else the blocking call. Throws tutti::Error.
+std::unique_ptr<Operation> make_operation(tutti_comm* comm, const Options& options,
+                                          const Call& call, const std::vector<Buffers>& buffers);
+
+/// For the report: "blocking", "persistent", "async" or "persistent async".
+std::string mode_name(const Options& options, const std::string& algorithm);
+
+}  // namespace bench

@@ -1,0 +1,222 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <memory>
+
+namespace bench {
+namespace {
+
+constexpr const char* description =
+    R"(tutti-bench - measure and check a collective operation
+
+Prints a table as nccl-tests does: for every size the time of one operation, algbw (bytes / time),
+busbw (algbw x 2(n-1)/n for allreduce, x 1 for broadcast) and how many elements were wrong, first
+out of place, then in place. The time is the median over the iterations, on the slowest rank; a
+broadcast's ends when all ranks have the data (a barrier, shared by up to 100 iterations).
+GB are 10^9 bytes. Every rank runs this program; --ranks starts them.)";
+
+constexpr const char* footer = R"(EXIT CODES
+  0  all results were right
+  1  wrong results, or an operation failed
+  2  wrong usage
+
+EXAMPLES
+  tutti-bench allreduce --ranks 2
+  tutti-bench allreduce --ranks 2 --transport tcp -b 1K -e 64M -f 2 --json tcp.json
+  tutti-bench allreduce --ranks 4 --dtype float32,bfloat16 --op all -e 1M
+  tutti-bench broadcast --ranks 4 --algorithm all --explain
+  tutti-bench allreduce --ranks 2 --nrings 1,2,4 --streams 4 -b 1M
+  tutti-run -n 4 --hosts-act 2 tutti-bench barrier)";
+
+struct Texts {
+    std::string collective, begin, end, algorithm;
+    std::vector<std::string> dtypes, ops;
+};
+
+class Formatter : public CLI::Formatter {
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "\nUsage: tutti-bench allreduce|broadcast|barrier [OPTIONS]\n";
+    }
+};
+
+std::string check_bytes(const std::string& text) {
+    if (parse_bytes(text)) return {};
+    return fmt::format("'{}' is no size; sizes look like 8, 64K, 128M, 1G", text);
+}
+
+void add_what(CLI::App& app, Options& o, Texts& t) {
+    app.add_option("COLLECTIVE", t.collective, "allreduce, broadcast or barrier")
+        ->required()
+        ->check(CLI::IsMember({"allreduce", "broadcast", "barrier"}));
+    app.add_option("-b,--begin", t.begin, "smallest size (default 8)")
+        ->type_name("BYTES")
+        ->check(check_bytes);
+    app.add_option("-e,--end", t.end, "largest size (default 128M)")
+        ->type_name("BYTES")
+        ->check(check_bytes);
+    app.add_option("-f,--factor", o.factor, "from one size to the next (default 4)")
+        ->type_name("N")
+        ->check(CLI::Range(2, 1 << 30));
+    app.add_option("--dtype", t.dtypes, "element types, or all (default float32)")
+        ->type_name("LIST")
+        ->delimiter(',');
+    app.add_option("--op", t.ops, "operators, or all (default sum)")
+        ->type_name("LIST")
+        ->delimiter(',');
+    app.add_option("--root", o.root, "of a broadcast (default 0)")
+        ->type_name("RANK")
+        ->check(CLI::NonNegativeNumber);
+    app.add_flag_callback(
+        "--inplace-only", [&o] { o.out_of_place = false; }, "leave out the out-of-place half");
+    app.add_flag_callback(
+        "--out-of-place-only", [&o] { o.in_place = false; }, "leave out the in-place half");
+}
+
+void add_how(CLI::App& app, Options& o, Texts& t) {
+    app.add_option("--ranks", o.ranks, "start so many ranks here, with tutti-run")
+        ->type_name("N")
+        ->check(CLI::Range(1, 4096));
+    app.add_option("-n,--iters", o.iters, "timed iterations per size (default: 0.2 s of them)")
+        ->type_name("N")
+        ->check(CLI::Range(1, std::numeric_limits<int>::max()));
+    app.add_option("-w,--warmup", o.warmup, "iterations before those (default 5)")
+        ->type_name("N")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--transport", o.transport, "transports to use, e.g. shm,tcp")
+        ->type_name("LIST");
+    app.add_option("--algorithm", t.algorithm, "this one, or all: a table for each")
+        ->type_name("NAME");
+    app.add_option("--nrings", o.nrings, "rings of the communicator; a list: a table for each")
+        ->type_name("LIST")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 64));
+    app.add_flag("--async", o.async, "start, then wait (non-blocking operations)");
+    app.add_option("--streams", o.streams, "operations in flight, each on its stream (--async)")
+        ->type_name("K")
+        ->check(CLI::Range(1, 1024));
+    app.add_flag("--persistent", o.persistent, "bind once, run often (plans)");
+}
+
+void add_report(CLI::App& app, Options& o) {
+    app.add_flag("--check", o.check, "check every element (the default)");
+    app.add_flag_callback(
+        "--no-check", [&o] { o.check = false; }, "only measure");
+    app.add_flag("--stats,--percentiles", o.stats,
+                 "also p50, p99, min and the ranks' min, avg, max");
+    app.add_flag("--explain", o.explain, "why the library chooses what, for every size");
+    app.add_option("--json", o.json, "write the results there too; - for standard output")
+        ->type_name("FILE");
+}
+
+using NameOf = const char* (*)(int32_t);
+
+// Names to numbers; "all" for every one there is.
+std::vector<int32_t> numbers_of(const std::vector<std::string>& names, NameOf name_of_number,
+                                const char* option) {
+    std::vector<std::string> known;
+    for (int32_t i = 0; name_of_number(i) != nullptr; ++i) known.emplace_back(name_of_number(i));
+    std::vector<int32_t> numbers;
+    for (const std::string& name : names) {
+        const auto at = std::find(known.begin(), known.end(), name);
+        if (name != "all" && at == known.end())
+            throw CLI::ValidationError(
+                option, fmt::format("'{}' is none of: {}, all", name, fmt::join(known, ", ")));
+        if (name != "all") numbers.push_back(static_cast<int32_t>(at - known.begin()));
+        for (std::size_t i = 0; name == "all" && i < known.size(); ++i)
+            numbers.push_back(static_cast<int32_t>(i));
+    }
+    return numbers;
+}
+
+// Other names are the library's to judge: it also knows those of intrinsics.
+std::vector<std::string> algorithms_of(Collective collective, const std::string& wanted) {
+    if (wanted != "all") return {wanted};
+    std::vector<std::string> known;
+    for (int i = 0; const char* name = tutti_algorithm_name(name_of(collective), i); ++i)
+        known.emplace_back(name);
+    return known;
+}
+
+void interpret(Options& o, const Texts& t) {
+    if (t.collective == "broadcast") o.collective = Collective::broadcast;
+    if (t.collective == "barrier") o.collective = Collective::barrier;
+    if (!t.begin.empty()) o.begin_bytes = *parse_bytes(t.begin);
+    if (!t.end.empty()) o.end_bytes = *parse_bytes(t.end);
+    if (t.end.empty() && o.end_bytes < o.begin_bytes) o.end_bytes = o.begin_bytes;
+    if (o.end_bytes < o.begin_bytes)
+        throw CLI::ValidationError("--end", "the largest size is smaller than the smallest");
+    if (!t.dtypes.empty()) o.dtypes = numbers_of(t.dtypes, tutti_dtype_name, "--dtype");
+    if (!t.ops.empty()) o.ops = numbers_of(t.ops, tutti_op_name, "--op");
+    o.algorithms = algorithms_of(o.collective, t.algorithm);
+    if (!o.in_place && !o.out_of_place)
+        throw CLI::ValidationError("--inplace-only", "excludes --out-of-place-only");
+    if (!o.in_place && o.collective == Collective::broadcast)
+        throw CLI::ValidationError("--out-of-place-only", "a broadcast is always in place");
+    if (o.streams > 1) o.async = true;
+}
+
+}  // namespace
+
+const char* name_of(Collective collective) {
+    switch (collective) {
+        case Collective::allreduce:
+            return "allreduce";
+        case Collective::broadcast:
+            return "broadcast";
+        case Collective::barrier:
+            return "barrier";
+    }
+    return "unknown";
+}
+
+std::optional<std::size_t> parse_bytes(const std::string& text) {
+    const std::size_t digits = text.find_first_not_of("0123456789");
+    if (digits == 0 || text.empty() || text.size() > 15) return {};
+    std::size_t shift = 0;
+    if (digits != std::string::npos) {
+        const std::size_t unit = std::string("KMGkmg").find(text[digits]);
+        if (unit == std::string::npos) return {};
+        const std::string rest = text.substr(digits + 1);
+        if (!rest.empty() && rest != "iB" && rest != "B" && rest != "i") return {};
+        shift = 10 * (unit % 3 + 1);
+    }
+    const std::size_t value = std::stoull(text.substr(0, digits));
+    if (value > (std::numeric_limits<std::size_t>::max() / 2 >> shift)) return {};
+    return value << shift;
+}
+
+std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes) {
+    std::vector<std::size_t> counts;
+    for (std::size_t bytes = options.begin_bytes; bytes <= options.end_bytes;) {
+        const std::size_t count = bytes / element_bytes;
+        if (counts.empty() || counts.back() != count) counts.push_back(count);
+        if (bytes > options.end_bytes / options.factor && bytes != 0) break;
+        bytes = bytes == 0 ? element_bytes : bytes * options.factor;
+    }
+    return counts;
+}
+
+Parsed parse_options(int argc, char** argv) {
+    Parsed parsed;
+    Texts texts;
+    CLI::App app(description, "tutti-bench");
+    app.formatter(std::make_shared<Formatter>());
+    app.footer(footer);
+    app.set_version_flag("--version", tutti_version());
+    add_what(app, parsed.options, texts);
+    add_how(app, parsed.options, texts);
+    add_report(app, parsed.options);
+    try {
+        app.parse(argc, argv);
+        interpret(parsed.options, texts);
+    } catch (const CLI::ParseError& error) {
+        parsed.exit_code = app.exit(error) == 0 ? 0 : exit_usage;
+    }
+    return parsed;
+}
+
+}  // namespace bench

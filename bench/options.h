@@ -1,0 +1,58 @@
+// tutti-bench's command line.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace bench {
+
+enum class Collective { allreduce, broadcast, barrier };
+const char* name_of(Collective collective);
+
+inline constexpr int exit_wrong = 1;  // wrong results, or an operation failed
+inline constexpr int exit_usage = 2;
+
+struct Options {
+    Collective collective = Collective::allreduce;
+    std::size_t begin_bytes = 8;
+    std::size_t end_bytes = std::size_t{128} << 20;
+    std::size_t factor = 4;
+    int iters = 0;  // 0: as many as fit min_time_s
+    int warmup = 5;
+    double min_time_s = 0.2;
+    std::vector<tutti_dtype> dtypes{TUTTI_FLOAT32};
+    std::vector<tutti_op> ops{TUTTI_SUM};
+    std::vector<std::string> algorithms{""};  // "": the library chooses
+    std::vector<int> nrings{0};               // 0: the library's default
+    int streams = 1;
+    int root = 0;
+    bool async = false;
+    bool persistent = false;
+    bool in_place = true;
+    bool out_of_place = true;
+    bool check = true;
+    bool stats = false;
+    bool explain = false;
+    std::string transport;
+    std::string json;
+    int ranks = 0;  // > 0: start that many of ourselves with tutti-run
+};
+
+/// The options, or the exit code after a usage error (printed) or --help.
+struct Parsed {
+    Options options;
+    std::optional<int> exit_code;
+};
+Parsed parse_options(int argc, char** argv);
+
+/// "8", "64K", "128M", "1G" (powers of 1024); nothing if it is none.
+std::optional<std::size_t> parse_bytes(const std::string& text);
+
+/// begin, begin × factor, … up to end, whole elements, each once.
+std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes);
+
+}  // namespace bench

@@ -1,0 +1,81 @@
+// Rank 0's output: the table, the JSON file, and how far a long sweep has come.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "measure.h"
+#include "options.h"
+
+namespace bench {
+
+/// One line of the table.
+struct Row {
+    Call call;
+    std::size_t bytes = 0;
+    std::string algorithm;  // that ran
+    std::optional<Outcome> out_of_place;
+    std::optional<Outcome> in_place;
+};
+
+/// What one communicator and algorithm option were: one table.
+struct Setting {
+    int ranks = 0;
+    int nrings = 0;         // 0: the library's default
+    std::string algorithm;  // "": the library chooses
+};
+
+class Report {
+public:
+    /// Table to standard output, or to standard error if that is where the JSON goes. Throws
+    /// std::runtime_error if --json's file cannot be written: before the sweep, not after.
+    explicit Report(const Options& options);
+    ~Report();
+    Report(const Report&) = delete;
+
+    void begin_table(const Setting& setting);
+    void add(const Row& row);
+    /// A line that is no data: starts with "#".
+    void note(const std::string& text);
+    /// The last lines of the table, and the JSON: the rows and the machine.
+    void finish();
+
+private:
+    void write_json();
+    [[noreturn]] void json_failed() const;
+    void print_stats(const char* place, const Timing& timing);
+    void add_json(const Row& row, const Outcome& outcome, bool in_place);
+    std::string cells(const Row& row, const std::optional<Outcome>& outcome) const;
+
+    const Options& options_;
+    std::FILE* table_;
+    std::FILE* json_ = nullptr;
+    Setting setting_;
+    nlohmann::ordered_json rows_ = nlohmann::ordered_json::array();
+    uint64_t wrong_ = 0;
+    double busbw_sum_ = 0;
+    int busbw_count_ = 0;
+};
+
+/// Rewrites one line on a terminal. Behind tutti-run, when that writes to a terminal, whole lines
+/// from time to time; into a pipe or a file nothing.
+class Progress {
+public:
+    explicit Progress(std::size_t steps);
+    void step(const std::string& doing);
+    /// Clears the line, so that a row of the table can be printed.
+    void clear();
+
+private:
+    enum class Style { none, rewrite, lines };
+    Style style_;
+    std::size_t steps_;
+    std::size_t done_ = 0;
+    std::chrono::steady_clock::time_point start_;
+    std::chrono::steady_clock::time_point last_line_;
+};
+
+}  // namespace bench

@@ -1,0 +1,34 @@
+// Medians and percentiles, and the bandwidths of the field's convention.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "options.h"
+
+namespace bench {
+
+struct Summary {
+    double mean = 0;
+    double median = 0;
+    double p99 = 0;
+    double min = 0;
+};
+/// Of a non-empty list. p99 is the nearest rank: the smallest value that 99 % do not exceed.
+Summary summarize(std::vector<double> samples);
+
+/// How an operation's iterations are cut into samples: below 64 KiB a clock read would show in the
+/// time, so up to 100 iterations share one, as long as that leaves 20 samples.
+struct Batches {
+    int batch = 1;
+    int samples = 1;
+};
+Batches cut_into_batches(int iterations, std::size_t bytes);
+
+/// Bytes through the busiest link per byte of the operation: makes rank counts comparable.
+double busbw_factor(Collective collective, int ranks);
+
+/// 10^9 bytes per second.
+double to_gbs(std::size_t bytes, double time_us);
+
+}  // namespace bench

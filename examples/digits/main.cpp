@@ -1,0 +1,97 @@
+// digits: data-parallel training on real handwritten digits, over tutti.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <exception>
+
+#include "curves.h"
+#include "training.h"
+
+namespace {
+
+constexpr double test_share = 0.2;
+
+struct Options {
+    int epochs = 30;
+    digits::TrainingOptions training;
+    std::string data = digits::default_data_path();
+    std::string curve;
+    double min_accuracy = 0.95;
+    std::vector<std::string> compare;
+    double within = 1e-5;
+};
+
+void add_options(CLI::App& app, Options& o) {
+    app.add_option("--epochs", o.epochs, "times through the training images (default 30)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--batch", o.training.batch, "images per step, over all ranks (default 64)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--lr", o.training.rate, "learning rate (default 0.05)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--momentum", o.training.momentum, "of the steps (default 0.9)");
+    app.add_option("--seed", o.training.seed, "of weights and order (default 1)");
+    app.add_option("--data", o.data, "the images (default: digits.csv.gz that comes with it)");
+    app.add_option("--curve", o.curve, "write epoch,loss,accuracy there");
+    app.add_option("--min-accuracy", o.min_accuracy, "fail below this (default 0.95)");
+    app.add_option("--compare", o.compare, "no training: compare the losses of these curves")
+        ->type_name("FILE");
+    app.add_option("--within", o.within, "how far they may be apart (default 1e-5)");
+}
+
+int compare(const Options& o) {
+    const double difference = digits::largest_difference(o.compare);
+    const bool equal = difference <= o.within;
+    fmt::print("digits: the losses of {} curves differ by at most {:.2g}, {} {:g}\n",
+               o.compare.size(), difference, equal ? "within" : "NOT within", o.within);
+    return equal ? 0 : 1;
+}
+
+int train(const Options& o) {
+    tutti::Communicator comm;
+    const bool reports = comm.rank() == 0;
+    digits::CurveFile curve(reports ? o.curve : "");
+    digits::Training training(comm, digits::load_dataset(o.data, test_share, o.training.seed),
+                              o.training);
+    digits::Epoch epoch;
+    for (int number = 1; number <= o.epochs; ++number) {
+        const auto start = std::chrono::steady_clock::now();
+        epoch = training.run_epoch();
+        if (!training.in_step()) {
+            fmt::print(stderr, "digits: rank {}: the ranks' parameters differ after epoch {}\n",
+                       comm.rank(), number);
+            return 1;
+        }
+        if (!reports) continue;
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+        fmt::print("epoch {:2}: loss {:.6f}, accuracy {:.1f} % training, {:.1f} % test, {:.3f} s\n",
+                   number, epoch.loss, 100 * epoch.training_accuracy, 100 * epoch.test_accuracy,
+                   seconds.count());
+        std::fflush(stdout);
+        curve.add(number, epoch.loss, epoch.test_accuracy);
+    }
+    if (reports)
+        fmt::print("digits: ranks {}, test accuracy {:.1f} %\n", comm.size(),
+                   100 * epoch.test_accuracy);
+    if (epoch.test_accuracy >= o.min_accuracy) return 0;
+    if (reports)
+        fmt::print(stderr, "digits: the test accuracy is below {:g} %\n", 100 * o.min_accuracy);
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        Options options;
+        CLI::App app("Trains a small network on handwritten digits; run it with tutti-run.",
+                     "digits");
+        add_options(app, options);
+        CLI11_PARSE(app, argc, argv);
+        return options.compare.empty() ? train(options) : compare(options);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "digits: {}\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,267 @@
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "run/child.h"
+#include "support/catch.h"
+
+using tutti::test::alive;
+using tutti::test::Child;
+using tutti::test::eventually;
+using Texts = std::vector<std::string>;
+
+namespace {
+
+struct Outcome {
+    int exit_code;
+    std::string out;
+    std::string err;
+};
+
+Texts with_program(const Texts& arguments) {
+    Texts all{TUTTI_RUN};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return all;
+}
+
+Outcome run(const Texts& arguments, const Texts& variables = {}) {
+    Child child(with_program(arguments), variables);
+    const int exit_code = child.finish();
+    return {exit_code, child.out(), child.err()};
+}
+
+// A shell script as N ranks.
+Outcome run_script(const std::string& ranks, const std::string& script, Texts options = {},
+                   const Texts& variables = {}) {
+    options.insert(options.begin(), {"-n", ranks});
+    options.insert(options.end(), {"/bin/sh", "-c", script});
+    return run(options, variables);
+}
+
+bool contains(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+std::multiset<std::string> lines_of(const std::string& text) {
+    std::multiset<std::string> lines;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) lines.insert(line);
+    return lines;
+}
+
+// The numbers after each "pid " in the output.
+std::vector<pid_t> pids_in(const std::string& out) {
+    std::vector<pid_t> pids;
+    for (std::size_t at = 0; (at = out.find("pid ", at)) != std::string::npos; at += 4)
+        pids.push_back(std::atoi(out.c_str() + at + 4));
+    return pids;
+}
+
+bool all_gone(const std::vector<pid_t>& pids) {
+    for (const pid_t pid : pids)
+        if (alive(pid)) return false;
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("tutti-run: tells each rank its rank, the size and the store") {
+    const Outcome o = run_script("3",
+                                 "echo $TUTTI_RANK/$TUTTI_SIZE hosted=$TUTTI_STORE_HOSTED "
+                                 "${TUTTI_STORE%:*} ${#TUTTI_SECRET} ${#TUTTI_JOB}");
+    CHECK(o.exit_code == 0);
+    CHECK(lines_of(o.out) == std::multiset<std::string>{"[0] 0/3 hosted=1 tcp://127.0.0.1 64 16",
+                                                        "[1] 1/3 hosted=1 tcp://127.0.0.1 64 16",
+                                                        "[2] 2/3 hosted=1 tcp://127.0.0.1 64 16"});
+    CHECK(o.err.empty());
+}
+
+TEST_CASE("tutti-run: keeps lines whole when ranks write at once and in pieces") {
+    const Outcome o = run_script(
+        "4",
+        "for i in 1 2 3 4 5 6 7 8; do printf a$TUTTI_RANK; printf b; echo c; done; printf end");
+    std::multiset<std::string> expected;
+    for (int rank = 0; rank < 4; ++rank) {
+        const std::string r = std::to_string(rank);
+        for (int i = 0; i < 8; ++i) expected.insert("[" + r + "] a" + r + "bc");
+        expected.insert("[" + r + "] end");
+    }
+    CHECK(lines_of(o.out) == expected);
+    CHECK(o.out.back() == '\n');
+}
+
+TEST_CASE("tutti-run: keeps standard output and error apart") {
+    const Outcome o = run_script("1", "echo one; echo two >&2");
+    CHECK(o.out == "[0] one\n");
+    CHECK(o.err == "[0] two\n");
+}
+
+TEST_CASE("tutti-run: writes no prefix when told not to") {
+    CHECK(run_script("1", "echo one", {"--no-prefix"}).out == "one\n");
+}
+
+TEST_CASE("tutti-run: loses nothing when a rank writes a lot and ends") {
+    const Outcome o = run_script("2", "seq 200000", {"--no-prefix"});
+    CHECK(lines_of(o.out).size() == 400000);
+    CHECK(lines_of(o.out).count("200000") == 2);
+}
+
+TEST_CASE("tutti-run: hands options on and leaves the program's own alone") {
+    const Outcome o =
+        run_script("4", "echo $TUTTI_HOST_ID $TUTTI_TRANSPORT $COLOUR -n 9 --quiet",
+                   {"--hosts-act", "2", "--transport", "tcp,shm", "--env", "COLOUR=a=b,c"});
+    CHECK(lines_of(o.out) == std::multiset<std::string>{"[0] host0 tcp,shm a=b,c -n 9 --quiet",
+                                                        "[1] host0 tcp,shm a=b,c -n 9 --quiet",
+                                                        "[2] host1 tcp,shm a=b,c -n 9 --quiet",
+                                                        "[3] host1 tcp,shm a=b,c -n 9 --quiet"});
+}
+
+TEST_CASE("tutti-run: uses another store when given one") {
+    const Outcome o = run_script("1", "echo $TUTTI_STORE [$TUTTI_STORE_HOSTED]",
+                                 {"--store", "file:///tmp/x"}, {"TUTTI_STORE_HOSTED=1"});
+    CHECK(o.out == "[0] file:///tmp/x []\n");
+}
+
+TEST_CASE("tutti-run: pins ranks when told to") {
+    const Outcome o = run_script("2", "grep Cpus_allowed_list /proc/self/status", {"--bind"});
+    CHECK(o.exit_code == 0);
+    CHECK(lines_of(o.out).size() == 2);
+    CHECK_FALSE(contains(o.out, "-"));  // a range would be more than one core
+    CHECK_FALSE(contains(o.out, ","));
+}
+
+TEST_CASE("tutti-run: makes a new secret for every job, unless there is one") {
+    const std::string script = "echo $TUTTI_SECRET";
+    unsetenv("TUTTI_SECRET");
+    const std::string first = run_script("1", script).out;
+    CHECK(first.size() > 32);
+    CHECK(first != run_script("1", script).out);
+    CHECK(run_script("1", script, {}, {"TUTTI_SECRET=given"}).out == "[0] given\n");
+}
+
+TEST_CASE("tutti-run: writes each rank's output to its file when given a directory") {
+    char pattern[] = "/tmp/tutti-run-test-XXXXXX";
+    const std::filesystem::path folder = mkdtemp(pattern);
+    run_script("2", "echo out $TUTTI_RANK; echo err >&2", {"--log-dir", folder / "new"});
+    std::ifstream file(folder / "new" / "rank-1.log");
+    std::stringstream text;
+    text << file.rdbuf();
+    CHECK(lines_of(text.str()) == std::multiset<std::string>{"out 1", "err"});
+    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("tutti-run: the first failure ends the others and gives the exit code") {
+    const Outcome o =
+        run_script("3", "if [ $TUTTI_RANK = 1 ]; then exit 7; fi; sleep 100; echo survived");
+    CHECK(o.exit_code == 7);
+    CHECK(contains(o.err, "rank 1 exited with code 7"));
+    CHECK_FALSE(contains(o.out, "survived"));
+}
+
+TEST_CASE("tutti-run: names the signal when a rank dies of one") {
+    const Outcome o =
+        run_script("2", "if [ $TUTTI_RANK = 1 ]; then kill -9 $$; fi; exec sleep 100");
+    CHECK(o.exit_code == 128 + SIGKILL);
+    CHECK(contains(o.err, "rank 1 was killed by signal 9"));
+}
+
+TEST_CASE("tutti-run: kills a rank that ignores SIGTERM when the grace is over") {
+    const Outcome o = run_script("2",
+                                 "if [ $TUTTI_RANK = 1 ]; then sleep 0.3; exit 5; fi; "
+                                 "trap '' TERM; while :; do sleep 1; done",
+                                 {"--grace", "0.2"});
+    CHECK(o.exit_code == 5);
+    CHECK(contains(o.err, "killed: rank 0"));
+}
+
+TEST_CASE("tutti-run: lets the others run on with --keep-going") {
+    const Outcome o = run_script(
+        "3", "if [ $TUTTI_RANK = 1 ]; then exit 7; fi; sleep 0.3; echo survived", {"--keep-going"});
+    CHECK(o.exit_code == 7);
+    CHECK(lines_of(o.out) == std::multiset<std::string>{"[0] survived", "[2] survived"});
+}
+
+TEST_CASE("tutti-run: says nothing of its own with --quiet") {
+    const Outcome o = run_script("1", "exit 3", {"--quiet"});
+    CHECK(o.exit_code == 3);
+    CHECK(o.err.empty());
+}
+
+TEST_CASE("tutti-run: names the ranks that still run at --timeout") {
+    const Outcome o =
+        run_script("3", "[ $TUTTI_RANK = 1 ] || exec sleep 100", {"--timeout", "0.5"});
+    CHECK(o.exit_code == 124);
+    CHECK(contains(o.err, "still running: ranks 0, 2"));
+}
+
+TEST_CASE("tutti-run: hands signals to every rank") {
+    const int number = GENERATE(SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2);
+    INFO("signal " << number);
+    Child child(with_program({"-n", "2", "/bin/sh", "-c",
+                              "trap 'echo got; exit 0' " + std::to_string(number) +
+                                  "; echo ready; while :; do sleep 0.05; done"}));
+    REQUIRE(child.wait_for_output("[0] ready"));
+    REQUIRE(child.wait_for_output("[1] ready"));
+    child.signal(number);
+    CHECK(child.finish() == 0);
+    CHECK(contains(child.out(), "[0] got"));
+    CHECK(contains(child.out(), "[1] got"));
+}
+
+TEST_CASE("tutti-run: gives 128 + signal when ranks die of one that was handed on") {
+    Child child(with_program({"-n", "2", "/bin/sh", "-c", "echo ready; exec sleep 100"}));
+    REQUIRE(child.wait_for_output("[0] ready"));
+    REQUIRE(child.wait_for_output("[1] ready"));
+    child.signal(SIGINT);
+    CHECK(child.finish() == 128 + SIGINT);
+}
+
+TEST_CASE("tutti-run: ends when the reader of its output goes away") {
+    Child child({"/bin/sh", "-c", "'" TUTTI_RUN "' -n 2 yes | head -n 1"});
+    CHECK(child.finish() == 0);
+    CHECK(contains(child.out(), "] y\n"));
+}
+
+TEST_CASE("tutti-run: says which program is missing or cannot be executed") {
+    const Outcome missing = run({"-n", "2", "no-such-program"});
+    CHECK(missing.exit_code == 127);
+    CHECK(contains(missing.err, "no-such-program: not found"));
+    const Outcome passive = run({"-n", "2", "/etc/passwd"});
+    CHECK(passive.exit_code == 126);
+    CHECK(contains(passive.err, "/etc/passwd: cannot be executed"));
+}
+
+TEST_CASE("tutti-run: refuses wrong usage") {
+    const Texts wrong = GENERATE(Texts{}, Texts{"-n", "0", "true"}, Texts{"-n", "2"},
+                                 Texts{"-n", "2", "--no-such-option", "true"},
+                                 Texts{"-n", "2", "--hosts-act", "3", "true"},
+                                 Texts{"-n", "2", "--env", "novalue", "true"});
+    const Outcome o = run(wrong);
+    CHECK(o.exit_code == 2);
+    CHECK_FALSE(o.err.empty());
+}
+
+TEST_CASE("tutti-run: leaves no process behind when it is killed") {
+    // The shell and what it started: the second is reached only through its process group.
+    Child child(with_program({"-n", "3", "/bin/sh", "-c",
+                              "trap '' TERM INT HUP; sleep 100 & echo pid $! pid $$ ready; wait"}));
+    for (const char* rank : {"[0]", "[1]", "[2]"})
+        REQUIRE(child.wait_for_output(std::string(rank) + " pid"));
+    const std::vector<pid_t> pids = pids_in(child.out());
+    REQUIRE(pids.size() == 6);
+    for (const pid_t pid : pids) CHECK(alive(pid));
+    child.signal(SIGKILL);
+    CHECK(child.finish() == 128 + SIGKILL);
+    CHECK(eventually([&] { return all_gone(pids); }));
+}
+
+TEST_CASE("tutti-run: leaves no process behind when a rank ends before what it started") {
+    const Outcome o = run_script("2", "sleep 100 & echo pid $!");
+    CHECK(o.exit_code == 0);
+    const std::vector<pid_t> pids = pids_in(o.out);
+    REQUIRE(pids.size() == 2);
+    CHECK(eventually([&] { return all_gone(pids); }));
+}

@@ -1,0 +1,87 @@
+#include "environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "net/auth.h"
+
+namespace tutti::run {
+namespace {
+
+constexpr std::size_t job_name_bytes = 8;
+constexpr std::size_t secret_bytes = 32;
+
+using Variables = std::map<std::string, std::string>;
+
+Variables own_variables() {
+    Variables variables;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string text = *entry;
+        const auto at = text.find('=');
+        if (at != std::string::npos) variables.emplace(text.substr(0, at), text.substr(at + 1));
+    }
+    return variables;
+}
+
+std::string variable(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? value : "";
+}
+
+Result<std::string> read_secret(const std::string& path) {
+    std::ifstream file(path);
+    if (!file) return fail_errno(errno, fmt::format("TUTTI_SECRET_FILE={}", path));
+    std::ostringstream text;
+    text << file.rdbuf();
+    std::string secret = text.str();
+    while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
+    if (secret.empty()) return fail(Code::invalid, "TUTTI_SECRET_FILE={}: the file is empty", path);
+    return secret;
+}
+
+}  // namespace
+
+Result<Job> make_job(const Options& options) {
+    Job job;
+    job.name = net::random_hex(job_name_bytes);
+    job.secret = variable("TUTTI_SECRET");
+    if (const std::string path = variable("TUTTI_SECRET_FILE");
+        job.secret.empty() && !path.empty()) {
+        TUTTI_ASSIGN(job.secret, read_secret(path));
+    }
+    if (job.secret.empty()) job.secret = net::random_hex(secret_bytes);
+    job.store_url = options.store_url;
+    job.hosts_store = options.store_url.empty();
+    return job;
+}
+
+std::vector<std::string> rank_environment(const Options& options, const Job& job, int rank) {
+    Variables variables = own_variables();
+    variables.erase("TUTTI_SECRET_FILE");  // its contents are in TUTTI_SECRET
+    variables.erase("TUTTI_STORE_HOSTED");
+    variables["TUTTI_RANK"] = std::to_string(rank);
+    variables["TUTTI_SIZE"] = std::to_string(options.ranks);
+    variables["TUTTI_STORE"] = job.store_url;
+    variables["TUTTI_JOB"] = job.name;
+    variables["TUTTI_SECRET"] = job.secret;
+    if (job.hosts_store) variables["TUTTI_STORE_HOSTED"] = "1";
+    // All ranks are on this machine: nothing needs to be reachable from outside.
+    variables.emplace("TUTTI_IFACE", "127.0.0.1");
+    if (!options.transport.empty()) variables["TUTTI_TRANSPORT"] = options.transport;
+    if (options.hosts_act > 0)
+        variables["TUTTI_HOST_ID"] =
+            fmt::format("host{}", rank * options.hosts_act / options.ranks);
+    if (isatty(STDERR_FILENO) == 1) variables["TUTTI_RUN_TERMINAL"] = "1";
+    for (const auto& [name, value] : options.environment) variables[name] = value;
+    std::vector<std::string> entries;
+    for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
+    return entries;
+}
+
+}  // namespace tutti::run

@@ -1,0 +1,27 @@
+// What the ranks find in their environment.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "options.h"
+
+namespace tutti::run {
+
+/// What all ranks of a job share. Every job has a name and, unless the user gave one, a secret of
+/// its own, so that two jobs on one machine never meet.
+struct Job {
+    std::string name;
+    std::string secret;
+    std::string store_url;
+    bool hosts_store = true;  // tutti-run serves the store, so rank 0 must not
+};
+
+/// Name and secret; the secret is TUTTI_SECRET, what TUTTI_SECRET_FILE holds, or random.
+Result<Job> make_job(const Options& options);
+
+/// "NAME=VALUE" for one rank: this process's variables, the job's, then --env.
+std::vector<std::string> rank_environment(const Options& options, const Job& job, int rank);
+
+}  // namespace tutti::run

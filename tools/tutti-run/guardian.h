@@ -1,0 +1,31 @@
+// A small process that outlives tutti-run by a moment: if tutti-run dies without saying goodbye
+// (kill -9), it kills the ranks' process groups. The kernel kills the ranks themselves at their
+// parent's death; this reaches what the ranks have started.
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace tutti::run {
+
+class Guardian {
+public:
+    static Result<Guardian> start();
+    Guardian(Guardian&&) = default;
+    Guardian& operator=(Guardian&&) = default;
+    ~Guardian();
+
+    /// From now on, until forget(), the group dies with tutti-run.
+    void watch(pid_t group);
+    void forget(pid_t group);
+
+private:
+    Guardian(UniqueFd pipe, pid_t pid) : pipe_(std::move(pipe)), pid_(pid) {}
+    void tell(pid_t message);
+    UniqueFd pipe_;
+    pid_t pid_;
+};
+
+}  // namespace tutti::run

@@ -1,0 +1,320 @@
+#include "launcher.h"
+
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+
+namespace tutti::run {
+namespace {
+
+// How long output is still read when all ranks are gone but something else holds their pipes.
+constexpr int drain_ms = 1'000;
+constexpr int longest_poll_ms = 60'000;
+
+bool same_file(int a, int b) {
+    struct stat first {};
+    struct stat second {};
+    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+rlimit raise_open_files(int ranks) {
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    rlimit wanted = before;
+    // Two streams, a pidfd, a log and a connection to the store for each rank.
+    wanted.rlim_cur = std::min<rlim_t>(before.rlim_max,
+                                       std::max<rlim_t>(before.rlim_cur, 64 + 8 * rlim_t(ranks)));
+    ::setrlimit(RLIMIT_NOFILE, &wanted);
+    return before;
+}
+
+std::string describe(int wait_status) {
+    if (WIFSIGNALED(wait_status)) {
+        const int signal = WTERMSIG(wait_status);
+        return fmt::format("was killed by signal {} ({})", signal, ::strsignal(signal));
+    }
+    return fmt::format("exited with code {}", WEXITSTATUS(wait_status));
+}
+
+int exit_code_of(int wait_status) {
+    return WIFSIGNALED(wait_status) ? exit_signal_base + WTERMSIG(wait_status)
+                                    : WEXITSTATUS(wait_status);
+}
+
+int64_t to_ms(double seconds) {
+    return static_cast<int64_t>(seconds * 1e3);
+}
+
+}  // namespace
+
+struct Launcher::RankProcess {
+    int rank = 0;
+    pid_t pid = -1;
+    UniqueFd pidfd;
+    std::FILE* log = nullptr;
+    std::unique_ptr<RankStream> out;
+    std::unique_ptr<RankStream> err;
+
+    bool running() const { return static_cast<bool>(pidfd); }
+    ~RankProcess() {
+        if (log != nullptr) std::fclose(log);
+    }
+};
+
+struct Launcher::Ready {
+    pollfd entry{};
+    RankProcess* process = nullptr;  // whose end is awaited
+    RankStream* stream = nullptr;
+    Sink* sink = nullptr;
+};
+
+Result<UniqueFd> capture_signals() {
+    ::signal(SIGPIPE, SIG_IGN);
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+    struct sigaction hangup {};
+    ::sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);  // ignored: started by nohup
+    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+    UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!fd) return fail_errno(errno, "signalfd");
+    return fd;
+}
+
+Launcher::Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian)
+    : options_(options),
+      job_(job),
+      signals_(std::move(signals)),
+      guardian_(std::move(guardian)),
+      open_files_(raise_open_files(options.ranks)),
+      cores_(allowed_cores()),
+      out_(STDOUT_FILENO),
+      err_(STDERR_FILENO),
+      one_sink_(same_file(STDOUT_FILENO, STDERR_FILENO)) {}
+
+Launcher::~Launcher() {
+    for (const auto& process : processes_)
+        if (process->running()) ::kill(-process->pid, SIGKILL);
+}
+
+int Launcher::run() {
+    job_deadline_ = Deadline::after_ms(to_ms(options_.timeout_s));
+    if (!start_all()) end_ranks({});
+    while (anything_left()) turn();
+    if (forced_exit_code_) return *forced_exit_code_;
+    return first_failure_ ? first_failure_->exit_code : 0;
+}
+
+bool Launcher::start_all() {
+    for (int rank = 0; rank < options_.ranks; ++rank) {
+        if (const Result<> started = start_rank(rank); !started) {
+            report_start_failure(started.error());
+            return false;
+        }
+    }
+    return true;
+}
+
+Result<> Launcher::start_rank(int rank) {
+    TUTTI_ASSIGN(std::FILE * log, open_log(rank));
+    auto process = std::make_unique<RankProcess>();
+    process->rank = rank;
+    process->log = log;
+    SpawnRequest request{.command = options_.command,
+                         .environment = rank_environment(options_, job_, rank),
+                         .inherit_stdin = rank == 0 && ::isatty(STDIN_FILENO) == 0,
+                         .core = {},
+                         .open_files = open_files_};
+    if (options_.bind && !cores_.empty())
+        request.core = cores_[static_cast<std::size_t>(rank) % cores_.size()];
+    TUTTI_ASSIGN(Spawned spawned, spawn(request));
+    guardian_.watch(spawned.pid);
+    const std::string prefix = options_.prefix ? fmt::format("[{}] ", rank) : "";
+    process->pid = spawned.pid;
+    process->pidfd = std::move(spawned.pidfd);
+    process->out = std::make_unique<RankStream>(std::move(spawned.out), out_, prefix, log);
+    process->err = std::make_unique<RankStream>(std::move(spawned.err), error_sink(), prefix, log);
+    processes_.push_back(std::move(process));
+    ++running_;
+    return {};
+}
+
+Result<std::FILE*> Launcher::open_log(int rank) const {
+    if (options_.log_dir.empty()) return nullptr;
+    std::error_code cause;
+    std::filesystem::create_directories(options_.log_dir, cause);
+    const std::string path = fmt::format("{}/rank-{}.log", options_.log_dir, rank);
+    std::FILE* log = std::fopen(path.c_str(), "we");
+    if (log == nullptr) return fail_errno(errno, fmt::format("--log-dir: {}", path));
+    return log;
+}
+
+void Launcher::report_start_failure(const Error& error) {
+    const std::string& program = options_.command.front();
+    const bool exec_failed = error.code == Code::invalid;
+    const bool not_found = exec_failed && (error.sys_errno == ENOENT || error.sys_errno == ENOTDIR);
+    forced_exit_code_ = not_found     ? exit_not_found
+                        : exec_failed ? exit_not_executable
+                                      : exit_launcher;
+    std::string text = error.message;
+    if (not_found)
+        text = fmt::format("{}: not found; give a path, or the name of a program in PATH", program);
+    else if (exec_failed)
+        text = fmt::format("{}: cannot be executed: {}", program, std::strerror(error.sys_errno));
+    error_sink().add(fmt::format("tutti-run: {}\n", text));
+}
+
+bool Launcher::anything_left() const {
+    if (running_ > 0 || (writing() && !give_up_output_)) return true;
+    const bool reading = std::any_of(processes_.begin(), processes_.end(), [](const auto& p) {
+        return p->out->open() || p->err->open();
+    });
+    return reading && !drain_deadline_.passed();
+}
+
+void Launcher::turn() {
+    std::vector<Ready> list = interests();
+    std::vector<pollfd> entries;
+    for (const Ready& ready : list) entries.push_back(ready.entry);
+    if (::poll(entries.data(), entries.size(), poll_timeout_ms()) > 0)
+        for (std::size_t i = 0; i < list.size(); ++i)
+            if (entries[i].revents != 0) handle(list[i]);
+    check_deadlines();
+}
+
+std::vector<Launcher::Ready> Launcher::interests() {
+    std::vector<Ready> list;
+    list.push_back({.entry = {signals_.get(), POLLIN, 0}});
+    for (Sink* sink : {&out_, &err_})
+        if (sink->wants_write()) list.push_back({.entry = {sink->fd(), POLLOUT, 0}, .sink = sink});
+    // Streams before ends: what a rank wrote last comes before the message about its death.
+    for (const auto& process : processes_)
+        for (RankStream* stream : {process->out.get(), process->err.get()})
+            if (stream->open() && !stream->blocked())
+                list.push_back({.entry = {stream->fd(), POLLIN, 0}, .stream = stream});
+    for (const auto& process : processes_)
+        if (process->running())
+            list.push_back({.entry = {process->pidfd.get(), POLLIN, 0}, .process = process.get()});
+    return list;
+}
+
+void Launcher::handle(const Ready& ready) {
+    if (ready.stream != nullptr) {
+        ready.stream->read_some();
+    } else if (ready.process != nullptr) {
+        on_exit(*ready.process);
+    } else if (ready.sink != nullptr) {
+        ready.sink->write_some();
+        if (running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);  // a slow reader
+        if (ready.sink->broken() && !ending_) {  // as a program that nobody reads ends by SIGPIPE
+            forced_exit_code_ = exit_signal_base + SIGPIPE;
+            end_ranks({});
+        }
+    } else {
+        on_signal();
+    }
+}
+
+int Launcher::poll_timeout_ms() const {
+    int64_t timeout_ms = longest_poll_ms;
+    if (running_ > 0)
+        timeout_ms = kill_deadline_.left_ms(job_deadline_.left_ms(timeout_ms));
+    else if (!writing())
+        timeout_ms = drain_deadline_.left_ms(timeout_ms);
+    return static_cast<int>(timeout_ms);
+}
+
+void Launcher::check_deadlines() {
+    if (running_ == 0) return;
+    if (job_deadline_.passed()) {
+        job_deadline_ = {};
+        forced_exit_code_ = exit_timeout;
+        end_ranks(fmt::format("--timeout: after {} s still running: {}", options_.timeout_s,
+                              running_ranks()));
+    }
+    if (kill_deadline_.passed()) {
+        kill_deadline_ = {};
+        say(fmt::format("not ended {} s after SIGTERM, killed: {}", options_.grace_s,
+                        running_ranks()));
+        signal_ranks(SIGKILL, true);
+    }
+}
+
+void Launcher::on_signal() {
+    signalfd_siginfo info{};
+    if (::read(signals_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return;
+    const int signal = static_cast<int>(info.ssi_signo);
+    give_up_output_ = running_ == 0;
+    if (signal == SIGUSR1 || signal == SIGUSR2) {
+        signal_ranks(signal, false);  // a helper of the rank's without a handler would die of it
+        return;
+    }
+    signal_ranks(signal, true);
+    if (signal == SIGTERM || interrupted_) end_ranks({});
+    interrupted_ = true;
+}
+
+void Launcher::on_exit(RankProcess& process) {
+    // The zombie keeps the group's number from being reused until what it left behind is dead.
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOWAIT);
+    ::kill(-process.pid, SIGKILL);
+    int wait_status = 0;
+    while (::waitpid(process.pid, &wait_status, 0) < 0 && errno == EINTR) {
+    }
+    guardian_.forget(process.pid);
+    process.pidfd.reset();
+    if (--running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);
+    if (wait_status != 0) on_failure(process, wait_status);
+}
+
+void Launcher::on_failure(const RankProcess& process, int wait_status) {
+    if (!first_failure_) first_failure_ = Failure{process.rank, exit_code_of(wait_status)};
+    if (ending_) return;  // it was told to
+    std::string text = fmt::format("rank {} {}", process.rank, describe(wait_status));
+    if (options_.keep_going || running_ == 0) {
+        say(text);
+        return;
+    }
+    end_ranks(text + "; ending the other ranks");
+}
+
+void Launcher::end_ranks(const std::string& why) {
+    if (ending_) return;
+    ending_ = true;
+    if (!why.empty()) say(why);
+    signal_ranks(SIGTERM, true);
+    signal_ranks(SIGCONT, true);  // a stopped process would not see the first
+    kill_deadline_ = Deadline::after_ms(std::max<int64_t>(1, to_ms(options_.grace_s)));
+}
+
+void Launcher::signal_ranks(int signal, bool whole_group) {
+    for (const auto& process : processes_)
+        if (process->running()) ::kill(whole_group ? -process->pid : process->pid, signal);
+}
+
+void Launcher::say(const std::string& text) {
+    if (!options_.quiet) error_sink().add(fmt::format("tutti-run: {}\n", text));
+}
+
+std::string Launcher::running_ranks() const {
+    std::string list = running_ == 1 ? "rank" : "ranks";
+    for (const char* separator = " "; const auto& process : processes_) {
+        if (!process->running()) continue;
+        list += fmt::format("{}{}", separator, process->rank);
+        separator = ", ";
+    }
+    return list;
+}
+
+}  // namespace tutti::run

@@ -1,0 +1,85 @@
+// The ranks of one job from start to end, in one event loop on one thread.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "environment.h"
+#include "guardian.h"
+#include "options.h"
+#include "output.h"
+#include "spawn.h"
+
+namespace tutti::run {
+
+/// Blocks the signals that tutti-run hands on; they are then read from the descriptor. Before any
+/// thread starts, so that none of them takes a signal.
+Result<UniqueFd> capture_signals();
+
+class Launcher {
+public:
+    Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian);
+    ~Launcher();
+    Launcher(const Launcher&) = delete;
+
+    /// Runs the job; the exit code for the whole.
+    int run();
+
+private:
+    struct RankProcess;
+    struct Ready;
+    struct Failure {
+        int rank = -1;
+        int exit_code = 0;
+    };
+
+    Result<> start_rank(int rank);
+    Result<std::FILE*> open_log(int rank) const;
+    bool start_all();
+    void report_start_failure(const Error& error);
+
+    bool anything_left() const;
+    bool writing() const { return out_.wants_write() || err_.wants_write(); }
+    void turn();
+    std::vector<Ready> interests();
+    void handle(const Ready& ready);
+    int poll_timeout_ms() const;
+    void check_deadlines();
+
+    void on_signal();
+    void on_exit(RankProcess& process);
+    void on_failure(const RankProcess& process, int wait_status);
+    void end_ranks(const std::string& why);
+    void signal_ranks(int signal, bool whole_group);
+    void say(const std::string& text);
+    std::string running_ranks() const;
+    Sink& error_sink() { return one_sink_ ? out_ : err_; }
+
+    const Options& options_;
+    const Job& job_;
+    UniqueFd signals_;
+    Guardian guardian_;
+    rlimit open_files_{};
+    std::vector<int> cores_;
+    Sink out_;
+    Sink err_;
+    bool one_sink_;  // both go to one file: one queue keeps lines whole and in order
+    std::vector<std::unique_ptr<RankProcess>> processes_;
+    int running_ = 0;
+    std::optional<Failure> first_failure_;
+    std::optional<int> forced_exit_code_;
+    bool ending_ = false;
+    bool interrupted_ = false;
+    bool give_up_output_ = false;
+    Deadline job_deadline_;
+    Deadline kill_deadline_;
+    Deadline drain_deadline_;
+};
+
+}  // namespace tutti::run

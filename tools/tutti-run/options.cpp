@@ -1,0 +1,123 @@
+#include "options.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+namespace tutti::run {
+namespace {
+
+constexpr int max_ranks = 4096;
+
+constexpr const char* description =
+    R"(tutti-run - run a program as N ranks on this machine
+
+Starts N copies of PROGRAM, each with its rank, the number of ranks, a rendezvous store and a
+random secret in the environment (TUTTI_RANK, TUTTI_SIZE, TUTTI_STORE, TUTTI_JOB, TUTTI_SECRET).
+Their output comes line by line with "[rank] " in front. The first rank that fails ends the
+others: SIGTERM, then SIGKILL after a grace. Nothing stays behind, not even when tutti-run itself
+is killed. Rank 0 reads standard input unless that is a terminal.)";
+
+constexpr const char* footer = R"(SIGNALS
+  SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. After SIGTERM, or a second
+  SIGINT or SIGHUP, ranks that still run when the grace is over are killed.
+
+EXIT CODES
+  0        every rank exited with 0
+  1 ...    that of the first rank that failed
+  128+S    the first rank that failed died of signal S
+  124      --timeout was reached
+  125      tutti-run itself failed (the message says why)
+  126      the program cannot be executed
+  127      the program was not found
+  2        wrong usage
+
+EXAMPLES
+  tutti-run -n 2 ./allreduce
+  tutti-run -n 4 --transport tcp python3 train.py --epochs 3
+  tutti-run -n 8 --hosts-act 2 --log-dir logs tutti-bench allreduce
+  tutti-run -n 2 --timeout 60 --env OMP_NUM_THREADS=1 --bind ./solver input.dat
+
+Everything after PROGRAM belongs to the program.)";
+
+class Formatter : public CLI::Formatter {
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "\nUsage: tutti-run -n N [OPTIONS] PROGRAM [ARGUMENTS]\n";
+    }
+};
+
+std::string check_assignment(const std::string& text) {
+    const auto at = text.find('=');
+    if (at == std::string::npos || at == 0) return fmt::format("'{}' is not NAME=VALUE", text);
+    return {};
+}
+
+void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignments) {
+    app.add_option("-n,--ranks", o.ranks, "how many ranks to start")
+        ->required()
+        ->type_name("N")
+        ->check(CLI::Range(1, max_ranks));
+    app.add_flag("--keep-going", o.keep_going,
+                 "let the others run on when a rank fails; its exit code is given at the end");
+    app.add_option("--transport", o.transport, "transports the ranks may use, e.g. shm,tcp")
+        ->type_name("LIST");
+    app.add_option("--hosts-act", o.hosts_act, "act as K hosts, the ranks in blocks")
+        ->type_name("K")
+        ->check(CLI::Range(1, max_ranks));
+    app.add_option("--env", assignments, "set a variable for the ranks (repeatable)")
+        ->type_name("NAME=VALUE")
+        ->type_size(1)
+        ->allow_extra_args(false)
+        ->check(check_assignment);
+    app.add_flag("--bind", o.bind, "pin rank r to the r-th core this process may use, in turn");
+    app.add_option("--timeout", o.timeout_s,
+                   "end the whole job after so long, naming who still runs")
+        ->type_name("SECONDS")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--grace", o.grace_s, "between SIGTERM and SIGKILL (default 3)")
+        ->type_name("SECONDS")
+        ->check(CLI::NonNegativeNumber);
+    app.add_flag_callback(
+        "--no-prefix", [&o] { o.prefix = false; }, "leave out \"[rank] \"");
+    app.add_option("--log-dir", o.log_dir, "also write each rank's output to DIR/rank-R.log")
+        ->type_name("DIR");
+    app.add_option("--store", o.store_url, "rendezvous in this store, not one of tutti-run's own")
+        ->type_name("URL");
+    app.add_flag("--quiet", o.quiet, "no messages of tutti-run's own about ranks that fail");
+}
+
+}  // namespace
+
+Parsed parse_options(int argc, char** argv) {
+    Parsed parsed;
+    Options& o = parsed.options;
+    std::vector<std::string> assignments;
+    CLI::App app(description, "tutti-run");
+    app.footer(footer);
+    app.formatter(std::make_shared<Formatter>());
+    app.prefix_command();  // the first word that is no option ends the options
+    add_options(app, o, assignments);
+    try {
+        app.parse(argc, argv);
+        o.command = app.remaining();
+        if (!o.command.empty() && o.command.front() == "--") o.command.erase(o.command.begin());
+        if (o.command.empty()) throw CLI::RequiredError("PROGRAM");
+        if (o.command.front().starts_with('-')) throw CLI::ExtrasError({o.command.front()});
+        if (o.hosts_act > o.ranks)
+            throw CLI::ValidationError(
+                "--hosts-act",
+                fmt::format("{} hosts need at least as many ranks, not {}", o.hosts_act, o.ranks));
+    } catch (const CLI::ParseError& error) {
+        const int code = app.exit(error);
+        parsed.exit_code = code == 0 ? 0 : exit_usage;
+        return parsed;
+    }
+    for (const std::string& text : assignments) {
+        const auto at = text.find('=');
+        o.environment.emplace_back(text.substr(0, at), text.substr(at + 1));
+    }
+    return parsed;
+}
+
+}  // namespace tutti::run

@@ -1,0 +1,72 @@
+#include "output.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <utility>
+
+namespace tutti::run {
+
+void Sink::write_some() {
+    // The descriptor may be shared with other programs, so it stays in blocking mode; but a pipe
+    // that poll() calls writable has room for PIPE_BUF bytes.
+    const std::size_t bytes = std::min<std::size_t>(pending_.size() - at_, PIPE_BUF);
+    const ssize_t written = ::write(fd_, pending_.data() + at_, bytes);
+    if (written < 0) {
+        broken_ = errno != EINTR && errno != EAGAIN;
+        return;
+    }
+    at_ += static_cast<std::size_t>(written);
+    if (at_ == pending_.size() || at_ > max_pending_bytes) {
+        pending_.erase(0, at_);
+        at_ = 0;
+    }
+}
+
+RankStream::RankStream(UniqueFd from, Sink& to, std::string prefix, std::FILE* log)
+    : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), log_(log) {}
+
+void RankStream::read_some() {
+    std::array<char, 65536> buffer;
+    const ssize_t got = ::read(from_.get(), buffer.data(), buffer.size());
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (got > 0) {
+        add({buffer.data(), static_cast<std::size_t>(got)});
+        return;
+    }
+    if (!partial_.empty()) emit(std::exchange(partial_, {}));
+    from_.reset();
+}
+
+void RankStream::add(std::string_view text) {
+    if (log_ != nullptr) {
+        std::fwrite(text.data(), 1, text.size(), log_);
+        std::fflush(log_);
+    }
+    while (!text.empty()) {
+        const std::size_t end = text.find('\n');
+        if (end == std::string_view::npos) {
+            partial_.append(text);
+            if (partial_.size() > max_line_bytes) emit(std::exchange(partial_, {}));
+            return;
+        }
+        if (partial_.empty()) {
+            emit(text.substr(0, end));
+        } else {
+            partial_.append(text.substr(0, end));
+            emit(std::exchange(partial_, {}));
+        }
+        text.remove_prefix(end + 1);
+    }
+}
+
+void RankStream::emit(std::string_view line) {
+    to_.add(prefix_);
+    to_.add(line);
+    to_.add("\n");
+}
+
+}  // namespace tutti::run

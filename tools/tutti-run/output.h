@@ -1,0 +1,59 @@
+// The ranks' output: cut into lines, prefixed, and written without ever blocking the event loop.
+#pragma once
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+
+namespace tutti::run {
+
+/// tutti-run's standard output or error. Text waits here until the descriptor takes it.
+class Sink {
+public:
+    explicit Sink(int fd) : fd_(fd) {}
+    void add(std::string_view text) {
+        if (!broken_) pending_.append(text);
+    }
+    bool wants_write() const { return at_ < pending_.size() && !broken_; }
+    /// Ranks are not read while the one who reads us is this far behind.
+    bool full() const { return wants_write() && pending_.size() - at_ > max_pending_bytes; }
+    /// Once poll() says writable. Never blocks; the reader's going away makes broken() true.
+    void write_some();
+    bool broken() const { return broken_; }
+    int fd() const { return fd_; }
+
+private:
+    static constexpr std::size_t max_pending_bytes = 1 << 20;
+    int fd_;
+    std::string pending_;
+    std::size_t at_ = 0;
+    bool broken_ = false;
+};
+
+/// One stream (standard output or error) of one rank.
+class RankStream {
+public:
+    /// log: nullptr, or the rank's log file.
+    RankStream(UniqueFd from, Sink& to, std::string prefix, std::FILE* log);
+    /// Reads what is there; at the end of the stream hands on a last line without newline.
+    void read_some();
+    bool open() const { return static_cast<bool>(from_); }
+    bool blocked() const { return to_.full(); }
+    int fd() const { return from_.get(); }
+
+private:
+    void add(std::string_view text);
+    void emit(std::string_view line);
+    // A line that gets longer than this is handed on in pieces.
+    static constexpr std::size_t max_line_bytes = 1 << 20;
+
+    UniqueFd from_;
+    Sink& to_;
+    std::string prefix_;
+    std::FILE* log_;
+    std::string partial_;
+};
+
+}  // namespace tutti::run
