@@ -1,0 +1,250 @@
+"""What happens when things break: each test reads what every rank was told."""
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import unittest
+
+RUN = os.environ["TUTTI_RUN"]
+WORKER = os.environ["TUTTI_WORKER"]
+MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
+HANG_GUARD_S = 120
+# "operation: peer lost; at fault 2; after 0.310 s; rank 0: …"
+LINE = re.compile(r"^\[(\d+)\] (\w[\w ]*): ([^;]*); at fault (-?\d+); after ([\d.]+) s; ?(.*)$", re.MULTILINE)
+
+
+def run(ranks, *arguments, transport="shm,tcp", env=None, options=()):
+    """What each rank said: {rank: {what: (status, rank at fault, seconds, text)}}."""
+    done = subprocess.run(
+        [RUN, "-n", str(ranks), "--keep-going", "--transport", transport, *options, WORKER, *arguments],
+        env={**os.environ, "TUTTI_TIMEOUT_MS": "20000", **(env or {})}, capture_output=True,
+        text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+    said = {r: {} for r in range(ranks)}
+    for rank, what, status, fault, seconds, text in LINE.findall(done.stdout):
+        said[int(rank)][what] = (status, int(fault), float(seconds), text)
+    return said, done.stdout + done.stderr
+
+
+class Faults(unittest.TestCase):
+    def over_transports(self, ranks=(2, 3, 4)):
+        for n in ranks:
+            for transport in ("shm", "tcp"):
+                with self.subTest(ranks=n, transport=transport):
+                    yield n, transport
+
+    def check_mismatch(self, said, output, ranks, *words):
+        for rank in range(ranks):
+            self.assertIn("mismatch", said[rank], output)
+            status, _, _, text = said[rank]["mismatch"]
+            self.assertEqual(status, "mismatch", output)
+            for word in words:
+                self.assertIn(word, text, output)
+            self.assertEqual(said[rank]["afterwards"][0], "ok", output)
+
+    def mismatch(self, kind, *words, ranks=(2, 3, 4), env=None):
+        for n, transport in self.over_transports(ranks):
+            said, output = run(n, "mismatch", kind, transport=transport, env=env)
+            self.check_mismatch(said, output, n, *words)
+
+    def test_different_counts(self):
+        self.mismatch("count", "count 99", "count 100")
+
+    def test_different_counts_that_choose_different_algorithms(self):
+        self.mismatch("size", "count 100000", "count 100,")
+
+    def test_different_dtypes(self):
+        self.mismatch("dtype", "float64", "float32")
+
+    def test_different_operators(self):
+        self.mismatch("op", "max", "sum")
+
+    def test_different_collectives(self):
+        self.mismatch("collective", "broadcast", "allreduce")
+        self.mismatch("barrier", "barrier", "allreduce")
+
+    def test_different_roots(self):
+        self.mismatch("root", "root 0")
+
+    def test_each_waiting_for_the_other(self):
+        self.mismatch("wait", "root 0", "root 1", ranks=(2,))
+
+    def test_strict_checking(self):
+        for kind, words in (("count", ("count 99", "count 100")), ("root", ("root 0",)),
+                            ("collective", ("broadcast", "allreduce"))):
+            self.mismatch(kind, *words, env={"TUTTI_CHECK": "strict"})
+
+    def test_a_killed_rank_is_named_on_every_survivor(self):
+        for n, transport in self.over_transports((2, 3, 4, 8)):
+            if n > MAX_RANKS:
+                continue
+            for victim in {0, n - 1}:
+                said, output = run(n, "killed", str(victim), transport=transport)
+                for rank in set(range(n)) - {victim}:
+                    self.assertIn("operation", said[rank], output)
+                    status, fault, seconds, text = said[rank]["operation"]
+                    self.assertEqual((status, fault), ("peer lost", victim), output)
+                    self.assertIn(f"rank {victim} is gone", text)
+                    # 0.3 s until it dies; generous, since machines are shared.
+                    self.assertLess(seconds, 5, output)
+                    self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
+                    self.assertLess(said[rank]["destroy"][2], 5, output)
+
+    def test_a_rank_that_never_comes_is_named_at_the_deadline(self):
+        for n, transport in self.over_transports((2, 4)):
+            said, output = run(n, "late", str(n - 1), transport=transport,
+                               env={"TUTTI_TIMEOUT_MS": "1000"})
+            for rank in range(n - 1):
+                status, fault, _, text = said[rank]["operation"]
+                self.assertEqual((status, fault), ("timeout", n - 1), output)
+                self.assertIn("barrier #2", text)
+                self.assertIn(f"rank {n - 1} has not called it", text)
+            self.assertEqual(said[n - 1]["operation"][0], "timeout", output)
+
+    def test_abort_reaches_everyone(self):
+        for n, transport in self.over_transports((2, 4)):
+            said, output = run(n, "aborted", "0", transport=transport)
+            for rank in range(n):
+                self.assertEqual(said[rank]["operation"][:2], ("aborted", 0), output)
+                self.assertIn("rank 0 called tutti_comm_abort", said[rank]["operation"][3])
+
+    def test_a_rank_that_left_is_named(self):
+        for n, transport in self.over_transports((2, 3)):
+            said, output = run(n, "left", "1", transport=transport)
+            for rank in set(range(n)) - {1}:
+                self.assertEqual(said[rank]["before"][0], "ok", output)
+                self.assertEqual(said[rank]["operation"][:2], ("peer lost", 1), output)
+                self.assertIn("rank 1 has left", said[rank]["operation"][3])
+
+    def test_destroy_with_a_pending_request(self):
+        for n, transport in self.over_transports((2,)):
+            said, output = run(n, "pending", transport=transport)
+            self.assertEqual(said[0]["short wait"][0], "timeout", output)
+            self.assertIn("it goes on", said[0]["short wait"][3])
+            self.assertEqual(said[0]["operation"][0], "aborted", output)
+            self.assertLess(said[0]["destroy"][2], 10, output)
+            self.assertEqual(said[1]["operation"][:2], ("peer lost", 0), output)
+
+
+def start(env):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")}
+    return subprocess.Popen([WORKER, "nothing"], env={**clean, "TUTTI_TIMEOUT_MS": "3000", **env},
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                            stdin=subprocess.DEVNULL)
+
+
+def finish(processes):
+    return [p.communicate(timeout=HANG_GUARD_S)[0] for p in processes]
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.store = "file://" + self.folder.name
+
+    def job(self, *envs):
+        return finish([start(env) for env in envs])
+
+    def expect(self, env, *words):
+        output, = self.job(env)
+        for word in words:
+            self.assertIn(word, output)
+
+    def test_settings_that_make_no_sense(self):
+        self.expect({"TUTTI_RANK": "x"}, "TUTTI_RANK", "'x' is not a whole number")
+        self.expect({"TUTTI_SIZE": "0"}, "TUTTI_SIZE", "'0'")
+        self.expect({"TUTTI_CHECK": "maybe"}, "'maybe' is neither 'frames' nor 'strict'")
+        self.expect({"TUTTI_TRANSPORT": "carrier_pigeon"}, "unknown transport 'carrier_pigeon'", "shm", "tcp")
+        self.expect({"TUTTI_ALGO": "magic"}, "no algorithm 'magic'", "ring")
+        self.expect({"TUTTI_TLS": "1"}, "TLS is not part of this version")
+        self.expect({"TUTTI_SECRET_FILE": self.folder.name + "/none"}, "cannot be read")
+
+    def test_rank_outside_the_job(self):
+        self.expect({"TUTTI_RANK": "4", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store},
+                    "rank 4 of a job of size 2", "0 to 1")
+
+    def test_missing_store(self):
+        self.expect({"TUTTI_RANK": "0", "TUTTI_SIZE": "2"}, "TUTTI_STORE", "tcp://", "file:///")
+
+    def test_unknown_store_scheme(self):
+        self.expect({"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": "pigeon://x"}, "pigeon", "tcp", "file")
+
+    def test_unreachable_store(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        self.expect({"TUTTI_RANK": "1", "TUTTI_SIZE": "2", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"},
+                    f"127.0.0.1:{port}", "ms", "refused")
+
+    def test_port_in_use(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            s.listen()
+            port = s.getsockname()[1]
+            self.expect({"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"},
+                        f"port {port}", "in use")
+
+    def test_file_store_that_cannot_be_written(self):
+        path = self.folder.name + "/file"
+        with open(path, "w", encoding="ascii"):
+            pass
+        self.expect({"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": f"file://{path}/below"}, path)
+
+    def test_listening_wide_without_a_secret(self):
+        self.expect({"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": "tcp://0.0.0.0:29555"},
+                    "TUTTI_SECRET", "TUTTI_INSECURE")
+
+    def test_duplicate_rank(self):
+        env = {"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store}
+        outputs = self.job(env, env)
+        self.assertTrue(any("rank 0 is already taken by process" in o for o in outputs), outputs)
+
+    def test_ranks_that_disagree_about_the_size(self):
+        outputs = self.job({"TUTTI_RANK": "0", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store},
+                           {"TUTTI_RANK": "1", "TUTTI_SIZE": "3", "TUTTI_STORE": self.store})
+        for output in outputs:
+            self.assertIn("rank 1 was started with size 3, rank 0 with size 2", output)
+
+    def test_ranks_that_disagree_about_a_setting(self):
+        env = {"TUTTI_SIZE": "2", "TUTTI_STORE": self.store}
+        outputs = self.job({**env, "TUTTI_RANK": "0", "TUTTI_NRINGS": "2"},
+                           {**env, "TUTTI_RANK": "1", "TUTTI_NRINGS": "3"})
+        for output in outputs:
+            self.assertIn("nrings is '3' on rank 1 but '2' on rank 0", output)
+
+    def test_a_rank_that_never_starts(self):
+        outputs = self.job({"TUTTI_RANK": "0", "TUTTI_SIZE": "3", "TUTTI_STORE": self.store},
+                           {"TUTTI_RANK": "1", "TUTTI_SIZE": "3", "TUTTI_STORE": self.store})
+        self.assertIn("rank 2", outputs[0])
+        self.assertIn("did not come within 3000 ms", outputs[0])
+
+    def test_wrong_secret(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        env = {"TUTTI_SIZE": "2", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"}
+        outputs = self.job({**env, "TUTTI_RANK": "0", "TUTTI_SECRET": "right"},
+                           {**env, "TUTTI_RANK": "1", "TUTTI_SECRET": "wrong"})
+        self.assertIn("TUTTI_SECRET", outputs[1])
+        self.assertIn("create: authentication", outputs[1])
+
+    def test_what_a_killed_job_left_in_a_file_store_is_replaced(self):
+        env = {"TUTTI_SIZE": "2", "TUTTI_STORE": self.store}
+        alone = start({**env, "TUTTI_RANK": "0", "TUTTI_TIMEOUT_MS": "60000"})
+        while not any(files for _, _, files in os.walk(self.folder.name)):
+            pass
+        alone.kill()
+        alone.communicate()
+        outputs = self.job({**env, "TUTTI_RANK": "0"}, {**env, "TUTTI_RANK": "1"})
+        for output in outputs:
+            self.assertIn("destroy: ok", output)
+
+    def test_nothing_is_left_in_a_file_store(self):
+        env = {"TUTTI_SIZE": "2", "TUTTI_STORE": self.store}
+        self.job({**env, "TUTTI_RANK": "0"}, {**env, "TUTTI_RANK": "1"})
+        self.assertEqual([f for _, _, files in os.walk(self.folder.name) for f in files], [])
+
+
+if __name__ == "__main__":
+    unittest.main()

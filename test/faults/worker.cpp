@@ -1,0 +1,166 @@
+// One rank of a job in which something goes wrong. Prints what its calls came to, for the script.
+// usage: tutti-run --keep-going -n N worker CASE [ARGUMENT]
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+int rank_of = 0, ranks = 1;
+std::string argument;
+
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+void say(const char* what, tutti_status status, Clock::time_point start = Clock::now()) {
+    std::printf("%s: %s; at fault %d; after %.3f s; %s\n", what, tutti_status_string(status),
+                status == TUTTI_OK ? -1 : tutti_last_error_rank(), seconds_since(start),
+                status == TUTTI_OK ? "" : tutti_last_error());
+    std::fflush(stdout);
+}
+
+tutti_status sum(tutti_comm* comm, std::size_t count = 100) {
+    std::vector<float> x(count, 1.0f);
+    return tutti_allreduce(comm, x.data(), x.data(), count, TUTTI_FLOAT32, TUTTI_SUM);
+}
+
+// The last rank calls something else; afterwards all call the same again.
+void mismatch(tutti_comm* comm) {
+    const bool odd = rank_of == ranks - 1;
+    std::vector<float> x(100'000, 1.0f);
+    std::vector<double> y(100'000, 1.0);
+    const std::map<std::string, std::function<tutti_status()>> odd_calls = {
+        {"count",
+         [&] { return tutti_allreduce(comm, x.data(), x.data(), 99, TUTTI_FLOAT32, TUTTI_SUM); }},
+        {"size",
+         [&] {
+             return tutti_allreduce(comm, x.data(), x.data(), 100'000, TUTTI_FLOAT32, TUTTI_SUM);
+         }},
+        {"dtype",
+         [&] { return tutti_allreduce(comm, y.data(), y.data(), 100, TUTTI_FLOAT64, TUTTI_SUM); }},
+        {"op",
+         [&] { return tutti_allreduce(comm, x.data(), x.data(), 100, TUTTI_FLOAT32, TUTTI_MAX); }},
+        {"collective", [&] { return tutti_broadcast(comm, x.data(), 100, TUTTI_FLOAT32, 0); }},
+        {"barrier", [&] { return tutti_barrier(comm); }},
+    };
+    if (argument == "root") {
+        // Everyone but the last believes in root 0; whoever returns hears of it in the next call.
+        tutti_status status =
+            tutti_broadcast(comm, x.data(), 100, TUTTI_FLOAT32, odd ? ranks - 1 : 0);
+        if (status == TUTTI_OK) status = sum(comm);
+        say("mismatch", status);
+    } else if (argument == "wait") {
+        // Each waits for a broadcast of the other: no one sends anything.
+        say("mismatch", tutti_broadcast(comm, x.data(), 100, TUTTI_FLOAT32, rank_of == 0 ? 1 : 0));
+    } else {
+        say("mismatch", odd ? odd_calls.at(argument)() : sum(comm));
+    }
+    for (int i = 0; i < 5; ++i) {
+        std::vector<float> z(1000u << (2 * i), static_cast<float>(rank_of + 1));
+        const tutti_status status =
+            tutti_allreduce(comm, z.data(), z.data(), z.size(), TUTTI_FLOAT32, TUTTI_SUM);
+        const bool right =
+            status == TUTTI_OK && z.back() == static_cast<float>(ranks * (ranks + 1) / 2);
+        if (!right) return say("afterwards", status == TUTTI_OK ? TUTTI_ERR_SYSTEM : status);
+    }
+    say("afterwards", TUTTI_OK);
+}
+
+// The rank named by the argument is killed while the others are in an operation that it never
+// enters.
+void killed(tutti_comm* comm) {
+    if (sum(comm) != TUTTI_OK) return;
+    if (rank_of == std::stoi(argument)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        kill(getpid(), SIGKILL);
+    }
+    const auto start = Clock::now();
+    say("operation", sum(comm, 200'000), start);
+    say("next", tutti_barrier(comm));
+}
+
+void late(tutti_comm* comm) {
+    if (sum(comm) != TUTTI_OK) return;
+    if (rank_of == std::stoi(argument)) {
+        std::this_thread::sleep_for(std::chrono::seconds(4));
+        return say("operation", tutti_barrier(comm));
+    }
+    const auto start = Clock::now();
+    say("operation", tutti_barrier(comm), start);
+}
+
+void aborted(tutti_comm* comm) {
+    if (sum(comm) != TUTTI_OK) return;
+    if (rank_of == std::stoi(argument)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        say("abort", tutti_comm_abort(comm));
+        return say("operation", tutti_barrier(comm));
+    }
+    say("operation", sum(comm, 200'000));
+}
+
+// One rank destroys its communicator and goes; the others call on.
+void left(tutti_comm* comm) {
+    say("before", sum(comm));
+    if (rank_of == std::stoi(argument)) return;
+    const auto start = Clock::now();
+    say("operation", sum(comm), start);
+}
+
+// A non-blocking operation is pending when its communicator is destroyed.
+void pending(tutti_comm* comm) {
+    std::vector<float> x(1000, 1.0f);
+    tutti_request* request = nullptr;
+    if (rank_of == 0) {
+        say("start", tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32, TUTTI_SUM,
+                                      nullptr, &request));
+        say("short wait", tutti_wait(&request, 50));
+        const auto start = Clock::now();
+        say("destroy", tutti_comm_destroy(comm), start);
+        say("operation", tutti_wait(&request, -1));
+        std::exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    say("operation", sum(comm));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::map<std::string, void (*)(tutti_comm*)> cases = {
+        {"mismatch", mismatch},
+        {"killed", killed},
+        {"late", late},
+        {"aborted", aborted},
+        {"left", left},
+        {"pending", pending},
+        {"nothing", [](tutti_comm*) {}},
+    };
+    if (argc > 2) argument = argv[2];
+    tutti_comm* comm = nullptr;
+    const auto start = Clock::now();
+    const tutti_status status = tutti_comm_create(nullptr, &comm);
+    if (status != TUTTI_OK) {
+        say("create", status, start);
+        return 1;
+    }
+    rank_of = tutti_comm_rank(comm);
+    ranks = tutti_comm_size(comm);
+    cases.at(argv[1])(comm);
+    const auto destroying = Clock::now();
+    const tutti_status destroyed = tutti_comm_destroy(comm);
+    say("destroy", destroyed, destroying);
+    return 0;
+}

@@ -1,0 +1,230 @@
+"""The rules of the house, held against the sources: who may include whom, sizes, catalogs, headers."""
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
+MAX_FILE_LINES = 600
+MAX_FUNCTION_LINES = 70
+CODE = {".h", ".hpp", ".c", ".cpp"}
+FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "test")
+# Folders of the project by the name under which they are included.
+LIB = {"base", "reduce", "schedule", "transport", "store", "net", "device", "engine", "comm", "capi"}
+CATALOGS = {"collectives/catalog.h", "transports/catalog.h"}
+
+# What each folder builds on. It may include all of that, and what that builds on in turn.
+BUILDS_ON = {
+    "base": set(),
+    "reduce": {"base"},
+    "schedule": {"base"},
+    "net": {"base"},
+    "store": {"net"},
+    "transport": {"reduce"},
+    "device": {"base"},
+    "engine": {"schedule", "transport", "reduce", "device"},
+    "comm": {"engine", "store", "catalogs"},
+    "catalogs": {"schedule", "transport"},
+    "capi": {"comm", "api"},
+    "collectives": {"schedule"},
+    "transports": {"transport", "net", "reduce"},
+    "api": set(),
+    "trainer": {"api"},
+    "python": {"api"},
+    "examples": {"api"},
+    "bench": {"api"},
+}
+ANYTHING = ("tools", "test", "bench/kernels")
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def sources(suffixes=CODE):
+    for folder in FOLDERS:
+        for path in sorted((SOURCE / folder).rglob("*")):
+            if path.suffix in suffixes and path.is_file():
+                yield path
+
+
+def name_of(path):
+    return path.relative_to(SOURCE).as_posix()
+
+
+def reachable(folder):
+    found, todo = {folder}, [folder]
+    while todo:
+        for other in BUILDS_ON[todo.pop()] - found:
+            found.add(other)
+            todo.append(other)
+    return found
+
+
+def folder_of(name):
+    """The row of the table that a file belongs to, None where anything goes."""
+    parts = name.split("/")
+    if any(name.startswith(free + "/") for free in ANYTHING):
+        return None
+    if parts[0] == "include":
+        return "api"
+    return parts[1] if parts[0] == "lib" else parts[0]
+
+
+def include_error(name, included):
+    """Why a file of that name may not include that, or None."""
+    folder = folder_of(name)
+    first = included.split("/")[0]
+    if folder is None or "/" not in included:
+        return None
+    if included in CATALOGS:
+        kind = "catalogs"
+    elif first == "tutti":
+        kind = "api"
+    elif first in LIB or first in BUILDS_ON:
+        kind = first
+    else:
+        return None
+    if kind == "catalogs" and first == folder:
+        return None
+    if kind == folder == "transports":
+        own = name.split("/")[1]
+        return None if included.split("/")[1] == own or name.count("/") == 1 \
+            else f"{name} includes another transport's {included}"
+    if kind in reachable(folder):
+        return None
+    allowed = ", ".join(sorted(reachable(folder) - {folder})) or "nothing else"
+    return f"{name} includes {included}; {folder} may include: {allowed}"
+
+
+def includes_of(path):
+    return re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', read(path), re.MULTILINE)
+
+
+def long_functions(text):
+    """(line, length) of functions that begin and end in the first column, as clang-format lays them."""
+    begin = None
+    for number, line in enumerate(text.splitlines(), 1):
+        if line == "}" and begin is not None:
+            if number - begin + 1 > MAX_FUNCTION_LINES:
+                yield begin, number - begin + 1
+            begin = None
+        elif re.match(r"[A-Za-z_\[]", line) and not re.match(r"(namespace|extern|public|private)\b", line):
+            begin = number
+
+
+unittest.TestCase.maxDiff = None
+
+
+class Includes(unittest.TestCase):
+    def test_each_folder_includes_only_what_it_builds_on(self):
+        errors = [error for path in sources() for included in includes_of(path)
+                  if (error := include_error(name_of(path), included))]
+        self.assertEqual(errors, [])
+
+    def test_the_rule_itself_tells_right_from_wrong(self):
+        for name, included in (("lib/base/a.cpp", "engine/plan.h"), ("lib/schedule/a.h", "transport/channel.h"),
+                               ("collectives/ring.cpp", "transport/channel.h"),
+                               ("transports/shm/a.cpp", "schedule/schedule.h"),
+                               ("transports/shm/a.cpp", "transports/tcp/b.h"),
+                               ("lib/engine/a.cpp", "comm/comm.h"), ("lib/engine/a.cpp", "store/store.h"),
+                               ("lib/engine/a.cpp", "collectives/catalog.h"),
+                               ("bench/tutti_bench.cpp", "comm/comm.h"), ("examples/a.c", "base/fd.h"),
+                               ("lib/comm/a.cpp", "tutti/tutti.h"), ("include/tutti/tutti.hpp", "base/fd.h")):
+            self.assertIsNotNone(include_error(name, included), f"{name} may not include {included}")
+        for name, included in (("lib/store/a.cpp", "net/socket.h"), ("lib/store/a.cpp", "base/fd.h"),
+                               ("lib/comm/a.cpp", "transports/catalog.h"), ("lib/capi/a.cpp", "tutti/tutti.h"),
+                               ("transports/shm/a.cpp", "transports/catalog.h"),
+                               ("transports/shm/a.cpp", "transports/shm/b.h"), ("lib/base/a.cpp", "fmt/core.h"),
+                               ("test/engine/a.cpp", "comm/comm.h"), ("bench/kernels/a.cpp", "reduce/reduce.h")):
+            self.assertIsNone(include_error(name, included), f"{name} may include {included}")
+
+
+class Sizes(unittest.TestCase):
+    def test_no_file_is_too_long(self):
+        long = {name_of(p): n for p in sources(CODE | {".py"})
+                if (n := len(read(p).splitlines())) > MAX_FILE_LINES}
+        self.assertEqual(long, {})
+
+    def test_no_function_is_too_long(self):
+        long = [f"{name_of(path)}:{line}: {length} lines" for path in sources({".cpp", ".c"})
+                for line, length in long_functions(read(path))]
+        self.assertEqual(long, [])
+
+    def test_a_long_function_is_seen(self):
+        body = "    x();\n" * MAX_FUNCTION_LINES
+        self.assertEqual(len(list(long_functions("int f(int a,\n      int b) {\n" + body + "}\n"))), 1)
+        self.assertEqual(len(list(long_functions("int f() {\n    x();\n}\n" + body + "}  // namespace\n"))), 0)
+
+
+class Files(unittest.TestCase):
+    def test_every_source_is_built(self):
+        missing = []
+        for path in sources({".c", ".cpp"}):
+            if name_of(path).startswith("bench/peers/"):
+                continue  # compiled by the comparison itself, with the peer's own compiler
+            folder, listed = path.parent, False
+            while folder != SOURCE and not listed:
+                build = folder / "meson.build"
+                listed = build.is_file() and path.name in read(build)
+                if not listed and build.is_file():
+                    # A list of names without their ending, in a foreach.
+                    listed = re.search(rf"'(?:[\w/]*/)?{re.escape(path.stem)}'", read(build)) is not None
+                folder = folder.parent
+            if not listed:
+                missing.append(name_of(path))
+        self.assertEqual(missing, [], "in no meson.build")
+
+    def test_every_transport_is_in_the_catalog(self):
+        folders = {p.name for p in (SOURCE / "transports").iterdir() if any(p.glob("*.cpp"))}
+        catalog = set(re.findall(r'^\s*\{\s*"(\w+)"', read(SOURCE / "transports" / "catalog.cpp"), re.MULTILINE))
+        self.assertTrue(folders)
+        self.assertEqual(folders - catalog, set(), "missing in transports/catalog.cpp")
+
+    def test_nothing_is_left_open_and_no_machine_is_named(self):
+        # Put together here, so that this file does not find itself.
+        words = r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b"
+        places = r"(?<![\w.])/(wo" + r"rk|fa" + r"rm|ro" + r"ot)/|/tmp/ba" + r"sh_jobs"
+        found = []
+        text_files = [p for p in sources(CODE | {".py", ".build", ".in", ".md", ".sh"})]
+        text_files += [p for p in (SOURCE / "docs").rglob("*.md")] + list(SOURCE.glob("*.md"))
+        text_files += [p for p in (SOURCE / "tools").iterdir() if p.is_file() and not p.suffix]
+        for path in text_files:
+            for number, line in enumerate(read(path).splitlines(), 1):
+                if re.search(words, line) or re.search(places, line):
+                    found.append(f"{name_of(path)}:{number}: {line.strip()}")
+        self.assertEqual(found, [])
+
+
+class Headers(unittest.TestCase):
+    def compiles(self, compiler, standard, suffix, header):
+        with tempfile.TemporaryDirectory() as folder:
+            unit = pathlib.Path(folder) / ("alone" + suffix)
+            unit.write_text(f"#include <{header}>\nint main(void) {{ return 0; }}\n", encoding="utf-8")
+            run = subprocess.run(shlex.split(os.environ[compiler]) + [
+                f"-std={standard}", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only",
+                "-I", str(SOURCE / "include"), str(unit)], capture_output=True, text=True, check=False)
+            self.assertEqual(run.returncode, 0, run.stderr)
+
+    def test_the_c_header_compiles_alone_as_c11(self):
+        self.compiles("TUTTI_CC", "c11", ".c", "tutti/tutti.h")
+
+    def test_the_c_header_compiles_alone_as_cxx(self):
+        for standard in ("c++11", "c++20"):
+            self.compiles("TUTTI_CXX", standard, ".cpp", "tutti/tutti.h")
+
+    def test_the_cxx_header_compiles_alone(self):
+        self.compiles("TUTTI_CXX", "c++20", ".cpp", "tutti/tutti.hpp")
+
+    def test_every_function_of_the_c_api_is_documented(self):
+        lines = read(SOURCE / "include" / "tutti" / "tutti.h").splitlines()
+        bare = [line for before, line in zip(lines, lines[1:])
+                if line.startswith("TUTTI_API") and not before.rstrip().endswith("*/")]
+        self.assertEqual(bare, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

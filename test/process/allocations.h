@@ -1,0 +1,7 @@
+// Counts what the whole process allocates through operator new, the library included.
+#pragma once
+
+#include <atomic>
+
+inline std::atomic<bool> counting{false};
+inline std::atomic<long> allocations{0};

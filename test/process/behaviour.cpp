@@ -1,0 +1,225 @@
+// What a program sees of the library beyond results: requests, streams, callbacks, plans, order.
+// usage: tutti-run -n N behaviour CASE
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "process/allocations.h"
+#include "tutti/tutti.h"
+
+namespace {
+
+int rank_of = 0, ranks = 1;
+
+[[noreturn]] void give_up(const std::string& what) {
+    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
+                 tutti_last_error());
+    std::_Exit(1);
+}
+void require(bool holds, const std::string& what) {
+    if (!holds) give_up(what);
+}
+void need(tutti_status status, const std::string& what = "a call") {
+    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
+}
+int sum_of_ranks() {
+    return ranks * (ranks + 1) / 2;
+}
+
+void requests(tutti_comm* comm) {
+    std::vector<float> a(1000, static_cast<float>(rank_of + 1)), b(300'000, 2.0f);
+    tutti_request *first = nullptr, *second = nullptr, *third = nullptr;
+    need(tutti_iallreduce(comm, a.data(), a.data(), a.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr,
+                          &first));
+    need(tutti_iallreduce(comm, b.data(), b.data(), b.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr,
+                          &second));
+    need(tutti_ibarrier(comm, nullptr, &third));
+    while (tutti_test(&third) == TUTTI_IN_PROGRESS) {
+    }
+    require(third == nullptr, "test frees a finished request");
+    need(tutti_wait(&second, -1));
+    need(tutti_wait(&first, -1));
+    require(a[999] == static_cast<float>(sum_of_ranks()), "first result");
+    require(b[299'999] == static_cast<float>(2 * ranks), "second result");
+    need(tutti_wait(&first, -1), "waiting for NULL");
+}
+
+void callbacks(tutti_comm* comm) {
+    struct Seen {
+        std::atomic<int> calls{0};
+        std::atomic<int> status{-1};
+    } seen;
+    std::vector<double> x(50'000, 1.0);
+    tutti_request* request = nullptr;
+    need(tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT64, TUTTI_SUM, nullptr,
+                          &request));
+    const auto fn = [](tutti_status status, void* user) {
+        auto* s = static_cast<Seen*>(user);
+        s->status = status;
+        s->calls.fetch_add(1);
+    };
+    need(tutti_request_on_complete(request, fn, &seen));
+    int fd = -1;
+    need(tutti_request_fd(request, &fd));
+    // No call of ours drives it: the service thread completes it, and the descriptor says so.
+    pollfd p{fd, POLLIN, 0};
+    require(poll(&p, 1, 30'000) == 1, "the descriptor becomes readable");
+    need(tutti_wait(&request, -1));
+    require(seen.calls == 1 && seen.status == TUTTI_OK, "one callback, with OK");
+    require(x[0] == ranks, "result");
+}
+
+// Rank 0 comes late to stream 0's operation; stream 1's must not wait for it.
+void streams(tutti_comm* comm) {
+    tutti_call_opts on0 = TUTTI_CALL_OPTS_INIT, on1 = TUTTI_CALL_OPTS_INIT;
+    on0.stream = 0;
+    on1.stream = 1;
+    std::vector<float> a(400'000, 1.0f), b(400'000, 1.0f);
+    std::vector<float> more(400'000, 1.0f);
+    need(tutti_allreduce(comm, a.data(), a.data(), a.size(), TUTTI_FLOAT32, TUTTI_MAX));
+    tutti_request *slow = nullptr, *fast = nullptr;
+    // The same calls in the same order everywhere, both under way at once.
+    need(tutti_iallreduce(comm, a.data(), a.data(), a.size(), TUTTI_FLOAT32, TUTTI_SUM, &on0,
+                          &slow));
+    need(tutti_iallreduce(comm, b.data(), b.data(), b.size(), TUTTI_FLOAT32, TUTTI_SUM, &on1,
+                          &fast));
+    need(tutti_wait(&fast, -1));
+    need(tutti_wait(&slow, -1));
+    require(a[1] == static_cast<float>(ranks) && b[1] == a[1], "results of both streams");
+    on0.stream = 99;
+    require(tutti_iallreduce(comm, a.data(), a.data(), 1, TUTTI_FLOAT32, TUTTI_SUM, &on0, &slow) ==
+                TUTTI_ERR_INVALID,
+            "a stream out of range is refused");
+}
+
+void plans(tutti_comm* comm) {
+    std::vector<float> x(20'000);
+    tutti_plan* plan = nullptr;
+    need(tutti_plan_allreduce(comm, x.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr, &plan));
+    tutti_plan* barrier = nullptr;
+    need(tutti_plan_barrier(comm, nullptr, &barrier));
+    for (int round = 0; round < 20; ++round) {
+        x.assign(x.size(), static_cast<float>(rank_of + 1));
+        need(tutti_plan_run(plan, x.data(), x.data()));
+        require(x[7] == static_cast<float>(sum_of_ranks()), "plan result");
+        tutti_request* request = nullptr;
+        need(tutti_plan_start(plan, x.data(), x.data(), &request));
+        need(tutti_wait(&request, -1));
+        need(tutti_plan_run(barrier, nullptr, nullptr));
+    }
+    tutti_plan_destroy(plan);
+    tutti_plan_destroy(barrier);
+}
+
+// A bound plan, and repeated calls, run without allocating.
+void allocation(tutti_comm* comm) {
+    for (std::size_t count : {2ul, 5'000ul, 1'000'000ul}) {
+        std::vector<float> x(count, 1.0f);
+        tutti_plan* plan = nullptr;
+        need(tutti_plan_allreduce(comm, count, TUTTI_FLOAT32, TUTTI_MAX, nullptr, &plan));
+        const auto rounds = [&](int n) {
+            for (int i = 0; i < n; ++i) {
+                need(tutti_plan_run(plan, x.data(), x.data()));
+                need(tutti_allreduce(comm, x.data(), x.data(), count, TUTTI_FLOAT32, TUTTI_MAX));
+                need(tutti_barrier(comm));
+            }
+        };
+        rounds(20);
+        allocations = 0;
+        counting = true;
+        rounds(50);
+        counting = false;
+        require(allocations == 0, std::to_string(allocations) +
+                                      " allocations while running plans of " +
+                                      std::to_string(count) + " elements");
+        tutti_plan_destroy(plan);
+    }
+}
+
+// Progress by the program alone: no thread of ours exists.
+void manual(tutti_comm* comm) {
+    int fd = -1;
+    need(tutti_progress_fd(comm, &fd));
+    std::vector<int32_t> x(100'000, rank_of);
+    tutti_request* request = nullptr;
+    need(tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_INT32, TUTTI_MAX, nullptr,
+                          &request));
+    while (tutti_test(&request) == TUTTI_IN_PROGRESS) {
+        need(tutti_progress(comm));
+        std::this_thread::yield();
+    }
+    require(x[0] == ranks - 1, "result");
+    need(tutti_barrier(comm), "blocking calls work too");
+}
+
+void forked(tutti_comm* comm) {
+    need(tutti_barrier(comm));
+    const pid_t child = fork();
+    if (child == 0) {
+        const tutti_status status = tutti_barrier(comm);
+        const bool right =
+            status == TUTTI_ERR_UNSUPPORTED && std::strstr(tutti_last_error(), "forked") != nullptr;
+        std::_Exit(right ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child gets an error that says why");
+    need(tutti_barrier(comm), "the parent goes on");
+}
+
+void recorder(tutti_comm* comm) {
+    float x = 1;
+    for (int i = 0; i < 3; ++i) need(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_MAX));
+    int ends[2];
+    require(pipe(ends) == 0, "pipe");
+    need(tutti_comm_dump(comm, ends[1]));
+    close(ends[1]);
+    std::string text(100'000, '\0');
+    const ssize_t got = read(ends[0], text.data(), text.size());
+    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    require(text.find("\"call\":\"allreduce #3 (count 1, float32, max)\"") != std::string::npos,
+            "third call");
+    require(text.find("\"state\":\"done\"") != std::string::npos, "state");
+}
+
+// A second communicator in the same job, after the first and beside it.
+void again(tutti_comm*) {
+    for (int round = 0; round < 3; ++round) {
+        tutti_comm* other = nullptr;
+        need(tutti_comm_create(nullptr, &other), "create again");
+        int x = 1;
+        need(tutti_allreduce(other, &x, &x, 1, TUTTI_INT32, TUTTI_SUM));
+        require(x == ranks, "result");
+        need(tutti_comm_destroy(other));
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::map<std::string, void (*)(tutti_comm*)> cases = {
+        {"requests", requests}, {"callbacks", callbacks},   {"streams", streams},
+        {"plans", plans},       {"allocation", allocation}, {"manual", manual},
+        {"fork", forked},       {"recorder", recorder},     {"again", again},
+    };
+    const auto found = argc > 1 ? cases.find(argv[1]) : cases.end();
+    if (found == cases.end()) return 2;
+    tutti_comm* comm = nullptr;
+    need(tutti_comm_create(nullptr, &comm), "create");
+    rank_of = tutti_comm_rank(comm);
+    ranks = tutti_comm_size(comm);
+    found->second(comm);
+    need(tutti_comm_destroy(comm), "destroy");
+    return 0;
+}

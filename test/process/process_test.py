@@ -1,0 +1,115 @@
+"""Real processes through tutti-run: results, requests, streams, plans."""
+import os
+import subprocess
+import unittest
+
+RUN = os.environ["TUTTI_RUN"]
+MATRIX = os.environ["TUTTI_MATRIX"]
+BEHAVIOUR = os.environ["TUTTI_BEHAVIOUR"]
+BENCH = os.environ["TUTTI_BENCH"]
+MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
+TIER = os.environ.get("TUTTI_TEST_TIER", "default")
+HANG_GUARD_S = 1500
+
+
+def run(ranks, *program, transport="shm,tcp", env=None, options=()):
+    command = [RUN, "-n", str(ranks), "--transport", transport, *options, *program]
+    return subprocess.run(command, env={**os.environ, **(env or {})}, capture_output=True,
+                          text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+
+
+class Processes(unittest.TestCase):
+    def expect_success(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-4000:])
+        return done.stdout
+
+    def matrix(self, ranks, transport, tier="small", env=None):
+        with self.subTest(ranks=ranks, transport=transport, tier=tier, env=env):
+            out = self.expect_success(run(ranks, MATRIX, tier, transport=transport, env=env))
+            self.assertIn("cases right", out)
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Matrix(Processes):
+    def test_every_dtype_and_operator_over_shared_memory(self):
+        for ranks in (1, 2, 3, 4, 7, 8):
+            if ranks <= MAX_RANKS:
+                self.matrix(ranks, "shm")
+
+    def test_every_dtype_and_operator_over_tcp(self):
+        for ranks in (2, 3, 4):
+            self.matrix(ranks, "tcp")
+
+    def test_schedules_instead_of_the_intrinsic(self):
+        for algorithm in ("ring", "recursive_doubling", "binomial", "chain"):
+            self.matrix(3, "shm", env={"TUTTI_ALGO": algorithm})
+
+    def test_acted_hosts_with_both_transports(self):
+        out = self.expect_success(run(4, MATRIX, "small", options=("--hosts-act", "2")))
+        self.assertIn("cases right", out)
+
+    @unittest.skipIf(MAX_RANKS < 8, "too slow under a sanitizer")
+    def test_messages_over_64_mib(self):
+        self.matrix(2, "shm", "large")
+        self.matrix(2, "tcp", "large")
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Behaviour(Processes):
+    def behave(self, case, ranks=(2, 3), **how):
+        for n in ranks:
+            for transport in ("shm", "tcp"):
+                with self.subTest(case=case, ranks=n, transport=transport):
+                    self.expect_success(run(n, BEHAVIOUR, case, transport=transport, **how))
+
+    def test_requests(self):
+        self.behave("requests", (1, 2, 4))
+
+    def test_callback_and_descriptor(self):
+        self.behave("callbacks")
+
+    def test_streams(self):
+        self.behave("streams")
+
+    def test_plans(self):
+        self.behave("plans", (1, 2, 3))
+
+    @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own operator new")
+    def test_running_a_plan_allocates_nothing(self):
+        self.behave("allocation")
+
+    def test_manual_progress(self):
+        self.behave("manual", env={"TUTTI_PROGRESS": "manual"})
+
+    def test_forked_child_gets_an_error(self):
+        self.behave("fork", (2,))
+
+    def test_recorder(self):
+        self.behave("recorder", (2,))
+
+    def test_several_communicators_one_after_the_other(self):
+        self.behave("again")
+
+    def test_strict_checking_changes_no_result(self):
+        self.behave("requests", (2, 4), env={"TUTTI_CHECK": "strict"})
+
+    def test_bench_checks_every_collective(self):
+        for collective in ("allreduce", "broadcast", "barrier"):
+            done = subprocess.run([BENCH, collective, "--ranks", "3", "-b", "8", "-e", "32K", "-f", "8",
+                                   "-n", "3", "-w", "1", "--check"], capture_output=True, text=True,
+                                  timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+            self.expect_success(done)
+
+
+@unittest.skipUnless(TIER == "long", "tools/check --long runs it")
+class Long(Processes):
+    def test_more_than_4_gib(self):
+        self.matrix(2, "shm", "huge")
+
+    def test_large_messages_on_more_ranks(self):
+        for ranks in (3, 4):
+            self.matrix(ranks, "shm", "large")
+
+
+if __name__ == "__main__":
+    unittest.main()
