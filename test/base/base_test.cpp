@@ -1,1 +1,129 @@
+// Results, bytes, settings, clocks.
+#include <map>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/fd.h"
+#include "base/result.h"
 #include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+GetEnv environment(std::map<std::string, std::string> variables) {
+    return [variables = std::move(variables)](const char* name) -> const char* {
+        const auto found = variables.find(name);
+        return found == variables.end() ? nullptr : found->second.c_str();
+    };
+}
+
+}  // namespace
+
+TEST_CASE("result: an error keeps its code, rank and errno on the way up") {
+    const auto inner = []() -> Result<int> {
+        return fail_rank(Code::peer_lost, 3, "rank {} is gone", 3);
+    };
+    const auto outer = [&]() -> Result<> {
+        TUTTI_ASSIGN(const int value, inner());
+        (void)value;
+        return {};
+    };
+    const auto result = outer();
+    REQUIRE_FALSE(result);
+    REQUIRE(result.error().code == Code::peer_lost);
+    REQUIRE(result.error().rank == 3);
+    const auto wrapped = wrap(result.error(), "allreduce");
+    REQUIRE(wrapped.value().message == "allreduce: rank 3 is gone");
+    REQUIRE(fail_errno(ENOMEM, "mapping").value().code == Code::no_memory);
+    REQUIRE(fail_errno(EACCES, "opening").value().message == "opening: Permission denied");
+}
+
+TEST_CASE("bytes: what a writer wrote a reader reads, and nothing past its end") {
+    const Bytes bytes = ByteWriter().put(uint32_t{7}).put_text("hello").put(int64_t{-1}).take();
+    ByteReader in(bytes);
+    REQUIRE(in.get<uint32_t>() == 7);
+    REQUIRE(in.get_text(100) == "hello");
+    REQUIRE(in.get<int64_t>() == -1);
+    REQUIRE(in.at_end());
+    REQUIRE(in.get<uint8_t>() == 0);
+    REQUIRE_FALSE(in.ok());
+
+    for (std::size_t cut = 0; cut < bytes.size(); ++cut) {
+        ByteReader part(ByteView(bytes).first(cut));
+        part.get<uint32_t>();
+        part.get_text(100);
+        part.get<int64_t>();
+        REQUIRE_FALSE(part.ok());
+    }
+    ByteReader too_long(bytes);
+    too_long.get<uint32_t>();
+    REQUIRE(too_long.get_text(4).empty());
+    REQUIRE_FALSE(too_long.ok());
+}
+
+TEST_CASE("config: tutti's variables win over the launcher's") {
+    auto config = config_from_environment(environment({{"RANK", "3"},
+                                                       {"WORLD_SIZE", "8"},
+                                                       {"MASTER_ADDR", "10.0.0.1"},
+                                                       {"MASTER_PORT", "29500"},
+                                                       {"TORCHELASTIC_RUN_ID", "abc"}}));
+    REQUIRE(config);
+    REQUIRE(config->rank == 3);
+    REQUIRE(config->size == 8);
+    REQUIRE(config->job == "abc");
+    REQUIRE(config->store == "tcp://10.0.0.1:29501");
+    config = config_from_environment(environment(
+        {{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"TUTTI_RANK", "1"}, {"TUTTI_STORE", "file:///x"}}));
+    REQUIRE(config->rank == 1);
+    REQUIRE(config->size == 8);
+    REQUIRE(config->store == "file:///x");
+}
+
+TEST_CASE("config: every launcher's variables are understood") {
+    for (const auto& [rank, size] :
+         std::map<std::string, std::string>{{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                            {"PMI_RANK", "PMI_SIZE"},
+                                            {"SLURM_PROCID", "SLURM_NTASKS"},
+                                            {"RANK", "WORLD_SIZE"}}) {
+        INFO(rank);
+        const auto config = config_from_environment(environment({{rank, "2"}, {size, "5"}}));
+        REQUIRE(config);
+        REQUIRE(config->rank == 2);
+        REQUIRE(config->size == 5);
+    }
+    const auto indexed =
+        config_from_environment(environment({{"JOB_COMPLETION_INDEX", "4"}, {"TUTTI_SIZE", "6"}}));
+    REQUIRE(indexed->rank == 4);
+    REQUIRE(indexed->size == 6);
+}
+
+TEST_CASE("config: a value that makes no sense names its variable and what is expected") {
+    const auto bad = config_from_environment(environment({{"SLURM_PROCID", "two"}}));
+    REQUIRE_FALSE(bad);
+    REQUIRE(bad.error().message.find(
+                "SLURM_PROCID: setting 'rank' (0 … size-1): 'two' is not a whole number") !=
+            std::string::npos);
+    Config config;
+    REQUIRE_FALSE(set_config(config, "transport", ""));
+    REQUIRE_FALSE(set_config(config, "transport", "shm,,tcp"));
+    REQUIRE(set_config(config, "transport", "tcp"));
+    REQUIRE(config.transports == std::vector<std::string>{"tcp"});
+    for (const ConfigKey& key : config_keys()) REQUIRE_FALSE(key.meaning.empty());
+}
+
+TEST_CASE("clock: deadlines pass, and those without a time never do") {
+    REQUIRE_FALSE(Deadline::after_ms(60'000).passed());
+    REQUIRE(Deadline::after_ms(0).never());
+    REQUIRE_FALSE(Deadline().passed());
+    REQUIRE(Deadline().left_ms(50) == 50);
+    const Deadline soon = Deadline::after_ms(1);
+    while (!soon.passed()) cpu_relax();
+    REQUIRE(soon.left_ms(50) == 0);
+    const TickScale scale;
+    const uint64_t stamp = ticks();
+    const int64_t before = now_ns();
+    while (now_ns() < before + 2'000'000) cpu_relax();
+    REQUIRE(std::abs(scale.to_ns(stamp) - before) < 100'000'000);
+}

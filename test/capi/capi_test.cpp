@@ -1,0 +1,138 @@
+// The C API's edges: every bad argument is a clear error, and a job of one rank does everything.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "tutti/tutti.h"
+
+namespace {
+
+struct Comm {
+    tutti_comm* comm = nullptr;
+    Comm() { REQUIRE(tutti_comm_create(nullptr, &comm) == TUTTI_OK); }
+    ~Comm() { tutti_comm_destroy(comm); }
+    operator tutti_comm*() const { return comm; }
+};
+
+void expect_invalid(tutti_status status, const std::string& words) {
+    REQUIRE(status == TUTTI_ERR_INVALID);
+    INFO(tutti_last_error());
+    REQUIRE(std::string(tutti_last_error()).find(words) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("capi: a process without a launcher is a job of one") {
+    const Comm comm;
+    REQUIRE(tutti_comm_rank(comm) == 0);
+    REQUIRE(tutti_comm_size(comm) == 1);
+    const std::vector<float> in = {1, 2, 3};
+    std::vector<float> out(3);
+    for (tutti_op op : {TUTTI_SUM, TUTTI_MAX, TUTTI_MIN, TUTTI_PROD, TUTTI_AVG}) {
+        REQUIRE(tutti_allreduce(comm, in.data(), out.data(), 3, TUTTI_FLOAT32, op) == TUTTI_OK);
+        REQUIRE(out == in);
+    }
+    REQUIRE(tutti_broadcast(comm, out.data(), 3, TUTTI_FLOAT32, 0) == TUTTI_OK);
+    REQUIRE(tutti_barrier(comm) == TUTTI_OK);
+    REQUIRE(tutti_allreduce(comm, nullptr, nullptr, 0, TUTTI_FLOAT32, TUTTI_SUM) == TUTTI_OK);
+}
+
+TEST_CASE("capi: null pointers are named") {
+    const Comm comm;
+    float x = 0;
+    expect_invalid(tutti_comm_create(nullptr, nullptr), "comm is NULL");
+    expect_invalid(tutti_barrier(nullptr), "tutti_barrier: comm is NULL");
+    expect_invalid(tutti_allreduce(comm, nullptr, &x, 1, TUTTI_FLOAT32, TUTTI_SUM),
+                   "the input is NULL");
+    expect_invalid(tutti_allreduce(comm, &x, nullptr, 1, TUTTI_FLOAT32, TUTTI_SUM),
+                   "the output is NULL");
+    expect_invalid(tutti_broadcast(comm, nullptr, 1, TUTTI_FLOAT32, 0), "NULL but count is 1");
+    expect_invalid(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, nullptr, nullptr),
+                   "request is NULL");
+    expect_invalid(tutti_config_create(nullptr), "config is NULL");
+    expect_invalid(tutti_config_set(nullptr, "rank", "0"), "config is NULL");
+    expect_invalid(tutti_plan_start(nullptr, &x, &x, nullptr), "plan is NULL");
+    expect_invalid(tutti_request_fd(nullptr, nullptr), "request is NULL");
+    REQUIRE(tutti_comm_rank(nullptr) == -1);
+    REQUIRE(tutti_comm_destroy(nullptr) == TUTTI_OK);
+    REQUIRE(tutti_wait(nullptr, -1) == TUTTI_OK);
+    tutti_plan_destroy(nullptr);
+    tutti_config_destroy(nullptr);
+}
+
+TEST_CASE("capi: dtypes, operators, roots and streams out of range are named with the range") {
+    const Comm comm;
+    float x = 0;
+    expect_invalid(tutti_allreduce(comm, &x, &x, 1, 14, TUTTI_SUM), "14");
+    expect_invalid(tutti_allreduce(comm, &x, &x, 1, -1, TUTTI_SUM), "-1");
+    expect_invalid(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, 8), "8");
+    expect_invalid(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_BXOR), "float32");
+    expect_invalid(tutti_allreduce(comm, &x, &x, 1, TUTTI_BFLOAT16, TUTTI_BAND), "bfloat16");
+    expect_invalid(tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, 1), "root 1 is out of range");
+    expect_invalid(tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, -1), "root -1 is out of range");
+    expect_invalid(tutti_allreduce(comm, &x, &x, ~size_t{0}, TUTTI_FLOAT32, TUTTI_SUM),
+                   "more bytes than");
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.stream = 2;
+    tutti_request* request = nullptr;
+    expect_invalid(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request),
+                   "stream 2 is out of range");
+    REQUIRE(request == nullptr);
+}
+
+TEST_CASE("capi: what this build cannot do is said, not ignored") {
+    const Comm comm;
+    float x = 0;
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.device_stream = &x;
+    REQUIRE(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request) ==
+            TUTTI_ERR_UNSUPPORTED);
+    REQUIRE(std::strstr(tutti_last_error(), "device_stream"));
+    opts = TUTTI_CALL_OPTS_INIT;
+    opts.algorithm = "magic";
+    REQUIRE(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request) ==
+            TUTTI_ERR_UNSUPPORTED);
+    REQUIRE(std::strstr(tutti_last_error(), "ring, recursive_doubling"));
+    opts = TUTTI_CALL_OPTS_INIT;
+    opts.struct_size = 0;
+    expect_invalid(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request),
+                   "TUTTI_CALL_OPTS_INIT");
+}
+
+TEST_CASE("capi: settings are checked when they are set") {
+    tutti_config* config = nullptr;
+    REQUIRE(tutti_config_create(&config) == TUTTI_OK);
+    expect_invalid(tutti_config_set(config, "colour", "red"), "there are: rank, size, store");
+    expect_invalid(tutti_config_set(config, "nrings", "0"),
+                   "'0' is not a whole number from 1 to 16");
+    expect_invalid(tutti_config_set(config, "rank", "-1"), "setting 'rank'");
+    REQUIRE(tutti_config_set(config, "nrings", "4") == TUTTI_OK);
+    REQUIRE(tutti_config_set(config, "reproducible", "1") == TUTTI_ERR_UNSUPPORTED);
+    tutti_store_callbacks none{};
+    expect_invalid(tutti_config_set_store(config, &none, nullptr), "struct_size");
+    tutti_config_destroy(config);
+}
+
+TEST_CASE("capi: names and sizes of everything that has a number") {
+    REQUIRE(std::string(tutti_version()) == "0.1.0");
+    REQUIRE(tutti_dtype_size(TUTTI_BFLOAT16) == 2);
+    REQUIRE(tutti_dtype_size(99) == 0);
+    REQUIRE(std::string(tutti_dtype_name(TUTTI_FLOAT8_E4M3)) == "float8_e4m3");
+    REQUIRE(tutti_dtype_name(14) == nullptr);
+    REQUIRE(std::string(tutti_op_name(TUTTI_AVG)) == "avg");
+    REQUIRE(std::string(tutti_algorithm_name("allreduce", 0)) == "ring");
+    REQUIRE(tutti_algorithm_name("allreduce", 2) == nullptr);
+    REQUIRE(tutti_algorithm_summary("barrier", "dissemination") != nullptr);
+    REQUIRE(std::string(tutti_transport_name(1)) == "shm");
+    for (int s = TUTTI_OK; s <= TUTTI_ERR_NO_MEMORY; ++s)
+        REQUIRE(std::string(tutti_status_string(static_cast<tutti_status>(s))) != "unknown");
+}
+
+TEST_CASE("capi: several communicators live side by side") {
+    const Comm a, b, c;
+    float x = 1;
+    for (tutti_comm* comm : {a.comm, c.comm, b.comm})
+        REQUIRE(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM) == TUTTI_OK);
+}

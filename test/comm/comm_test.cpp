@@ -1,0 +1,282 @@
+// Ranks as threads of one process: the whole library on one mapping, so that the thread sanitizer
+// sees both sides of every channel.
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "comm/communicator.h"
+#include "comm/selection.h"
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+// A directory store of its own for every job.
+class JobFolder {
+public:
+    JobFolder() {
+        char name[] = "/tmp/tutti-comm-test-XXXXXX";
+        path_ = ::mkdtemp(name);
+    }
+    ~JobFolder() { std::filesystem::remove_all(path_); }
+    std::string url() const { return "file://" + path_; }
+
+private:
+    std::string path_;
+};
+
+struct Job {
+    Rank ranks = 2;
+    std::string transport = "inproc";
+    std::function<void(Config&)> change = {};
+};
+
+/// Runs body once a rank, each on its own thread with its own communicator. Catch2's macros are not
+/// for several threads: bodies return what went wrong, "" if nothing.
+std::vector<std::string> run(const Job& job,
+                             const std::function<std::string(Communicator&, Rank)>& body) {
+    const JobFolder folder;
+    std::vector<std::string> problems(static_cast<std::size_t>(job.ranks));
+    std::vector<std::thread> threads;
+    for (Rank rank = 0; rank < job.ranks; ++rank)
+        threads.emplace_back([&, rank] {
+            Config config;
+            config.rank = rank;
+            config.size = job.ranks;
+            config.store = folder.url();
+            config.transports = {job.transport};
+            config.timeout_ms = 60'000;
+            if (job.change) job.change(config);
+            std::string& problem = problems[static_cast<std::size_t>(rank)];
+            auto comm = Communicator::create(config, nullptr);
+            if (!comm) {
+                problem = comm.error().message;
+                return;
+            }
+            problem = body(**comm, rank);
+            (*comm)->destroy();
+        });
+    for (std::thread& thread : threads) thread.join();
+    return problems;
+}
+
+void expect_no_problem(const std::vector<std::string>& problems) {
+    for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+        INFO("rank " << rank);
+        REQUIRE(problems[rank] == "");
+    }
+}
+
+Call sum_of(std::size_t count) {
+    Call call;
+    call.count = count;
+    call.dtype = Dtype::float32;
+    return call;
+}
+
+Call barrier() {
+    Call call;
+    call.collective = Collective::barrier;
+    return call;
+}
+
+std::string allreduce(Communicator& comm, std::size_t count) {
+    std::vector<float> x(count, static_cast<float>(comm.rank() + 1));
+    if (auto done = comm.run(sum_of(count), x.data(), x.data()); !done) return done.error().message;
+    const auto expected = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
+    for (float value : x)
+        if (value != expected) return fmt::format("count {}: {} is not {}", count, value, expected);
+    return "";
+}
+
+constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
+
+}  // namespace
+
+TEST_CASE("communicator: all sizes, on every transport, with ranks as threads") {
+    for (const char* transport : transports_under_test)
+        for (Rank ranks : {1, 2, 3, 4}) {
+            INFO(transport << " ranks " << ranks);
+            expect_no_problem(run({ranks, transport}, [](Communicator& comm, Rank) -> std::string {
+                for (std::size_t count : {0ul, 1ul, 7ul, 1000ul, 20'000ul, 100'003ul, 262'144ul})
+                    if (auto problem = allreduce(comm, count); !problem.empty()) return problem;
+                for (Rank root = 0; root < comm.size(); ++root) {
+                    std::vector<uint32_t> x(50'000, static_cast<uint32_t>(comm.rank()));
+                    Call call;
+                    call.collective = Collective::broadcast;
+                    call.count = x.size();
+                    call.dtype = Dtype::uint32;
+                    call.root = root;
+                    if (auto done = comm.run(call, x.data(), x.data()); !done)
+                        return done.error().message;
+                    if (x.back() != static_cast<uint32_t>(root)) return "wrong broadcast";
+                }
+                for (int i = 0; i < 20; ++i)
+                    if (auto done = comm.run(barrier(), nullptr, nullptr); !done)
+                        return done.error().message;
+                return "";
+            }));
+        }
+}
+
+TEST_CASE("communicator: many requests on several streams, waited for in any order") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        expect_no_problem(run({3, transport}, [](Communicator& comm, Rank rank) -> std::string {
+            constexpr int many = 16;
+            std::vector<std::vector<float>> data;
+            std::vector<std::unique_ptr<Request>> requests;
+            for (int i = 0; i < many; ++i) {
+                data.emplace_back(static_cast<std::size_t>(1 + i * 3000),
+                                  static_cast<float>(rank + i));
+                auto request = comm.start(sum_of(data.back().size()), -1, -1, data.back().data(),
+                                          data.back().data());
+                if (!request) return request.error().message;
+                requests.push_back(std::move(*request));
+            }
+            for (int i = many - 1; i >= 0; --i) {
+                Request& request = *requests[static_cast<std::size_t>(i)];
+                if (!comm.wait(request, -1) || request.code != Code::ok)
+                    return request.error.message;
+                const auto expected = static_cast<float>(3 + 3 * i);
+                if (data[static_cast<std::size_t>(i)].back() != expected) return "wrong sum";
+            }
+            return "";
+        }));
+    }
+}
+
+TEST_CASE("communicator: requests complete while the program only sleeps") {
+    expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank rank) -> std::string {
+        std::vector<float> x(300'000, 1.0f);
+        if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        auto request = comm.start(sum_of(x.size()), 0, -1, x.data(), x.data());
+        if (!request) return request.error().message;
+        for (int i = 0; i < 10'000 && !(*request)->done(); ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return (*request)->done() && x[0] == 2.0f ? "" : "not done without our help";
+    }));
+}
+
+TEST_CASE("communicator: two threads wait for requests of one communicator") {
+    expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank) -> std::string {
+        for (int round = 0; round < 20; ++round) {
+            std::vector<float> a(30'000, 1.0f), b(30'000, 2.0f);
+            auto first = comm.start(sum_of(a.size()), 0, -1, a.data(), a.data());
+            auto second = comm.start(sum_of(b.size()), 1, -1, b.data(), b.data());
+            if (!first || !second) return "start failed";
+            std::thread other([&] { comm.wait(**second, -1); });
+            comm.wait(**first, -1);
+            other.join();
+            if (a[1] != 2.0f || b[1] != 4.0f) return "wrong sum";
+        }
+        return "";
+    }));
+}
+
+TEST_CASE("communicator: a mismatch fails everyone once, and the next calls match again") {
+    for (const char* transport : transports_under_test)
+        for (const char* check : {"frames", "strict"}) {
+            INFO(transport << " " << check);
+            Job job{3, transport};
+            job.change = [check](Config& config) {
+                config.check = std::string(check) == "strict" ? Check::strict : Check::frames;
+            };
+            expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
+                for (int round = 0; round < 5; ++round) {
+                    std::vector<float> x(2000, 1.0f);
+                    const auto done =
+                        comm.run(sum_of(rank == round % 3 ? 2000 : 1000), x.data(), x.data());
+                    if (done) return "the mismatch was not noticed";
+                    if (done.error().code != Code::mismatch) return done.error().message;
+                    for (const char* word : {"count 1000", "count 2000"})
+                        if (done.error().message.find(word) == std::string::npos)
+                            return done.error().message;
+                    if (auto problem = allreduce(comm, 5000); !problem.empty()) return problem;
+                }
+                return "";
+            }));
+        }
+}
+
+TEST_CASE("communicator: abort from another thread ends a waiting call on every rank") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        expect_no_problem(run({3, transport}, [](Communicator& comm, Rank rank) -> std::string {
+            if (auto problem = allreduce(comm, 10); !problem.empty()) return problem;
+            std::thread aborter;
+            if (rank == 1) {
+                aborter = std::thread([&] {
+                    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                    comm.abort();
+                });
+            }
+            // Rank 2 never calls it, so it can only end by the abort.
+            auto done = rank == 2 ? Result<>{} : comm.run(barrier(), nullptr, nullptr);
+            if (aborter.joinable()) aborter.join();
+            if (rank == 2) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                done = comm.run(barrier(), nullptr, nullptr);
+            }
+            if (done) return "a barrier succeeded without everyone";
+            return done.error().code == Code::aborted && done.error().rank == 1
+                       ? ""
+                       : done.error().message;
+        }));
+    }
+}
+
+TEST_CASE("communicator: a deadline names the rank that did not call") {
+    Job job{3, "inproc"};
+    job.change = [](Config& config) { config.timeout_ms = 700; };
+    expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
+        if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+        const auto done = comm.run(sum_of(100'000), std::vector<float>(100'000).data(),
+                                   std::vector<float>(100'000).data());
+        if (done) return "succeeded without rank 2";
+        if (done.error().code != Code::timeout) return done.error().message;
+        return done.error().rank == 2 || rank == 2 ? "" : done.error().message;
+    }));
+}
+
+TEST_CASE("communicator: plans are found again, and busy ones are not reused") {
+    expect_no_problem(run({2, "inproc"}, [](Communicator& comm, Rank) -> std::string {
+        std::vector<float> a(64, 1.0f), b(64, 1.0f);
+        auto first = comm.start(sum_of(64), 0, -1, a.data(), a.data());
+        auto second = comm.start(sum_of(64), 0, -1, b.data(), b.data());
+        if (!first || !second) return "start failed";
+        comm.wait(**second, -1);
+        comm.wait(**first, -1);
+        if (a[0] != 2.0f || b[0] != 2.0f) return "wrong sum";
+        auto plan = comm.make_plan(sum_of(64), 0);
+        if (!plan) return plan.error().message;
+        auto running = comm.start(**plan, -1, a.data(), a.data());
+        if (!running) return running.error().message;
+        const bool refused = !comm.run(**plan, a.data(), a.data()).has_value();
+        const bool was_busy = !(*running)->done();
+        comm.wait(**running, -1);
+        return refused || !was_busy ? "" : "a busy plan was started again";
+    }));
+}
+
+TEST_CASE("selection: is a function of what all ranks know, and lists what there is") {
+    Terrain terrain;
+    terrain.ranks = 4;
+    terrain.max_message_bytes = 128 * 1024;
+    REQUIRE(select(Collective::allreduce, 8, "", terrain)->name == "recursive_doubling");
+    REQUIRE(select(Collective::allreduce, 1 << 20, "", terrain)->name == "ring");
+    REQUIRE(select(Collective::broadcast, 1 << 24, "", terrain)->name == "chain");
+    REQUIRE(select(Collective::barrier, 0, "", terrain)->name == "dissemination");
+    const auto unknown = select(Collective::allreduce, 8, "magic", terrain);
+    REQUIRE_FALSE(unknown);
+    REQUIRE(unknown.error().message.find("ring, recursive_doubling") != std::string::npos);
+    terrain.intrinsic = "flat";
+    terrain.intrinsic_bytes = 65536;
+    REQUIRE(select(Collective::allreduce, 8, "", terrain)->name == "flat");
+    REQUIRE_FALSE(select(Collective::allreduce, 1 << 20, "flat", terrain));
+}
