@@ -9,7 +9,7 @@ namespace tutti {
 /// both, the even one gets the result at the end.
 /// Chunks: one a lane. Scratch: 2 slots a lane. Any rank count ≥ 1.
 /// Both partners combine lower ranks first, so they compute the same bits.
-/// Credits: 2. Generated in O(log n). Cost: log2(n) rounds (+2 unless n = 2^m) of all bytes.
+/// Credits: 1. Generated in O(log n). Cost: log2(n) rounds (+2 unless n = 2^m) of all bytes.
 /// Source: Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005.
 Schedule recursive_doubling_allreduce(const ScheduleRequest& request) {
     const Rank n = request.ranks, me = request.rank;

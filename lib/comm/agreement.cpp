@@ -39,7 +39,9 @@ Error Agreement::departed_error() const {
                         first->first, first->second)};
 }
 
-bool Agreement::failing() const { return mismatch_ && mismatch_from_ != owed_from; }
+bool Agreement::failing() const {
+    return mismatch_ && mismatch_from_ != owed_from;
+}
 
 std::optional<Error> Agreement::verdict(uint64_t sequence) {
     const Lock lock(mutex_);

@@ -237,7 +237,8 @@ Error Communicator::binding_failed(const Error& error) {
     Error cause = error;
     if (cause.rank == nobody) cause.rank = rank_;
     if (!agreement_.alarm())
-        agreement_.raise({cause.code, cause.rank, 0, fmt::format("rank {}: {}", rank_, cause.message)});
+        agreement_.raise(
+            {cause.code, cause.rank, 0, fmt::format("rank {}: {}", rank_, cause.message)});
     return agreement_.verdict(sequence_ + 1).value_or(cause);
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "comm/backoff.h"
+#include "net/serving.h"
 #include "store/tree.h"
 
 namespace tutti {
@@ -84,6 +85,7 @@ Result<const Endpoint::PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline)
 
 Result<std::pair<std::unique_ptr<Sender>, const Transport*>> Endpoint::open(const ChannelId& id,
                                                                             Deadline deadline) {
+    const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
     TUTTI_ASSIGN(const PeerRecord* record, peer(id.peer, deadline));
     std::string tried;
     for (const auto& transport : transports_) {

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "comm/endpoint.h"
+#include "net/serving.h"
 #include "net/socket.h"
 #include "store/tree.h"
 #include "transports/catalog.h"
@@ -117,6 +118,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
 }
 
 Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
+    const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
     Bootstrap::Self self;
     self.rank = config_.rank;
     self.size = config_.size;

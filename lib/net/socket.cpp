@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "net/resolve.h"
+#include "net/serving.h"
 
 namespace tutti::net {
 namespace {
@@ -70,7 +71,7 @@ bool connected_to_itself(int fd) {
 int finish_connect(int fd, Deadline deadline) {
     pollfd waiting{.fd = fd, .events = POLLOUT, .revents = 0};
     while (true) {
-        const int ready = ::poll(&waiting, 1, static_cast<int>(deadline.left_ms(60'000)));
+        const int ready = poll_serving(&waiting, static_cast<int>(deadline.left_ms(60'000)));
         if (ready > 0) break;
         if (ready < 0 && errno != EINTR) return errno;
         if (deadline.passed()) return ETIMEDOUT;
@@ -115,7 +116,7 @@ bool is_passing(int error) {
 
 void pause_before(int attempt, Deadline deadline) {
     const int64_t wanted = std::min(first_pause_ms << std::min(attempt, 10), longest_pause_ms);
-    ::poll(nullptr, 0, static_cast<int>(deadline.left_ms(wanted)));
+    poll_serving(nullptr, static_cast<int>(deadline.left_ms(wanted)));
 }
 
 Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline deadline) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "net/serving.h"
 #include "net/socket.h"
 
 namespace tutti::net {
@@ -33,7 +34,7 @@ struct Progress {
 Result<> wait_ready(int fd, short events, Deadline deadline, const Progress& progress) {
     pollfd waiting{.fd = fd, .events = events, .revents = 0};
     while (true) {
-        const int ready = ::poll(&waiting, 1, static_cast<int>(deadline.left_ms(60'000)));
+        const int ready = poll_serving(&waiting, static_cast<int>(deadline.left_ms(60'000)));
         if (ready > 0) return {};
         if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll");
         if (deadline.passed())

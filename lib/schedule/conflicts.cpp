@@ -84,6 +84,7 @@ bool ordered(const Order& order, const Schedule& schedule, const Access& a, cons
 }  // namespace
 
 std::string find_conflict(const Schedule& schedule, bool in_place) {
+    if (schedule.lanes.size() < 2) return {};
     const Order order(schedule);
     for (const auto& [place, list] : accesses(schedule, in_place)) {
         for (std::size_t i = 0; i < list.size(); ++i)

@@ -20,6 +20,7 @@ using symbolic::Value;
 struct Message {
     std::vector<Value> values;
     uint32_t depth = 0;
+    uint32_t step = 0, tile = 0;  // where the sender sent it
 };
 
 struct Channel {
@@ -36,6 +37,7 @@ struct LaneState {
 // A rank's memory of one tile; freed when all its lanes have left the tile and it was checked.
 struct TileMemory {
     std::vector<Value> output;
+    std::vector<std::pair<uint32_t, uint32_t>> writer;  // lane and step that stored each chunk
     std::size_t lanes_left = 0;
 };
 
@@ -75,8 +77,13 @@ private:
     TileMemory& tile_memory(Rank rank, uint32_t tile);
     void finish_step(Rank rank, std::size_t lane);
     bool check_output(Rank rank, uint32_t tile, const TileMemory& memory);
+    std::string culprit(const Contributions& held, uint32_t chunk) const;
+    std::string waits_for(Rank rank, std::size_t lane);
     void wake(Rank rank, std::size_t lane);
     void explain_deadlock();
+    bool done(Rank rank, std::size_t lane) const {
+        return ranks_[static_cast<std::size_t>(rank)].lanes[lane].tile >= tiles_;
+    }
     Channel& channel(Rank from, Rank to, std::size_t lane) {
         return channels_[{static_cast<uint64_t>(from) << 32 | static_cast<uint32_t>(to), lane}];
     }
@@ -129,6 +136,11 @@ bool Run::check_shape(Rank rank) {
                               first.lanes.size());
         return false;
     }
+    if (state.lanes.empty() || state.schedule.chunks == 0) {
+        problem = fmt::format("rank {} has {} lanes and {} chunks, it needs one of each", rank,
+                              state.lanes.size(), state.schedule.chunks);
+        return false;
+    }
     for (std::size_t lane = 0; lane < state.lanes.size(); ++lane) {
         LaneState& position = ranks_[static_cast<std::size_t>(rank)].lanes[lane];
         for (const Step& step : state.schedule.lanes[lane]) {
@@ -149,14 +161,17 @@ bool Run::check_step(Rank rank, std::size_t lane, const Step& step) {
             return complain(rank, lane, fmt::format("{} is no peer", peer));
     if (!step.local && !step.out) return complain(rank, lane, "has no local and no out: no size");
     if (step.recv == nobody && !step.local) return complain(rank, lane, "has no value");
+    if (step.chunks == 0) return complain(rank, lane, "is of no chunks");
     if (step.out.space == Space::input) return complain(rank, lane, "overwrites the input");
     if (step.local && step.out && step.local.chunk != step.out.chunk)
         return complain(rank, lane, "moves a chunk to another chunk's place");
     for (const Region& region : {step.local, step.out}) {
         if (!region) continue;
-        const bool inside =
-            region.chunk + step.chunks <= s.chunks &&
-            (region.space != Space::scratch || region.slot + step.chunks <= s.scratch_slots);
+        const auto fits = [&](uint32_t from, uint32_t limit) {
+            return step.chunks <= limit && from <= limit - step.chunks;
+        };
+        const bool inside = fits(region.chunk, s.chunks) &&
+                            (region.space != Space::scratch || fits(region.slot, s.scratch_slots));
         if (!inside) return complain(rank, lane, "is outside the tile");
     }
     if (step.after &&
@@ -198,9 +213,11 @@ void Run::run() {
             if (lane.tile < tiles_) return explain_deadlock();
     for (const auto& [key, c] : channels_)
         if (!c.messages.empty()) {
+            const Message& first = c.messages.front();
             problem = fmt::format(
-                "rank {} lane {} sends {} messages to rank {} that it never receives",
-                key.first >> 32, key.second, c.messages.size(), static_cast<uint32_t>(key.first));
+                "rank {} lane {} step {} (tile {}): sends a message that rank {} never receives",
+                key.first >> 32, key.second, first.step, first.tile,
+                static_cast<uint32_t>(key.first));
             return;
         }
     // Tiles that no lane of a rank touches are still owed their results.
@@ -217,9 +234,8 @@ TileMemory& Run::tile_memory(Rank rank, uint32_t tile) {
     if (!fresh) return memory;
     memory.lanes_left = state.lanes.size();
     memory.output.resize(state.schedule.chunks);
-    const bool has_input =
-        r_.in_place || (r_.collective == Collective::broadcast && rank == r_.root);
-    for (uint32_t c = 0; c < state.schedule.chunks && has_input; ++c)
+    memory.writer.assign(state.schedule.chunks, {no_lane, 0});
+    for (uint32_t c = 0; c < state.schedule.chunks && r_.in_place; ++c)
         memory.output[c] = Value::input(rank, c, r_.collective == Collective::barrier, r_.ranks);
     return memory;
 }
@@ -319,6 +335,9 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
         Value value;
         if (!value_of(rank, lane, step, i, arrived, value)) return Outcome::failed;
         if (step.out) *place(state, step.out, i, here.tile) = value;
+        if (step.out.space == Space::output)
+            state.tiles.at(here.tile).writer[step.out.chunk + i] = {static_cast<uint32_t>(lane),
+                                                                    here.step};
         if (out) message.values.push_back(std::move(value));
     }
     if (in) {
@@ -329,6 +348,8 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
     }
     if (out) {
         message.depth = here.depth;
+        message.step = here.step;
+        message.tile = here.tile;
         out->messages.push_back(std::move(message));
         ++out->sent;
         messages += here.tile == 0;
@@ -353,21 +374,39 @@ void Run::finish_step(Rank rank, std::size_t lane) {
     ++here.tile;
 }
 
+// One rank missing or counted twice is by far the likeliest slip, and worth a name.
+std::string Run::culprit(const Contributions& held, uint32_t chunk) const {
+    for (Rank rank = 0; rank < r_.ranks; ++rank) {
+        Contributions more = held, full = expected_[chunk];
+        more += Contributions::of(rank, chunk);
+        full += Contributions::of(rank, chunk);
+        if (more == expected_[chunk]) return fmt::format(": rank {}'s is missing", rank);
+        if (held == full) return fmt::format(": rank {}'s is there twice", rank);
+    }
+    return {};
+}
+
 bool Run::check_output(Rank rank, uint32_t tile, const TileMemory& memory) {
     const auto wrong = [&](uint32_t chunk, const std::string& what) {
-        problem = fmt::format("rank {} output[{}] (tile {}): {}", rank, chunk, tile, what);
+        const auto [lane, step] = memory.writer[chunk];
+        problem = lane == no_lane ? fmt::format("rank {} (tile {}): no step stores output[{}]: {}",
+                                                rank, tile, chunk, what)
+                                  : fmt::format("rank {} lane {} step {} (tile {}): output[{}] {}",
+                                                rank, lane, step, tile, chunk, what);
         return false;
     };
     if (r_.collective == Collective::barrier && r_.ranks == 1) return true;
     for (uint32_t c = 0; c < memory.output.size(); ++c) {
         const Value& value = memory.output[c];
-        if (!value.defined) return wrong(c, "was never written");
+        if (!value.defined) return wrong(c, "it is never written");
         switch (r_.collective) {
             case Collective::allreduce: {
                 if (value.form != Form::final)
                     return wrong(c, fmt::format("is {}, not final", form_name(value.form)));
                 if (value.from != expected_[c])
-                    return wrong(c, "does not hold every rank's contribution exactly once");
+                    return wrong(c, fmt::format("does not hold every rank's contribution exactly "
+                                                "once{}",
+                                                culprit(value.from, c)));
                 const auto [first, fresh] = bits_.try_emplace({tile, c}, value.bits);
                 if (!fresh && first->second != value.bits)
                     return wrong(
@@ -390,29 +429,46 @@ bool Run::check_output(Rank rank, uint32_t tile, const TileMemory& memory) {
     return true;
 }
 
+// In the order in which advance() asks. A lane that waits for one that has finished comes first:
+// that is where the fault lies, the others only wait for it.
+std::string Run::waits_for(Rank rank, std::size_t lane) {
+    const RankState& state = ranks_[static_cast<std::size_t>(rank)];
+    const LaneState& here = state.lanes[lane];
+    const Step& step = state.schedule.lanes[lane][here.step];
+    if (step.after) {
+        const LaneState& other = state.lanes[step.after.lane];
+        if (other.tile < here.tile || (other.tile == here.tile && other.step <= step.after.step))
+            return fmt::format("its lane {} step {}", step.after.lane, step.after.step);
+    }
+    if (step.recv != nobody && channel(step.recv, rank, lane).messages.empty())
+        return fmt::format("a message from rank {}{}", step.recv,
+                           done(step.recv, lane) ? ", which has finished" : "");
+    return fmt::format("a credit of rank {}{}", step.send,
+                       done(step.send, lane) ? ", which has finished" : "");
+}
+
 void Run::explain_deadlock() {
     deadlock = true;
-    int named = 0;
-    for (Rank rank = 0; rank < r_.ranks; ++rank) {
-        const RankState& state = ranks_[static_cast<std::size_t>(rank)];
-        for (std::size_t lane = 0; lane < state.lanes.size(); ++lane) {
-            if (state.lanes[lane].tile >= tiles_ || named == 4) continue;
-            const Step& step = state.schedule.lanes[lane][state.lanes[lane].step];
-            const bool starved =
-                step.recv != nobody && channel(step.recv, rank, lane).messages.empty();
-            problem +=
-                fmt::format("{}{} waits for {}", named++ ? "; " : "deadlock: ", at(rank, lane),
-                            starved               ? fmt::format("a message from rank {}", step.recv)
-                            : step.send != nobody ? fmt::format("a credit of rank {}", step.send)
-                                                  : "another lane");
+    std::vector<std::string> stuck;
+    std::size_t roots = 0;
+    for (Rank rank = 0; rank < r_.ranks; ++rank)
+        for (std::size_t lane = 0; lane < ranks_[static_cast<std::size_t>(rank)].lanes.size();
+             ++lane) {
+            if (done(rank, lane)) continue;
+            stuck.push_back(fmt::format("{} waits for {}", at(rank, lane), waits_for(rank, lane)));
+            if (stuck.back().ends_with("finished")) std::swap(stuck[roots++], stuck.back());
         }
-    }
+    const std::size_t named = std::min<std::size_t>(stuck.size(), 4);
+    problem = fmt::format("deadlock: {}", fmt::join(stuck.begin(), stuck.begin() + named, "; "));
+    if (stuck.size() > named) problem += fmt::format("; and {} more lanes", stuck.size() - named);
 }
 
 }  // namespace
 
-Verdict verify(const VerifyRequest& request,
+Verdict verify(const VerifyRequest& asked,
                const std::function<Schedule(const ScheduleRequest&)>& make, uint32_t lanes) {
+    VerifyRequest request = asked;
+    request.in_place |= asked.collective == Collective::broadcast;
     Verdict verdict;
     for (uint32_t credits = 1; credits <= request.max_credits; ++credits) {
         Run run(request, credits, request.tiles ? request.tiles : credits + 2);

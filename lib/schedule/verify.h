@@ -13,8 +13,8 @@ struct VerifyRequest {
     Collective collective = Collective::allreduce;
     Rank ranks = 1;
     Rank root = 0;
-    uint32_t tiles = 0;        // 0: enough to see every reuse of credits and slots (credits + 2)
-    bool in_place = false;     // input chunk c and output chunk c are one memory
+    uint32_t tiles = 0;     // 0: enough to see every reuse of credits and slots (credits + 2)
+    bool in_place = false;  // input chunk c and output chunk c are one memory; a broadcast always
     uint32_t max_credits = 8;  // give up (deadlock) if no fewer suffice
 };
 
@@ -34,7 +34,7 @@ struct Verdict {
 /// forms match between sender and receiver and along local values; message sizes agree; nothing is
 /// read before it was written, and nothing is overwritten by one lane while another still needs it;
 /// all ranks hold bitwise the same result (operand order included).
-Verdict verify(const VerifyRequest& request,
+Verdict verify(const VerifyRequest& asked,
                const std::function<Schedule(const ScheduleRequest&)>& make, uint32_t lanes);
 
 }  // namespace tutti

@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "net/auth.h"
+#include "net/serving.h"
 #include "store/store_kinds.h"
 
 namespace tutti {
@@ -191,7 +192,7 @@ Result<std::string> FileStore::get(const std::string& key, Deadline deadline) {
         if (found) return value;
         if (deadline.passed()) return key_missing(key, name_, start_ns);
         // Polling: a directory on a network has no notifications of other hosts' writes.
-        ::poll(nullptr, 0, static_cast<int>(deadline.left_ms(pause_ms)));
+        net::poll_serving(nullptr, static_cast<int>(deadline.left_ms(pause_ms)));
     }
 }
 

@@ -63,8 +63,8 @@ private:
     std::string address_;
     std::unique_ptr<net::Acceptor> acceptor_;
 
-    std::timed_mutex connecting_;  // two threads that open to one peer make one connection
-    std::mutex mutex_;             // guards the three below
+    std::mutex connecting_;  // two threads that open to one peer make one connection
+    std::mutex mutex_;       // guards the three below
     std::vector<ConnectionPtr> connections_;  // kept to the end: progress() reads without the lock
     std::set<Rank> lost_;
     bool closed_ = false;
@@ -113,13 +113,8 @@ bool TcpTransport::may_reach(const PeerAddress& peer) const {
 Result<std::unique_ptr<Sender>> TcpTransport::open(const ChannelId& id, const PeerAddress& peer,
                                                    Deadline deadline) {
     if (const ConnectionPtr connection = find(peer.rank)) return connection->open(id);
-    std::unique_lock connecting(connecting_, std::defer_lock);
-    // In slices: a clock that jumps must not make this longer than one of them.
-    while (!connecting.try_lock_for(std::chrono::milliseconds(100)))
-        if (deadline.passed())
-            return fail_rank(Code::timeout, peer.rank,
-                             "no time left to connect to rank {}: another thread was connecting",
-                             peer.rank);
+    // Bounded: whoever is inside connects with a deadline of its own.
+    const std::lock_guard connecting(connecting_);
     ConnectionPtr connection = find(peer.rank);
     if (!connection) {
         auto made = connect(peer, deadline);

@@ -1,0 +1,33 @@
+#include "net/serving.h"
+
+#include <utility>
+
+namespace tutti::net {
+namespace {
+
+thread_local Reactor* served = nullptr;
+
+}  // namespace
+
+ServeWhileWaiting::ServeWhileWaiting(Reactor* reactor) : outer_(std::exchange(served, reactor)) {}
+
+ServeWhileWaiting::~ServeWhileWaiting() {
+    served = outer_;
+}
+
+int poll_serving(pollfd* waiting, int timeout_ms) {
+    if (!served) return ::poll(waiting, waiting ? 1 : 0, timeout_ms);
+    pollfd both[2] = {{served->fd(), POLLIN, 0}, waiting ? *waiting : pollfd{}};
+    const int ready = ::poll(both, waiting ? 2 : 1, timeout_ms);
+    if (ready <= 0) return ready;
+    if (both[0].revents) {
+        // A handler that waits on this thread must not come back in here.
+        Reactor* reactor = served;
+        const ServeWhileWaiting not_again(nullptr);
+        reactor->poll(0);
+    }
+    if (waiting) waiting->revents = both[1].revents;
+    return waiting && both[1].revents ? 1 : 0;
+}
+
+}  // namespace tutti::net
