@@ -31,6 +31,12 @@ News Agreement::make(News::Kind kind, const Tag& tag) const {
     return news;
 }
 
+bool Agreement::has_departed(Rank rank) const {
+    return std::any_of(departed_.begin(), departed_.end(),
+                       [&](auto& entry) { return entry.first == rank; });
+}
+
+// The one that left first is the cause; others may have left because of it.
 Error Agreement::departed_error() const {
     const auto first = std::min_element(departed_.begin(), departed_.end(),
                                         [](auto& a, auto& b) { return a.second < b.second; });
@@ -172,7 +178,8 @@ void Agreement::say_bye(uint64_t last_number) {
 
 void Agreement::take_bye(const News& news, Rank from) {
     const Lock lock(mutex_);
-    if (!departed_.emplace(news.rank, news.tag.sequence & number_mask).second) return;
+    if (has_departed(news.rank)) return;
+    departed_.emplace_back(news.rank, news.tag.sequence & number_mask);
     sound();
     host_.flood_control(news, from);
 }
@@ -261,7 +268,7 @@ void Agreement::take_proposal(Rank from, const Tag& tag) {
 void Agreement::peer_lost(Rank peer, const std::string& cause) {
     {
         const Lock lock(mutex_);
-        if (departed_.count(peer)) return;
+        if (has_departed(peer)) return;
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, nobody);
     host_.settle();

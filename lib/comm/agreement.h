@@ -86,6 +86,7 @@ private:
     void take_query(const News& news, Rank from);
     void take_late(const News& news);
     void take_proposal(Rank from, const Tag& tag);
+    bool has_departed(Rank rank) const;
     Error departed_error() const;
     /// Whether this epoch has a mismatch (not only one of before that the caller is still owed).
     bool failing() const;
@@ -107,7 +108,7 @@ private:
     bool self_quiet_ = false, quiet_sent_ = false;
     std::set<Rank> quiet_children_;
     uint64_t quiet_number_ = 0;
-    std::map<Rank, uint64_t> departed_;  // rank → its last operation's number
+    std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
     Rank suspect_ = nobody;
     uint64_t suspect_sequence_ = 0;
     uint64_t stall_sequence_ = 0, late_sequence_ = 0;  // passed on already

@@ -61,6 +61,7 @@ private:
     const TransportContext context_;
     Capabilities capabilities_;
     std::string address_;
+    bool only_loopback_ = false;
     std::unique_ptr<net::Acceptor> acceptor_;
 
     std::mutex connecting_;  // two threads that open to one peer make one connection
@@ -90,6 +91,7 @@ Result<> TcpTransport::listen() {
     TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp({host, 0}));
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
     address_ = net::format_host_port({host, port});
+    only_loopback_ = is_loopback(host);
     acceptor_ = std::make_unique<net::Acceptor>(
         *context_.reactor, std::move(listener), key(),
         [this](UniqueFd fd, const Bytes& hello) { accepted(std::move(fd), hello); },
@@ -101,7 +103,8 @@ Result<> TcpTransport::listen() {
 
 // A loopback address means something on its own host only.
 bool TcpTransport::usable(const net::HostPort& address, const PeerAddress& peer) const {
-    return peer.host_id == context_.host_id || !is_loopback(address.host);
+    // Where this rank listens on loopback alone, all its peers are here, whatever hosts they act.
+    return peer.host_id == context_.host_id || !is_loopback(address.host) || only_loopback_;
 }
 
 bool TcpTransport::may_reach(const PeerAddress& peer) const {
