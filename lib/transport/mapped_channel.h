@@ -18,11 +18,11 @@
 
 namespace tutti {
 
-inline constexpr uint32_t mapped_cells = 4;
+inline constexpr uint32_t mapped_cells = 8;
 inline constexpr std::size_t mapped_cell_bytes = 128 * 1024;
 inline constexpr std::size_t mapped_inline_bytes = 24;
 
-/// Up to here a message uses pages that exist from the start; the large cells take memory (512 KiB)
+/// Up to here a message uses pages that exist from the start; the large cells take memory (1 MiB)
 /// only once a message above this size is sent.
 inline constexpr std::size_t mapped_small_bytes = 4096;
 inline constexpr std::size_t mapped_eager_bytes = 4096 + mapped_cells * mapped_small_bytes;
