@@ -138,6 +138,10 @@ constexpr ConfigKey keys[] = {
      [](Config&, std::string_view v) { return refuse_unless_off(v, "TLS"); }},
     {"insecure", "0, 1", "listen beyond loopback without a secret",
      [](Config& c, std::string_view v) { return set_bool(c.insecure, v); }},
+    {"dump", "path",
+     "when an operation fails: the flight recorder goes to PATH.RANK.jsonl, besides its end to the "
+     "log",
+     [](Config& c, std::string_view v) -> Result<> { return c.dump = v, Result<>{}; }},
     {"log", "trace, debug, info, warn, error, off", "what is logged to standard error", set_log},
 };
 

@@ -31,6 +31,7 @@ struct Config {
     Check check = Check::frames;
     Progress progress = Progress::thread;
     bool insecure = false;
+    std::string dump;  // where the flight recorder goes when an operation fails
 };
 
 /// One key: its name (the environment's without TUTTI_, in lower case), what it means, and how a

@@ -83,6 +83,7 @@ private:
     bool drive_all(bool& moved);
     void complete(Request& request, Code code, const Error& error);
     void pop(Stream& stream, Code code, const Error& error);
+    void dump_once();
     void fail_head(Stream& stream, Code code);
     void purge(Stream& stream);
     void look_at_clocks();
@@ -121,7 +122,7 @@ private:
     std::vector<Stream> streams_;
     uint64_t sequence_ = 0;     // of the last operation; the issuing thread's
     uint64_t round_robin_ = 0;  // non-blocking calls so far
-    std::atomic<bool> destroyed_{false};
+    std::atomic<bool> destroyed_{false}, dumped_{false};
     std::atomic<int> pending_{0};  // non-blocking requests that are not done
     std::atomic<int> waiters_{0};  // threads of the program that drive
     std::atomic<int> sleepers_{0};

@@ -1,6 +1,11 @@
 // Running what was issued: driving streams, waiting, and ending operations when there is trouble.
-#include <algorithm>
+#include <fcntl.h>
 
+#include <algorithm>
+#include <cerrno>
+
+#include "base/fd.h"
+#include "base/log.h"
 #include "comm/backoff.h"
 #include "comm/communicator.h"
 #include "comm/owned.h"
@@ -14,6 +19,7 @@ constexpr int64_t stall_growth = 4;
 constexpr int64_t longest_sleep_ms = 100;  // between looks at the clock
 // Passes of a blocking call that do nothing but drive its own stream: small operations end in them.
 constexpr int tight_passes = 1000;
+constexpr std::size_t logged_operations = 8;
 constexpr uint64_t number_mask = (uint64_t{1} << Tag::epoch_shift) - 1;
 
 }  // namespace
@@ -68,11 +74,26 @@ void Communicator::complete(Request& request, Code code, const Error& error) {
     }
     if (request.armed) operation.arm(false);
     recorder_.end(request.tag, code);
+    if (code != Code::ok && !destroyed_) dump_once();
     request.plan->busy.store(false, std::memory_order_release);
     if (request.keep) pending_.fetch_sub(1);
     request.completion.fire(code);
     request.code.store(code, std::memory_order_seq_cst);
     if (sleepers_.load(std::memory_order_seq_cst) > 0) endpoint_->ring();
+}
+
+// What led to the first failure: the end of it to the log, all of it to a file if one is wanted.
+void Communicator::dump_once() {
+    if (dumped_.exchange(true)) return;
+    log::info("rank {}: an operation failed; the last ones were\n{}", rank_,
+              recorder_.text(rank_, logged_operations));
+    const std::string& prefix = endpoint_->config().dump;
+    if (prefix.empty()) return;
+    const std::string path = fmt::format("{}.{}.jsonl", prefix, rank_);
+    const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    const auto dumped = file ? recorder_.dump(file.get(), rank_)
+                             : Result<>(fail_errno(errno, fmt::format("opening {}", path)));
+    if (!dumped) log::warn("rank {}: no flight recorder: {}", rank_, dumped.error().message);
 }
 
 Error Communicator::annotate(const Error& error, const Tag& tag) const {

@@ -79,13 +79,14 @@ std::optional<Tag> Recorder::find(uint64_t sequence) const {
     return tag;
 }
 
-Result<> Recorder::dump(int fd, Rank rank) const {
+std::string Recorder::text(Rank rank, std::size_t most) const {
     std::vector<const Entry*> used;
     for (const Entry& e : entries_)
         if (e.sequence.load(relaxed) != ~uint64_t{0}) used.push_back(&e);
     std::sort(used.begin(), used.end(), [](auto* a, auto* b) {
         return a->sequence.load(relaxed) < b->sequence.load(relaxed);
     });
+    if (used.size() > most) used.erase(used.begin(), used.end() - static_cast<ptrdiff_t>(most));
     std::string text;
     static constexpr std::string_view states[] = {"running", "done", "failed"};
     for (const Entry* e : used) {
@@ -102,6 +103,11 @@ Result<> Recorder::dump(int fd, Rank rank) const {
             states[static_cast<std::size_t>(state)],
             state == State::running ? "" : code_name(e->code.load(relaxed)), start_ns, end_ns);
     }
+    return text;
+}
+
+Result<> Recorder::dump(int fd, Rank rank) const {
+    const std::string text = this->text(rank, capacity);
     for (std::size_t at = 0; at < text.size();) {
         const ssize_t written = ::write(fd, text.data() + at, text.size() - at);
         if (written < 0 && errno == EINTR) continue;

@@ -43,6 +43,8 @@ public:
 
     /// One JSON object a line, oldest first, to a file descriptor.
     Result<> dump(int fd, Rank rank) const;
+    /// The same for the last `most` operations, as text.
+    std::string text(Rank rank, std::size_t most) const;
 
 private:
     // Fields are atomics so that another thread may read an entry while it is being overwritten;

@@ -1,4 +1,5 @@
 """What happens when things break: each test reads what every rank was told."""
+import json
 import os
 import re
 import socket
@@ -98,6 +99,16 @@ class Faults(unittest.TestCase):
                 self.assertIn("barrier #2", text)
                 self.assertIn(f"rank {n - 1} has not called it", text)
             self.assertEqual(said[n - 1]["operation"][0], "timeout", output)
+
+    def test_the_flight_recorder_is_dumped(self):
+        with tempfile.TemporaryDirectory() as folder:
+            said, output = run(2, "killed", "1", env={"TUTTI_DUMP": folder + "/flight"})
+            self.assertEqual(said[0]["operation"][0], "peer lost", output)
+            with open(folder + "/flight.0.jsonl", encoding="utf-8") as file:
+                calls = [json.loads(line) for line in file]
+            self.assertEqual([c["state"] for c in calls], ["done", "failed"])
+            self.assertEqual(calls[1]["call"], "allreduce #2 (count 200000, float32, sum)")
+            self.assertEqual(calls[1]["result"], "peer lost")
 
     def test_abort_reaches_everyone(self):
         for n, transport in self.over_transports((2, 4)):
