@@ -11,6 +11,7 @@ namespace tutti::test {
 inline constexpr JoinedTransport joined[] = {
     {"inproc", make_inproc_transport},
     {"shm", make_shm_transport},
+    {"tcp", make_tcp_transport},
 };
 
 using Buffer = std::vector<std::byte>;

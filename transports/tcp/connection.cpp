@@ -87,9 +87,16 @@ void Connection::make_ready(Flow& flow) {
     } while (!ready_.compare_exchange_weak(top, &flow, std::memory_order_seq_cst));
 }
 
+// Mostly nobody else is in, and the list that threads share can be left alone.
 void Connection::kick(Flow& flow) {
-    make_ready(flow);
-    if (!try_enter()) return;
+    bool inside = try_enter();
+    if (inside) {
+        if (!flow.ready.exchange(true, std::memory_order_seq_cst)) append(flow);
+    } else {
+        make_ready(flow);
+        inside = try_enter();
+    }
+    if (!inside) return;
     flush();
     leave();
 }

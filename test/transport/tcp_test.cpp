@@ -1,0 +1,333 @@
+// What TCP channels do beyond the conformance suite: where messages land, what cancelling leaves
+// behind, when credits travel, and how connections are made.
+#include "transport/tcp_fixture.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::size_t large = tcp::max_message_bytes;
+
+// ---- offers ------------------------------------------------------------------------------------
+
+TEST_CASE("tcp: receives into the offered memory when the offer comes before the message") {
+    Duo duo(tcp_kind);
+    auto lane = duo.open(0);
+    uint64_t number = 0;
+    for (const std::size_t bytes :
+         {std::size_t{1}, std::size_t{4000}, std::size_t{70'000}, large}) {
+        INFO("bytes " << bytes);
+        const Tag tag = make_tag(++number);
+        const Buffer data = pattern(bytes, number);
+        Buffer wanted(bytes);
+        lane.receiver->offer(tag, wanted.data(), bytes);
+        lane.sender->push(tag, data.data(), bytes);
+        Receiver::Message message;
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+            message = lane.receiver->peek(tag, bytes);
+            return message.data != nullptr && lane.sender->drained();
+        }));
+        REQUIRE(message.data == wanted.data());
+        REQUIRE(wanted == data);
+        lane.receiver->release();
+    }
+}
+
+TEST_CASE("tcp: leaves a large message for its offer when it comes behind another") {
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    RawPeer peer(endpoint, 1);
+    constexpr uint64_t messages = 6;
+    std::vector<Buffer> sent;
+    for (uint64_t i = 0; i < messages; ++i) sent.push_back(pattern(large, i));
+    REQUIRE(peer.send(open_frame(0)));
+    auto receiver = await_receiver(endpoint, 1, 0);
+    std::thread writer([&] {
+        for (uint64_t i = 0; i < messages; ++i) peer.send(data_frame(0, make_tag(i), sent[i]));
+    });
+    uint64_t honoured = 0, right = 0;
+    const auto deadline = soon();
+    for (uint64_t i = 0; i < messages; ++i) {
+        Buffer wanted(large);
+        receiver->offer(make_tag(i), wanted.data(), large);
+        Receiver::Message message;
+        while (!message.data && !deadline.passed()) {
+            endpoint.transport->progress();
+            message = receiver->peek(make_tag(i), large);
+        }
+        honoured += message.data == wanted.data();
+        right += holds(message, sent[i]);
+        receiver->release();
+    }
+    writer.join();
+    REQUIRE(right == messages);
+    REQUIRE(honoured == messages);
+}
+
+TEST_CASE("tcp: keeps what is arriving in offered memory when the offer is taken back") {
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    RawPeer peer(endpoint, 1);
+    const Buffer data = pattern(large, 3);
+    const Buffer bytes = data_frame(0, make_tag(1), data);
+    Buffer wanted(large, std::byte{0x55});
+    REQUIRE(peer.send(open_frame(0)));
+    auto receiver = await_receiver(endpoint, 1, 0);
+    receiver->offer(make_tag(1), wanted.data(), large);
+    const std::size_t half = bytes.size() / 2;
+    REQUIRE(peer.send(ByteView(bytes).first(half)));
+    REQUIRE(eventually({&endpoint}, [&] {
+        return std::memcmp(wanted.data(), data.data(), half - sizeof(tcp::Header)) == 0;
+    }));
+    receiver->cancel();
+    const Buffer after = wanted;
+    REQUIRE(peer.send(ByteView(bytes).subspan(half)));
+    Receiver::Message message;
+    REQUIRE(eventually({&endpoint}, [&] {
+        message = receiver->peek(make_tag(1), large);
+        return message.data != nullptr;
+    }));
+    REQUIRE(message.data != wanted.data());
+    REQUIRE(holds(message, data));
+    REQUIRE(wanted == after);
+}
+
+TEST_CASE("tcp: keeps a message that is whole in offered memory when the offer is taken back") {
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    RawPeer peer(endpoint, 1);
+    const Buffer data = pattern(5000, 3);
+    Buffer wanted(data.size());
+    REQUIRE(peer.send(open_frame(0)));
+    auto receiver = await_receiver(endpoint, 1, 0);
+    receiver->offer(make_tag(1), wanted.data(), wanted.size());
+    REQUIRE(peer.send(data_frame(0, make_tag(1), data)));
+    REQUIRE(eventually({&endpoint}, [&] {
+        return receiver->peek(make_tag(1), data.size()).data == wanted.data();
+    }));
+    receiver->cancel();
+    std::fill(wanted.begin(), wanted.end(), std::byte{0});
+    REQUIRE(holds(receiver->peek(make_tag(1), data.size()), data));
+}
+
+// ---- cancelling sends --------------------------------------------------------------------------
+
+TEST_CASE("tcp: sends what it had accepted when the sender's memory is taken away in mid-frame") {
+    const auto seed = std::random_device{}() % 100'000;
+    INFO("seed " << seed);
+    Duo duo(tcp_kind);
+    constexpr uint16_t lanes = 12;
+    constexpr uint64_t each = tcp::credits_per_channel;
+    std::vector<Duo::Lane> all;
+    for (uint16_t l = 0; l < lanes; ++l) all.push_back(duo.open(l));
+    // Nobody reads yet: the kernel's buffers fill, and a frame stays half-sent.
+    {
+        std::vector<Buffer> dying;
+        for (uint16_t l = 0; l < lanes; ++l) {
+            for (uint64_t i = 0; i < each; ++i) {
+                dying.push_back(pattern(i % 2 ? large : 100, seed + l * each + i));
+                REQUIRE(all[l].sender->can_push());
+                all[l].sender->push(make_tag(i), dying.back().data(), dying.back().size());
+            }
+        }
+        bool stuck = false;
+        for (auto& lane : all) stuck |= !lane.sender->drained();
+        REQUIRE(stuck);
+        for (auto& lane : all) {
+            lane.sender->cancel();
+            REQUIRE(lane.sender->drained());
+        }
+        for (Buffer& data : dying) std::fill(data.begin(), data.end(), std::byte{0xee});
+    }
+    for (uint16_t l = 0; l < lanes; ++l) {
+        for (uint64_t i = 0; i < each; ++i) {
+            const Buffer data = pattern(i % 2 ? large : 100, seed + l * each + i);
+            Receiver::Message message;
+            REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+                message = all[l].receiver->peek(make_tag(i), data.size());
+                return message.data != nullptr;
+            }));
+            REQUIRE(message.tag == make_tag(i));
+            REQUIRE(holds(message, data));
+            all[l].receiver->release();
+        }
+    }
+}
+
+// ---- credits -----------------------------------------------------------------------------------
+
+TEST_CASE("tcp: returns credits in one frame when half are owed") {
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    RawPeer peer(endpoint, 1);
+    REQUIRE(peer.send(open_frame(3)));
+    auto receiver = await_receiver(endpoint, 1, 3);
+    const Buffer data = pattern(10, 1);
+    for (uint64_t i = 0; i < 4; ++i) REQUIRE(peer.send(data_frame(3, make_tag(i), data)));
+    for (uint64_t i = 0; i < 4; ++i) {
+        REQUIRE(eventually(
+            {&endpoint}, [&] { return receiver->peek(make_tag(i), data.size()).data != nullptr; }));
+        receiver->release();
+    }
+    const tcp::Header header = peer.read_header();
+    REQUIRE(header.magic == tcp::Header::magic_of(tcp::Kind::credit));
+    REQUIRE(header.comm == 7);
+    REQUIRE(header.lane == 3);
+    REQUIRE(header.credits == 4);
+}
+
+TEST_CASE("tcp: returns credits with a message of the opposite direction") {
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    RawPeer peer(endpoint, 1);
+    REQUIRE(peer.send(open_frame(3)));
+    auto receiver = await_receiver(endpoint, 1, 3);
+    // It has a connection to rank 1 already, so no address is needed.
+    auto sender = endpoint.transport->open({.peer = 1, .comm = 7, .lane = 3}, {.rank = 1}, soon());
+    REQUIRE(sender);
+    const Buffer data = pattern(10, 1);
+    REQUIRE(peer.send(data_frame(3, make_tag(0), data)));
+    REQUIRE(eventually({&endpoint},
+                       [&] { return receiver->peek(make_tag(0), data.size()).data != nullptr; }));
+    receiver->release();
+    (*sender)->push(make_tag(0), data.data(), data.size());
+    REQUIRE(peer.read_header().magic == tcp::Header::magic_of(tcp::Kind::open));
+    const tcp::Header header = peer.read_header();
+    REQUIRE(header.magic == tcp::Header::magic_of(tcp::Kind::data));
+    REQUIRE(header.credits == 1);
+    REQUIRE(header.bytes == data.size());
+}
+
+TEST_CASE("tcp: drops the messages of a lane whose receiver is gone, and opens it again") {
+    Duo duo(tcp_kind);
+    auto lane = duo.open(5);
+    const Buffer data = pattern(3000, 1);
+    const auto push = [&](Sender& sender, uint64_t number) {
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] { return sender.can_push(); }));
+        sender.push(make_tag(number), data.data(), data.size());
+    };
+    for (uint64_t i = 0; i < 5; ++i) push(*lane.sender, i);
+    lane.receiver.reset();
+    for (uint64_t i = 5; i < 40; ++i) push(*lane.sender, i);
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] { return lane.sender->drained(); }));
+    const auto twice =
+        duo.a.transport->open({.peer = 1, .comm = 7, .lane = 5}, duo.b.address, soon());
+    REQUIRE_FALSE(twice);
+    REQUIRE(twice.error().code == Code::invalid);
+    lane.sender.reset();
+
+    auto again = duo.open(5);
+    push(*again.sender, 100);
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+        return holds(again.receiver->peek(make_tag(100), data.size()), data);
+    }));
+}
+
+// ---- connecting --------------------------------------------------------------------------------
+
+TEST_CASE("tcp: speaks IPv6") {
+    const JoinedTransport kind{"tcp", [](const TransportContext& context) {
+                                   TransportContext six = context;
+                                   six.iface = "::1";
+                                   return make_tcp_transport(six);
+                               }};
+    if (!net::choose_address("::1", true)) return;  // a machine without it
+    Duo duo(kind);
+    REQUIRE(duo.a.address.address.find("[::1]:") == 0);
+    auto lane = duo.open(0);
+    const Buffer data = pattern(large, 1);
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    REQUIRE(eventually({&duo.a, &duo.b},
+                       [&] { return holds(lane.receiver->peek(make_tag(1), data.size()), data); }));
+}
+
+TEST_CASE("tcp: carries messages both ways when both sides connect at once") {
+    for (int round = 0; round < 10; ++round) {
+        Duo duo(tcp_kind);
+        std::atomic<int> at_the_line{0};
+        std::unique_ptr<Sender> senders[2];
+        const auto open = [&](int me) {
+            TestEndpoint& from = me == 0 ? duo.a : duo.b;
+            TestEndpoint& to = me == 0 ? duo.b : duo.a;
+            for (++at_the_line; at_the_line < 2;) cpu_relax();
+            auto opened = from.transport->open({.peer = to.address.rank, .comm = 7, .lane = 2},
+                                               to.address, soon());
+            if (opened) senders[me] = std::move(*opened);
+        };
+        std::thread other([&] { open(1); });
+        open(0);
+        other.join();
+        REQUIRE((senders[0] && senders[1]));
+        std::unique_ptr<Receiver> receivers[2];
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+            if (!receivers[0]) receivers[0] = duo.a.sink.take({.peer = 1, .comm = 7, .lane = 2});
+            if (!receivers[1]) receivers[1] = duo.b.sink.take({.peer = 0, .comm = 7, .lane = 2});
+            return receivers[0] && receivers[1];
+        }));
+        const Buffer data = pattern(20'000, 1);
+        for (uint64_t i = 0; i < 3 * tcp::credits_per_channel; ++i) {
+            for (auto& sender : senders) {
+                REQUIRE(eventually({&duo.a, &duo.b}, [&] { return sender->can_push(); }));
+                sender->push(make_tag(i), data.data(), data.size());
+            }
+            for (auto& receiver : receivers) {
+                REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+                    return holds(receiver->peek(make_tag(i), data.size()), data);
+                }));
+                receiver->release();
+            }
+        }
+    }
+}
+
+TEST_CASE("tcp: names the address and the rank when nobody listens there") {
+    TestEndpoint endpoint(tcp_kind, 0, 8);
+    auto listener = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(listener);
+    const auto port = net::local_port(listener->get());
+    REQUIRE(port);
+    listener->reset();  // a port that was free a moment ago
+    const std::string address = fmt::format("127.0.0.1:{}", *port);
+    const auto opened =
+        endpoint.transport->open({.peer = 5, .comm = 7, .lane = 0},
+                                 {.rank = 5, .host_id = "this host", .address = address}, soon());
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().rank == 5);
+    REQUIRE(opened.error().message.find("rank 5") != std::string::npos);
+    REQUIRE(opened.error().message.find(address) != std::string::npos);
+}
+
+TEST_CASE("tcp: gives up at the deadline when the other side accepts and says nothing") {
+    TestEndpoint endpoint(tcp_kind, 0, 8);
+    auto listener = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(listener);
+    const auto port = net::local_port(listener->get());
+    REQUIRE(port);
+    const auto opened = endpoint.transport->open(
+        {.peer = 5, .comm = 7, .lane = 0},
+        {.rank = 5, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)},
+        Deadline::after_ms(200));
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::timeout);
+    REQUIRE(opened.error().rank == 5);
+}
+
+TEST_CASE("tcp: refuses a peer with another secret") {
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    TestEndpoint stranger(tcp_kind, 1, 2, "test", "another secret");
+    const auto opened =
+        stranger.transport->open({.peer = 0, .comm = 7, .lane = 0}, endpoint.address, soon());
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::auth);
+    REQUIRE(endpoint.sink.lost().empty());
+}
+
+TEST_CASE("tcp: tries each address that is worth trying") {
+    Duo duo(tcp_kind);
+    PeerAddress peer = duo.b.address;
+    peer.address = "127.0.0.1:1," + duo.b.address.address;
+    REQUIRE(duo.a.transport->may_reach(peer));
+    REQUIRE(duo.a.transport->open({.peer = 1, .comm = 7, .lane = 0}, peer, soon()));
+    // Between ranks that listen on loopback alone, the hosts are only acted.
+    peer.host_id = "another host";
+    REQUIRE(duo.a.transport->may_reach(peer));
+    peer.address = "nonsense";
+    REQUIRE_FALSE(duo.a.transport->may_reach(peer));
+}
+
+}  // namespace
+}  // namespace tutti::test
