@@ -92,7 +92,8 @@ private:
     void append(Flow& flow);
     bool gather();
     bool batch(Flow& flow);
-    Header& header(Kind kind, uint32_t comm, uint16_t lane);
+    static Header header(Kind kind, uint32_t comm, uint16_t lane);
+    void add_header(const Header& out);
     void attach_credits(Header& out, Flow& flow);
     void batch_message(Flow& flow);
     bool write();

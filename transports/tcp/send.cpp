@@ -82,7 +82,7 @@ bool Connection::gather() {
         if (!flow.ready.exchange(true, std::memory_order_seq_cst)) append(flow);
     }
     if (closing_ && !first_ && !large_ && !std::exchange(bye_sent_, true)) {
-        header(Kind::bye, 0, 0);
+        add_header(header(Kind::bye, 0, 0));
     }
     out_[0] = {batch_.get(), batched_};
     return batched_ > 0;
@@ -90,23 +90,30 @@ bool Connection::gather() {
 
 /// Puts a flow's next frame into the batch. False: it has none.
 bool Connection::batch(Flow& flow) {
-    if (std::exchange(flow.open_due, false)) header(Kind::open, flow.comm, flow.lane);
+    if (std::exchange(flow.open_due, false)) add_header(header(Kind::open, flow.comm, flow.lane));
     if (flow.out.pushed.load(std::memory_order_seq_cst) != flow.out.begun) {
         batch_message(flow);
         return true;
     }
     if (!flow.in.credits_due()) return false;
-    attach_credits(header(Kind::credit, flow.comm, flow.lane), flow);
+    Header credit = header(Kind::credit, flow.comm, flow.lane);
+    attach_credits(credit, flow);
+    add_header(credit);
     return true;
 }
 
-Header& Connection::header(Kind kind, uint32_t comm, uint16_t lane) {
-    Header& out = *new (batch_.get() + batched_) Header;
-    batched_ += sizeof(Header);
+Header Connection::header(Kind kind, uint32_t comm, uint16_t lane) {
+    Header out;
     out.magic = Header::magic_of(kind);
     out.comm = comm;
     out.lane = lane;
     return out;
+}
+
+// Payloads of any length lie between headers in the batch, so a header is copied to its place.
+void Connection::add_header(const Header& out) {
+    std::memcpy(batch_.get() + batched_, &out, sizeof out);
+    batched_ += sizeof out;
 }
 
 void Connection::attach_credits(Header& out, Flow& flow) {
@@ -118,10 +125,11 @@ void Connection::attach_credits(Header& out, Flow& flow) {
 
 void Connection::batch_message(Flow& flow) {
     SendQueue::Message& message = flow.out.at(flow.out.begun++);
-    Header& out = header(Kind::data, flow.comm, flow.lane);
+    Header out = header(Kind::data, flow.comm, flow.lane);
     attach_credits(out, flow);
     out.bytes = message.bytes;
     out.tag = message.tag;
+    add_header(out);
     if (message.bytes > small_bytes) {
         large_ = &flow;
         out_[1] = {const_cast<std::byte*>(message.data), message.bytes};
