@@ -1,9 +1,15 @@
 // One rank of a job in which something goes wrong. Prints what its calls came to, for the script.
 // usage: tutti-run --keep-going -n N worker CASE [ARGUMENT]
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -120,6 +126,28 @@ void left(tutti_comm* comm) {
     say("operation", sum(comm), start);
 }
 
+// From now on the kernel answers this process as it does where /dev/shm or memory is full.
+void exhaust_memory() {
+    sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSPC),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog filter{.len = std::size(program), .filter = program};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) != 0)
+        say("exhaust", TUTTI_ERR_SYSTEM);
+}
+
+// There is no more shared memory when one rank's first large message needs some.
+void exhausted(tutti_comm* comm) {
+    say("before", sum(comm));
+    if (rank_of == std::stoi(argument)) exhaust_memory();
+    say("operation", sum(comm, 1'000'000));
+    say("next", tutti_barrier(comm));
+}
+
 // A non-blocking operation is pending when its communicator is destroyed.
 void pending(tutti_comm* comm) {
     std::vector<float> x(1000, 1.0f);
@@ -147,9 +175,13 @@ int main(int argc, char** argv) {
         {"aborted", aborted},
         {"left", left},
         {"pending", pending},
+        {"exhausted", exhausted},
         {"nothing", [](tutti_comm*) {}},
+        {"full", [](tutti_comm*) {}},
     };
     if (argc > 2) argument = argv[2];
+    const char* launched_as = std::getenv("TUTTI_RANK");
+    if (argv[1] == std::string("full") && launched_as && launched_as == argument) exhaust_memory();
     tutti_comm* comm = nullptr;
     const auto start = Clock::now();
     const tutti_status status = tutti_comm_create(nullptr, &comm);
