@@ -99,7 +99,7 @@ Result<> call_plan(const char* function, tutti_comm* comm, Call call, const tutt
 Result<Collective> parse_collective(const char* function, const char* name) {
     if (!name) return tutti::null_argument(function, "collective");
     for (int c = 0; c < tutti::collective_count; ++c)
-        if (tutti::collective_names[c] == name) return static_cast<Collective>(c);
+        if (tutti::collective_traits[c].name == name) return static_cast<Collective>(c);
     return tutti::fail(Code::invalid, "{}: there is no collective '{}'", function, name);
 }
 

@@ -44,8 +44,9 @@ Row pick(Collective collective, std::size_t bytes, const Terrain& t) {
         case Collective::barrier:
             if (flat) return {t.intrinsic, "one host: everyone sees everyone's word"};
             return {"dissemination", "log2(ranks) rounds"};
+        default:
+            return {};
     }
-    return {};
 }
 
 std::string names_of(Collective collective, const Terrain& terrain) {

@@ -30,17 +30,15 @@ std::string describe_call(const Tag& tag) {
     const Collective collective = collective_of(tag);
     const std::string name =
         fmt::format("{} #{}", collective_name(collective), operation_number(tag));
-    switch (collective) {
-        case Collective::allreduce:
-            return fmt::format("{} (count {}, {}, {})", name, tag.count, dtype_name(dtype_of(tag)),
-                               op_name(op_of(tag)));
-        case Collective::broadcast:
-            return fmt::format("{} (count {}, {}, root {})", name, tag.count,
-                               dtype_name(dtype_of(tag)), tag.root);
-        case Collective::barrier:
-            break;
-    }
-    return name;
+    // A number from a wire may be no collective at all.
+    if (static_cast<int>(collective) >= collective_count || collective == Collective::barrier)
+        return name;
+    const CollectiveTraits& traits = traits_of(collective);
+    std::string text =
+        fmt::format("{} (count {}, {}", name, tag.count, dtype_name(dtype_of(tag)));
+    if (traits.reduces) text += fmt::format(", {}", op_name(op_of(tag)));
+    if (traits.rooted) text += fmt::format(", root {}", tag.root);
+    return text + ")";
 }
 
 void Recorder::begin(const Tag& tag, uint64_t bytes) {

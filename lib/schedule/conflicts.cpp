@@ -46,22 +46,26 @@ private:
     const Schedule& schedule_;
 };
 
-std::map<Place, std::vector<Access>> accesses(const Schedule& schedule, bool in_place) {
+std::map<Place, std::vector<Access>> accesses(const Schedule& schedule, const Places& where,
+                                              bool in_place) {
     std::map<Place, std::vector<Access>> places;
-    const auto note = [&](const Region& region, uint32_t chunks, Access access) {
+    const auto note = [&](const Region& region, const Step& step, Access access) {
         if (!region) return;
         const bool scratch = region.space == Space::scratch;
         const Space space = scratch || !in_place ? region.space : Space::output;
-        for (uint32_t i = 0; i < chunks; ++i)
-            places[{space, (scratch ? region.slot : region.chunk) + i}].push_back(access);
+        for (uint32_t i = 0; i < step.chunks; ++i) {
+            const uint32_t at =
+                scratch ? region.slot + step.slots.offset(i)
+                        : where.position(region.space, schedule.chunk_at(region.chunk, i));
+            places[{space, at}].push_back(access);
+        }
     };
     for (uint32_t l = 0; l < schedule.lanes.size(); ++l)
         for (uint32_t s = 0; s < schedule.lanes[l].size(); ++s) {
             const Step& step = schedule.lanes[l][s];
             const bool sends = step.send != nobody;
-            note(step.local, step.chunks,
-                 {{l, s}, false, sends && !step.out && step.recv == nobody});
-            note(step.out, step.chunks, {{l, s}, true, sends});
+            note(step.local, step, {{l, s}, false, sends && !step.out && step.recv == nobody});
+            note(step.out, step, {{l, s}, true, sends});
         }
     return places;
 }
@@ -83,10 +87,10 @@ bool ordered(const Order& order, const Schedule& schedule, const Access& a, cons
 
 }  // namespace
 
-std::string find_conflict(const Schedule& schedule, bool in_place) {
+std::string find_conflict(const Schedule& schedule, const Places& where, bool in_place) {
     if (schedule.lanes.size() < 2) return {};
     const Order order(schedule);
-    for (const auto& [place, list] : accesses(schedule, in_place)) {
+    for (const auto& [place, list] : accesses(schedule, where, in_place)) {
         for (std::size_t i = 0; i < list.size(); ++i)
             for (std::size_t j = i + 1; j < list.size(); ++j) {
                 const Access &a = list[i], &b = list[j];

@@ -3,11 +3,11 @@
 
 #include <string>
 
-#include "schedule/schedule.h"
+#include "schedule/places.h"
 
 namespace tutti {
 
 /// Empty, or the first conflict: "lane 0 step 3 and lane 1 step 0 both use output[2] …".
-std::string find_conflict(const Schedule& schedule, bool in_place);
+std::string find_conflict(const Schedule& schedule, const Places& where, bool in_place);
 
 }  // namespace tutti

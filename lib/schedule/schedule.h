@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-/// Where a chunk lives. Input chunk c and output chunk c are the same memory when a call is in
-/// place, and every schedule must be right both ways.
+/// Where a chunk lives. Every schedule must be right also when a call is in place, that is, when
+/// chunks of input and output that stand at the same position (places.h) are the same memory.
 enum class Space : uint8_t { none, input, output, scratch };
 
 /// How a value is represented. Bind fixes the bytes per element of each form; in a lossless
@@ -23,9 +23,12 @@ enum class Form : uint8_t {
     final,    // the finished result, rounded once
 };
 
+/// For blocks in transit that are all of one size: whichever it is, it is as long as the others.
+inline constexpr uint32_t any_chunk = ~0u;
+
 /// One chunk's place. `chunk` says which part of the data it is, hence how many bytes. A scratch
-/// region also names the slot that holds it; slots are a tile's chunk long and reused by every
-/// tile.
+/// region also names the slot that holds it; slots are a tile's longest chunk long and reused by
+/// every tile.
 struct Region {
     Space space = Space::none;
     uint32_t chunk = 0;
@@ -50,6 +53,16 @@ struct After {
     bool operator==(const After&) const = default;
 };
 
+/// Scratch slots in bursts: `burst` consecutive ones, every `period`. 0: all are consecutive.
+struct SlotPattern {
+    uint32_t burst = 0;
+    uint32_t period = 0;
+    constexpr uint32_t offset(uint32_t i) const {
+        return burst == 0 ? i : i / burst * period + i % burst;
+    }
+    bool operator==(const SlotPattern&) const = default;
+};
+
 /// value = recv ⊕ local (or whichever of the two is there); store it to out; forward it to send.
 /// At least one of local and out is set: it gives the size.
 struct Step {
@@ -57,8 +70,10 @@ struct Step {
     Region local;
     Region out;
     Rank send = nobody;
-    uint32_t chunks = 1;       // a run of consecutive chunks (and scratch slots)
+    uint32_t chunks = 1;       // a run of consecutive chunks (and scratch slots): one message
+    SlotPattern slots;         // which scratch slots the run has, if they are not consecutive
     bool local_first = false;  // operand order: local ⊕ recv instead of recv ⊕ local
+    bool keep = false;         // the message stays: the lane's next receive of this peer sees it
     Form in = Form::raw;       // what arrives
     Form local_form = Form::raw;
     Form result = Form::raw;  // what is stored and forwarded
@@ -74,19 +89,33 @@ struct Step {
 using Lane = std::vector<Step>;
 
 /// One rank's part of a collective. Lane l of one rank talks to lane l of another. A tile of the
-/// message is cut into `chunks` chunks; lanes share the numbering, each works on its own.
+/// data is cut into `chunks` chunks; lanes share the numbering, each works on its own.
+///
+/// What a chunk is depends on the collective's cut (places.h): a part of the whole message, of one
+/// rank's block (chunk = part × ranks + block) or of one pair's block (chunk = part × ranks² +
+/// source × ranks + destination).
 struct Schedule {
     uint32_t chunks = 1;
+    uint32_t cycle = 0;  // runs of chunks wrap around within cycles of this length; 0: never
     uint32_t scratch_slots = 0;
     std::vector<Lane> lanes;
+
+    /// The i-th chunk of a run.
+    uint32_t chunk_at(uint32_t first, uint32_t i) const {
+        if (first == any_chunk) return any_chunk;
+        if (cycle == 0) return first + i;
+        const uint32_t start = first / cycle * cycle;
+        return start + (first - start + i) % cycle;
+    }
 };
 
 /// What an algorithm is asked for.
 struct ScheduleRequest {
     Rank ranks = 1;
     Rank rank = 0;
-    Rank root = 0;       // rooted collectives only
-    uint32_t lanes = 1;  // how many lanes a large message should be striped over; a hint
+    Rank root = 0;         // rooted collectives only
+    uint32_t lanes = 1;    // how many lanes a large message should be striped over; a hint
+    bool in_place = false;  // an alltoall must save what it is about to overwrite; this rank's only
 };
 
 /// An algorithm: a pure function to one rank's schedule. All ranks get the same chunks and number
@@ -96,6 +125,10 @@ struct Algorithm {
     Collective collective;
     std::string_view summary;  // one line: for people, and for --explain
     Schedule (*make)(const ScheduleRequest&);
+    /// Contributions meet in another order than the ranks': commutative operators only.
+    bool reorders = false;
+    /// Blocks travel through ranks that do not know their sizes: all must be of one size.
+    bool even_only = false;
     /// Empty if it can serve this many ranks, else why not.
     std::string (*unsupported)(Rank ranks) = nullptr;
 };

@@ -32,31 +32,64 @@ struct Contributions {
     bool operator==(const Contributions&) const = default;
 };
 
+__extension__ typedef unsigned __int128 uint128;
+
+/// In which order they were combined: the list of contributions as a polynomial over the prime
+/// 2^61 - 1, so that joining two lists is joining their hashes, however they were bracketed.
+struct Order {
+    uint64_t hash = 0;
+    uint64_t power = 1;  // base^length
+
+    static constexpr uint64_t prime = (uint64_t{1} << 61) - 1;
+    static constexpr uint64_t base = 0x1a2b3c4d5e6f7081ull % prime;
+    static constexpr uint64_t times(uint64_t a, uint64_t b) {
+        const auto product = static_cast<uint128>(a) * b;
+        const auto folded =
+            static_cast<uint64_t>(product & prime) + static_cast<uint64_t>(product >> 61);
+        return folded >= prime ? folded - prime : folded;
+    }
+    static Order of(Rank rank) { return {mix(static_cast<uint64_t>(rank), 9) % prime, base}; }
+    friend Order operator+(const Order& first, const Order& second) {
+        return {(times(first.hash, second.power) + second.hash) % prime,
+                times(first.power, second.power)};
+    }
+    bool operator==(const Order&) const = default;
+};
+
 struct Value {
     bool defined = false;
     Form form = Form::raw;
     uint32_t chunk = 0;
     Contributions from;
+    Order order;
     uint64_t bits = 0;  // the expression that made it, operand order and roundings included
     std::vector<uint64_t> known;  // barrier: whose arrival this implies, one bit a rank
 
-    static Value input(Rank rank, uint32_t chunk, bool knows, Rank ranks) {
+    static Value input(Rank rank, uint32_t chunk) {
         Value v;
         v.defined = true;
         v.chunk = chunk;
         v.from = Contributions::of(rank, chunk);
+        v.order = Order::of(rank);
         v.bits = v.from.low;
-        if (knows) {
-            v.known.resize((static_cast<std::size_t>(ranks) + 63) / 64);
-            v.known[static_cast<std::size_t>(rank) / 64] |= uint64_t{1} << (rank % 64);
-        }
         return v;
+    }
+    /// A barrier's: knows of its own arrival.
+    static Value arrival(Rank rank, Rank ranks) {
+        Value v = input(rank, 0);
+        v.known.resize((static_cast<std::size_t>(ranks) + 63) / 64);
+        v.known[static_cast<std::size_t>(rank) / 64] |= uint64_t{1} << (rank % 64);
+        return v;
+    }
+    bool knows(Rank rank) const {
+        return known[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1;
     }
 };
 
 inline Value combine(const Value& first, const Value& second, Form result) {
     Value v = first;
     v.from += second.from;
+    v.order = first.order + second.order;
     v.bits = mix(mix(mix(first.bits, second.bits), 3), static_cast<uint64_t>(result));
     v.form = result;
     for (std::size_t i = 0; i < v.known.size(); ++i) v.known[i] |= second.known[i];

@@ -172,20 +172,20 @@ TEST_CASE("verify: lanes that share memory need an order") {
         {{.local = Region::input(0), .out = Region::scratch(0, 0)},
          {.local = Region::input(0), .out = Region::output(0), .result = Form::final}});
     s.lanes.push_back({{.local = Region::scratch(0, 0), .send = 1}});
-    const std::string problem = find_conflict(s, false);
+    const std::string problem = find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), false);
     REQUIRE(problem.find("lane 0 step 0 and lane 1 step 0 both use scratch[0]") !=
             std::string::npos);
 
     s.lanes[1][0].after = {0, 0};
     // Ordered within the tile, but the next tile's write does not wait for this tile's send.
-    REQUIRE_FALSE(find_conflict(s, false).empty());
+    REQUIRE_FALSE(find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), false).empty());
 }
 
 TEST_CASE("verify: output chunks of two lanes may be handed over with after") {
     Schedule s;
     s.lanes.push_back({{.recv = 1, .out = Region::output(0)}});
     s.lanes.push_back({{.local = Region::output(0), .send = 1}});
-    REQUIRE_FALSE(find_conflict(s, true).empty());
+    REQUIRE_FALSE(find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), true).empty());
     s.lanes[1][0].after = {0, 0};
-    REQUIRE(find_conflict(s, true).empty());
+    REQUIRE(find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), true).empty());
 }

@@ -42,8 +42,9 @@ bool FlatGroup::serves(Collective collective, std::size_t bytes) const {
         case Collective::broadcast:
         case Collective::barrier:
             return bytes <= flat_slot_bytes;
+        default:
+            return false;
     }
-    return false;
 }
 
 Result<std::unique_ptr<Operation>> FlatGroup::bind(const IntrinsicShape& shape) {

@@ -107,8 +107,9 @@ std::string_view FlatProvider::reference(Collective collective) const {
             return "binomial";
         case Collective::barrier:
             return "dissemination";
+        default:
+            return "";
     }
-    return "";
 }
 
 Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& group,

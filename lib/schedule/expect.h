@@ -1,0 +1,41 @@
+// What each collective owes its callers: which value every chunk of every output must be.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "schedule/places.h"
+#include "schedule/symbolic.h"
+#include "schedule/verify.h"
+
+namespace tutti {
+
+class Expectations {
+public:
+    Expectations(const VerifyRequest& request, const Places& places, uint32_t chunks);
+
+    /// The value a chunk of a rank's input has at the start.
+    symbolic::Value input(Rank rank, uint32_t chunk) const;
+
+    /// Empty if the chunk of the rank's output is what it has to be, else what is wrong with it.
+    std::string fault(Rank rank, uint32_t chunk, const symbolic::Value& value) const;
+
+    /// Whether all contributions of a right value were combined in the order of the ranks.
+    bool in_rank_order(Rank rank, const symbolic::Value& value) const;
+
+private:
+    /// Ranks whose contributions the rank's result has: 0 … count - 1.
+    Rank contributors(Rank rank) const;
+    const symbolic::Contributions& sum(Rank count, uint32_t chunk) const;
+    std::string missing_or_twice(const symbolic::Contributions& held, Rank count,
+                                 uint32_t chunk) const;
+
+    const VerifyRequest& r_;
+    const Places& places_;
+    bool prefixes_;  // results differ from rank to rank: sums of every length are kept
+    std::vector<std::vector<symbolic::Contributions>> sums_;  // [chunk][count], or [chunk][0]
+    std::vector<symbolic::Order> orders_;                     // of ranks 0 … i - 1
+};
+
+}  // namespace tutti

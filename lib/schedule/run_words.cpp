@@ -1,0 +1,71 @@
+// What a symbolic run says when it stops.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "schedule/run.h"
+#include "schedule/words.h"
+
+namespace tutti {
+
+std::string Run::at(Rank rank, std::size_t lane) const {
+    const LaneState& state = state_of(rank).lanes[lane];
+    return fmt::format("rank {} lane {} step {} (tile {})", rank, lane, state.step, state.tile);
+}
+
+bool Run::complain(Rank rank, std::size_t lane, const std::string& what) {
+    const RankState& state = state_of(rank);
+    const Step& step = state.schedule.lanes[lane][state.lanes[lane].step];
+    problem = fmt::format("{}: {}: {}", at(rank, lane), what, describe(step));
+    return false;
+}
+
+bool Run::find_unreceived() {
+    const ChannelKey* first = nullptr;
+    for (const auto& [key, c] : channels_) {
+        const auto order = [](const ChannelKey& k) { return std::tuple(k.from, k.to, k.lane); };
+        if (!c.messages.empty() && (!first || order(key) < order(*first))) first = &key;
+    }
+    if (!first) return false;
+    const Message& message = channels_[*first].messages.front();
+    problem =
+        fmt::format("rank {} lane {} step {} (tile {}): sends a message that rank {} never receives",
+                    first->from, first->lane, message.step, message.tile, first->to);
+    return true;
+}
+
+// In the order in which advance() asks. A lane that waits for one that has finished comes first:
+// that is where the fault lies, the others only wait for it.
+std::string Run::waits_for(Rank rank, std::size_t lane) {
+    const RankState& state = state_of(rank);
+    const LaneState& here = state.lanes[lane];
+    const Step& step = state.schedule.lanes[lane][here.step];
+    if (step.after) {
+        const LaneState& other = state.lanes[step.after.lane];
+        if (other.tile < here.tile || (other.tile == here.tile && other.step <= step.after.step))
+            return fmt::format("its lane {} step {}", step.after.lane, step.after.step);
+    }
+    if (step.recv != nobody && channel(step.recv, rank, lane).messages.empty())
+        return fmt::format("a message from rank {}{}", step.recv,
+                           done(step.recv, lane) ? ", which has finished" : "");
+    return fmt::format("a credit of rank {}{}", step.send,
+                       done(step.send, lane) ? ", which has finished" : "");
+}
+
+void Run::explain_deadlock() {
+    deadlock = true;
+    std::vector<std::string> stuck;
+    std::size_t roots = 0;
+    for (Rank rank = 0; rank < r_.ranks; ++rank)
+        for (std::size_t lane = 0; lane < state_of(rank).lanes.size(); ++lane) {
+            if (done(rank, lane)) continue;
+            stuck.push_back(fmt::format("{} waits for {}", at(rank, lane), waits_for(rank, lane)));
+            if (stuck.back().ends_with("finished")) std::swap(stuck[roots++], stuck.back());
+        }
+    const std::size_t named = std::min<std::size_t>(stuck.size(), 4);
+    problem = fmt::format("deadlock: {}", fmt::join(stuck.begin(), stuck.begin() + named, "; "));
+    if (stuck.size() > named) problem += fmt::format("; and {} more lanes", stuck.size() - named);
+}
+
+}  // namespace tutti
