@@ -182,6 +182,10 @@ Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t
         return plan;
     }
     BindRequest request;
+    request.collective = call.collective;
+    request.ranks = size_;
+    request.rank = rank_;
+    request.root = call.root;
     ScheduleRequest wanted;
     wanted.ranks = size_;
     wanted.rank = rank_;

@@ -19,74 +19,88 @@ constexpr Width width_of(Form form) {
     return Width::raw;
 }
 
-// Input chunk c and output chunk c are one memory when the call is in place; scratch slots are used
-// again by every tile.
-bool same_memory(const Region& a, uint32_t a_chunks, const Region& b, uint32_t b_chunks) {
-    const bool a_scratch = a.space == Space::scratch;
-    if (!a || !b || a_scratch != (b.space == Space::scratch)) return false;
-    const uint32_t a_at = a_scratch ? a.slot : a.chunk;
-    const uint32_t b_at = a_scratch ? b.slot : b.chunk;
-    return a_at < b_at + b_chunks && b_at < a_at + a_chunks;
-}
-
 bool is_push(const BoundStep& step) {
     return step.send && !step.build;
 }
 
-// Steps that overwrite memory an earlier step of the lane may still be sending from.
-void mark_settles(BoundLane& lane) {
-    for (std::size_t i = 0; i < lane.steps.size(); ++i) {
-        BoundStep& writer = lane.steps[i];
-        for (std::size_t j = 0; j < lane.steps.size() && writer.out; ++j) {
-            const BoundStep& sender = lane.steps[j];
-            if (!is_push(sender)) continue;
-            const Region& from = sender.out ? sender.out : sender.local;
-            const bool earlier = j < i || writer.out.space == Space::scratch;
-            if (earlier && same_memory(writer.out, writer.chunks, from, sender.chunks))
-                writer.settle = true;
-        }
-        if (is_push(writer)) {
-            auto& pushes = lane.pushes;
-            if (std::find(pushes.begin(), pushes.end(), writer.send) == pushes.end())
-                pushes.push_back(writer.send);
-        }
+// The span of positions (or slots) that a region's run may touch. Wider than the truth where the
+// run wraps around or has gaps: then a step waits for a push that it need not have waited for.
+struct Span {
+    bool scratch = false;
+    uint64_t from = 0, to = 0;
+    bool overlaps(const Span& other) const {
+        return scratch == other.scratch && from < other.to && other.from < to;
     }
-}
+};
 
 class Binder {
 public:
-    Binder(BindRequest& request, ChannelProvider& channels) : r_(request), channels_(channels) {}
+    Binder(BindRequest& request, ChannelProvider& channels)
+        : r_(request),
+          channels_(channels),
+          layout_request_(layout_request(request)),
+          places_(request.collective, request.ranks, request.root, request.schedule.chunks),
+          parts_{.layout = Layout(layout_request_)} {}
 
     Result<std::unique_ptr<Operation>> run() {
-        const std::size_t tile = tile_elements(r_.schedule, r_.count, r_.reducer, r_.message_bytes);
-        parts_.tiles = TileMap(r_.count, tile, r_.schedule.chunks, r_.reducer.bytes(Width::raw));
         parts_.divisor = r_.divisor;
+        parts_.slice = layout_request_.slice;
+        parts_.tag_by_block = r_.tag_by_block;
         for (std::size_t l = 0; l < r_.schedule.lanes.size(); ++l) {
             BoundLane lane;
             for (const Step& step : r_.schedule.lanes[l]) {
                 TUTTI_ASSIGN(BoundStep bound, bind_step(step, static_cast<uint16_t>(l)));
+                // A message that was kept lies where it is: it was peeked at.
+                if (!lane.steps.empty() && lane.steps.back().keep &&
+                    lane.steps.back().recv == bound.recv)
+                    bound.offer = false;
                 lane.steps.push_back(bound);
             }
             mark_settles(lane);
             parts_.lanes.push_back(std::move(lane));
         }
         make_scratch();
+        r_.schedule.lanes.clear();
+        parts_.schedule = std::move(r_.schedule);
         return std::make_unique<BoundSchedule>(std::move(parts_));
     }
 
 private:
+    static LayoutRequest layout_request(const BindRequest& r) {
+        LayoutRequest l;
+        l.collective = r.collective;
+        l.ranks = r.ranks;
+        l.rank = r.rank;
+        l.root = r.root;
+        l.chunks = r.schedule.chunks;
+        l.count = r.count;
+        l.input = r.input;
+        l.output = r.output;
+        l.element_bytes = r.reducer.bytes(Width::raw);
+        const Places places(r.collective, r.ranks, r.root, r.schedule.chunks);
+        const uint32_t parts = traits_of(r.collective).cut == Cut::whole
+                                   ? r.schedule.chunks
+                                   : r.schedule.chunks / places.blocks();
+        l.slice = slice_elements(r.schedule, parts, r.reducer, r.message_bytes);
+        return l;
+    }
+
     Result<BoundStep> bind_step(const Step& step, uint16_t lane) {
         const auto channel = static_cast<uint16_t>(r_.first_lane + lane);
         BoundStep bound;
-        bound.chunk = step.extent().chunk;
-        bound.chunks = step.chunks;
         bound.local = step.local;
         bound.out = step.out;
+        bound.chunks = step.chunks;
+        bound.slots = step.slots;
         bound.in_bytes = element_bytes(step.in);
         bound.local_bytes = element_bytes(step.local_form);
         bound.result_bytes = element_bytes(step.result);
         bound.local_first = step.local_first;
+        bound.keep = step.keep;
         bound.after = step.after;
+        bound.one_piece = in_one_piece(step, step.local) && in_one_piece(step, step.out);
+        bound.first = place(step, 0);
+        bound.last = place(step, parts_.layout.tiles() - 1);
         if (step.recv != nobody) {
             bound.recv = channels_.receiver(step.recv, channel);
             note(parts_.receivers, bound.recv);
@@ -99,20 +113,77 @@ private:
             bound.send = open.sender;
             note(parts_.senders, bound.send);
             // Memory that holds the value already is sent from where it is, unless the channel maps
-            // the peer's memory anyway.
+            // the peer's memory anyway, or the value lies in pieces.
             const bool in_memory = step.out || (moves && !converts && step.local);
-            bound.build = open.capabilities->mapped || !in_memory;
+            bound.build = open.capabilities->mapped || !in_memory || !bound.one_piece;
         }
-        bound.offer = moves && step.recv != nobody && step.out && !converts && r_.count > 0;
+        bound.offer = moves && step.recv != nobody && step.out && !converts && r_.count > 0 &&
+                      bound.one_piece && !step.keep;
         bound.kernel = kernel(step, bound, from);
         return bound;
+    }
+
+    // Neighbouring chunks of a whole message are neighbours in memory; blocks and slots need not be.
+    bool in_one_piece(const Step& step, const Region& region) const {
+        if (step.chunks == 1 || !region) return true;
+        if (traits_of(r_.collective).cut != Cut::whole || region.space == Space::scratch)
+            return false;
+        return r_.schedule.chunk_at(region.chunk, step.chunks - 1) > region.chunk;
+    }
+
+    BoundStep::Place place(const Step& step, uint32_t tile) const {
+        BoundStep::Place at;
+        const auto piece = [&](const Region& region, uint32_t index) {
+            return parts_.layout.piece(region.space, tile,
+                                       r_.schedule.chunk_at(region.chunk, index));
+        };
+        if (step.local) at.local = piece(step.local, 0).offset;
+        if (step.out) at.out = piece(step.out, 0).offset;
+        for (uint32_t i = 0; i < step.chunks; ++i) at.count += piece(step.extent(), i).count;
+        return at;
+    }
+
+    Span span(const BoundStep& step, const Region& region) const {
+        if (region.space == Space::scratch)
+            return {true, region.slot, region.slot + step.slots.offset(step.chunks - 1) + 1ull};
+        const uint32_t last = r_.schedule.chunk_at(region.chunk, step.chunks - 1);
+        const uint32_t cycle = r_.schedule.cycle;
+        if (last < region.chunk)
+            return {false, region.chunk / cycle * cycle, region.chunk / cycle * cycle + cycle};
+        const uint64_t from = places_.position(region.space, region.chunk);
+        return {false, from, from + step.chunks};
+    }
+
+    // Steps that overwrite memory an earlier step of the lane may still be sending from; scratch
+    // slots are used again by every tile.
+    void mark_settles(BoundLane& lane) const {
+        std::vector<std::size_t> pushers;
+        for (std::size_t i = 0; i < lane.steps.size(); ++i) {
+            if (!is_push(lane.steps[i])) continue;
+            pushers.push_back(i);
+            auto& pushes = lane.pushes;
+            if (std::find(pushes.begin(), pushes.end(), lane.steps[i].send) == pushes.end())
+                pushes.push_back(lane.steps[i].send);
+        }
+        for (std::size_t i = 0; i < lane.steps.size(); ++i) {
+            BoundStep& writer = lane.steps[i];
+            if (!writer.out) continue;
+            const Span written = span(writer, writer.out);
+            writer.settle = std::any_of(pushers.begin(), pushers.end(), [&](std::size_t j) {
+                const BoundStep& sender = lane.steps[j];
+                return (j < i || written.scratch) &&
+                       written.overlaps(span(sender, sender.out ? sender.out : sender.local));
+            });
+        }
     }
 
     ReduceFn kernel(const Step& step, const BoundStep& bound, Form from) const {
         if (r_.count == 0 || (!step.out && !bound.build)) return nullptr;
         const bool stream = r_.stream_bytes != 0 && step.out.space == Space::output &&
                             (!bound.send || bound.build) &&
-                            r_.count * r_.reducer.bytes(Width::raw) >= r_.stream_bytes;
+                            parts_.layout.elements(Space::output) *
+                                    r_.reducer.bytes(Width::raw) >=
+                                r_.stream_bytes;
         const Width result = width_of(step.result);
         if (!step.reduces()) return r_.reducer.move(width_of(from), result, stream);
         const Width in = width_of(step.in), local = width_of(step.local_form);
@@ -131,9 +202,7 @@ private:
 
     void make_scratch() {
         if (r_.schedule.scratch_slots == 0) return;
-        std::size_t longest = 0;
-        for (uint32_t c = 0; c < r_.schedule.chunks; ++c)
-            longest = std::max(longest, parts_.tiles.at(0, c + 1) - parts_.tiles.at(0, c));
+        const std::size_t longest = parts_.layout.longest_chunk();
         const std::size_t widest =
             std::max(r_.reducer.bytes(Width::raw), r_.reducer.bytes(Width::partial));
         parts_.slot_bytes = round_up(std::max<std::size_t>(longest * widest, 1), cache_line_bytes);
@@ -143,22 +212,24 @@ private:
 
     BindRequest& r_;
     ChannelProvider& channels_;
+    const LayoutRequest layout_request_;
+    const Places places_;
     BoundSchedule::Parts parts_;
 };
 
 }  // namespace
 
-std::size_t tile_elements(const Schedule& schedule, std::size_t count, const Reducer& reducer,
-                          std::size_t message_bytes) {
+std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
+                           std::size_t message_bytes) {
     uint32_t longest_run = 1;
     for (const Lane& lane : schedule.lanes)
         for (const Step& step : lane) longest_run = std::max(longest_run, step.chunks);
     const std::size_t widest = std::max(reducer.bytes(Width::raw), reducer.bytes(Width::partial));
     std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / longest_run);
-    // TileMap lets long chunks start at cache lines; a whole number of lines keeps them within.
+    // Layout lets long chunks start at cache lines; a whole number of lines keeps them within.
     const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / reducer.bytes(Width::raw));
     if (chunk >= 16 * line) chunk = chunk / line * line;
-    return std::min(std::max<std::size_t>(count, 1), chunk * schedule.chunks);
+    return chunk * parts;
 }
 
 Result<std::unique_ptr<Operation>> bind(BindRequest request, ChannelProvider& channels) {

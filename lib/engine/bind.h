@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "engine/channels.h"
+#include "engine/layout.h"
 #include "reduce/reduce.h"
 #include "schedule/schedule.h"
 #include "transport/operation.h"
@@ -11,8 +12,14 @@
 namespace tutti {
 
 struct BindRequest {
+    Collective collective = Collective::allreduce;
+    Rank ranks = 1;
+    Rank rank = 0;
+    Rank root = 0;
     Schedule schedule;
-    std::size_t count = 0;  // elements of the whole message
+    std::size_t count = 0;      // elements of the whole message, or of each block
+    Blocks input, output;       // blocks of different lengths; empty: all of `count`
+    bool tag_by_block = false;  // only the two ranks of a message know its size
     Reducer reducer = Reducer::mover(1);
     int32_t divisor = 1;            // avg: the number of ranks
     std::size_t message_bytes = 0;  // the most that one message may hold: fixes the tile size
@@ -24,8 +31,9 @@ struct BindRequest {
 /// invalid if a step could not be served (verify() has proved it can); else errors of open().
 Result<std::unique_ptr<Operation>> bind(BindRequest request, ChannelProvider& channels);
 
-/// Elements per tile: all chunks of a tile fit messages of message_bytes in their widest form.
-std::size_t tile_elements(const Schedule& schedule, std::size_t count, const Reducer& reducer,
-                          std::size_t message_bytes);
+/// Elements from one tile to the next, of the message or of each block: all chunks of a tile fit
+/// messages of message_bytes in their widest form. parts: chunks of a message or of a block.
+std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
+                           std::size_t message_bytes);
 
 }  // namespace tutti

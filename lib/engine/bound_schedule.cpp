@@ -4,24 +4,6 @@
 
 namespace tutti {
 
-TileMap::TileMap(std::size_t count, std::size_t tile_elements, uint32_t chunks,
-                 std::size_t element_bytes)
-    : tile_elements_(std::max<std::size_t>(tile_elements, 1)) {
-    tiles_ = static_cast<uint32_t>(
-        std::max<std::size_t>(1, (count + tile_elements_ - 1) / tile_elements_));
-    // Chunks start at cache lines where they are long enough for that not to unbalance them.
-    const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / element_bytes);
-    const auto cut = [&](std::size_t length) {
-        std::size_t each = (length + chunks - 1) / chunks;
-        if (each >= 16 * line) each = round_up(each, line);
-        std::vector<std::size_t> starts(chunks + 1);
-        for (uint32_t c = 0; c <= chunks; ++c) starts[c] = std::min(c * each, length);
-        return starts;
-    };
-    full_ = cut(std::min(tile_elements_, count));
-    last_ = cut(count - (tiles_ - 1) * tile_elements_);
-}
-
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     tag_ = tag;
     // Input regions are only read; one pointer type keeps place() one function.
@@ -30,7 +12,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     trouble_ = {};
     lanes_left_ = 0;
     for (BoundLane& lane : p_.lanes) {
-        lane.tile = lane.steps.empty() ? p_.tiles.tiles() : 0;
+        lane.tile = lane.steps.empty() ? p_.layout.tiles() : 0;
         lane.step = 0;
         lane.offered = false;
         lanes_left_ += !lane.steps.empty();
@@ -40,7 +22,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
 Code BoundSchedule::progress() {
     moved_ = false;
     for (BoundLane& lane : p_.lanes) {
-        while (lane.tile < p_.tiles.tiles()) {
+        while (lane.tile < p_.layout.tiles()) {
             const Turn turn = run_step(lane);
             if (turn == Turn::failed) return trouble_.code;
             if (turn == Turn::waiting) break;
@@ -48,7 +30,7 @@ Code BoundSchedule::progress() {
             lane.offered = false;
             if (++lane.step < lane.steps.size()) continue;
             lane.step = 0;
-            if (++lane.tile == p_.tiles.tiles()) --lanes_left_;
+            if (++lane.tile == p_.layout.tiles()) --lanes_left_;
         }
     }
     if (lanes_left_ > 0) return Code::in_progress;
@@ -62,11 +44,40 @@ bool BoundSchedule::drained(const BoundLane& lane) const {
                        [](Sender* sender) { return sender->drained(); });
 }
 
-std::byte* BoundSchedule::place(const Region& region, uint32_t tile,
-                                std::size_t element_bytes) const {
-    if (region.space == Space::scratch) return p_.scratch.get() + region.slot * p_.slot_bytes;
-    const std::size_t element = p_.tiles.base(tile) + p_.tiles.at(tile, region.chunk);
-    return (region.space == Space::input ? in_ : out_) + element * element_bytes;
+std::byte* BoundSchedule::address(const Region& region, uint32_t slot_offset, std::size_t offset,
+                                  std::size_t element_bytes) const {
+    if (region.space == Space::scratch)
+        return p_.scratch.get() + (region.slot + slot_offset) * p_.slot_bytes;
+    return (region.space == Space::input ? in_ : out_) + offset * element_bytes;
+}
+
+Layout::Piece BoundSchedule::piece(const Region& region, uint32_t tile, uint32_t index) const {
+    return p_.layout.piece(region.space, tile, p_.schedule.chunk_at(region.chunk, index));
+}
+
+// Blocks of one length have all tiles alike but the last.
+BoundStep::Place BoundSchedule::place_of(const BoundStep& step, uint32_t tile) const {
+    if (p_.layout.uneven())
+        return {step.local ? piece(step.local, tile, 0).offset : 0,
+                step.out ? piece(step.out, tile, 0).offset : 0, count_of(step, tile)};
+    if (tile + 1 == p_.layout.tiles()) return step.last;
+    return {step.first.local + tile * p_.slice, step.first.out + tile * p_.slice,
+            step.first.count};
+}
+
+std::size_t BoundSchedule::count_of(const BoundStep& step, uint32_t tile) const {
+    const Region& extent = step.local ? step.local : step.out;
+    std::size_t count = 0;
+    for (uint32_t i = 0; i < step.chunks; ++i) count += piece(extent, tile, i).count;
+    return count;
+}
+
+Tag BoundSchedule::tag_of(const BoundStep& step) const {
+    if (!p_.tag_by_block) return tag_;
+    const Region& extent = step.local ? step.local : step.out;
+    Tag tag = tag_;
+    tag.count = p_.layout.block_count(extent.space, extent.chunk);
+    return tag;
 }
 
 bool BoundSchedule::may_start(const BoundLane& lane, const BoundStep& step) const {
@@ -81,16 +92,19 @@ bool BoundSchedule::may_start(const BoundLane& lane, const BoundStep& step) cons
 }
 
 BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& step,
-                                           std::size_t bytes, const void*& data) {
+                                           const BoundStep::Place& at, std::size_t count,
+                                           const void*& data) {
     Receiver* receiver = step.recv->receiver.load(std::memory_order_acquire);
     if (!receiver) return Turn::waiting;
+    const Tag expected = tag_of(step);
+    const std::size_t bytes = count * step.in_bytes;
     if (step.offer && !lane.offered) {
-        receiver->offer(tag_, place(step.out, lane.tile, step.result_bytes), bytes);
+        receiver->offer(expected, address(step.out, 0, at.out, step.result_bytes), bytes);
         lane.offered = true;
     }
-    const Receiver::Message message = receiver->peek(tag_, bytes);
+    const Receiver::Message message = receiver->peek(expected, bytes);
     if (!message.data) return Turn::waiting;
-    if (message.tag != tag_) {
+    if (message.tag != expected) {
         trouble_ = {Code::mismatch, step.recv->peer, message.tag};
         return Turn::failed;
     }
@@ -118,31 +132,56 @@ void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void
     step.kernel(args);
 }
 
+void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
+                                   std::byte* built) const {
+    const auto* arrived = static_cast<const std::byte*>(data);
+    for (uint32_t i = 0; i < step.chunks; ++i) {
+        const uint32_t slot = step.slots.offset(i);
+        const Layout::Piece local = step.local ? piece(step.local, tile, i) : Layout::Piece{};
+        const Layout::Piece out = step.out ? piece(step.out, tile, i) : Layout::Piece{};
+        const std::size_t count = step.local ? local.count : out.count;
+        combine(step, count, arrived,
+                step.local ? address(step.local, slot, local.offset, step.local_bytes) : nullptr,
+                step.out ? address(step.out, slot, out.offset, step.result_bytes) : nullptr, built);
+        if (arrived) arrived += count * step.in_bytes;
+        if (built) built += count * step.result_bytes;
+    }
+}
+
 BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     const BoundStep& step = lane.steps[lane.step];
     if (!may_start(lane, step)) return Turn::waiting;
 
-    const std::size_t count =
-        p_.tiles.at(lane.tile, step.chunk + step.chunks) - p_.tiles.at(lane.tile, step.chunk);
-    const std::size_t sent_bytes = count * step.result_bytes;
+    const BoundStep::Place at =
+        step.one_piece ? place_of(step, lane.tile) : BoundStep::Place{0, 0, count_of(step, lane.tile)};
+    // Both ends know that this block has ended: there is no message.
+    if (at.count == 0 && p_.layout.uneven() && (lane.tile > 0 || !p_.tag_by_block))
+        return Turn::advanced;
     const void* data = nullptr;
     if (step.recv) {
-        const Turn turn = receive(lane, step, count * step.in_bytes, data);
+        const Turn turn = receive(lane, step, at, at.count, data);
         if (turn != Turn::advanced) return turn;
     }
+    const std::size_t sent_bytes = at.count * step.result_bytes;
     std::byte* built = nullptr;
     if (step.build) {
         built = step.send->reserve(sent_bytes);
         if (!built) return Turn::waiting;
     }
-    std::byte* const local = step.local ? place(step.local, lane.tile, step.local_bytes) : nullptr;
-    std::byte* const out = step.out ? place(step.out, lane.tile, step.result_bytes) : nullptr;
-    if (step.kernel) combine(step, count, data, local, out, built);
-    if (step.recv) step.recv->receiver.load(std::memory_order_relaxed)->release();
+    std::byte* const local =
+        step.local ? address(step.local, 0, at.local, step.local_bytes) : nullptr;
+    std::byte* const out = step.out ? address(step.out, 0, at.out, step.result_bytes) : nullptr;
+    if (step.kernel) {
+        if (step.one_piece)
+            combine(step, at.count, data, local, out, built);
+        else
+            combine_pieces(step, lane.tile, data, built);
+    }
+    if (step.recv && !step.keep) step.recv->receiver.load(std::memory_order_relaxed)->release();
     if (step.build) {
-        step.send->commit(tag_, sent_bytes);
+        step.send->commit(tag_of(step), sent_bytes);
     } else if (step.send) {
-        step.send->push(tag_, out ? out : local, sent_bytes);
+        step.send->push(tag_of(step), out ? out : local, sent_bytes);
     }
     return Turn::advanced;
 }
@@ -151,7 +190,7 @@ void BoundSchedule::cancel() {
     for (Sender* sender : p_.senders) sender->cancel();
     for (ReceiverSlot* slot : p_.receivers)
         if (Receiver* r = slot->receiver.load(std::memory_order_acquire)) r->cancel();
-    for (BoundLane& lane : p_.lanes) lane.tile = p_.tiles.tiles();
+    for (BoundLane& lane : p_.lanes) lane.tile = p_.layout.tiles();
 }
 
 // All channels, not only those the lanes stand at: a lane may move between arm(true) and
@@ -173,7 +212,7 @@ Code BoundSchedule::health() const {
 
 Rank BoundSchedule::waits_for() const {
     for (const BoundLane& lane : p_.lanes) {
-        if (lane.tile >= p_.tiles.tiles()) continue;
+        if (lane.tile >= p_.layout.tiles()) continue;
         const BoundStep& step = lane.steps[lane.step];
         if (step.recv) return step.recv->peer;
     }

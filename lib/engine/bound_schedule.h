@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/channels.h"
+#include "engine/layout.h"
 #include "reduce/reduce.h"
 #include "schedule/schedule.h"
 #include "transport/operation.h"
@@ -18,34 +19,21 @@ struct BoundStep {
     ReceiverSlot* recv = nullptr;
     Sender* send = nullptr;
     ReduceFn kernel = nullptr;  // combines or converts; nullptr: the step only pushes `local`
-    uint32_t chunk = 0;         // the run of chunks it moves
-    uint32_t chunks = 1;
     Region local, out;
+    uint32_t chunks = 1;
+    SlotPattern slots;
     uint8_t in_bytes = 0, local_bytes = 0, result_bytes = 0;  // per element, in its form
     bool local_first = false;
+    bool keep = false;    // the message stays for the lane's next receive of this peer
     bool build = false;   // reserve/commit: the value is computed into the channel's memory
     bool offer = false;   // the message is wanted in `out`, unchanged
     bool settle = false;  // earlier pushes from memory this step overwrites must have drained
+    bool one_piece = true;  // the run lies in one piece wherever the step finds or leaves it
     After after;
-};
-
-/// Where tile boundaries fall: all tiles but the last are alike.
-class TileMap {
-public:
-    TileMap() = default;
-    TileMap(std::size_t count, std::size_t tile_elements, uint32_t chunks,
-            std::size_t element_bytes);
-    uint32_t tiles() const { return tiles_; }
-    std::size_t base(uint32_t tile) const { return tile * tile_elements_; }
-    /// The first element of a chunk within its tile; chunk == chunks gives the tile's length.
-    std::size_t at(uint32_t tile, uint32_t chunk) const {
-        return (tile + 1 == tiles_ ? last_ : full_)[chunk];
-    }
-
-private:
-    uint32_t tiles_ = 1;
-    std::size_t tile_elements_ = 0;
-    std::vector<std::size_t> full_, last_;
+    // One piece: where it begins in the first tile and in the last, in elements of its region.
+    struct Place {
+        std::size_t local = 0, out = 0, count = 0;
+    } first, last;
 };
 
 struct BoundLane {
@@ -60,13 +48,16 @@ struct BoundLane {
 class BoundSchedule final : public Operation {
 public:
     struct Parts {
-        TileMap tiles;
+        Layout layout;
+        Schedule schedule;  // its numbering of chunks; the lanes are below
+        std::size_t slice = 0;  // elements from a tile to the next
         std::vector<BoundLane> lanes;
         std::vector<Sender*> senders;  // each once
         std::vector<ReceiverSlot*> receivers;
         std::unique_ptr<std::byte[]> scratch;
         std::size_t slot_bytes = 0;
         int32_t divisor = 1;
+        bool tag_by_block = false;  // only the two ranks of a message know its size
     };
     explicit BoundSchedule(Parts parts) : p_(std::move(parts)) {}
 
@@ -83,10 +74,18 @@ private:
     enum class Turn : uint8_t { advanced, waiting, failed };
     Turn run_step(BoundLane& lane);
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
-    Turn receive(BoundLane& lane, const BoundStep& step, std::size_t bytes, const void*& data);
+    Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
+                 std::size_t count, const void*& data);
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
                  std::byte* out, std::byte* built) const;
-    std::byte* place(const Region& region, uint32_t tile, std::size_t element_bytes) const;
+    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
+                        std::byte* built) const;
+    BoundStep::Place place_of(const BoundStep& step, uint32_t tile) const;
+    std::size_t count_of(const BoundStep& step, uint32_t tile) const;
+    Layout::Piece piece(const Region& region, uint32_t tile, uint32_t index) const;
+    std::byte* address(const Region& region, uint32_t slot_offset, std::size_t offset,
+                       std::size_t element_bytes) const;
+    Tag tag_of(const BoundStep& step) const;
     bool drained(const BoundLane& lane) const;
 
     Parts p_;

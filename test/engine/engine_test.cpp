@@ -43,7 +43,11 @@ std::vector<std::unique_ptr<Operation>> bind_all(const Case& c, Fabric& fabric,
     for (Rank rank = 0; rank < c.ranks; ++rank) {
         FabricRank channels(fabric, rank);
         BindRequest request;
-        request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes});
+        request.collective = c.algorithm->collective;
+        request.ranks = c.ranks;
+        request.rank = rank;
+        request.root = c.root;
+        request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes, c.in_place});
         request.count = c.count;
         request.reducer = reducer;
         request.divisor = divisor;
@@ -122,7 +126,7 @@ TEST_CASE("bound schedule: allreduce is right around tile boundaries") {
         for (Rank n : {2, 3, 4}) {
             const Schedule s = a.make({n, 0, 0, 1});
             const std::size_t tile =
-                tile_elements(s, 1u << 30, *Reducer::make(Dtype::float32, Op::sum), 1024);
+                slice_elements(s, s.chunks, *Reducer::make(Dtype::float32, Op::sum), 1024);
             for (std::size_t tiles : {1, 2, 3})
                 for (int off : {-1, 0, 1})
                     run_allreduce({&a, n, tile * tiles + static_cast<std::size_t>(off), 1, 0, true,

@@ -2,8 +2,11 @@
 // turn.
 #pragma once
 
+#include <sys/mman.h>
+
 #include <map>
 #include <memory>
+#include <new>
 #include <tuple>
 #include <vector>
 
@@ -30,10 +33,13 @@ public:
         auto& link = links_[{from, to, lane}];
         if (!link) {
             link = std::make_unique<Link>();
-            std::shared_ptr<std::byte> memory(static_cast<std::byte*>(std::aligned_alloc(
-                                                  4096, round_up(mapped_channel_bytes, 4096))),
-                                              [](std::byte* p) { std::free(p); });
-            std::fill_n(memory.get(), mapped_channel_bytes, std::byte{0});
+            // Fresh pages are zero and cost nothing until they are touched.
+            const std::size_t bytes = round_up(mapped_channel_bytes, 4096);
+            void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (pages == MAP_FAILED) throw std::bad_alloc();
+            std::shared_ptr<std::byte> memory(
+                static_cast<std::byte*>(pages), [bytes](std::byte* p) { ::munmap(p, bytes); });
             format_mapped_channel(memory.get());
             const MappedHalf half{memory, std::make_shared<Doorbell>(UniqueFd()),
                                   std::make_shared<PeerLife>()};

@@ -146,7 +146,8 @@ void allreduce(tutti_comm* comm, Dtype dtype, Op op, std::size_t count, bool in_
     }
     const std::string what = fmt::format("allreduce {} {} count {}{}", dtype_name(dtype),
                                          op_name(op), count, in_place ? " in place" : "");
-    std::vector<std::byte> in(count * bytes + 1), out(count * bytes + 1, std::byte{0xee});
+    std::vector<std::byte> in(count * bytes + 1);
+    std::vector<std::byte> out(in_place ? 0 : in.size(), std::byte{0xee});
     fill(in, count, bytes, mine);
     std::byte* target = in_place ? in.data() : out.data();
     need(tutti_allreduce(comm, in.data(), target, count, static_cast<tutti_dtype>(dtype),

@@ -37,8 +37,9 @@ class Matrix(Processes):
                 self.matrix(ranks, "shm")
 
     def test_every_dtype_and_operator_over_tcp(self):
-        for ranks in (2, 3, 4):
-            self.matrix(ranks, "tcp")
+        for ranks in (2, 3, 4, 7, 8):
+            if ranks <= MAX_RANKS:
+                self.matrix(ranks, "tcp")
 
     def test_schedules_instead_of_the_intrinsic(self):
         for algorithm in ("ring", "recursive_doubling", "binomial", "chain"):

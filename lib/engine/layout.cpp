@@ -1,0 +1,85 @@
+#include "engine/layout.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace tutti {
+namespace {
+
+std::size_t ceil_divide(std::size_t value, std::size_t by) {
+    return (value + by - 1) / by;
+}
+
+}  // namespace
+
+Layout::Layout(const LayoutRequest& r)
+    : places_(r.collective, r.ranks, r.root, r.chunks),
+      cut_(traits_of(r.collective).cut),
+      parts_(cut_ == Cut::whole ? r.chunks : r.chunks / places_.blocks()),
+      blocks_(places_.blocks()),
+      row_(cut_ == Cut::whole ? 1 : places_.positions() / parts_),
+      line_(std::max<std::size_t>(1, cache_line_bytes / r.element_bytes)),
+      count_(r.count),
+      slice_(std::max<std::size_t>(r.slice, 1)),
+      input_(r.input),
+      output_(r.output) {
+    const Collective c = r.collective;
+    compact_input_ = c == Collective::allgather || c == Collective::gather;
+    compact_output_ = c == Collective::reduce_scatter || c == Collective::scatter;
+    uneven_ = !input_.counts.empty() || !output_.counts.empty();
+    std::size_t longest = uneven_ ? 0 : count_;
+    for (const Blocks* side : {&input_, &output_})
+        for (const std::size_t n : side->counts) longest = std::max(longest, n);
+    tiles_ = static_cast<uint32_t>(std::max<std::size_t>(1, ceil_divide(longest, slice_)));
+    longest_ = chunk_length(std::min(slice_, longest));
+}
+
+// Chunks start at cache lines where they are long enough for that not to unbalance them.
+std::size_t Layout::chunk_length(std::size_t slice) const {
+    const std::size_t each = ceil_divide(slice, parts_);
+    return each >= 16 * line_ ? round_up(each, line_) : each;
+}
+
+std::size_t Layout::length_of(Space space, uint32_t block) const {
+    const Blocks& b = blocks_of(space);
+    if (b.counts.empty()) return count_;
+    return b.counts[b.counts.size() == 1 ? 0 : block];
+}
+
+std::size_t Layout::start_of(Space space, uint32_t block) const {
+    if (space == Space::input ? compact_input_ : compact_output_) return 0;
+    const Blocks& b = blocks_of(space);
+    return b.displacements.empty() ? block * count_ : b.displacements[block];
+}
+
+std::size_t Layout::elements(Space space) const {
+    const Blocks& b = blocks_of(space);
+    if (!b.counts.empty()) return std::accumulate(b.counts.begin(), b.counts.end(), std::size_t{0});
+    const bool compact = space == Space::input ? compact_input_ : compact_output_;
+    return compact ? count_ : row_ * count_;
+}
+
+std::size_t Layout::block_count(Space space, uint32_t chunk) const {
+    if (cut_ == Cut::whole || chunk == any_chunk) return count_;
+    return length_of(space, places_.position(space, chunk) % row_);
+}
+
+Layout::Piece Layout::piece(Space space, uint32_t tile, uint32_t chunk) const {
+    const std::size_t base = tile * slice_;
+    std::size_t start = 0, length = count_;
+    uint32_t part = chunk;
+    if (cut_ != Cut::whole) {
+        if (chunk == any_chunk) chunk = 0;
+        part = chunk / blocks_;
+        const uint32_t block = places_.position(space, chunk) % row_;
+        // A slot holds what it is told to; how long that is, either buffer's blocks say.
+        start = space == Space::scratch ? 0 : start_of(space, block);
+        length = length_of(space, block);
+    }
+    const std::size_t slice = base < length ? std::min(slice_, length - base) : 0;
+    const std::size_t each = chunk_length(slice);
+    const std::size_t from = std::min(part * each, slice), to = std::min(from + each, slice);
+    return {start + base + from, to - from};
+}
+
+}  // namespace tutti

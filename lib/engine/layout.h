@@ -1,0 +1,75 @@
+// Where the chunks of a call's data lie in the caller's buffers, tile by tile.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "schedule/places.h"
+
+namespace tutti {
+
+/// How long the blocks of one buffer are and where they start, in elements. Empty lists: all blocks
+/// are of one length, one after the other.
+struct Blocks {
+    std::vector<std::size_t> counts;
+    std::vector<std::size_t> displacements;
+    bool operator==(const Blocks&) const = default;
+};
+
+struct LayoutRequest {
+    Collective collective = Collective::allreduce;
+    Rank ranks = 1;
+    Rank rank = 0;
+    Rank root = 0;
+    uint32_t chunks = 1;      // the schedule's
+    std::size_t count = 0;    // elements of the message, or of each block
+    Blocks input, output;     // uneven blocks, by the rank at the other end
+    std::size_t slice = 0;    // elements of a tile: of the message, or of each block
+    std::size_t element_bytes = 1;
+};
+
+/// Tile t of a whole message is its t-th part, cut into chunks. Tile t of blocks is the t-th slice
+/// of every block, so blocks of different lengths have different numbers of slices, and the tiles
+/// of the longest are the call's.
+class Layout {
+public:
+    struct Piece {
+        std::size_t offset = 0;  // elements from the start of the buffer
+        std::size_t count = 0;
+    };
+
+    explicit Layout(const LayoutRequest& request);
+
+    uint32_t tiles() const { return tiles_; }
+    /// Blocks of different lengths: those that have ended are not sent any more.
+    bool uneven() const { return uneven_; }
+    Piece piece(Space space, uint32_t tile, uint32_t chunk) const;
+    /// Elements of the whole block that a chunk belongs to.
+    std::size_t block_count(Space space, uint32_t chunk) const;
+    /// Elements of the rank's whole buffer.
+    std::size_t elements(Space space) const;
+    /// The most elements that any chunk of any tile has.
+    std::size_t longest_chunk() const { return longest_; }
+
+private:
+    std::size_t start_of(Space space, uint32_t block) const;
+    std::size_t length_of(Space space, uint32_t block) const;
+    const Blocks& blocks_of(Space space) const {
+        return space == Space::input ? input_ : output_;
+    }
+    std::size_t chunk_length(std::size_t slice) const;
+
+    Places places_;
+    Cut cut_;
+    uint32_t parts_ = 1;  // chunks of a message, or of a block's slice
+    uint32_t blocks_ = 1;
+    uint32_t row_ = 1;  // blocks side by side in a buffer
+    uint32_t tiles_ = 1;
+    bool uneven_ = false;
+    bool compact_input_ = false, compact_output_ = false;  // holds this rank's block alone
+    std::size_t line_ = 1;                                 // elements of a cache line
+    std::size_t count_ = 0, slice_ = 1, longest_ = 0;
+    Blocks input_, output_;
+};
+
+}  // namespace tutti
