@@ -118,7 +118,7 @@ TUTTI_API size_t tutti_dtype_size(tutti_dtype dtype);
 TUTTI_API const char* tutti_dtype_name(tutti_dtype dtype);
 /** "sum"; NULL for a value that is no operator. */
 TUTTI_API const char* tutti_op_name(tutti_op op);
-/** The index-th algorithm for "allreduce", "broadcast" or "barrier"; NULL past the last one. */
+/** The index-th algorithm for a collective ("allreduce", …); NULL past the last one. */
 TUTTI_API const char* tutti_algorithm_name(const char* collective, int index);
 /** One line about an algorithm of that collective; NULL if there is none of that name. */
 TUTTI_API const char* tutti_algorithm_summary(const char* collective, const char* algorithm);
@@ -172,13 +172,16 @@ TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
  *  capacity bytes with the final zero. */
 TUTTI_API tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t bytes,
                                           char* text, size_t capacity);
-/** The algorithm that such an allreduce or broadcast would run ("ring"); NULL on error. */
+/** The algorithm that such a call would run ("ring"); NULL on error. */
 TUTTI_API const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_t count,
                                            tutti_dtype dtype);
 /** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor. */
 TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
 
 /* ---- blocking collectives --------------------------------------------------------------------- */
+
+/* count is in elements. in and out are the same memory where that is called in place, else they do
+ * not overlap (INVALID). Buffers that a rank does not use may be NULL, as may those of no elements. */
 
 /** out[i] = in[i] of rank 0 ⊕ … ⊕ in[i] of the last rank, the same bits on every rank. */
 TUTTI_API tutti_status tutti_allreduce(tutti_comm* comm, const void* in, void* out, size_t count,
@@ -188,10 +191,65 @@ TUTTI_API tutti_status tutti_broadcast(tutti_comm* comm, void* buf, size_t count
                                        int root);
 /** Returns when every rank has called it. */
 TUTTI_API tutti_status tutti_barrier(tutti_comm* comm);
+/** As tutti_allreduce, but the result goes to root's out alone; out of the others may be NULL. */
+TUTTI_API tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, size_t count,
+                                    tutti_dtype dtype, tutti_op op, int root);
+/** out holds one block of count elements for each rank, in rank order: every rank's in. In place:
+ *  in is this rank's own block of out. */
+TUTTI_API tutti_status tutti_allgather(tutti_comm* comm, const void* in, void* out, size_t count,
+                                       tutti_dtype dtype);
+/** Blocks of different lengths: rank r's in has counts[r] elements and goes to out at
+ *  displacements[r] (in elements; NULL: one after the other). All ranks give the same counts. */
+TUTTI_API tutti_status tutti_allgatherv(tutti_comm* comm, const void* in, void* out,
+                                        const size_t* counts, const size_t* displacements,
+                                        tutti_dtype dtype);
+/** in holds one block of count elements for each rank; out becomes this rank's block of what all
+ *  ranks' in come to. In place: out is this rank's own block of in; the other blocks stay. */
+TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out,
+                                            size_t count, tutti_dtype dtype, tutti_op op);
+/** Blocks of different lengths, one after the other: block r has counts[r] elements. All ranks
+ *  give the same counts. */
+TUTTI_API tutti_status tutti_reduce_scatterv(tutti_comm* comm, const void* in, void* out,
+                                             const size_t* counts, tutti_dtype dtype, tutti_op op);
+/** out of root holds one block of count elements for each rank, in rank order: every rank's in.
+ *  out of the others may be NULL. In place at the root: in is its own block of out. */
+TUTTI_API tutti_status tutti_gather(tutti_comm* comm, const void* in, void* out, size_t count,
+                                    tutti_dtype dtype, int root);
+/** Every rank gives in_count elements; root says with counts and displacements (NULL: one after
+ *  the other) how many come from each rank and where they go. Others may pass NULL for those. */
+TUTTI_API tutti_status tutti_gatherv(tutti_comm* comm, const void* in, size_t in_count, void* out,
+                                     const size_t* counts, const size_t* displacements,
+                                     tutti_dtype dtype, int root);
+/** in of root holds one block of count elements for each rank; out becomes this rank's. in of the
+ *  others may be NULL. In place at the root: out is its own block of in. */
+TUTTI_API tutti_status tutti_scatter(tutti_comm* comm, const void* in, void* out, size_t count,
+                                     tutti_dtype dtype, int root);
+/** Root says with counts and displacements which elements go to each rank; every rank takes
+ *  out_count. */
+TUTTI_API tutti_status tutti_scatterv(tutti_comm* comm, const void* in, const size_t* counts,
+                                      const size_t* displacements, void* out, size_t out_count,
+                                      tutti_dtype dtype, int root);
+/** in holds a block of count elements for each rank, out one from each rank. In place: in == out. */
+TUTTI_API tutti_status tutti_alltoall(tutti_comm* comm, const void* in, void* out, size_t count,
+                                      tutti_dtype dtype);
+/** Blocks of different lengths: in_counts[r] elements go to rank r, out_counts[r] come from it,
+ *  at the displacements (NULL: one after the other). in == out only where counts and
+ *  displacements agree both ways. */
+TUTTI_API tutti_status tutti_alltoallv(tutti_comm* comm, const void* in, const size_t* in_counts,
+                                       const size_t* in_displacements, void* out,
+                                       const size_t* out_counts, const size_t* out_displacements,
+                                       tutti_dtype dtype);
+/** out[i] = in[i] of rank 0 ⊕ … ⊕ in[i] of this rank. */
+TUTTI_API tutti_status tutti_scan(tutti_comm* comm, const void* in, void* out, size_t count,
+                                  tutti_dtype dtype, tutti_op op);
+/** out[i] = in[i] of rank 0 ⊕ … ⊕ in[i] of the rank before; rank 0's out stays as it is. */
+TUTTI_API tutti_status tutti_exscan(tutti_comm* comm, const void* in, void* out, size_t count,
+                                    tutti_dtype dtype, tutti_op op);
 
 /* ---- non-blocking ----------------------------------------------------------------------------- */
 
-/** As tutti_allreduce, but returns a request; the buffers belong to it until it is done. */
+/** As tutti_allreduce, but returns a request; the buffers belong to it until it is done. The
+ *  lists of a v form are copied. */
 TUTTI_API tutti_status tutti_iallreduce(tutti_comm* comm, const void* in, void* out, size_t count,
                                         tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
                                         tutti_request** request);
@@ -202,6 +260,63 @@ TUTTI_API tutti_status tutti_ibroadcast(tutti_comm* comm, void* buf, size_t coun
 /** As tutti_barrier. */
 TUTTI_API tutti_status tutti_ibarrier(tutti_comm* comm, const tutti_call_opts* opts,
                                       tutti_request** request);
+/** As tutti_reduce. */
+TUTTI_API tutti_status tutti_ireduce(tutti_comm* comm, const void* in, void* out, size_t count,
+                                     tutti_dtype dtype, tutti_op op, int root,
+                                     const tutti_call_opts* opts, tutti_request** request);
+/** As tutti_allgather. */
+TUTTI_API tutti_status tutti_iallgather(tutti_comm* comm, const void* in, void* out, size_t count,
+                                        tutti_dtype dtype, const tutti_call_opts* opts,
+                                        tutti_request** request);
+/** As tutti_allgatherv. */
+TUTTI_API tutti_status tutti_iallgatherv(tutti_comm* comm, const void* in, void* out,
+                                         const size_t* counts, const size_t* displacements,
+                                         tutti_dtype dtype, const tutti_call_opts* opts,
+                                         tutti_request** request);
+/** As tutti_reduce_scatter. */
+TUTTI_API tutti_status tutti_ireduce_scatter(tutti_comm* comm, const void* in, void* out,
+                                             size_t count, tutti_dtype dtype, tutti_op op,
+                                             const tutti_call_opts* opts, tutti_request** request);
+/** As tutti_reduce_scatterv. */
+TUTTI_API tutti_status tutti_ireduce_scatterv(tutti_comm* comm, const void* in, void* out,
+                                              const size_t* counts, tutti_dtype dtype, tutti_op op,
+                                              const tutti_call_opts* opts, tutti_request** request);
+/** As tutti_gather. */
+TUTTI_API tutti_status tutti_igather(tutti_comm* comm, const void* in, void* out, size_t count,
+                                     tutti_dtype dtype, int root, const tutti_call_opts* opts,
+                                     tutti_request** request);
+/** As tutti_gatherv. */
+TUTTI_API tutti_status tutti_igatherv(tutti_comm* comm, const void* in, size_t in_count, void* out,
+                                      const size_t* counts, const size_t* displacements,
+                                      tutti_dtype dtype, int root, const tutti_call_opts* opts,
+                                      tutti_request** request);
+/** As tutti_scatter. */
+TUTTI_API tutti_status tutti_iscatter(tutti_comm* comm, const void* in, void* out, size_t count,
+                                      tutti_dtype dtype, int root, const tutti_call_opts* opts,
+                                      tutti_request** request);
+/** As tutti_scatterv. */
+TUTTI_API tutti_status tutti_iscatterv(tutti_comm* comm, const void* in, const size_t* counts,
+                                       const size_t* displacements, void* out, size_t out_count,
+                                       tutti_dtype dtype, int root, const tutti_call_opts* opts,
+                                       tutti_request** request);
+/** As tutti_alltoall. */
+TUTTI_API tutti_status tutti_ialltoall(tutti_comm* comm, const void* in, void* out, size_t count,
+                                       tutti_dtype dtype, const tutti_call_opts* opts,
+                                       tutti_request** request);
+/** As tutti_alltoallv. */
+TUTTI_API tutti_status tutti_ialltoallv(tutti_comm* comm, const void* in, const size_t* in_counts,
+                                        const size_t* in_displacements, void* out,
+                                        const size_t* out_counts, const size_t* out_displacements,
+                                        tutti_dtype dtype, const tutti_call_opts* opts,
+                                        tutti_request** request);
+/** As tutti_scan. */
+TUTTI_API tutti_status tutti_iscan(tutti_comm* comm, const void* in, void* out, size_t count,
+                                   tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
+                                   tutti_request** request);
+/** As tutti_exscan. */
+TUTTI_API tutti_status tutti_iexscan(tutti_comm* comm, const void* in, void* out, size_t count,
+                                     tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
+                                     tutti_request** request);
 
 /** Waits up to timeout_ms: 0 polls, < 0 until the operation's own deadline. When the operation is
  *  over, frees the request, sets it to NULL and returns the operation's status. TIMEOUT with the
@@ -236,6 +351,56 @@ TUTTI_API tutti_status tutti_plan_broadcast(tutti_comm* comm, size_t count, tutt
 /** A barrier; start it with NULL buffers. */
 TUTTI_API tutti_status tutti_plan_barrier(tutti_comm* comm, const tutti_call_opts* opts,
                                           tutti_plan** plan);
+/** As tutti_reduce, without its buffers. */
+TUTTI_API tutti_status tutti_plan_reduce(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                         tutti_op op, int root, const tutti_call_opts* opts,
+                                         tutti_plan** plan);
+/** As tutti_allgather, without its buffers. */
+TUTTI_API tutti_status tutti_plan_allgather(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                            const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_allgatherv, without its buffers. */
+TUTTI_API tutti_status tutti_plan_allgatherv(tutti_comm* comm, const size_t* counts,
+                                             const size_t* displacements, tutti_dtype dtype,
+                                             const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_reduce_scatter, without its buffers. */
+TUTTI_API tutti_status tutti_plan_reduce_scatter(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                                 tutti_op op, const tutti_call_opts* opts,
+                                                 tutti_plan** plan);
+/** As tutti_reduce_scatterv, without its buffers. */
+TUTTI_API tutti_status tutti_plan_reduce_scatterv(tutti_comm* comm, const size_t* counts,
+                                                  tutti_dtype dtype, tutti_op op,
+                                                  const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_gather, without its buffers. */
+TUTTI_API tutti_status tutti_plan_gather(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                         int root, const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_gatherv, without its buffers. */
+TUTTI_API tutti_status tutti_plan_gatherv(tutti_comm* comm, size_t in_count, const size_t* counts,
+                                          const size_t* displacements, tutti_dtype dtype, int root,
+                                          const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_scatter, without its buffers. */
+TUTTI_API tutti_status tutti_plan_scatter(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                          int root, const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_scatterv, without its buffers. */
+TUTTI_API tutti_status tutti_plan_scatterv(tutti_comm* comm, const size_t* counts,
+                                           const size_t* displacements, size_t out_count,
+                                           tutti_dtype dtype, int root, const tutti_call_opts* opts,
+                                           tutti_plan** plan);
+/** As tutti_alltoall, without its buffers. */
+TUTTI_API tutti_status tutti_plan_alltoall(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                           const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_alltoallv, without its buffers. */
+TUTTI_API tutti_status tutti_plan_alltoallv(tutti_comm* comm, const size_t* in_counts,
+                                            const size_t* in_displacements,
+                                            const size_t* out_counts,
+                                            const size_t* out_displacements, tutti_dtype dtype,
+                                            const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_scan, without its buffers. */
+TUTTI_API tutti_status tutti_plan_scan(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                       tutti_op op, const tutti_call_opts* opts, tutti_plan** plan);
+/** As tutti_exscan, without its buffers. */
+TUTTI_API tutti_status tutti_plan_exscan(tutti_comm* comm, size_t count, tutti_dtype dtype,
+                                         tutti_op op, const tutti_call_opts* opts,
+                                         tutti_plan** plan);
 /** Starts a run. INVALID while the previous one is not done. */
 TUTTI_API tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
                                         tutti_request** request);

@@ -69,6 +69,13 @@ private:
 
     Communicator(std::shared_ptr<Endpoint> endpoint);
 
+    std::size_t bytes_of(const Call& call) const;
+    Question question(const Call& call, std::string_view wanted) const;
+    static void copy_call(Plan& plan, const Call& call, uint32_t stream);
+    void make_tag(Plan& plan, const Choice& choice) const;
+    Result<std::unique_ptr<Operation>> bind_intrinsic(const Plan& plan, const Reducer& reducer);
+    Result<std::unique_ptr<Operation>> bind_schedule(const Plan& plan, const Choice& choice,
+                                                     const Reducer& reducer, bool in_place);
     Result<Plan*> plan_for(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> bind_plan(const Call& call, uint32_t stream);
     Result<> enter_before_binding(uint32_t stream);

@@ -36,7 +36,7 @@ void Communicator::drive(Stream& stream, bool& moved) {
                 continue;
             }
         }
-        Operation& operation = *request->plan->operation;
+        Operation& operation = *request->operation;
         if (!request->started) {
             if (strict_ && !agreement_.agreed(request->tag.sequence)) return;
             request->started = true;
@@ -67,7 +67,7 @@ void Communicator::pop(Stream& stream, Code code, const Error& error) {
 /// The request is out of its queue. Afterwards it may be gone: its owner sees the code and frees
 /// it.
 void Communicator::complete(Request& request, Code code, const Error& error) {
-    Operation& operation = *request.plan->operation;
+    Operation& operation = *request.operation;
     if (code != Code::ok) {
         if (request.started) operation.cancel();
         request.error = annotate(error, request.tag);
@@ -105,7 +105,7 @@ Error Communicator::annotate(const Error& error, const Tag& tag) const {
 // What the operation itself found wrong becomes everybody's news.
 void Communicator::fail_head(Stream& stream, Code code) {
     const Request& request = *stream.head;
-    const Trouble trouble = request.plan->operation->trouble();
+    const Trouble trouble = request.operation->trouble();
     Error error{code, trouble.peer, 0, fmt::format("rank {}: {}", trouble.peer, code_name(code))};
     if (code == Code::mismatch) {
         agreement_.raise_mismatch(request.tag, trouble.peer, trouble.got);
@@ -204,13 +204,12 @@ void Communicator::look_at_clock(Stream& stream, int64_t now) {
             r->began_ns = now;
             r->stall_ns = now + first_stall_ns;
         }
-        if (const Code code = r->started ? r->plan->operation->health() : Code::ok;
-            code != Code::ok)
+        if (const Code code = r->started ? r->operation->health() : Code::ok; code != Code::ok)
             return agreement_.raise(
                 {code, rank_, 0,
                  fmt::format("rank {} cannot go on with {}: {} (is /dev/shm or memory full?)",
                              rank_, describe_call(r->tag), code_name(code))});
-        const Rank waits_for = r->started ? r->plan->operation->waits_for() : nobody;
+        const Rank waits_for = r->started ? r->operation->waits_for() : nobody;
         if (r->timeout_ms > 0 && now >= r->began_ns + r->timeout_ms * ms) {
             const Rank suspect = agreement_.suspect(r->tag.sequence);
             const Rank culprit = suspect != nobody ? suspect : waits_for;
@@ -310,7 +309,7 @@ void Communicator::arm_all(bool on) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
         Owned owned(stream.owner, Owned::Try{});
         if (!owned.held() || !stream.head || !stream.head->started) continue;
-        stream.head->plan->operation->arm(on);
+        stream.head->operation->arm(on);
         stream.head->armed = on;
     }
 }

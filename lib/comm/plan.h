@@ -5,33 +5,26 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "base/collective.h"
-#include "reduce/reduce.h"
+#include "comm/call.h"
 #include "transport/operation.h"
 
 namespace tutti {
 
-/// Everything about a call but its buffers.
-struct Call {
-    Collective collective = Collective::allreduce;
-    std::size_t count = 0;
-    Dtype dtype = Dtype::uint8;
-    Op op = Op::sum;
-    Rank root = 0;
-    std::string_view algorithm;  // "": tutti's choice
-
-    std::size_t bytes() const { return count * dtype_bytes(dtype); }
-    bool operator==(const Call&) const = default;
-};
-
 struct Plan {
     Call call;
-    std::string algorithm;  // what call.algorithm points to
+    std::string algorithm;             // what call.algorithm points to
+    std::vector<std::size_t> lengths;  // what the call's lists point to
     uint32_t stream = 0;
     Tag tag;  // all but the sequence
     std::unique_ptr<Operation> operation;
-    std::atomic<bool> busy{false};  // a request runs it
+    std::unique_ptr<Operation> in_place;  // an alltoall's, where in == out; else null
+    std::atomic<bool> busy{false};        // a request runs it
+
+    Operation& operation_for(const void* in, const void* out) const {
+        return in_place && in == out ? *in_place : *operation;
+    }
 };
 
 }  // namespace tutti

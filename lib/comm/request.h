@@ -40,6 +40,7 @@ private:
 
 struct Request {
     Plan* plan = nullptr;
+    Operation* operation = nullptr;  // of the plan, for these buffers
     const void* in = nullptr;
     void* out = nullptr;
     Tag tag;

@@ -25,65 +25,101 @@ struct Row {
     std::string_view reason;
 };
 
-Row pick(Collective collective, std::size_t bytes, const Terrain& t) {
-    const bool flat = !t.intrinsic.empty() && bytes <= t.intrinsic_bytes;
+Row pick_allreduce(std::size_t bytes, bool flat, const Terrain& t) {
     const auto peers = static_cast<std::size_t>(std::max<Rank>(1, t.ranks - 1));
-    switch (collective) {
+    if (flat && bytes * peers <= flat_allreduce_bytes)
+        return {t.intrinsic, "one host, and small enough that everyone reads everything"};
+    if (bytes <= doubling_bytes)
+        return {"recursive_doubling", "small: the number of rounds decides"};
+    return {"ring", "large: the bytes per rank decide"};
+}
+
+Row pick_broadcast(std::size_t bytes, bool flat, const Terrain& t) {
+    if (flat && bytes <= flat_broadcast_bytes)
+        return {t.intrinsic, "one host, and small enough that everyone reads the root's"};
+    if (bytes <= binomial_bytes && t.ranks > 2)
+        return {"binomial", "small: the number of rounds decides"};
+    return {"chain", "large: each rank sends the bytes once, in a pipeline"};
+}
+
+Row pick(const Question& q, const Terrain& t) {
+    const bool flat = !t.intrinsic.empty() && q.bytes <= t.intrinsic_bytes;
+    const bool small = q.bytes <= doubling_bytes;
+    constexpr std::string_view rounds = "small: the number of rounds decides";
+    constexpr std::string_view bytes = "large: the bytes per rank decide";
+    switch (q.collective) {
         case Collective::allreduce:
-            if (flat && bytes * peers <= flat_allreduce_bytes)
-                return {t.intrinsic, "one host, and small enough that everyone reads everything"};
-            if (bytes <= doubling_bytes)
-                return {"recursive_doubling", "small: the number of rounds decides"};
-            return {"ring", "large: the bytes per rank decide"};
+            return pick_allreduce(q.bytes, flat, t);
         case Collective::broadcast:
-            if (flat && bytes <= flat_broadcast_bytes)
-                return {t.intrinsic, "one host, and small enough that everyone reads the root's"};
-            if (bytes <= binomial_bytes && t.ranks > 2)
-                return {"binomial", "small: the number of rounds decides"};
-            return {"chain", "large: each rank sends the bytes once, in a pipeline"};
+            return pick_broadcast(q.bytes, flat, t);
         case Collective::barrier:
             if (flat) return {t.intrinsic, "one host: everyone sees everyone's word"};
             return {"dissemination", "log2(ranks) rounds"};
-        default:
-            return {};
+        case Collective::reduce:
+            return small ? Row{"binomial", rounds} : Row{"chain", "large: in a pipeline"};
+        case Collective::allgather:
+            return small ? Row{"bruck", rounds} : Row{"ring", bytes};
+        case Collective::reduce_scatter:
+            return small ? Row{"circulant", rounds} : Row{"ring", bytes};
+        case Collective::gather:
+        case Collective::scatter:
+            if (small && !q.uneven && t.ranks > 4) return {"binomial", rounds};
+            return {"direct", "each block travels once"};
+        case Collective::alltoall:
+            if (small && !q.uneven && t.ranks > 4) return {"bruck", rounds};
+            return {"pairwise", "each block travels once"};
+        case Collective::scan:
+        case Collective::exscan:
+            return small ? Row{"recursive_doubling", rounds} : Row{"chain", "large: in a pipeline"};
     }
+    return {};
 }
 
-std::string names_of(Collective collective, const Terrain& terrain) {
+// Empty, or why the algorithm cannot do it.
+std::string refusal(const Algorithm& a, const Question& q, const Terrain& t) {
+    if (q.uneven && a.even_only)
+        return "its blocks pass through ranks that do not know their lengths";
+    return a.unsupported ? a.unsupported(t.ranks) : std::string();
+}
+
+std::string names_of(const Question& q, const Terrain& terrain) {
     std::string names;
     for (const Algorithm& a : algorithms())
-        if (a.collective == collective)
+        if (a.collective == q.collective && refusal(a, q, terrain).empty())
             names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
     if (!terrain.intrinsic.empty()) names += fmt::format(", {}", terrain.intrinsic);
     return names;
 }
 
+// What a chain's ranks work on at a time: enough messages to keep all of them busy.
+bool is_pipeline(std::string_view name) {
+    return name == "chain";
+}
+
 }  // namespace
 
-Result<Choice> select(Collective collective, std::size_t bytes, std::string_view wanted,
-                      const Terrain& terrain) {
-    const Row row = wanted.empty() ? pick(collective, bytes, terrain) : Row{wanted, "asked for"};
+Result<Choice> select(const Question& q, const Terrain& terrain) {
+    const Row row = q.wanted.empty() ? pick(q, terrain) : Row{q.wanted, "asked for"};
     Choice choice;
     choice.name = row.name;
     choice.reason = row.reason;
     if (!terrain.intrinsic.empty() && row.name == terrain.intrinsic) {
-        if (bytes <= terrain.intrinsic_bytes) return choice;
+        if (!q.uneven && q.bytes <= terrain.intrinsic_bytes) return choice;
         return fail(Code::unsupported, "algorithm {} takes at most {} bytes, not {}; there are: {}",
-                    row.name, terrain.intrinsic_bytes, bytes, names_of(collective, terrain));
+                    row.name, terrain.intrinsic_bytes, q.bytes, names_of(q, terrain));
     }
-    choice.algorithm = find_algorithm(collective, row.name);
+    choice.algorithm = find_algorithm(q.collective, row.name);
     if (!choice.algorithm)
         return fail(Code::unsupported, "there is no algorithm '{}' for {} here; there are: {}",
-                    row.name, collective_name(collective), names_of(collective, terrain));
-    if (choice.algorithm->unsupported)
-        if (const std::string why = choice.algorithm->unsupported(terrain.ranks); !why.empty())
-            return fail(Code::unsupported, "algorithm {} with {} ranks: {}", row.name,
-                        terrain.ranks, why);
+                    row.name, collective_name(q.collective), names_of(q, terrain));
+    if (const std::string why = refusal(*choice.algorithm, q, terrain); !why.empty())
+        return fail(Code::unsupported, "algorithm {} with {} ranks: {}; there are: {}", row.name,
+                    terrain.ranks, why, names_of(q, terrain));
     choice.name = choice.algorithm->name;
-    choice.lanes = !terrain.mapped && bytes >= second_lane_bytes ? 2 : 1;
+    choice.lanes = !terrain.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
     choice.message_bytes = terrain.max_message_bytes;
-    if (choice.name == "chain" && terrain.ranks > 1) {
-        const std::size_t stage = std::bit_ceil(bytes / choice.lanes / pipeline_stages + 1);
+    if (is_pipeline(choice.name) && terrain.ranks > 1) {
+        const std::size_t stage = std::bit_ceil(q.bytes / choice.lanes / pipeline_stages + 1);
         choice.message_bytes = std::clamp(stage, 8 * kib, terrain.max_message_bytes);
     }
     return choice;

@@ -32,9 +32,15 @@ struct Choice {
 
 inline constexpr uint32_t max_lanes_per_stream = 8;
 
-/// wanted: an algorithm's name, or "" for tutti's choice. unsupported lists the algorithms there
-/// are.
-Result<Choice> select(Collective collective, std::size_t bytes, std::string_view wanted,
-                      const Terrain& terrain);
+/// What is to be done: the parts of a call on which the choice depends.
+struct Question {
+    Collective collective = Collective::allreduce;
+    std::size_t bytes = 0;    // of the whole message, or of all blocks of one buffer
+    bool uneven = false;      // blocks of different lengths
+    std::string_view wanted;  // an algorithm's name, or "" for tutti's choice
+};
+
+/// unsupported lists the algorithms that can.
+Result<Choice> select(const Question& question, const Terrain& terrain);
 
 }  // namespace tutti

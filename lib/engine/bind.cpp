@@ -123,7 +123,8 @@ private:
         return bound;
     }
 
-    // Neighbouring chunks of a whole message are neighbours in memory; blocks and slots need not be.
+    // Neighbouring chunks of a whole message are neighbours in memory; blocks and slots need not
+    // be.
     bool in_one_piece(const Step& step, const Region& region) const {
         if (step.chunks == 1 || !region) return true;
         if (traits_of(r_.collective).cut != Cut::whole || region.space == Space::scratch)
@@ -179,11 +180,10 @@ private:
 
     ReduceFn kernel(const Step& step, const BoundStep& bound, Form from) const {
         if (r_.count == 0 || (!step.out && !bound.build)) return nullptr;
-        const bool stream = r_.stream_bytes != 0 && step.out.space == Space::output &&
-                            (!bound.send || bound.build) &&
-                            parts_.layout.elements(Space::output) *
-                                    r_.reducer.bytes(Width::raw) >=
-                                r_.stream_bytes;
+        const bool stream =
+            r_.stream_bytes != 0 && step.out.space == Space::output &&
+            (!bound.send || bound.build) &&
+            parts_.layout.elements(Space::output) * r_.reducer.bytes(Width::raw) >= r_.stream_bytes;
         const Width result = width_of(step.result);
         if (!step.reduces()) return r_.reducer.move(width_of(from), result, stream);
         const Width in = width_of(step.in), local = width_of(step.local_form);

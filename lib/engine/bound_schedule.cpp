@@ -61,8 +61,7 @@ BoundStep::Place BoundSchedule::place_of(const BoundStep& step, uint32_t tile) c
         return {step.local ? piece(step.local, tile, 0).offset : 0,
                 step.out ? piece(step.out, tile, 0).offset : 0, count_of(step, tile)};
     if (tile + 1 == p_.layout.tiles()) return step.last;
-    return {step.first.local + tile * p_.slice, step.first.out + tile * p_.slice,
-            step.first.count};
+    return {step.first.local + tile * p_.slice, step.first.out + tile * p_.slice, step.first.count};
 }
 
 std::size_t BoundSchedule::count_of(const BoundStep& step, uint32_t tile) const {
@@ -152,8 +151,8 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     const BoundStep& step = lane.steps[lane.step];
     if (!may_start(lane, step)) return Turn::waiting;
 
-    const BoundStep::Place at =
-        step.one_piece ? place_of(step, lane.tile) : BoundStep::Place{0, 0, count_of(step, lane.tile)};
+    const BoundStep::Place at = step.one_piece ? place_of(step, lane.tile)
+                                               : BoundStep::Place{0, 0, count_of(step, lane.tile)};
     // Both ends know that this block has ended: there is no message.
     if (at.count == 0 && p_.layout.uneven() && (lane.tile > 0 || !p_.tag_by_block))
         return Turn::advanced;

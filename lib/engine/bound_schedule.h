@@ -24,10 +24,10 @@ struct BoundStep {
     SlotPattern slots;
     uint8_t in_bytes = 0, local_bytes = 0, result_bytes = 0;  // per element, in its form
     bool local_first = false;
-    bool keep = false;    // the message stays for the lane's next receive of this peer
-    bool build = false;   // reserve/commit: the value is computed into the channel's memory
-    bool offer = false;   // the message is wanted in `out`, unchanged
-    bool settle = false;  // earlier pushes from memory this step overwrites must have drained
+    bool keep = false;      // the message stays for the lane's next receive of this peer
+    bool build = false;     // reserve/commit: the value is computed into the channel's memory
+    bool offer = false;     // the message is wanted in `out`, unchanged
+    bool settle = false;    // earlier pushes from memory this step overwrites must have drained
     bool one_piece = true;  // the run lies in one piece wherever the step finds or leaves it
     After after;
     // One piece: where it begins in the first tile and in the last, in elements of its region.
@@ -49,7 +49,7 @@ class BoundSchedule final : public Operation {
 public:
     struct Parts {
         Layout layout;
-        Schedule schedule;  // its numbering of chunks; the lanes are below
+        Schedule schedule;      // its numbering of chunks; the lanes are below
         std::size_t slice = 0;  // elements from a tile to the next
         std::vector<BoundLane> lanes;
         std::vector<Sender*> senders;  // each once

@@ -21,10 +21,10 @@ struct LayoutRequest {
     Rank ranks = 1;
     Rank rank = 0;
     Rank root = 0;
-    uint32_t chunks = 1;      // the schedule's
-    std::size_t count = 0;    // elements of the message, or of each block
-    Blocks input, output;     // uneven blocks, by the rank at the other end
-    std::size_t slice = 0;    // elements of a tile: of the message, or of each block
+    uint32_t chunks = 1;    // the schedule's
+    std::size_t count = 0;  // elements of the message, or of each block
+    Blocks input, output;   // uneven blocks, by the rank at the other end
+    std::size_t slice = 0;  // elements of a tile: of the message, or of each block
     std::size_t element_bytes = 1;
 };
 
@@ -54,9 +54,7 @@ public:
 private:
     std::size_t start_of(Space space, uint32_t block) const;
     std::size_t length_of(Space space, uint32_t block) const;
-    const Blocks& blocks_of(Space space) const {
-        return space == Space::input ? input_ : output_;
-    }
+    const Blocks& blocks_of(Space space) const { return space == Space::input ? input_ : output_; }
     std::size_t chunk_length(std::size_t slice) const;
 
     Places places_;

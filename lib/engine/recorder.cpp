@@ -19,7 +19,7 @@ Dtype dtype_of(const Tag& tag) {
     return static_cast<Dtype>(tag.call >> 8 & 0xff);
 }
 Op op_of(const Tag& tag) {
-    return static_cast<Op>(tag.call >> 16);
+    return static_cast<Op>(tag.call >> 16 & 0xff);
 }
 
 constexpr auto relaxed = std::memory_order_relaxed;
@@ -28,14 +28,13 @@ constexpr auto relaxed = std::memory_order_relaxed;
 
 std::string describe_call(const Tag& tag) {
     const Collective collective = collective_of(tag);
-    const std::string name =
-        fmt::format("{} #{}", collective_name(collective), operation_number(tag));
+    const std::string name = fmt::format("{}{} #{}", collective_name(collective),
+                                         tag.call & uneven_call ? "v" : "", operation_number(tag));
     // A number from a wire may be no collective at all.
     if (static_cast<int>(collective) >= collective_count || collective == Collective::barrier)
         return name;
     const CollectiveTraits& traits = traits_of(collective);
-    std::string text =
-        fmt::format("{} (count {}, {}", name, tag.count, dtype_name(dtype_of(tag)));
+    std::string text = fmt::format("{} (count {}, {}", name, tag.count, dtype_name(dtype_of(tag)));
     if (traits.reduces) text += fmt::format(", {}", op_name(op_of(tag)));
     if (traits.rooted) text += fmt::format(", root {}", tag.root);
     return text + ")";

@@ -20,6 +20,8 @@ constexpr uint64_t operation_number(const Tag& tag) {
     return tag.sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
 }
 
+/// A flag in the packed call: the v form.
+inline constexpr uint32_t uneven_call = uint32_t{1} << 24;
 /// Tag::call of a collective's dtype and operator.
 constexpr uint32_t pack_call(uint32_t collective, uint32_t dtype, uint32_t op) {
     return collective | dtype << 8 | op << 16;

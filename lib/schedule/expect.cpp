@@ -13,7 +13,8 @@ using symbolic::Value;
 Expectations::Expectations(const VerifyRequest& request, const Places& places, uint32_t chunks)
     : r_(request),
       places_(places),
-      prefixes_(request.collective == Collective::scan || request.collective == Collective::exscan) {
+      prefixes_(request.collective == Collective::scan ||
+                request.collective == Collective::exscan) {
     orders_.resize(static_cast<std::size_t>(r_.ranks) + 1);
     for (Rank rank = 0; rank < r_.ranks; ++rank)
         orders_[static_cast<std::size_t>(rank) + 1] =
@@ -82,7 +83,8 @@ std::string Expectations::fault(Rank rank, uint32_t chunk, const Value& value) c
     if (value.form != Form::final) return fmt::format("is {}, not final", form_name(value.form));
     const Rank count = contributors(rank);
     if (value.from == sum(count, chunk)) return {};
-    const std::string_view whose = prefixes_ ? "the contribution of each rank up to it" : "every rank's contribution";
+    const std::string_view whose =
+        prefixes_ ? "the contribution of each rank up to it" : "every rank's contribution";
     return fmt::format("does not hold {} exactly once{}", whose,
                        missing_or_twice(value.from, count, chunk));
 }

@@ -20,8 +20,8 @@ bool Run::load(const std::function<Schedule(const ScheduleRequest&)>& make, uint
         state.lanes.resize(state.schedule.lanes.size());
         state.scratch.resize(state.schedule.scratch_slots);
         if (rank == 0)
-            places_ = std::make_unique<Places>(r_.collective, r_.ranks, r_.root,
-                                               state.schedule.chunks);
+            places_ =
+                std::make_unique<Places>(r_.collective, r_.ranks, r_.root, state.schedule.chunks);
         if (!check_shape(rank)) return false;
     }
     expect_ = std::make_unique<Expectations>(r_, *places_, ranks_[0].schedule.chunks);
@@ -228,8 +228,7 @@ bool Run::value_of(Rank rank, std::size_t lane, const Step& step, uint32_t index
     return true;
 }
 
-void Run::store(Rank rank, std::size_t lane, const Step& step, uint32_t index,
-                const Value& value) {
+void Run::store(Rank rank, std::size_t lane, const Step& step, uint32_t index, const Value& value) {
     RankState& state = state_of(rank);
     const LaneState& here = state.lanes[lane];
     place(state, step, step.out, index, here.tile) = value;

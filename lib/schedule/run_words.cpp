@@ -29,9 +29,9 @@ bool Run::find_unreceived() {
     }
     if (!first) return false;
     const Message& message = channels_[*first].messages.front();
-    problem =
-        fmt::format("rank {} lane {} step {} (tile {}): sends a message that rank {} never receives",
-                    first->from, first->lane, message.step, message.tile, first->to);
+    problem = fmt::format(
+        "rank {} lane {} step {} (tile {}): sends a message that rank {} never receives",
+        first->from, first->lane, message.step, message.tile, first->to);
     return true;
 }
 

@@ -113,8 +113,8 @@ struct Schedule {
 struct ScheduleRequest {
     Rank ranks = 1;
     Rank rank = 0;
-    Rank root = 0;         // rooted collectives only
-    uint32_t lanes = 1;    // how many lanes a large message should be striped over; a hint
+    Rank root = 0;          // rooted collectives only
+    uint32_t lanes = 1;     // how many lanes a large message should be striped over; a hint
     bool in_place = false;  // an alltoall must save what it is about to overwrite; this rank's only
 };
 

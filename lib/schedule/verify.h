@@ -25,7 +25,7 @@ struct Verdict {
     uint64_t messages = 0;        // sent by all ranks, per tile
     uint64_t busiest_chunks = 0;  // most chunks sent by one rank, per tile
     uint32_t hops = 0;            // longest chain of messages, for one tile: the latency term
-    bool ordered = false;  // reductions: contributions meet in rank order in every result
+    bool ordered = false;         // reductions: contributions meet in rank order in every result
 };
 
 /// Runs every rank's steps symbolically, tile by tile, over FIFO channels with credits: one

@@ -27,8 +27,8 @@ std::string describe(const Region& region, uint32_t chunks) {
 std::string describe(const Step& step) {
     std::string text;
     if (step.recv != nobody)
-        text = fmt::format("{} {} ({})", step.keep ? "peek" : "recv", step.recv,
-                           form_name(step.in));
+        text =
+            fmt::format("{} {} ({})", step.keep ? "peek" : "recv", step.recv, form_name(step.in));
     if (step.local) {
         const std::string local =
             fmt::format("{} ({})", describe(step.local, step.chunks), form_name(step.local_form));

@@ -1,5 +1,5 @@
-// tutti-bench --check must see what is wrong: its expectations are held against plain arithmetic, and
-// every kind of damage is counted.
+// tutti-bench --check must see what is wrong: its expectations are held against plain arithmetic,
+// and every kind of damage is counted.
 #include "bench/data.h"
 
 #include <cmath>
@@ -34,7 +34,8 @@ void expect_folded(tutti_dtype dtype, tutti_op op, int ranks, F&& combine) {
 
 TEST_CASE("bench data: expected results are what plain arithmetic gives") {
     for (int ranks : {1, 2, 3, 8}) {
-        expect_folded<float>(TUTTI_FLOAT32, TUTTI_SUM, ranks, [](float a, float b) { return a + b; });
+        expect_folded<float>(TUTTI_FLOAT32, TUTTI_SUM, ranks,
+                             [](float a, float b) { return a + b; });
         expect_folded<double>(TUTTI_FLOAT64, TUTTI_PROD, ranks,
                               [](double a, double b) { return a * b; });
         expect_folded<int8_t>(TUTTI_INT8, TUTTI_SUM, ranks, [](int8_t a, int8_t b) {
@@ -51,9 +52,11 @@ TEST_CASE("bench data: expected results are what plain arithmetic gives") {
 
 TEST_CASE("bench data: averages are whole numbers") {
     for (int ranks : {1, 2, 3, 4, 7}) {
-        std::vector<double> sum(values_of<double>(expected_pattern(TUTTI_FLOAT64, TUTTI_AVG, 1)).size());
+        std::vector<double> sum(
+            values_of<double>(expected_pattern(TUTTI_FLOAT64, TUTTI_AVG, 1)).size());
         for (int rank = 0; rank < ranks; ++rank) {
-            const auto part = values_of<double>(input_pattern(TUTTI_FLOAT64, TUTTI_AVG, rank, ranks));
+            const auto part =
+                values_of<double>(input_pattern(TUTTI_FLOAT64, TUTTI_AVG, rank, ranks));
             for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
         }
         const auto expected = values_of<double>(expected_pattern(TUTTI_FLOAT64, TUTTI_AVG, ranks));

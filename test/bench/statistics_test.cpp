@@ -86,15 +86,15 @@ TEST_CASE("options: a sweep has whole elements, each size once, both ends") {
 
 TEST_CASE("options: what makes no sense ends with the usage exit code") {
     REQUIRE_FALSE(parse({"allreduce", "-b", "8", "-e", "1K"}).exit_code.has_value());
-    for (const auto& words : std::vector<std::vector<std::string>>{
-             {},
-             {"teleport"},
-             {"allreduce", "-b", "big"},
-             {"allreduce", "-b", "1M", "-e", "1K"},
-             {"allreduce", "--dtype", "float31"},
-             {"allreduce", "--op", "mean"},
-             {"allreduce", "-f", "1"},
-             {"broadcast", "--out-of-place-only"}}) {
+    for (const auto& words :
+         std::vector<std::vector<std::string>>{{},
+                                               {"teleport"},
+                                               {"allreduce", "-b", "big"},
+                                               {"allreduce", "-b", "1M", "-e", "1K"},
+                                               {"allreduce", "--dtype", "float31"},
+                                               {"allreduce", "--op", "mean"},
+                                               {"allreduce", "-f", "1"},
+                                               {"broadcast", "--out-of-place-only"}}) {
         const Parsed parsed = parse(words);
         REQUIRE(parsed.exit_code == exit_usage);
     }

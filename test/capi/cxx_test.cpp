@@ -65,8 +65,8 @@ TEST_CASE("tutti.hpp: errors carry the status, the rank at fault and the C API's
     REQUIRE(root.rank() == -1);
     REQUIRE(says(root, "root 5 is out of range"));
     std::vector<float> shorter(2);
-    REQUIRE(says(error_of([&] { comm.allreduce(x, shorter); }),
-                 "input has 3 elements, output has 2"));
+    REQUIRE(
+        says(error_of([&] { comm.allreduce(x, shorter); }), "input has 3 elements, output has 2"));
     tutti::Config config;
     const tutti::Error setting = error_of([&] { config.set("nrings", "none"); });
     REQUIRE(says(setting, "'none' is not a whole number"));

@@ -35,11 +35,11 @@ public:
             link = std::make_unique<Link>();
             // Fresh pages are zero and cost nothing until they are touched.
             const std::size_t bytes = round_up(mapped_channel_bytes, 4096);
-            void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            void* pages =
+                ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             if (pages == MAP_FAILED) throw std::bad_alloc();
-            std::shared_ptr<std::byte> memory(
-                static_cast<std::byte*>(pages), [bytes](std::byte* p) { ::munmap(p, bytes); });
+            std::shared_ptr<std::byte> memory(static_cast<std::byte*>(pages),
+                                              [bytes](std::byte* p) { ::munmap(p, bytes); });
             format_mapped_channel(memory.get());
             const MappedHalf half{memory, std::make_shared<Doorbell>(UniqueFd()),
                                   std::make_shared<PeerLife>()};

@@ -42,23 +42,26 @@ public:
     /// Elements of the block that goes from one rank to another; a whole message has no ranks.
     std::size_t length(Rank source, Rank destination) const {
         if (!c_.uneven) return c_.count;
-        const auto key = cut_ == Cut::pairs ? source * 5 + destination * 3
-                         : collective() == Collective::allgather ||
-                                   collective() == Collective::gather
-                             ? source
-                             : destination;
+        const auto key =
+            cut_ == Cut::pairs ? source * 5 + destination * 3
+            : collective() == Collective::allgather || collective() == Collective::gather
+                ? source
+                : destination;
         return key % 3 == 1 ? 0 : c_.count * static_cast<std::size_t>(1 + key % 4) / 2;
     }
 
     bool has_input(Rank rank) const {
-        const bool gives_all = collective() == Collective::broadcast || collective() == Collective::scatter;
+        const bool gives_all =
+            collective() == Collective::broadcast || collective() == Collective::scatter;
         return !gives_all || rank == c_.root;
     }
     bool has_output(Rank rank) const {
-        const bool to_root = collective() == Collective::reduce || collective() == Collective::gather;
+        const bool to_root =
+            collective() == Collective::reduce || collective() == Collective::gather;
         return (!to_root || rank == c_.root) && !(collective() == Collective::exscan && rank == 0);
     }
-    /// The ranks at the other end of each block of the rank's buffer; itself if it is its own block.
+    /// The ranks at the other end of each block of the rank's buffer; itself if it is its own
+    /// block.
     std::vector<std::pair<Rank, Rank>> input_blocks(Rank me) const {
         const bool spreads = collective() == Collective::scatter ||
                              collective() == Collective::reduce_scatter ||
@@ -94,8 +97,8 @@ public:
             for (const auto& [s, d] : output_blocks(me)) {
                 const Rank from = source == nobody ? s : source;
                 // An allgather's and a gather's blocks go to everyone alike.
-                const bool own = collective() == Collective::allgather ||
-                                 collective() == Collective::gather;
+                const bool own =
+                    collective() == Collective::allgather || collective() == Collective::gather;
                 append(data, from, cut_ == Cut::whole ? 0 : own ? from : d, length(from, d));
             }
             return data;
@@ -130,8 +133,7 @@ private:
     }
     static void append(std::vector<Element>& data, Rank source, Rank destination,
                        std::size_t elements) {
-        for (std::size_t i = 0; i < elements; ++i)
-            data.push_back(value(source, destination, i));
+        for (std::size_t i = 0; i < elements; ++i) data.push_back(value(source, destination, i));
     }
     const Case& c_;
     const Cut cut_;
@@ -156,7 +158,8 @@ std::size_t own_offset(const Plain& plain, const std::vector<std::pair<Rank, Ran
 }
 
 void lay_out(Buffers& b, const Plain& plain, const Case& c, Rank me) {
-    const std::vector<Element> input = plain.has_input(me) ? plain.input(me) : std::vector<Element>();
+    const std::vector<Element> input =
+        plain.has_input(me) ? plain.input(me) : std::vector<Element>();
     const std::size_t outputs = plain.has_output(me) ? plain.expected(me).size() : 0;
     b.out_count = outputs;
     const bool both = plain.has_input(me) && plain.has_output(me);
@@ -196,8 +199,8 @@ std::unique_ptr<Operation> bind_rank(const Case& c, const Plain& plain, Fabric& 
         // Where all ranks know all lengths, both buffers are described by them.
         if (collective == Collective::allgather) request.input = request.output;
         if (collective == Collective::reduce_scatter) request.output = request.input;
-        request.tag_by_block = collective != Collective::allgather &&
-                               collective != Collective::reduce_scatter;
+        request.tag_by_block =
+            collective != Collective::allgather && collective != Collective::reduce_scatter;
     }
     auto bound = bind(std::move(request), channels);
     REQUIRE(bound);

@@ -172,7 +172,8 @@ TEST_CASE("verify: lanes that share memory need an order") {
         {{.local = Region::input(0), .out = Region::scratch(0, 0)},
          {.local = Region::input(0), .out = Region::output(0), .result = Form::final}});
     s.lanes.push_back({{.local = Region::scratch(0, 0), .send = 1}});
-    const std::string problem = find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), false);
+    const std::string problem =
+        find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), false);
     REQUIRE(problem.find("lane 0 step 0 and lane 1 step 0 both use scratch[0]") !=
             std::string::npos);
 

@@ -106,8 +106,8 @@ TEST_CASE("verify: a broadcast's input is the root's alone") {
     };
     const Verdict v = verdict_of(2, make, Collective::broadcast);
     REQUIRE_FALSE(v.ok);
-    REQUIRE(mentions(
-        v, "rank 1 lane 0 step 0 (tile 0): uses chunk 0, which its input does not have"));
+    REQUIRE(
+        mentions(v, "rank 1 lane 0 step 0 (tile 0): uses chunk 0, which its input does not have"));
 }
 
 TEST_CASE("verify: names the step where a wrong value shows and whose part is wrong") {

@@ -1,0 +1,271 @@
+#include "capi/calls.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace tutti {
+namespace {
+
+Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* opts) {
+    tutti_call_opts read = TUTTI_CALL_OPTS_INIT;
+    if (!opts) return read;
+    if (opts->struct_size == 0)
+        return fail(Code::invalid, "{}: opts.struct_size is 0: start from TUTTI_CALL_OPTS_INIT",
+                    function);
+    std::memcpy(&read, opts, std::min(opts->struct_size, sizeof read));
+    if (read.device_stream)
+        return fail(Code::unsupported,
+                    "{}: opts.device_stream is set, but this build has no device library: "
+                    "host memory only",
+                    function);
+    if (read.wire_dtype >= 0)
+        return fail(Code::unsupported,
+                    "{}: opts.wire_dtype is set, but this version sends data as it is", function);
+    return read;
+}
+
+Call make_call(Collective collective, std::size_t count, tutti_dtype dtype) {
+    Call call;
+    call.collective = collective;
+    call.count = count;
+    call.dtype = static_cast<Dtype>(dtype);
+    return call;
+}
+
+Result<BlockList> list_of(const char* function, const BlockArrays& arrays, int ranks) {
+    if (!arrays.counts) return null_argument(function, "the list of counts");
+    const auto n = static_cast<std::size_t>(ranks);
+    BlockList list;
+    list.counts = {arrays.counts, n};
+    if (arrays.displacements) list.displacements = {arrays.displacements, n};
+    return list;
+}
+
+/// One of the rank's buffers, in elements.
+struct Extent {
+    bool used = true;        // the rank has this buffer at all
+    bool row = false;        // a block for every rank, else one block or message
+    std::size_t length = 0;  // from its start to the end of its last element
+    std::size_t own = 0;     // where the rank's own block starts
+};
+
+Extent extent_of(const Call& call, const Communicator& comm, Space space) {
+    const auto me = static_cast<std::size_t>(comm.rank()),
+               n = static_cast<std::size_t>(comm.size());
+    const bool in = space == Space::input, root = comm.rank() == call.root;
+    Extent e;
+    switch (call.collective) {
+        case Collective::broadcast:
+            e.used = !in || root;
+            break;
+        case Collective::reduce:
+            e.used = in || root;
+            break;
+        case Collective::exscan:
+            e.used = in || me > 0;
+            break;
+        case Collective::gather:
+            e.used = in || root;
+            e.row = !in;
+            break;
+        case Collective::scatter:
+            e.used = !in || root;
+            e.row = in;
+            break;
+        case Collective::allgather:
+            e.row = !in;
+            break;
+        case Collective::reduce_scatter:
+            e.row = in;
+            break;
+        case Collective::alltoall:
+            e.row = true;
+            break;
+        default:
+            break;
+    }
+    e.length = call.count;
+    if (!e.row || !e.used) return e;
+    if (!call.uneven) {
+        e.length = call.count * n;
+        e.own = call.count * me;
+        return e;
+    }
+    const BlockList& list = in ? call.input : call.output;
+    e.length = 0;
+    for (std::size_t i = 0, packed = 0; i < list.counts.size(); ++i) {
+        const std::size_t start = list.displacements.empty() ? packed : list.displacements[i];
+        if (i == me) e.own = start;
+        if (list.counts[i] > 0) e.length = std::max(e.length, start + list.counts[i]);
+        packed += list.counts[i];
+    }
+    return e;
+}
+
+Result<> check_overlap(const char* function, const Call& call, const Extent& in_extent,
+                       const Extent& out_extent, const void* in, const void* out) {
+    const std::size_t bytes = dtype_bytes(call.dtype);
+    const auto* a = static_cast<const std::byte*>(in);
+    const auto* b = static_cast<const std::byte*>(out);
+    const std::size_t a_bytes = in_extent.length * bytes, b_bytes = out_extent.length * bytes;
+    if (a + a_bytes <= b || b + b_bytes <= a) return {};
+    // In place: the rank's own block, or the whole, is one and the same memory.
+    const std::size_t a_own = in_extent.row && !out_extent.row ? in_extent.own * bytes : 0;
+    const std::size_t b_own = out_extent.row && !in_extent.row ? out_extent.own * bytes : 0;
+    if (a + a_own == b + b_own) return {};
+    return fail(
+        Code::invalid,
+        "{}: the input ({} bytes) and the output ({} bytes) overlap, {} bytes apart, and are "
+        "not in place: use separate buffers, or {}",
+        function, a_bytes, b_bytes, std::abs(b - a),
+        in_extent.row == out_extent.row ? "the same pointer for both"
+        : out_extent.row                ? "as input this rank's own block of the output"
+                                        : "as output this rank's own block of the input");
+}
+
+// An uneven call's own block is described twice where the rank has both buffers.
+Result<> check_own_block(const char* function, const Communicator& comm, const Call& call) {
+    if (!call.uneven || comm.rank() != call.root) return {};
+    const BlockList& list = call.collective == Collective::gather ? call.output : call.input;
+    if (call.collective != Collective::gather && call.collective != Collective::scatter) return {};
+    const std::size_t listed = list.counts[static_cast<std::size_t>(call.root)];
+    if (listed == call.count) return {};
+    return fail(Code::invalid, "{}: the root's own block has {} elements, its list says {}",
+                function, call.count, listed);
+}
+
+}  // namespace
+
+Call allreduce_call(std::size_t count, tutti_dtype dtype, tutti_op op) {
+    return plain_call(Collective::allreduce, count, dtype, op);
+}
+
+Call reduce_call(std::size_t count, tutti_dtype dtype, tutti_op op, int root) {
+    Call call = plain_call(Collective::reduce, count, dtype, op);
+    call.root = root;
+    return call;
+}
+
+Call broadcast_call(std::size_t count, tutti_dtype dtype, int root) {
+    return rooted_call(Collective::broadcast, count, dtype, root);
+}
+
+Call barrier_call() {
+    return make_call(Collective::barrier, 0, TUTTI_UINT8);
+}
+
+Call plain_call(Collective collective, std::size_t count, tutti_dtype dtype, tutti_op op) {
+    Call call = make_call(collective, count, dtype);
+    call.op = static_cast<Op>(op);
+    return call;
+}
+
+Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root) {
+    Call call = make_call(collective, count, dtype);
+    call.root = root;
+    return call;
+}
+
+Result<Call> allgatherv_call(const char* function, tutti_comm* comm, const BlockArrays& out,
+                             tutti_dtype dtype) {
+    if (!comm) return null_argument(function, "comm");
+    Call call = make_call(Collective::allgather, 0, dtype);
+    call.uneven = true;
+    TUTTI_ASSIGN(call.output, list_of(function, out, comm->impl->size()));
+    call.count = call.output.counts[static_cast<std::size_t>(comm->impl->rank())];
+    return call;
+}
+
+Result<Call> reduce_scatterv_call(const char* function, tutti_comm* comm, const BlockArrays& in,
+                                  tutti_dtype dtype, tutti_op op) {
+    if (!comm) return null_argument(function, "comm");
+    Call call = plain_call(Collective::reduce_scatter, 0, dtype, op);
+    call.uneven = true;
+    TUTTI_ASSIGN(call.input, list_of(function, in, comm->impl->size()));
+    call.count = call.input.counts[static_cast<std::size_t>(comm->impl->rank())];
+    return call;
+}
+
+Result<Call> rootedv_call(const char* function, tutti_comm* comm, Collective collective,
+                          std::size_t own_count, const BlockArrays& at_root, tutti_dtype dtype,
+                          int root) {
+    if (!comm) return null_argument(function, "comm");
+    Call call = rooted_call(collective, own_count, dtype, root);
+    call.uneven = true;
+    if (comm->impl->rank() == root) {
+        BlockList& list = collective == Collective::gather ? call.output : call.input;
+        TUTTI_ASSIGN(list, list_of(function, at_root, comm->impl->size()));
+    }
+    TUTTI_TRY(check_own_block(function, *comm->impl, call));
+    return call;
+}
+
+Result<Call> alltoallv_call(const char* function, tutti_comm* comm, const BlockArrays& in,
+                            const BlockArrays& out, tutti_dtype dtype) {
+    if (!comm) return null_argument(function, "comm");
+    Call call = make_call(Collective::alltoall, 0, dtype);
+    call.uneven = true;
+    TUTTI_ASSIGN(call.input, list_of(function, in, comm->impl->size()));
+    TUTTI_ASSIGN(call.output, list_of(function, out, comm->impl->size()));
+    const auto me = static_cast<std::size_t>(comm->impl->rank());
+    if (call.input.counts[me] != call.output.counts[me])
+        return fail(Code::invalid,
+                    "{}: this rank's block for itself has {} elements going out, {} "
+                    "coming in",
+                    function, call.input.counts[me], call.output.counts[me]);
+    return call;
+}
+
+Result<> check_buffers(const char* function, const Communicator& comm, const Call& call,
+                       const void* in, const void* out) {
+    const bool whole = traits_of(call.collective).cut == Cut::whole;
+    if (whole && (in == out ? in != nullptr : false)) return {};
+    if (call.collective == Collective::barrier || (whole && call.count == 0)) return {};
+    const Extent in_extent = extent_of(call, comm, Space::input);
+    const Extent out_extent = extent_of(call, comm, Space::output);
+    if (in_extent.used && in_extent.length > 0 && !in)
+        return fail(Code::invalid, "{}: the input is NULL but count is {}", function,
+                    in_extent.length);
+    if (out_extent.used && out_extent.length > 0 && !out)
+        return fail(Code::invalid, "{}: the output is NULL but count is {}", function,
+                    out_extent.length);
+    if (!in_extent.used || !out_extent.used || dtype_bytes(call.dtype) == 0) return {};
+    return check_overlap(function, call, in_extent, out_extent, in, out);
+}
+
+Result<> call_blocking(const char* function, tutti_comm* comm, const Call& call, const void* in,
+                       void* out) {
+    if (!comm) return null_argument(function, "comm");
+    TUTTI_TRY(check_buffers(function, *comm->impl, call, in, out));
+    return comm->impl->run(call, in, out);
+}
+
+Result<> call_start(const char* function, tutti_comm* comm, Result<Call> call, const void* in,
+                    void* out, const tutti_call_opts* opts, tutti_request** request) {
+    if (!comm) return null_argument(function, "comm");
+    if (!request) return null_argument(function, "request");
+    *request = nullptr;
+    if (!call) return tl::unexpected(call.error());
+    TUTTI_TRY(check_buffers(function, *comm->impl, *call, in, out));
+    TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
+    if (o.algorithm) call->algorithm = o.algorithm;
+    TUTTI_ASSIGN(auto started, comm->impl->start(*call, o.stream, o.timeout_ms, in, out));
+    *request = to_c(started.release());
+    return {};
+}
+
+Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,
+                   const tutti_call_opts* opts, tutti_plan** plan) {
+    if (!comm) return null_argument(function, "comm");
+    if (!plan) return null_argument(function, "plan");
+    *plan = nullptr;
+    if (!call) return tl::unexpected(call.error());
+    TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
+    if (o.algorithm) call->algorithm = o.algorithm;
+    TUTTI_ASSIGN(auto made, comm->impl->make_plan(*call, o.stream));
+    *plan = new tutti_plan{comm->impl, std::move(made)};
+    return {};
+}
+
+}  // namespace tutti

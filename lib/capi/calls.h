@@ -1,0 +1,50 @@
+// What every collective's three forms share: the call as a value, its buffers checked, its options
+// read.
+#pragma once
+
+#include "capi/boundary.h"
+
+namespace tutti {
+
+/// The calls by name. v forms: counts and displacements of every rank's block, in elements;
+/// displacements NULL: one after the other. INVALID for a list that is missing.
+Call allreduce_call(std::size_t count, tutti_dtype dtype, tutti_op op);
+Call reduce_call(std::size_t count, tutti_dtype dtype, tutti_op op, int root);
+Call broadcast_call(std::size_t count, tutti_dtype dtype, int root);
+Call barrier_call();
+/// allgather, reduce_scatter, alltoall, scan and exscan need no root; op only where they reduce.
+Call plain_call(Collective collective, std::size_t count, tutti_dtype dtype, tutti_op op = 0);
+Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root);
+
+/// One buffer's blocks as C has them.
+struct BlockArrays {
+    const std::size_t* counts = nullptr;
+    const std::size_t* displacements = nullptr;
+};
+Result<Call> allgatherv_call(const char* function, tutti_comm* comm, const BlockArrays& out,
+                             tutti_dtype dtype);
+Result<Call> reduce_scatterv_call(const char* function, tutti_comm* comm, const BlockArrays& in,
+                                  tutti_dtype dtype, tutti_op op);
+/// gather or scatter: own_count is this rank's block's; the lists matter at the root only.
+Result<Call> rootedv_call(const char* function, tutti_comm* comm, Collective collective,
+                          std::size_t own_count, const BlockArrays& at_root, tutti_dtype dtype,
+                          int root);
+Result<Call> alltoallv_call(const char* function, tutti_comm* comm, const BlockArrays& in,
+                            const BlockArrays& out, tutti_dtype dtype);
+
+/// No NULL where there are elements; no overlap but the one that is in place.
+Result<> check_buffers(const char* function, const Communicator& comm, const Call& call,
+                       const void* in, const void* out);
+
+Result<> call_blocking(const char* function, tutti_comm* comm, const Call& call, const void* in,
+                       void* out);
+inline Result<> call_blocking(const char* function, tutti_comm* comm, const Result<Call>& call,
+                              const void* in, void* out) {
+    return call ? call_blocking(function, comm, *call, in, out) : tl::unexpected(call.error());
+}
+Result<> call_start(const char* function, tutti_comm* comm, Result<Call> call, const void* in,
+                    void* out, const tutti_call_opts* opts, tutti_request** request);
+Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,
+                   const tutti_call_opts* opts, tutti_plan** plan);
+
+}  // namespace tutti

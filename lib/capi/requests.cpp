@@ -1,0 +1,91 @@
+// Requests and runs of plans at the C boundary.
+#include <memory>
+
+#include "capi/calls.h"
+
+namespace {
+
+using tutti::Code;
+using tutti::Result;
+
+// The request is over: what became of it, and away with it.
+tutti_status take(tutti_request** handle) {
+    const std::unique_ptr<tutti::Request> request(tutti::from_c(*handle));
+    *handle = nullptr;
+    const Code code = request->code.load(std::memory_order_acquire);
+    return code == Code::ok ? TUTTI_OK : tutti::keep(request->error);
+}
+
+}  // namespace
+
+extern "C" {
+
+tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms) {
+    if (!request || !*request) return TUTTI_OK;
+    bool done = false;
+    const tutti_status status = tutti::guard([&]() -> Result<> {
+        tutti::Request& r = *tutti::from_c(*request);
+        done = r.keep->wait(r, timeout_ms);
+        if (done || timeout_ms == 0) return {};
+        return tutti::fail(Code::timeout,
+                           "tutti_wait: the operation is not done after {} ms; it goes on",
+                           timeout_ms);
+    });
+    if (done) return take(request);
+    return status == TUTTI_OK ? TUTTI_IN_PROGRESS : status;
+}
+
+tutti_status tutti_test(tutti_request** request) {
+    return tutti_wait(request, 0);
+}
+
+tutti_status tutti_request_on_complete(tutti_request* request, void (*fn)(tutti_status, void* user),
+                                       void* user) {
+    return tutti::guard([&]() -> Result<> {
+        if (!request) return tutti::null_argument("tutti_request_on_complete", "request");
+        if (!fn) return tutti::null_argument("tutti_request_on_complete", "fn");
+        if (!tutti::from_c(request)->completion.set_callback(
+                [fn, user](Code code) { fn(tutti::to_c(code), user); }))
+            return tutti::fail(Code::invalid,
+                               "tutti_request_on_complete: the request has a callback already");
+        return {};
+    });
+}
+
+tutti_status tutti_request_fd(tutti_request* request, int* fd) {
+    return tutti::guard([&]() -> Result<> {
+        if (!request) return tutti::null_argument("tutti_request_fd", "request");
+        if (!fd) return tutti::null_argument("tutti_request_fd", "fd");
+        TUTTI_ASSIGN(*fd, tutti::from_c(request)->completion.event_fd());
+        return {};
+    });
+}
+
+tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
+                              tutti_request** request) {
+    return tutti::guard([&]() -> Result<> {
+        if (!plan) return tutti::null_argument("tutti_plan_start", "plan");
+        if (!request) return tutti::null_argument("tutti_plan_start", "request");
+        *request = nullptr;
+        TUTTI_TRY(tutti::check_buffers("tutti_plan_start", *plan->comm, plan->impl->call, in, out));
+        TUTTI_ASSIGN(auto started, plan->comm->start(*plan->impl, -1, in, out));
+        *request = tutti::to_c(started.release());
+        return {};
+    });
+}
+
+tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
+    return tutti::guard([&]() -> Result<> {
+        if (!plan) return tutti::null_argument("tutti_plan_run", "plan");
+        TUTTI_TRY(tutti::check_buffers("tutti_plan_run", *plan->comm, plan->impl->call, in, out));
+        return plan->comm->run(*plan->impl, in, out);
+    });
+}
+
+void tutti_plan_destroy(tutti_plan* plan) {
+    // A run that is still under way has a deadline; its memory must not go before it.
+    while (plan && plan->impl->busy.load(std::memory_order_acquire)) plan->comm->progress();
+    delete plan;
+}
+
+}  // extern "C"

@@ -1,0 +1,62 @@
+#include "comm/call.h"
+
+#include <numeric>
+
+namespace tutti {
+namespace {
+
+Blocks to_blocks(const BlockList& list) {
+    Blocks blocks;
+    blocks.counts.assign(list.counts.begin(), list.counts.end());
+    blocks.displacements.assign(list.displacements.begin(), list.displacements.end());
+    if (!blocks.displacements.empty()) return blocks;
+    blocks.displacements.resize(blocks.counts.size());
+    std::exclusive_scan(blocks.counts.begin(), blocks.counts.end(), blocks.displacements.begin(),
+                        std::size_t{0});
+    return blocks;
+}
+
+}  // namespace
+
+std::size_t total_elements(const Call& call, Rank ranks) {
+    if (traits_of(call.collective).cut == Cut::whole) return call.count;
+    if (!call.uneven) return call.count * static_cast<std::size_t>(ranks);
+    std::size_t most = call.count;
+    for (const BlockList* list : {&call.input, &call.output})
+        most = std::max(most,
+                        std::accumulate(list->counts.begin(), list->counts.end(), std::size_t{0}));
+    return most;
+}
+
+CallBlocks blocks_of(const Call& call) {
+    CallBlocks blocks;
+    if (!call.uneven) return blocks;
+    const Blocks own{{call.count}, {0}};
+    blocks.input = call.input.counts.empty() ? own : to_blocks(call.input);
+    blocks.output = call.output.counts.empty() ? own : to_blocks(call.output);
+    switch (call.collective) {
+        case Collective::allgather:
+            blocks.input = blocks.output;
+            break;
+        case Collective::reduce_scatter:
+            blocks.output = blocks.input;
+            break;
+        default:
+            blocks.tag_by_block = true;
+    }
+    return blocks;
+}
+
+uint64_t fingerprint(const Call& call) {
+    if (!call.uneven) return 0;
+    const bool all_know =
+        call.collective == Collective::allgather || call.collective == Collective::reduce_scatter;
+    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, of words
+    const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001b3; };
+    if (all_know)
+        for (const BlockList* list : {&call.input, &call.output})
+            for (const std::size_t n : list->counts) mix(n);
+    return hash;
+}
+
+}  // namespace tutti

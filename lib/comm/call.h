@@ -1,0 +1,52 @@
+// Everything about a call but its buffers.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/collective.h"
+#include "engine/layout.h"
+#include "reduce/reduce.h"
+
+namespace tutti {
+
+/// The lengths of a buffer's blocks and where they start, in elements, as the caller gave them. No
+/// displacements: one after the other.
+struct BlockList {
+    std::span<const std::size_t> counts, displacements;
+    bool operator==(const BlockList& other) const {
+        return std::ranges::equal(counts, other.counts) &&
+               std::ranges::equal(displacements, other.displacements);
+    }
+};
+
+struct Call {
+    Collective collective = Collective::allreduce;
+    std::size_t count = 0;  // of the message or of each block; uneven: of this rank's own block
+    Dtype dtype = Dtype::uint8;
+    Op op = Op::sum;
+    Rank root = 0;
+    std::string_view algorithm;  // "": tutti's choice
+    bool uneven = false;         // the v form: blocks have the lengths below
+    bool in_place = false;       // only an alltoall has to know before it is bound
+    BlockList input, output;     // of the buffers that have a block for each rank
+
+    bool operator==(const Call&) const = default;
+};
+
+/// Elements of the caller's larger buffer: what is worth a large message's algorithm.
+std::size_t total_elements(const Call& call, Rank ranks);
+
+/// The call's blocks as the engine wants them: nothing for blocks of one length.
+struct CallBlocks {
+    Blocks input, output;
+    bool tag_by_block = false;  // lengths are known to the two ends only
+};
+CallBlocks blocks_of(const Call& call);
+
+/// What all ranks have to agree on beyond the tag's own fields; 0 for blocks of one length.
+uint64_t fingerprint(const Call& call);
+
+}  // namespace tutti
