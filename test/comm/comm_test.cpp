@@ -268,15 +268,36 @@ TEST_CASE("selection: is a function of what all ranks know, and lists what there
     Terrain terrain;
     terrain.ranks = 4;
     terrain.max_message_bytes = 128 * 1024;
-    REQUIRE(select(Collective::allreduce, 8, "", terrain)->name == "recursive_doubling");
-    REQUIRE(select(Collective::allreduce, 1 << 20, "", terrain)->name == "ring");
-    REQUIRE(select(Collective::broadcast, 1 << 24, "", terrain)->name == "chain");
-    REQUIRE(select(Collective::barrier, 0, "", terrain)->name == "dissemination");
-    const auto unknown = select(Collective::allreduce, 8, "magic", terrain);
+    const auto chosen = [&](Collective collective, std::size_t bytes, std::string_view wanted = "",
+                            bool uneven = false) {
+        return select({collective, bytes, uneven, wanted}, terrain);
+    };
+    REQUIRE(chosen(Collective::allreduce, 8)->name == "recursive_doubling");
+    REQUIRE(chosen(Collective::allreduce, 1 << 20)->name == "ring");
+    REQUIRE(chosen(Collective::broadcast, 1 << 24)->name == "chain");
+    REQUIRE(chosen(Collective::barrier, 0)->name == "dissemination");
+    const auto unknown = chosen(Collective::allreduce, 8, "magic");
     REQUIRE_FALSE(unknown);
     REQUIRE(unknown.error().message.find("ring, recursive_doubling") != std::string::npos);
     terrain.intrinsic = "flat";
     terrain.intrinsic_bytes = 65536;
-    REQUIRE(select(Collective::allreduce, 8, "", terrain)->name == "flat");
-    REQUIRE_FALSE(select(Collective::allreduce, 1 << 20, "flat", terrain));
+    REQUIRE(chosen(Collective::allreduce, 8)->name == "flat");
+    REQUIRE_FALSE(chosen(Collective::allreduce, 1 << 20, "flat"));
+}
+
+TEST_CASE("selection: has a choice for every collective, size and kind of blocks") {
+    for (Rank ranks : {1, 2, 3, 8, 100})
+        for (int c = 0; c < collective_count; ++c)
+            for (std::size_t bytes : {0ul, 8ul, 4096ul, 1ul << 20, 1ul << 30})
+                for (bool uneven : {false, true}) {
+                    const auto collective = static_cast<Collective>(c);
+                    if (uneven && traits_of(collective).cut == Cut::whole) continue;
+                    Terrain terrain;
+                    terrain.ranks = ranks;
+                    terrain.max_message_bytes = 128 * 1024;
+                    const auto choice = select({collective, bytes, uneven, ""}, terrain);
+                    INFO(collective_name(collective) << " ranks " << ranks << " bytes " << bytes);
+                    REQUIRE(choice);
+                    REQUIRE(choice->algorithm != nullptr);
+                }
 }

@@ -6,6 +6,7 @@ import unittest
 RUN = os.environ["TUTTI_RUN"]
 MATRIX = os.environ["TUTTI_MATRIX"]
 BEHAVIOUR = os.environ["TUTTI_BEHAVIOUR"]
+FAMILY = os.environ["TUTTI_FAMILY"]
 BENCH = os.environ["TUTTI_BENCH"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
@@ -53,6 +54,35 @@ class Matrix(Processes):
     def test_messages_over_64_mib(self):
         self.matrix(2, "shm", "large")
         self.matrix(2, "tcp", "large")
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Family(Processes):
+    def family(self, case, ranks=(1, 2, 3, 4, 7, 8), **how):
+        for n in ranks:
+            for transport in ("shm", "tcp"):
+                if n <= MAX_RANKS:
+                    with self.subTest(case=case, ranks=n, transport=transport):
+                        out = self.expect_success(run(n, FAMILY, case, transport=transport, **how))
+                        self.assertIn("cases right", out)
+
+    def test_blocks_of_one_length(self):
+        self.family("even")
+
+    def test_blocks_of_different_lengths(self):
+        self.family("uneven")
+
+    def test_requests_and_plans(self):
+        self.family("forms", (1, 3))
+
+    def test_wrong_calls(self):
+        self.family("wrong", (1, 2, 3))
+
+    def test_every_algorithm(self):
+        for algorithm in ("bruck", "direct", "circulant", "ring", "pairwise", "binomial", "chain",
+                          "recursive_doubling"):
+            for case in ("even", "uneven"):
+                self.family(case, (3,), env={"TUTTI_ALGO": algorithm})
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")
