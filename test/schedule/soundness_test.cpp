@@ -196,6 +196,7 @@ TEST_CASE("verify: lanes joined by after are right with it and refused without")
     const Verdict joined = verdict_of(3, star, Collective::allreduce, 2);
     INFO(joined.problem);
     REQUIRE(joined.ok);
+    REQUIRE(joined.hops == 2);
     const Verdict apart = verdict_of(
         3,
         [](const ScheduleRequest& r) {
