@@ -5,7 +5,8 @@ namespace {
 
 constexpr Algorithm entries[] = {
     {"ring", Collective::allreduce,
-     "reduce-scatter then allgather around a ring: bandwidth-optimal, 2(n-1) hops", ring_allreduce},
+     "reduce-scatter then allgather around a ring: bandwidth-optimal, 2(n-1) hops", ring_allreduce,
+     /*reorders=*/true},
     {"recursive_doubling", Collective::allreduce,
      "pairs exchange everything, at doubling distances: log2(n) rounds",
      recursive_doubling_allreduce},

@@ -28,10 +28,11 @@ void expect_verified(const Algorithm& a, Rank ranks, uint32_t lanes, Rank root, 
          << " in place " << in_place << ": " << verdict.problem);
     REQUIRE(verdict.ok);
     REQUIRE(verdict.credits <= most_credits);
+    if (traits_of(a.collective).reduces) REQUIRE((verdict.ordered || a.reorders));
 }
 
 std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
-    if (a.collective != Collective::broadcast) return {0};
+    if (!traits_of(a.collective).rooted) return {0};
     return {0, ranks / 2, ranks - 1};
 }
 

@@ -106,8 +106,8 @@ TEST_CASE("verify: a broadcast's input is the root's alone") {
     };
     const Verdict v = verdict_of(2, make, Collective::broadcast);
     REQUIRE_FALSE(v.ok);
-    REQUIRE(mentions(
-        v, "rank 1 lane 0 step 0 (tile 0): uses chunk 0, which its input does not have"));
+    REQUIRE(
+        mentions(v, "rank 1 lane 0 step 0 (tile 0): uses chunk 0, which its input does not have"));
 }
 
 TEST_CASE("verify: names the step where a wrong value shows and whose part is wrong") {
@@ -149,8 +149,11 @@ TEST_CASE("verify: a step done twice is refused, and the text says where") {
     const std::regex place("rank \\d+ lane \\d+ step \\d+");
     for (const Algorithm& a : algorithms())
         for (Rank victim = 0; victim < 5; ++victim) {
-            const std::size_t steps = a.make({5, victim, 0, 1}).lanes[0].size();
-            for (std::size_t s = 0; s < steps; ++s) {
+            const Lane whole = a.make({5, victim, 0, 1}).lanes[0];
+            for (std::size_t s = 0; s < whole.size(); ++s) {
+                // Without a message it is a copy, and a copy made twice is a copy.
+                const Step& step = whole[s];
+                if (step.recv == nobody && step.send == nobody) continue;
                 const Verdict v =
                     verdict_of(5,
                                changed(a, victim, s,
@@ -161,7 +164,8 @@ TEST_CASE("verify: a step done twice is refused, and the text says where") {
                                                        lane.end() - 1, lane.end());
                                        }),
                                a.collective);
-                INFO(a.name << " rank " << victim << " step " << s << ": " << v.problem);
+                INFO(collective_name(a.collective)
+                     << " " << a.name << " rank " << victim << " step " << s << ": " << v.problem);
                 REQUIRE_FALSE(v.ok);
                 REQUIRE(std::regex_search(v.problem, place));
             }
