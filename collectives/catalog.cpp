@@ -16,6 +16,9 @@ constexpr Algorithm entries[] = {
      "rank after rank, tile by tile: each rank sends the message once", chain_broadcast},
     {"dissemination", Collective::barrier,
      "everyone tells a neighbour at doubling distances: log2(n) rounds", dissemination_barrier},
+    {"binomial", Collective::reduce,
+     "a binomial tree to the root: log2(n) rounds of the whole message, in rank order",
+     binomial_reduce},
 };
 
 }  // namespace

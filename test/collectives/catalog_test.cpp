@@ -1,8 +1,10 @@
 // Every algorithm of the catalog, proved for every rank count: nothing here names one.
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "collectives/catalog.h"
 #include "schedule/draw.h"
@@ -81,6 +83,27 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
     }
 }
 
+TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docstrings") {
+    struct Expected {
+        const char* name;
+        Collective collective;
+        uint32_t hops;
+        bool exact = true;  // else for powers of the radix, and at most so many for the others
+    };
+    for (Rank n : {2, 3, 4, 8, 13, 16, 32, 64}) {
+        const auto last = static_cast<uint32_t>(n - 1);
+        const auto log = static_cast<uint32_t>(std::bit_width(last));
+        const bool power = std::has_single_bit(static_cast<uint32_t>(n));
+        for (const Expected& e : {
+                 Expected{"binomial", Collective::reduce, log, power},
+             }) {
+            const uint32_t hops = hops_of(e.name, e.collective, n);
+            INFO(e.name << " " << collective_name(e.collective) << " ranks " << n << ": " << hops);
+            REQUIRE((e.exact ? hops == e.hops : hops <= e.hops));
+        }
+    }
+}
+
 TEST_CASE("catalog: a ring sends 2(n-1) of n chunks per rank") {
     for (Rank n : {2, 5, 16}) {
         VerifyRequest request;
@@ -98,6 +121,13 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
                     ->make({many, 77'777, 0, 1})
                     .lanes[0]
                     .size() <= 40);
+    for (const auto& [name, collective] : {
+             std::pair{"binomial", Collective::reduce},
+         })
+        for (Rank rank : {0, 5, 65'536, 77'777, many - 1})
+            for (const Lane& lane :
+                 find_algorithm(collective, name)->make({many, rank, 3, 1}).lanes)
+                REQUIRE(lane.size() <= 40);
     REQUIRE(binomial_broadcast({many, 0, 0, 1}).lanes[0].size() <= 17);
     REQUIRE(dissemination_barrier({many, 5, 0, 1}).lanes[0].size() <= 34);
     REQUIRE(chain_broadcast({many, 5, 0, 1}).lanes[0].size() == 1);
