@@ -19,6 +19,8 @@ constexpr Algorithm entries[] = {
     {"binomial", Collective::reduce,
      "a binomial tree to the root: log2(n) rounds of the whole message, in rank order",
      binomial_reduce},
+    {"chain", Collective::reduce, "rank after rank, tile by tile: each rank sends the message once",
+     chain_reduce, /*reorders=*/true},
 };
 
 }  // namespace

@@ -13,6 +13,7 @@ Schedule binomial_broadcast(const ScheduleRequest& request);
 Schedule chain_broadcast(const ScheduleRequest& request);
 Schedule dissemination_barrier(const ScheduleRequest& request);
 Schedule binomial_reduce(const ScheduleRequest& request);
+Schedule chain_reduce(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

@@ -96,6 +96,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
         const bool power = std::has_single_bit(static_cast<uint32_t>(n));
         for (const Expected& e : {
                  Expected{"binomial", Collective::reduce, log, power},
+                 Expected{"chain", Collective::reduce, last},
              }) {
             const uint32_t hops = hops_of(e.name, e.collective, n);
             INFO(e.name << " " << collective_name(e.collective) << " ranks " << n << ": " << hops);
