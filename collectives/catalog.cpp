@@ -21,6 +21,8 @@ constexpr Algorithm entries[] = {
      binomial_reduce},
     {"chain", Collective::reduce, "rank after rank, tile by tile: each rank sends the message once",
      chain_reduce, /*reorders=*/true},
+    {"chain", Collective::scan, "rank after rank, tile by tile: each rank sends the message once",
+     chain_scan},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ Schedule chain_broadcast(const ScheduleRequest& request);
 Schedule dissemination_barrier(const ScheduleRequest& request);
 Schedule binomial_reduce(const ScheduleRequest& request);
 Schedule chain_reduce(const ScheduleRequest& request);
+Schedule chain_scan(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
