@@ -23,6 +23,8 @@ constexpr Algorithm entries[] = {
      chain_reduce, /*reorders=*/true},
     {"chain", Collective::scan, "rank after rank, tile by tile: each rank sends the message once",
      chain_scan},
+    {"chain", Collective::exscan, "rank after rank, tile by tile: each rank sends the message once",
+     chain_exscan},
 };
 
 }  // namespace

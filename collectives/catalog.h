@@ -15,6 +15,7 @@ Schedule dissemination_barrier(const ScheduleRequest& request);
 Schedule binomial_reduce(const ScheduleRequest& request);
 Schedule chain_reduce(const ScheduleRequest& request);
 Schedule chain_scan(const ScheduleRequest& request);
+Schedule chain_exscan(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

@@ -98,6 +98,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
                  Expected{"binomial", Collective::reduce, log, power},
                  Expected{"chain", Collective::reduce, last},
                  Expected{"chain", Collective::scan, last},
+                 Expected{"chain", Collective::exscan, last},
              }) {
             const uint32_t hops = hops_of(e.name, e.collective, n);
             INFO(e.name << " " << collective_name(e.collective) << " ranks " << n << ": " << hops);
