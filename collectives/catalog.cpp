@@ -23,6 +23,9 @@ constexpr Algorithm entries[] = {
      chain_reduce, /*reorders=*/true},
     {"chain", Collective::scan, "rank after rank, tile by tile: each rank sends the message once",
      chain_scan},
+    {"recursive_doubling", Collective::scan,
+     "sums of 2^k ranks move 2^k ahead: log2(n) rounds of the whole message",
+     recursive_doubling_scan},
     {"chain", Collective::exscan, "rank after rank, tile by tile: each rank sends the message once",
      chain_exscan},
 };

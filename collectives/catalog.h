@@ -16,6 +16,7 @@ Schedule binomial_reduce(const ScheduleRequest& request);
 Schedule chain_reduce(const ScheduleRequest& request);
 Schedule chain_scan(const ScheduleRequest& request);
 Schedule chain_exscan(const ScheduleRequest& request);
+Schedule recursive_doubling_scan(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
