@@ -28,6 +28,9 @@ constexpr Algorithm entries[] = {
      recursive_doubling_scan},
     {"chain", Collective::exscan, "rank after rank, tile by tile: each rank sends the message once",
      chain_exscan},
+    {"recursive_doubling", Collective::exscan,
+     "sums of 2^k ranks move 2^k ahead: log2(n) rounds of the whole message",
+     recursive_doubling_exscan},
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ Schedule chain_reduce(const ScheduleRequest& request);
 Schedule chain_scan(const ScheduleRequest& request);
 Schedule chain_exscan(const ScheduleRequest& request);
 Schedule recursive_doubling_scan(const ScheduleRequest& request);
+Schedule recursive_doubling_exscan(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

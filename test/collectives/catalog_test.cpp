@@ -100,6 +100,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
                  Expected{"chain", Collective::scan, last},
                  Expected{"chain", Collective::exscan, last},
                  Expected{"recursive_doubling", Collective::scan, log, power},
+                 Expected{"recursive_doubling", Collective::exscan, log, power},
              }) {
             const uint32_t hops = hops_of(e.name, e.collective, n);
             INFO(e.name << " " << collective_name(e.collective) << " ranks " << n << ": " << hops);
@@ -128,6 +129,7 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
     for (const auto& [name, collective] : {
              std::pair{"binomial", Collective::reduce},
              std::pair{"recursive_doubling", Collective::scan},
+             std::pair{"recursive_doubling", Collective::exscan},
          })
         for (Rank rank : {0, 5, 65'536, 77'777, many - 1})
             for (const Lane& lane :
