@@ -31,6 +31,8 @@ constexpr Algorithm entries[] = {
     {"recursive_doubling", Collective::exscan,
      "sums of 2^k ranks move 2^k ahead: log2(n) rounds of the whole message",
      recursive_doubling_exscan},
+    {"direct", Collective::gather, "everyone sends to the root: one hop, n-1 messages to one rank",
+     direct_gather},
 };
 
 }  // namespace

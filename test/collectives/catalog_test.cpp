@@ -96,6 +96,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
         const bool power = std::has_single_bit(static_cast<uint32_t>(n));
         for (const Expected& e : {
                  Expected{"binomial", Collective::reduce, log, power},
+                 Expected{"direct", Collective::gather, 1},
                  Expected{"chain", Collective::reduce, last},
                  Expected{"chain", Collective::scan, last},
                  Expected{"chain", Collective::exscan, last},
