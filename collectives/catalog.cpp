@@ -33,6 +33,8 @@ constexpr Algorithm entries[] = {
      recursive_doubling_exscan},
     {"direct", Collective::gather, "everyone sends to the root: one hop, n-1 messages to one rank",
      direct_gather},
+    {"direct", Collective::scatter, "the root sends to everyone: one hop, n-1 messages of one rank",
+     direct_scatter},
 };
 
 }  // namespace

@@ -97,6 +97,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
         for (const Expected& e : {
                  Expected{"binomial", Collective::reduce, log, power},
                  Expected{"direct", Collective::gather, 1},
+                 Expected{"direct", Collective::scatter, 1},
                  Expected{"chain", Collective::reduce, last},
                  Expected{"chain", Collective::scan, last},
                  Expected{"chain", Collective::exscan, last},
