@@ -35,6 +35,9 @@ constexpr Algorithm entries[] = {
      direct_gather},
     {"direct", Collective::scatter, "the root sends to everyone: one hop, n-1 messages of one rank",
      direct_scatter},
+    {"binomial", Collective::gather,
+     "a binomial tree to the root, runs of blocks doubling: log2(n) rounds", binomial_gather,
+     /*reorders=*/false, /*even_only=*/true},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ Schedule recursive_doubling_scan(const ScheduleRequest& request);
 Schedule recursive_doubling_exscan(const ScheduleRequest& request);
 Schedule direct_gather(const ScheduleRequest& request);
 Schedule direct_scatter(const ScheduleRequest& request);
+Schedule binomial_gather(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

@@ -96,6 +96,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
         const bool power = std::has_single_bit(static_cast<uint32_t>(n));
         for (const Expected& e : {
                  Expected{"binomial", Collective::reduce, log, power},
+                 Expected{"binomial", Collective::gather, log, power},
                  Expected{"direct", Collective::gather, 1},
                  Expected{"direct", Collective::scatter, 1},
                  Expected{"chain", Collective::reduce, last},
@@ -130,6 +131,7 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
                     .size() <= 40);
     for (const auto& [name, collective] : {
              std::pair{"binomial", Collective::reduce},
+             std::pair{"binomial", Collective::gather},
              std::pair{"recursive_doubling", Collective::scan},
              std::pair{"recursive_doubling", Collective::exscan},
          })
