@@ -38,6 +38,9 @@ constexpr Algorithm entries[] = {
     {"binomial", Collective::gather,
      "a binomial tree to the root, runs of blocks doubling: log2(n) rounds", binomial_gather,
      /*reorders=*/false, /*even_only=*/true},
+    {"binomial", Collective::scatter,
+     "a binomial tree from the root, runs of blocks halving: log2(n) rounds", binomial_scatter,
+     /*reorders=*/false, /*even_only=*/true},
 };
 
 }  // namespace

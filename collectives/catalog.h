@@ -21,6 +21,7 @@ Schedule recursive_doubling_exscan(const ScheduleRequest& request);
 Schedule direct_gather(const ScheduleRequest& request);
 Schedule direct_scatter(const ScheduleRequest& request);
 Schedule binomial_gather(const ScheduleRequest& request);
+Schedule binomial_scatter(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

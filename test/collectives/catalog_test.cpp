@@ -97,6 +97,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
         for (const Expected& e : {
                  Expected{"binomial", Collective::reduce, log, power},
                  Expected{"binomial", Collective::gather, log, power},
+                 Expected{"binomial", Collective::scatter, log, power},
                  Expected{"direct", Collective::gather, 1},
                  Expected{"direct", Collective::scatter, 1},
                  Expected{"chain", Collective::reduce, last},
@@ -132,6 +133,7 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
     for (const auto& [name, collective] : {
              std::pair{"binomial", Collective::reduce},
              std::pair{"binomial", Collective::gather},
+             std::pair{"binomial", Collective::scatter},
              std::pair{"recursive_doubling", Collective::scan},
              std::pair{"recursive_doubling", Collective::exscan},
          })
