@@ -41,6 +41,8 @@ constexpr Algorithm entries[] = {
     {"binomial", Collective::scatter,
      "a binomial tree from the root, runs of blocks halving: log2(n) rounds", binomial_scatter,
      /*reorders=*/false, /*even_only=*/true},
+    {"knomial", Collective::broadcast,
+     "a radix-4 tree from the root: log4(n) rounds of up to three messages", knomial_broadcast},
 };
 
 }  // namespace

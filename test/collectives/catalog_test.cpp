@@ -93,9 +93,11 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
     for (Rank n : {2, 3, 4, 8, 13, 16, 32, 64}) {
         const auto last = static_cast<uint32_t>(n - 1);
         const auto log = static_cast<uint32_t>(std::bit_width(last));
+        const uint32_t log4 = (log + 1) / 2;
         const bool power = std::has_single_bit(static_cast<uint32_t>(n));
         for (const Expected& e : {
                  Expected{"binomial", Collective::reduce, log, power},
+                 Expected{"knomial", Collective::broadcast, log4, power && log % 2 == 0},
                  Expected{"binomial", Collective::gather, log, power},
                  Expected{"binomial", Collective::scatter, log, power},
                  Expected{"direct", Collective::gather, 1},
@@ -132,6 +134,7 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
                     .size() <= 40);
     for (const auto& [name, collective] : {
              std::pair{"binomial", Collective::reduce},
+             std::pair{"knomial", Collective::broadcast},
              std::pair{"binomial", Collective::gather},
              std::pair{"binomial", Collective::scatter},
              std::pair{"recursive_doubling", Collective::scan},
