@@ -43,6 +43,9 @@ constexpr Algorithm entries[] = {
      /*reorders=*/false, /*even_only=*/true},
     {"knomial", Collective::broadcast,
      "a radix-4 tree from the root: log4(n) rounds of up to three messages", knomial_broadcast},
+    {"knomial", Collective::reduce,
+     "a radix-4 tree to the root: log4(n) rounds of up to three messages, in rank order",
+     knomial_reduce},
 };
 
 }  // namespace

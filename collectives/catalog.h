@@ -23,6 +23,7 @@ Schedule direct_scatter(const ScheduleRequest& request);
 Schedule binomial_gather(const ScheduleRequest& request);
 Schedule binomial_scatter(const ScheduleRequest& request);
 Schedule knomial_broadcast(const ScheduleRequest& request);
+Schedule knomial_reduce(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

@@ -97,6 +97,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
         const bool power = std::has_single_bit(static_cast<uint32_t>(n));
         for (const Expected& e : {
                  Expected{"binomial", Collective::reduce, log, power},
+                 Expected{"knomial", Collective::reduce, log4, power && log % 2 == 0},
                  Expected{"knomial", Collective::broadcast, log4, power && log % 2 == 0},
                  Expected{"binomial", Collective::gather, log, power},
                  Expected{"binomial", Collective::scatter, log, power},
@@ -134,6 +135,7 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
                     .size() <= 40);
     for (const auto& [name, collective] : {
              std::pair{"binomial", Collective::reduce},
+             std::pair{"knomial", Collective::reduce},
              std::pair{"knomial", Collective::broadcast},
              std::pair{"binomial", Collective::gather},
              std::pair{"binomial", Collective::scatter},
