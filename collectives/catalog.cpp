@@ -46,6 +46,9 @@ constexpr Algorithm entries[] = {
     {"knomial", Collective::reduce,
      "a radix-4 tree to the root: log4(n) rounds of up to three messages, in rank order",
      knomial_reduce},
+    {"double_binary_tree", Collective::broadcast,
+     "a binary tree for each half of the message: log2(n) hops, bandwidth-optimal",
+     double_binary_tree_broadcast},
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ Schedule binomial_gather(const ScheduleRequest& request);
 Schedule binomial_scatter(const ScheduleRequest& request);
 Schedule knomial_broadcast(const ScheduleRequest& request);
 Schedule knomial_reduce(const ScheduleRequest& request);
+Schedule double_binary_tree_broadcast(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
