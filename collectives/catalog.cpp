@@ -49,6 +49,9 @@ constexpr Algorithm entries[] = {
     {"double_binary_tree", Collective::broadcast,
      "a binary tree for each half of the message: log2(n) hops, bandwidth-optimal",
      double_binary_tree_broadcast},
+    {"double_binary_tree", Collective::reduce,
+     "a binary tree for each half of the message: log2(n) hops, bandwidth-optimal",
+     double_binary_tree_reduce, /*reorders=*/true},
 };
 
 }  // namespace

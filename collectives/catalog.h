@@ -25,6 +25,7 @@ Schedule binomial_scatter(const ScheduleRequest& request);
 Schedule knomial_broadcast(const ScheduleRequest& request);
 Schedule knomial_reduce(const ScheduleRequest& request);
 Schedule double_binary_tree_broadcast(const ScheduleRequest& request);
+Schedule double_binary_tree_reduce(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

@@ -109,6 +109,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
                  Expected{"recursive_doubling", Collective::scan, log, power},
                  Expected{"recursive_doubling", Collective::exscan, log, power},
                  Expected{"double_binary_tree", Collective::broadcast, log},
+                 Expected{"double_binary_tree", Collective::reduce, log},
              }) {
             const uint32_t hops = hops_of(e.name, e.collective, n);
             INFO(e.name << " " << collective_name(e.collective) << " ranks " << n << ": " << hops);
@@ -143,6 +144,7 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
              std::pair{"recursive_doubling", Collective::scan},
              std::pair{"recursive_doubling", Collective::exscan},
              std::pair{"double_binary_tree", Collective::broadcast},
+             std::pair{"double_binary_tree", Collective::reduce},
          })
         for (Rank rank : {0, 5, 65'536, 77'777, many - 1})
             for (const Lane& lane :
