@@ -52,6 +52,9 @@ constexpr Algorithm entries[] = {
     {"double_binary_tree", Collective::reduce,
      "a binary tree for each half of the message: log2(n) hops, bandwidth-optimal",
      double_binary_tree_reduce, /*reorders=*/true},
+    {"double_binary_tree", Collective::allreduce,
+     "up and down a binary tree for each half of the message: 2 log2(n) hops, bandwidth-optimal",
+     double_binary_tree_allreduce, /*reorders=*/true},
 };
 
 }  // namespace

@@ -26,6 +26,7 @@ Schedule knomial_broadcast(const ScheduleRequest& request);
 Schedule knomial_reduce(const ScheduleRequest& request);
 Schedule double_binary_tree_broadcast(const ScheduleRequest& request);
 Schedule double_binary_tree_reduce(const ScheduleRequest& request);
+Schedule double_binary_tree_allreduce(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

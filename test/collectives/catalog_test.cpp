@@ -110,6 +110,7 @@ TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docst
                  Expected{"recursive_doubling", Collective::exscan, log, power},
                  Expected{"double_binary_tree", Collective::broadcast, log},
                  Expected{"double_binary_tree", Collective::reduce, log},
+                 Expected{"double_binary_tree", Collective::allreduce, 2 * log},
              }) {
             const uint32_t hops = hops_of(e.name, e.collective, n);
             INFO(e.name << " " << collective_name(e.collective) << " ranks " << n << ": " << hops);
@@ -145,6 +146,7 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
              std::pair{"recursive_doubling", Collective::exscan},
              std::pair{"double_binary_tree", Collective::broadcast},
              std::pair{"double_binary_tree", Collective::reduce},
+             std::pair{"double_binary_tree", Collective::allreduce},
          })
         for (Rank rank : {0, 5, 65'536, 77'777, many - 1})
             for (const Lane& lane :
@@ -153,6 +155,20 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
     REQUIRE(binomial_broadcast({many, 0, 0, 1}).lanes[0].size() <= 17);
     REQUIRE(dissemination_barrier({many, 5, 0, 1}).lanes[0].size() <= 34);
     REQUIRE(chain_broadcast({many, 5, 0, 1}).lanes[0].size() == 1);
+}
+
+TEST_CASE("catalog: a double binary tree has no rank send more than the message, once each way") {
+    for (Rank n : {2, 3, 5, 8, 16, 33}) {
+        VerifyRequest request;
+        request.ranks = n;
+        INFO("ranks " << n);
+        // The message is two chunks.
+        REQUIRE(verify(request, double_binary_tree_allreduce, 1).busiest_chunks <= 4);
+        request.collective = Collective::broadcast;
+        REQUIRE(verify(request, double_binary_tree_broadcast, 1).busiest_chunks == 2);
+        request.collective = Collective::reduce;
+        REQUIRE(verify(request, double_binary_tree_reduce, 1).busiest_chunks == 2);
+    }
 }
 
 TEST_CASE("catalog: holds every file of collectives/, and finds each by its name") {
