@@ -250,6 +250,7 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
         const LaneState& other = state.lanes[step.after.lane];
         if (other.tile < here.tile || (other.tile == here.tile && other.step <= step.after.step))
             return Outcome::waiting;
+        if (here.tile == 0) here.depth = std::max(here.depth, other.depths[step.after.step]);
     }
     Channel* in = step.recv == nobody ? nullptr : &channel(step.recv, rank, lane);
     Channel* out = step.send == nobody ? nullptr : &channel(rank, step.send, lane);
@@ -298,6 +299,7 @@ void Run::finish_step(Rank rank, std::size_t lane) {
     LaneState& here = state.lanes[lane];
     for (std::size_t other = 0; other < state.lanes.size(); ++other)
         if (other != lane) wake(rank, other);
+    if (here.tile == 0) here.depths.push_back(here.depth);
     if (++here.step < state.schedule.lanes[lane].size()) return;
     if (here.tile == 0) hops = std::max(hops, here.depth);
     TileMemory& memory = tile_memory(rank, here.tile);

@@ -43,6 +43,7 @@ private:
     struct LaneState {
         uint32_t tile = 0, step = 0;
         uint32_t depth = 0;  // longest chain of messages so far
+        std::vector<uint32_t> depths;  // the same after each step of tile 0, for who waits for it
         bool queued = false;
     };
     // A rank's memory of one tile, by position; freed when all its lanes have left the tile and it

@@ -1,8 +1,10 @@
 // Every algorithm of the catalog, proved for every rank count: nothing here names one.
 #include <algorithm>
+#include <bit>
 #include <filesystem>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "collectives/catalog.h"
 #include "schedule/draw.h"
@@ -28,10 +30,11 @@ void expect_verified(const Algorithm& a, Rank ranks, uint32_t lanes, Rank root, 
          << " in place " << in_place << ": " << verdict.problem);
     REQUIRE(verdict.ok);
     REQUIRE(verdict.credits <= most_credits);
+    if (traits_of(a.collective).reduces) REQUIRE((verdict.ordered || a.reorders));
 }
 
 std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
-    if (a.collective != Collective::broadcast) return {0};
+    if (!traits_of(a.collective).rooted) return {0};
     return {0, ranks / 2, ranks - 1};
 }
 
@@ -80,6 +83,42 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
     }
 }
 
+TEST_CASE("catalog: hop counts of trees, chains and scans are those of the docstrings") {
+    struct Expected {
+        const char* name;
+        Collective collective;
+        uint32_t hops;
+        bool exact = true;  // else for powers of the radix, and at most so many for the others
+    };
+    for (Rank n : {2, 3, 4, 8, 13, 16, 32, 64}) {
+        const auto last = static_cast<uint32_t>(n - 1);
+        const auto log = static_cast<uint32_t>(std::bit_width(last));
+        const uint32_t log4 = (log + 1) / 2;
+        const bool power = std::has_single_bit(static_cast<uint32_t>(n));
+        for (const Expected& e : {
+                 Expected{"binomial", Collective::reduce, log, power},
+                 Expected{"knomial", Collective::reduce, log4, power && log % 2 == 0},
+                 Expected{"knomial", Collective::broadcast, log4, power && log % 2 == 0},
+                 Expected{"binomial", Collective::gather, log, power},
+                 Expected{"binomial", Collective::scatter, log, power},
+                 Expected{"direct", Collective::gather, 1},
+                 Expected{"direct", Collective::scatter, 1},
+                 Expected{"chain", Collective::reduce, last},
+                 Expected{"chain", Collective::scan, last},
+                 Expected{"chain", Collective::exscan, last},
+                 Expected{"recursive_doubling", Collective::scan, log, power},
+                 Expected{"recursive_doubling", Collective::exscan, log, power},
+                 Expected{"double_binary_tree", Collective::broadcast, log},
+                 Expected{"double_binary_tree", Collective::reduce, log},
+                 Expected{"double_binary_tree", Collective::allreduce, 2 * log},
+             }) {
+            const uint32_t hops = hops_of(e.name, e.collective, n);
+            INFO(e.name << " " << collective_name(e.collective) << " ranks " << n << ": " << hops);
+            REQUIRE((e.exact ? hops == e.hops : hops <= e.hops));
+        }
+    }
+}
+
 TEST_CASE("catalog: a ring sends 2(n-1) of n chunks per rank") {
     for (Rank n : {2, 5, 16}) {
         VerifyRequest request;
@@ -97,9 +136,39 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
                     ->make({many, 77'777, 0, 1})
                     .lanes[0]
                     .size() <= 40);
+    for (const auto& [name, collective] : {
+             std::pair{"binomial", Collective::reduce},
+             std::pair{"knomial", Collective::reduce},
+             std::pair{"knomial", Collective::broadcast},
+             std::pair{"binomial", Collective::gather},
+             std::pair{"binomial", Collective::scatter},
+             std::pair{"recursive_doubling", Collective::scan},
+             std::pair{"recursive_doubling", Collective::exscan},
+             std::pair{"double_binary_tree", Collective::broadcast},
+             std::pair{"double_binary_tree", Collective::reduce},
+             std::pair{"double_binary_tree", Collective::allreduce},
+         })
+        for (Rank rank : {0, 5, 65'536, 77'777, many - 1})
+            for (const Lane& lane :
+                 find_algorithm(collective, name)->make({many, rank, 3, 1}).lanes)
+                REQUIRE(lane.size() <= 40);
     REQUIRE(binomial_broadcast({many, 0, 0, 1}).lanes[0].size() <= 17);
     REQUIRE(dissemination_barrier({many, 5, 0, 1}).lanes[0].size() <= 34);
     REQUIRE(chain_broadcast({many, 5, 0, 1}).lanes[0].size() == 1);
+}
+
+TEST_CASE("catalog: a double binary tree has no rank send more than the message, once each way") {
+    for (Rank n : {2, 3, 5, 8, 16, 33}) {
+        VerifyRequest request;
+        request.ranks = n;
+        INFO("ranks " << n);
+        // The message is two chunks.
+        REQUIRE(verify(request, double_binary_tree_allreduce, 1).busiest_chunks <= 4);
+        request.collective = Collective::broadcast;
+        REQUIRE(verify(request, double_binary_tree_broadcast, 1).busiest_chunks == 2);
+        request.collective = Collective::reduce;
+        REQUIRE(verify(request, double_binary_tree_reduce, 1).busiest_chunks == 2);
+    }
 }
 
 TEST_CASE("catalog: holds every file of collectives/, and finds each by its name") {

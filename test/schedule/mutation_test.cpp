@@ -13,7 +13,7 @@ namespace {
 using Mutation = std::function<bool(Step& step)>;  // false: does not apply to this step
 
 /// Applies the mutation to each step in turn (one at a time) of one rank; every mutant that differs
-/// must be refused. Returns how many there were.
+/// must be refused, in place or out of place. Returns how many there were.
 int expect_caught(const Algorithm& a, Rank ranks, const char* what, const Mutation& mutate) {
     int mutants = 0;
     VerifyRequest request;
@@ -22,23 +22,25 @@ int expect_caught(const Algorithm& a, Rank ranks, const char* what, const Mutati
     request.max_credits = 4;
     for (Rank victim = 0; victim < ranks; ++victim) {
         const Schedule whole = a.make({ranks, victim, 0, 1});
-        for (std::size_t s = 0; s < whole.lanes[0].size(); ++s) {
-            Step changed = whole.lanes[0][s];
-            if (!mutate(changed) || changed == whole.lanes[0][s]) continue;
-            ++mutants;
-            const Verdict v = verify(
-                request,
-                [&](const ScheduleRequest& r) {
+        for (std::size_t l = 0; l < whole.lanes.size(); ++l)
+            for (std::size_t s = 0; s < whole.lanes[l].size(); ++s) {
+                Step changed = whole.lanes[l][s];
+                if (!mutate(changed) || changed == whole.lanes[l][s]) continue;
+                ++mutants;
+                const auto mutant = [&](const ScheduleRequest& r) {
                     Schedule schedule = a.make(r);
-                    if (r.rank == victim) schedule.lanes[0][s] = changed;
+                    if (r.rank == victim) schedule.lanes[l][s] = changed;
                     return schedule;
-                },
-                1);
-            INFO(what << ": " << a.name << " ranks " << ranks << " rank " << victim << " step "
-                      << s);
-            REQUIRE_FALSE(v.ok);
-            REQUIRE(v.problem.find("rank ") != std::string::npos);
-        }
+                };
+                request.in_place = false;
+                Verdict v = verify(request, mutant, 1);
+                request.in_place = true;
+                if (v.ok) v = verify(request, mutant, 1);
+                INFO(what << ": " << collective_name(a.collective) << " " << a.name << " ranks "
+                          << ranks << " rank " << victim << " lane " << l << " step " << s);
+                REQUIRE_FALSE(v.ok);
+                REQUIRE(v.problem.find("rank ") != std::string::npos);
+            }
     }
     return mutants;
 }
@@ -53,7 +55,7 @@ int everywhere(const char* what, const Mutation& mutate,
 }
 
 bool reduces(const Algorithm& a) {
-    return a.collective == Collective::allreduce;
+    return traits_of(a.collective).reduces;
 }
 
 }  // namespace

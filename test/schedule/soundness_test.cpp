@@ -149,8 +149,11 @@ TEST_CASE("verify: a step done twice is refused, and the text says where") {
     const std::regex place("rank \\d+ lane \\d+ step \\d+");
     for (const Algorithm& a : algorithms())
         for (Rank victim = 0; victim < 5; ++victim) {
-            const std::size_t steps = a.make({5, victim, 0, 1}).lanes[0].size();
-            for (std::size_t s = 0; s < steps; ++s) {
+            const Lane whole = a.make({5, victim, 0, 1}).lanes[0];
+            for (std::size_t s = 0; s < whole.size(); ++s) {
+                // Without a message it is a copy, and a copy made twice is a copy.
+                const Step& step = whole[s];
+                if (step.recv == nobody && step.send == nobody) continue;
                 const Verdict v =
                     verdict_of(5,
                                changed(a, victim, s,
@@ -161,7 +164,8 @@ TEST_CASE("verify: a step done twice is refused, and the text says where") {
                                                        lane.end() - 1, lane.end());
                                        }),
                                a.collective);
-                INFO(a.name << " rank " << victim << " step " << s << ": " << v.problem);
+                INFO(collective_name(a.collective)
+                     << " " << a.name << " rank " << victim << " step " << s << ": " << v.problem);
                 REQUIRE_FALSE(v.ok);
                 REQUIRE(std::regex_search(v.problem, place));
             }
@@ -196,6 +200,7 @@ TEST_CASE("verify: lanes joined by after are right with it and refused without")
     const Verdict joined = verdict_of(3, star, Collective::allreduce, 2);
     INFO(joined.problem);
     REQUIRE(joined.ok);
+    REQUIRE(joined.hops == 2);
     const Verdict apart = verdict_of(
         3,
         [](const ScheduleRequest& r) {

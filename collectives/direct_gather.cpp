@@ -1,0 +1,33 @@
+#include "collectives/catalog.h"
+
+namespace tutti {
+
+/// Direct gather: everyone sends its block to the root.
+/// Chunks: ranks × lanes, lane l moves part l of every block. Any rank count ≥ 1, any root.
+/// Credits: 1. In place and out of place. Generated in O(n) per lane at the root, else in O(1).
+/// Cost: 1 hop; the root receives n-1 blocks, the others send one (bandwidth-optimal).
+Schedule direct_gather(const ScheduleRequest& request) {
+    const Rank n = request.ranks, me = request.rank, root = request.root;
+    Schedule schedule;
+    schedule.chunks = static_cast<uint32_t>(n) * request.lanes;
+    for (uint32_t l = 0; l < request.lanes; ++l) {
+        const auto block = [&](Rank rank) {
+            return l * static_cast<uint32_t>(n) + static_cast<uint32_t>(rank);
+        };
+        Lane lane;
+        lane.push_back({.local = Region::input(block(me))});
+        if (me == root) {
+            lane.back().out = Region::output(block(me));
+            for (Rank ahead = 1; ahead < n; ++ahead) {
+                const Rank peer = (me + ahead) % n;
+                lane.push_back({.recv = peer, .out = Region::output(block(peer))});
+            }
+        } else {
+            lane.back().send = root;
+        }
+        schedule.lanes.push_back(std::move(lane));
+    }
+    return schedule;
+}
+
+}  // namespace tutti
