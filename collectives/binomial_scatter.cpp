@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <bit>
 
 #include "collectives/catalog.h"
@@ -20,6 +21,7 @@ Schedule binomial_scatter(const ScheduleRequest& request) {
     Schedule schedule;
     schedule.chunks = static_cast<uint32_t>(n) * request.lanes;
     schedule.cycle = static_cast<uint32_t>(n);
+    schedule.longest_run = std::max(1u, std::bit_ceil(static_cast<uint32_t>(n)) / 2);
     schedule.scratch_slots = inner ? static_cast<uint32_t>(size) * request.lanes : 0;
     for (uint32_t l = 0; l < request.lanes; ++l) {
         const auto block = [&](Rank ahead) {

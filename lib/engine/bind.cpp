@@ -117,7 +117,7 @@ private:
             const bool in_memory = step.out || (moves && !converts && step.local);
             bound.build = open.capabilities->mapped || !in_memory || !bound.one_piece;
         }
-        bound.offer = moves && step.recv != nobody && step.out && !converts && r_.count > 0 &&
+        bound.offer = moves && step.recv != nobody && step.out && !converts && !parts_.layout.empty() &&
                       bound.one_piece && !step.keep;
         bound.kernel = kernel(step, bound, from);
         return bound;
@@ -179,7 +179,7 @@ private:
     }
 
     ReduceFn kernel(const Step& step, const BoundStep& bound, Form from) const {
-        if (r_.count == 0 || (!step.out && !bound.build)) return nullptr;
+        if (parts_.layout.empty() || (!step.out && !bound.build)) return nullptr;
         const bool stream =
             r_.stream_bytes != 0 && step.out.space == Space::output &&
             (!bound.send || bound.build) &&
@@ -221,11 +221,8 @@ private:
 
 std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
                            std::size_t message_bytes) {
-    uint32_t longest_run = 1;
-    for (const Lane& lane : schedule.lanes)
-        for (const Step& step : lane) longest_run = std::max(longest_run, step.chunks);
     const std::size_t widest = std::max(reducer.bytes(Width::raw), reducer.bytes(Width::partial));
-    std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / longest_run);
+    std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / schedule.longest_run);
     // Layout lets long chunks start at cache lines; a whole number of lines keeps them within.
     const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / reducer.bytes(Width::raw));
     if (chunk >= 16 * line) chunk = chunk / line * line;

@@ -41,6 +41,8 @@ public:
     explicit Layout(const LayoutRequest& request);
 
     uint32_t tiles() const { return tiles_; }
+    /// There are no elements at all.
+    bool empty() const { return longest_ == 0; }
     /// Blocks of different lengths: those that have ended are not sent any more.
     bool uneven() const { return uneven_; }
     Piece piece(Space space, uint32_t tile, uint32_t chunk) const;

@@ -38,6 +38,11 @@ bool Run::check_shape(Rank rank) {
                               first.lanes.size());
         return false;
     }
+    if (state.schedule.longest_run != first.longest_run) {
+        problem = fmt::format("rank {} has runs of up to {} chunks, rank 0 of {}", rank,
+                              state.schedule.longest_run, first.longest_run);
+        return false;
+    }
     if (state.lanes.empty() || state.schedule.chunks == 0) {
         problem = fmt::format("rank {} has {} lanes and {} chunks, it needs one of each", rank,
                               state.lanes.size(), state.schedule.chunks);
@@ -71,6 +76,9 @@ bool Run::check_step(Rank rank, std::size_t lane, const Step& step) {
     if (step.recv == nobody && !step.local) return complain(rank, lane, "has no value");
     if (step.recv == nobody && step.keep) return complain(rank, lane, "keeps no message");
     if (step.chunks == 0) return complain(rank, lane, "is of no chunks");
+    if (step.chunks > s.longest_run)
+        return complain(rank, lane,
+                        fmt::format("is longer than the longest run, {} chunks", s.longest_run));
     if (step.out.space == Space::input) return complain(rank, lane, "overwrites the input");
     if (step.local && step.out && step.local.chunk != step.out.chunk &&
         step.local.chunk != any_chunk && step.out.chunk != any_chunk)
