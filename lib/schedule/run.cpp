@@ -76,15 +76,15 @@ bool Run::check_step(Rank rank, std::size_t lane, const Step& step) {
     if (step.recv == nobody && !step.local) return complain(rank, lane, "has no value");
     if (step.recv == nobody && step.keep) return complain(rank, lane, "keeps no message");
     if (step.chunks == 0) return complain(rank, lane, "is of no chunks");
-    if (step.chunks > s.longest_run)
-        return complain(rank, lane,
-                        fmt::format("is longer than the longest run, {} chunks", s.longest_run));
     if (step.out.space == Space::input) return complain(rank, lane, "overwrites the input");
     if (step.local && step.out && step.local.chunk != step.out.chunk &&
         step.local.chunk != any_chunk && step.out.chunk != any_chunk)
         return complain(rank, lane, "moves a chunk to another chunk's place");
     for (const Region& region : {step.local, step.out})
         if (region && !check_run(rank, lane, step, region)) return false;
+    if (step.chunks > s.longest_run)
+        return complain(rank, lane,
+                        fmt::format("is longer than the longest run, {} chunks", s.longest_run));
     if (step.after &&
         (step.after.lane >= s.lanes.size() || step.after.step >= s.lanes[step.after.lane].size() ||
          step.after.lane == lane))
