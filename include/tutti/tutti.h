@@ -163,6 +163,15 @@ TUTTI_API tutti_status tutti_comm_create(const tutti_config* config, tutti_comm*
 TUTTI_API int tutti_comm_rank(const tutti_comm* comm);
 /** How many ranks; -1 for NULL. */
 TUTTI_API int tutti_comm_size(const tutti_comm* comm);
+/** Collective: ranks that give the same color (>= 0) get a communicator of their own, ranked by key,
+ *  then by their rank here. A color < 0 takes part and gets *part = NULL. Both communicators work
+ *  from then on, side by side, over the same connections; each is destroyed on its own. */
+TUTTI_API tutti_status tutti_comm_split(tutti_comm* comm, int color, int key, tutti_comm** part);
+/** Collective: a communicator of this rank's host, ranked by key, then by rank: its rank and size are
+ *  this rank's place among its neighbours. */
+TUTTI_API tutti_status tutti_comm_split_host(tutti_comm* comm, int key, tutti_comm** part);
+/** Collective: another communicator of the same ranks, whose operations have an order of their own. */
+TUTTI_API tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy);
 /** Fails every pending and later operation on all ranks with ABORTED. From any thread. */
 TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
 /** Leaves in order: what was sent still arrives. Never hangs; pending requests fail with ABORTED

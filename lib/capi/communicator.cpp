@@ -18,6 +18,18 @@ Result<Collective> parse_collective(const char* function, const char* name) {
     return tutti::fail(Code::invalid, "{}: there is no collective '{}'", function, name);
 }
 
+template <typename Split>
+tutti_status make_part(const char* function, tutti_comm* comm, tutti_comm** part, Split&& split) {
+    return tutti::guard([&]() -> Result<> {
+        if (!comm) return tutti::null_argument(function, "comm");
+        if (!part) return tutti::null_argument(function, "the new communicator");
+        *part = nullptr;
+        TUTTI_ASSIGN(auto made, split(*comm->impl));
+        if (made) *part = new tutti_comm{std::move(made)};
+        return {};
+    });
+}
+
 }  // namespace
 
 extern "C" {
@@ -47,6 +59,21 @@ int tutti_comm_rank(const tutti_comm* comm) {
 }
 int tutti_comm_size(const tutti_comm* comm) {
     return comm ? comm->impl->size() : -1;
+}
+
+tutti_status tutti_comm_split(tutti_comm* comm, int color, int key, tutti_comm** part) {
+    return make_part("tutti_comm_split", comm, part,
+                     [&](tutti::Communicator& c) { return c.split(color, key); });
+}
+
+tutti_status tutti_comm_split_host(tutti_comm* comm, int key, tutti_comm** part) {
+    return make_part("tutti_comm_split_host", comm, part,
+                     [&](tutti::Communicator& c) { return c.split_host(key); });
+}
+
+tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy) {
+    return make_part("tutti_comm_dup", comm, copy,
+                     [&](tutti::Communicator& c) { return c.split(0, 0); });
 }
 
 tutti_status tutti_comm_abort(tutti_comm* comm) {

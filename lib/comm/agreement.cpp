@@ -31,6 +31,13 @@ News Agreement::make(News::Kind kind, const Tag& tag) const {
     return news;
 }
 
+// To everyone, along the communicator's own tree; each rank passes on what is new to it.
+void Agreement::flood(const News& news, Rank except) {
+    if (parent_ != nobody && parent_ != except) host_.send_control(parent_, news);
+    for (Rank child : children_)
+        if (child != except) host_.send_control(child, news);
+}
+
 bool Agreement::has_departed(Rank rank) const {
     return std::any_of(departed_.begin(), departed_.end(),
                        [&](auto& entry) { return entry.first == rank; });
@@ -97,7 +104,7 @@ void Agreement::end(const Error& error, Rank except) {
     news.code = error.code;
     news.rank = error.rank;
     news.text = error.message;
-    host_.flood_control(news, except);
+    flood(news, except);
 }
 
 void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
@@ -123,7 +130,7 @@ void Agreement::take_mismatch(const News& news, Rank from) {
     if (!mismatch_) mismatch_ = Error{Code::mismatch, other, 0, news.text};
     mismatch_from_ = news.tag.sequence;
     sound();
-    host_.flood_control(news, from);
+    flood(news, from);
 }
 
 void Agreement::quiet(uint64_t last_number) {
@@ -173,7 +180,7 @@ void Agreement::take_resume(uint64_t sequence) {
 void Agreement::say_bye(uint64_t last_number) {
     Tag tag;
     tag.sequence = last_number;
-    host_.flood_control(make(News::Kind::bye, tag), nobody);
+    flood(make(News::Kind::bye, tag), nobody);
 }
 
 void Agreement::take_bye(const News& news, Rank from) {
@@ -181,7 +188,7 @@ void Agreement::take_bye(const News& news, Rank from) {
     if (has_departed(news.rank)) return;
     departed_.emplace_back(news.rank, news.tag.sequence & number_mask);
     sound();
-    host_.flood_control(news, from);
+    flood(news, from);
 }
 
 void Agreement::stalled(const Tag& tag) {

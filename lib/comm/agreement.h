@@ -23,7 +23,6 @@ class AgreementHost {
 public:
     virtual ~AgreementHost() = default;
     virtual void send_control(Rank to, const News& news) = 0;
-    virtual void flood_control(const News& news, Rank except) = 0;
     virtual const Recorder& recorder() const = 0;
     /// Something changed: end what must end, wake whoever sleeps. Never called with locks held.
     virtual void settle() = 0;
@@ -75,6 +74,7 @@ private:
     };
     using Lock = std::unique_lock<std::mutex>;
 
+    void flood(const News& news, Rank except);
     News make(News::Kind kind, const Tag& tag) const;
     void sound() { alarm_.store(true, std::memory_order_seq_cst); }
     void end(const Error& error, Rank except);

@@ -12,7 +12,7 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
             return OpenSender{found->second.sender.get(), &found->second.transport->capabilities()};
     }
     // Without the lock: connecting waits for the peer, which may be opening a channel to us.
-    auto opened = endpoint_.open(ChannelId{peer, comm_, lane}, deadline);
+    auto opened = endpoint_.open(ChannelId{group_.in_job(peer), group_.id(), lane}, deadline);
     if (!opened) return tl::unexpected(std::move(opened).error());
     const std::lock_guard lock(mutex_);
     Outgoing& out = senders_[key];
@@ -32,7 +32,14 @@ ReceiverSlot* ChannelTable::receiver(Rank peer, uint16_t lane) {
 }
 
 void ChannelTable::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
-    ReceiverSlot* slot = this->receiver(id.peer, id.lane);
+    const Rank peer = group_.of_job(id.peer);
+    if (peer == nobody) {
+        log::warn(
+            "rank {} of the job opened a channel of a communicator that it is not in: ignored",
+            id.peer);
+        return;
+    }
+    ReceiverSlot* slot = this->receiver(peer, id.lane);
     const std::lock_guard lock(mutex_);
     if (slot->receiver.load(std::memory_order_relaxed)) {
         log::warn("rank {} opened lane {} a second time: ignored", id.peer, id.lane);

@@ -8,18 +8,19 @@
 #include <vector>
 
 #include "comm/endpoint.h"
+#include "comm/group.h"
 #include "engine/channels.h"
 
 namespace tutti {
 
 class ChannelTable final : public ChannelProvider {
 public:
-    ChannelTable(Endpoint& endpoint, uint32_t comm) : endpoint_(endpoint), comm_(comm) {}
+    ChannelTable(Endpoint& endpoint, const Group& group) : endpoint_(endpoint), group_(group) {}
 
     Result<OpenSender> sender(Rank peer, uint16_t lane, Deadline deadline) override;
     ReceiverSlot* receiver(Rank peer, uint16_t lane) override;
 
-    /// A peer opened its sending half. From any thread.
+    /// A peer (by its rank in the job) opened its sending half. From any thread.
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver);
 
 private:
@@ -29,7 +30,7 @@ private:
         const Transport* transport = nullptr;
     };
     Endpoint& endpoint_;
-    const uint32_t comm_;
+    const Group& group_;
     std::mutex mutex_;
     std::map<Key, Outgoing> senders_;
     std::map<Key, std::unique_ptr<ReceiverSlot>> slots_;

@@ -24,11 +24,11 @@ uint32_t current_process() {
     return fork_generation.load(std::memory_order_relaxed);
 }
 
-Terrain survey(const Endpoint& endpoint, IntrinsicGroup* group) {
+Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     Terrain t;
-    t.ranks = endpoint.config().size;
-    t.one_host = endpoint.one_host();
-    t.mapped = t.one_host;
+    t.ranks = ranks;
+    t.one_host = one_host;
+    t.mapped = one_host;
     t.max_message_bytes = 128 * 1024;
     bool first = true;
     for (const auto& transport : endpoint.transports()) {
@@ -44,26 +44,31 @@ Terrain survey(const Endpoint& endpoint, IntrinsicGroup* group) {
     for (const auto& transport : endpoint.transports())
         t.max_message_bytes =
             std::min(t.max_message_bytes, transport->capabilities().max_message_bytes);
-    if (group) {
-        t.intrinsic = endpoint.world_group_name();
-        t.intrinsic_bytes = intrinsic_limit_bytes;
-    }
     return t;
 }
 
 }  // namespace
 
-Communicator::Communicator(std::shared_ptr<Endpoint> endpoint)
+Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool one_host)
     : endpoint_(std::move(endpoint)),
-      rank_(endpoint_->config().rank),
-      size_(endpoint_->config().size),
+      group_(std::move(group)),
+      rank_(group_.rank()),
+      size_(group_.size()),
+      one_host_(one_host),
       strict_(endpoint_->config().check == Check::strict),
       crowded_(Backoff::crowded(endpoint_->machine_ranks())),
       process_(current_process()),
-      terrain_(survey(*endpoint_, endpoint_->world_group())),
-      channels_(*endpoint_, id_),
-      agreement_(rank_, size_, id_, *this),
+      terrain_(survey(*endpoint_, size_, one_host_)),
+      channels_(*endpoint_, group_),
+      agreement_(rank_, size_, group_.id(), *this),
       streams_(static_cast<std::size_t>(endpoint_->config().nrings)) {}
+
+void Communicator::use(Endpoint::Intrinsics intrinsics) {
+    intrinsics_ = std::move(intrinsics);
+    if (!intrinsics_.group) return;
+    terrain_.intrinsic = intrinsics_.name;
+    terrain_.intrinsic_bytes = intrinsic_limit_bytes;
+}
 
 Communicator::~Communicator() {
     destroy();
@@ -81,8 +86,11 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
                     config.algo, names);
     }
     TUTTI_ASSIGN(std::shared_ptr<Endpoint> endpoint, Endpoint::join(config, std::move(own_store)));
-    std::shared_ptr<Communicator> comm(new Communicator(std::move(endpoint)));
-    comm->endpoint_->add(id_, comm.get());
+    const bool one_host = endpoint->one_host();
+    std::shared_ptr<Communicator> comm(
+        new Communicator(std::move(endpoint), Group(config.rank, config.size), one_host));
+    comm->use(comm->endpoint_->take_intrinsics());
+    comm->endpoint_->add(comm->group_.id(), comm.get());
     return comm;
 }
 
@@ -225,8 +233,8 @@ void Communicator::destroy() {
         }
     }
     agreement_.say_bye(last);
-    endpoint_->remove(id_);
-    endpoint_->leave(Deadline::after_ms(1000));
+    // The last communicator takes this process out of the job.
+    if (endpoint_->remove(group_.id())) endpoint_->leave(Deadline::after_ms(1000));
 }
 
 }  // namespace tutti

@@ -25,6 +25,12 @@ public:
                                                         std::shared_ptr<Store> own_store);
     ~Communicator() override;
 
+    /// Collective. Ranks that give the same colour get a communicator of their own, in the order of
+    /// their keys, then of their ranks here; a negative colour gets none.
+    Result<std::shared_ptr<Communicator>> split(int color, int key);
+    /// By host instead of by colour.
+    Result<std::shared_ptr<Communicator>> split_host(int key);
+
     Rank rank() const { return rank_; }
     Rank size() const { return size_; }
     bool manual() const { return endpoint_->manual(); }
@@ -67,7 +73,11 @@ private:
         std::vector<std::unique_ptr<Plan>> plans;
     };
 
-    Communicator(std::shared_ptr<Endpoint> endpoint);
+    Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool one_host);
+    void use(Endpoint::Intrinsics intrinsics);
+    Result<std::shared_ptr<Communicator>> split_by(int64_t color, int key);
+    Result<std::shared_ptr<Communicator>> make_part(std::vector<Rank> members, uint32_t id,
+                                                    bool one_host);
 
     std::size_t bytes_of(const Call& call) const;
     Question question(const Call& call, std::string_view wanted) const;
@@ -108,20 +118,21 @@ private:
     bool drive(bool& moved) override;
     void arm(bool on) override;
     // AgreementHost
-    void send_control(Rank to, const News& news) override { endpoint_->send_control(to, news); }
-    void flood_control(const News& news, Rank except) override {
-        endpoint_->flood_control(news, except);
+    void send_control(Rank to, const News& news) override {
+        endpoint_->send_control(group_.in_job(to), news);
     }
     const Recorder& recorder() const override { return recorder_; }
     void settle() override;
     void resume(uint64_t sequence) override;
 
     const std::shared_ptr<Endpoint> endpoint_;
+    const Group group_;
     const Rank rank_, size_;
-    static constexpr uint32_t id_ = 0;  // the job's whole communicator
+    const bool one_host_;
     const bool strict_;
     const bool crowded_;
     const uint32_t process_;  // the fork generation it was made in
+    Endpoint::Intrinsics intrinsics_;
     Terrain terrain_;
     ChannelTable channels_;
     Recorder recorder_;

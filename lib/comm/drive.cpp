@@ -168,19 +168,21 @@ void Communicator::resume(uint64_t sequence) {
     std::vector<std::unique_ptr<Owned>> all;
     for (Stream& stream : streams_) all.push_back(std::make_unique<Owned>(stream.owner));
     sequence_ = sequence;
-    if (IntrinsicGroup* group = endpoint_->world_group()) group->reset();
+    if (intrinsics_.group) intrinsics_.group->reset();
 }
 
 void Communicator::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
     channels_.opened(id, std::move(receiver));
 }
 
+// From here on ranks are those of the communicator; strangers have nothing to say in it.
 void Communicator::news(Rank from, const News& news) {
-    agreement_.receive(from, news);
+    if (const Rank member = group_.of_job(from); member != nobody) agreement_.receive(member, news);
 }
 
 void Communicator::peer_lost(Rank peer, const std::string& cause) {
-    agreement_.peer_lost(peer, cause);
+    if (const Rank member = group_.of_job(peer); member != nobody)
+        agreement_.peer_lost(member, cause);
 }
 
 // ---- clocks

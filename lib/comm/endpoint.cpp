@@ -15,8 +15,11 @@ namespace {
 
 constexpr int service_tick_ms = 1000;
 constexpr int sleep_ms = 100;  // between looks at deadlines
-// The first byte of a control message: who it is for.
-enum class Topic : uint8_t { bootstrap, news };
+// The first byte of a control message. news: to, from, and a communicator's news, passed on until
+// it is there. loss: a rank that is gone and why, for everyone. leaving: the sender's process ends
+// in order.
+enum class Topic : uint8_t { bootstrap, news, loss, leaving };
+constexpr uint32_t max_cause_bytes = 1024;
 
 void ring_fd(int fd) {
     const uint64_t one = 1;
@@ -38,6 +41,11 @@ uint32_t Endpoint::machine_ranks() const {
 
 void Endpoint::leave(Deadline deadline) {
     if (leaving_.exchange(true)) return;
+    const bool joined = [this] {
+        const std::lock_guard lock(mutex_);
+        return bootstrap_ && bootstrap_->state() == Bootstrap::State::done;
+    }();
+    if (joined) control_.flood(ByteWriter().put(Topic::leaving).take(), nobody);
     while (!control_.flushed() && !deadline.passed()) {
         pump();
         ::usleep(100);
@@ -59,15 +67,21 @@ void Endpoint::leave(Deadline deadline) {
 void Endpoint::add(uint32_t comm, EndpointClient* client) {
     const std::lock_guard lock(clients_mutex_);
     clients_[comm] = client;
+    // What came before the communicator was there; what is for others waits on.
     for (auto& [id, receiver] : std::exchange(early_channels_, {})) opened(id, std::move(receiver));
-    for (auto& [from, news] : std::exchange(early_news_, {}))
-        if (news.comm == comm) client->news(from, news);
-    for (auto& [peer, cause] : std::exchange(early_losses_, {})) client->peer_lost(peer, cause);
+    for (auto& [from, news] : std::exchange(early_news_, {})) {
+        if (news.comm == comm)
+            client->news(from, news);
+        else
+            early_news_.emplace_back(from, news);
+    }
+    for (auto& [peer, cause] : lost_) client->peer_lost(peer, cause);
 }
 
-void Endpoint::remove(uint32_t comm) {
+bool Endpoint::remove(uint32_t comm) {
     const std::lock_guard lock(clients_mutex_);
     clients_.erase(comm);
+    return clients_.empty();
 }
 
 Result<const Endpoint::PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline) {
@@ -107,16 +121,20 @@ Result<std::pair<std::unique_ptr<Sender>, const Transport*>> Endpoint::open(cons
         record->host_id, tried);
 }
 
-void Endpoint::send_control(Rank to, const News& news) {
-    Bytes message = news.encode();
-    message.insert(message.begin(), static_cast<std::byte>(Topic::news));
-    control_.send(to, message);
+// Down into the child's subtree that has it, else up.
+Rank Endpoint::next_hop(Rank to) const {
+    for (Rank at = to; at != nobody; at = tree_parent(at))
+        if (tree_parent(at) == config_.rank) return at;
+    return tree_parent(config_.rank);
 }
 
-void Endpoint::flood_control(const News& news, Rank except) {
-    Bytes message = news.encode();
-    message.insert(message.begin(), static_cast<std::byte>(Topic::news));
-    control_.flood(message, except);
+void Endpoint::send_control(Rank to, const News& news) {
+    ByteWriter out;
+    out.put(Topic::news).put(to).put(config_.rank);
+    Bytes message = out.take();
+    const Bytes body = news.encode();
+    message.insert(message.end(), body.begin(), body.end());
+    control_.send(next_hop(to), message);
 }
 
 void Endpoint::progress() {
@@ -160,9 +178,21 @@ void Endpoint::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
 }
 
 void Endpoint::peer_lost(Rank peer, const std::string& cause) {
+    lose(peer, cause, nobody);
+}
+
+// Passed on to everyone: some communicators have it as a member whose other members have no
+// connection to it.
+void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
     const std::lock_guard lock(clients_mutex_);
+    if (leaving_ || left_.count(peer) > 0 || !lost_.emplace(peer, cause).second) return;
+    control_.flood(ByteWriter()
+                       .put(Topic::loss)
+                       .put(peer)
+                       .put_text(std::string_view(cause).substr(0, max_cause_bytes))
+                       .take(),
+                   except);
     if (clients_.empty()) {
-        early_losses_.emplace_back(peer, cause);
         bootstrap_step([&] {
             if (bootstrap_->state() != Bootstrap::State::done)
                 bootstrap_->fail_with(
@@ -175,13 +205,37 @@ void Endpoint::peer_lost(Rank peer, const std::string& cause) {
 
 void Endpoint::control_message(Rank from, ByteView message) {
     if (message.empty()) return;
-    if (static_cast<Topic>(message[0]) == Topic::bootstrap)
-        return bootstrap_step([&] { bootstrap_->receive(from, message.subspan(1)); });
-    const auto news = News::decode(message.subspan(1));
+    const ByteView body = message.subspan(1);
+    switch (static_cast<Topic>(message[0])) {
+        case Topic::bootstrap:
+            return bootstrap_step([&] { bootstrap_->receive(from, body); });
+        case Topic::news:
+            return take_news(message);
+        case Topic::loss:
+            return take_loss(from, body);
+        case Topic::leaving: {
+            const std::lock_guard lock(clients_mutex_);
+            left_.insert(from);
+            return;
+        }
+    }
+    log::warn("rank {}: a control message of an unknown kind from rank {}", config_.rank, from);
+}
+
+void Endpoint::take_news(ByteView message) {
+    ByteReader in(message);
+    in.get<Topic>();
+    const auto to = in.get<Rank>(), from = in.get<Rank>();
+    const auto in_job = [&](Rank rank) { return rank >= 0 && rank < config_.size; };
+    constexpr std::size_t head_bytes = sizeof(Topic) + 2 * sizeof(Rank);
+    const auto news = in.ok() && in_job(to) && in_job(from)
+                          ? News::decode(message.subspan(head_bytes))
+                          : std::nullopt;
     if (!news) {
-        log::warn("rank {}: malformed control message from rank {}", config_.rank, from);
+        log::warn("rank {}: a malformed control message", config_.rank);
         return;
     }
+    if (to != config_.rank) return control_.send(next_hop(to), message);
     const std::lock_guard lock(clients_mutex_);
     const auto client = clients_.find(news->comm);
     if (client != clients_.end()) {
@@ -191,8 +245,16 @@ void Endpoint::control_message(Rank from, ByteView message) {
     }
 }
 
+void Endpoint::take_loss(Rank from, ByteView body) {
+    ByteReader in(body);
+    const auto peer = in.get<Rank>();
+    const std::string cause = in.get_text(max_cause_bytes);
+    if (in.at_end() && peer >= 0 && peer < config_.size && peer != config_.rank)
+        lose(peer, cause, from);
+}
+
 void Endpoint::control_closed(Rank peer, const std::string& cause) {
-    if (!leaving_) peer_lost(peer, fmt::format("its process ended ({})", cause));
+    lose(peer, fmt::format("its process ended ({})", cause), nobody);
 }
 
 // ---- the service thread

@@ -9,12 +9,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/config.h"
 #include "comm/control_tree.h"
+#include "comm/group.h"
 #include "comm/news.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
@@ -50,21 +52,34 @@ public:
     /// Ranks that share this machine's cores; the job's size if that is not known.
     uint32_t machine_ranks() const;
     bool manual() const { return config_.progress == Progress::manual; }
-    /// The intrinsic group of the whole job, if every rank could join it.
-    IntrinsicGroup* world_group() { return group_.get(); }
-    std::string_view world_group_name() const { return group_ ? group_name_ : std::string_view(); }
+    /// A communicator's whole collectives, and what they are called.
+    struct Intrinsics {
+        std::unique_ptr<IntrinsicGroup> group;
+        std::string_view name;
+    };
+    /// The job's, if every rank could join them. Only once.
+    Intrinsics take_intrinsics() { return std::move(intrinsics_); }
+    /// A smaller communicator's, all of one host: nothing if this rank cannot join. Then none may
+    /// use them.
+    Intrinsics join_intrinsics(const Group& group, Deadline deadline);
+    /// What counts as this rank's host, as a number.
+    uint64_t host_hash() const { return std::hash<std::string>{}(host_id_); }
+    /// Ids of communicators from here on are free, as far as this rank knows.
+    uint32_t first_free_id() const { return next_id_; }
+    void use_ids(uint32_t up_to) {
+        if (up_to > next_id_) next_id_ = up_to;
+    }
     std::span<const std::unique_ptr<Transport>> transports() const { return transports_; }
 
     void add(uint32_t comm, EndpointClient* client);
-    /// Afterwards the client is not called any more.
-    void remove(uint32_t comm);
+    /// Afterwards the client is not called any more. True if it was the last one.
+    bool remove(uint32_t comm);
 
     /// The sending half towards a peer over the first transport that reaches it.
     Result<std::pair<std::unique_ptr<Sender>, const Transport*>> open(const ChannelId& id,
                                                                       Deadline deadline);
+    /// To any rank of the job, along the control tree.
     void send_control(Rank to, const News& news);
-    void flood_control(const News& news, Rank except);
-    void lose(Rank peer, const std::string& cause) { peer_lost(peer, cause); }
 
     /// Moves data of all transports. Cheap when there is none.
     void progress();
@@ -97,7 +112,7 @@ private:
     Result<> publish();
     Result<> connect_parent();
     Result<> assemble();
-    bool join_group();
+    bool join_job_intrinsics();
     Error missing_error();
     template <typename Done>
     bool wait_until(Done done);
@@ -107,6 +122,10 @@ private:
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     void peer_lost(Rank peer, const std::string& cause) override;
     void control_message(Rank from, ByteView message);
+    void take_news(ByteView message);
+    void take_loss(Rank from, ByteView message);
+    Rank next_hop(Rank to) const;
+    void lose(Rank peer, const std::string& cause, Rank except);
     void control_closed(Rank peer, const std::string& cause);
     void bootstrap_step(const std::function<void()>& step);
     void serve();
@@ -126,8 +145,8 @@ private:
     std::unique_ptr<net::Acceptor> acceptor_;
     std::string control_address_;
     std::vector<std::unique_ptr<Transport>> transports_;
-    std::unique_ptr<IntrinsicGroup> group_;
-    std::string_view group_name_;
+    Intrinsics intrinsics_;
+    std::atomic<uint32_t> next_id_{1};
 
     std::mutex mutex_;  // bootstrap_, peers_, clients_ and what waits for a client
     std::condition_variable changed_;
@@ -137,7 +156,8 @@ private:
     std::map<uint32_t, EndpointClient*> clients_;
     std::vector<std::pair<ChannelId, std::unique_ptr<Receiver>>> early_channels_;
     std::vector<std::pair<Rank, News>> early_news_;
-    std::vector<std::pair<Rank, std::string>> early_losses_;
+    std::map<Rank, std::string> lost_;  // gone, and why
+    std::set<Rank> left_;               // said that they would go
 
     std::atomic<bool> stop_{false}, kicked_{false}, leaving_{false};
     std::thread thread_;

@@ -291,7 +291,7 @@ Result<> Endpoint::assemble() {
     if (!wait_until([&] { return state() != State::gathering; }))
         return tl::unexpected(missing_error());
     if (state() == State::link) {
-        const bool joined = join_group();
+        const bool joined = join_job_intrinsics();
         bootstrap_step([&] { bootstrap_->linked(joined); });
     }
     if (!wait_until([&] { return state() == State::done || state() == State::failed; }))
@@ -299,37 +299,39 @@ Result<> Endpoint::assemble() {
                     config_.timeout_ms);
     const std::lock_guard lock(mutex_);
     if (bootstrap_->state() == State::failed) return tl::unexpected(bootstrap_->error());
-    if (!bootstrap_->all_linked()) group_.reset();
+    if (!bootstrap_->all_linked()) intrinsics_ = {};
     return {};
 }
 
-// Whether this rank could join the intrinsic group that everyone would use.
-bool Endpoint::join_group() {
+// Whether this rank could join the intrinsics that everyone would use.
+bool Endpoint::join_job_intrinsics() {
     if (config_.size == 1 || !one_host()) return false;
+    intrinsics_ = join_intrinsics(Group(config_.rank, config_.size), deadline_);
+    return intrinsics_.group != nullptr;
+}
+
+Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, Deadline deadline) {
     for (const auto& transport : transports_) {
         IntrinsicProvider* provider = transport->intrinsics();
         if (!provider) continue;
-        auto leader = peer(0, deadline_);
-        if (!leader) return false;
+        auto leader = peer(group.in_job(0), deadline);
+        if (!leader) return {};
         GroupRequest request;
-        request.rank = config_.rank;
-        request.size = config_.size;
+        request.comm = group.id();
+        request.rank = group.rank();
+        request.size = group.size();
         request.streams = static_cast<uint32_t>(config_.nrings);
-        request.leader = {0, (*leader)->host_id, ""};
+        request.leader = {group.in_job(0), (*leader)->host_id, ""};
         if (const auto found = (*leader)->addresses.find(transport->name());
             found != (*leader)->addresses.end())
             request.leader.address = found->second;
-        auto group = provider->join(request, deadline_);
-        if (!group) {
-            log::info("rank {}: no {} collectives: {}", config_.rank, provider->name(),
-                      group.error().message);
-            return false;
-        }
-        group_ = std::move(*group);
-        group_name_ = provider->name();
-        return true;
+        auto joined = provider->join(request, deadline);
+        if (joined) return {std::move(*joined), provider->name()};
+        log::info("rank {}: no {} collectives: {}", config_.rank, provider->name(),
+                  joined.error().message);
+        return {};
     }
-    return false;
+    return {};
 }
 
 // Who did not come: the store knows who has been there.

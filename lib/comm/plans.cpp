@@ -141,7 +141,7 @@ Result<std::unique_ptr<Operation>> Communicator::bind_intrinsic(const Plan& plan
     shape.reducer = reducer;
     shape.root = plan.call.root;
     shape.stream = plan.stream;
-    return endpoint_->world_group()->bind(shape);
+    return intrinsics_.group->bind(shape);
 }
 
 Result<std::unique_ptr<Operation>> Communicator::bind_schedule(const Plan& plan,

@@ -117,8 +117,8 @@ private:
             const bool in_memory = step.out || (moves && !converts && step.local);
             bound.build = open.capabilities->mapped || !in_memory || !bound.one_piece;
         }
-        bound.offer = moves && step.recv != nobody && step.out && !converts && !parts_.layout.empty() &&
-                      bound.one_piece && !step.keep;
+        bound.offer = moves && step.recv != nobody && step.out && !converts &&
+                      !parts_.layout.empty() && bound.one_piece && !step.keep;
         bound.kernel = kernel(step, bound, from);
         return bound;
     }

@@ -40,8 +40,19 @@ std::string describe_call(const Tag& tag) {
     return text + ")";
 }
 
+Recorder::Entry* Recorder::entry(uint64_t sequence) const {
+    const uint64_t number = sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
+    if (number < few) return &few_[number];
+    Entry* many = many_.load(std::memory_order_acquire);
+    return many ? &many[number % capacity] : nullptr;
+}
+
 void Recorder::begin(const Tag& tag, uint64_t bytes) {
-    Entry& e = entry(tag.sequence);
+    if (operation_number(tag) >= few && !owned_) {
+        owned_ = std::make_unique<Entry[]>(capacity);
+        many_.store(owned_.get(), std::memory_order_release);
+    }
+    Entry& e = *entry(tag.sequence);
     e.sequence.store(~uint64_t{0}, relaxed);
     e.count.store(tag.count, std::memory_order_release);
     e.plan.store(tag.plan, relaxed);
@@ -56,7 +67,7 @@ void Recorder::begin(const Tag& tag, uint64_t bytes) {
 }
 
 void Recorder::end(const Tag& tag, Code code) {
-    Entry& e = entry(tag.sequence);
+    Entry& e = *entry(tag.sequence);
     if (e.sequence.load(relaxed) != tag.sequence) return;
     e.end.store(ticks(), relaxed);
     e.code.store(code, relaxed);
@@ -64,8 +75,9 @@ void Recorder::end(const Tag& tag, Code code) {
 }
 
 std::optional<Tag> Recorder::find(uint64_t sequence) const {
-    const Entry& e = entries_[sequence % capacity];
-    if (e.sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+    const Entry* found = entry(sequence);
+    if (!found || found->sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
+    const Entry& e = *found;
     Tag tag;
     tag.sequence = sequence;
     tag.count = e.count.load(std::memory_order_acquire);
@@ -76,10 +88,23 @@ std::optional<Tag> Recorder::find(uint64_t sequence) const {
     return tag;
 }
 
+// Those that are written, of the last `capacity` calls.
+void Recorder::list(std::vector<const Entry*>& used) const {
+    const uint64_t last = last_.load(relaxed) & ((uint64_t{1} << Tag::epoch_shift) - 1);
+    const auto add = [&](const Entry* entries, uint64_t count) {
+        for (uint64_t i = 0; i < count; ++i) {
+            const uint64_t sequence = entries[i].sequence.load(relaxed);
+            const uint64_t number = sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
+            if (sequence != ~uint64_t{0} && number + capacity > last) used.push_back(&entries[i]);
+        }
+    };
+    add(few_.get(), few);
+    if (const Entry* many = many_.load(std::memory_order_acquire)) add(many, capacity);
+}
+
 std::string Recorder::text(Rank rank, std::size_t most) const {
     std::vector<const Entry*> used;
-    for (const Entry& e : entries_)
-        if (e.sequence.load(relaxed) != ~uint64_t{0}) used.push_back(&e);
+    list(used);
     std::sort(used.begin(), used.end(), [](auto* a, auto* b) {
         return a->sequence.load(relaxed) < b->sequence.load(relaxed);
     });

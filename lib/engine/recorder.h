@@ -2,10 +2,11 @@
 // other threads, and for people.
 #pragma once
 
-#include <array>
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -59,9 +60,16 @@ private:
         std::atomic<State> state{State::running};
         std::atomic<Code> code{Code::ok};
     };
-    Entry& entry(uint64_t sequence) { return entries_[sequence % capacity]; }
+    // A communicator that is used a few times only keeps its few entries; the rest is allocated
+    // when it is needed, and then for good.
+    static constexpr uint64_t few = 32;
+    /// nullptr: it was never written.
+    Entry* entry(uint64_t sequence) const;
+    void list(std::vector<const Entry*>& used) const;
 
-    std::array<Entry, capacity> entries_;
+    const std::unique_ptr<Entry[]> few_ = std::make_unique<Entry[]>(few);
+    std::unique_ptr<Entry[]> owned_;
+    std::atomic<Entry*> many_{nullptr};  // capacity of them: numbers past `few`
     std::atomic<uint64_t> last_{0};
     TickScale scale_;
 };

@@ -1,0 +1,96 @@
+// Making smaller communicators out of one.
+#include <array>
+
+#include "base/log.h"
+#include "comm/communicator.h"
+
+namespace tutti {
+namespace {
+
+/// What every rank tells the others.
+struct Wish {
+    int64_t color = 0;  // negative: no part of it
+    int64_t key = 0;
+    int64_t first_free_id = 0;
+    int64_t host = 0;
+};
+
+Call allgather_of_wishes() {
+    Call call;
+    call.collective = Collective::allgather;
+    call.count = sizeof(Wish) / sizeof(int64_t);
+    call.dtype = Dtype::int64;
+    return call;
+}
+
+/// Which communicator this is among those of one split: colours in ascending order.
+uint32_t index_of(int64_t color, const std::vector<Wish>& wishes) {
+    std::set<int64_t> colors;
+    for (const Wish& wish : wishes)
+        if (wish.color >= 0) colors.insert(wish.color);
+    return static_cast<uint32_t>(std::distance(colors.begin(), colors.find(color)));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::split_host(int key) {
+    // The top bit would be "no colour".
+    const auto host = static_cast<int64_t>(endpoint_->host_hash() >> 1);
+    return split_by(host, key);
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
+    return split_by(color, key);
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int key) {
+    const Wish mine{color, key, endpoint_->first_free_id(),
+                    static_cast<int64_t>(endpoint_->host_hash())};
+    std::vector<Wish> wishes(static_cast<std::size_t>(size_));
+    TUTTI_TRY(run(allgather_of_wishes(), &mine, wishes.data()));
+
+    // Ids that none of these ranks has used: whoever shares two communicators tells them apart.
+    int64_t first_id = 0;
+    for (const Wish& wish : wishes) first_id = std::max(first_id, wish.first_free_id);
+    const uint32_t id = static_cast<uint32_t>(first_id) + index_of(color, wishes);
+    endpoint_->use_ids(static_cast<uint32_t>(first_id) + index_of(-1, wishes));
+    if (color < 0) return std::shared_ptr<Communicator>();
+
+    std::vector<Rank> chosen;
+    bool one_host = true;
+    for (Rank r = 0; r < size_; ++r) {
+        const Wish& wish = wishes[static_cast<std::size_t>(r)];
+        if (wish.color != color) continue;
+        chosen.push_back(r);
+        one_host &= wish.host == mine.host;
+    }
+    std::stable_sort(chosen.begin(), chosen.end(), [&](Rank a, Rank b) {
+        return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
+    });
+    for (Rank& rank : chosen) rank = group_.in_job(rank);
+    return make_part(std::move(chosen), id, one_host);
+}
+
+// Its first operation agrees whether all could join the intrinsics; that it takes place also means
+// that everyone is there.
+Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> members,
+                                                              uint32_t id, bool one_host) {
+    const Rank me = group_.in_job(rank_);
+    const auto at = std::find(members.begin(), members.end(), me);
+    const auto rank = static_cast<Rank>(at - members.begin());
+    std::shared_ptr<Communicator> part(
+        new Communicator(endpoint_, Group(id, std::move(members), rank), one_host));
+    endpoint_->add(id, part.get());
+    if (part->size() == 1 || !one_host) return part;
+    Endpoint::Intrinsics joined = endpoint_->join_intrinsics(
+        part->group_, Deadline::after_ms(endpoint_->config().timeout_ms));
+    std::array<uint8_t, 1> all{joined.group ? uint8_t{1} : uint8_t{0}};
+    Call agree;
+    agree.count = 1;
+    agree.op = Op::min;
+    TUTTI_TRY(part->run(agree, all.data(), all.data()));
+    if (all[0]) part->use(std::move(joined));
+    return part;
+}
+
+}  // namespace tutti
