@@ -53,7 +53,7 @@ int everywhere(const char* what, const Mutation& mutate,
 }
 
 bool reduces(const Algorithm& a) {
-    return a.collective == Collective::allreduce;
+    return traits_of(a.collective).reduces;
 }
 
 }  // namespace
