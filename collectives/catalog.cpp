@@ -15,6 +15,10 @@ constexpr Algorithm entries[] = {
      "rank after rank, tile by tile: each rank sends the message once", chain_broadcast},
     {"dissemination", Collective::barrier,
      "everyone tells a neighbour at doubling distances: log2(n) rounds", dissemination_barrier},
+    {.name = "ring",
+     .collective = Collective::allgather,
+     .summary = "blocks go round a ring: bandwidth-optimal, n-1 hops",
+     .make = ring_allgather},
 };
 
 }  // namespace

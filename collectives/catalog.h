@@ -12,6 +12,7 @@ Schedule recursive_doubling_allreduce(const ScheduleRequest& request);
 Schedule binomial_broadcast(const ScheduleRequest& request);
 Schedule chain_broadcast(const ScheduleRequest& request);
 Schedule dissemination_barrier(const ScheduleRequest& request);
+Schedule ring_allgather(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
