@@ -19,6 +19,10 @@ constexpr Algorithm entries[] = {
      .collective = Collective::allgather,
      .summary = "blocks go round a ring: bandwidth-optimal, n-1 hops",
      .make = ring_allgather},
+    {.name = "bruck",
+     .collective = Collective::allgather,
+     .summary = "runs of blocks at doubling distances: bandwidth-optimal, log2(n) rounds",
+     .make = bruck_allgather},
 };
 
 }  // namespace

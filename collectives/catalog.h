@@ -13,6 +13,7 @@ Schedule binomial_broadcast(const ScheduleRequest& request);
 Schedule chain_broadcast(const ScheduleRequest& request);
 Schedule dissemination_barrier(const ScheduleRequest& request);
 Schedule ring_allgather(const ScheduleRequest& request);
+Schedule bruck_allgather(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

@@ -85,6 +85,7 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
         REQUIRE(hops_of("chain", Collective::broadcast, n) == others);
         REQUIRE(hops_of("dissemination", Collective::barrier, n) == log);
         REQUIRE(hops_of("ring", Collective::allgather, n) == others);
+        REQUIRE(hops_of("bruck", Collective::allgather, n) == log);
     }
 }
 
