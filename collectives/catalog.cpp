@@ -23,6 +23,10 @@ constexpr Algorithm entries[] = {
      .collective = Collective::allgather,
      .summary = "runs of blocks at doubling distances: bandwidth-optimal, log2(n) rounds",
      .make = bruck_allgather},
+    {.name = "direct",
+     .collective = Collective::allgather,
+     .summary = "everyone sends its block to everyone: one round of n-1 messages",
+     .make = direct_allgather},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ Schedule chain_broadcast(const ScheduleRequest& request);
 Schedule dissemination_barrier(const ScheduleRequest& request);
 Schedule ring_allgather(const ScheduleRequest& request);
 Schedule bruck_allgather(const ScheduleRequest& request);
+Schedule direct_allgather(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
