@@ -27,6 +27,11 @@ constexpr Algorithm entries[] = {
      .collective = Collective::allgather,
      .summary = "everyone sends its block to everyone: one round of n-1 messages",
      .make = direct_allgather},
+    {.name = "ring",
+     .collective = Collective::reduce_scatter,
+     .summary = "blocks gather sums around a ring: bandwidth-optimal, n-1 hops",
+     .make = ring_reduce_scatter,
+     .reorders = true},
 };
 
 }  // namespace

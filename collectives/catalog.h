@@ -15,6 +15,7 @@ Schedule dissemination_barrier(const ScheduleRequest& request);
 Schedule ring_allgather(const ScheduleRequest& request);
 Schedule bruck_allgather(const ScheduleRequest& request);
 Schedule direct_allgather(const ScheduleRequest& request);
+Schedule ring_reduce_scatter(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
