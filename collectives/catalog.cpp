@@ -32,6 +32,10 @@ constexpr Algorithm entries[] = {
      .summary = "blocks gather sums around a ring: bandwidth-optimal, n-1 hops",
      .make = ring_reduce_scatter,
      .reorders = true},
+    {.name = "direct",
+     .collective = Collective::reduce_scatter,
+     .summary = "every owner hears all: one round, one rounding, in rank order",
+     .make = direct_reduce_scatter},
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ Schedule ring_allgather(const ScheduleRequest& request);
 Schedule bruck_allgather(const ScheduleRequest& request);
 Schedule direct_allgather(const ScheduleRequest& request);
 Schedule ring_reduce_scatter(const ScheduleRequest& request);
+Schedule direct_reduce_scatter(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

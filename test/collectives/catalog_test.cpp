@@ -88,6 +88,7 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
         REQUIRE(hops_of("bruck", Collective::allgather, n) == log);
         REQUIRE(hops_of("direct", Collective::allgather, n) == 1);
         REQUIRE(hops_of("ring", Collective::reduce_scatter, n) == others);
+        REQUIRE(hops_of("direct", Collective::reduce_scatter, n) == 1);
     }
 }
 
