@@ -36,6 +36,11 @@ constexpr Algorithm entries[] = {
      .collective = Collective::reduce_scatter,
      .summary = "every owner hears all: one round, one rounding, in rank order",
      .make = direct_reduce_scatter},
+    {.name = "circulant",
+     .collective = Collective::reduce_scatter,
+     .summary = "halves of what is left, any n: bandwidth-optimal, log2(n) rounds",
+     .make = circulant_reduce_scatter,
+     .reorders = true},
 };
 
 }  // namespace

@@ -17,6 +17,7 @@ Schedule bruck_allgather(const ScheduleRequest& request);
 Schedule direct_allgather(const ScheduleRequest& request);
 Schedule ring_reduce_scatter(const ScheduleRequest& request);
 Schedule direct_reduce_scatter(const ScheduleRequest& request);
+Schedule circulant_reduce_scatter(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

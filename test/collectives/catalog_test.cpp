@@ -89,6 +89,7 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
         REQUIRE(hops_of("direct", Collective::allgather, n) == 1);
         REQUIRE(hops_of("ring", Collective::reduce_scatter, n) == others);
         REQUIRE(hops_of("direct", Collective::reduce_scatter, n) == 1);
+        REQUIRE(hops_of("circulant", Collective::reduce_scatter, n) == log);
     }
 }
 
