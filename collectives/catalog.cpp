@@ -41,6 +41,10 @@ constexpr Algorithm entries[] = {
      .summary = "halves of what is left, any n: bandwidth-optimal, log2(n) rounds",
      .make = circulant_reduce_scatter,
      .reorders = true},
+    {.name = "pairwise",
+     .collective = Collective::alltoall,
+     .summary = "exchange with the ranks k ahead and behind, k = 1, 2 …: each block travels once",
+     .make = pairwise_alltoall},
 };
 
 }  // namespace

@@ -18,6 +18,7 @@ Schedule direct_allgather(const ScheduleRequest& request);
 Schedule ring_reduce_scatter(const ScheduleRequest& request);
 Schedule direct_reduce_scatter(const ScheduleRequest& request);
 Schedule circulant_reduce_scatter(const ScheduleRequest& request);
+Schedule pairwise_alltoall(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
