@@ -45,6 +45,11 @@ constexpr Algorithm entries[] = {
      .collective = Collective::alltoall,
      .summary = "exchange with the ranks k ahead and behind, k = 1, 2 …: each block travels once",
      .make = pairwise_alltoall},
+    {.name = "bruck",
+     .collective = Collective::alltoall,
+     .summary = "blocks travel together by powers of two: log2(n) rounds; equal blocks only",
+     .make = bruck_alltoall,
+     .even_only = true},
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ Schedule ring_reduce_scatter(const ScheduleRequest& request);
 Schedule direct_reduce_scatter(const ScheduleRequest& request);
 Schedule circulant_reduce_scatter(const ScheduleRequest& request);
 Schedule pairwise_alltoall(const ScheduleRequest& request);
+Schedule bruck_alltoall(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
