@@ -50,6 +50,10 @@ constexpr Algorithm entries[] = {
      .summary = "blocks travel together by powers of two: log2(n) rounds; equal blocks only",
      .make = bruck_alltoall,
      .even_only = true},
+    {.name = "rabenseifner",
+     .collective = Collective::allreduce,
+     .summary = "halving reduce-scatter, doubling allgather: 2 log2(n) rounds, bandwidth-optimal",
+     .make = rabenseifner_allreduce},
 };
 
 }  // namespace

@@ -20,6 +20,7 @@ Schedule direct_reduce_scatter(const ScheduleRequest& request);
 Schedule circulant_reduce_scatter(const ScheduleRequest& request);
 Schedule pairwise_alltoall(const ScheduleRequest& request);
 Schedule bruck_alltoall(const ScheduleRequest& request);
+Schedule rabenseifner_allreduce(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
