@@ -54,6 +54,11 @@ constexpr Algorithm entries[] = {
      .collective = Collective::allreduce,
      .summary = "halving reduce-scatter, doubling allgather: 2 log2(n) rounds, bandwidth-optimal",
      .make = rabenseifner_allreduce},
+    {.name = "circulant",
+     .collective = Collective::allreduce,
+     .summary = "halves of what is left and back, any n: bandwidth-optimal, 2 log2(n) rounds",
+     .make = circulant_allreduce,
+     .reorders = true},
 };
 
 }  // namespace

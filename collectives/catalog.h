@@ -21,6 +21,7 @@ Schedule circulant_reduce_scatter(const ScheduleRequest& request);
 Schedule pairwise_alltoall(const ScheduleRequest& request);
 Schedule bruck_alltoall(const ScheduleRequest& request);
 Schedule rabenseifner_allreduce(const ScheduleRequest& request);
+Schedule circulant_allreduce(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 
