@@ -59,6 +59,10 @@ constexpr Algorithm entries[] = {
      .summary = "halves of what is left and back, any n: bandwidth-optimal, 2 log2(n) rounds",
      .make = circulant_allreduce,
      .reorders = true},
+    {.name = "direct",
+     .collective = Collective::allreduce,
+     .summary = "every owner hears all and tells all: two rounds, one rounding, in rank order",
+     .make = direct_allreduce},
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ Schedule pairwise_alltoall(const ScheduleRequest& request);
 Schedule bruck_alltoall(const ScheduleRequest& request);
 Schedule rabenseifner_allreduce(const ScheduleRequest& request);
 Schedule circulant_allreduce(const ScheduleRequest& request);
+Schedule direct_allreduce(const ScheduleRequest& request);
 
 std::span<const Algorithm> algorithms();
 

@@ -93,6 +93,7 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
         REQUIRE(hops_of("pairwise", Collective::alltoall, n) == static_cast<uint32_t>(n / 2));
         REQUIRE(hops_of("bruck", Collective::alltoall, n) == log);
         REQUIRE(hops_of("circulant", Collective::allreduce, n) == 2 * log);
+        REQUIRE(hops_of("direct", Collective::allreduce, n) == 2);
     }
 }
 
