@@ -80,6 +80,8 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
         REQUIRE(hops_of("ring", Collective::allreduce, n) == 2 * others);
         const uint32_t doubling = hops_of("recursive_doubling", Collective::allreduce, n);
         REQUIRE((power ? doubling == log : doubling <= log + 1));
+        const uint32_t halving = hops_of("rabenseifner", Collective::allreduce, n);
+        REQUIRE(halving == 2 * log);  // folding takes one round before and one after
         const uint32_t binomial = hops_of("binomial", Collective::broadcast, n);
         REQUIRE((power ? binomial == log : binomial <= log));
         REQUIRE(hops_of("chain", Collective::broadcast, n) == others);
@@ -107,6 +109,30 @@ TEST_CASE("catalog: a ring sends 2(n-1) of n chunks per rank") {
     }
 }
 
+TEST_CASE("catalog: bandwidth-optimal algorithms send no more than they must") {
+    const auto chunks_sent = [](const Algorithm& a, Rank n) {
+        VerifyRequest request;
+        request.collective = a.collective;
+        request.ranks = n;
+        return verify(request, a.make, 1).busiest_chunks;
+    };
+    for (Rank n : {2, 5, 16, 23}) {
+        const auto others = static_cast<uint64_t>(n - 1);
+        for (const Algorithm& a : algorithms()) {
+            INFO(collective_name(a.collective) << " " << a.name << " ranks " << n);
+            if (a.collective == Collective::allgather || a.collective == Collective::reduce_scatter)
+                REQUIRE(chunks_sent(a, n) == others);
+        }
+        REQUIRE(chunks_sent(*find_algorithm(Collective::alltoall, "pairwise"), n) == others);
+        for (const char* name : {"circulant", "direct"})
+            REQUIRE(chunks_sent(*find_algorithm(Collective::allreduce, name), n) == 2 * others);
+    }
+    // Of 16 chunks: with 23 ranks, whoever works for two sends all of them once more.
+    const Algorithm& rabenseifner = *find_algorithm(Collective::allreduce, "rabenseifner");
+    REQUIRE(chunks_sent(rabenseifner, 16) == 30);
+    REQUIRE(chunks_sent(rabenseifner, 23) == 46);
+}
+
 TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
     constexpr Rank many = 100'000;
     for (const char* name : {"recursive_doubling"})
@@ -114,6 +140,13 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
                     ->make({many, 77'777, 0, 1})
                     .lanes[0]
                     .size() <= 40);
+    for (const char* name : {"rabenseifner", "circulant"})
+        REQUIRE(find_algorithm(Collective::allreduce, name)
+                    ->make({many, 77'777, 0, 1})
+                    .lanes[0]
+                    .size() <= 70);
+    REQUIRE(circulant_reduce_scatter({many, 5, 0, 1}).lanes[0].size() <= 35);
+    REQUIRE(bruck_allgather({many, 5, 0, 1}).lanes[0].size() <= 34);
     REQUIRE(binomial_broadcast({many, 0, 0, 1}).lanes[0].size() <= 17);
     REQUIRE(dissemination_barrier({many, 5, 0, 1}).lanes[0].size() <= 34);
     REQUIRE(chain_broadcast({many, 5, 0, 1}).lanes[0].size() == 1);
