@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/catalog.h"
 #include "schedule/draw.h"
@@ -38,6 +39,12 @@ std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
     return {0, ranks / 2, ranks - 1};
 }
 
+// Lanes differ in nothing but their chunks' numbers: all counts of them where that is cheap.
+std::vector<uint32_t> lanes_of(Rank ranks) {
+    if (ranks <= 16) return {1, 2, 3, 4};
+    return {1, 3};
+}
+
 uint32_t hops_of(const char* name, Collective collective, Rank ranks) {
     VerifyRequest request;
     request.collective = collective;
@@ -51,8 +58,7 @@ TEST_CASE("catalog: every algorithm is right for every rank count from 1 to 64")
     for (const Algorithm& a : algorithms())
         for (Rank ranks = 1; ranks <= 64; ++ranks) {
             if (a.unsupported && !a.unsupported(ranks).empty()) continue;
-            constexpr uint32_t most_lanes = 4;
-            for (uint32_t lanes = 1; lanes <= most_lanes; ++lanes)
+            for (uint32_t lanes : lanes_of(ranks))
                 for (Rank root : roots_of(a, ranks))
                     for (bool in_place : {false, true})
                         expect_verified(a, ranks, lanes, root, in_place);
@@ -73,13 +79,26 @@ TEST_CASE("catalog: hop counts are those of the docstrings") {
         uint32_t log = 0;
         while ((Rank{1} << log) < n) ++log;
         const bool power = (n & (n - 1)) == 0;
-        REQUIRE(hops_of("ring", Collective::allreduce, n) == 2u * static_cast<uint32_t>(n - 1));
+        const auto others = static_cast<uint32_t>(n - 1);
+        REQUIRE(hops_of("ring", Collective::allreduce, n) == 2 * others);
         const uint32_t doubling = hops_of("recursive_doubling", Collective::allreduce, n);
         REQUIRE((power ? doubling == log : doubling <= log + 1));
+        const uint32_t halving = hops_of("rabenseifner", Collective::allreduce, n);
+        REQUIRE(halving == 2 * log);  // folding takes one round before and one after
         const uint32_t binomial = hops_of("binomial", Collective::broadcast, n);
         REQUIRE((power ? binomial == log : binomial <= log));
-        REQUIRE(hops_of("chain", Collective::broadcast, n) == static_cast<uint32_t>(n - 1));
+        REQUIRE(hops_of("chain", Collective::broadcast, n) == others);
         REQUIRE(hops_of("dissemination", Collective::barrier, n) == log);
+        REQUIRE(hops_of("ring", Collective::allgather, n) == others);
+        REQUIRE(hops_of("bruck", Collective::allgather, n) == log);
+        REQUIRE(hops_of("direct", Collective::allgather, n) == 1);
+        REQUIRE(hops_of("ring", Collective::reduce_scatter, n) == others);
+        REQUIRE(hops_of("direct", Collective::reduce_scatter, n) == 1);
+        REQUIRE(hops_of("circulant", Collective::reduce_scatter, n) == log);
+        REQUIRE(hops_of("pairwise", Collective::alltoall, n) == static_cast<uint32_t>(n / 2));
+        REQUIRE(hops_of("bruck", Collective::alltoall, n) == log);
+        REQUIRE(hops_of("circulant", Collective::allreduce, n) == 2 * log);
+        REQUIRE(hops_of("direct", Collective::allreduce, n) == 2);
     }
 }
 
@@ -129,6 +148,30 @@ TEST_CASE("catalog: a ring sends 2(n-1) of n chunks per rank") {
     }
 }
 
+TEST_CASE("catalog: bandwidth-optimal algorithms send no more than they must") {
+    const auto chunks_sent = [](const Algorithm& a, Rank n) {
+        VerifyRequest request;
+        request.collective = a.collective;
+        request.ranks = n;
+        return verify(request, a.make, 1).busiest_chunks;
+    };
+    for (Rank n : {2, 5, 16, 23}) {
+        const auto others = static_cast<uint64_t>(n - 1);
+        for (const Algorithm& a : algorithms()) {
+            INFO(collective_name(a.collective) << " " << a.name << " ranks " << n);
+            if (a.collective == Collective::allgather || a.collective == Collective::reduce_scatter)
+                REQUIRE(chunks_sent(a, n) == others);
+        }
+        REQUIRE(chunks_sent(*find_algorithm(Collective::alltoall, "pairwise"), n) == others);
+        for (const char* name : {"circulant", "direct"})
+            REQUIRE(chunks_sent(*find_algorithm(Collective::allreduce, name), n) == 2 * others);
+    }
+    // Of 16 chunks: with 23 ranks, whoever works for two sends all of them once more.
+    const Algorithm& rabenseifner = *find_algorithm(Collective::allreduce, "rabenseifner");
+    REQUIRE(chunks_sent(rabenseifner, 16) == 30);
+    REQUIRE(chunks_sent(rabenseifner, 23) == 46);
+}
+
 TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
     constexpr Rank many = 100'000;
     for (const char* name : {"recursive_doubling"})
@@ -152,6 +195,13 @@ TEST_CASE("catalog: log-round algorithms build log-sized schedules") {
             for (const Lane& lane :
                  find_algorithm(collective, name)->make({many, rank, 3, 1}).lanes)
                 REQUIRE(lane.size() <= 40);
+    for (const char* name : {"rabenseifner", "circulant"})
+        REQUIRE(find_algorithm(Collective::allreduce, name)
+                    ->make({many, 77'777, 0, 1})
+                    .lanes[0]
+                    .size() <= 70);
+    REQUIRE(circulant_reduce_scatter({many, 5, 0, 1}).lanes[0].size() <= 35);
+    REQUIRE(bruck_allgather({many, 5, 0, 1}).lanes[0].size() <= 34);
     REQUIRE(binomial_broadcast({many, 0, 0, 1}).lanes[0].size() <= 17);
     REQUIRE(dissemination_barrier({many, 5, 0, 1}).lanes[0].size() <= 34);
     REQUIRE(chain_broadcast({many, 5, 0, 1}).lanes[0].size() == 1);
