@@ -10,6 +10,7 @@ namespace bench {
 namespace {
 
 constexpr std::size_t period = 65'521;
+constexpr std::byte poison{0xA5};
 
 bool is_float(tutti_dtype dtype) {
     return dtype >= TUTTI_FLOAT16;
@@ -165,19 +166,33 @@ bool close(const std::byte* a, const std::byte* b, tutti_dtype dtype) {
     return dtype == TUTTI_FLOAT32 ? near(0.0F, 0.0F) : near(0.0, 0.0);
 }
 
-uint64_t count_wrong_in_period(const std::byte* data, const Pattern& pattern, std::size_t bytes) {
+uint64_t count_wrong_in_period(const std::byte* data, const std::byte* expected, std::size_t bytes,
+                               const Pattern& pattern) {
     uint64_t wrong = 0;
     for (std::size_t at = 0; at < bytes; at += pattern.element_bytes) {
-        const std::byte* expected = &pattern.bytes[at];
-        if (std::memcmp(data + at, expected, pattern.element_bytes) == 0) continue;
-        if (!pattern.rounded || !close(data + at, expected, pattern.dtype)) ++wrong;
+        if (std::memcmp(data + at, expected + at, pattern.element_bytes) == 0) continue;
+        if (!pattern.rounded || !close(data + at, expected + at, pattern.dtype)) ++wrong;
     }
     return wrong;
 }
 
+// do_part(at, from, bytes): the buffer from at on stands over the pattern from `from` on.
+template <typename DoPart>
+void for_each_part(std::size_t buffer_bytes, const Pattern& pattern, std::size_t first,
+                   DoPart&& do_part) {
+    std::size_t from = first % period * pattern.element_bytes;
+    for (std::size_t at = 0; at < buffer_bytes;) {
+        const std::size_t bytes = std::min(pattern.bytes.size() - from, buffer_bytes - at);
+        do_part(at, from, bytes);
+        at += bytes;
+        from = 0;
+    }
+}
+
 }  // namespace
 
-bool op_fits(tutti_op op, tutti_dtype dtype) {
+bool op_fits(const Collective& collective, tutti_op op, tutti_dtype dtype) {
+    if (op == TUTTI_AVG && collective.is_prefix()) return false;
     return !is_bitwise(op) || !is_float(dtype);
 }
 
@@ -195,19 +210,25 @@ Pattern expected_pattern(tutti_dtype dtype, tutti_op op, int ranks) {
     return pattern;
 }
 
-void fill(std::span<std::byte> buffer, const Pattern& pattern) {
-    for (std::size_t at = 0; at < buffer.size(); at += pattern.bytes.size())
-        std::memcpy(&buffer[at], pattern.bytes.data(),
-                    std::min(pattern.bytes.size(), buffer.size() - at));
+Pattern poison_pattern(tutti_dtype dtype) {
+    const std::size_t element_bytes = tutti_dtype_size(dtype);
+    return {.dtype = dtype,
+            .element_bytes = element_bytes,
+            .bytes = std::vector<std::byte>(period * element_bytes, poison)};
 }
 
-uint64_t count_wrong(std::span<const std::byte> buffer, const Pattern& pattern) {
+void fill(std::span<std::byte> buffer, const Pattern& pattern, std::size_t first) {
+    for_each_part(buffer.size(), pattern, first, [&](auto at, auto from, auto bytes) {
+        std::memcpy(&buffer[at], &pattern.bytes[from], bytes);
+    });
+}
+
+uint64_t count_wrong(std::span<const std::byte> buffer, const Pattern& pattern, std::size_t first) {
     uint64_t wrong = 0;
-    for (std::size_t at = 0; at < buffer.size(); at += pattern.bytes.size()) {
-        const std::size_t bytes = std::min(pattern.bytes.size(), buffer.size() - at);
-        if (std::memcmp(&buffer[at], pattern.bytes.data(), bytes) != 0)
-            wrong += count_wrong_in_period(&buffer[at], pattern, bytes);
-    }
+    for_each_part(buffer.size(), pattern, first, [&](auto at, auto from, auto bytes) {
+        if (std::memcmp(&buffer[at], &pattern.bytes[from], bytes) != 0)
+            wrong += count_wrong_in_period(&buffer[at], &pattern.bytes[from], bytes, pattern);
+    });
     return wrong;
 }
 

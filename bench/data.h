@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives.h"
 #include "tutti/tutti.h"
 
 namespace bench {
@@ -20,17 +21,22 @@ struct Pattern {
     std::vector<std::byte> bytes;
 };
 
-/// Whether the operator makes sense for the type: the bitwise ones are for integers.
-bool op_fits(tutti_op op, tutti_dtype dtype);
+/// Whether the operator makes sense for the type and the collective: the bitwise ones are for
+/// integers, and an average needs a divisor that is the same on every rank, which prefixes lack.
+bool op_fits(const Collective& collective, tutti_op op, tutti_dtype dtype);
 
 /// What a rank contributes.
 Pattern input_pattern(tutti_dtype dtype, tutti_op op, int rank, int ranks);
-/// What all ranks' contributions come to.
+/// What all ranks' contributions come to; without averages, also those of the first ranks.
 Pattern expected_pattern(tutti_dtype dtype, tutti_op op, int ranks);
+/// What no rank contributes.
+Pattern poison_pattern(tutti_dtype dtype);
 
-void fill(std::span<std::byte> buffer, const Pattern& pattern);
-/// How many elements differ from the pattern.
-uint64_t count_wrong(std::span<const std::byte> buffer, const Pattern& pattern);
+/// The pattern from its first-th element on, over and over.
+void fill(std::span<std::byte> buffer, const Pattern& pattern, std::size_t first = 0);
+/// How many elements differ from that.
+uint64_t count_wrong(std::span<const std::byte> buffer, const Pattern& pattern,
+                     std::size_t first = 0);
 
 /// The bits of a value in an element type, rounded to nearest even once. Infinity, or NaN where the
 /// type has none, above its range.

@@ -16,8 +16,9 @@ namespace {
 // Every rank goes through the same loops; only rank 0 has a report and a progress line.
 class Sweep {
 public:
-    Sweep(const Options& options, bool reports) : options_(options), progress_(steps()) {
-        if (reports) report_.emplace(options);
+    Sweep(const Options& options, Seat seat)
+        : options_(options), ranks_(seat.ranks), progress_(steps()) {
+        if (seat.rank == 0) report_.emplace(options);
     }
 
     void run(tutti::Communicator& comm, int nrings) {
@@ -42,13 +43,14 @@ public:
 private:
     std::vector<Call> calls(const std::string& algorithm) const {
         Call call{.collective = options_.collective, .root = options_.root, .algorithm = algorithm};
-        if (options_.collective == Collective::barrier) return {call};
+        if (!options_.collective->moves_data()) return {call};
         std::vector<Call> list;
         for (const tutti_dtype dtype : options_.dtypes) {
             call.dtype = dtype;
             for (const tutti_op op : ops(dtype)) {
                 call.op = op;
-                for (const std::size_t count : sweep_counts(options_, tutti_dtype_size(dtype))) {
+                for (const std::size_t count :
+                     sweep_counts(options_, tutti_dtype_size(dtype), ranks_)) {
                     call.count = count;
                     list.push_back(call);
                 }
@@ -58,10 +60,10 @@ private:
     }
 
     std::vector<tutti_op> ops(tutti_dtype dtype) const {
-        if (options_.collective == Collective::broadcast) return {TUTTI_SUM};
+        if (!options_.collective->reduces()) return {TUTTI_SUM};
         std::vector<tutti_op> list;
         for (const tutti_op op : options_.ops)
-            if (op_fits(op, dtype)) list.push_back(op);
+            if (op_fits(*options_.collective, op, dtype)) list.push_back(op);
         return list;
     }
 
@@ -71,20 +73,20 @@ private:
 
     std::size_t max_bytes() const {
         std::size_t bytes = 0;
-        for (const Call& call : calls(""))
-            bytes = std::max(bytes, call.count * tutti_dtype_size(call.dtype));
+        for (const Call& call : calls("")) bytes = std::max(bytes, bytes_of(call, ranks_));
         return bytes;
     }
 
     void measure(Measurement& measurement, const Call& call) {
         Row row{.call = call, .algorithm = call.algorithm};
-        const bool barrier = call.collective == Collective::barrier;
-        row.bytes = barrier ? 0 : call.count * tutti_dtype_size(call.dtype);
+        const Collective& c = *call.collective;
+        row.bytes = bytes_of(call, ranks_);
         if (report_) progress_.step(fmt::format("{} bytes", row.bytes));
         try {
-            if (options_.out_of_place && call.collective == Collective::allreduce)
+            if (options_.out_of_place && c.moves_data() && !c.always_in_place)
                 row.out_of_place = measured(measurement, call, false);
-            if (options_.in_place || barrier) row.in_place = measured(measurement, call, true);
+            if (options_.in_place || !c.moves_data())
+                row.in_place = measured(measurement, call, true);
         } catch (const tutti::Error& error) {
             if (error.status() != TUTTI_ERR_UNSUPPORTED || call.algorithm.empty()) throw;
             skipped_ = error.what();
@@ -102,7 +104,7 @@ private:
     }
 
     void show(Row& row) {
-        const char* collective = name_of(options_.collective);
+        const char* collective = options_.collective->name;
         if (row.algorithm.empty()) {
             const char* name =
                 tutti_comm_algorithm(comm_->get(), collective, row.call.count, row.call.dtype);
@@ -110,7 +112,8 @@ private:
         }
         progress_.clear();
         report_->add(row);
-        if (options_.explain) explain(collective, row.bytes);
+        if (options_.explain)
+            explain(collective, row.call.count * tutti_dtype_size(row.call.dtype));
     }
 
     void explain(const char* collective, std::size_t bytes) {
@@ -121,12 +124,13 @@ private:
     }
 
     const Options& options_;
+    int ranks_;
     Progress progress_;
     std::optional<Report> report_;
     tutti::Communicator* comm_ = nullptr;
     uint64_t wrong_ = 0;
     int measured_ = 0;
-    std::string skipped_;  // why the last size was
+    std::string skipped_ = "none of the operators fits";  // why the last size was
 };
 
 tutti::Communicator create(const Options& options, int nrings) {
@@ -143,7 +147,7 @@ int run(const Options& options) {
         if (options.root >= comm.size())
             throw std::runtime_error(
                 fmt::format("--root {}: there are only {} ranks", options.root, comm.size()));
-        if (!sweep) sweep.emplace(options, comm.rank() == 0);
+        if (!sweep) sweep.emplace(options, Seat{comm.rank(), comm.size()});
         sweep->run(comm, nrings);
     }
     return sweep->finish();

@@ -18,7 +18,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t alignment = 4096;
 constexpr int min_auto_iterations = 5;
 constexpr int max_auto_iterations = 200'000;
-constexpr std::byte poison{0xA5};
 
 double us_between(Clock::time_point a, Clock::time_point b) {
     return std::chrono::duration<double, std::micro>(b - a).count();
@@ -35,8 +34,11 @@ uint64_t clock_identity() {
 }  // namespace
 
 Measurement::Measurement(tutti::Communicator& comm, const Options& options, std::size_t max_bytes)
-    : comm_(comm), options_(options) {
-    const bool needs_in = options.collective == Collective::allreduce && options.out_of_place;
+    : comm_(comm),
+      options_(options),
+      seat_{.rank = comm.rank(), .ranks = comm.size()},
+      checker_(comm.size()) {
+    const bool needs_in = options.out_of_place && !options.collective->always_in_place;
     for (int i = 0; i < options.streams; ++i) {
         out_.push_back(allocate(max_bytes));
         if (needs_in) in_.push_back(allocate(max_bytes));
@@ -51,55 +53,38 @@ Measurement::Memory Measurement::allocate(std::size_t bytes) {
     return Memory(memory);
 }
 
-std::vector<Buffers> Measurement::buffers(bool in_place) const {
+std::vector<Buffers> Measurement::buffers(const Call& call, bool in_place) const {
     std::vector<Buffers> list;
     for (std::size_t i = 0; i < out_.size(); ++i)
-        list.push_back({in_place ? out_[i].get() : in_[i].get(), out_[i].get()});
+        list.push_back(place(call, seat_, (in_place ? out_ : in_)[i].get(), out_[i].get()));
     return list;
 }
 
 Outcome Measurement::measure(const Call& call, bool in_place) {
-    const auto operation = make_operation(comm_.get(), options_, call, buffers(in_place));
+    const auto operation = make_operation(comm_.get(), options_, call, buffers(call, in_place));
     Outcome outcome;
     if (options_.check) {
         std::array<uint64_t, 1> wrong{check_once(call, in_place, *operation)};
         comm_.allreduce(wrong);
         outcome.wrong = wrong[0];
     }
-    prepare_timing(call.count * tutti_dtype_size(call.dtype), in_place);
+    prepare_timing(call, in_place);
     outcome.timing = time(call, *operation);
     return outcome;
 }
 
-void Measurement::make_patterns(const Call& call) {
-    if (patterns_.dtype == call.dtype && patterns_.op == call.op) return;
-    const bool reduces = call.collective == Collective::allreduce;
-    const int source = reduces ? comm_.rank() : call.root;
-    patterns_.dtype = call.dtype;
-    patterns_.op = call.op;
-    patterns_.input = input_pattern(call.dtype, call.op, source, comm_.size());
-    patterns_.expected =
-        reduces ? expected_pattern(call.dtype, call.op, comm_.size()) : patterns_.input;
-}
-
 uint64_t Measurement::check_once(const Call& call, bool in_place, Operation& operation) {
-    if (call.collective == Collective::barrier) return barrier_failed(operation) ? 1 : 0;
-    make_patterns(call);
-    const std::size_t bytes = call.count * tutti_dtype_size(call.dtype);
-    const bool gives =
-        in_place && (call.collective == Collective::allreduce || comm_.rank() == call.root);
+    if (!call.collective->moves_data()) return barrier_failed(operation) ? 1 : 0;
+    const Layout layout = layout_of(call, seat_, in_place);
     for (std::size_t i = 0; i < out_.size(); ++i) {
-        if (!in_place) fill({in_[i].get(), bytes}, patterns_.input);
-        if (gives)
-            fill({out_[i].get(), bytes}, patterns_.input);
-        else
-            std::memset(out_[i].get(), static_cast<int>(poison), bytes);
+        if (!in_place) checker_.fill(in_[i].get(), layout.in, call);
+        checker_.fill(out_[i].get(), layout.before, call);
     }
     operation.run();
     uint64_t wrong = 0;
     for (std::size_t i = 0; i < out_.size(); ++i) {
-        wrong += count_wrong({out_[i].get(), bytes}, patterns_.expected);
-        if (!in_place) wrong += count_wrong({in_[i].get(), bytes}, patterns_.input);
+        wrong += checker_.count_wrong(out_[i].get(), layout.after, call);
+        if (!in_place) wrong += checker_.count_wrong(in_[i].get(), layout.in, call);
     }
     return wrong;
 }
@@ -122,18 +107,19 @@ bool Measurement::barrier_failed(Operation& operation) {
     return failed && identities[0] == ~identities[1];
 }
 
-void Measurement::prepare_timing(std::size_t bytes, bool in_place) {
+void Measurement::prepare_timing(const Call& call, bool in_place) {
     // Sums that are added to themselves again and again soon overflow; zeros stay zeros.
-    if (!in_place || options_.collective != Collective::allreduce) return;
-    for (const Memory& memory : out_) std::memset(memory.get(), 0, bytes);
+    if (!in_place || !call.collective->reduces()) return;
+    for (const Memory& memory : out_) std::memset(memory.get(), 0, bytes_of(call, seat_.ranks));
 }
 
 void Measurement::run_turns(Operation& operation, int turns) {
     for (int i = 0; i < turns; ++i) operation.run();
-    // A broadcast's root does not wait for the others: it would run ahead as far as credits go, and
-    // most samples of a receiver would find their data already there, twenty times too fast. So the
-    // sample ends when all ranks are done; the barrier counts, shared by the batch.
-    if (options_.collective == Collective::broadcast) comm_.barrier();
+    // Where data flows one way (from a root, to a root, along a prefix), the ranks that only send
+    // wait for nobody: they would run ahead as far as credits go, and most samples of a receiver
+    // would find their data already there, twenty times too fast. So the sample ends when all ranks
+    // are done; the barrier counts, shared by the batch.
+    if (options_.collective->one_way()) comm_.barrier();
 }
 
 double Measurement::time_one_us(Operation& operation) {
@@ -154,9 +140,8 @@ int Measurement::choose_iterations(Operation& operation) {
 }
 
 Timing Measurement::time(const Call& call, Operation& operation) {
-    const std::size_t bytes = call.count * tutti_dtype_size(call.dtype);
     const int iterations = choose_iterations(operation);
-    const auto [batch, samples] = cut_into_batches(iterations, bytes);
+    const auto [batch, samples] = cut_into_batches(iterations, bytes_of(call, seat_.ranks));
     const double operations = double(batch) * options_.streams;
     std::vector<double> times_us(static_cast<std::size_t>(samples));
     comm_.barrier();

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "data.h"
+#include "check.h"
 #include "operation.h"
 #include "options.h"
 #include "statistics.h"
@@ -45,27 +45,22 @@ private:
     using Memory = std::unique_ptr<std::byte[], FreeAligned>;
     static Memory allocate(std::size_t bytes);
 
-    std::vector<Buffers> buffers(bool in_place) const;
+    std::vector<Buffers> buffers(const Call& call, bool in_place) const;
     uint64_t check_once(const Call& call, bool in_place, Operation& operation);
     bool barrier_failed(Operation& operation);
-    void prepare_timing(std::size_t bytes, bool in_place);
+    void prepare_timing(const Call& call, bool in_place);
     void run_turns(Operation& operation, int turns);
     double time_one_us(Operation& operation);
     int choose_iterations(Operation& operation);
     Timing time(const Call& call, Operation& operation);
     Timing gather(const Summary& mine, int64_t iterations);
-    void make_patterns(const Call& call);
 
     tutti::Communicator& comm_;
     const Options& options_;
+    Seat seat_;
+    Checker checker_;
     std::vector<Memory> in_;
     std::vector<Memory> out_;
-    struct {
-        tutti_dtype dtype = -1;
-        tutti_op op = -1;
-        Pattern input;
-        Pattern expected;
-    } patterns_;  // of the last type and operator
 };
 
 }  // namespace bench

@@ -10,20 +10,7 @@ public:
     BlockingOperation(tutti_comm* comm, const Call& call, Buffers buffers)
         : comm_(comm), call_(call), buffers_(buffers) {}
 
-    void run() override {
-        switch (call_.collective) {
-            case Collective::allreduce:
-                check(tutti_allreduce(comm_, buffers_.in, buffers_.out, call_.count, call_.dtype,
-                                      call_.op));
-                break;
-            case Collective::broadcast:
-                check(tutti_broadcast(comm_, buffers_.out, call_.count, call_.dtype, call_.root));
-                break;
-            case Collective::barrier:
-                check(tutti_barrier(comm_));
-                break;
-        }
-    }
+    void run() override { check(call_.collective->functions.run(comm_, call_, buffers_)); }
 
 private:
     tutti_comm* comm_;
@@ -48,29 +35,15 @@ public:
         : comm_(comm), call_(call), buffers_(buffers), requests_(buffers.size()) {}
 
     void run() override {
-        for (std::size_t i = 0; i < buffers_.size(); ++i) start(buffers_[i], &requests_[i]);
+        // stream < 0 goes round the rings: k operations in flight use min(k, nrings) of them
+        const tutti_call_opts opts = call_opts(call_, -1);
+        for (std::size_t i = 0; i < buffers_.size(); ++i)
+            check(
+                call_.collective->functions.start(comm_, call_, buffers_[i], &opts, &requests_[i]));
         wait_all(requests_);
     }
 
 private:
-    void start(Buffers b, tutti_request** request) {
-        // stream < 0 goes round the rings: k operations in flight use min(k, nrings) of them
-        const tutti_call_opts opts = call_opts(call_, -1);
-        switch (call_.collective) {
-            case Collective::allreduce:
-                check(tutti_iallreduce(comm_, b.in, b.out, call_.count, call_.dtype, call_.op,
-                                       &opts, request));
-                break;
-            case Collective::broadcast:
-                check(tutti_ibroadcast(comm_, b.out, call_.count, call_.dtype, call_.root, &opts,
-                                       request));
-                break;
-            case Collective::barrier:
-                check(tutti_ibarrier(comm_, &opts, request));
-                break;
-        }
-    }
-
     tutti_comm* comm_;
     Call call_;
     std::vector<Buffers> buffers_;
@@ -104,17 +77,7 @@ private:
     static PlanHandle make(tutti_comm* comm, const Call& call) {
         const tutti_call_opts opts = call_opts(call, -1);
         tutti_plan* plan = nullptr;
-        switch (call.collective) {
-            case Collective::allreduce:
-                check(tutti_plan_allreduce(comm, call.count, call.dtype, call.op, &opts, &plan));
-                break;
-            case Collective::broadcast:
-                check(tutti_plan_broadcast(comm, call.count, call.dtype, call.root, &opts, &plan));
-                break;
-            case Collective::barrier:
-                check(tutti_plan_barrier(comm, &opts, &plan));
-                break;
-        }
+        check(call.collective->functions.plan(comm, call, &opts, &plan));
         return PlanHandle(plan);
     }
 

@@ -5,25 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "collectives.h"
 #include "options.h"
 #include "tutti/tutti.hpp"
 
 namespace bench {
-
-struct Call {
-    Collective collective = Collective::allreduce;
-    std::size_t count = 0;
-    tutti_dtype dtype = TUTTI_FLOAT32;
-    tutti_op op = TUTTI_SUM;
-    int root = 0;
-    std::string algorithm;  // "": the library chooses
-};
-
-/// One operation's memory; in == out: in place.
-struct Buffers {
-    const void* in = nullptr;
-    void* out = nullptr;
-};
 
 class Operation {
 public:

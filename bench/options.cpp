@@ -14,10 +14,14 @@ constexpr const char* description =
     R"(tutti-bench - measure and check a collective operation
 
 Prints a table as nccl-tests does: for every size the time of one operation, algbw (bytes / time),
-busbw (algbw x 2(n-1)/n for allreduce, x 1 for broadcast) and how many elements were wrong, first
-out of place, then in place. The time is the median over the iterations, on the slowest rank; a
-broadcast's ends when all ranks have the data (a barrier, shared by up to 100 iterations).
-GB are 10^9 bytes. Every rank runs this program; --ranks starts them.)";
+busbw and how many elements were wrong, first out of place, then in place. busbw is algbw x
+2(n-1)/n for allreduce, x (n-1)/n where every rank has a block (allgather, reduce_scatter, gather,
+scatter, alltoall), x 1 for broadcast, reduce, scan and exscan. Sizes are those of the larger
+buffer: all blocks together, rounded down to as many elements for every rank (the count column).
+The time is the median over the iterations, on the slowest rank; where ranks need not wait for each
+other (broadcast, reduce, gather, scatter, scan, exscan) it ends when all are done: a barrier,
+shared by up to 100 iterations. GB are 10^9 bytes. Every rank runs this program; --ranks starts
+them.)";
 
 constexpr const char* footer = R"(EXIT CODES
   0  all results were right
@@ -29,6 +33,8 @@ EXAMPLES
   tutti-bench allreduce --ranks 2 --transport tcp -b 1K -e 64M -f 2 --json tcp.json
   tutti-bench allreduce --ranks 4 --dtype float32,bfloat16 --op all -e 1M
   tutti-bench broadcast --ranks 4 --algorithm all --explain
+  tutti-bench alltoall --ranks 4 -b 1K -e 16M --inplace-only
+  tutti-bench reduce --ranks 3 --root 2 --op max --dtype int32
   tutti-bench allreduce --ranks 2 --nrings 1,2,4 --streams 4 -b 1M
   tutti-run -n 4 --hosts-act 2 tutti-bench barrier)";
 
@@ -39,7 +45,7 @@ struct Texts {
 
 class Formatter : public CLI::Formatter {
     std::string make_usage(const CLI::App*, std::string) const override {
-        return "\nUsage: tutti-bench allreduce|broadcast|barrier [OPTIONS]\n";
+        return "\nUsage: tutti-bench COLLECTIVE [OPTIONS]\n";
     }
 };
 
@@ -49,9 +55,15 @@ std::string check_bytes(const std::string& text) {
 }
 
 void add_what(CLI::App& app, Options& o, Texts& t) {
-    app.add_option("COLLECTIVE", t.collective, "allreduce, broadcast or barrier")
+    std::vector<std::string> names;
+    for (const Collective& collective : collectives()) names.emplace_back(collective.name);
+    const auto middle = names.begin() + static_cast<std::ptrdiff_t>(names.size() / 2);
+    const std::string list = fmt::format("{},\n{}", fmt::join(names.begin(), middle, ", "),
+                                         fmt::join(middle, names.end(), ", "));
+    app.add_option("COLLECTIVE", t.collective, list)
         ->required()
-        ->check(CLI::IsMember({"allreduce", "broadcast", "barrier"}));
+        ->type_name("")
+        ->check(CLI::IsMember(names).description(""));
     app.add_option("-b,--begin", t.begin, "smallest size (default 8)")
         ->type_name("BYTES")
         ->check(check_bytes);
@@ -67,7 +79,7 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--op", t.ops, "operators, or all (default sum)")
         ->type_name("LIST")
         ->delimiter(',');
-    app.add_option("--root", o.root, "of a broadcast (default 0)")
+    app.add_option("--root", o.root, "of a broadcast, reduce, gather or scatter (default 0)")
         ->type_name("RANK")
         ->check(CLI::NonNegativeNumber);
     app.add_flag_callback(
@@ -133,17 +145,16 @@ std::vector<int32_t> numbers_of(const std::vector<std::string>& names, NameOf na
 }
 
 // Other names are the library's to judge: it also knows those of intrinsics.
-std::vector<std::string> algorithms_of(Collective collective, const std::string& wanted) {
+std::vector<std::string> algorithms_of(const Collective& collective, const std::string& wanted) {
     if (wanted != "all") return {wanted};
     std::vector<std::string> known;
-    for (int i = 0; const char* name = tutti_algorithm_name(name_of(collective), i); ++i)
+    for (int i = 0; const char* name = tutti_algorithm_name(collective.name, i); ++i)
         known.emplace_back(name);
     return known;
 }
 
 void interpret(Options& o, const Texts& t) {
-    if (t.collective == "broadcast") o.collective = Collective::broadcast;
-    if (t.collective == "barrier") o.collective = Collective::barrier;
+    o.collective = find_collective(t.collective);
     if (!t.begin.empty()) o.begin_bytes = *parse_bytes(t.begin);
     if (!t.end.empty()) o.end_bytes = *parse_bytes(t.end);
     if (t.end.empty() && o.end_bytes < o.begin_bytes) o.end_bytes = o.begin_bytes;
@@ -151,27 +162,16 @@ void interpret(Options& o, const Texts& t) {
         throw CLI::ValidationError("--end", "the largest size is smaller than the smallest");
     if (!t.dtypes.empty()) o.dtypes = numbers_of(t.dtypes, tutti_dtype_name, "--dtype");
     if (!t.ops.empty()) o.ops = numbers_of(t.ops, tutti_op_name, "--op");
-    o.algorithms = algorithms_of(o.collective, t.algorithm);
+    o.algorithms = algorithms_of(*o.collective, t.algorithm);
     if (!o.in_place && !o.out_of_place)
         throw CLI::ValidationError("--inplace-only", "excludes --out-of-place-only");
-    if (!o.in_place && o.collective == Collective::broadcast)
-        throw CLI::ValidationError("--out-of-place-only", "a broadcast is always in place");
+    if (!o.in_place && o.collective->always_in_place)
+        throw CLI::ValidationError("--out-of-place-only",
+                                   fmt::format("a {} is always in place", o.collective->name));
     if (o.streams > 1) o.async = true;
 }
 
 }  // namespace
-
-const char* name_of(Collective collective) {
-    switch (collective) {
-        case Collective::allreduce:
-            return "allreduce";
-        case Collective::broadcast:
-            return "broadcast";
-        case Collective::barrier:
-            return "barrier";
-    }
-    return "unknown";
-}
 
 std::optional<std::size_t> parse_bytes(const std::string& text) {
     const std::size_t digits = text.find_first_not_of("0123456789");
@@ -189,7 +189,10 @@ std::optional<std::size_t> parse_bytes(const std::string& text) {
     return value << shift;
 }
 
-std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes) {
+std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes,
+                                      int ranks) {
+    const Collective& c = *options.collective;
+    if (c.in.row || c.out.row) element_bytes *= static_cast<std::size_t>(ranks);
     std::vector<std::size_t> counts;
     for (std::size_t bytes = options.begin_bytes; bytes <= options.end_bytes;) {
         const std::size_t count = bytes / element_bytes;

@@ -6,18 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "collectives.h"
 #include "tutti/tutti.h"
 
 namespace bench {
-
-enum class Collective { allreduce, broadcast, barrier };
-const char* name_of(Collective collective);
 
 inline constexpr int exit_wrong = 1;  // wrong results, or an operation failed
 inline constexpr int exit_usage = 2;
 
 struct Options {
-    Collective collective = Collective::allreduce;
+    const Collective* collective = nullptr;
     std::size_t begin_bytes = 8;
     std::size_t end_bytes = std::size_t{128} << 20;
     std::size_t factor = 4;
@@ -52,7 +50,8 @@ Parsed parse_options(int argc, char** argv);
 /// "8", "64K", "128M", "1G" (powers of 1024); nothing if it is none.
 std::optional<std::size_t> parse_bytes(const std::string& text);
 
-/// begin, begin × factor, … up to end, whole elements, each once.
-std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes);
+/// begin, begin × factor, … up to end as counts for Call, each once: whole elements, and for a
+/// buffer of blocks as many for every rank.
+std::vector<std::size_t> sweep_counts(const Options& options, std::size_t element_bytes, int ranks);
 
 }  // namespace bench

@@ -33,10 +33,10 @@ struct Labels {
 };
 
 Labels labels_of(const Call& call) {
-    if (call.collective == Collective::barrier) return {"-", "-", "-1"};
-    const std::string type = tutti_dtype_name(call.dtype);
-    if (call.collective == Collective::broadcast) return {type, "none", std::to_string(call.root)};
-    return {type, tutti_op_name(call.op), "-1"};
+    const Collective& c = *call.collective;
+    if (!c.moves_data()) return {"-", "-", "-1"};
+    return {tutti_dtype_name(call.dtype), c.reduces() ? tutti_op_name(call.op) : "none",
+            c.rooted() ? std::to_string(call.root) : "-1"};
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ void Report::begin_table(const Setting& setting) {
     setting_ = setting;
     const std::string rings = setting.nrings > 0 ? std::to_string(setting.nrings) : "default";
     note(fmt::format("tutti {} {}: ranks {}, transport {}, rings {}, algorithm {}, {}{}",
-                     tutti_version(), name_of(options_.collective), setting.ranks,
+                     tutti_version(), options_.collective->name, setting.ranks,
                      transport_of(options_), rings,
                      setting.algorithm.empty() ? "by size" : setting.algorithm,
                      mode_name(options_, setting.algorithm),
@@ -81,7 +81,7 @@ std::string Report::cells(const Row& row, const std::optional<Outcome>& outcome)
     if (!outcome) return fmt::format("  {:>8}  {:>7}  {:>7}  {:>6}", "-", "-", "-", "-");
     const double algbw = to_gbs(row.bytes, outcome->timing.median_us);
     return fmt::format("  {:>8}  {:>7.2f}  {:>7.2f}  {:>6}", format_time(outcome->timing.median_us),
-                       algbw, algbw * busbw_factor(options_.collective, setting_.ranks),
+                       algbw, algbw * options_.collective->busbw(setting_.ranks),
                        options_.check ? std::to_string(outcome->wrong) : "N/A");
 }
 
@@ -95,7 +95,7 @@ void Report::add(const Row& row) {
         if (!outcome) continue;
         wrong_ += outcome->wrong;
         busbw_sum_ += to_gbs(row.bytes, outcome->timing.median_us) *
-                      busbw_factor(options_.collective, setting_.ranks);
+                      options_.collective->busbw(setting_.ranks);
         ++busbw_count_;
         add_json(row, *outcome, in_place);
         if (options_.stats) print_stats(in_place ? "in-place" : "out-of-place", outcome->timing);
@@ -117,7 +117,7 @@ void Report::add_json(const Row& row, const Outcome& outcome, bool in_place) {
     const Timing& t = outcome.timing;
     const double algbw = to_gbs(row.bytes, t.median_us);
     nlohmann::ordered_json json = {
-        {"collective", name_of(options_.collective)},
+        {"collective", options_.collective->name},
         {"bytes", row.bytes},
         {"count", row.call.count},
         {"dtype", labels.type},
@@ -138,7 +138,7 @@ void Report::add_json(const Row& row, const Outcome& outcome, bool in_place) {
         {"rank_median_avg_us", t.average_us},
         {"rank_median_max_us", t.median_us},
         {"algbw_gbs", algbw},
-        {"busbw_gbs", algbw * busbw_factor(options_.collective, setting_.ranks)}};
+        {"busbw_gbs", algbw * options_.collective->busbw(setting_.ranks)}};
     json["nrings"] =
         setting_.nrings > 0 ? nlohmann::ordered_json(setting_.nrings) : nlohmann::ordered_json();
     json["wrong"] =
@@ -154,7 +154,7 @@ void Report::note(const std::string& text) {
 void Report::finish() {
     const std::string wrong = std::to_string(wrong_) + (wrong_ == 0 ? " OK" : " FAILED");
     note(fmt::format("wrong elements: {}", options_.check ? wrong : "not checked"));
-    if (busbw_count_ > 0 && options_.collective != Collective::barrier)
+    if (busbw_count_ > 0 && options_.collective->moves_data())
         note(fmt::format("average busbw:  {:.2f} GB/s", busbw_sum_ / busbw_count_));
     write_json();
 }

@@ -29,11 +29,6 @@ Batches cut_into_batches(int iterations, std::size_t bytes) {
     return {.batch = batch, .samples = std::max(1, iterations / batch)};
 }
 
-double busbw_factor(Collective collective, int ranks) {
-    if (collective == Collective::broadcast) return 1;
-    return collective == Collective::barrier ? 0 : 2.0 * (ranks - 1) / ranks;
-}
-
 double to_gbs(std::size_t bytes, double time_us) {
     return time_us > 0 ? static_cast<double>(bytes) / (time_us * 1e3) : 0;
 }

@@ -1,10 +1,8 @@
-// Medians and percentiles, and the bandwidths of the field's convention.
+// Medians and percentiles, and bandwidths.
 #pragma once
 
 #include <cstddef>
 #include <vector>
-
-#include "options.h"
 
 namespace bench {
 
@@ -24,9 +22,6 @@ struct Batches {
     int samples = 1;
 };
 Batches cut_into_batches(int iterations, std::size_t bytes);
-
-/// Bytes through the busiest link per byte of the operation: makes rank counts comparable.
-double busbw_factor(Collective collective, int ranks);
 
 /// 10^9 bytes per second.
 double to_gbs(std::size_t bytes, double time_us);

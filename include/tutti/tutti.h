@@ -177,11 +177,12 @@ TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
 /** Leaves in order: what was sent still arrives. Never hangs; pending requests fail with ABORTED
  *  and stay valid until they are waited for. NULL is fine. */
 TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
-/** Why the communicator would choose what for such a call, in a few lines, for people. Copies at most
- *  capacity bytes with the final zero. */
+/** Why the communicator would choose what for such a call, in a few lines, for people. bytes is what
+ *  the call's count comes to: the message, or one rank's block where there is a block for each rank.
+ *  Copies at most capacity bytes with the final zero. */
 TUTTI_API tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t bytes,
                                           char* text, size_t capacity);
-/** The algorithm that such a call would run ("ring"); NULL on error. */
+/** The algorithm that a call with this count would run ("ring"); NULL on error. */
 TUTTI_API const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_t count,
                                            tutti_dtype dtype);
 /** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor. */

@@ -8,84 +8,28 @@
  *     tutti::Request r = comm.iallreduce(gradient);  // r.wait(), or its destructor waits
  *
  * Buffers are contiguous ranges (vector, array, span) of a standard integer, float, double or
- * std::byte; other element types (16- and 8-bit floats) go through the C API. What tutti.h says of
- * threads, aliasing and deadlines holds here too.
+ * std::byte; other element types (16- and 8-bit floats) go through the C API. Counts follow from
+ * the ranges' sizes, which are checked. A range that a rank has no use for (out of a gather that is
+ * not the root) may be empty, such as std::span<float>(). What tutti.h says of threads, aliasing
+ * and deadlines holds here too.
  */
 #ifndef TUTTI_TUTTI_HPP
 #define TUTTI_TUTTI_HPP
 
-#include <concepts>
 #include <cstddef>
 #include <memory>
 #include <ranges>
 #include <span>
-#include <stdexcept>
 #include <string>
-#include <type_traits>
+#include <tuple>
 
+#include "tutti/buffers.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti {
-// A namespace of its own in the symbols' names: the library has internal classes called the same,
-// and a program linked with the static library would otherwise mix the two.
-inline namespace cxx {
-
-/// A failed call. what() is tutti_last_error()'s sentence.
-class Error : public std::runtime_error {
-public:
-    Error(tutti_status status, int rank, const std::string& message)
-        : std::runtime_error(message), status_(status), rank_(rank) {}
-    tutti_status status() const { return status_; }
-    /// The rank at fault; -1 if none is known.
-    int rank() const { return rank_; }
-
-private:
-    tutti_status status_;
-    int rank_;
-};
-
-/// Throws the thread's last error unless status is TUTTI_OK.
-inline void check(tutti_status status) {
-    if (status == TUTTI_OK) return;
-    const std::string text = tutti_last_error();
-    throw Error(status, tutti_last_error_rank(), text.empty() ? tutti_status_string(status) : text);
-}
+inline namespace cxx {  // as in buffers.hpp
 
 namespace detail {
-template <typename T>
-constexpr tutti_dtype dtype_for() {
-    if constexpr (std::same_as<T, float>) return TUTTI_FLOAT32;
-    if constexpr (std::same_as<T, double>) return TUTTI_FLOAT64;
-    if constexpr (std::same_as<T, std::byte>) return TUTTI_UINT8;
-    if constexpr (std::is_integral_v<T> && !std::same_as<T, bool>) {
-        const tutti_dtype u = std::is_unsigned_v<T> ? 1 : 0;  // each unsigned follows its signed
-        if constexpr (sizeof(T) == 1) return TUTTI_INT8 + u;
-        if constexpr (sizeof(T) == 2) return TUTTI_INT16 + u;
-        if constexpr (sizeof(T) == 4) return TUTTI_INT32 + u;
-        if constexpr (sizeof(T) == 8) return TUTTI_INT64 + u;
-    }
-    return -1;
-}
-}  // namespace detail
-
-/// The dtype of a C++ element type.
-template <typename T>
-inline constexpr tutti_dtype dtype_of = detail::dtype_for<std::remove_cv_t<T>>();
-
-/// What can be read from: a contiguous range whose elements have a dtype.
-template <typename R>
-concept InputBuffer = std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
-    dtype_of<std::ranges::range_value_t<R>>
->= 0;
-/// What can also be written to.
-template <typename R>
-concept Buffer =
-    InputBuffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
-
-namespace detail {
-template <typename R>
-constexpr tutti_dtype dtype_in = dtype_of<std::ranges::range_value_t<R>>;
-
 template <typename T, auto destroy>
 struct Destroy {
     void operator()(T* handle) const { destroy(handle); }
@@ -95,15 +39,6 @@ using Handle = std::unique_ptr<T, Destroy<T, destroy>>;
 
 inline void wait_quietly(tutti_request* request) {
     tutti_wait(&request, -1);
-}
-
-template <typename I, typename O>
-void check_pair(const I& in, const O& out) {
-    static_assert(dtype_in<I> == dtype_in<O>, "input and output have different element types");
-    if (std::ranges::size(in) != std::ranges::size(out))
-        throw Error(TUTTI_ERR_INVALID, -1,
-                    "input has " + std::to_string(std::ranges::size(in)) +
-                        " elements, output has " + std::to_string(std::ranges::size(out)));
 }
 }  // namespace detail
 
@@ -154,17 +89,21 @@ private:
 };
 
 /// A persistent operation, bound once (Communicator::plan_…) and run often, with any buffers of its
-/// count and type. Move only; it ends before its communicator does.
+/// counts and type. Move only; it ends before its communicator does.
 class Plan {
 public:
-    Plan(tutti_plan* plan, std::size_t count, tutti_dtype dtype)
-        : plan_(plan), count_(count), dtype_(dtype) {}
+    /// The size of a buffer that this rank has no use for.
+    static constexpr std::size_t any = static_cast<std::size_t>(-1);
+
+    Plan(tutti_plan* plan, std::size_t in_count, std::size_t out_count, tutti_dtype dtype)
+        : plan_(plan), in_count_(in_count), out_count_(out_count), dtype_(dtype) {}
 
     template <InputBuffer I, Buffer O>
     void run(const I& in, O&& out) {
         check_fit(in, out);
         check(tutti_plan_run(plan_.get(), std::ranges::data(in), std::ranges::data(out)));
     }
+    /// In place, where input and output are the same memory.
     template <Buffer B>
     void run(B&& buffer) {
         run(buffer, buffer);
@@ -187,12 +126,18 @@ public:
 private:
     template <typename I, typename O>
     void check_fit(const I& in, const O& out) const {
-        detail::check_pair(in, out);
-        if (std::ranges::size(out) != count_ || detail::dtype_in<O> != dtype_)
-            throw Error(TUTTI_ERR_INVALID, -1, "the buffer is not of the plan's count and type");
+        static_assert(detail::dtype_in<I> == detail::dtype_in<O>,
+                      "input and output have different element types");
+        const std::size_t in_size = std::ranges::size(in), out_size = std::ranges::size(out);
+        if ((in_count_ == any || in_size == in_count_) &&
+            (out_count_ == any || out_size == out_count_) && detail::dtype_in<O> == dtype_)
+            return;
+        detail::refuse("buffers of " + std::to_string(in_size) + " and " +
+                       std::to_string(out_size) + " elements are not of the plan's count and type");
     }
     detail::Handle<tutti_plan, tutti_plan_destroy> plan_;
-    std::size_t count_;
+    std::size_t in_count_;
+    std::size_t out_count_;
     tutti_dtype dtype_;
 };
 
@@ -213,14 +158,22 @@ public:
     /// out[i] = in[i] of all ranks combined, the same bits on every rank.
     template <InputBuffer I, Buffer O>
     void allreduce(const I& in, O&& out, tutti_op op = TUTTI_SUM) {
-        detail::check_pair(in, out);
-        check(tutti_allreduce(get(), std::ranges::data(in), std::ranges::data(out),
-                              std::ranges::size(out), detail::dtype_in<O>, op));
+        run(tutti_allreduce, message(in, out), op);
     }
     /// In place.
     template <Buffer B>
     void allreduce(B&& buffer, tutti_op op = TUTTI_SUM) {
         allreduce(buffer, buffer, op);
+    }
+    /// out of root becomes the same; out of the others is not used.
+    template <InputBuffer I, Buffer O>
+    void reduce(const I& in, O&& out, tutti_op op = TUTTI_SUM, int root = 0) {
+        run(tutti_reduce, reduce_arguments(in, out, root), op, root);
+    }
+    /// In place.
+    template <Buffer B>
+    void reduce(B&& buffer, tutti_op op = TUTTI_SUM, int root = 0) {
+        reduce(buffer, buffer, op, root);
     }
     /// buffer of every rank becomes root's.
     template <Buffer B>
@@ -230,15 +183,104 @@ public:
     }
     /// Returns when every rank has called it.
     void barrier() { check(tutti_barrier(get())); }
+    /// out becomes every rank's in, in rank order.
+    template <InputBuffer I, Buffer O>
+    void allgather(const I& in, O&& out) {
+        run(tutti_allgather, allgather_arguments(in, out));
+    }
+    /// In place: this rank's own block of buffer goes to all.
+    template <Buffer B>
+    void allgather(B&& buffer) {
+        allgather(own_block(buffer), buffer);
+    }
+    /// in has one block for each rank; out becomes this rank's block of all ranks' in combined.
+    template <InputBuffer I, Buffer O>
+    void reduce_scatter(const I& in, O&& out, tutti_op op = TUTTI_SUM) {
+        run(tutti_reduce_scatter, reduce_scatter_arguments(in, out), op);
+    }
+    /// In place: the result goes to this rank's own block of buffer.
+    template <Buffer B>
+    void reduce_scatter(B&& buffer, tutti_op op = TUTTI_SUM) {
+        reduce_scatter(buffer, own_block(buffer), op);
+    }
+    /// out of root becomes every rank's in, in rank order; out of the others is not used.
+    template <InputBuffer I, Buffer O>
+    void gather(const I& in, O&& out, int root = 0) {
+        run(tutti_gather, gather_arguments(in, out, root), root);
+    }
+    /// out becomes this rank's block of root's in; in of the others is not used.
+    template <InputBuffer I, Buffer O>
+    void scatter(const I& in, O&& out, int root = 0) {
+        run(tutti_scatter, scatter_arguments(in, out, root), root);
+    }
+    /// in has one block for each rank, out becomes one from each rank.
+    template <InputBuffer I, Buffer O>
+    void alltoall(const I& in, O&& out) {
+        run(tutti_alltoall, alltoall_arguments(in, out));
+    }
+    /// In place.
+    template <Buffer B>
+    void alltoall(B&& buffer) {
+        alltoall(buffer, buffer);
+    }
+    /// out[i] = in[i] of rank 0 … this rank combined.
+    template <InputBuffer I, Buffer O>
+    void scan(const I& in, O&& out, tutti_op op = TUTTI_SUM) {
+        run(tutti_scan, message(in, out), op);
+    }
+    /// In place.
+    template <Buffer B>
+    void scan(B&& buffer, tutti_op op = TUTTI_SUM) {
+        scan(buffer, buffer, op);
+    }
+    /// out[i] = in[i] of rank 0 … the rank before combined; rank 0's out stays as it is.
+    template <InputBuffer I, Buffer O>
+    void exscan(const I& in, O&& out, tutti_op op = TUTTI_SUM) {
+        run(tutti_exscan, message(in, out), op);
+    }
+    /// In place.
+    template <Buffer B>
+    void exscan(B&& buffer, tutti_op op = TUTTI_SUM) {
+        exscan(buffer, buffer, op);
+    }
 
+    // The v forms: blocks of different lengths. Displacements say where they start; empty: one
+    // after the other.
+    /// out becomes every rank's in, in rank order: counts[r] elements from rank r.
+    template <InputBuffer I, Buffer O>
+    void allgatherv(const I& in, O&& out, Counts counts, Counts displacements = {}) {
+        run(tutti_allgatherv, allgatherv_arguments(in, out, counts, displacements));
+    }
+    /// in has counts[r] elements for each rank r, in rank order; out becomes this rank's, combined.
+    template <InputBuffer I, Buffer O>
+    void reduce_scatterv(const I& in, O&& out, Counts counts, tutti_op op = TUTTI_SUM) {
+        run(tutti_reduce_scatterv, reduce_scatterv_arguments(in, out, counts), op);
+    }
+    /// out of root becomes every rank's in: counts[r] elements from rank r. The others' out and
+    /// lists are not used.
+    template <InputBuffer I, Buffer O>
+    void gatherv(const I& in, O&& out, Counts counts, int root = 0, Counts displacements = {}) {
+        run(tutti_gatherv, gatherv_arguments(in, out, counts, root, displacements), root);
+    }
+    /// out becomes this rank's block of root's in, which has counts[r] elements for each rank r.
+    /// The others' in and lists are not used.
+    template <InputBuffer I, Buffer O>
+    void scatterv(const I& in, Counts counts, O&& out, int root = 0, Counts displacements = {}) {
+        run(tutti_scatterv, scatterv_arguments(in, counts, out, root, displacements), root);
+    }
+    /// in has in_counts[r] elements for each rank r, out becomes out_counts[r] from each.
+    template <InputBuffer I, Buffer O>
+    void alltoallv(const I& in, Counts in_counts, O&& out, Counts out_counts,
+                   Counts in_displacements = {}, Counts out_displacements = {}) {
+        run(tutti_alltoallv, alltoallv_arguments(in, in_counts, out, out_counts, in_displacements,
+                                                 out_displacements));
+    }
+
+    // Non-blocking: as above; the buffers must outlive the request, the lists need not.
     template <InputBuffer I, Buffer O>
     [[nodiscard]] Request iallreduce(const I& in, O&& out, tutti_op op = TUTTI_SUM,
                                      const tutti_call_opts* opts = nullptr) {
-        detail::check_pair(in, out);
-        tutti_request* r = nullptr;
-        check(tutti_iallreduce(get(), std::ranges::data(in), std::ranges::data(out),
-                               std::ranges::size(out), detail::dtype_in<O>, op, opts, &r));
-        return Request(r);
+        return start(tutti_iallreduce, message(in, out), op, opts);
     }
     template <Buffer B>
     [[nodiscard]] Request iallreduce(B&& buffer, tutti_op op = TUTTI_SUM,
@@ -248,36 +290,171 @@ public:
     template <Buffer B>
     [[nodiscard]] Request ibroadcast(B&& buffer, int root = 0,
                                      const tutti_call_opts* opts = nullptr) {
-        tutti_request* r = nullptr;
-        check(tutti_ibroadcast(get(), std::ranges::data(buffer), std::ranges::size(buffer),
-                               detail::dtype_in<B>, root, opts, &r));
-        return Request(r);
+        return start(
+            tutti_ibroadcast,
+            std::tuple(std::ranges::data(buffer), std::ranges::size(buffer), detail::dtype_in<B>),
+            root, opts);
     }
     [[nodiscard]] Request ibarrier(const tutti_call_opts* opts = nullptr) {
-        tutti_request* r = nullptr;
-        check(tutti_ibarrier(get(), opts, &r));
-        return Request(r);
+        return start(tutti_ibarrier, std::tuple(), opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request ireduce(const I& in, O&& out, tutti_op op = TUTTI_SUM, int root = 0,
+                                  const tutti_call_opts* opts = nullptr) {
+        return start(tutti_ireduce, reduce_arguments(in, out, root), op, root, opts);
+    }
+    template <Buffer B>
+    [[nodiscard]] Request ireduce(B&& buffer, tutti_op op = TUTTI_SUM, int root = 0,
+                                  const tutti_call_opts* opts = nullptr) {
+        return ireduce(buffer, buffer, op, root, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request iallgather(const I& in, O&& out, const tutti_call_opts* opts = nullptr) {
+        return start(tutti_iallgather, allgather_arguments(in, out), opts);
+    }
+    template <Buffer B>
+    [[nodiscard]] Request iallgather(B&& buffer, const tutti_call_opts* opts = nullptr) {
+        return iallgather(own_block(buffer), buffer, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request ireduce_scatter(const I& in, O&& out, tutti_op op = TUTTI_SUM,
+                                          const tutti_call_opts* opts = nullptr) {
+        return start(tutti_ireduce_scatter, reduce_scatter_arguments(in, out), op, opts);
+    }
+    template <Buffer B>
+    [[nodiscard]] Request ireduce_scatter(B&& buffer, tutti_op op = TUTTI_SUM,
+                                          const tutti_call_opts* opts = nullptr) {
+        return ireduce_scatter(buffer, own_block(buffer), op, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request igather(const I& in, O&& out, int root = 0,
+                                  const tutti_call_opts* opts = nullptr) {
+        return start(tutti_igather, gather_arguments(in, out, root), root, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request iscatter(const I& in, O&& out, int root = 0,
+                                   const tutti_call_opts* opts = nullptr) {
+        return start(tutti_iscatter, scatter_arguments(in, out, root), root, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request ialltoall(const I& in, O&& out, const tutti_call_opts* opts = nullptr) {
+        return start(tutti_ialltoall, alltoall_arguments(in, out), opts);
+    }
+    template <Buffer B>
+    [[nodiscard]] Request ialltoall(B&& buffer, const tutti_call_opts* opts = nullptr) {
+        return ialltoall(buffer, buffer, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request iscan(const I& in, O&& out, tutti_op op = TUTTI_SUM,
+                                const tutti_call_opts* opts = nullptr) {
+        return start(tutti_iscan, message(in, out), op, opts);
+    }
+    template <Buffer B>
+    [[nodiscard]] Request iscan(B&& buffer, tutti_op op = TUTTI_SUM,
+                                const tutti_call_opts* opts = nullptr) {
+        return iscan(buffer, buffer, op, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request iexscan(const I& in, O&& out, tutti_op op = TUTTI_SUM,
+                                  const tutti_call_opts* opts = nullptr) {
+        return start(tutti_iexscan, message(in, out), op, opts);
+    }
+    template <Buffer B>
+    [[nodiscard]] Request iexscan(B&& buffer, tutti_op op = TUTTI_SUM,
+                                  const tutti_call_opts* opts = nullptr) {
+        return iexscan(buffer, buffer, op, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request iallgatherv(const I& in, O&& out, Counts counts,
+                                      Counts displacements = {},
+                                      const tutti_call_opts* opts = nullptr) {
+        return start(tutti_iallgatherv, allgatherv_arguments(in, out, counts, displacements), opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request ireduce_scatterv(const I& in, O&& out, Counts counts,
+                                           tutti_op op = TUTTI_SUM,
+                                           const tutti_call_opts* opts = nullptr) {
+        return start(tutti_ireduce_scatterv, reduce_scatterv_arguments(in, out, counts), op, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request igatherv(const I& in, O&& out, Counts counts, int root = 0,
+                                   Counts displacements = {},
+                                   const tutti_call_opts* opts = nullptr) {
+        return start(tutti_igatherv, gatherv_arguments(in, out, counts, root, displacements), root,
+                     opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request iscatterv(const I& in, Counts counts, O&& out, int root = 0,
+                                    Counts displacements = {},
+                                    const tutti_call_opts* opts = nullptr) {
+        return start(tutti_iscatterv, scatterv_arguments(in, counts, out, root, displacements),
+                     root, opts);
+    }
+    template <InputBuffer I, Buffer O>
+    [[nodiscard]] Request ialltoallv(const I& in, Counts in_counts, O&& out, Counts out_counts,
+                                     Counts in_displacements = {}, Counts out_displacements = {},
+                                     const tutti_call_opts* opts = nullptr) {
+        return start(tutti_ialltoallv,
+                     alltoallv_arguments(in, in_counts, out, out_counts, in_displacements,
+                                         out_displacements),
+                     opts);
     }
 
-    /// Persistent forms, collective: Plan p = comm.plan_allreduce<float>(1000); p.run(buffer);
-    template <typename T>
-    requires(dtype_of<T> >= 0) Plan plan_allreduce(std::size_t count, tutti_op op = TUTTI_SUM,
-                                                   const tutti_call_opts* opts = nullptr) {
-        tutti_plan* plan = nullptr;
-        check(tutti_plan_allreduce(get(), count, dtype_of<T>, op, opts, &plan));
-        return {plan, count, dtype_of<T>};
+    // Persistent forms, collective: Plan p = comm.plan_allreduce<float>(1000); p.run(buffer);
+    // count is as in the C API: of one block, where a buffer holds one for each rank.
+    template <Element T>
+    Plan plan_allreduce(std::size_t count, tutti_op op = TUTTI_SUM,
+                        const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_allreduce, count, count, count, dtype_of<T>, op, opts);
     }
-    template <typename T>
-    requires(dtype_of<T> >= 0) Plan
-        plan_broadcast(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
-        tutti_plan* plan = nullptr;
-        check(tutti_plan_broadcast(get(), count, dtype_of<T>, root, opts, &plan));
-        return {plan, count, dtype_of<T>};
+    template <Element T>
+    Plan plan_broadcast(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_broadcast, count, count, count, dtype_of<T>, root, opts);
     }
     Plan plan_barrier(const tutti_call_opts* opts = nullptr) {
-        tutti_plan* plan = nullptr;
-        check(tutti_plan_barrier(get(), opts, &plan));
-        return {plan, 0, TUTTI_UINT8};
+        return bound<std::byte>(tutti_plan_barrier, 0, 0, opts);
+    }
+    template <Element T>
+    Plan plan_reduce(std::size_t count, tutti_op op = TUTTI_SUM, int root = 0,
+                     const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_reduce, count, rank() == root ? count : Plan::any, count,
+                        dtype_of<T>, op, root, opts);
+    }
+    template <Element T>
+    Plan plan_allgather(std::size_t count, const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_allgather, count, blocks() * count, count, dtype_of<T>, opts);
+    }
+    template <Element T>
+    Plan plan_reduce_scatter(std::size_t count, tutti_op op = TUTTI_SUM,
+                             const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_reduce_scatter, blocks() * count, count, count, dtype_of<T>, op,
+                        opts);
+    }
+    template <Element T>
+    Plan plan_gather(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_gather, count, rank() == root ? blocks() * count : Plan::any,
+                        count, dtype_of<T>, root, opts);
+    }
+    template <Element T>
+    Plan plan_scatter(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_scatter, rank() == root ? blocks() * count : Plan::any, count,
+                        count, dtype_of<T>, root, opts);
+    }
+    template <Element T>
+    Plan plan_alltoall(std::size_t count, const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_alltoall, blocks() * count, blocks() * count, count, dtype_of<T>,
+                        opts);
+    }
+    template <Element T>
+    Plan plan_scan(std::size_t count, tutti_op op = TUTTI_SUM,
+                   const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_scan, count, count, count, dtype_of<T>, op, opts);
+    }
+    template <Element T>
+    Plan plan_exscan(std::size_t count, tutti_op op = TUTTI_SUM,
+                     const tutti_call_opts* opts = nullptr) {
+        return bound<T>(tutti_plan_exscan, count, rank() > 0 ? count : Plan::any, count,
+                        dtype_of<T>, op, opts);
     }
 
 private:
@@ -286,6 +463,116 @@ private:
         check(tutti_comm_create(config, &comm));
         comm_.reset(comm);
     }
+
+    std::size_t blocks() const { return static_cast<std::size_t>(size()); }
+    std::size_t block() const { return static_cast<std::size_t>(rank()); }
+    template <typename B>
+    auto own_block(B& row) const {
+        const std::size_t count = std::ranges::size(row) / blocks();
+        return std::span(std::ranges::data(row) + block() * count, count);
+    }
+
+    template <typename Function, typename Arguments, typename... More>
+    void run(Function function, const Arguments& arguments, More... more) {
+        std::apply([&](auto... a) { check(function(get(), a..., more...)); }, arguments);
+    }
+    template <typename Function, typename Arguments, typename... More>
+    Request start(Function function, const Arguments& arguments, More... more) {
+        tutti_request* r = nullptr;
+        std::apply([&](auto... a) { check(function(get(), a..., more..., &r)); }, arguments);
+        return Request(r);
+    }
+    template <Element T, typename Function, typename... Arguments>
+    Plan bound(Function function, std::size_t in_count, std::size_t out_count,
+               Arguments... arguments) {
+        tutti_plan* plan = nullptr;
+        check(function(get(), arguments..., &plan));
+        return {plan, in_count, out_count, dtype_of<T>};
+    }
+
+    template <typename I, typename O>
+    static auto message(const I& in, O& out) {
+        return detail::arguments(in, out, detail::block_count(in, out, 1, 1));
+    }
+    template <typename I, typename O>
+    auto reduce_arguments(const I& in, O& out, int root) const {
+        if (rank() == root) return message(in, out);
+        return detail::arguments(in, out, std::ranges::size(in));
+    }
+    template <typename I, typename O>
+    auto allgather_arguments(const I& in, O& out) const {
+        return detail::arguments(in, out, detail::block_count(in, out, 1, blocks()));
+    }
+    template <typename I, typename O>
+    auto reduce_scatter_arguments(const I& in, O& out) const {
+        return detail::arguments(in, out, detail::block_count(in, out, blocks(), 1));
+    }
+    template <typename I, typename O>
+    auto gather_arguments(const I& in, O& out, int root) const {
+        if (rank() == root) return allgather_arguments(in, out);
+        return detail::arguments(in, out, std::ranges::size(in));
+    }
+    template <typename I, typename O>
+    auto scatter_arguments(const I& in, O& out, int root) const {
+        if (rank() == root) return reduce_scatter_arguments(in, out);
+        return detail::arguments(in, out, std::ranges::size(out));
+    }
+    template <typename I, typename O>
+    auto alltoall_arguments(const I& in, O& out) const {
+        return detail::arguments(in, out, detail::block_count(in, out, blocks(), blocks()));
+    }
+    template <typename I, typename O>
+    auto allgatherv_arguments(const I& in, O& out, Counts counts, Counts displacements) const {
+        detail::check_lists(blocks(), counts, displacements);
+        detail::check_own("input", std::ranges::size(in), counts[block()]);
+        detail::check_row("output", std::ranges::size(out), counts, displacements);
+        const auto [from, to, count, dtype] = detail::arguments(in, out, 0);
+        return std::tuple(from, to, counts.data(), detail::or_null(displacements), dtype);
+    }
+    template <typename I, typename O>
+    auto reduce_scatterv_arguments(const I& in, O& out, Counts counts) const {
+        detail::check_lists(blocks(), counts, {});
+        detail::check_own("output", std::ranges::size(out), counts[block()]);
+        detail::check_row("input", std::ranges::size(in), counts, {});
+        const auto [from, to, count, dtype] = detail::arguments(in, out, 0);
+        return std::tuple(from, to, counts.data(), dtype);
+    }
+    template <typename I, typename O>
+    auto gatherv_arguments(const I& in, O& out, Counts counts, int root,
+                           Counts displacements) const {
+        if (rank() == root) {
+            detail::check_lists(blocks(), counts, displacements);
+            detail::check_own("input", std::ranges::size(in), counts[block()]);
+            detail::check_row("output", std::ranges::size(out), counts, displacements);
+        }
+        const auto [from, to, count, dtype] = detail::arguments(in, out, 0);
+        return std::tuple(from, std::ranges::size(in), to, detail::or_null(counts),
+                          detail::or_null(displacements), dtype);
+    }
+    template <typename I, typename O>
+    auto scatterv_arguments(const I& in, Counts counts, O& out, int root,
+                            Counts displacements) const {
+        if (rank() == root) {
+            detail::check_lists(blocks(), counts, displacements);
+            detail::check_own("output", std::ranges::size(out), counts[block()]);
+            detail::check_row("input", std::ranges::size(in), counts, displacements);
+        }
+        const auto [from, to, count, dtype] = detail::arguments(in, out, 0);
+        return std::tuple(from, detail::or_null(counts), detail::or_null(displacements), to,
+                          std::ranges::size(out), dtype);
+    }
+    template <typename I, typename O>
+    auto alltoallv_arguments(const I& in, Counts in_counts, O& out, Counts out_counts,
+                             Counts in_displacements, Counts out_displacements) const {
+        detail::check_lists(blocks(), in_counts, in_displacements);
+        detail::check_lists(blocks(), out_counts, out_displacements);
+        detail::check_row("input", std::ranges::size(in), in_counts, in_displacements);
+        detail::check_row("output", std::ranges::size(out), out_counts, out_displacements);
+        const auto [from, to, count, dtype] = detail::arguments(in, out, 0);
+        return std::tuple(from, in_counts.data(), detail::or_null(in_displacements), to,
+                          out_counts.data(), detail::or_null(out_displacements), dtype);
+    }
+
     detail::Handle<tutti_comm, tutti_comm_destroy> comm_;
 };
 

@@ -87,6 +87,24 @@ TEST_CASE("bench data: every wrong element is counted, wherever it stands") {
     REQUIRE(count_wrong({}, pattern) == 0);
 }
 
+TEST_CASE("bench data: a block is checked from its own place in the pattern") {
+    const Pattern pattern = input_pattern(TUTTI_INT32, TUTTI_SUM, 1, 2);
+    const std::size_t period = pattern.bytes.size() / pattern.element_bytes;
+    std::vector<std::byte> whole(3 * pattern.bytes.size());
+    fill(whole, pattern);
+    for (const std::size_t first : {std::size_t{1}, period - 1, period, period + 5}) {
+        std::vector<std::byte> part(whole.begin() + static_cast<std::ptrdiff_t>(4 * first),
+                                    whole.end());
+        REQUIRE(count_wrong(part, pattern, first) == 0);
+        REQUIRE(count_wrong(part, pattern, first + 1) > part.size() / 8);
+        std::vector<std::byte> filled(part.size());
+        fill(filled, pattern, first);
+        REQUIRE(filled == part);
+        part.back() ^= std::byte{1};
+        REQUIRE(count_wrong(part, pattern, first) == 1);
+    }
+}
+
 TEST_CASE("bench data: values are encoded with one rounding to nearest even") {
     struct Case {
         tutti_dtype dtype;
@@ -114,8 +132,12 @@ TEST_CASE("bench data: values are encoded with one rounding to nearest even") {
     REQUIRE(encode(TUTTI_FLOAT64, infinity) == 0x7ff0000000000000);
 }
 
-TEST_CASE("bench data: bitwise operators are for integers") {
-    REQUIRE(op_fits(TUTTI_BXOR, TUTTI_UINT8));
-    REQUIRE_FALSE(op_fits(TUTTI_BXOR, TUTTI_FLOAT8_E5M2));
-    REQUIRE(op_fits(TUTTI_AVG, TUTTI_FLOAT8_E5M2));
+TEST_CASE("bench data: bitwise operators are for integers, averages for whole groups") {
+    const Collective& allreduce = *find_collective("allreduce");
+    REQUIRE(op_fits(allreduce, TUTTI_BXOR, TUTTI_UINT8));
+    REQUIRE_FALSE(op_fits(allreduce, TUTTI_BXOR, TUTTI_FLOAT8_E5M2));
+    REQUIRE(op_fits(allreduce, TUTTI_AVG, TUTTI_FLOAT8_E5M2));
+    REQUIRE(op_fits(*find_collective("scan"), TUTTI_MAX, TUTTI_FLOAT32));
+    REQUIRE_FALSE(op_fits(*find_collective("scan"), TUTTI_AVG, TUTTI_FLOAT32));
+    REQUIRE_FALSE(op_fits(*find_collective("exscan"), TUTTI_AVG, TUTTI_INT8));
 }

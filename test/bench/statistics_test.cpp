@@ -51,11 +51,7 @@ TEST_CASE("statistics: small operations share a clock read, large ones never") {
     }
 }
 
-TEST_CASE("statistics: bandwidths follow nccl-tests' convention") {
-    REQUIRE(busbw_factor(Collective::allreduce, 2) == 1.0);
-    REQUIRE(busbw_factor(Collective::allreduce, 4) == 1.5);
-    REQUIRE(busbw_factor(Collective::allreduce, 1) == 0.0);
-    REQUIRE(busbw_factor(Collective::broadcast, 4) == 1.0);
+TEST_CASE("statistics: GB are 10^9 bytes") {
     REQUIRE(to_gbs(1'000'000, 1000) == 1.0);
     REQUIRE(to_gbs(8, 0) == 0);
 }
@@ -73,15 +69,29 @@ TEST_CASE("options: sizes in powers of 1024, anything else is none") {
 
 TEST_CASE("options: a sweep has whole elements, each size once, both ends") {
     Options options;
+    options.collective = find_collective("allreduce");
     options.begin_bytes = 1;
     options.end_bytes = 100;
     options.factor = 2;
-    REQUIRE(sweep_counts(options, 1) == std::vector<std::size_t>{1, 2, 4, 8, 16, 32, 64});
-    const std::vector<std::size_t> wide = sweep_counts(options, 8);
+    REQUIRE(sweep_counts(options, 1, 3) == std::vector<std::size_t>{1, 2, 4, 8, 16, 32, 64});
+    const std::vector<std::size_t> wide = sweep_counts(options, 8, 3);
     REQUIRE(std::adjacent_find(wide.begin(), wide.end()) == wide.end());
     REQUIRE(wide.back() == 8);
     options.begin_bytes = options.end_bytes = 1024;
-    REQUIRE(sweep_counts(options, 4) == std::vector<std::size_t>{256});
+    REQUIRE(sweep_counts(options, 4, 3) == std::vector<std::size_t>{256});
+}
+
+TEST_CASE("options: the size of a row of blocks is rounded down to equal blocks") {
+    Options options;
+    options.begin_bytes = 8;
+    options.end_bytes = 1024;
+    options.factor = 4;
+    for (const char* name : {"allgather", "reduce_scatter", "gather", "scatter", "alltoall"}) {
+        INFO(name);
+        options.collective = find_collective(name);
+        REQUIRE(sweep_counts(options, 4, 3) == std::vector<std::size_t>{0, 2, 10, 42});
+        REQUIRE(sweep_counts(options, 4, 100) == std::vector<std::size_t>{0, 1});
+    }
 }
 
 TEST_CASE("options: what makes no sense ends with the usage exit code") {
@@ -99,4 +109,6 @@ TEST_CASE("options: what makes no sense ends with the usage exit code") {
         REQUIRE(parsed.exit_code == exit_usage);
     }
     REQUIRE(parse({"--help"}).exit_code == 0);
+    for (const Collective& collective : collectives())
+        REQUIRE(parse({collective.name}).options.collective == &collective);
 }

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <list>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -72,6 +73,123 @@ TEST_CASE("tutti.hpp: errors carry the status, the rank at fault and the C API's
     REQUIRE(says(setting, "'none' is not a whole number"));
 }
 
+TEST_CASE("tutti.hpp: every collective copies when there is one rank, but for exscan") {
+    tutti::Communicator comm;
+    const std::vector<int> in{1, 2, 3};
+    using Out = std::vector<int>;
+    const auto copies = [&](auto&& call) {
+        Out out(3);
+        call(out);
+        return out == in;
+    };
+    REQUIRE(copies([&](Out& out) { comm.reduce(in, out, TUTTI_MAX, 0); }));
+    REQUIRE(copies([&](Out& out) { comm.allgather(in, out); }));
+    REQUIRE(copies([&](Out& out) { comm.reduce_scatter(in, out, TUTTI_PROD); }));
+    REQUIRE(copies([&](Out& out) { comm.gather(in, out); }));
+    REQUIRE(copies([&](Out& out) { comm.scatter(in, out); }));
+    REQUIRE(copies([&](Out& out) { comm.alltoall(in, out); }));
+    REQUIRE(copies([&](Out& out) { comm.scan(in, out); }));
+    REQUIRE_FALSE(copies([&](Out& out) { comm.exscan(in, out); }));
+    REQUIRE(copies([&](Out& out) { comm.ireduce(in, out).wait(); }));
+    REQUIRE(copies([&](Out& out) { comm.iallgather(in, out).wait(); }));
+    REQUIRE(copies([&](Out& out) { comm.ireduce_scatter(in, out).wait(); }));
+    REQUIRE(copies([&](Out& out) { comm.igather(in, out).wait(); }));
+    REQUIRE(copies([&](Out& out) { comm.iscatter(in, out).wait(); }));
+    REQUIRE(copies([&](Out& out) { comm.ialltoall(in, out).wait(); }));
+    REQUIRE(copies([&](Out& out) { comm.iscan(in, out).wait(); }));
+    REQUIRE_FALSE(copies([&](Out& out) { comm.iexscan(in, out).wait(); }));
+}
+
+TEST_CASE("tutti.hpp: collectives in place keep one rank's buffer as it is") {
+    tutti::Communicator comm;
+    std::vector<double> x{1, 2, 3};
+    comm.reduce(x);
+    comm.allgather(x);
+    comm.reduce_scatter(x);
+    comm.alltoall(x);
+    comm.scan(x);
+    comm.exscan(x, TUTTI_MIN);
+    comm.ireduce(x).wait();
+    comm.iallgather(x).wait();
+    comm.ireduce_scatter(x).wait();
+    comm.ialltoall(x).wait();
+    comm.iscan(x).wait();
+    comm.iexscan(x).wait();
+    REQUIRE(x == std::vector<double>{1, 2, 3});
+}
+
+TEST_CASE("tutti.hpp: v forms take lists of counts, and of displacements for gaps") {
+    tutti::Communicator comm;
+    const std::vector<int16_t> in{1, 2};
+    const std::vector<std::size_t> counts{2}, gap{1};
+    using Out = std::vector<int16_t>;
+    const auto result = [](std::size_t size, auto&& call) {
+        Out out(size);
+        call(out);
+        return out;
+    };
+    const Out packed{1, 2}, spaced{0, 1, 2};
+    REQUIRE(packed == result(2, [&](Out& out) { comm.allgatherv(in, out, counts); }));
+    REQUIRE(spaced == result(3, [&](Out& out) { comm.allgatherv(in, out, counts, gap); }));
+    REQUIRE(spaced == result(3, [&](Out& out) { comm.iallgatherv(in, out, counts, gap).wait(); }));
+    REQUIRE(packed == result(2, [&](Out& out) { comm.reduce_scatterv(in, out, counts); }));
+    REQUIRE(packed == result(2, [&](Out& out) { comm.ireduce_scatterv(in, out, counts).wait(); }));
+    REQUIRE(spaced == result(3, [&](Out& out) { comm.gatherv(in, out, counts, 0, gap); }));
+    REQUIRE(spaced == result(3, [&](Out& out) { comm.igatherv(in, out, counts, 0, gap).wait(); }));
+    REQUIRE(packed == result(2, [&](Out& out) { comm.scatterv(spaced, counts, out, 0, gap); }));
+    REQUIRE(packed ==
+            result(2, [&](Out& out) { comm.iscatterv(spaced, counts, out, 0, gap).wait(); }));
+    REQUIRE(spaced ==
+            result(3, [&](Out& out) { comm.alltoallv(in, counts, out, counts, {}, gap); }));
+    REQUIRE(packed ==
+            result(2, [&](Out& out) { comm.ialltoallv(spaced, counts, out, counts, gap).wait(); }));
+}
+
+TEST_CASE("tutti.hpp: buffers and lists that do not fit the collective are refused") {
+    tutti::Communicator comm;
+    std::vector<float> two(2), three(3);
+    const auto refused = [](auto&& call, const std::string& words) {
+        const tutti::Error error = error_of(call);
+        INFO(error.what());
+        return error.status() == TUTTI_ERR_INVALID && says(error, words);
+    };
+    const std::string sizes = "input has 3 elements, output has 2";
+    REQUIRE(refused([&] { comm.reduce(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.allgather(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.reduce_scatter(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.gather(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.scatter(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.alltoall(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.scan(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.exscan(three, two); }, sizes));
+    REQUIRE(refused([&] { comm.gather(three, std::span<float>(), 1); }, "root 1 is out of range"));
+    const std::vector<std::size_t> counts{3}, far{1}, pair{3, 3};
+    REQUIRE(refused([&] { comm.allgatherv(three, three, pair); },
+                    "2 counts and 0 displacements for 1 ranks"));
+    REQUIRE(refused([&] { comm.allgatherv(two, three, counts); },
+                    "input has 2 elements, this rank's count is 3"));
+    REQUIRE(refused([&] { comm.gatherv(three, two, counts); },
+                    "output has 2 elements, its blocks need 3"));
+    REQUIRE(refused([&] { comm.scatterv(three, counts, three, 0, far); },
+                    "input has 3 elements, its blocks need 4"));
+    REQUIRE(refused([&] { comm.reduce_scatterv(three, two, counts); },
+                    "output has 2 elements, this rank's count is 3"));
+    REQUIRE(refused([&] { comm.alltoallv(three, counts, three, counts, {}, far); },
+                    "output has 3 elements, its blocks need 4"));
+}
+
+TEST_CASE("tutti.hpp: sizes are compared in blocks, of which each rank has one") {
+    const std::vector<int> block(2), row(6), odd(5);
+    using tutti::detail::block_count;
+    REQUIRE(block_count(block, row, 1, 3) == 2);
+    REQUIRE(block_count(row, block, 3, 1) == 2);
+    REQUIRE(block_count(row, row, 3, 3) == 2);
+    const auto refused = [](auto&& call) { return says(error_of(call), "blocks of one length"); };
+    REQUIRE(refused([&] { block_count(block, odd, 1, 3); }));
+    REQUIRE(refused([&] { block_count(odd, block, 3, 1); }));
+    REQUIRE(refused([&] { block_count(odd, odd, 3, 3); }));
+}
+
 TEST_CASE("tutti.hpp: a request can be waited for twice, moved, and dropped") {
     tutti::Communicator comm;
     std::vector<double> x{1, 2};
@@ -101,6 +219,26 @@ TEST_CASE("tutti.hpp: a plan refuses buffers of another count or type") {
     REQUIRE(says(error_of([&] { plan.run(other); }), "count and type"));
     comm.plan_broadcast<int>(3).run(other);
     comm.plan_barrier().run();
+}
+
+TEST_CASE("tutti.hpp: every collective has a plan") {
+    tutti::Communicator comm;
+    const std::vector<float> in{1, 2, 3};
+    const auto copies = [&](tutti::Plan plan) {
+        std::vector<float> out(3), longer(4);
+        plan.run(in, out);
+        plan.start(in, out).wait();
+        REQUIRE(says(error_of([&] { plan.run(longer, out); }), "count and type"));
+        return out == in;
+    };
+    REQUIRE(copies(comm.plan_reduce<float>(3, TUTTI_MAX, 0)));
+    REQUIRE(copies(comm.plan_allgather<float>(3)));
+    REQUIRE(copies(comm.plan_reduce_scatter<float>(3)));
+    REQUIRE(copies(comm.plan_gather<float>(3)));
+    REQUIRE(copies(comm.plan_scatter<float>(3)));
+    REQUIRE(copies(comm.plan_alltoall<float>(3)));
+    REQUIRE(copies(comm.plan_scan<float>(3)));
+    REQUIRE_FALSE(copies(comm.plan_exscan<float>(3)));
 }
 
 TEST_CASE("tutti.hpp: abort ends the communicator with an error that says who") {

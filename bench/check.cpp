@@ -1,0 +1,44 @@
+#include "check.h"
+
+namespace bench {
+namespace {
+
+// A pattern has up to half a megabyte, and there is one for each rank.
+constexpr std::size_t max_patterns = 64;
+
+}  // namespace
+
+void Checker::fill(std::byte* memory, const Contents& contents, const Call& call) {
+    for (const Stretch& stretch : contents) {
+        const std::size_t bytes = stretch.count * tutti_dtype_size(call.dtype);
+        bench::fill({memory, bytes}, pattern_of(stretch, call), stretch.first);
+        memory += bytes;
+    }
+}
+
+uint64_t Checker::count_wrong(const std::byte* memory, const Contents& contents, const Call& call) {
+    uint64_t wrong = 0;
+    for (const Stretch& stretch : contents) {
+        const std::size_t bytes = stretch.count * tutti_dtype_size(call.dtype);
+        wrong += bench::count_wrong({memory, bytes}, pattern_of(stretch, call), stretch.first);
+        memory += bytes;
+    }
+    return wrong;
+}
+
+const Pattern& Checker::pattern_of(const Stretch& stretch, const Call& call) {
+    if (dtype_ != call.dtype || op_ != call.op || patterns_.size() >= max_patterns)
+        patterns_.clear();
+    dtype_ = call.dtype;
+    op_ = call.op;
+    const auto [at, is_new] = patterns_.try_emplace({stretch.source, stretch.ranks});
+    if (is_new) {
+        at->second = stretch.source == Source::poison ? poison_pattern(call.dtype)
+                     : stretch.source == Source::input
+                         ? input_pattern(call.dtype, call.op, stretch.ranks, ranks_)
+                         : expected_pattern(call.dtype, call.op, stretch.ranks);
+    }
+    return at->second;
+}
+
+}  // namespace bench

@@ -1,0 +1,31 @@
+// Fills memory with what a call takes, and counts what is wrong in what it left.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "contents.h"
+#include "data.h"
+
+namespace bench {
+
+class Checker {
+public:
+    explicit Checker(int ranks) : ranks_(ranks) {}
+
+    /// Of the call's type and operator.
+    void fill(std::byte* memory, const Contents& contents, const Call& call);
+    uint64_t count_wrong(const std::byte* memory, const Contents& contents, const Call& call);
+
+private:
+    const Pattern& pattern_of(const Stretch& stretch, const Call& call);
+
+    int ranks_;
+    tutti_dtype dtype_ = -1;  // of the patterns
+    tutti_op op_ = -1;
+    std::map<std::pair<Source, int>, Pattern> patterns_;
+};
+
+}  // namespace bench
