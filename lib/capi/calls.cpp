@@ -222,6 +222,9 @@ Result<> check_buffers(const char* function, const Communicator& comm, const Cal
     const bool whole = traits_of(call.collective).cut == Cut::whole;
     if (whole && (in == out ? in != nullptr : false)) return {};
     if (call.collective == Collective::barrier || (whole && call.count == 0)) return {};
+    // Lengths that no memory has would make nonsense of what follows.
+    constexpr std::size_t surely_fits = std::size_t{1} << 40;
+    if (!whole || call.count > surely_fits) TUTTI_TRY(comm.check(call, -1));
     const Extent in_extent = extent_of(call, comm, Space::input);
     const Extent out_extent = extent_of(call, comm, Space::output);
     if (in_extent.used && in_extent.length > 0 && !in)

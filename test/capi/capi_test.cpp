@@ -123,7 +123,8 @@ TEST_CASE("capi: names and sizes of everything that has a number") {
     REQUIRE(tutti_dtype_name(14) == nullptr);
     REQUIRE(std::string(tutti_op_name(TUTTI_AVG)) == "avg");
     REQUIRE(std::string(tutti_algorithm_name("allreduce", 0)) == "ring");
-    REQUIRE(tutti_algorithm_name("allreduce", 2) == nullptr);
+    REQUIRE(tutti_algorithm_name("allreduce", 100) == nullptr);
+    REQUIRE(tutti_algorithm_name("teleport", 0) == nullptr);
     REQUIRE(tutti_algorithm_summary("barrier", "dissemination") != nullptr);
     REQUIRE(std::string(tutti_transport_name(1)) == "shm");
     for (int s = TUTTI_OK; s <= TUTTI_ERR_NO_MEMORY; ++s)

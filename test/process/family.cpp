@@ -285,7 +285,7 @@ void wrong(tutti_comm* comm) {
     Data data(n * static_cast<std::size_t>(ranks) + 10, rank_of);
     expect_error(tutti_allreduce(comm, data.data(), data.data() + 1, n, TUTTI_INT32, TUTTI_SUM),
                  TUTTI_ERR_INVALID, "overlap, 4 bytes apart, and are not in place");
-    std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), SIZE_MAX / 16);
+    std::vector<std::size_t> counts(static_cast<std::size_t>(ranks), SIZE_MAX / 4);
     expect_error(tutti_allgatherv(comm, data.data(), &counts, counts.data(), nullptr, TUTTI_INT32),
                  TUTTI_ERR_INVALID, "more bytes than memory can hold");
     expect_error(tutti_allgatherv(comm, data.data(), data.data(), nullptr, nullptr, TUTTI_INT32),

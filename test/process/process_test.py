@@ -1,5 +1,6 @@
 """Real processes through tutti-run: results, requests, streams, plans."""
 import os
+import re
 import subprocess
 import unittest
 
@@ -7,6 +8,7 @@ RUN = os.environ["TUTTI_RUN"]
 MATRIX = os.environ["TUTTI_MATRIX"]
 BEHAVIOUR = os.environ["TUTTI_BEHAVIOUR"]
 FAMILY = os.environ["TUTTI_FAMILY"]
+COMMUNICATORS = os.environ["TUTTI_COMMUNICATORS"]
 BENCH = os.environ["TUTTI_BENCH"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
@@ -83,6 +85,41 @@ class Family(Processes):
                           "recursive_doubling"):
             for case in ("even", "uneven"):
                 self.family(case, (3,), env={"TUTTI_ALGO": algorithm})
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Communicators(Processes):
+    def each_transport(self, case, ranks, **how):
+        for n in ranks:
+            for transport in ("shm", "tcp"):
+                if n <= MAX_RANKS:
+                    with self.subTest(case=case, ranks=n, transport=transport):
+                        self.expect_success(run(n, COMMUNICATORS, case, transport=transport, **how))
+
+    def test_split(self):
+        self.each_transport("split", (1, 2, 3, 4, 8))
+
+    def test_copies(self):
+        self.each_transport("dup", (1, 2, 4))
+
+    def test_split_by_host(self):
+        self.expect_success(run(4, COMMUNICATORS, "hosts", options=("--hosts-act", "2")))
+
+    def test_a_mismatch_stays_in_its_communicator(self):
+        self.each_transport("mismatch", (4,))
+
+    def test_a_lost_rank_is_told_to_those_that_have_it(self):
+        for n in (4, 8):
+            if n <= MAX_RANKS:
+                done = run(n, COMMUNICATORS, "killed", options=("--keep-going",))
+                self.assertEqual(done.stdout.count("survivor"), n - 1, done.stdout + done.stderr)
+
+    @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own memory")
+    def test_500_communicators_cost_little(self):
+        for transport in ("shm", "tcp"):
+            out = self.expect_success(run(2, COMMUNICATORS, "many", transport=transport))
+            used, = re.findall(r"each communicator: (\d+) bytes", out)
+            self.assertLessEqual(int(used), 64 * 1024, out)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")

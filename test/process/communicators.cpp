@@ -1,0 +1,207 @@
+// Communicators made out of communicators: who is in them, that they work side by side, and what
+// they cost.
+// usage: tutti-run -n N communicators CASE
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace {
+
+int rank_of = 0, ranks = 1;
+
+[[noreturn]] void give_up(const std::string& what) {
+    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
+                 tutti_last_error());
+    std::_Exit(1);
+}
+void require(bool holds, const std::string& what) {
+    if (!holds) give_up(what);
+}
+void need(tutti_status status, const std::string& what) {
+    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
+}
+
+/// The sum over the communicator of every member's rank in the job, once small and once large.
+void expect_sum(tutti_comm* comm, int expected, const std::string& what) {
+    for (std::size_t count : {1ul, 100'000ul}) {
+        std::vector<float> x(count, static_cast<float>(rank_of));
+        need(tutti_allreduce(comm, x.data(), x.data(), count, TUTTI_FLOAT32, TUTTI_SUM), what);
+        require(x.front() == static_cast<float>(expected) && x.back() == x.front(), what);
+    }
+}
+int sum_of(int first, int step) {
+    int sum = 0;
+    for (int r = first; r < ranks; r += step) sum += r;
+    return sum;
+}
+
+void split(tutti_comm* world) {
+    tutti_comm* part = nullptr;
+    // Odd and even ranks, in reverse order.
+    need(tutti_comm_split(world, rank_of % 2, -rank_of, &part), "split");
+    const int members = (ranks - rank_of % 2 + 1) / 2;
+    require(tutti_comm_size(part) == members, "the size of the part");
+    require(tutti_comm_rank(part) == members - 1 - rank_of / 2, "the rank in the part");
+    expect_sum(part, sum_of(rank_of % 2, 2), "sum of a part");
+    expect_sum(world, sum_of(0, 1), "sum of all, beside the part");
+    std::vector<int32_t> mine{rank_of}, all(static_cast<std::size_t>(members));
+    need(tutti_allgather(part, mine.data(), all.data(), 1, TUTTI_INT32), "allgather in the part");
+    for (int r = 0; r < members; ++r)
+        require(all[static_cast<std::size_t>(r)] == rank_of % 2 + 2 * (members - 1 - r), "order");
+
+    // A part of the part, in which some take no part.
+    tutti_comm* smaller = nullptr;
+    const bool in = tutti_comm_rank(part) != 0;
+    need(tutti_comm_split(part, in ? 7 : -1, 0, &smaller), "split again");
+    require((smaller != nullptr) == in, "a negative colour gets no communicator");
+    if (smaller) {
+        require(tutti_comm_size(smaller) == members - 1, "the size of the smaller part");
+        need(tutti_barrier(smaller), "barrier");
+    }
+    need(tutti_comm_destroy(smaller), "destroy");
+    expect_sum(part, sum_of(rank_of % 2, 2), "sum after a part of it has gone");
+    need(tutti_comm_destroy(part), "destroy");
+    expect_sum(world, sum_of(0, 1), "sum after its parts have gone");
+}
+
+// A copy's operations have an order of their own: here the other way round on every second rank.
+void dup(tutti_comm* world) {
+    tutti_comm* copy = nullptr;
+    need(tutti_comm_dup(world, &copy), "dup");
+    require(tutti_comm_rank(copy) == rank_of && tutti_comm_size(copy) == ranks, "a copy");
+    std::vector<float> a(50'000, 1), b(50'000, 2);
+    tutti_request *first = nullptr, *second = nullptr;
+    const auto start = [&](tutti_comm* comm, std::vector<float>& x, tutti_request** request) {
+        need(tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32, TUTTI_SUM, nullptr,
+                              request),
+             "start");
+    };
+    if (rank_of % 2 == 0) start(world, a, &first);
+    start(copy, b, &second);
+    if (rank_of % 2 == 1) start(world, a, &first);
+    need(tutti_wait(&second, -1), "wait");
+    need(tutti_wait(&first, -1), "wait");
+    require(a[0] == static_cast<float>(ranks) && b[0] == static_cast<float>(2 * ranks), "sums");
+    // The original goes first; the copy keeps the process in the job.
+    need(tutti_comm_destroy(world), "destroy the original");
+    expect_sum(copy, sum_of(0, 1), "sum of the copy alone");
+    need(tutti_comm_destroy(copy), "destroy the copy");
+    std::exit(0);
+}
+
+// With tutti-run --hosts-act 2: every host has ranks / 2 neighbours.
+void hosts(tutti_comm* world) {
+    tutti_comm *local = nullptr, *across = nullptr;
+    need(tutti_comm_split_host(world, rank_of, &local), "split by host");
+    require(tutti_comm_size(local) == ranks / 2, "ranks of a host");
+    need(tutti_comm_split(world, tutti_comm_rank(local), 0, &across), "one of each host");
+    require(tutti_comm_size(across) == 2, "hosts");
+    std::vector<int32_t> one{1};
+    need(tutti_allreduce(local, one.data(), one.data(), 1, TUTTI_INT32, TUTTI_SUM), "inside");
+    need(tutti_allreduce(across, one.data(), one.data(), 1, TUTTI_INT32, TUTTI_SUM), "across");
+    require(one[0] == ranks, "the sum over both levels");
+    need(tutti_comm_destroy(local), "destroy");
+    need(tutti_comm_destroy(across), "destroy");
+}
+
+long resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    long pages = 0, resident = 0;
+    file >> pages >> resident;
+    return resident * sysconf(_SC_PAGESIZE);
+}
+long open_files() {
+    long count = 0;
+    for (int fd = 0; fd < 65536; ++fd)
+        count += access(("/proc/self/fd/" + std::to_string(fd)).c_str(), F_OK) == 0;
+    return count;
+}
+
+// Many at once, each used a little.
+void many(tutti_comm* world) {
+    constexpr int wanted = 500;
+    std::vector<tutti_comm*> all;
+    tutti_comm* one = nullptr;
+    need(tutti_comm_dup(world, &one), "dup");  // what the first costs is shared by the others
+    all.push_back(one);
+    const long before = resident_bytes(), files = open_files();
+    while (static_cast<int>(all.size()) < wanted) {
+        need(tutti_comm_dup(world, &one), "dup");
+        all.push_back(one);
+    }
+    for (tutti_comm* comm : all) {
+        float x = 1;
+        need(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM), "sum");
+        require(x == static_cast<float>(ranks), "the sum");
+    }
+    if (rank_of == 0)
+        std::printf("each communicator: %ld bytes, %.2f files\n",
+                    (resident_bytes() - before) / (wanted - 1),
+                    static_cast<double>(open_files() - files) / (wanted - 1));
+    for (tutti_comm* comm : all) need(tutti_comm_destroy(comm), "destroy");
+    expect_sum(world, sum_of(0, 1), "sum after all of them");
+}
+
+// Calls that differ are the part's affair; the other part does not notice.
+void mismatch(tutti_comm* world) {
+    tutti_comm* part = nullptr;
+    need(tutti_comm_split(world, rank_of < 2 ? 0 : 1, 0, &part), "split");
+    std::vector<float> x(100);
+    if (rank_of < 2) {
+        const std::size_t count = rank_of == 0 ? 100 : 99;
+        const tutti_status status =
+            tutti_allreduce(part, x.data(), x.data(), count, TUTTI_FLOAT32, TUTTI_SUM);
+        require(status == TUTTI_ERR_MISMATCH, "a mismatch in the part");
+    }
+    expect_sum(part, rank_of < 2 ? 1 : sum_of(2, 1), "the part works on");
+    expect_sum(world, sum_of(0, 1), "the whole works on");
+    need(tutti_comm_destroy(part), "destroy");
+}
+
+// The last rank dies: its part hears of it, although rank 1 has no connection to it in the tree of
+// the job; the other part works on.
+void killed(tutti_comm* world) {
+    tutti_comm* part = nullptr;
+    need(tutti_comm_split(world, rank_of % 2, 0, &part), "split");
+    if (rank_of == ranks - 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        kill(getpid(), SIGKILL);
+    }
+    if (rank_of % 2 == (ranks - 1) % 2) {
+        const tutti_status status = tutti_barrier(part);
+        require(status == TUTTI_ERR_PEER_LOST, "the loss in the part");
+        require(tutti_last_error_rank() == tutti_comm_size(part) - 1, "its rank in the part");
+    } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(600));
+        expect_sum(part, sum_of(rank_of % 2, 2), "the other part works on");
+    }
+    need(tutti_comm_destroy(part), "destroy");
+    std::printf("survivor\n");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::map<std::string, void (*)(tutti_comm*)> cases = {
+        {"split", split}, {"dup", dup},           {"hosts", hosts},
+        {"many", many},   {"mismatch", mismatch}, {"killed", killed}};
+    if (argc < 2 || !cases.count(argv[1])) return 2;
+    tutti_comm* comm = nullptr;
+    need(tutti_comm_create(nullptr, &comm), "create");
+    rank_of = tutti_comm_rank(comm);
+    ranks = tutti_comm_size(comm);
+    cases.at(argv[1])(comm);
+    need(tutti_comm_destroy(comm), "destroy");
+    return 0;
+}
