@@ -177,7 +177,7 @@ int main(int argc, char** argv) {
         {"pending", pending},
         {"exhausted", exhausted},
         {"nothing", [](tutti_comm*) {}},
-        {"full", [](tutti_comm*) {}},
+        {"full", [](tutti_comm* comm) { say("operation", sum(comm, 1'000'000)); }},
     };
     if (argc > 2) argument = argv[2];
     const char* launched_as = std::getenv("TUTTI_RANK");

@@ -1,0 +1,339 @@
+#include "comm/point_to_point.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/owned.h"
+
+namespace tutti {
+namespace {
+
+constexpr uint32_t dtype_shift = 8;
+// Whatever comes is looked at before it is known; epoch 0 makes nothing stale.
+constexpr Tag unknown{};
+// One pass takes at most so many messages of a channel: others want their turn.
+constexpr int most_messages = 64;
+
+Dtype dtype_of(const Tag& tag) {
+    return static_cast<Dtype>(tag.call >> dtype_shift & 0xff);
+}
+
+}  // namespace
+
+// ---- who talks to whom -------------------------------------------------------------------------
+
+PointToPoint::Peer* PointToPoint::find(Rank rank) {
+    const auto found = peers_.find(rank);
+    return found == peers_.end() ? nullptr : &found->second;
+}
+
+Result<> PointToPoint::open_out(Peer& peer, Deadline deadline) {
+    if (peer.data_out) return {};
+    TUTTI_ASSIGN(const OpenSender requests,
+                 channels_.sender(peer.rank, point_to_point_lane, deadline));
+    TUTTI_ASSIGN(const OpenSender data,
+                 channels_.sender(peer.rank, point_to_point_lane + 1, deadline));
+    peer.requests_out = requests.sender;
+    peer.data_out = data.sender;
+    return {};
+}
+
+Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owner,
+                               Deadline deadline) {
+    const bool any = transfer.peer == any_source;
+    for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {
+        // Only this thread adds peers, so it may look without the owner.
+        Peer* known = find(rank);
+        if (rank == rank_ || (known && (any || known->data_out))) continue;
+        Peer peer;
+        peer.rank = rank;
+        peer.requests_in = channels_.receiver(rank, point_to_point_lane);
+        peer.data_in = channels_.receiver(rank, point_to_point_lane + 1);
+        // A receive from anyone opens nothing: who comes has opened its half.
+        if (!any) TUTTI_TRY(open_out(peer, deadline));
+        const Owned owned(owner);
+        if (known) {
+            known->requests_out = peer.requests_out;
+            known->data_out = peer.data_out;
+        } else {
+            peers_.emplace(rank, std::move(peer));
+        }
+    }
+    return {};
+}
+
+// ---- posting -----------------------------------------------------------------------------------
+
+Tag PointToPoint::make_tag(Kind kind, const Transfer& transfer, std::size_t bytes,
+                           std::size_t total) {
+    Tag tag;
+    tag.sequence = transfer.id;
+    tag.count = bytes;
+    tag.call = static_cast<uint32_t>(kind) | static_cast<uint32_t>(transfer.dtype) << dtype_shift;
+    tag.root = transfer.user_tag;
+    tag.plan = total;
+    return tag;
+}
+
+bool PointToPoint::wants(const Transfer& receive, Rank from, const Tag& tag) {
+    return (receive.peer == any_source || receive.peer == from) && receive.user_tag == tag.root;
+}
+
+void PointToPoint::post(Transfer& transfer) {
+    ++posted_;
+    if (transfer.sends)
+        post_send(transfer);
+    else
+        post_receive(transfer);
+}
+
+void PointToPoint::post_send(Transfer& send) {
+    if (send.peer != rank_) {
+        Peer& peer = *find(send.peer);
+        send.id = ++peer.last_id;
+        peer.to_send.push_back(&send);
+        return;
+    }
+    // To itself: as if it had just arrived.
+    const Tag tag = make_tag(Kind::whole, send, send.bytes, send.bytes);
+    if (match(rank_, tag, send.memory)) return finish(send, {});
+    finish(send, {Code::invalid, rank_, 0,
+                  fmt::format("more than {} bytes that rank {} sent to itself have not been received",
+                              limits_.unexpected_bytes, rank_)});
+}
+
+void PointToPoint::post_receive(Transfer& receive) {
+    const auto found = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const auto& u) {
+        return wants(receive, u.from, u.tag);
+    });
+    if (found == unexpected_.end()) {
+        receives_.push_back(&receive);
+        return;
+    }
+    const Unexpected message = std::move(*found);
+    unexpected_.erase(found);
+    unexpected_bytes_ -= message.data.size();
+    deliver(receive, message.from, message.tag, message.data.data());
+}
+
+void PointToPoint::finish(Transfer& transfer, const Error& error) {
+    --posted_;
+    host_.finished(transfer, error);
+}
+
+// ---- matching ----------------------------------------------------------------------------------
+
+/// False if the message has to stay where it is: nobody wants it, and the queue is full.
+bool PointToPoint::match(Rank from, const Tag& tag, const std::byte* data) {
+    const auto found = std::find_if(receives_.begin(), receives_.end(),
+                                    [&](Transfer* r) { return wants(*r, from, tag); });
+    if (found != receives_.end()) {
+        Transfer& receive = **found;
+        receives_.erase(found);
+        deliver(receive, from, tag, data);
+        return true;
+    }
+    const std::size_t bytes = kind_of(tag) == Kind::whole ? tag.count : 0;
+    if (unexpected_bytes_ + bytes > limits_.unexpected_bytes) return false;
+    unexpected_.push_back({from, tag, std::vector<std::byte>(data, data + bytes)});
+    unexpected_bytes_ += bytes;
+    return true;
+}
+
+Error PointToPoint::misfit(const Transfer& receive, Rank from, const Tag& tag) const {
+    if (dtype_of(tag) != receive.dtype)
+        return {Code::mismatch, from, 0,
+                fmt::format("rank {} sent {} with tag {}, rank {} receives {}", from,
+                            dtype_name(dtype_of(tag)), tag.root, rank_, dtype_name(receive.dtype))};
+    if (tag.plan > receive.bytes)
+        return {Code::invalid, from, 0,
+                fmt::format("rank {} sent {} bytes with tag {}, rank {}'s buffer has {}", from,
+                            tag.plan, tag.root, rank_, receive.bytes)};
+    return {};
+}
+
+void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const std::byte* data) {
+    receive.received = {from, tag.root, tag.plan / dtype_bytes(receive.dtype)};
+    const Error error = misfit(receive, from, tag);
+    if (kind_of(tag) == Kind::whole) {
+        if (error.code == Code::ok && tag.count > 0) std::memcpy(receive.memory, data, tag.count);
+        return finish(receive, error);
+    }
+    if (error.code != Code::ok) {
+        answer(from, tag, Kind::refuse);
+        return finish(receive, error);
+    }
+    receive.id = tag.sequence;
+    receive.total = tag.plan;
+    answer(from, tag, Kind::go_on);
+    find(from)->arriving.push_back(&receive);
+}
+
+void PointToPoint::answer(Rank to, const Tag& announcement, Kind kind) {
+    Tag tag = announcement;
+    tag.call = (announcement.call & ~0xffu) | static_cast<uint32_t>(kind);
+    tag.count = 0;
+    find(to)->answers.push_back(tag);
+}
+
+// ---- moving ------------------------------------------------------------------------------------
+
+void PointToPoint::progress(bool& moved) {
+    for (auto& [rank, peer] : peers_) {
+        moved |= take_data(peer);
+        moved |= take_requests(peer);
+        moved |= push_answers(peer);
+        if (!peer.data_out) continue;
+        moved |= push_requests(peer);
+        moved |= push_data(peer);
+        moved |= finish_drained(peer);
+    }
+}
+
+std::size_t PointToPoint::next_piece(const Transfer& transfer, std::size_t total) const {
+    return std::min(limits_.message_bytes, total - transfer.moved);
+}
+
+bool PointToPoint::push_requests(Peer& peer) {
+    bool moved = false;
+    while (!peer.to_send.empty()) {
+        Transfer& send = *peer.to_send.front();
+        const bool whole = send.bytes <= limits_.eager_bytes;
+        const std::size_t bytes = whole ? send.bytes : 0;
+        std::byte* place = peer.requests_out->reserve(bytes);
+        if (!place) break;
+        if (bytes > 0) std::memcpy(place, send.memory, bytes);
+        peer.requests_out->commit(
+            make_tag(whole ? Kind::whole : Kind::announce, send, bytes, send.bytes), bytes);
+        moved = true;
+        peer.to_send.pop_front();
+        if (whole)
+            finish(send, {});
+        else
+            peer.announced.push_back(&send);
+    }
+    return moved;
+}
+
+bool PointToPoint::push_answers(Peer& peer) {
+    bool moved = false;
+    while (!peer.answers.empty()) {
+        // A receive from anyone meets this peer for the first time; it has a connection already.
+        if (auto opened = open_out(peer, Deadline::after_ms(0)); !opened) break;
+        if (!peer.data_out->reserve(0)) break;
+        peer.data_out->commit(peer.answers.front(), 0);
+        peer.answers.pop_front();
+        moved = true;
+    }
+    return moved;
+}
+
+bool PointToPoint::push_data(Peer& peer) {
+    bool moved = false;
+    while (!peer.sending.empty() && peer.data_out->can_push()) {
+        Transfer& send = *peer.sending.front();
+        const std::size_t bytes = next_piece(send, send.bytes);
+        peer.data_out->push(make_tag(Kind::data, send, bytes, send.bytes), send.memory + send.moved,
+                            bytes);
+        send.moved += bytes;
+        moved = true;
+        if (send.moved < send.bytes) continue;
+        peer.sending.pop_front();
+        peer.draining.push_back(&send);
+    }
+    return moved;
+}
+
+bool PointToPoint::finish_drained(Peer& peer) {
+    if (peer.draining.empty() || !peer.data_out->drained()) return false;
+    for (Transfer* send : std::exchange(peer.draining, {})) finish(*send, {});
+    return true;
+}
+
+bool PointToPoint::take_requests(Peer& peer) {
+    Receiver* in = peer.requests_in->receiver.load(std::memory_order_acquire);
+    bool moved = false;
+    for (int i = 0; in && i < most_messages; ++i) {
+        Receiver::Message message = in->peek(unknown, 0);
+        if (!message.data) break;
+        const Tag tag = message.tag;
+        const bool announces = kind_of(tag) == Kind::announce && tag.count == 0;
+        const bool whole = kind_of(tag) == Kind::whole && tag.count == tag.plan;
+        // Where it lies depends on its size.
+        if (whole && tag.count <= limits_.message_bytes) message = in->peek(tag, tag.count);
+        const bool understood = (announces || whole) && tag.count <= limits_.message_bytes;
+        if (understood && !match(peer.rank, tag, message.data)) break;
+        in->release();
+        moved = true;
+    }
+    return moved;
+}
+
+bool PointToPoint::take_answer(Peer& peer, const Tag& tag) {
+    const auto found = std::find_if(peer.announced.begin(), peer.announced.end(),
+                                    [&](Transfer* t) { return t->id == tag.sequence; });
+    if (found == peer.announced.end()) return false;
+    Transfer& send = **found;
+    peer.announced.erase(found);
+    if (kind_of(tag) == Kind::go_on) {
+        peer.sending.push_back(&send);
+    } else {
+        finish(send, {Code::invalid, peer.rank, 0,
+                      fmt::format("rank {} could not take {} bytes with tag {}: its receive has "
+                                  "another type or a smaller buffer",
+                                  peer.rank, send.bytes, send.user_tag)});
+    }
+    return true;
+}
+
+bool PointToPoint::take_data(Peer& peer) {
+    Receiver* in = peer.data_in->receiver.load(std::memory_order_acquire);
+    bool moved = false;
+    for (int i = 0; in && i < most_messages; ++i) {
+        Transfer* receive = peer.arriving.empty() ? nullptr : peer.arriving.front();
+        const std::size_t bytes = receive ? next_piece(*receive, receive->total) : 0;
+        const Tag expected =
+            receive ? make_tag(Kind::data, *receive, bytes, receive->total) : unknown;
+        std::byte* const place = receive ? receive->memory + receive->moved : nullptr;
+        if (receive && !std::exchange(receive->offered, true)) in->offer(expected, place, bytes);
+        const Receiver::Message message = in->peek(expected, bytes);
+        if (!message.data) break;
+        if (!receive || message.tag != expected) {
+            take_answer(peer, message.tag);
+        } else {
+            if (message.data != place) std::memcpy(place, message.data, bytes);
+            receive->moved += bytes;
+        }
+        if (receive) receive->offered = false;
+        in->release();
+        moved = true;
+        if (!receive || receive->moved < receive->total) continue;
+        peer.arriving.pop_front();
+        finish(*receive, {});
+    }
+    return moved;
+}
+
+void PointToPoint::arm(bool on) {
+    for (auto& [rank, peer] : peers_) {
+        if (peer.requests_out) peer.requests_out->arm(on);
+        if (peer.data_out) peer.data_out->arm(on);
+        for (ReceiverSlot* slot : {peer.requests_in, peer.data_in})
+            if (Receiver* r = slot->receiver.load(std::memory_order_acquire)) r->arm(on);
+    }
+}
+
+std::string PointToPoint::describe(const Transfer& t) const {
+    const std::string what = fmt::format("{} of {} bytes with tag {} {} rank {}",
+                                         t.sends ? "send" : "receive", t.bytes, t.user_tag,
+                                         t.sends ? "to" : "from",
+                                         t.peer == any_source ? std::string("any")
+                                                              : std::to_string(t.peer));
+    if (t.sends || unexpected_bytes_ == 0) return what;
+    return fmt::format("{}; {} messages of {} bytes that no receive wants are here, the first from "
+                       "rank {} with tag {}",
+                       what, unexpected_.size(), unexpected_bytes_, unexpected_.front().from,
+                       unexpected_.front().tag.root);
+}
+
+}  // namespace tutti

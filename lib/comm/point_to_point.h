@@ -1,0 +1,148 @@
+// Sends and receives between two ranks: an engine of its own, on two lanes of its own.
+//
+//   requests  what has been sent: a small message whole, or the announcement of a large one. In the
+//             order of the sends; what no receive wants yet waits in a queue of limited size, and
+//             past that in the channel.
+//   data      the receiver's "go on" for an announced message, and then its bytes, straight into the
+//             buffer that was posted. Nothing here ever waits for a receive, so this lane always moves.
+#pragma once
+
+#include <deque>
+#include <list>
+#include <map>
+#include <vector>
+
+#include "comm/channel_table.h"
+#include "comm/transfer.h"
+
+namespace tutti {
+
+inline constexpr uint16_t point_to_point_lane = 0x4000;
+
+struct PointToPointLimits {
+    std::size_t message_bytes = 0;     // the most that a channel's message holds
+    std::size_t eager_bytes = 0;       // larger messages are announced first
+    std::size_t unexpected_bytes = 0;  // of whole messages that no receive wants yet
+};
+
+/// What becomes of a transfer; called with the engine's owner held, and then it may be gone.
+class TransferHost {
+public:
+    virtual ~TransferHost() = default;
+    virtual void finished(Transfer& transfer, const Error& error) = 0;
+};
+
+/// Everything but connect() is called by whoever holds the owner word.
+class PointToPoint {
+public:
+    PointToPoint(Rank rank, Rank size, ChannelTable& channels, const PointToPointLimits& limits,
+                 TransferHost& host)
+        : rank_(rank), size_(size), channels_(channels), limits_(limits), host_(host) {}
+
+    /// Makes sure that the transfer's peers are known. Blocks until the channels are open; only the
+    /// issuing thread, without the owner.
+    Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline);
+
+    void post(Transfer& transfer);
+    /// Moves what can move.
+    void progress(bool& moved);
+    void arm(bool on);
+    bool idle() const { return posted_ == 0; }
+
+    /// Ends every transfer for which there is a reason.
+    template <typename Reason>
+    void purge(Reason&& reason);
+    /// Why a transfer waits, for the message at its deadline.
+    std::string describe(const Transfer& transfer) const;
+    /// The first that is past its deadline or whose clock has not been started.
+    template <typename Visit>
+    void for_each(Visit&& visit);
+
+private:
+    // What one message of a lane is; in Tag::call.
+    enum class Kind : uint8_t { whole = 1, announce, go_on, refuse, data };
+
+    struct Peer {
+        Rank rank = nobody;
+        Sender* requests_out = nullptr;
+        Sender* data_out = nullptr;
+        ReceiverSlot* requests_in = nullptr;
+        ReceiverSlot* data_in = nullptr;
+        std::deque<Transfer*> to_send;    // in order, not yet said to the peer
+        std::deque<Transfer*> announced;  // waiting for the peer
+        std::deque<Transfer*> sending;    // their bytes go out, one after the other
+        std::deque<Transfer*> draining;   // all sent from the caller's memory, not all gone
+        std::deque<Tag> answers;          // go_on and refuse that wait for a credit
+        std::deque<Transfer*> arriving;   // in the order in which they were told to go on
+        uint64_t last_id = 0;
+    };
+    // A message that came before its receive.
+    struct Unexpected {
+        Rank from = nobody;
+        Tag tag;
+        std::vector<std::byte> data;
+    };
+
+    static Tag make_tag(Kind kind, const Transfer& transfer, std::size_t bytes, std::size_t total);
+    static Kind kind_of(const Tag& tag) { return static_cast<Kind>(tag.call & 0xff); }
+    static bool wants(const Transfer& receive, Rank from, const Tag& tag);
+
+    Peer* find(Rank rank);
+    Result<> open_out(Peer& peer, Deadline deadline);
+    void post_send(Transfer& send);
+    void post_receive(Transfer& receive);
+    bool push_requests(Peer& peer);
+    bool push_answers(Peer& peer);
+    bool push_data(Peer& peer);
+    bool finish_drained(Peer& peer);
+    bool take_requests(Peer& peer);
+    bool take_data(Peer& peer);
+    bool take_answer(Peer& peer, const Tag& tag);
+    bool match(Rank from, const Tag& tag, const std::byte* data);
+    void deliver(Transfer& receive, Rank from, const Tag& tag, const std::byte* data);
+    void answer(Rank to, const Tag& announcement, Kind kind);
+    Error misfit(const Transfer& receive, Rank from, const Tag& tag) const;
+    void finish(Transfer& transfer, const Error& error);
+    std::size_t next_piece(const Transfer& transfer, std::size_t total) const;
+
+    const Rank rank_, size_;
+    ChannelTable& channels_;
+    const PointToPointLimits limits_;
+    TransferHost& host_;
+    std::map<Rank, Peer> peers_;
+    std::list<Transfer*> receives_;  // posted and not matched, in order
+    std::list<Unexpected> unexpected_;
+    std::size_t unexpected_bytes_ = 0;
+    std::size_t posted_ = 0;
+};
+
+template <typename Visit>
+void PointToPoint::for_each(Visit&& visit) {
+    std::vector<Transfer*> all(receives_.begin(), receives_.end());
+    for (auto& [rank, peer] : peers_)
+        for (const auto* list :
+             {&peer.to_send, &peer.announced, &peer.sending, &peer.draining, &peer.arriving})
+            all.insert(all.end(), list->begin(), list->end());
+    for (Transfer* transfer : all) visit(*transfer);
+}
+
+template <typename Reason>
+void PointToPoint::purge(Reason&& reason) {
+    const auto ends = [&](Transfer* transfer) {
+        const auto why = reason(*transfer);
+        if (why) finish(*transfer, *why);
+        return why.has_value();
+    };
+    std::erase_if(receives_, ends);
+    for (auto& [rank, peer] : peers_) {
+        bool any = false;
+        for (auto* list :
+             {&peer.to_send, &peer.announced, &peer.sending, &peer.draining, &peer.arriving})
+            any |= std::erase_if(*list, ends) > 0;
+        if (!any) continue;
+        if (peer.data_out) peer.data_out->cancel();
+        if (Receiver* r = peer.data_in->receiver.load(std::memory_order_acquire)) r->cancel();
+    }
+}
+
+}  // namespace tutti

@@ -1,0 +1,37 @@
+// A send or a receive under way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/request.h"
+#include "reduce/reduce.h"
+
+namespace tutti {
+
+inline constexpr Rank any_source = -1;
+
+/// What a receive got.
+struct Received {
+    Rank source = nobody;
+    int32_t tag = 0;
+    std::size_t count = 0;  // elements
+};
+
+struct Transfer final : Request {
+    bool sends = false;
+    Rank peer = nobody;  // any_source: a receive from whoever comes first
+    int32_t user_tag = 0;
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;  // to send; of the buffer to receive into
+    Dtype dtype = Dtype::uint8;
+
+    // The engine's.
+    uint64_t id = 0;         // rendezvous: the sender's number for this message
+    std::size_t moved = 0;   // bytes sent or arrived
+    std::size_t total = 0;   // bytes of the message that is received
+    bool offered = false;
+    Received received;
+};
+
+}  // namespace tutti
