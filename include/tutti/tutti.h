@@ -328,6 +328,49 @@ TUTTI_API tutti_status tutti_iexscan(tutti_comm* comm, const void* in, void* out
                                      tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
                                      tutti_request** request);
 
+/* ---- between two ranks ------------------------------------------------------------------------ */
+
+/** A receive from whichever rank's message with the tag comes first. */
+#define TUTTI_ANY_SOURCE (-1)
+/** What a receive got. */
+typedef struct {
+    int source;   /**< the sender */
+    int tag;      /**< its tag */
+    size_t count; /**< elements, at most those asked for */
+} tutti_recv_status;
+
+/* Messages between two ranks with one tag arrive in the order of the sends; receives match in the
+ * order of the calls. They have no place in the order of the collectives. A tag is 0 … 2^31-1. A send
+ * of up to 32 KiB returns when its buffer is copied; a larger one waits for its receive. Messages
+ * that no receive wants yet are kept up to "unexpected_bytes"; more wait at the sender. */
+
+/** Sends count elements to rank dest. INVALID if its receive has a smaller buffer or another dtype
+ *  (large messages; of a small one only the receiver is told). */
+TUTTI_API tutti_status tutti_send(tutti_comm* comm, const void* buf, size_t count,
+                                  tutti_dtype dtype, int dest, int tag);
+/** Receives at most count elements from rank source or TUTTI_ANY_SOURCE. INVALID if more were sent,
+ *  MISMATCH if they have another dtype; both consume the message. status may be NULL. */
+TUTTI_API tutti_status tutti_recv(tutti_comm* comm, void* buf, size_t count, tutti_dtype dtype,
+                                  int source, int tag, tutti_recv_status* status);
+/** Both at once, without an order between them. The buffers do not overlap. */
+TUTTI_API tutti_status tutti_sendrecv(tutti_comm* comm, const void* send_buf, size_t send_count,
+                                      int dest, int send_tag, void* recv_buf, size_t recv_count,
+                                      int source, int recv_tag, tutti_dtype dtype,
+                                      tutti_recv_status* status);
+/** As tutti_send; the buffer belongs to the request until it is done. Of opts only timeout_ms. */
+TUTTI_API tutti_status tutti_isend(tutti_comm* comm, const void* buf, size_t count,
+                                   tutti_dtype dtype, int dest, int tag,
+                                   const tutti_call_opts* opts, tutti_request** request);
+/** As tutti_recv; status, if not NULL, is written before the request is done. */
+TUTTI_API tutti_status tutti_irecv(tutti_comm* comm, void* buf, size_t count, tutti_dtype dtype,
+                                   int source, int tag, tutti_recv_status* status,
+                                   const tutti_call_opts* opts, tutti_request** request);
+/** From here to tutti_group_end, tutti_send, tutti_recv and tutti_sendrecv on this communicator only
+ *  start; their buffers belong to the group. Groups nest. */
+TUTTI_API tutti_status tutti_group_start(tutti_comm* comm);
+/** Waits for everything that the group has started, whatever its order; the first failure. */
+TUTTI_API tutti_status tutti_group_end(tutti_comm* comm);
+
 /** Waits up to timeout_ms: 0 polls, < 0 until the operation's own deadline. When the operation is
  *  over, frees the request, sets it to NULL and returns the operation's status. TIMEOUT with the
  *  request still there means only that this wait was too short. A NULL request is done. */

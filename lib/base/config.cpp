@@ -78,6 +78,12 @@ Result<> set_timeout(Config& c, std::string_view v) {
     return {};
 }
 
+Result<> set_unexpected(Config& c, std::string_view v) {
+    TUTTI_ASSIGN(const int64_t bytes, parse_int(v, 0, std::numeric_limits<int64_t>::max()));
+    c.unexpected_bytes = static_cast<std::size_t>(bytes);
+    return {};
+}
+
 Result<> set_check(Config& c, std::string_view v) {
     if (v != "frames" && v != "strict")
         return fail(Code::invalid, "'{}' is neither 'frames' nor 'strict'", v);
@@ -122,6 +128,9 @@ constexpr ConfigKey keys[] = {
     {"transport", "comma list: shm,tcp", "what may be used, in order of preference", set_transport},
     {"nrings", "1 … 16", "how many streams run at the same time", set_nrings},
     {"timeout_ms", "0 …", "every operation's deadline; 0: for ever", set_timeout},
+    {"unexpected_bytes", "0 …",
+     "of sent messages that a rank keeps before it receives them; more wait at their senders",
+     set_unexpected},
     {"iface", "eth0, 10.0.0.1", "the interface or address to listen on",
      [](Config& c, std::string_view v) -> Result<> { return c.iface = v, Result<>{}; }},
     {"host_id", "text", "act as another host than the neighbours on this machine",

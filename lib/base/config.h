@@ -25,6 +25,7 @@ struct Config {
     std::vector<std::string> transports = {"shm", "tcp"};
     int nrings = 2;
     int64_t timeout_ms = 300'000;
+    std::size_t unexpected_bytes = std::size_t{64} << 20;
     std::string iface;
     std::string host_id;
     std::string algo;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <vector>
 
 #include "base/config.h"
 #include "base/result.h"
@@ -20,6 +21,8 @@ struct tutti_config {
 
 struct tutti_comm {
     std::shared_ptr<tutti::Communicator> impl;
+    int group_depth = 0;
+    std::vector<std::unique_ptr<tutti::Request>> group;  // started and not waited for
 };
 
 struct tutti_plan {

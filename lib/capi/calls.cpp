@@ -7,24 +7,6 @@
 namespace tutti {
 namespace {
 
-Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* opts) {
-    tutti_call_opts read = TUTTI_CALL_OPTS_INIT;
-    if (!opts) return read;
-    if (opts->struct_size == 0)
-        return fail(Code::invalid, "{}: opts.struct_size is 0: start from TUTTI_CALL_OPTS_INIT",
-                    function);
-    std::memcpy(&read, opts, std::min(opts->struct_size, sizeof read));
-    if (read.device_stream)
-        return fail(Code::unsupported,
-                    "{}: opts.device_stream is set, but this build has no device library: "
-                    "host memory only",
-                    function);
-    if (read.wire_dtype >= 0)
-        return fail(Code::unsupported,
-                    "{}: opts.wire_dtype is set, but this version sends data as it is", function);
-    return read;
-}
-
 Call make_call(Collective collective, std::size_t count, tutti_dtype dtype) {
     Call call;
     call.collective = collective;
@@ -136,6 +118,24 @@ Result<> check_own_block(const char* function, const Communicator& comm, const C
 }
 
 }  // namespace
+
+Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* opts) {
+    tutti_call_opts read = TUTTI_CALL_OPTS_INIT;
+    if (!opts) return read;
+    if (opts->struct_size == 0)
+        return fail(Code::invalid, "{}: opts.struct_size is 0: start from TUTTI_CALL_OPTS_INIT",
+                    function);
+    std::memcpy(&read, opts, std::min(opts->struct_size, sizeof read));
+    if (read.device_stream)
+        return fail(Code::unsupported,
+                    "{}: opts.device_stream is set, but this build has no device library: "
+                    "host memory only",
+                    function);
+    if (read.wire_dtype >= 0)
+        return fail(Code::unsupported,
+                    "{}: opts.wire_dtype is set, but this version sends data as it is", function);
+    return read;
+}
 
 Call allreduce_call(std::size_t count, tutti_dtype dtype, tutti_op op) {
     return plain_call(Collective::allreduce, count, dtype, op);

@@ -25,7 +25,7 @@ tutti_status make_part(const char* function, tutti_comm* comm, tutti_comm** part
         if (!part) return tutti::null_argument(function, "the new communicator");
         *part = nullptr;
         TUTTI_ASSIGN(auto made, split(*comm->impl));
-        if (made) *part = new tutti_comm{std::move(made)};
+        if (made) *part = new tutti_comm{std::move(made), 0, {}};
         return {};
     });
 }
@@ -49,7 +49,7 @@ tutti_status tutti_comm_create(const tutti_config* config, tutti_comm** comm) {
         auto made = tutti::Communicator::create(
             config->values, config->make_store ? config->make_store(*config) : nullptr);
         if (!made) return tl::unexpected(std::move(made).error());
-        *comm = new tutti_comm{std::move(*made)};
+        *comm = new tutti_comm{std::move(*made), 0, {}};
         return {};
     });
 }

@@ -17,6 +17,7 @@ constexpr uint64_t owed_from = ~uint64_t{0};
 
 Agreement::Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host)
     : rank_(rank),
+      size_(size),
       comm_(comm),
       parent_(tree_parent(rank)),
       children_(tree_children(rank, size)),
@@ -66,6 +67,17 @@ std::optional<Error> Agreement::verdict(uint64_t sequence) {
     for (auto& [rank, last] : departed_)
         if ((sequence & number_mask) > last) return dead_ = departed_error();
     return std::nullopt;
+}
+
+std::optional<Error> Agreement::over() {
+    const Lock lock(mutex_);
+    return dead_;
+}
+
+bool Agreement::has_left(Rank rank) {
+    const Lock lock(mutex_);
+    if (rank == any_rank) return static_cast<Rank>(departed_.size()) >= size_ - 1;
+    return has_departed(rank);
 }
 
 Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {

@@ -42,6 +42,12 @@ public:
     /// Why the operation of that sequence must end now, if it must.
     std::optional<Error> verdict(uint64_t sequence);
 
+    /// Why nothing works any more, if that is so; a mismatch passes.
+    std::optional<Error> over();
+    /// Whether that rank has said bye; any_rank: whether all the others have.
+    bool has_left(Rank rank);
+    static constexpr Rank any_rank = nobody;
+
     enum class Entry : uint8_t { proceed, wait, refused };
     /// May a new call start? refused: with the error it gets (each rank hears of a mismatch once).
     Entry admit(uint64_t next_number, Error& error);
@@ -91,7 +97,7 @@ private:
     /// Whether this epoch has a mismatch (not only one of before that the caller is still owed).
     bool failing() const;
 
-    const Rank rank_;
+    const Rank rank_, size_;
     const uint32_t comm_;
     const Rank parent_;
     const std::vector<Rank> children_;

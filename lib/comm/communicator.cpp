@@ -14,6 +14,8 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t intrinsic_limit_bytes = 64 * 1024;
+// A send up to this is copied and done; a larger one waits for its receive and is not copied.
+constexpr std::size_t eager_bytes = 32 * 1024;
 
 std::atomic<uint32_t> fork_generation{0};
 
@@ -61,7 +63,12 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
       terrain_(survey(*endpoint_, size_, one_host_)),
       channels_(*endpoint_, group_),
       agreement_(rank_, size_, group_.id(), *this),
-      streams_(static_cast<std::size_t>(endpoint_->config().nrings)) {}
+      streams_(static_cast<std::size_t>(endpoint_->config().nrings)),
+      transfers_(rank_, size_, channels_,
+                 {.message_bytes = terrain_.max_message_bytes,
+                  .eager_bytes = std::min(terrain_.max_message_bytes, eager_bytes),
+                  .unexpected_bytes = endpoint_->config().unexpected_bytes},
+                 *this) {}
 
 void Communicator::use(Endpoint::Intrinsics intrinsics) {
     intrinsics_ = std::move(intrinsics);
@@ -231,6 +238,14 @@ void Communicator::destroy() {
                 {Code::aborted, rank_, 0,
                  fmt::format("rank {} destroyed the communicator while this was pending", rank_)});
         }
+    }
+    {
+        const Owned owned(transfer_owner_);
+        transfers_.purge([&](const Transfer&) {
+            return std::optional(
+                Error{Code::aborted, rank_, 0,
+                      fmt::format("rank {} destroyed the communicator before", rank_)});
+        });
     }
     agreement_.say_bye(last);
     // The last communicator takes this process out of the job.

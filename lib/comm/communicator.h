@@ -11,6 +11,7 @@
 #include "comm/channel_table.h"
 #include "comm/endpoint.h"
 #include "comm/plan.h"
+#include "comm/point_to_point.h"
 #include "comm/request.h"
 #include "comm/selection.h"
 #include "engine/recorder.h"
@@ -19,7 +20,8 @@ namespace tutti {
 
 class Communicator final : public std::enable_shared_from_this<Communicator>,
                            private EndpointClient,
-                           private AgreementHost {
+                           private AgreementHost,
+                           private TransferHost {
 public:
     static Result<std::shared_ptr<Communicator>> create(const Config& config,
                                                         std::shared_ptr<Store> own_store);
@@ -53,6 +55,11 @@ public:
     Result<> run(Plan& plan, const void* in, void* out);
     Result<std::unique_ptr<Request>> start(Plan& plan, int64_t timeout_ms, const void* in,
                                            void* out);
+
+    Result<> check(const Transfer& transfer) const;
+    /// A send or a receive, on the caller's stack: returns when it is over.
+    Result<> run(Transfer& transfer);
+    Result<std::unique_ptr<Request>> start(std::unique_ptr<Transfer> transfer, int64_t timeout_ms);
 
     /// 0: one look; <0: until the operation is over. False if the time was too short.
     bool wait(Request& request, int64_t timeout_ms);
@@ -96,6 +103,14 @@ private:
     Result<> finish_blocking(Request& request);
     Error annotate(const Error& error, const Tag& tag) const;
 
+    Result<> post(Transfer& transfer, int64_t timeout_ms);
+    bool drive_transfers(bool& moved);
+    void purge_transfers();
+    void look_at_transfers(int64_t now);
+    void arm_transfers(bool on);
+    void finished(Transfer& transfer, const Error& error) override;
+    void publish(Request& request, Code code);
+
     void drive(Stream& stream, bool& moved);
     bool drive_all(bool& moved);
     void complete(Request& request, Code code, const Error& error);
@@ -138,6 +153,9 @@ private:
     Recorder recorder_;
     Agreement agreement_;
     std::vector<Stream> streams_;
+    std::atomic<bool> transfer_owner_{false};
+    std::atomic<int> transfers_posted_{0};
+    PointToPoint transfers_;
     uint64_t sequence_ = 0;     // of the last operation; the issuing thread's
     uint64_t round_robin_ = 0;  // non-blocking calls so far
     std::atomic<bool> destroyed_{false}, dumped_{false};

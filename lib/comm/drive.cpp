@@ -76,6 +76,10 @@ void Communicator::complete(Request& request, Code code, const Error& error) {
     recorder_.end(request.tag, code);
     if (code != Code::ok && !destroyed_) dump_once();
     request.plan->busy.store(false, std::memory_order_release);
+    publish(request, code);
+}
+
+void Communicator::publish(Request& request, Code code) {
     if (request.keep) pending_.fetch_sub(1);
     request.completion.fire(code);
     request.code.store(code, std::memory_order_seq_cst);
@@ -145,6 +149,8 @@ void Communicator::release(Stream& stream) {
 
 void Communicator::settle() {
     settle_streams();
+    bool moved = false;
+    drive_transfers(moved);
     endpoint_->ring();
 }
 
@@ -198,6 +204,7 @@ void Communicator::look_at_clocks() {
         owned.drop();
         if (agreement_.alarm()) settle_streams();
     }
+    look_at_transfers(now);
 }
 
 void Communicator::look_at_clock(Stream& stream, int64_t now) {
@@ -261,7 +268,7 @@ bool Communicator::drive_all(bool& moved) {
         drive(stream, moved);
         release(stream);
     }
-    return busy;
+    return busy | drive_transfers(moved);
 }
 
 bool Communicator::wait(Request& request, int64_t timeout_ms) {
@@ -314,6 +321,7 @@ void Communicator::arm_all(bool on) {
         stream.head->operation->arm(on);
         stream.head->armed = on;
     }
+    arm_transfers(on);
 }
 
 void Communicator::arm(bool on) {

@@ -9,6 +9,9 @@ namespace tutti {
 namespace {
 
 constexpr uint32_t dtype_shift = 8;
+const Error no_error{Code::ok, nobody, 0, {}};
+// For the first contact with a peer whose message is already here.
+constexpr int64_t contact_ms = 1000;
 // Whatever comes is looked at before it is known; epoch 0 makes nothing stale.
 constexpr Tag unknown{};
 // One pass takes at most so many messages of a channel: others want their turn.
@@ -49,8 +52,13 @@ Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owne
         peer.rank = rank;
         peer.requests_in = channels_.receiver(rank, point_to_point_lane);
         peer.data_in = channels_.receiver(rank, point_to_point_lane + 1);
-        // A receive from anyone opens nothing: who comes has opened its half.
-        if (!any) TUTTI_TRY(open_out(peer, deadline));
+        // A receive from anyone opens nothing: who comes has opened its half. Nor need one peer be
+        // there any more for what it sent to be received.
+        if (transfer.sends) {
+            TUTTI_TRY(open_out(peer, deadline));
+        } else if (!any) {
+            (void)open_out(peer, Deadline::after_ms(deadline.left_ms(contact_ms)));
+        }
         const Owned owned(owner);
         if (known) {
             known->requests_out = peer.requests_out;
@@ -96,16 +104,16 @@ void PointToPoint::post_send(Transfer& send) {
     }
     // To itself: as if it had just arrived.
     const Tag tag = make_tag(Kind::whole, send, send.bytes, send.bytes);
-    if (match(rank_, tag, send.memory)) return finish(send, {});
-    finish(send, {Code::invalid, rank_, 0,
-                  fmt::format("more than {} bytes that rank {} sent to itself have not been received",
-                              limits_.unexpected_bytes, rank_)});
+    if (match(rank_, tag, send.memory)) return finish(send, no_error);
+    finish(send,
+           {Code::invalid, rank_, 0,
+            fmt::format("more than {} bytes that rank {} sent to itself have not been received",
+                        limits_.unexpected_bytes, rank_)});
 }
 
 void PointToPoint::post_receive(Transfer& receive) {
-    const auto found = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const auto& u) {
-        return wants(receive, u.from, u.tag);
-    });
+    const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
+                                    [&](const auto& u) { return wants(receive, u.from, u.tag); });
     if (found == unexpected_.end()) {
         receives_.push_back(&receive);
         return;
@@ -149,7 +157,7 @@ Error PointToPoint::misfit(const Transfer& receive, Rank from, const Tag& tag) c
         return {Code::invalid, from, 0,
                 fmt::format("rank {} sent {} bytes with tag {}, rank {}'s buffer has {}", from,
                             tag.plan, tag.root, rank_, receive.bytes)};
-    return {};
+    return no_error;
 }
 
 void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const std::byte* data) {
@@ -208,7 +216,7 @@ bool PointToPoint::push_requests(Peer& peer) {
         moved = true;
         peer.to_send.pop_front();
         if (whole)
-            finish(send, {});
+            finish(send, no_error);
         else
             peer.announced.push_back(&send);
     }
@@ -219,7 +227,7 @@ bool PointToPoint::push_answers(Peer& peer) {
     bool moved = false;
     while (!peer.answers.empty()) {
         // A receive from anyone meets this peer for the first time; it has a connection already.
-        if (auto opened = open_out(peer, Deadline::after_ms(0)); !opened) break;
+        if (auto opened = open_out(peer, Deadline::after_ms(contact_ms)); !opened) break;
         if (!peer.data_out->reserve(0)) break;
         peer.data_out->commit(peer.answers.front(), 0);
         peer.answers.pop_front();
@@ -246,7 +254,7 @@ bool PointToPoint::push_data(Peer& peer) {
 
 bool PointToPoint::finish_drained(Peer& peer) {
     if (peer.draining.empty() || !peer.data_out->drained()) return false;
-    for (Transfer* send : std::exchange(peer.draining, {})) finish(*send, {});
+    for (Transfer* send : std::exchange(peer.draining, {})) finish(*send, no_error);
     return true;
 }
 
@@ -309,7 +317,7 @@ bool PointToPoint::take_data(Peer& peer) {
         moved = true;
         if (!receive || receive->moved < receive->total) continue;
         peer.arriving.pop_front();
-        finish(*receive, {});
+        finish(*receive, no_error);
     }
     return moved;
 }
@@ -324,16 +332,16 @@ void PointToPoint::arm(bool on) {
 }
 
 std::string PointToPoint::describe(const Transfer& t) const {
-    const std::string what = fmt::format("{} of {} bytes with tag {} {} rank {}",
-                                         t.sends ? "send" : "receive", t.bytes, t.user_tag,
-                                         t.sends ? "to" : "from",
-                                         t.peer == any_source ? std::string("any")
-                                                              : std::to_string(t.peer));
+    const std::string what =
+        fmt::format("{} of {} bytes with tag {} {} rank {}", t.sends ? "send" : "receive", t.bytes,
+                    t.user_tag, t.sends ? "to" : "from",
+                    t.peer == any_source ? std::string("any") : std::to_string(t.peer));
     if (t.sends || unexpected_bytes_ == 0) return what;
-    return fmt::format("{}; {} messages of {} bytes that no receive wants are here, the first from "
-                       "rank {} with tag {}",
-                       what, unexpected_.size(), unexpected_bytes_, unexpected_.front().from,
-                       unexpected_.front().tag.root);
+    return fmt::format(
+        "{}; {} messages of {} bytes that no receive wants are here, the first from "
+        "rank {} with tag {}",
+        what, unexpected_.size(), unexpected_bytes_, unexpected_.front().from,
+        unexpected_.front().tag.root);
 }
 
 }  // namespace tutti

@@ -3,8 +3,10 @@
 //   requests  what has been sent: a small message whole, or the announcement of a large one. In the
 //             order of the sends; what no receive wants yet waits in a queue of limited size, and
 //             past that in the channel.
-//   data      the receiver's "go on" for an announced message, and then its bytes, straight into the
-//             buffer that was posted. Nothing here ever waits for a receive, so this lane always moves.
+//   data      the receiver's "go on" for an announced message, and then its bytes, straight into
+//   the
+//             buffer that was posted. Nothing here ever waits for a receive, so this lane always
+//             moves.
 #pragma once
 
 #include <deque>

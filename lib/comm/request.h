@@ -39,6 +39,8 @@ private:
 };
 
 struct Request {
+    virtual ~Request() = default;
+
     Plan* plan = nullptr;
     Operation* operation = nullptr;  // of the plan, for these buffers
     const void* in = nullptr;

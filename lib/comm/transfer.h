@@ -27,11 +27,13 @@ struct Transfer final : Request {
     Dtype dtype = Dtype::uint8;
 
     // The engine's.
-    uint64_t id = 0;         // rendezvous: the sender's number for this message
-    std::size_t moved = 0;   // bytes sent or arrived
-    std::size_t total = 0;   // bytes of the message that is received
+    uint64_t id = 0;        // rendezvous: the sender's number for this message
+    std::size_t moved = 0;  // bytes sent or arrived
+    std::size_t total = 0;  // bytes of the message that is received
     bool offered = false;
     Received received;
+    Received* into = nullptr;  // where the caller wants to read it, if anywhere
+    int64_t left_ns = 0;       // since when the peer is known to have left
 };
 
 }  // namespace tutti

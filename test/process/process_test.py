@@ -9,6 +9,7 @@ MATRIX = os.environ["TUTTI_MATRIX"]
 BEHAVIOUR = os.environ["TUTTI_BEHAVIOUR"]
 FAMILY = os.environ["TUTTI_FAMILY"]
 COMMUNICATORS = os.environ["TUTTI_COMMUNICATORS"]
+MESSAGES = os.environ["TUTTI_MESSAGES"]
 BENCH = os.environ["TUTTI_BENCH"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
@@ -85,6 +86,49 @@ class Family(Processes):
                           "recursive_doubling"):
             for case in ("even", "uneven"):
                 self.family(case, (3,), env={"TUTTI_ALGO": algorithm})
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Messages(Processes):
+    def messages(self, case, ranks=(2, 3, 4), **how):
+        for n in ranks:
+            for transport in ("shm", "tcp"):
+                with self.subTest(case=case, ranks=n, transport=transport):
+                    out = self.expect_success(run(n, MESSAGES, case, transport=transport, **how))
+                    self.assertEqual(out.count("right"), n, out)
+
+    def test_every_size_there_and_back(self):
+        self.messages("sizes")
+
+    def test_tags_and_their_order(self):
+        self.messages("tags")
+
+    def test_any_source(self):
+        self.messages("any")
+
+    def test_a_rank_and_itself(self):
+        self.messages("self", (1, 2))
+
+    def test_sendrecv_and_groups(self):
+        self.messages("exchange", (1, 2, 3, 4))
+
+    def test_many_requests(self):
+        self.messages("many", (2, 4))
+
+    def test_messages_that_do_not_fit(self):
+        self.messages("wrong", (2,))
+
+    def test_unexpected_messages_are_limited(self):
+        self.messages("unexpected", (2,), env={"TUTTI_UNEXPECTED_BYTES": "100000"})
+
+    def test_beside_collectives_and_in_a_part(self):
+        self.messages("beside", (2, 4))
+
+    def test_a_receive_that_nobody_serves(self):
+        self.messages("deadline", (2,), env={"TUTTI_TIMEOUT_MS": "1000"})
+
+    def test_a_peer_that_leaves(self):
+        self.messages("left", (2, 3))
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")
