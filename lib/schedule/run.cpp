@@ -142,7 +142,19 @@ void Run::wake(Rank rank, std::size_t lane) {
     ready_.emplace_back(rank, lane);
 }
 
+void Run::connect() {
+    for (Rank rank = 0; rank < r_.ranks; ++rank) {
+        RankState& state = state_of(rank);
+        for (std::size_t lane = 0; lane < state.lanes.size(); ++lane)
+            for (const Step& step : state.schedule.lanes[lane])
+                state.lanes[lane].ports.push_back(
+                    {step.recv == nobody ? nullptr : &channel(step.recv, rank, lane),
+                     step.send == nobody ? nullptr : &channel(rank, step.send, lane)});
+    }
+}
+
 void Run::run() {
+    connect();
     for (Rank rank = 0; rank < r_.ranks; ++rank) {
         RankState& state = state_of(rank);
         for (std::size_t lane = 0; lane < state.lanes.size(); ++lane) {
@@ -261,8 +273,7 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
             return Outcome::waiting;
         if (here.tile == 0) here.depth = std::max(here.depth, other.depths[step.after.step]);
     }
-    Channel* in = step.recv == nobody ? nullptr : &channel(step.recv, rank, lane);
-    Channel* out = step.send == nobody ? nullptr : &channel(rank, step.send, lane);
+    const auto [in, out] = here.ports[here.step];
     if (in && in->messages.empty()) return Outcome::waiting;
     if (out && out->sent - out->released >= credits_) return Outcome::waiting;
 
@@ -284,7 +295,7 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
     if (in) {
         here.depth = std::max(here.depth, arrived->depth + 1);
         if (!step.keep) {
-            in->messages.pop_front();
+            in->messages.erase(in->messages.begin());
             ++in->released;
             wake(step.recv, lane);
         }

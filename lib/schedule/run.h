@@ -37,12 +37,18 @@ private:
         uint32_t step = 0, tile = 0;  // where the sender sent it
     };
     struct Channel {
-        std::deque<Message> messages;
+        std::vector<Message> messages;  // as many as there are credits: the first is the oldest
         uint64_t sent = 0, released = 0;
     };
+    // A step's channels, looked up once.
+    struct Ports {
+        Channel* in = nullptr;
+        Channel* out = nullptr;
+    };
     struct LaneState {
+        std::vector<Ports> ports;
         uint32_t tile = 0, step = 0;
-        uint32_t depth = 0;  // longest chain of messages so far
+        uint32_t depth = 0;            // longest chain of messages so far
         std::vector<uint32_t> depths;  // the same after each step of tile 0, for who waits for it
         bool queued = false;
     };
@@ -76,6 +82,7 @@ private:
     bool check_run(Rank rank, std::size_t lane, const Step& step, const Region& region);
     bool check_forms(Rank rank, std::size_t lane, const Step& step);
 
+    void connect();
     Outcome advance(Rank rank, std::size_t lane);
     bool value_of(Rank rank, std::size_t lane, const Step& step, uint32_t index,
                   const Message* arrived, Value& value);

@@ -96,7 +96,7 @@ using Lane = std::vector<Step>;
 /// source × ranks + destination).
 struct Schedule {
     uint32_t chunks = 1;
-    uint32_t cycle = 0;  // runs of chunks wrap around within cycles of this length; 0: never
+    uint32_t cycle = 0;        // runs of chunks wrap around within cycles of this length; 0: never
     uint32_t longest_run = 1;  // the most chunks that a message of any rank has: all ranks cut
                                // their tiles by it
     uint32_t scratch_slots = 0;

@@ -73,6 +73,25 @@ TEST_CASE("catalog: every algorithm is right for some hundreds of ranks") {
         }
 }
 
+TEST_CASE("catalog: every algorithm is right for every rank count to 257, and for a thousand",
+          "[.][many]") {
+    std::vector<Rank> counts;
+    for (Rank ranks = 65; ranks <= 257; ++ranks) counts.push_back(ranks);
+    for (Rank ranks : {1000, 1023, 1024}) counts.push_back(ranks);
+    for (const Algorithm& a : algorithms())
+        for (Rank ranks : counts) {
+            if (a.unsupported && !a.unsupported(ranks).empty()) continue;
+            // Each count has another root, and is in place or not, in turns.
+            const Rank root = traits_of(a.collective).rooted ? ranks * 5 / 7 : 0;
+            expect_verified(a, ranks, 1, root, ranks % 2 == 0);
+        }
+}
+
+TEST_CASE("catalog: every algorithm is right for 4,096 ranks", "[.][thousands]") {
+    for (const Algorithm& a : algorithms())
+        expect_verified(a, 4096, 1, traits_of(a.collective).rooted ? 2047 : 0, false);
+}
+
 TEST_CASE("catalog: hop counts are those of the docstrings") {
     for (Rank n : {2, 3, 4, 8, 13, 16, 32}) {
         INFO("ranks " << n);

@@ -192,7 +192,9 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
             return;
         }
     }
-    if (const auto added = add(std::move(fd), rank); !added)
+    const auto added = add(std::move(fd), rank);
+    // Who is leaving may be called by someone who does not know it yet.
+    if (!added && added.error().code != Code::aborted)
         log::warn("rank {}: data connection of rank {}: {}", context_.rank, rank,
                   added.error().message);
 }
