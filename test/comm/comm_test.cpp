@@ -264,6 +264,46 @@ TEST_CASE("communicator: plans are found again, and busy ones are not reused") {
     }));
 }
 
+TEST_CASE("communicator: parts and messages, with ranks as threads") {
+    for (const char* transport : transports_under_test)
+        expect_no_problem(run({4, transport}, [](Communicator& comm, Rank rank) -> std::string {
+            auto part = comm.split(rank % 2, -rank);
+            if (!part) return part.error().message;
+            if ((*part)->size() != 2 || (*part)->rank() != (rank < 2 ? 1 : 0)) return "wrong part";
+            for (std::size_t count : {1ul, 50'000ul}) {
+                std::vector<float> x(count, static_cast<float>(rank));
+                if (auto done = (*part)->run(sum_of(count), x.data(), x.data()); !done)
+                    return done.error().message;
+                if (x.back() != static_cast<float>(rank % 2 == 0 ? 2 : 4)) return "wrong sum";
+            }
+            // Small and large messages around the whole, while the part sums.
+            for (std::size_t bytes : {8ul, 300'000ul}) {
+                std::vector<std::byte> out(bytes, static_cast<std::byte>(rank)), in(bytes);
+                std::vector<float> x(1000, 1.0f);
+                auto receive = std::make_unique<Transfer>();
+                receive->peer = any_source;
+                receive->memory = in.data();
+                receive->bytes = bytes;
+                auto receiving = comm.start(std::move(receive), -1);
+                if (!receiving) return receiving.error().message;
+                auto sum = (*part)->start(sum_of(x.size()), 0, -1, x.data(), x.data());
+                if (!sum) return sum.error().message;
+                Transfer send;
+                send.sends = true;
+                send.peer = (rank + 1) % 4;
+                send.memory = out.data();
+                send.bytes = bytes;
+                if (auto sent = comm.run(send); !sent) return sent.error().message;
+                comm.wait(**receiving, -1);
+                (*part)->wait(**sum, -1);
+                if (in.back() != static_cast<std::byte>((rank + 3) % 4)) return "wrong message";
+                if (x[0] != 2.0f) return "wrong sum beside messages";
+            }
+            (*part)->destroy();
+            return allreduce(comm, 1000);
+        }));
+}
+
 TEST_CASE("selection: is a function of what all ranks know, and lists what there is") {
     Terrain terrain;
     terrain.ranks = 4;

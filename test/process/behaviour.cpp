@@ -16,23 +16,12 @@
 #include <vector>
 
 #include "process/allocations.h"
-#include "tutti/tutti.h"
+#include "process/rank.h"
+
+using namespace rank_test;
 
 namespace {
 
-int rank_of = 0, ranks = 1;
-
-[[noreturn]] void give_up(const std::string& what) {
-    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
-                 tutti_last_error());
-    std::_Exit(1);
-}
-void require(bool holds, const std::string& what) {
-    if (!holds) give_up(what);
-}
-void need(tutti_status status, const std::string& what = "a call") {
-    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
-}
 int sum_of_ranks() {
     return ranks * (ranks + 1) / 2;
 }
@@ -213,18 +202,14 @@ void again(tutti_comm*) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::map<std::string, void (*)(tutti_comm*)> cases = {
-        {"requests", requests}, {"callbacks", callbacks},   {"streams", streams},
-        {"plans", plans},       {"allocation", allocation}, {"manual", manual},
-        {"fork", forked},       {"recorder", recorder},     {"again", again},
-    };
-    const auto found = argc > 1 ? cases.find(argv[1]) : cases.end();
-    if (found == cases.end()) return 2;
-    tutti_comm* comm = nullptr;
-    need(tutti_comm_create(nullptr, &comm), "create");
-    rank_of = tutti_comm_rank(comm);
-    ranks = tutti_comm_size(comm);
-    found->second(comm);
-    need(tutti_comm_destroy(comm), "destroy");
-    return 0;
+    return run_case(argc, argv,
+                    {{"requests", requests},
+                     {"callbacks", callbacks},
+                     {"streams", streams},
+                     {"plans", plans},
+                     {"allocation", allocation},
+                     {"manual", manual},
+                     {"fork", forked},
+                     {"recorder", recorder},
+                     {"again", again}});
 }

@@ -14,23 +14,11 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/tutti.h"
+#include "process/rank.h"
+
+using namespace rank_test;
 
 namespace {
-
-int rank_of = 0, ranks = 1;
-
-[[noreturn]] void give_up(const std::string& what) {
-    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
-                 tutti_last_error());
-    std::_Exit(1);
-}
-void require(bool holds, const std::string& what) {
-    if (!holds) give_up(what);
-}
-void need(tutti_status status, const std::string& what) {
-    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
-}
 
 /// The sum over the communicator of every member's rank in the job, once small and once large.
 void expect_sum(tutti_comm* comm, int expected, const std::string& what) {
@@ -193,15 +181,11 @@ void killed(tutti_comm* world) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::map<std::string, void (*)(tutti_comm*)> cases = {
-        {"split", split}, {"dup", dup},           {"hosts", hosts},
-        {"many", many},   {"mismatch", mismatch}, {"killed", killed}};
-    if (argc < 2 || !cases.count(argv[1])) return 2;
-    tutti_comm* comm = nullptr;
-    need(tutti_comm_create(nullptr, &comm), "create");
-    rank_of = tutti_comm_rank(comm);
-    ranks = tutti_comm_size(comm);
-    cases.at(argv[1])(comm);
-    need(tutti_comm_destroy(comm), "destroy");
-    return 0;
+    return run_case(argc, argv,
+                    {{"split", split},
+                     {"dup", dup},
+                     {"hosts", hosts},
+                     {"many", many},
+                     {"mismatch", mismatch},
+                     {"killed", killed}});
 }

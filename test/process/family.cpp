@@ -8,23 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "tutti/tutti.h"
+#include "process/rank.h"
+
+using namespace rank_test;
 
 namespace {
 
-int rank_of = 0, ranks = 1;
 long cases = 0;
 using Data = std::vector<int32_t>;
 constexpr int32_t untouched = -5;
-
-[[noreturn]] void give_up(const std::string& what) {
-    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
-                 tutti_last_error());
-    std::_Exit(1);
-}
-void need(tutti_status status, const std::string& what) {
-    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
-}
 
 /// Element i of the block that goes from one rank to another.
 int32_t value(int source, int destination, std::size_t i) {
@@ -273,12 +265,6 @@ void forms(tutti_comm* comm) {
     tutti_plan_destroy(plan);
 }
 
-void expect_error(tutti_status status, tutti_status wanted, const std::string& words) {
-    ++cases;
-    if (status != wanted || std::string(tutti_last_error()).find(words) == std::string::npos)
-        give_up("expected '" + words + "', got " + tutti_status_string(status));
-}
-
 // What ranks are told that disagree, or ask for what cannot be.
 void wrong(tutti_comm* comm) {
     const std::size_t n = 100;
@@ -326,15 +312,8 @@ void wrong(tutti_comm* comm) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::map<std::string, void (*)(tutti_comm*)> all = {
-        {"even", even}, {"uneven", uneven}, {"forms", forms}, {"wrong", wrong}};
-    if (argc < 2 || !all.count(argv[1])) return 2;
-    tutti_comm* comm = nullptr;
-    need(tutti_comm_create(nullptr, &comm), "create");
-    rank_of = tutti_comm_rank(comm);
-    ranks = tutti_comm_size(comm);
-    all.at(argv[1])(comm);
-    need(tutti_comm_destroy(comm), "destroy");
-    if (rank_of == 0) std::printf("family: %s, %ld cases right\n", argv[1], cases);
-    return 0;
+    const int code = run_case(
+        argc, argv, {{"even", even}, {"uneven", uneven}, {"forms", forms}, {"wrong", wrong}});
+    if (code == 0 && rank_of == 0) std::printf("family: %s, %ld cases right\n", argv[1], cases);
+    return code;
 }

@@ -9,28 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/tutti.h"
+#include "process/rank.h"
+
+using namespace rank_test;
 
 namespace {
 
-int rank_of = 0, ranks = 1;
 using Data = std::vector<int32_t>;
-
-[[noreturn]] void give_up(const std::string& what) {
-    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
-                 tutti_last_error());
-    std::_Exit(1);
-}
-void require(bool holds, const std::string& what) {
-    if (!holds) give_up(what);
-}
-void need(tutti_status status, const std::string& what) {
-    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
-}
-void expect_error(tutti_status status, tutti_status wanted, const std::string& words) {
-    if (status != wanted || std::string(tutti_last_error()).find(words) == std::string::npos)
-        give_up("expected '" + words + "', got " + tutti_status_string(status));
-}
 
 Data data_of(int sender, std::size_t count) {
     Data data(count);
@@ -300,20 +285,18 @@ void left(tutti_comm* comm) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::map<std::string, void (*)(tutti_comm*)> cases = {
-        {"sizes", sizes},       {"tags", tags},
-        {"any", any},           {"self", self},
-        {"exchange", exchange}, {"many", many},
-        {"wrong", wrong},       {"unexpected", unexpected},
-        {"beside", beside},     {"deadline", deadline},
-        {"left", left}};
-    if (argc < 2 || !cases.count(argv[1])) return 2;
-    tutti_comm* comm = nullptr;
-    need(tutti_comm_create(nullptr, &comm), "create");
-    rank_of = tutti_comm_rank(comm);
-    ranks = tutti_comm_size(comm);
-    cases.at(argv[1])(comm);
-    need(tutti_comm_destroy(comm), "destroy");
-    std::printf("right\n");
-    return 0;
+    const int code = run_case(argc, argv,
+                              {{"sizes", sizes},
+                               {"tags", tags},
+                               {"any", any},
+                               {"self", self},
+                               {"exchange", exchange},
+                               {"many", many},
+                               {"wrong", wrong},
+                               {"unexpected", unexpected},
+                               {"beside", beside},
+                               {"deadline", deadline},
+                               {"left", left}});
+    if (code == 0) std::printf("right\n");
+    return code;
 }

@@ -1,8 +1,11 @@
 // The TCP transport: a listener, and a connection per peer, made when it is first needed.
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <mutex>
 #include <set>
 
@@ -55,6 +58,7 @@ private:
     Result<ConnectionPtr> add(UniqueFd fd, Rank peer);
     ConnectionPtr find(Rank peer);
     void accepted(UniqueFd fd, const Bytes& hello);
+    static void say_goodbye(int fd);
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     void lost(Rank peer, const std::string& cause) override;
 
@@ -172,6 +176,14 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
     return connection;
 }
 
+// Without a Connection: there is nothing more to say or to hear.
+void TcpTransport::say_goodbye(int fd) {
+    tcp::Header bye;
+    bye.magic = tcp::Header::magic_of(tcp::Kind::bye);
+    if (::send(fd, &bye, sizeof bye, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        log::debug("tcp: no goodbye: {}", std::strerror(errno));
+}
+
 void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
     ByteReader in(hello);
     const auto version = in.get<uint32_t>();
@@ -183,6 +195,8 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
     }
     {
         const std::lock_guard lock(mutex_);
+        // Who is leaving may be called by someone who does not know it yet, and must not seem lost.
+        if (closed_) return say_goodbye(fd.get());
         const auto same = std::count_if(
             connections_.begin(), connections_.end(),
             [&](const ConnectionPtr& c) { return c->peer() == rank && c->health() == Code::ok; });
@@ -193,7 +207,6 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
         }
     }
     const auto added = add(std::move(fd), rank);
-    // Who is leaving may be called by someone who does not know it yet.
     if (!added && added.error().code != Code::aborted)
         log::warn("rank {}: data connection of rank {}: {}", context_.rank, rank,
                   added.error().message);
