@@ -78,6 +78,14 @@ class Family(Processes):
     def test_requests_and_plans(self):
         self.family("forms", (1, 3))
 
+    def test_acted_hosts(self):
+        for case in ("even", "uneven", "forms"):
+            self.expect_success(run(4, FAMILY, case, options=("--hosts-act", "2")))
+
+    def test_strict_checking_changes_no_result(self):
+        for case in ("even", "uneven", "wrong"):
+            self.family(case, (3,), env={"TUTTI_CHECK": "strict"})
+
     def test_wrong_calls(self):
         self.family("wrong", (1, 2, 3))
 
@@ -111,6 +119,11 @@ class Messages(Processes):
 
     def test_sendrecv_and_groups(self):
         self.messages("exchange", (1, 2, 3, 4))
+
+    def test_acted_hosts(self):
+        for case in ("sizes", "any", "exchange"):
+            out = self.expect_success(run(4, MESSAGES, case, options=("--hosts-act", "2")))
+            self.assertEqual(out.count("right"), 4, out)
 
     def test_many_requests(self):
         self.messages("many", (2, 4))
