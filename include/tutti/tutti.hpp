@@ -17,136 +17,25 @@
 #define TUTTI_TUTTI_HPP
 
 #include <cstddef>
-#include <memory>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <string>
 #include <tuple>
 
 #include "tutti/buffers.hpp"
+#include "tutti/handles.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
-
-namespace detail {
-template <typename T, auto destroy>
-struct Destroy {
-    void operator()(T* handle) const { destroy(handle); }
-};
-template <typename T, auto destroy>
-using Handle = std::unique_ptr<T, Destroy<T, destroy>>;
-
-inline void wait_quietly(tutti_request* request) {
-    tutti_wait(&request, -1);
-}
-}  // namespace detail
-
-/// Settings for a Communicator: defaults, then the environment, then set(). Move only.
-class Config {
-public:
-    Config() {
-        tutti_config* config = nullptr;
-        check(tutti_config_create(&config));
-        config_.reset(config);
-    }
-    /// One of tutti_config_set's keys; throws for an unknown key or a value that makes no sense.
-    Config& set(const std::string& key, const std::string& value) {
-        check(tutti_config_set(config_.get(), key.c_str(), value.c_str()));
-        return *this;
-    }
-    const tutti_config* get() const { return config_.get(); }
-
-private:
-    detail::Handle<tutti_config, tutti_config_destroy> config_;
-};
-
-/// A non-blocking operation under way. Its buffers must outlive it. Move only; the destructor waits
-/// and swallows errors, wait() throws them.
-class Request {
-public:
-    Request() = default;
-    explicit Request(tutti_request* request) : request_(request) {}
-
-    /// Until it is done or its own deadline has passed. At once when already waited for.
-    void wait() { wait_for(-1); }
-    /// At most timeout_ms: false if it still runs then.
-    bool wait_for(int64_t timeout_ms) {
-        tutti_request* request = request_.release();
-        const tutti_status status = tutti_wait(&request, timeout_ms);
-        request_.reset(request);
-        if (request != nullptr && (status == TUTTI_ERR_TIMEOUT || status == TUTTI_IN_PROGRESS))
-            return false;
-        check(status);
-        return true;
-    }
-    /// Whether it is done; never waits.
-    bool test() { return wait_for(0); }
-    tutti_request* get() const { return request_.get(); }
-
-private:
-    detail::Handle<tutti_request, detail::wait_quietly> request_;
-};
-
-/// A persistent operation, bound once (Communicator::plan_…) and run often, with any buffers of its
-/// counts and type. Move only; it ends before its communicator does.
-class Plan {
-public:
-    /// The size of a buffer that this rank has no use for.
-    static constexpr std::size_t any = static_cast<std::size_t>(-1);
-
-    Plan(tutti_plan* plan, std::size_t in_count, std::size_t out_count, tutti_dtype dtype)
-        : plan_(plan), in_count_(in_count), out_count_(out_count), dtype_(dtype) {}
-
-    template <InputBuffer I, Buffer O>
-    void run(const I& in, O&& out) {
-        check_fit(in, out);
-        check(tutti_plan_run(plan_.get(), std::ranges::data(in), std::ranges::data(out)));
-    }
-    /// In place, where input and output are the same memory.
-    template <Buffer B>
-    void run(B&& buffer) {
-        run(buffer, buffer);
-    }
-    /// A barrier's.
-    void run() { check(tutti_plan_run(plan_.get(), nullptr, nullptr)); }
-
-    template <InputBuffer I, Buffer O>
-    [[nodiscard]] Request start(const I& in, O&& out) {
-        check_fit(in, out);
-        tutti_request* r = nullptr;
-        check(tutti_plan_start(plan_.get(), std::ranges::data(in), std::ranges::data(out), &r));
-        return Request(r);
-    }
-    template <Buffer B>
-    [[nodiscard]] Request start(B&& buffer) {
-        return start(buffer, buffer);
-    }
-
-private:
-    template <typename I, typename O>
-    void check_fit(const I& in, const O& out) const {
-        static_assert(detail::dtype_in<I> == detail::dtype_in<O>,
-                      "input and output have different element types");
-        const std::size_t in_size = std::ranges::size(in), out_size = std::ranges::size(out);
-        if ((in_count_ == any || in_size == in_count_) &&
-            (out_count_ == any || out_size == out_count_) && detail::dtype_in<O> == dtype_)
-            return;
-        detail::refuse("buffers of " + std::to_string(in_size) + " and " +
-                       std::to_string(out_size) + " elements are not of the plan's count and type");
-    }
-    detail::Handle<tutti_plan, tutti_plan_destroy> plan_;
-    std::size_t in_count_;
-    std::size_t out_count_;
-    tutti_dtype dtype_;
-};
 
 /// This rank's membership of a group. Move only; the destructor leaves in order and never hangs.
 /// opts NULL means defaults throughout.
 class Communicator {
 public:
     /// Joins the job that the environment describes.
-    Communicator() : Communicator(nullptr) {}
+    Communicator() : Communicator(static_cast<const tutti_config*>(nullptr)) {}
     explicit Communicator(const Config& config) : Communicator(config.get()) {}
 
     int rank() const { return tutti_comm_rank(get()); }
@@ -154,6 +43,59 @@ public:
     /// From any thread: fails every operation on all ranks.
     void abort() { check(tutti_comm_abort(get())); }
     tutti_comm* get() const { return comm_.get(); }
+
+    /// Collective: a communicator of the ranks that give the same color (>= 0), ranked by key, then
+    /// by their rank here; nothing for a color < 0.
+    std::optional<Communicator> split(int color, int key = 0) {
+        tutti_comm* part = nullptr;
+        check(tutti_comm_split(get(), color, key, &part));
+        return part ? std::optional(Communicator(part)) : std::nullopt;
+    }
+    /// Collective: a communicator of this rank's host.
+    Communicator split_host(int key = 0) {
+        tutti_comm* part = nullptr;
+        check(tutti_comm_split_host(get(), key, &part));
+        return Communicator(part);
+    }
+    /// Collective: the same ranks again, with an order of operations of their own.
+    Communicator dup() {
+        tutti_comm* copy = nullptr;
+        check(tutti_comm_dup(get(), &copy));
+        return Communicator(copy);
+    }
+
+    /// To rank dest, whose receive has the same tag.
+    template <InputBuffer I>
+    void send(const I& in, int dest, int tag = 0) {
+        check(tutti_send(get(), std::ranges::data(in), std::ranges::size(in), detail::dtype_in<I>,
+                         dest, tag));
+    }
+    /// From rank source or TUTTI_ANY_SOURCE; out may be longer than what comes.
+    template <Buffer O>
+    tutti_recv_status recv(O&& out, int source, int tag = 0) {
+        tutti_recv_status status{};
+        check(tutti_recv(get(), std::ranges::data(out), std::ranges::size(out), detail::dtype_in<O>,
+                         source, tag, &status));
+        return status;
+    }
+    template <InputBuffer I>
+    [[nodiscard]] Request isend(const I& in, int dest, int tag = 0,
+                                const tutti_call_opts* opts = nullptr) {
+        tutti_request* r = nullptr;
+        check(tutti_isend(get(), std::ranges::data(in), std::ranges::size(in), detail::dtype_in<I>,
+                          dest, tag, opts, &r));
+        return Request(r);
+    }
+    /// status, if any, outlives the request and is written before it is done.
+    template <Buffer O>
+    [[nodiscard]] Request irecv(O&& out, int source, int tag = 0,
+                                tutti_recv_status* status = nullptr,
+                                const tutti_call_opts* opts = nullptr) {
+        tutti_request* r = nullptr;
+        check(tutti_irecv(get(), std::ranges::data(out), std::ranges::size(out),
+                          detail::dtype_in<O>, source, tag, status, opts, &r));
+        return Request(r);
+    }
 
     /// out[i] = in[i] of all ranks combined, the same bits on every rank.
     template <InputBuffer I, Buffer O>
@@ -458,6 +400,7 @@ public:
     }
 
 private:
+    explicit Communicator(tutti_comm* comm) : comm_(comm) {}
     explicit Communicator(const tutti_config* config) {
         tutti_comm* comm = nullptr;
         check(tutti_comm_create(config, &comm));

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstdint>
 #include <list>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -239,6 +240,30 @@ TEST_CASE("tutti.hpp: every collective has a plan") {
     REQUIRE(copies(comm.plan_alltoall<float>(3)));
     REQUIRE(copies(comm.plan_scan<float>(3)));
     REQUIRE_FALSE(copies(comm.plan_exscan<float>(3)));
+}
+
+TEST_CASE("tutti.hpp: parts are communicators of their own, and a rank can talk to itself") {
+    tutti::Communicator comm;
+    std::optional<tutti::Communicator> part = comm.split(3);
+    REQUIRE(part);
+    REQUIRE(part->size() == 1);
+    REQUIRE_FALSE(comm.split(-1));
+    tutti::Communicator host = comm.split_host(), copy = comm.dup();
+    const std::vector<double> out{1, 2, 3};
+    std::vector<double> in(5);
+    copy.send(out, 0, 7);
+    const tutti_recv_status status = copy.recv(in, TUTTI_ANY_SOURCE, 7);
+    REQUIRE(status.count == 3);
+    REQUIRE(status.source == 0);
+    REQUIRE(in[2] == 3);
+    tutti_recv_status later{};
+    tutti::Request receive = host.irecv(in, 0, 1, &later);
+    host.isend(out, 0, 1).wait();
+    receive.wait();
+    REQUIRE(later.count == 3);
+    std::vector<float> other(3);
+    copy.send(out, 0, 7);
+    REQUIRE(says(error_of([&] { copy.recv(other, 0, 7); }), "rank 0 sent float64 with tag 7"));
 }
 
 TEST_CASE("tutti.hpp: abort ends the communicator with an error that says who") {
