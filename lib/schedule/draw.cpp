@@ -4,18 +4,16 @@
 
 #include <algorithm>
 #include <deque>
-#include <iterator>
 #include <map>
 #include <tuple>
 
+#include "schedule/svg.h"
 #include "schedule/words.h"
 
 namespace tutti {
 namespace {
 
 constexpr int column_px = 120, row_px = 34, margin_px = 60;
-constexpr std::string_view colours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
-                                        "#ff7f0e", "#8c564b", "#e377c2", "#17becf"};
 
 struct Arrow {
     Rank from, to;
@@ -72,21 +70,6 @@ private:
     std::map<std::tuple<Rank, Rank, std::size_t>, std::deque<std::size_t>> messages_;
 };
 
-std::string escape(std::string_view text) {
-    std::string safe;
-    for (char c : text) {
-        if (c == '&')
-            safe += "&amp;";
-        else if (c == '<')
-            safe += "&lt;";
-        else if (c == '>')
-            safe += "&gt;";
-        else
-            safe += c;
-    }
-    return safe;
-}
-
 }  // namespace
 
 std::string draw_text(const std::vector<Schedule>& by_rank) {
@@ -105,30 +88,25 @@ std::string draw_svg(const std::vector<Schedule>& by_rank, std::string_view titl
     const int height = 2 * margin_px + row_px * layout.rows;
     const auto x = [](Rank rank) { return margin_px + column_px * rank; };
     const auto y = [](int row) { return margin_px + row_px * row; };
-    std::string svg = fmt::format(
-        R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}">)"
-        "\n<style>text{{font:12px sans-serif}}</style>\n"
-        R"(<rect width="100%" height="100%" fill="white"/>)"
-        "\n<text x=\"10\" y=\"20\" font-weight=\"bold\">{2}</text>\n",
-        width, height, escape(title));
+    std::string drawing = svg::open(width, height, title);
     for (std::size_t r = 0; r < by_rank.size(); ++r) {
         const int column = x(static_cast<Rank>(r));
-        svg += fmt::format(
+        drawing += fmt::format(
             R"(<text x="{0}" y="44" text-anchor="middle">rank {1}</text><line x1="{0}" y1="{2}" x2="{0}" y2="{3}" stroke="#bbb"/>)"
             "\n",
             column, r, margin_px - 8, height - margin_px / 2);
     }
     for (const Arrow& a : layout.arrows) {
-        const auto colour = colours[a.lane % std::size(colours)];
+        const auto colour = svg::colour(a.lane);
         const int x1 = x(a.from), y1 = y(a.from_row), x2 = x(a.to), y2 = y(a.to_row);
-        svg += fmt::format(
+        drawing += fmt::format(
             R"(<line x1="{}" y1="{}" x2="{}" y2="{}" stroke="{}" stroke-width="1.5"/>)"
             R"(<circle cx="{}" cy="{}" r="3" fill="{}"/><text x="{}" y="{}" fill="{}">{}</text>)"
             "\n",
             x1, y1, x2, y2, colour, x2, y2, colour, (x1 + x2) / 2, (y1 + y2) / 2 - 3, colour,
             a.chunk);
     }
-    return svg + "</svg>\n";
+    return drawing + "</svg>\n";
 }
 
 }  // namespace tutti

@@ -1,0 +1,99 @@
+// The network a simulation runs on: hosts on switches, and links that let one message pass at a
+// time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/types.h"
+
+namespace tutti::sim {
+
+// Whole numbers, so that a simulation has the same result everywhere. 2^63 ps are 106 days.
+using Picoseconds = int64_t;
+
+/// What messages of one kind of channel cost (LogGP's G, L and o).
+struct Medium {
+    double bytes_per_s = 0;
+    double latency_us = 0;   // from the last byte sent to the last byte there, in an idle network
+    double overhead_us = 0;  // of a rank's processor, for each message sent and each received
+};
+
+/// Ranks stand on hosts in blocks, hosts on switches in blocks. Each host has a link to its switch,
+/// each switch one to a core that never blocks.
+struct Network {
+    int hosts = 1;
+    int switches = 1;
+    Medium wire{1.25e9, 10, 1};        // a host's link to its switch, each way
+    Medium memory{20e9, 0.2, 0.1};     // within a host, for all its ranks together
+    double oversubscription = 1;       // what a switch's hosts can send ÷ what its link up can
+    double reduce_bytes_per_s = 10e9;  // of results that a rank reduces or copies
+    uint32_t credits = 8;              // messages under way per channel
+
+    /// invalid: a number is out of range, or there are more hosts than ranks, switches than hosts.
+    Result<> check(Rank ranks) const;
+};
+
+enum class LinkKind : uint8_t { memory, out, in, up, down };
+
+struct Link {
+    LinkKind kind = LinkKind::memory;
+    int index = 0;  // the host's or the switch's
+    double ps_per_byte = 0;
+    uint64_t messages = 0;
+    uint64_t bytes = 0;
+    Picoseconds busy = 0;
+    Picoseconds free_at = 0;
+
+    std::string name() const;  // "host 3 out", "switch 0 up", "host 1 memory"
+};
+
+/// The links between two ranks, in order, and what else a message between them costs.
+struct Path {
+    std::array<uint32_t, 4> links{};
+    uint32_t count = 0;
+    Picoseconds latency = 0;
+    Picoseconds overhead = 0;
+};
+
+class Fabric {
+public:
+    Fabric(const Network& network, Rank ranks);
+
+    Path path(Rank from, Rank to) const;
+    int host_of(Rank rank) const { return host_[static_cast<std::size_t>(rank)]; }
+
+    /// When a message's first and last byte leave a link.
+    struct Passage {
+        Picoseconds head = 0, tail = 0;
+    };
+    /// First come, first served, without gaps: the message's first and last byte come at those
+    /// times. Calls must be in the order of the first bytes. A message that trickles in from a
+    /// slower link only takes the time that its bytes need, so that others pass in between.
+    Passage pass(uint32_t link, uint64_t bytes, Passage arrival);
+
+    const std::vector<Link>& links() const { return links_; }
+
+private:
+    uint32_t of_host(int host, LinkKind kind) const {
+        return static_cast<uint32_t>(3 * host) + static_cast<uint32_t>(kind);
+    }
+    uint32_t of_switch(int index, LinkKind kind) const {
+        return static_cast<uint32_t>(3 * hosts_ + 2 * index) + static_cast<uint32_t>(kind) -
+               static_cast<uint32_t>(LinkKind::up);
+    }
+
+    int hosts_;
+    Picoseconds wire_latency_, wire_overhead_, memory_latency_, memory_overhead_;
+    std::vector<int> host_;    // by rank
+    std::vector<int> switch_;  // by host
+    std::vector<Link> links_;  // three a host, then two a switch
+};
+
+Picoseconds picoseconds(double us);
+double microseconds(Picoseconds ps);
+
+}  // namespace tutti::sim

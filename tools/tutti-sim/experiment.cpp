@@ -1,0 +1,90 @@
+#include "experiment.h"
+
+#include "engine/bind.h"
+#include "engine/layout.h"
+#include "transport/mapped_channel.h"
+
+namespace tutti::sim {
+namespace {
+
+Result<Reducer> reducer_of(const Experiment& e) {
+    if (!traits_of(e.collective).reduces) return Reducer::mover(dtype_bytes(e.dtype));
+    return Reducer::make(e.dtype, Op::sum);
+}
+
+std::size_t row_of(const Experiment& e) {
+    return traits_of(e.collective).cut == Cut::whole ? 1 : static_cast<std::size_t>(e.ranks);
+}
+
+// Elements of the message or of each block, rounded down to as many for everyone.
+std::size_t count_of(const Experiment& e) {
+    return e.bytes / dtype_bytes(e.dtype) / row_of(e);
+}
+
+std::size_t rounded_bytes(const Experiment& e) {
+    return count_of(e) * dtype_bytes(e.dtype) * row_of(e);
+}
+
+LayoutRequest layout_of(const Experiment& e, const Choice& choice, const Schedule& schedule,
+                        const Reducer& reducer) {
+    const Places places(e.collective, e.ranks, e.root, schedule.chunks);
+    const bool whole = traits_of(e.collective).cut == Cut::whole;
+    LayoutRequest l;
+    l.collective = e.collective;
+    l.ranks = e.ranks;
+    l.root = e.root;
+    l.chunks = schedule.chunks;
+    l.element_bytes = reducer.bytes(Width::raw);
+    l.count = count_of(e);
+    l.slice = slice_elements(schedule, whole ? schedule.chunks : schedule.chunks / places.blocks(),
+                             reducer, choice.message_bytes);
+    return l;
+}
+
+}  // namespace
+
+Result<Choice> choose(const Experiment& e) {
+    Terrain terrain;
+    terrain.ranks = e.ranks;
+    terrain.one_host = terrain.mapped = e.network.hosts == 1;
+    // The smallest of any transport's, as all of them may be used.
+    terrain.max_message_bytes = mapped_cell_bytes;
+    Question question;
+    question.collective = e.collective;
+    question.bytes = rounded_bytes(e);
+    question.wanted = e.algorithm;
+    return select(question, terrain);
+}
+
+Result<Outcome> run(const Experiment& e) {
+    TUTTI_ASSIGN(Choice choice, choose(e));
+    if (e.lanes != 0) choice.lanes = e.lanes;
+    TUTTI_ASSIGN(const Reducer reducer, reducer_of(e));
+    Request request;
+    request.ranks = e.ranks;
+    request.network = e.network;
+    request.record = e.record;
+    request.schedule = [&](Rank rank) {
+        return choice.algorithm->make({e.ranks, rank, e.root, choice.lanes, false});
+    };
+    const LayoutRequest cut = layout_of(e, choice, request.schedule(0), reducer);
+    const Layout layout(cut);  // blocks of one length: the same for every rank
+    request.data.tiles = layout.tiles();
+    request.data.in_pieces = traits_of(e.collective).cut != Cut::whole;
+    request.data.elements = [&](const Schedule& schedule, const Step& step, uint32_t tile) {
+        const Region& extent = step.extent();
+        uint64_t count = 0;
+        for (uint32_t i = 0; i < step.chunks; ++i)
+            count += layout.piece(extent.space, tile, schedule.chunk_at(extent.chunk, i)).count;
+        return count;
+    };
+    for (const auto& [form, width] : {std::pair{Form::raw, Width::raw},
+                                      {Form::partial, Width::partial},
+                                      {Form::final, Width::final}})
+        request.data.element_bytes[static_cast<std::size_t>(form)] =
+            static_cast<uint32_t>(reducer.bytes(width));
+    TUTTI_ASSIGN(Report report, simulate(request));
+    return Outcome{std::move(choice), rounded_bytes(e), std::move(report)};
+}
+
+}  // namespace tutti::sim

@@ -1,0 +1,39 @@
+// One simulation as the library would run it: its selection, its tiles, its chunks.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "comm/selection.h"
+#include "reduce/reduce.h"
+#include "schedule/simulate.h"
+
+namespace tutti::sim {
+
+struct Experiment {
+    Collective collective = Collective::allreduce;
+    Rank ranks = 1;
+    Rank root = 0;
+    uint64_t bytes = 0;  // of the larger buffer
+    Dtype dtype = Dtype::float32;
+    std::string_view algorithm;  // "": the selection's
+    uint32_t lanes = 0;          // 0: the selection's
+    Network network;
+    bool record = false;
+};
+
+/// What the library would choose where all its transports may be used. No intrinsic: they are no
+/// schedules.
+Result<Choice> choose(const Experiment& experiment);
+
+struct Outcome {
+    Choice choice;
+    uint64_t bytes = 0;  // as many elements for everyone: what was asked for, or a little less
+    Report report;
+};
+
+/// invalid: the network; unsupported: the algorithm, with those there are.
+Result<Outcome> run(const Experiment& experiment);
+
+}  // namespace tutti::sim

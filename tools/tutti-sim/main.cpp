@@ -1,0 +1,134 @@
+// tutti-sim: a collective's algorithms on a network that is described, not there.
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "collectives/catalog.h"
+#include "experiment.h"
+#include "options.h"
+#include "plot.h"
+#include "report.h"
+#include "schedule/timeline.h"
+#include "units.h"
+
+namespace tutti::sim {
+namespace {
+
+// More lines than anyone can tell apart, or any viewer can show.
+constexpr std::size_t most_drawn = 200'000;
+
+Experiment experiment_of(const Options& o, uint64_t bytes, std::string_view algorithm) {
+    return {.collective = o.collective,
+            .ranks = o.ranks,
+            .root = o.root,
+            .bytes = bytes,
+            .dtype = o.dtype,
+            .algorithm = algorithm,
+            .lanes = o.lanes,
+            .network = o.network};
+}
+
+Result<> write_file(const std::string& name, const std::string& text) {
+    const bool standard = name == "-";
+    std::FILE* file = standard ? stdout : std::fopen(name.c_str(), "we");
+    if (!file) return fail_errno(errno, name);
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    const int error = errno;
+    const bool closed = (standard ? std::fflush(file) : std::fclose(file)) == 0;
+    if (!written || !closed) return fail_errno(written ? errno : error, name);
+    return {};
+}
+
+Result<Table> simulate_table(const Options& o, const std::string& name) {
+    Table table;
+    table.algorithm = name;
+    table.summary = find_algorithm(o.collective, name)->summary;
+    for (const uint64_t bytes : sizes_of(o)) {
+        TUTTI_ASSIGN(const Choice chosen, choose(experiment_of(o, bytes, "")));
+        auto outcome = run(experiment_of(o, bytes, name));
+        if (!outcome && outcome.error().code == Code::unsupported) {
+            table.refusal = outcome.error().message;
+            return table;
+        }
+        if (!outcome) return tl::unexpected(wrap(outcome.error(), name));
+        const bool repeated = !table.rows.empty() && table.rows.back().bytes == outcome->bytes;
+        if (repeated) continue;  // rounded down to the same size
+        table.rows.push_back(row_of(*outcome, chosen.name == name));
+        table.reports.push_back(std::move(outcome->report));
+    }
+    return table;
+}
+
+Result<> draw(const Options& o) {
+    const std::string wanted = o.algorithms.size() == 1 ? o.algorithms.front() : "";
+    Experiment experiment = experiment_of(o, sizes_of(o).back(), wanted);
+    experiment.record = true;
+    TUTTI_ASSIGN(const Outcome outcome, run(experiment));
+    const std::size_t things = outcome.report.flights.size() + outcome.report.work.size();
+    if (things > most_drawn)
+        return fail(Code::invalid,
+                    "--draw: {} messages are too many for a picture; take fewer ranks (--ranks) or "
+                    "a smaller size (--end)",
+                    outcome.report.flights.size());
+    const std::string title =
+        fmt::format("{} {} of {} bytes, {} on {}: {} us", outcome.choice.name,
+                    collective_name(o.collective), outcome.bytes, plural(o.ranks, "rank"),
+                    plural(o.network.hosts, "host"), format_us(microseconds(outcome.report.time)));
+    return write_file(o.draw, draw_timeline(outcome.report, title));
+}
+
+Result<> plot(const Options& o, const std::vector<Table>& tables) {
+    std::vector<Curve> curves;
+    for (const Table& table : tables) {
+        if (table.rows.empty()) continue;
+        Curve& curve = curves.emplace_back(Curve{table.algorithm, {}});
+        for (const Row& row : table.rows) curve.points.push_back({row.bytes, row.us, row.chosen});
+    }
+    const Network& n = o.network;
+    std::string title = fmt::format("{}, {} on {}, {}, latency {:g} us",
+                                    collective_name(o.collective), plural(o.ranks, "rank"),
+                                    plural(n.hosts, "host"), format_bits_per_s(n.wire.bytes_per_s),
+                                    n.wire.latency_us);
+    if (n.switches > 1)
+        title += fmt::format(", {} oversubscribed {:g} times", plural(n.switches, "switch"),
+                             n.oversubscription);
+    return write_file(o.plot, draw_plot(curves, title, "the library's choice"));
+}
+
+Result<> simulate_all(const Options& o) {
+    // What goes to standard output must be nothing else.
+    std::FILE* const out = o.json == "-" || o.draw == "-" || o.plot == "-" ? stderr : stdout;
+    fmt::print(out, "{}", heading(o));
+    std::vector<Table> tables;
+    for (const std::string& name : o.algorithms) {
+        TUTTI_ASSIGN(Table table, simulate_table(o, name));
+        fmt::print(out, "{}", format_table(table));
+        std::fflush(out);
+        if (o.json.empty()) table.reports.clear();
+        tables.push_back(std::move(table));
+    }
+    fmt::print(out, "{}", format_choices(tables));
+    if (!o.json.empty()) TUTTI_TRY(write_file(o.json, to_json(o, tables)));
+    if (!o.plot.empty()) TUTTI_TRY(plot(o, tables));
+    if (!o.draw.empty()) TUTTI_TRY(draw(o));
+    return {};
+}
+
+}  // namespace
+}  // namespace tutti::sim
+
+int main(int argc, char** argv) {
+    try {
+        const tutti::sim::Parsed parsed = tutti::sim::parse_options(argc, argv);
+        if (parsed.exit_code) return *parsed.exit_code;
+        const auto done = tutti::sim::simulate_all(parsed.options);
+        if (done) return 0;
+        fmt::print(stderr, "tutti-sim: {}\n", done.error().message);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "tutti-sim: {}\n", error.what());
+    }
+    return tutti::sim::exit_failed;
+}

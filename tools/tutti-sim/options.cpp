@@ -1,0 +1,239 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "collectives/catalog.h"
+#include "units.h"
+
+namespace tutti::sim {
+namespace {
+
+constexpr int max_ranks = 1024;
+
+constexpr const char* description =
+    R"(tutti-sim - simulate a collective operation on a network you describe
+
+Runs tutti's own algorithms, cut into messages as the library would cut them, over a model of a
+network: hosts with one link each way to their switch, switches with one link each way to a core,
+links that let one message pass at a time. Prints for every size the time until the last rank is
+done, the messages and bytes of the rank that sends most, and the link that is busy the longest. A *
+marks the algorithm that the library would choose. Nothing is sent; the same command always prints
+the same numbers. Sizes are those of the larger buffer: all blocks together.)";
+
+constexpr const char* footer = R"(UNITS
+  BYTES   8, 64K, 16M, 1G (powers of 1024)
+  TIME    200ns, 10us, 0.5ms
+  RATE    1Gbit, 100Mbit, 12.5GB, 800MB (powers of 1000, per second)
+
+EXIT CODES
+  0  done
+  1  a file could not be written, or a simulation came to no end (the message says why)
+  2  wrong usage
+
+EXAMPLES
+  tutti-sim allreduce --ranks 16
+  tutti-sim allreduce --ranks 64 --hosts 8 -b 1K -e 64M --plot times.svg
+  tutti-sim allreduce --ranks 8 --algorithm ring -b 64K -e 64K --draw ring.svg
+  tutti-sim alltoall --ranks 32 --switches 4 --oversubscription 4 --json alltoall.json
+  tutti-sim broadcast --ranks 1024 --hosts 128 --bandwidth 100Gbit --latency 2us)";
+
+struct Texts {
+    std::string collective, algorithm = "all", begin, end, dtype;
+    std::string bandwidth, latency, overhead;
+    std::string memory_bandwidth, memory_latency, memory_overhead, reduce_bandwidth;
+    int hosts = 0, switches = 0;
+};
+
+class Formatter : public CLI::Formatter {
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "\nUsage: tutti-sim COLLECTIVE --ranks N [OPTIONS]\n";
+    }
+};
+
+std::string check_bytes(const std::string& text) {
+    if (parse_bytes(text)) return {};
+    return fmt::format("'{}' is no size; sizes look like 8, 64K, 128M, 1G", text);
+}
+
+std::string check_time(const std::string& text) {
+    const auto us = parse_us(text);
+    if (us && *us <= 1e9) return {};
+    return fmt::format("'{}' is no time; times look like 200ns, 10us, 0.5ms", text);
+}
+
+std::string check_rate(const std::string& text) {
+    if (parse_bytes_per_s(text)) return {};
+    return fmt::format("'{}' is no bandwidth; they look like 1Gbit, 100Mbit, 12.5GB", text);
+}
+
+void add_what(CLI::App& app, Options& o, Texts& t) {
+    std::vector<std::string> names;
+    for (const CollectiveTraits& c : collective_traits) names.emplace_back(c.name);
+    app.add_option("COLLECTIVE", t.collective, fmt::format("{}", fmt::join(names, ", ")))
+        ->required()
+        ->type_name("")
+        ->check(CLI::IsMember(names).description(""));
+    app.add_option("-n,--ranks", o.ranks, "how many ranks, up to 1024")
+        ->required()
+        ->type_name("N")
+        ->check(CLI::Range(1, max_ranks).description(""));
+    app.add_option("-b,--begin", t.begin, "smallest size (default 1K)")
+        ->type_name("BYTES")
+        ->check(check_bytes);
+    app.add_option("-e,--end", t.end, "largest size (default 16M)")
+        ->type_name("BYTES")
+        ->check(check_bytes);
+    app.add_option("-f,--factor", o.factor, "from one size to the next (default 4)")
+        ->type_name("N")
+        ->check(CLI::Range(2, 1 << 30).description(""));
+    app.add_option("--algorithm", t.algorithm, "this one, or all (the default): a table for each")
+        ->type_name("NAME");
+    app.add_option("--dtype", t.dtype, "element type (default float32)")->type_name("TYPE");
+    app.add_option("--root", o.root, "of a broadcast, reduce, gather or scatter (default 0)")
+        ->type_name("RANK")
+        ->check(CLI::NonNegativeNumber.description(""));
+    app.add_option("--lanes", o.lanes, "stripe over so many lanes (default: as the library would)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 8).description(""));
+}
+
+void add_network(CLI::App& app, Options& o, Texts& t) {
+    app.add_option("--hosts", t.hosts, "hosts, the ranks in blocks (default: one a rank)")
+        ->type_name("H")
+        ->check(CLI::Range(1, max_ranks).description(""));
+    app.add_option("--switches", t.switches,
+                   "switches, the hosts in blocks (default 1; 2 with --oversubscription)")
+        ->type_name("S")
+        ->check(CLI::Range(1, max_ranks).description(""));
+    app.add_option("--oversubscription", o.network.oversubscription,
+                   "what a switch's hosts can send by what its link to the core can (default 1)")
+        ->type_name("X");
+    const auto text = [&](const char* name, std::string& value, const char* help, bool rate) {
+        app.add_option(name, value, help)
+            ->type_name(rate ? "RATE" : "TIME")
+            ->check(rate ? check_rate : check_time);
+    };
+    text("--bandwidth", t.bandwidth, "of a host's link, each way (default 10Gbit)", true);
+    text("--latency", t.latency, "between hosts (default 10us)", false);
+    text("--overhead", t.overhead, "of a rank, to send and to receive a message (default 1us)",
+         false);
+    text("--memory-bandwidth", t.memory_bandwidth, "within a host, all its ranks (default 20GB)",
+         true);
+    text("--memory-latency", t.memory_latency, "within a host (default 200ns)", false);
+    text("--memory-overhead", t.memory_overhead, "as --overhead, within a host (default 100ns)",
+         false);
+    text("--reduce-bandwidth", t.reduce_bandwidth,
+         "at which a rank reduces or copies (default 10GB)", true);
+    app.add_option("--credits", o.network.credits, "messages under way per channel (default 8)")
+        ->type_name("N")
+        ->check(CLI::Range(1, 65535).description(""));
+}
+
+void add_report(CLI::App& app, Options& o) {
+    app.add_option("--json", o.json, "write the results there too; - for standard output")
+        ->type_name("FILE");
+    app.add_option("--draw", o.draw,
+                   "space-time diagram (SVG) of the largest size, of the algorithm asked for or of "
+                   "the library's choice")
+        ->type_name("FILE");
+    app.add_option("--plot", o.plot, "times over sizes (SVG), a line for each algorithm")
+        ->type_name("FILE");
+}
+
+Collective collective_of(const std::string& name) {
+    const auto at = std::find_if(std::begin(collective_traits), std::end(collective_traits),
+                                 [&](const CollectiveTraits& c) { return c.name == name; });
+    return static_cast<Collective>(at - std::begin(collective_traits));
+}
+
+std::vector<std::string> algorithms_of(const Options& o, const std::string& wanted) {
+    std::vector<std::string> all;
+    for (const Algorithm& a : algorithms())
+        if (a.collective == o.collective) all.emplace_back(a.name);
+    if (wanted == "all") return all;
+    if (!find_algorithm(o.collective, wanted))
+        throw CLI::ValidationError(
+            "--algorithm", fmt::format("there is no '{}' for {}; there are: {}, all", wanted,
+                                       collective_name(o.collective), fmt::join(all, ", ")));
+    return {wanted};
+}
+
+Dtype dtype_of(const std::string& name) {
+    std::string known;
+    for (int i = 0; i < dtype_count; ++i) {
+        const auto dtype = static_cast<Dtype>(i);
+        if (name == dtype_name(dtype)) return dtype;
+        known += fmt::format("{}{}", i == 0 ? "" : ", ", dtype_name(dtype));
+    }
+    throw CLI::ValidationError("--dtype", fmt::format("'{}' is none of: {}", name, known));
+}
+
+void interpret_network(Options& o, const Texts& t) {
+    Network& n = o.network;
+    n.hosts = t.hosts != 0 ? t.hosts : o.ranks;
+    n.switches = t.switches != 0 ? t.switches : n.oversubscription > 1 && n.hosts > 1 ? 2 : 1;
+    if (!t.bandwidth.empty()) n.wire.bytes_per_s = *parse_bytes_per_s(t.bandwidth);
+    if (!t.latency.empty()) n.wire.latency_us = *parse_us(t.latency);
+    if (!t.overhead.empty()) n.wire.overhead_us = *parse_us(t.overhead);
+    if (!t.memory_bandwidth.empty()) n.memory.bytes_per_s = *parse_bytes_per_s(t.memory_bandwidth);
+    if (!t.memory_latency.empty()) n.memory.latency_us = *parse_us(t.memory_latency);
+    if (!t.memory_overhead.empty()) n.memory.overhead_us = *parse_us(t.memory_overhead);
+    if (!t.reduce_bandwidth.empty()) n.reduce_bytes_per_s = *parse_bytes_per_s(t.reduce_bandwidth);
+    if (const auto checked = n.check(o.ranks); !checked)
+        throw CLI::ValidationError("network", checked.error().message);
+}
+
+void interpret(Options& o, const Texts& t) {
+    o.collective = collective_of(t.collective);
+    if (!t.begin.empty()) o.begin_bytes = *parse_bytes(t.begin);
+    if (!t.end.empty()) o.end_bytes = *parse_bytes(t.end);
+    if (t.end.empty()) o.end_bytes = std::max(o.begin_bytes, o.end_bytes);
+    if (t.begin.empty()) o.begin_bytes = std::min(o.begin_bytes, o.end_bytes);
+    if (o.end_bytes < o.begin_bytes)
+        throw CLI::ValidationError("--end", "the largest size is smaller than the smallest");
+    if (o.root >= o.ranks)
+        throw CLI::ValidationError("--root",
+                                   fmt::format("{} is not below {} ranks", o.root, o.ranks));
+    if (!t.dtype.empty()) o.dtype = dtype_of(t.dtype);
+    if (o.json == "-" && (o.draw == "-" || o.plot == "-"))
+        throw CLI::ValidationError("--json", "only one thing fits standard output");
+    o.algorithms = algorithms_of(o, t.algorithm);
+    interpret_network(o, t);
+}
+
+}  // namespace
+
+Parsed parse_options(int argc, char** argv) {
+    Parsed parsed;
+    Texts texts;
+    CLI::App app(description, "tutti-sim");
+    app.formatter(std::make_shared<Formatter>());
+    app.footer(footer);
+    add_what(app, parsed.options, texts);
+    add_network(app, parsed.options, texts);
+    add_report(app, parsed.options);
+    try {
+        app.parse(argc, argv);
+        interpret(parsed.options, texts);
+    } catch (const CLI::ParseError& error) {
+        parsed.exit_code = app.exit(error) == 0 ? 0 : exit_usage;
+    }
+    return parsed;
+}
+
+std::vector<uint64_t> sizes_of(const Options& o) {
+    if (o.collective == Collective::barrier) return {0};
+    std::vector<uint64_t> sizes;
+    for (uint64_t bytes = o.begin_bytes;; bytes = bytes == 0 ? 1 : bytes * o.factor) {
+        sizes.push_back(bytes);
+        if (bytes > o.end_bytes / o.factor && bytes != 0) break;
+        if (o.end_bytes == 0) break;
+    }
+    return sizes;
+}
+
+}  // namespace tutti::sim

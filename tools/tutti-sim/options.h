@@ -1,0 +1,42 @@
+// tutti-sim's command line.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/collective.h"
+#include "reduce/reduce.h"
+#include "schedule/network.h"
+
+namespace tutti::sim {
+
+inline constexpr int exit_failed = 1;  // a file could not be written, a simulation did not end
+inline constexpr int exit_usage = 2;
+
+struct Options {
+    Collective collective = Collective::allreduce;
+    Rank ranks = 0;
+    Rank root = 0;
+    uint64_t begin_bytes = 1024;
+    uint64_t end_bytes = uint64_t{16} << 20;
+    uint64_t factor = 4;
+    Dtype dtype = Dtype::float32;
+    std::vector<std::string> algorithms;
+    uint32_t lanes = 0;  // 0: what the selection takes
+    Network network;
+    std::string json, draw, plot;
+};
+
+/// The options, or the exit code after a usage error (printed) or --help.
+struct Parsed {
+    Options options;
+    std::optional<int> exit_code;
+};
+Parsed parse_options(int argc, char** argv);
+
+/// begin, begin × factor, … up to end; a barrier has but 0.
+std::vector<uint64_t> sizes_of(const Options& options);
+
+}  // namespace tutti::sim
