@@ -1,0 +1,162 @@
+// What blocks of different lengths cost: each v form beside the even form of the same total, in
+// turns. usage: tutti-run -n N tutti-uneven-bench [total MiB]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.hpp"
+
+namespace {
+
+using Counts = std::vector<std::size_t>;
+using Clock = std::chrono::steady_clock;
+
+constexpr int blocks = 9;      // measurements of each, in turns
+constexpr int iterations = 5;  // in one of them
+
+/// How a total is shared out among the ranks.
+struct Shape {
+    const char* name;
+    std::function<Counts(std::size_t total, std::size_t ranks)> share;
+};
+
+Counts even(std::size_t total, std::size_t ranks) {
+    return Counts(ranks, total / ranks);
+}
+Counts half_to_first(std::size_t total, std::size_t ranks) {
+    Counts counts(ranks, total / 2 / std::max<std::size_t>(1, ranks - 1));
+    counts[0] = total / 2;
+    return counts;
+}
+Counts all_to_first(std::size_t total, std::size_t ranks) {
+    Counts counts(ranks, 0);
+    counts[0] = total;
+    return counts;
+}
+Counts rising(std::size_t total, std::size_t ranks) {
+    Counts counts(ranks);
+    for (std::size_t r = 0; r < ranks; ++r) counts[r] = 2 * total * (r + 1) / (ranks * (ranks + 1));
+    return counts;
+}
+
+const std::vector<Shape> shapes = {
+    {"rising", rising}, {"half to the first", half_to_first}, {"all to the first", all_to_first}};
+
+struct Bench {
+    tutti::Communicator& comm;
+    std::vector<float> in, out;
+
+    double time_us(const std::function<void()>& operation) {
+        comm.barrier();
+        const auto start = Clock::now();
+        for (int i = 0; i < iterations; ++i) operation();
+        comm.barrier();
+        const auto took = Clock::now() - start;
+        std::array<double, 1> us{std::chrono::duration<double, std::micro>(took).count() /
+                                 iterations};
+        comm.allreduce(us, TUTTI_MAX);
+        return us[0];
+    }
+};
+
+/// A v form with given counts (the even form is the same call with equal ones), and the most that
+/// one rank must send or receive.
+struct Form {
+    const char* name;
+    std::function<void(Bench&, const Counts&)> run;
+    std::function<std::size_t(const Counts&)> busiest;
+};
+
+std::size_t sum(const Counts& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+std::size_t all_but_smallest(const Counts& c) {
+    return sum(c) - *std::min_element(c.begin(), c.end());
+}
+
+std::span<float> first(std::vector<float>& data, std::size_t count) {
+    return std::span(data).first(count);
+}
+
+const std::vector<Form> forms = {
+    {"allgatherv",
+     [](Bench& b, const Counts& c) {
+         const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
+         b.comm.allgatherv(first(b.in, own), first(b.out, sum(c)), c);
+     },
+     all_but_smallest},
+    {"reduce_scatterv",
+     [](Bench& b, const Counts& c) {
+         const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
+         b.comm.reduce_scatterv(first(b.in, sum(c)), first(b.out, own), c);
+     },
+     all_but_smallest},
+    {"gatherv",
+     [](Bench& b, const Counts& c) {
+         const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
+         b.comm.gatherv(first(b.in, own), first(b.out, sum(c)), c, 0);
+     },
+     [](const Counts& c) {
+         return std::max(sum(c) - c[0], *std::max_element(c.begin() + 1, c.end()));
+     }},
+    {"scatterv",
+     [](Bench& b, const Counts& c) {
+         const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
+         b.comm.scatterv(first(b.in, sum(c)), c, first(b.out, own), 0);
+     },
+     [](const Counts& c) {
+         return std::max(sum(c) - c[0], *std::max_element(c.begin() + 1, c.end()));
+     }},
+};
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+void measure(Bench& bench, const Form& form, std::size_t total) {
+    const auto ranks = static_cast<std::size_t>(bench.comm.size());
+    const Counts equal = even(total, ranks);
+    for (const Shape& shape : shapes) {
+        const Counts counts = shape.share(total, ranks);
+        // The even form's time for as many bytes as the busiest rank has here.
+        const double scale = std::max(1.0, static_cast<double>(form.busiest(counts)) /
+                                               static_cast<double>(form.busiest(equal)));
+        std::vector<double> ratios, times;
+        for (int block = 0; block < blocks; ++block) {
+            const double even_us = bench.time_us([&] { form.run(bench, equal); });
+            times.push_back(bench.time_us([&] { form.run(bench, counts); }));
+            ratios.push_back(times.back() / (even_us * scale));
+        }
+        const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+        if (bench.comm.rank() == 0)
+            fmt::print("{:<16} {:<18} {:>9.0f}  {:>5.2f}  {:.2f}–{:.2f}\n", form.name, shape.name,
+                       median(times), median(ratios), *low, *high);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        tutti::Communicator comm;
+        const std::size_t mib = argc > 1 ? std::stoul(argv[1]) : 16;
+        const std::size_t total = mib * (std::size_t{1} << 20) / sizeof(float);
+        Bench bench{comm, std::vector<float>(total + 4096, 1.0F), std::vector<float>(total + 4096)};
+        if (comm.rank() == 0)
+            fmt::print(
+                "# {} MiB in all, {} ranks; ratio to the even form's time for the busiest "
+                "rank's bytes\n# {:<14} {:<18} {:>9}  {:>5}  spread\n",
+                mib, comm.size(), "form", "blocks", "us", "ratio");
+        for (const Form& form : forms) measure(bench, form, total);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "tutti-uneven-bench: {}\n", error.what());
+        return 1;
+    }
+}
