@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t intrinsic_limit_bytes = 64 * 1024;
 
 std::atomic<uint32_t> fork_generation{0};
+std::atomic<uint64_t> last_serial{0};
 
 uint32_t current_process() {
     static const int registered =
@@ -61,7 +62,8 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
       terrain_(survey(*endpoint_, size_, one_host_)),
       channels_(*endpoint_, group_),
       agreement_(rank_, size_, group_.id(), *this),
-      streams_(static_cast<std::size_t>(endpoint_->config().nrings)) {}
+      streams_(static_cast<std::size_t>(endpoint_->config().nrings)),
+      serial_(++last_serial) {}
 
 void Communicator::use(Endpoint::Intrinsics intrinsics) {
     intrinsics_ = std::move(intrinsics);
@@ -152,6 +154,11 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
     request.operation = &plan.operation_for(request.in, request.out);
     request.timeout_ms = timeout_ms;
     request.tag = plan.tag;
+    if (!plan.inputs.empty()) [[unlikely]] {
+        const auto* inputs = static_cast<const void* const*>(request.in);
+        std::copy_n(inputs, plan.inputs.size(), plan.inputs.begin());
+        request.in = plan.inputs.data();
+    }
     request.tag.sequence = ++sequence_;
     plan.busy = true;
     recorder_.begin(request.tag, bytes_of(plan.call));
