@@ -123,7 +123,8 @@ void function(tutti_comm* comm) {
     expect_error(tutti_iallreduce(comm, data, data, 4, TUTTI_UINT64, op, &opts, &request),
                  TUTTI_ERR_UNSUPPORTED, "not commutative; there are: recursive_doubling");
     if (ranks > 1) {
-        // Ranks that mean different operators are told.
+        // Ranks that mean different operators are told; in any call, so the above must be over.
+        need(tutti_barrier(comm), "barrier");
         const tutti_op other = make_product();
         uint64_t one[4] = {1, 1, 1, 1};
         tutti_status status =
