@@ -146,8 +146,9 @@ void Communicator::make_tag(Plan& plan, const Choice& choice, const Reduction& r
     plan.tag.count = !call.uneven                   ? call.count
                      : blocks_of(call).tag_by_block ? 0
                                                     : total_elements(call, size_);
-    plan.tag.call = pack_call(static_cast<uint32_t>(call.collective), static_cast<uint32_t>(call.dtype), 0) |
-                    reduction.tag_bits | (call.uneven ? uneven_call : 0);
+    plan.tag.call =
+        pack_call(static_cast<uint32_t>(call.collective), static_cast<uint32_t>(call.dtype), 0) |
+        reduction.tag_bits | (call.uneven ? uneven_call : 0);
     plan.tag.root = call.root;
     const auto index = choice.algorithm ? choice.algorithm - algorithms().data() + 1 : 0;
     plan.tag.plan = (static_cast<uint64_t>(index) << 56 |
@@ -216,7 +217,8 @@ Result<std::unique_ptr<Operation>> Communicator::bind_operation(const Plan& plan
     request.list = call.inputs > 0;
     request.inputs = std::max(1, call.inputs);
     request.factor = r.factor;
-    // Everyone has an output for every element; an exscan's first rank and a reduce's others do not.
+    // Everyone has an output for every element; an exscan's first rank and a reduce's others do
+    // not.
     const bool whole_output =
         call.collective == Collective::allreduce || call.collective == Collective::scan;
     request.in_output = whole_output && r.raw_bytes() == r.reducer.bytes(Width::final);

@@ -15,13 +15,14 @@ namespace tutti {
 using Factor = std::array<std::byte, 8>;
 
 struct PrepareRequest {
-    Reducer reducer = Reducer::mover(1);  // of the inputs as they are; a sum where there is a factor
+    Reducer reducer =
+        Reducer::mover(1);  // of the inputs as they are; a sum where there is a factor
     Dtype dtype = Dtype::uint8;
-    std::size_t elements = 0;     // of each input, in the reducer's elements
+    std::size_t elements = 0;  // of each input, in the reducer's elements
     int32_t inputs = 1;
-    bool list = false;            // start() is given an array of the inputs' addresses as its `in`
+    bool list = false;  // start() is given an array of the inputs' addresses as its `in`
     std::optional<Factor> factor;
-    bool in_output = false;       // the output has room for what is prepared
+    bool in_output = false;  // the output has room for what is prepared
 };
 
 /// An operation that prepares its input in start() and then runs `inner`, which must have been

@@ -31,10 +31,9 @@ constexpr auto relaxed = std::memory_order_relaxed;
 
 std::string describe_call(const Tag& tag) {
     const Collective collective = collective_of(tag);
-    const std::string name = fmt::format("{}{}{} #{}", collective_name(collective),
-                                         tag.call & uneven_call ? "v" : "",
-                                         tag.call & multi_call ? "_multi" : "",
-                                         operation_number(tag));
+    const std::string name =
+        fmt::format("{}{}{} #{}", collective_name(collective), tag.call & uneven_call ? "v" : "",
+                    tag.call & multi_call ? "_multi" : "", operation_number(tag));
     // A number from a wire may be no collective at all.
     if (static_cast<int>(collective) >= collective_count || collective == Collective::barrier)
         return name;

@@ -66,7 +66,7 @@ struct ReduceArgs {
     const void* a = nullptr;
     const void* b = nullptr;
     std::size_t count = 0;
-    int32_t divisor = 1;  // avg: applied where the result is final
+    int32_t divisor = 1;                 // avg: applied where the result is final
     const UserFunction* user = nullptr;  // Reducer::function() of the kernel's reducer
 };
 using ReduceFn = void (*)(const ReduceArgs&);
