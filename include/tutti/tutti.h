@@ -76,9 +76,10 @@ enum {
     TUTTI_FLOAT8_E5M2
 };
 
-/** A reduction operator. Integers wrap; 16- and 8-bit floats add in fp32 and round once; max and
- *  min propagate NaN and order -0 before +0; avg of integers truncates towards zero; the bitwise
- *  ones are for integers only. */
+/** A reduction operator: one of these, or a handle from tutti_op_create and its like. Integers wrap;
+ *  16- and 8-bit floats add in fp32 and round once; max and min propagate NaN and order -0 before
+ *  +0; avg of integers truncates towards zero, and scan and exscan refuse avg; the bitwise ones are
+ *  for integers only. docs/semantics.md has the rules for every operator and type. */
 typedef int32_t tutti_op;
 enum {
     TUTTI_SUM = 0,
@@ -88,8 +89,26 @@ enum {
     TUTTI_AVG,
     TUTTI_BAND,
     TUTTI_BOR,
-    TUTTI_BXOR
+    TUTTI_BXOR,
+    TUTTI_OP_USER_FIRST = 1024 /**< handles of the program's own operators are this or more */
 };
+
+/** An operator of the program's own. Start from TUTTI_OP_SPEC_INIT. */
+typedef struct {
+    size_t struct_size; /**< sizeof(tutti_op_spec) */
+    /** result[i] = first[i] ⊕ second[i] for count elements of dtype. first comes from lower ranks.
+     *  result may be the same memory as first or as second, and else overlaps neither; the pointers
+     *  are aligned for dtype if the callers' buffers are. Must be associative and a pure function
+     *  of its operands: it is called from any thread that drives operations, from several at once,
+     *  for any part of the data. It must not call tutti, throw, or leave by longjmp. */
+    void (*combine)(const void* first, const void* second, void* result, size_t count,
+                    tutti_dtype dtype, void* user);
+    void* user;           /**< handed to combine; must live until the last operation is done */
+    int commutative;      /**< 0: contributions meet in the order of the ranks */
+    size_t item_elements; /**< elements that belong together, such as 4 for a 2 × 2 matrix: never
+                               parted, and counts are multiples of it. At most 64 bytes. */
+} tutti_op_spec;
+#define TUTTI_OP_SPEC_INIT {sizeof(tutti_op_spec), NULL, NULL, 1, 1}
 
 /** Settings of one non-blocking call or plan. Initialise with TUTTI_CALL_OPTS_INIT. */
 typedef struct {
@@ -188,6 +207,24 @@ TUTTI_API const char* tutti_comm_algorithm(tutti_comm* comm, const char* collect
 /** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor. */
 TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
 
+/* ---- operators -------------------------------------------------------------------------------- */
+
+/** Makes an operator for all communicators of the process. Every process makes its operators in the
+ *  same order: that is how ranks know that they mean the same one (else MISMATCH); ranks that are
+ *  threads of one process share one handle. INVALID for a NULL function or an item that is too
+ *  long. From any thread. */
+TUTTI_API tutti_status tutti_op_create(const tutti_op_spec* spec, tutti_op* op);
+/** Makes a sum of which each rank's contribution is multiplied by its own scalar first. scalar is one
+ *  element of dtype, copied; the operator is for data of that dtype, or, where that is float32, of
+ *  16- and 8-bit floats too. The product is taken in the accumulator (fp32 for those): nothing is
+ *  rounded before the result, and integers wrap. It costs a pass over the input. For this
+ *  communicator only; all ranks make them in the same order. */
+TUTTI_API tutti_status tutti_op_create_premul_sum(tutti_comm* comm, const void* scalar,
+                                                  tutti_dtype dtype, tutti_op* op);
+/** The handle is INVALID from now on; plans and requests that have the operator keep it. INVALID for
+ *  a built-in operator and for what is no handle. */
+TUTTI_API tutti_status tutti_op_destroy(tutti_op op);
+
 /* ---- blocking collectives --------------------------------------------------------------------- */
 
 /* count is in elements. in and out are the same memory where that is called in place, else they do
@@ -196,6 +233,13 @@ TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
 /** out[i] = in[i] of rank 0 ⊕ … ⊕ in[i] of the last rank, the same bits on every rank. */
 TUTTI_API tutti_status tutti_allreduce(tutti_comm* comm, const void* in, void* out, size_t count,
                                        tutti_dtype dtype, tutti_op op);
+/** An allreduce of nin buffers of each rank (local devices, micro-batches): out[i] = ins[0][i] ⊕ …
+ *  ⊕ ins[nin-1][i] of rank 0 ⊕ … of the last rank, with one rounding. out may be one of ins. Ranks
+ *  may give different numbers, but for avg, which divides by the number of all inputs. All ranks
+ *  call this or none. INVALID for nin < 1 and NULL entries. */
+TUTTI_API tutti_status tutti_allreduce_multi(tutti_comm* comm, const void* const* ins, int nin,
+                                             void* out, size_t count, tutti_dtype dtype,
+                                             tutti_op op);
 /** buf of every rank becomes buf of root. */
 TUTTI_API tutti_status tutti_broadcast(tutti_comm* comm, void* buf, size_t count, tutti_dtype dtype,
                                        int root);
@@ -263,6 +307,11 @@ TUTTI_API tutti_status tutti_exscan(tutti_comm* comm, const void* in, void* out,
 TUTTI_API tutti_status tutti_iallreduce(tutti_comm* comm, const void* in, void* out, size_t count,
                                         tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
                                         tutti_request** request);
+/** As tutti_allreduce_multi. The list of buffers is copied. */
+TUTTI_API tutti_status tutti_iallreduce_multi(tutti_comm* comm, const void* const* ins, int nin,
+                                              void* out, size_t count, tutti_dtype dtype,
+                                              tutti_op op, const tutti_call_opts* opts,
+                                              tutti_request** request);
 /** As tutti_broadcast. */
 TUTTI_API tutti_status tutti_ibroadcast(tutti_comm* comm, void* buf, size_t count,
                                         tutti_dtype dtype, int root, const tutti_call_opts* opts,

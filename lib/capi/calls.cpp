@@ -251,9 +251,15 @@ Result<> call_start(const char* function, tutti_comm* comm, Result<Call> call, c
     *request = nullptr;
     if (!call) return tl::unexpected(call.error());
     TUTTI_TRY(check_buffers(function, *comm->impl, *call, in, out));
+    return start_checked(function, comm, *call, in, out, opts, request);
+}
+
+Result<> start_checked(const char* function, tutti_comm* comm, const Call& checked, const void* in,
+                       void* out, const tutti_call_opts* opts, tutti_request** request) {
+    Call call = checked;
     TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
-    if (o.algorithm) call->algorithm = o.algorithm;
-    TUTTI_ASSIGN(auto started, comm->impl->start(*call, o.stream, o.timeout_ms, in, out));
+    if (o.algorithm) call.algorithm = o.algorithm;
+    TUTTI_ASSIGN(auto started, comm->impl->start(call, o.stream, o.timeout_ms, in, out));
     *request = to_c(started.release());
     return {};
 }

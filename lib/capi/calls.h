@@ -47,6 +47,9 @@ inline Result<> call_blocking(const char* function, tutti_comm* comm, const Resu
 }
 Result<> call_start(const char* function, tutti_comm* comm, Result<Call> call, const void* in,
                     void* out, const tutti_call_opts* opts, tutti_request** request);
+/// The same, of buffers that were checked.
+Result<> start_checked(const char* function, tutti_comm* comm, const Call& call, const void* in,
+                       void* out, const tutti_call_opts* opts, tutti_request** request);
 Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,
                    const tutti_call_opts* opts, tutti_plan** plan);
 

@@ -31,6 +31,7 @@ struct Call {
     std::string_view algorithm;  // "": tutti's choice
     bool uneven = false;         // the v form: blocks have the lengths below
     bool in_place = false;       // only an alltoall has to know before it is bound
+    int32_t inputs = 0;          // buffers of this rank in one allreduce; 0: it is no multi
     BlockList input, output;     // of the buffers that have a block for each rank
 
     bool operator==(const Call&) const = default;

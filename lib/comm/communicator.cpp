@@ -18,6 +18,7 @@ constexpr std::size_t intrinsic_limit_bytes = 64 * 1024;
 constexpr std::size_t eager_bytes = 32 * 1024;
 
 std::atomic<uint32_t> fork_generation{0};
+std::atomic<uint64_t> last_serial{0};
 
 uint32_t current_process() {
     static const int registered =
@@ -68,7 +69,8 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
                  {.message_bytes = terrain_.max_message_bytes,
                   .eager_bytes = std::min(terrain_.max_message_bytes, eager_bytes),
                   .unexpected_bytes = endpoint_->config().unexpected_bytes},
-                 *this) {}
+                 *this),
+      serial_(++last_serial) {}
 
 void Communicator::use(Endpoint::Intrinsics intrinsics) {
     intrinsics_ = std::move(intrinsics);
@@ -159,6 +161,11 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
     request.operation = &plan.operation_for(request.in, request.out);
     request.timeout_ms = timeout_ms;
     request.tag = plan.tag;
+    if (!plan.inputs.empty()) [[unlikely]] {
+        const auto* inputs = static_cast<const void* const*>(request.in);
+        std::copy_n(inputs, plan.inputs.size(), plan.inputs.begin());
+        request.in = plan.inputs.data();
+    }
     request.tag.sequence = ++sequence_;
     plan.busy = true;
     recorder_.begin(request.tag, bytes_of(plan.call));

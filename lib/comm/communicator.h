@@ -12,6 +12,7 @@
 #include "comm/endpoint.h"
 #include "comm/plan.h"
 #include "comm/point_to_point.h"
+#include "comm/reduction.h"
 #include "comm/request.h"
 #include "comm/selection.h"
 #include "engine/recorder.h"
@@ -43,6 +44,10 @@ public:
     Result<> check(const Call& call, int stream) const;
     Result<Choice> choose(const Call& call) const;
     std::string explain(const Call& call) const;
+
+    /// A sum of which this rank's contribution is multiplied by the scalar first. Every rank makes
+    /// its own, in the same order.
+    Result<Op> make_premul_sum(const void* scalar, Dtype dtype);
 
     /// Blocking: returns when the operation is over.
     Result<> run(const Call& call, const void* in, void* out);
@@ -89,7 +94,10 @@ private:
     std::size_t bytes_of(const Call& call) const;
     Question question(const Call& call, std::string_view wanted) const;
     static void copy_call(Plan& plan, const Call& call, uint32_t stream);
-    void make_tag(Plan& plan, const Choice& choice) const;
+    void make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const;
+    Result<Reduction> reduction(const Call& call) const;
+    Result<std::unique_ptr<Operation>> bind_operation(const Plan& plan, const Choice& choice,
+                                                      const Reduction& reduction);
     Result<std::unique_ptr<Operation>> bind_intrinsic(const Plan& plan, const Reducer& reducer);
     Result<std::unique_ptr<Operation>> bind_schedule(const Plan& plan, const Choice& choice,
                                                      const Reducer& reducer, bool in_place);
@@ -156,6 +164,8 @@ private:
     std::atomic<bool> transfer_owner_{false};
     std::atomic<int> transfers_posted_{0};
     PointToPoint transfers_;
+    const uint64_t serial_;     // no other communicator of the process has it
+    uint32_t premul_sums_ = 0;  // made so far
     uint64_t sequence_ = 0;     // of the last operation; the issuing thread's
     uint64_t round_robin_ = 0;  // non-blocking calls so far
     std::atomic<bool> destroyed_{false}, dumped_{false};

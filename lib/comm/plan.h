@@ -16,6 +16,7 @@ struct Plan {
     Call call;
     std::string algorithm;             // what call.algorithm points to
     std::vector<std::size_t> lengths;  // what the call's lists point to
+    std::vector<const void*> inputs;   // of the run under way, where the call has several
     uint32_t stream = 0;
     Tag tag;  // all but the sequence
     std::unique_ptr<Operation> operation;

@@ -1,6 +1,7 @@
 // From a call to a bound plan: checks, choice of an algorithm, tag, binding.
 #include <unistd.h>
 
+#include <cstring>
 #include <limits>
 
 #include "collectives/catalog.h"
@@ -49,10 +50,7 @@ Result<> Communicator::check(const Call& call, int stream) const {
     if (dtype < 0 || dtype >= dtype_count)
         return fail(Code::invalid, "{}: {} is no dtype (0 … {})", collective_name(call.collective),
                     dtype, dtype_count - 1);
-    if (traits_of(call.collective).reduces) {
-        if (auto made = Reducer::make(call.dtype, call.op); !made)
-            return tl::unexpected(std::move(made).error());
-    }
+    TUTTI_TRY(reduction(call));
     if (call.root < 0 || call.root >= size_)
         return fail(Code::invalid, "{}: root {} is out of range: ranks go from 0 to {}",
                     collective_name(call.collective), call.root, size_ - 1);
@@ -61,6 +59,27 @@ Result<> Communicator::check(const Call& call, int stream) const {
         return fail(Code::invalid, "stream {} is out of range: there are {} (TUTTI_NRINGS)", stream,
                     streams());
     return {};
+}
+
+// A collective that reduces nothing moves bytes.
+Result<Reduction> Communicator::reduction(const Call& call) const {
+    if (traits_of(call.collective).reduces) return reduction_of(call, serial_);
+    Reduction r;
+    r.reducer = Reducer::mover(dtype_bytes(call.dtype));
+    return r;
+}
+
+Result<Op> Communicator::make_premul_sum(const void* scalar, Dtype dtype) {
+    UserOperator op;
+    op.kind = UserOperator::Kind::premul_sum;
+    op.owner = serial_;
+    op.scalar_dtype = dtype;
+    if (dtype_bytes(dtype) == 0)
+        return fail(Code::invalid, "{} is no dtype (0 … {})", static_cast<int32_t>(dtype),
+                    dtype_count - 1);
+    std::memcpy(op.scalar.data(), scalar, dtype_bytes(dtype));
+    op.number = ++premul_sums_;
+    return add_operator(op);
 }
 
 std::size_t Communicator::bytes_of(const Call& call) const {
@@ -72,6 +91,10 @@ Question Communicator::question(const Call& call, std::string_view wanted) const
     q.collective = call.collective;
     q.bytes = call.uneven && blocks_of(call).tag_by_block ? unknown_bytes : bytes_of(call);
     q.uneven = call.uneven;
+    if (const auto r = reduction(call)) {
+        q.ordered = r->ordered;
+        if (r->prepared) q.bytes = total_elements(call, size_) * r->raw_bytes();
+    }
     q.wanted = wanted;
     return q;
 }
@@ -117,30 +140,31 @@ void Communicator::copy_call(Plan& plan, const Call& call, uint32_t stream) {
     }
 }
 
-void Communicator::make_tag(Plan& plan, const Choice& choice) const {
+void Communicator::make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const {
     const Call& call = plan.call;
     // Where each rank knows its own lengths only, messages carry their block's.
     plan.tag.count = !call.uneven                   ? call.count
                      : blocks_of(call).tag_by_block ? 0
                                                     : total_elements(call, size_);
-    plan.tag.call = pack_call(static_cast<uint32_t>(call.collective),
-                              static_cast<uint32_t>(call.dtype), static_cast<uint32_t>(call.op)) |
-                    (call.uneven ? uneven_call : 0);
+    plan.tag.call =
+        pack_call(static_cast<uint32_t>(call.collective), static_cast<uint32_t>(call.dtype), 0) |
+        reduction.tag_bits | (call.uneven ? uneven_call : 0);
     plan.tag.root = call.root;
     const auto index = choice.algorithm ? choice.algorithm - algorithms().data() + 1 : 0;
     plan.tag.plan = (static_cast<uint64_t>(index) << 56 |
                      static_cast<uint64_t>(choice.lanes) << 48 | choice.message_bytes) ^
-                    fingerprint(call) >> 8;
+                    (fingerprint(call) ^ reduction.hash) >> 8;
 }
 
 Result<std::unique_ptr<Operation>> Communicator::bind_intrinsic(const Plan& plan,
                                                                 const Reducer& reducer) {
     IntrinsicShape shape;
     shape.collective = plan.call.collective;
-    shape.count = plan.call.count;
+    shape.count = plan.call.count / reducer.item();
     shape.reducer = reducer;
     shape.root = plan.call.root;
     shape.stream = plan.stream;
+    shape.divisor = divisor_of(plan.call, size_);
     return intrinsics_.group->bind(shape);
 }
 
@@ -162,17 +186,43 @@ Result<std::unique_ptr<Operation>> Communicator::bind_schedule(const Plan& plan,
     request.rank = rank_;
     request.root = call.root;
     request.schedule = choice.algorithm->make(wanted);
-    request.count = call.count;
+    for (Blocks* list : {&blocks.input, &blocks.output})
+        for (auto* lengths : {&list->counts, &list->displacements})
+            for (std::size_t& n : *lengths) n /= reducer.item();
+    request.count = call.count / reducer.item();
     request.input = std::move(blocks.input);
     request.output = std::move(blocks.output);
     request.tag_by_block = blocks.tag_by_block;
     request.reducer = reducer;
-    request.divisor = call.op == Op::avg && traits_of(call.collective).reduces ? size_ : 1;
+    request.divisor = divisor_of(call, size_);
     request.message_bytes = choice.message_bytes;
     request.stream_bytes = stream_bytes;
     request.first_lane = static_cast<uint16_t>(plan.stream * max_lanes_per_stream);
     request.deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
     return bind(std::move(request), channels_);
+}
+
+Result<std::unique_ptr<Operation>> Communicator::bind_operation(const Plan& plan,
+                                                                const Choice& choice,
+                                                                const Reduction& r) {
+    const Reducer reducer = r.prepared ? r.reducer.widened() : r.reducer;
+    TUTTI_ASSIGN(auto bound, choice.algorithm ? bind_schedule(plan, choice, reducer, false)
+                                              : bind_intrinsic(plan, reducer));
+    if (!r.prepared) return bound;
+    const Call& call = plan.call;
+    PrepareRequest request;
+    request.reducer = r.reducer;
+    request.dtype = call.dtype;
+    request.elements = total_elements(call, size_) / r.reducer.item();
+    request.list = call.inputs > 0;
+    request.inputs = std::max(1, call.inputs);
+    request.factor = r.factor;
+    // Everyone has an output for every element; an exscan's first rank and a reduce's others do
+    // not.
+    const bool whole_output =
+        call.collective == Collective::allreduce || call.collective == Collective::scan;
+    request.in_output = whole_output && r.raw_bytes() == r.reducer.bytes(Width::final);
+    return prepare(request, std::move(bound));
 }
 
 Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t stream) {
@@ -181,17 +231,14 @@ Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t
     TUTTI_ASSIGN(Choice choice, choose(call));
     auto plan = std::make_unique<Plan>();
     copy_call(*plan, call, stream);
-    make_tag(*plan, choice);
-    Reducer reducer = Reducer::mover(dtype_bytes(call.dtype));
-    if (traits_of(call.collective).reduces) {
-        TUTTI_ASSIGN(reducer, Reducer::make(call.dtype, call.op));
-    }
-    auto bound = choice.algorithm ? bind_schedule(*plan, choice, reducer, false)
-                                  : bind_intrinsic(*plan, reducer);
+    TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
+    make_tag(*plan, choice, reduction);
+    plan->inputs.resize(static_cast<std::size_t>(call.inputs));
+    auto bound = bind_operation(*plan, choice, reduction);
     if (!bound) return tl::unexpected(binding_failed(bound.error()));
     plan->operation = std::move(*bound);
     if (call.collective == Collective::alltoall) {
-        auto in_place = bind_schedule(*plan, choice, reducer, true);
+        auto in_place = bind_schedule(*plan, choice, reduction.reducer, true);
         if (!in_place) return tl::unexpected(binding_failed(in_place.error()));
         plan->in_place = std::move(*in_place);
     }
@@ -200,6 +247,10 @@ Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t
 
 Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
     Stream& s = streams_[stream];
+    // A plan must not outlive its operator's handle.
+    if (is_user_op(call.op)) [[unlikely]] {
+        TUTTI_TRY(find_operator(call.op));
+    }
     if (s.last_plan && !s.last_plan->busy && s.last_plan->call == call) return s.last_plan;
     for (auto& plan : s.plans)
         if (!plan->busy && plan->call == call) return s.last_plan = plan.get();

@@ -25,12 +25,14 @@ struct Row {
     std::string_view reason;
 };
 
-Row pick_allreduce(std::size_t bytes, bool flat, const Terrain& t) {
+Row pick_allreduce(const Question& q, bool flat, const Terrain& t) {
+    const std::size_t bytes = q.bytes;
     const auto peers = static_cast<std::size_t>(std::max<Rank>(1, t.ranks - 1));
     if (flat && bytes * peers <= flat_allreduce_bytes)
         return {t.intrinsic, "one host, and small enough that everyone reads everything"};
     if (bytes <= doubling_bytes)
         return {"recursive_doubling", "small: the number of rounds decides"};
+    if (q.ordered) return {"rabenseifner", "large: the bytes per rank decide, in rank order"};
     return {"ring", "large: the bytes per rank decide"};
 }
 
@@ -49,17 +51,19 @@ Row pick(const Question& q, const Terrain& t) {
     constexpr std::string_view bytes = "large: the bytes per rank decide";
     switch (q.collective) {
         case Collective::allreduce:
-            return pick_allreduce(q.bytes, flat, t);
+            return pick_allreduce(q, flat, t);
         case Collective::broadcast:
             return pick_broadcast(q.bytes, flat, t);
         case Collective::barrier:
             if (flat) return {t.intrinsic, "one host: everyone sees everyone's word"};
             return {"dissemination", "log2(ranks) rounds"};
         case Collective::reduce:
+            if (q.ordered && !small) return {"binomial", "large, in rank order"};
             return small ? Row{"binomial", rounds} : Row{"chain", "large: in a pipeline"};
         case Collective::allgather:
             return small ? Row{"bruck", rounds} : Row{"ring", bytes};
         case Collective::reduce_scatter:
+            if (q.ordered) return {"direct", "in rank order"};
             return small ? Row{"circulant", rounds} : Row{"ring", bytes};
         case Collective::gather:
         case Collective::scatter:
@@ -79,6 +83,9 @@ Row pick(const Question& q, const Terrain& t) {
 std::string refusal(const Algorithm& a, const Question& q, const Terrain& t) {
     if (q.uneven && a.even_only)
         return "its blocks pass through ranks that do not know their lengths";
+    if (q.ordered && a.reorders)
+        return "contributions meet in another order than the ranks', and the operator is not "
+               "commutative";
     return a.unsupported ? a.unsupported(t.ranks) : std::string();
 }
 

@@ -37,6 +37,7 @@ struct Question {
     Collective collective = Collective::allreduce;
     std::size_t bytes = 0;    // of the whole message, or of all blocks of one buffer
     bool uneven = false;      // blocks of different lengths
+    bool ordered = false;     // the operator is not commutative
     std::string_view wanted;  // an algorithm's name, or "" for tutti's choice
 };
 

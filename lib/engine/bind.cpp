@@ -44,6 +44,7 @@ public:
 
     Result<std::unique_ptr<Operation>> run() {
         parts_.divisor = r_.divisor;
+        parts_.function = r_.reducer.function();
         parts_.slice = layout_request_.slice;
         parts_.tag_by_block = r_.tag_by_block;
         for (std::size_t l = 0; l < r_.schedule.lanes.size(); ++l) {
@@ -183,7 +184,8 @@ private:
         const bool stream =
             r_.stream_bytes != 0 && step.out.space == Space::output &&
             (!bound.send || bound.build) &&
-            parts_.layout.elements(Space::output) * r_.reducer.bytes(Width::raw) >= r_.stream_bytes;
+            parts_.layout.elements(Space::output) * r_.reducer.bytes(Width::final) >=
+                r_.stream_bytes;
         const Width result = width_of(step.result);
         if (!step.reduces()) return r_.reducer.move(width_of(from), result, stream);
         const Width in = width_of(step.in), local = width_of(step.local_form);

@@ -118,6 +118,7 @@ void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void
     args.also = out ? built : nullptr;
     args.count = count;
     args.divisor = p_.divisor;
+    args.user = &p_.function;
     if (data && local) {
         args.a = step.local_first ? local : data;
         args.b = step.local_first ? data : local;

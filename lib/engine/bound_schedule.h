@@ -57,6 +57,7 @@ public:
         std::unique_ptr<std::byte[]> scratch;
         std::size_t slot_bytes = 0;
         int32_t divisor = 1;
+        UserFunction function;  // a program's own operator
         bool tag_by_block = false;  // only the two ranks of a message know its size
     };
     explicit BoundSchedule(Parts parts) : p_(std::move(parts)) {}

@@ -18,8 +18,11 @@ Collective collective_of(const Tag& tag) {
 Dtype dtype_of(const Tag& tag) {
     return static_cast<Dtype>(tag.call >> 8 & 0xff);
 }
-Op op_of(const Tag& tag) {
-    return static_cast<Op>(tag.call >> 16 & 0xff);
+std::string op_of(const Tag& tag) {
+    const uint32_t op = tag.call >> 16 & 0xff;
+    if (!(op & user_op_flag)) return std::string(op_name(static_cast<Op>(op)));
+    return fmt::format("{} {}", op & premul_op_flag ? "pre-multiplied sum" : "user operator",
+                       (op & user_op_mask) | tag.call >> 26 << 6);
 }
 
 constexpr auto relaxed = std::memory_order_relaxed;
@@ -28,14 +31,15 @@ constexpr auto relaxed = std::memory_order_relaxed;
 
 std::string describe_call(const Tag& tag) {
     const Collective collective = collective_of(tag);
-    const std::string name = fmt::format("{}{} #{}", collective_name(collective),
-                                         tag.call & uneven_call ? "v" : "", operation_number(tag));
+    const std::string name =
+        fmt::format("{}{}{} #{}", collective_name(collective), tag.call & uneven_call ? "v" : "",
+                    tag.call & multi_call ? "_multi" : "", operation_number(tag));
     // A number from a wire may be no collective at all.
     if (static_cast<int>(collective) >= collective_count || collective == Collective::barrier)
         return name;
     const CollectiveTraits& traits = traits_of(collective);
     std::string text = fmt::format("{} (count {}, {}", name, tag.count, dtype_name(dtype_of(tag)));
-    if (traits.reduces) text += fmt::format(", {}", op_name(op_of(tag)));
+    if (traits.reduces) text += fmt::format(", {}", op_of(tag));
     if (traits.rooted) text += fmt::format(", root {}", tag.root);
     return text + ")";
 }

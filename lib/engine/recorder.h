@@ -23,6 +23,15 @@ constexpr uint64_t operation_number(const Tag& tag) {
 
 /// A flag in the packed call: the v form.
 inline constexpr uint32_t uneven_call = uint32_t{1} << 24;
+/// Another: several input buffers on each rank.
+inline constexpr uint32_t multi_call = uint32_t{1} << 25;
+/// The operator in Tag::call, where it is the program's own: its number among its kind, or as much
+/// of it as there is room for.
+constexpr uint32_t user_op_flag = 0x80, premul_op_flag = 0x40, user_op_mask = 0x3f;
+constexpr uint32_t pack_user_op(bool premul, uint32_t number) {
+    return (user_op_flag | (premul ? premul_op_flag : 0) | (number & user_op_mask)) << 16 |
+           (number >> 6 & user_op_mask) << 26;
+}
 /// Tag::call of a collective's dtype and operator.
 constexpr uint32_t pack_call(uint32_t collective, uint32_t dtype, uint32_t op) {
     return collective | dtype << 8 | op << 16;

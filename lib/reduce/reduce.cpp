@@ -1,6 +1,7 @@
 #include "reduce/reduce.h"
 
 #include <cassert>
+#include <cstring>
 #include <iterator>
 #include <string>
 
@@ -83,6 +84,14 @@ ReduceFn find_small_convert(Dtype dtype, kernels::SmallForms forms, bool stream)
                                    : kernels::find_half_convert(dtype, forms, stream);
 }
 
+void combine_custom(const ReduceArgs& args) {
+    if (args.count == 0) return;
+    const UserFunction& f = *args.user;
+    const std::size_t elements = args.count * f.item;
+    f.combine(args.a, args.b, args.dst, elements, static_cast<int32_t>(f.dtype), f.user);
+    if (args.also) std::memcpy(args.also, args.dst, elements * dtype_bytes(f.dtype));
+}
+
 }  // namespace
 
 std::string_view dtype_name(Dtype dtype) {
@@ -127,14 +136,34 @@ Reducer Reducer::mover(std::size_t element_bytes) {
     return reducer;
 }
 
+Result<Reducer> Reducer::custom(const UserFunction& function) {
+    if (!is_known(function.dtype)) {
+        return fail(Code::invalid, "there is no dtype {}: give one of {}",
+                    static_cast<int32_t>(function.dtype), dtype_list());
+    }
+    const std::size_t bytes = function.item * dtype_bytes(function.dtype);
+    if (bytes == 0 || bytes > max_mover_bytes) {
+        return fail(Code::invalid,
+                    "the operator's items of {} {} elements are {} bytes: they may have 1 to {}",
+                    function.item, dtype_name(function.dtype), bytes, max_mover_bytes);
+    }
+    Reducer reducer = mover(bytes);
+    reducer.dtype_ = function.dtype;
+    reducer.function_ = function;
+    return reducer;
+}
+
 std::size_t Reducer::bytes(Width width) const {
+    if (wide_raw_ && width == Width::raw) width = Width::partial;
     if (mover_bytes_ != 0) return mover_bytes_;
     if (width == Width::partial && is_widened(dtype_, op_)) return sizeof(float);
     return dtype_bytes(dtype_);
 }
 
 ReduceFn Reducer::reduce(Width wa, Width wb, Width wr, bool stream) const {
+    if (function_.combine) return combine_custom;
     assert(mover_bytes_ == 0 && "a mover has no operator");
+    if (wide_raw_) wa = wb = Width::partial;
     assert(wa != Width::final && wb != Width::final && wr != Width::raw);
     const bool divide = op_ == Op::avg && wr == Width::final;
     if (is_float(dtype_)) {
@@ -153,6 +182,8 @@ ReduceFn Reducer::reduce(Width wa, Width wb, Width wr, bool stream) const {
 
 ReduceFn Reducer::move(Width from, Width to, bool stream) const {
     if (mover_bytes_ != 0) return kernels::find_copy(mover_bytes_, stream);
+    if (wide_raw_ && from == Width::raw) from = Width::partial;
+    if (wide_raw_ && to == Width::raw) to = Width::partial;
     const bool divide = op_ == Op::avg && from == Width::partial && to == Width::final;
     const bool from_wide = from == Width::partial && is_widened(dtype_, op_);
     const bool to_wide = to == Width::partial && is_widened(dtype_, op_);

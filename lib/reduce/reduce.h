@@ -45,6 +45,17 @@ enum class Width : uint8_t {
     final,    // the dtype again, rounded once; avg: divided by the number of contributions
 };
 
+/// A program's own operator: result[i] = first[i] ⊕ second[i], item by item. result may be first or
+/// second. dtype is a Dtype's number.
+struct UserFunction {
+    using Combine = void (*)(const void* first, const void* second, void* result, std::size_t count,
+                             int32_t dtype, void* user);
+    Combine combine = nullptr;
+    void* user = nullptr;
+    Dtype dtype = Dtype::uint8;
+    uint32_t item = 1;  // elements of the dtype that belong together and are never parted
+};
+
 /// dst[i] = a[i] ⊕ b[i], and the same to also[i] unless also is null. b null: dst[i] = a[i],
 /// converted between the forms the kernel was looked up for.
 /// Aliasing: dst may be a or b where the element sizes are equal; also overlaps nothing. No port
@@ -55,7 +66,8 @@ struct ReduceArgs {
     const void* a = nullptr;
     const void* b = nullptr;
     std::size_t count = 0;
-    int32_t divisor = 1;  // avg: applied where the result is final
+    int32_t divisor = 1;                 // avg: applied where the result is final
+    const UserFunction* user = nullptr;  // Reducer::function() of the kernel's reducer
 };
 using ReduceFn = void (*)(const ReduceArgs&);
 
@@ -78,6 +90,21 @@ public:
     /// theirs.
     static Reducer mover(std::size_t element_bytes);
 
+    /// A program's own operator: all forms are the item, of at most max_mover_bytes bytes.
+    static Result<Reducer> custom(const UserFunction& function);
+
+    /// The same reduction of inputs that are in the accumulator's form already: raw is as partial.
+    Reducer widened() const {
+        Reducer wide = *this;
+        wide.wide_raw_ = true;
+        return wide;
+    }
+
+    /// Elements of the dtype that are one element here: more than one only for custom().
+    uint32_t item() const { return function_.item; }
+    /// What kernels have to be given as ReduceArgs::user.
+    const UserFunction& function() const { return function_; }
+
     /// Bytes per element in that form.
     std::size_t bytes(Width width) const;
 
@@ -95,7 +122,9 @@ private:
     Reducer() = default;
     Dtype dtype_ = Dtype::uint8;
     Op op_ = Op::sum;
-    std::size_t mover_bytes_ = 0;  // not 0: a mover
+    std::size_t mover_bytes_ = 0;  // not 0: a mover, or custom
+    bool wide_raw_ = false;
+    UserFunction function_;
 };
 
 /// The instruction set the kernels were dispatched to: "AVX3", "AVX2", "SSE2", …

@@ -23,7 +23,7 @@ namespace tutti {
 struct Tag {
     uint64_t sequence = 0;   // epoch << 48 | number of the operation on its communicator
     uint64_t count = 0;      // elements
-    uint32_t call = 0;       // collective | dtype << 8 | op << 16
+    uint32_t call = 0;       // collective, dtype, operator, flags: pack_call (engine)
     int32_t root = 0;
     uint64_t plan = 0;       // algorithm, lanes and tile size: what the ranks derived from the call
     bool operator==(const Tag&) const = default;

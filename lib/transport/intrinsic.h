@@ -28,6 +28,7 @@ struct IntrinsicShape {
     Reducer reducer = Reducer::mover(1);
     Rank root = 0;
     uint32_t stream = 0;
+    int32_t divisor = 1;  // avg: the number of contributions
 };
 
 /// The communicator an intrinsic serves. Rank 0 leads: it makes what the others join.

@@ -310,7 +310,9 @@ TEST_CASE("selection: is a function of what all ranks know, and lists what there
     terrain.max_message_bytes = 128 * 1024;
     const auto chosen = [&](Collective collective, std::size_t bytes, std::string_view wanted = "",
                             bool uneven = false) {
-        return select({collective, bytes, uneven, wanted}, terrain);
+        return select(
+            {.collective = collective, .bytes = bytes, .uneven = uneven, .wanted = wanted},
+            terrain);
     };
     REQUIRE(chosen(Collective::allreduce, 8)->name == "recursive_doubling");
     REQUIRE(chosen(Collective::allreduce, 1 << 20)->name == "ring");
@@ -329,15 +331,37 @@ TEST_CASE("selection: has a choice for every collective, size and kind of blocks
     for (Rank ranks : {1, 2, 3, 8, 100})
         for (int c = 0; c < collective_count; ++c)
             for (std::size_t bytes : {0ul, 8ul, 4096ul, 1ul << 20, 1ul << 30})
-                for (bool uneven : {false, true}) {
+                for (const auto& [uneven, ordered] :
+                     {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
                     const auto collective = static_cast<Collective>(c);
                     if (uneven && traits_of(collective).cut == Cut::whole) continue;
+                    if (ordered && !traits_of(collective).reduces) continue;
                     Terrain terrain;
                     terrain.ranks = ranks;
                     terrain.max_message_bytes = 128 * 1024;
-                    const auto choice = select({collective, bytes, uneven, ""}, terrain);
+                    const auto choice = select({.collective = collective,
+                                                .bytes = bytes,
+                                                .uneven = uneven,
+                                                .ordered = ordered,
+                                                .wanted = ""},
+                                               terrain);
                     INFO(collective_name(collective) << " ranks " << ranks << " bytes " << bytes);
                     REQUIRE(choice);
                     REQUIRE(choice->algorithm != nullptr);
+                    REQUIRE_FALSE((ordered && choice->algorithm->reorders));
                 }
+}
+
+TEST_CASE("selection: refuses to reorder what does not commute, and says which do not") {
+    Terrain terrain;
+    terrain.ranks = 4;
+    terrain.max_message_bytes = 128 * 1024;
+    const auto refused =
+        select({.collective = Collective::allreduce, .bytes = 8, .ordered = true, .wanted = "ring"},
+               terrain);
+    REQUIRE_FALSE(refused);
+    REQUIRE(refused.error().code == Code::unsupported);
+    const std::string& text = refused.error().message;
+    REQUIRE(text.find("not commutative") != std::string::npos);
+    REQUIRE(text.find("there are: recursive_doubling, rabenseifner, direct") != std::string::npos);
 }

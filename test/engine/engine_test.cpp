@@ -282,4 +282,10 @@ TEST_CASE("recorder: describes a call in words") {
     tag.call = pack_call(1, static_cast<uint32_t>(Dtype::int8), 0);
     tag.root = 3;
     REQUIRE(describe_call(tag) == "broadcast #12 (count 7, int8, root 3)");
+    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::int64), 0) | pack_user_op(false, 130);
+    REQUIRE(describe_call(tag) == "allreduce #12 (count 7, int64, user operator 130)");
+    tag.call = pack_call(9, static_cast<uint32_t>(Dtype::float16), 0) | pack_user_op(true, 4095);
+    REQUIRE(describe_call(tag) == "scan #12 (count 7, float16, pre-multiplied sum 4095)");
+    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::int8), 1) | multi_call;
+    REQUIRE(describe_call(tag) == "allreduce_multi #12 (count 7, int8, max)");
 }

@@ -8,6 +8,7 @@ RUN = os.environ["TUTTI_RUN"]
 MATRIX = os.environ["TUTTI_MATRIX"]
 BEHAVIOUR = os.environ["TUTTI_BEHAVIOUR"]
 FAMILY = os.environ["TUTTI_FAMILY"]
+OPERATORS = os.environ["TUTTI_OPERATORS"]
 COMMUNICATORS = os.environ["TUTTI_COMMUNICATORS"]
 MESSAGES = os.environ["TUTTI_MESSAGES"]
 BENCH = os.environ["TUTTI_BENCH"]
@@ -142,6 +143,30 @@ class Messages(Processes):
 
     def test_a_peer_that_leaves(self):
         self.messages("left", (2, 3))
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Operators(Processes):
+    def operators(self, case, **how):
+        for n in (1, 2, 3, 4, 7):
+            for transport in ("shm", "tcp"):
+                if n <= MAX_RANKS:
+                    with self.subTest(case=case, ranks=n, transport=transport):
+                        out = self.expect_success(run(n, OPERATORS, case, transport=transport, **how))
+                        self.assertIn("cases right", out)
+
+    def test_functions_that_do_not_commute(self):
+        self.operators("function")
+
+    def test_premultiplied_sums(self):
+        self.operators("premul")
+
+    def test_several_inputs(self):
+        self.operators("multi")
+
+    def test_in_every_order_preserving_algorithm(self):
+        for algorithm in ("direct", "recursive_doubling", "rabenseifner", "knomial", "chain"):
+            self.operators("function", env={"TUTTI_ALGO": algorithm})
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")

@@ -157,7 +157,11 @@ private:
 class FlatAllreduce final : public FlatOperation {
 public:
     FlatAllreduce(std::shared_ptr<FlatMember> member, const IntrinsicShape& shape)
-        : FlatOperation(std::move(member), shape), raw_bytes_(shape.reducer.bytes(Width::raw)) {
+        : FlatOperation(std::move(member), shape),
+          raw_bytes_(shape.reducer.bytes(Width::raw)),
+          final_bytes_(shape.reducer.bytes(Width::final)),
+          divisor_(shape.divisor),
+          function_(shape.reducer.function()) {
         if (shape.collective == Collective::barrier || shape.count == 0) return;
         count_ = shape.count;
         const Reducer& reducer = shape.reducer;
@@ -198,7 +202,8 @@ private:
                .a = contribution(0),
                .b = size_ == 2 ? contribution(1) : nullptr,
                .count = count_,
-               .divisor = size_});
+               .divisor = divisor_,
+               .user = &function_});
     }
 
     void reduce_many() {
@@ -207,20 +212,23 @@ private:
                             .a = contribution(0) + at * raw_bytes_,
                             .b = contribution(1) + at * raw_bytes_,
                             .count = std::min(block_count_, count_ - at),
-                            .divisor = size_};
+                            .divisor = divisor_,
+                            .user = &function_};
             first_(args);
             args.a = partial_.data();
             for (Rank rank = 2; rank < size_ - 1; ++rank) {
                 args.b = contribution(rank) + at * raw_bytes_;
                 middle_(args);
             }
-            args.dst = out_ + at * raw_bytes_;
+            args.dst = out_ + at * final_bytes_;
             args.b = contribution(size_ - 1) + at * raw_bytes_;
             last_(args);
         }
     }
 
-    const std::size_t raw_bytes_;
+    const std::size_t raw_bytes_, final_bytes_;
+    const int32_t divisor_;
+    const UserFunction function_;
     std::size_t count_ = 0;
     std::size_t block_count_ = 0;
     ReduceFn only_ = nullptr;  // one or two ranks

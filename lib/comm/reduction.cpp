@@ -1,0 +1,116 @@
+#include "comm/reduction.h"
+
+#include <algorithm>
+
+#include "engine/recorder.h"
+
+namespace tutti {
+namespace {
+
+bool is_prefix(Collective collective) {
+    return collective == Collective::scan || collective == Collective::exscan;
+}
+
+uint64_t mix(uint64_t hash, uint64_t word) {
+    return (hash ^ word) * 0x100000001b3;  // FNV-1a, of words
+}
+constexpr uint64_t hash_basis = 0xcbf29ce484222325;
+
+Result<> check_divisible(const Call& call, uint32_t item) {
+    if (item == 1) return {};
+    const auto refuse = [&](std::size_t n) {
+        return fail(Code::invalid,
+                    "{}: the operator works on items of {} elements, and {} is not a whole number "
+                    "of them",
+                    collective_name(call.collective), item, n);
+    };
+    if (call.count % item != 0) return refuse(call.count);
+    for (const BlockList* list : {&call.input, &call.output})
+        for (const auto& lengths : {list->counts, list->displacements})
+            for (const std::size_t n : lengths)
+                if (n % item != 0) return refuse(n);
+    return {};
+}
+
+Result<Factor> factor_of(const UserOperator& op, Dtype dtype) {
+    Factor factor{};
+    const Reducer sum = *Reducer::make(dtype, Op::sum);
+    const bool wide = sum.bytes(Width::partial) != sum.bytes(Width::raw);
+    if (op.scalar_dtype == dtype) {
+        sum.move(Width::raw, Width::partial,
+                 false)({.dst = factor.data(), .a = op.scalar.data(), .count = 1});
+        return factor;
+    }
+    if (wide && op.scalar_dtype == Dtype::float32) return op.scalar;
+    return fail(Code::invalid,
+                "the pre-multiplied sum's scalar is {}, the data {}: they must be the same, or the "
+                "scalar float32 and the data floats of 16 or 8 bits",
+                dtype_name(op.scalar_dtype), dtype_name(dtype));
+}
+
+Result<Reduction> of_premul(const Call& call, const UserOperator& op, uint64_t owner) {
+    if (op.owner != owner)
+        return fail(Code::invalid,
+                    "the pre-multiplied sum was made for another communicator: its scalars are "
+                    "those of that one's ranks");
+    Reduction r;
+    TUTTI_ASSIGN(r.reducer, Reducer::make(call.dtype, Op::sum));
+    TUTTI_ASSIGN(r.factor, factor_of(op, call.dtype));
+    r.prepared = true;
+    r.tag_bits = pack_user_op(true, op.number);
+    r.hash = mix(hash_basis, op.number);
+    return r;
+}
+
+Result<Reduction> of_function(const Call& call, const UserOperator& op) {
+    Reduction r;
+    TUTTI_ASSIGN(r.reducer, Reducer::custom({op.combine, op.user, call.dtype, op.item}));
+    TUTTI_TRY(check_divisible(call, op.item));
+    r.ordered = !op.commutative;
+    r.tag_bits = pack_user_op(false, op.number);
+    r.hash = mix(mix(mix(hash_basis, op.number), op.item), op.commutative);
+    return r;
+}
+
+Result<Reduction> of_built_in(const Call& call) {
+    Reduction r;
+    TUTTI_ASSIGN(r.reducer, Reducer::make(call.dtype, call.op));
+    if (call.op == Op::avg && is_prefix(call.collective))
+        return fail(Code::invalid,
+                    "{}: avg is not defined on it, as each rank combines another number of "
+                    "contributions: take sum, and divide by the rank's own",
+                    collective_name(call.collective));
+    r.tag_bits = pack_call(0, 0, static_cast<uint32_t>(call.op));
+    // What an average is divided by has to be the same everywhere.
+    if (call.op == Op::avg && call.inputs > 0)
+        r.hash = mix(hash_basis, static_cast<uint64_t>(call.inputs));
+    return r;
+}
+
+}  // namespace
+
+Result<Reduction> reduction_of(const Call& call, uint64_t owner) {
+    Reduction r;
+    if (!is_user_op(call.op)) {
+        TUTTI_ASSIGN(r, of_built_in(call));
+    } else {
+        TUTTI_ASSIGN(const UserOperator op, find_operator(call.op));
+        if (op.kind == UserOperator::Kind::premul_sum) {
+            TUTTI_ASSIGN(r, of_premul(call, op, owner));
+        } else {
+            TUTTI_ASSIGN(r, of_function(call, op));
+        }
+    }
+    if (call.inputs > 0) {
+        r.prepared = true;
+        r.tag_bits |= multi_call;
+    }
+    return r;
+}
+
+int32_t divisor_of(const Call& call, Rank ranks) {
+    if (call.op != Op::avg || !traits_of(call.collective).reduces) return 1;
+    return ranks * std::max(1, call.inputs);
+}
+
+}  // namespace tutti

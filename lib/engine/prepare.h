@@ -1,0 +1,33 @@
+// What has to be done to a rank's own data before a collective can begin: several inputs added up,
+// a sum's operands multiplied. Done in one pass, in the accumulator's form; nothing is rounded.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "reduce/reduce.h"
+#include "transport/operation.h"
+
+namespace tutti {
+
+/// A factor for every element, in the accumulator's form.
+using Factor = std::array<std::byte, 8>;
+
+struct PrepareRequest {
+    Reducer reducer =
+        Reducer::mover(1);  // of the inputs as they are; a sum where there is a factor
+    Dtype dtype = Dtype::uint8;
+    std::size_t elements = 0;  // of each input, in the reducer's elements
+    int32_t inputs = 1;
+    bool list = false;  // start() is given an array of the inputs' addresses as its `in`
+    std::optional<Factor> factor;
+    bool in_output = false;  // the output has room for what is prepared
+};
+
+/// An operation that prepares its input in start() and then runs `inner`, which must have been
+/// bound with reducer.widened(). Each input may be the output. The array of addresses is read in
+/// start().
+std::unique_ptr<Operation> prepare(const PrepareRequest& request, std::unique_ptr<Operation> inner);
+
+}  // namespace tutti

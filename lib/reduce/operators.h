@@ -1,0 +1,43 @@
+// The operators that the program made: a table of the process, by handle.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "reduce/reduce.h"
+
+namespace tutti {
+
+/// Handles count up from here and are never used again, so one that is out of date is noticed.
+inline constexpr int32_t first_user_op = 1024;
+constexpr bool is_user_op(Op op) {
+    return static_cast<int32_t>(op) >= first_user_op;
+}
+
+struct UserOperator {
+    enum class Kind : uint8_t { function, premul_sum };
+    Kind kind = Kind::function;
+    // What ranks agree on: the number-th operator of the process, or pre-multiplied sum of the
+    // communicator, from 1. Set by add() for a function.
+    uint32_t number = 0;
+
+    // A function.
+    UserFunction::Combine combine = nullptr;
+    void* user = nullptr;
+    bool commutative = true;
+    uint32_t item = 1;
+
+    // A pre-multiplied sum.
+    uint64_t owner = 0;  // the communicator's serial
+    Dtype scalar_dtype = Dtype::float32;
+    std::array<std::byte, 8> scalar{};
+};
+
+/// The new operator's handle. Any thread, as all of these.
+Op add_operator(UserOperator op);
+/// invalid, with a sentence, for a handle that was destroyed or never was one.
+Result<UserOperator> find_operator(Op op);
+/// invalid for what find_operator does not know, and for built-in operators.
+Result<> remove_operator(Op op);
+
+}  // namespace tutti

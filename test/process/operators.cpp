@@ -1,0 +1,252 @@
+// Operators of the program's own through the C API: functions, pre-multiplied sums, several inputs.
+// usage: tutti-run -n N operators CASE
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tutti/tutti.h"
+
+namespace {
+
+int rank_of = 0, ranks = 1;
+long cases = 0;
+const std::size_t counts[] = {0, 1, 7, 1000, 60'000};
+
+[[noreturn]] void give_up(const std::string& what) {
+    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
+                 tutti_last_error());
+    std::_Exit(1);
+}
+void need(tutti_status status, const std::string& what) {
+    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
+}
+void expect_error(tutti_status status, tutti_status wanted, const std::string& words) {
+    ++cases;
+    if (status != wanted || std::string(tutti_last_error()).find(words) == std::string::npos)
+        give_up("expected '" + words + "', got " + tutti_status_string(status));
+}
+template <typename T>
+void expect(const std::vector<T>& got, const std::vector<T>& want, const std::string& what) {
+    ++cases;
+    if (std::memcmp(got.data(), want.data(), want.size() * sizeof(T)) == 0) return;
+    give_up(what + " of " + std::to_string(want.size()) + " elements is wrong");
+}
+
+// 2 × 2 matrices of uint64: products do not commute, and wrap.
+using Matrices = std::vector<uint64_t>;
+void multiply(const void* first, const void* second, void* result, std::size_t count,
+              tutti_dtype dtype, void* user) {
+    if (user != &rank_of || dtype != TUTTI_UINT64 || count % 4 != 0) std::abort();
+    if (reinterpret_cast<std::uintptr_t>(result) % 8 != 0) std::abort();
+    const auto *a = static_cast<const uint64_t*>(first), *b = static_cast<const uint64_t*>(second);
+    auto* out = static_cast<uint64_t*>(result);
+    for (std::size_t i = 0; i < count; i += 4) {
+        const uint64_t product[4] = {
+            a[i] * b[i] + a[i + 1] * b[i + 2], a[i] * b[i + 1] + a[i + 1] * b[i + 3],
+            a[i + 2] * b[i] + a[i + 3] * b[i + 2], a[i + 2] * b[i + 1] + a[i + 3] * b[i + 3]};
+        std::memcpy(out + i, product, sizeof product);
+    }
+}
+
+Matrices matrices(int rank, std::size_t items, int part = 0) {
+    Matrices m(items * 4);
+    for (std::size_t i = 0; i < m.size(); ++i)
+        m[i] = 1 + i % 97 * 3 + static_cast<uint64_t>(rank) * 5 + static_cast<uint64_t>(part) * 11;
+    return m;
+}
+Matrices product(int first, int last, std::size_t items, int parts = 1) {
+    Matrices result;
+    for (int r = first; r < last; ++r)
+        for (int part = 0; part < parts; ++part) {
+            const Matrices next = matrices(r, items, part);
+            if (result.empty())
+                result = next;
+            else
+                multiply(result.data(), next.data(), result.data(), result.size(), TUTTI_UINT64,
+                         &rank_of);
+        }
+    return result;
+}
+tutti_op make_product() {
+    tutti_op_spec spec = TUTTI_OP_SPEC_INIT;
+    spec.combine = multiply;
+    spec.user = &rank_of;
+    spec.commutative = 0;
+    spec.item_elements = 4;
+    tutti_op op = -1;
+    need(tutti_op_create(&spec, &op), "op_create");
+    return op;
+}
+
+void products(tutti_comm* comm, tutti_op op, std::size_t items) {
+    const std::size_t n = items * 4;
+    const Matrices mine = matrices(rank_of, items), all = product(0, ranks, items);
+    Matrices out(n);
+    need(tutti_allreduce(comm, mine.data(), out.data(), n, TUTTI_UINT64, op), "allreduce");
+    expect(out, all, "allreduce");
+    out = mine;
+    need(tutti_allreduce(comm, out.data(), out.data(), n, TUTTI_UINT64, op), "allreduce");
+    expect(out, all, "allreduce in place");
+    for (int root = 0; root < ranks; ++root) {
+        need(tutti_reduce(comm, mine.data(), out.data(), n, TUTTI_UINT64, op, root), "reduce");
+        if (rank_of == root) expect(out, all, "reduce");
+    }
+    need(tutti_scan(comm, mine.data(), out.data(), n, TUTTI_UINT64, op), "scan");
+    expect(out, product(0, rank_of + 1, items), "scan");
+    out.assign(n, 9);
+    need(tutti_exscan(comm, mine.data(), out.data(), n, TUTTI_UINT64, op), "exscan");
+    expect(out, rank_of == 0 ? Matrices(n, 9) : product(0, rank_of, items), "exscan");
+    const std::size_t row_items = items * static_cast<std::size_t>(ranks);
+    const Matrices wide = matrices(rank_of, row_items), of_all = product(0, ranks, row_items);
+    need(tutti_reduce_scatter(comm, wide.data(), out.data(), n, TUTTI_UINT64, op), "scatter");
+    const auto own = of_all.begin() + static_cast<std::ptrdiff_t>(n) * rank_of;
+    expect(out, Matrices(own, own + static_cast<std::ptrdiff_t>(n)), "reduce_scatter");
+    const std::vector<std::size_t> lengths(static_cast<std::size_t>(ranks), n);
+    need(tutti_reduce_scatterv(comm, wide.data(), out.data(), lengths.data(), TUTTI_UINT64, op),
+         "reduce_scatterv");
+    expect(out, Matrices(own, own + static_cast<std::ptrdiff_t>(n)), "reduce_scatterv");
+}
+
+void function(tutti_comm* comm) {
+    const tutti_op op = make_product();
+    for (const std::size_t items : counts) products(comm, op, items);
+    uint64_t data[8] = {};
+    expect_error(tutti_allreduce(comm, data, data, 6, TUTTI_UINT64, op), TUTTI_ERR_INVALID,
+                 "6 is not a whole number of them");
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.algorithm = "ring";
+    tutti_request* request = nullptr;
+    expect_error(tutti_iallreduce(comm, data, data, 4, TUTTI_UINT64, op, &opts, &request),
+                 TUTTI_ERR_UNSUPPORTED, "not commutative; there are: recursive_doubling");
+    if (ranks > 1) {
+        // Ranks that mean different operators are told; in any call, so the above must be over.
+        need(tutti_barrier(comm), "barrier");
+        const tutti_op other = make_product();
+        uint64_t one[4] = {1, 1, 1, 1};
+        tutti_status status =
+            tutti_allreduce(comm, one, one, 4, TUTTI_UINT64, rank_of == 0 ? op : other);
+        for (int i = 0; i < 3 && status == TUTTI_OK; ++i) status = tutti_barrier(comm);
+        expect_error(status, TUTTI_ERR_MISMATCH, "user operator 2");
+        products(comm, other, 10);
+        need(tutti_op_destroy(other), "op_destroy");
+    }
+    need(tutti_op_destroy(op), "op_destroy");
+    expect_error(tutti_allreduce(comm, data, data, 4, TUTTI_UINT64, op), TUTTI_ERR_INVALID,
+                 "was destroyed");
+    expect_error(tutti_op_destroy(op), TUTTI_ERR_INVALID, "was destroyed");
+    expect_error(tutti_op_destroy(TUTTI_SUM), TUTTI_ERR_INVALID, "built in");
+    expect_error(tutti_allreduce(comm, data, data, 4, TUTTI_UINT64, 5000), TUTTI_ERR_INVALID,
+                 "there is no operator 5000");
+    expect_error(tutti_scan(comm, data, data, 4, TUTTI_UINT64, TUTTI_AVG), TUTTI_ERR_INVALID,
+                 "avg is not defined");
+}
+
+uint16_t bf16(float value) {  // of values that fit
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, 4);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+void premul(tutti_comm* comm) {
+    const float third = 1.0f / static_cast<float>(rank_of + 3);
+    const int32_t factor = rank_of == 0 ? INT32_MAX : rank_of + 2;
+    tutti_op by_float = -1, by_int = -1;
+    need(tutti_op_create_premul_sum(comm, &third, TUTTI_FLOAT32, &by_float), "premul");
+    need(tutti_op_create_premul_sum(comm, &factor, TUTTI_INT32, &by_int), "premul");
+    for (const std::size_t n : counts) {
+        std::vector<int32_t> ints(n), int_sum(n), got(n);
+        std::vector<uint16_t> halves(n), half_sum(n);
+        for (std::size_t i = 0; i < n; ++i) {
+            const auto at = static_cast<int>(i % 100);
+            ints[i] = at + rank_of;
+            halves[i] = bf16(static_cast<float>(at + rank_of));
+            uint32_t sum = 0;
+            float exact = 0;
+            for (int r = 0; r < ranks; ++r) {
+                sum += static_cast<uint32_t>(at + r) * (r == 0 ? INT32_MAX : r + 2u);
+                exact += static_cast<float>(at + r) * (1.0f / static_cast<float>(r + 3));
+            }
+            int_sum[i] = static_cast<int32_t>(sum);
+            half_sum[i] = bf16(exact);
+        }
+        need(tutti_allreduce(comm, ints.data(), got.data(), n, TUTTI_INT32, by_int), "int32");
+        expect(got, int_sum, "premul of int32");
+        std::vector<uint16_t> half_got(n);
+        need(tutti_allreduce(comm, halves.data(), half_got.data(), n, TUTTI_BFLOAT16, by_float),
+             "bf16");
+        // Another order of fp32 additions may round a tie's neighbour differently: one step.
+        for (std::size_t i = 0; i < n; ++i)
+            if (std::abs(half_got[i] - half_sum[i]) > 1) give_up("premul of bfloat16");
+        need(tutti_reduce(comm, ints.data(), got.data(), n, TUTTI_INT32, by_int, ranks - 1), "r");
+        if (rank_of == ranks - 1) expect(got, int_sum, "premul in a reduce");
+    }
+    double wrong = 0;
+    expect_error(tutti_allreduce(comm, &wrong, &wrong, 1, TUTTI_FLOAT64, by_float),
+                 TUTTI_ERR_INVALID, "the scalar float32 and the data floats of 16");
+    tutti_comm* copy = nullptr;
+    need(tutti_comm_dup(comm, &copy), "dup");
+    float x = 1;
+    expect_error(tutti_allreduce(copy, &x, &x, 1, TUTTI_FLOAT32, by_float), TUTTI_ERR_INVALID,
+                 "another communicator");
+    need(tutti_comm_destroy(copy), "destroy");
+}
+
+void multi(tutti_comm* comm) {
+    const tutti_op op = make_product();
+    for (const std::size_t items : counts) {
+        const std::size_t n = items * 4;
+        const Matrices a = matrices(rank_of, items, 0), b = matrices(rank_of, items, 1);
+        Matrices c = matrices(rank_of, items, 2);
+        const void* ins[] = {a.data(), b.data(), c.data()};
+        const Matrices want = product(0, ranks, items, 3);
+        need(tutti_allreduce_multi(comm, ins, 3, c.data(), n, TUTTI_UINT64, op), "multi");
+        expect(c, want, "multi, into an input");
+        // One and a half of a bfloat16's last place: lost if the inputs were rounded on the way.
+        const std::vector<uint16_t> large(n, bf16(256)), one(n, bf16(1));
+        std::vector<uint16_t> out(n);
+        const void* small[] = {large.data(), one.data(), one.data(), one.data(), one.data()};
+        tutti_request* request = nullptr;
+        need(tutti_iallreduce_multi(comm, small, 5, out.data(), n, TUTTI_BFLOAT16, TUTTI_SUM,
+                                    nullptr, &request),
+             "imulti");
+        std::memset(static_cast<void*>(small), 0, sizeof small);  // the list was copied
+        need(tutti_wait(&request, -1), "wait");
+        expect(out, std::vector<uint16_t>(n, bf16(260.0f * static_cast<float>(ranks))), "bf16");
+        std::vector<int32_t> twos(n, 2), fours(n, 4), mean(n);
+        const void* both[] = {twos.data(), fours.data()};
+        need(tutti_allreduce_multi(comm, both, 2, mean.data(), n, TUTTI_INT32, TUTTI_AVG), "avg");
+        expect(mean, std::vector<int32_t>(n, 3), "the average of all inputs");
+        // As many inputs as this rank likes.
+        const int nin = 1 + rank_of % 2;
+        need(tutti_allreduce_multi(comm, both, nin, mean.data(), n, TUTTI_INT32, TUTTI_MAX), "max");
+        expect(mean, std::vector<int32_t>(n, ranks > 1 ? 4 : 2), "max");
+    }
+    int32_t x[8] = {};
+    const void* ins[] = {x, nullptr};
+    expect_error(tutti_allreduce_multi(comm, ins, 0, x, 4, TUTTI_INT32, TUTTI_SUM),
+                 TUTTI_ERR_INVALID, "nin is 0");
+    expect_error(tutti_allreduce_multi(comm, ins, 2, x, 4, TUTTI_INT32, TUTTI_SUM),
+                 TUTTI_ERR_INVALID, "ins[1] is NULL");
+    expect_error(tutti_allreduce_multi(comm, ins, 1, x + 1, 4, TUTTI_INT32, TUTTI_SUM),
+                 TUTTI_ERR_INVALID, "overlap");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::map<std::string, void (*)(tutti_comm*)> all = {
+        {"function", function}, {"premul", premul}, {"multi", multi}};
+    if (argc < 2 || !all.count(argv[1])) return 2;
+    tutti_comm* comm = nullptr;
+    need(tutti_comm_create(nullptr, &comm), "create");
+    rank_of = tutti_comm_rank(comm);
+    ranks = tutti_comm_size(comm);
+    all.at(argv[1])(comm);
+    need(tutti_comm_destroy(comm), "destroy");
+    if (rank_of == 0) std::printf("operators: %s, %ld cases right\n", argv[1], cases);
+    return 0;
+}
