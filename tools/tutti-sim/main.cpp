@@ -87,10 +87,13 @@ Result<> plot(const Options& o, const std::vector<Table>& tables) {
         Curve& curve = curves.emplace_back(Curve{table.algorithm, {}});
         for (const Row& row : table.rows) curve.points.push_back({row.bytes, row.us, row.chosen});
     }
-    const std::string title =
-        fmt::format("{}, {} on {}, {}, latency {:g} us", collective_name(o.collective),
-                    plural(o.ranks, "rank"), plural(o.network.hosts, "host"),
-                    format_bits_per_s(o.network.wire.bytes_per_s), o.network.wire.latency_us);
+    const Network& n = o.network;
+    std::string title = fmt::format(
+        "{}, {} on {}, {}, latency {:g} us", collective_name(o.collective), plural(o.ranks, "rank"),
+        plural(n.hosts, "host"), format_bits_per_s(n.wire.bytes_per_s), n.wire.latency_us);
+    if (n.switches > 1)
+        title += fmt::format(", {} oversubscribed {:g} times", plural(n.switches, "switch"),
+                             n.oversubscription);
     return write_file(o.plot, draw_plot(curves, title, "the library's choice"));
 }
 
