@@ -6,6 +6,7 @@
 #include "collectives/catalog.h"
 #include "schedule/timeline.h"
 #include "schedule/uniform.h"
+#include "schedule/verify.h"
 #include "support/catch.h"
 #include "tools/tutti-sim/experiment.h"
 
@@ -147,6 +148,20 @@ TEST_CASE("simulate: every algorithm runs for every rank count, and no byte is l
                 REQUIRE(bytes_over(r, LinkKind::up) == bytes_over(r, LinkKind::down));
                 for (const Link& link : r.links) REQUIRE(link.busy <= r.time);
             }
+}
+
+TEST_CASE("simulate: sends as many messages a tile as the verifier counts") {
+    for (const Algorithm& a : algorithms())
+        for (const Rank n : {2, 5, 8}) {
+            VerifyRequest request;
+            request.collective = a.collective;
+            request.ranks = n;
+            const sim::Report r = report_of(experiment(a.collective, a.name, n, 1000));
+            uint64_t messages = 0;
+            for (const RankTotals& rank : r.ranks) messages += rank.messages_sent;
+            INFO(collective_name(a.collective) << ' ' << a.name << ' ' << n);
+            REQUIRE(messages == verify(request, a.make, 1).messages);
+        }
 }
 
 TEST_CASE("simulate: oversubscription slows only what crosses between switches") {

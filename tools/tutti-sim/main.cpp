@@ -88,10 +88,9 @@ Result<> plot(const Options& o, const std::vector<Table>& tables) {
         for (const Row& row : table.rows) curve.points.push_back({row.bytes, row.us, row.chosen});
     }
     const Network& n = o.network;
-    std::string title = fmt::format("{}, {} on {}, {}, latency {:g} us",
-                                    collective_name(o.collective), plural(o.ranks, "rank"),
-                                    plural(n.hosts, "host"), format_bits_per_s(n.wire.bytes_per_s),
-                                    n.wire.latency_us);
+    std::string title = fmt::format(
+        "{}, {} on {}, {}, latency {:g} us", collective_name(o.collective), plural(o.ranks, "rank"),
+        plural(n.hosts, "host"), format_bits_per_s(n.wire.bytes_per_s), n.wire.latency_us);
     if (n.switches > 1)
         title += fmt::format(", {} oversubscribed {:g} times", plural(n.switches, "switch"),
                              n.oversubscription);
