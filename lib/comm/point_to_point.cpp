@@ -243,6 +243,8 @@ bool PointToPoint::push_data(Peer& peer) {
         const std::size_t bytes = next_piece(send, send.bytes);
         peer.data_out->push(make_tag(Kind::data, send, bytes, send.bytes), send.memory + send.moved,
                             bytes);
+        // A push that found no memory was none; whoever looks at the clock finds out.
+        if (peer.data_out->health() != Code::ok) break;
         send.moved += bytes;
         moved = true;
         if (send.moved < send.bytes) continue;
@@ -329,6 +331,15 @@ void PointToPoint::arm(bool on) {
         for (ReceiverSlot* slot : {peer.requests_in, peer.data_in})
             if (Receiver* r = slot->receiver.load(std::memory_order_acquire)) r->arm(on);
     }
+}
+
+Code PointToPoint::health() const {
+    for (auto& [rank, peer] : peers_)
+        for (const Sender* sender : {peer.requests_out, peer.data_out}) {
+            const Code code = sender ? sender->health() : Code::ok;
+            if (code != Code::ok && code != Code::peer_lost) return code;
+        }
+    return Code::ok;
 }
 
 std::string PointToPoint::describe(const Transfer& t) const {

@@ -49,7 +49,8 @@ public:
     /// Moves what can move.
     void progress(bool& moved);
     void arm(bool on);
-    bool idle() const { return posted_ == 0; }
+    /// Why nothing can go on although no peer is lost (memory that the system refuses), else ok.
+    Code health() const;
 
     /// Ends every transfer for which there is a reason.
     template <typename Reason>

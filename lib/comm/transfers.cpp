@@ -104,10 +104,15 @@ void Communicator::purge_transfers() {
 
 void Communicator::look_at_transfers(int64_t now) {
     if (transfers_posted_.load() == 0) return;
-    std::optional<Error> late;
+    std::optional<Error> late;  // or worse
     {
         const Owned owned(transfer_owner_, Owned::Try{});
         if (!owned.held()) return;
+        if (const Code code = transfers_.health(); code != Code::ok)
+            late = Error{code, rank_, 0,
+                         fmt::format("rank {} cannot go on with its messages: {} (is /dev/shm or "
+                                     "memory full?)",
+                                     rank_, code_name(code))};
         transfers_.for_each([&](Transfer& t) {
             if (t.began_ns == 0) t.began_ns = now;
             if (late || t.timeout_ms <= 0 || now < t.began_ns + t.timeout_ms * ms) return;

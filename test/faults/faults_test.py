@@ -143,6 +143,12 @@ class Faults(unittest.TestCase):
                 self.assertEqual(said[rank]["next"][0], "no memory", output)
             self.assertIn("No space left on device", output)
 
+    def test_shared_memory_that_runs_out_in_a_message(self):
+        said, output = run(2, "exhausted_message", "1", transport="shm")
+        self.check_exhausted(said, output, 2, 1, "rank 1 cannot go on with its messages")
+        for rank in range(2):
+            self.assertEqual(said[rank]["before"][0], "ok", output)
+
     def test_shared_memory_that_is_full_from_the_start(self):
         for victim in (0, 1):
             said, output = run(2, "full", str(victim), transport="shm")

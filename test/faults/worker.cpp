@@ -128,6 +128,8 @@ void left(tutti_comm* comm) {
 
 // From now on the kernel answers this process as it does where /dev/shm or memory is full.
 void exhaust_memory() {
+    // The others first finish what they are in: the failure ends that too.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     sock_filter program[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 1),
@@ -146,6 +148,19 @@ void exhausted(tutti_comm* comm) {
     if (rank_of == std::stoi(argument)) exhaust_memory();
     say("operation", sum(comm, 1'000'000));
     say("next", tutti_barrier(comm));
+}
+
+// The same with messages: the small one needs little.
+void exhausted_message(tutti_comm* comm) {
+    std::vector<float> x(1'000'000, 1.0f);
+    const int victim = std::stoi(argument), other = victim == 0 ? 1 : 0;
+    const auto exchange = [&](std::size_t count) {
+        if (rank_of == victim) return tutti_send(comm, x.data(), count, TUTTI_FLOAT32, other, 1);
+        return tutti_recv(comm, x.data(), count, TUTTI_FLOAT32, victim, 1, nullptr);
+    };
+    say("before", exchange(10));
+    if (rank_of == victim) exhaust_memory();
+    say("operation", exchange(x.size()));
 }
 
 // A non-blocking operation is pending when its communicator is destroyed.
@@ -176,6 +191,7 @@ int main(int argc, char** argv) {
         {"left", left},
         {"pending", pending},
         {"exhausted", exhausted},
+        {"exhausted_message", exhausted_message},
         {"nothing", [](tutti_comm*) {}},
         {"full", [](tutti_comm* comm) { say("operation", sum(comm, 1'000'000)); }},
     };
