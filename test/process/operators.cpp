@@ -32,7 +32,7 @@ void expect_error(tutti_status status, tutti_status wanted, const std::string& w
 template <typename T>
 void expect(const std::vector<T>& got, const std::vector<T>& want, const std::string& what) {
     ++cases;
-    if (std::memcmp(got.data(), want.data(), want.size() * sizeof(T)) == 0) return;
+    if (want.empty() || std::memcmp(got.data(), want.data(), want.size() * sizeof(T)) == 0) return;
     give_up(what + " of " + std::to_string(want.size()) + " elements is wrong");
 }
 
