@@ -112,7 +112,7 @@ private:
     Error annotate(const Error& error, const Tag& tag) const;
 
     Result<> post(Transfer& transfer, int64_t timeout_ms);
-    bool drive_transfers(bool& moved);
+    bool drive_transfers(bool& moved, bool may_open);
     void purge_transfers();
     void look_at_transfers(int64_t now);
     void arm_transfers(bool on);
@@ -120,7 +120,7 @@ private:
     void publish(Request& request, Code code);
 
     void drive(Stream& stream, bool& moved);
-    bool drive_all(bool& moved);
+    bool drive_all(bool& moved, bool may_open = true);
     void complete(Request& request, Code code, const Error& error);
     void pop(Stream& stream, Code code, const Error& error);
     void dump_once();

@@ -150,7 +150,7 @@ void Communicator::release(Stream& stream) {
 void Communicator::settle() {
     settle_streams();
     bool moved = false;
-    drive_transfers(moved);
+    drive_transfers(moved, false);
     endpoint_->ring();
 }
 
@@ -255,7 +255,7 @@ Result<> Communicator::finish_blocking(Request& request) {
     return tl::unexpected(std::move(request.error));
 }
 
-bool Communicator::drive_all(bool& moved) {
+bool Communicator::drive_all(bool& moved, bool may_open) {
     bool busy = false;
     for (Stream& stream : streams_) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
@@ -268,7 +268,7 @@ bool Communicator::drive_all(bool& moved) {
         drive(stream, moved);
         release(stream);
     }
-    return busy | drive_transfers(moved);
+    return busy | drive_transfers(moved, may_open);
 }
 
 bool Communicator::wait(Request& request, int64_t timeout_ms) {
@@ -340,7 +340,7 @@ void Communicator::progress() {
 // The service thread's: non-blocking operations while no thread of the program waits.
 bool Communicator::drive(bool& moved) {
     if (pending_.load() == 0 || waiters_.load() > 0) return false;
-    drive_all(moved);
+    drive_all(moved, false);
     if (!moved) endpoint_->progress();
     return pending_.load() > 0;
 }

@@ -186,11 +186,11 @@ void PointToPoint::answer(Rank to, const Tag& announcement, Kind kind) {
 
 // ---- moving ------------------------------------------------------------------------------------
 
-void PointToPoint::progress(bool& moved) {
+void PointToPoint::progress(bool& moved, bool may_open) {
     for (auto& [rank, peer] : peers_) {
         moved |= take_data(peer);
         moved |= take_requests(peer);
-        moved |= push_answers(peer);
+        moved |= push_answers(peer, may_open);
         if (!peer.data_out) continue;
         moved |= push_requests(peer);
         moved |= push_data(peer);
@@ -223,10 +223,11 @@ bool PointToPoint::push_requests(Peer& peer) {
     return moved;
 }
 
-bool PointToPoint::push_answers(Peer& peer) {
+bool PointToPoint::push_answers(Peer& peer, bool may_open) {
     bool moved = false;
     while (!peer.answers.empty()) {
         // A receive from anyone meets this peer for the first time; it has a connection already.
+        if (!peer.data_out && !may_open) break;
         if (auto opened = open_out(peer, Deadline::after_ms(contact_ms)); !opened) break;
         if (!peer.data_out->reserve(0)) break;
         peer.data_out->commit(peer.answers.front(), 0);

@@ -46,8 +46,9 @@ public:
     Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline);
 
     void post(Transfer& transfer);
-    /// Moves what can move.
-    void progress(bool& moved);
+    /// Moves what can move. may_open: the caller holds no lock and may wait for a first contact;
+    /// the service thread may not.
+    void progress(bool& moved, bool may_open);
     void arm(bool on);
     /// Why nothing can go on although no peer is lost (memory that the system refuses), else ok.
     Code health() const;
@@ -95,7 +96,7 @@ private:
     void post_send(Transfer& send);
     void post_receive(Transfer& receive);
     bool push_requests(Peer& peer);
-    bool push_answers(Peer& peer);
+    bool push_answers(Peer& peer, bool may_open);
     bool push_data(Peer& peer);
     bool finish_drained(Peer& peer);
     bool take_requests(Peer& peer);

@@ -42,7 +42,7 @@ Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
         transfers_.post(transfer);
     }
     bool moved = false;
-    drive_transfers(moved);
+    drive_transfers(moved, true);
     return {};
 }
 
@@ -66,12 +66,12 @@ Result<std::unique_ptr<Request>> Communicator::start(std::unique_ptr<Transfer> t
 }
 
 /// True while there is any.
-bool Communicator::drive_transfers(bool& moved) {
+bool Communicator::drive_transfers(bool& moved, bool may_open) {
     if (transfers_posted_.load() == 0) return false;
     const Owned owned(transfer_owner_, Owned::Try{});
     if (!owned.held()) return true;
     if (agreement_.alarm()) purge_transfers();
-    transfers_.progress(moved);
+    transfers_.progress(moved, may_open);
     return transfers_posted_.load() > 0;
 }
 
