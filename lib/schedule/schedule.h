@@ -8,6 +8,7 @@
 
 #include "base/collective.h"
 #include "base/types.h"
+#include "schedule/cost.h"
 
 namespace tutti {
 
@@ -96,7 +97,7 @@ using Lane = std::vector<Step>;
 /// source × ranks + destination).
 struct Schedule {
     uint32_t chunks = 1;
-    uint32_t cycle = 0;  // runs of chunks wrap around within cycles of this length; 0: never
+    uint32_t cycle = 0;        // runs of chunks wrap around within cycles of this length; 0: never
     uint32_t longest_run = 1;  // the most chunks that a message of any rank has: all ranks cut
                                // their tiles by it
     uint32_t scratch_slots = 0;
@@ -133,6 +134,8 @@ struct Algorithm {
     bool even_only = false;
     /// Empty if it can serve this many ranks, else why not.
     std::string (*unsupported)(Rank ranks) = nullptr;
+    /// For tutti's own choice; without it, only who asks for the algorithm gets it.
+    Cost (*cost)(Rank ranks) = nullptr;
 };
 
 }  // namespace tutti
