@@ -26,10 +26,12 @@ public:
     }
 
     /// Whether that many ranks on this machine are more than the cores this process may use.
-    static bool crowded(uint32_t ranks) {
+    static bool crowded(uint32_t ranks) { return ranks > cores(); }
+    /// How many cores this process may use.
+    static uint32_t cores() {
         cpu_set_t set;
-        if (sched_getaffinity(0, sizeof set, &set) != 0) return ranks > 1;
-        return ranks > static_cast<uint32_t>(CPU_COUNT(&set));
+        if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+        return static_cast<uint32_t>(CPU_COUNT(&set));
     }
 
     Turn next(bool moved) {

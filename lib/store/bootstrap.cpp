@@ -25,6 +25,7 @@ Bootstrap::Bootstrap(Self self)
     for (Rank child : children_) joined_[child] = linked_[child] = false;
     linked_[self_.rank] = false;
     machines_[hash_name(self_.machine_id)] = 1;
+    cores_ = self_.cores;
     advance();
 }
 
@@ -44,13 +45,20 @@ uint32_t Bootstrap::machine_ranks() const {
     return counted_ && found != machines_.end() ? found->second : 0;
 }
 
+double Bootstrap::crowding() const {
+    if (!counted_ || cores_ == 0) return 0;
+    uint32_t fullest = 0;
+    for (auto [machine, ranks] : machines_) fullest = std::max(fullest, ranks);
+    return static_cast<double>(fullest) / cores_;
+}
+
 void Bootstrap::send_down(const Bytes& message) {
     for (Rank child : children_) send(child, message);
 }
 
 Bytes Bootstrap::encode_machines(Kind kind) const {
     ByteWriter out;
-    out.put(kind).put(self_.size).put(one_host_).put(counted_);
+    out.put(kind).put(self_.size).put(one_host_).put(counted_).put(cores_);
     out.put_text(self_.host_id);
     out.put(static_cast<uint32_t>(machines_.size()));
     for (auto [machine, ranks] : machines_) out.put(machine).put(ranks);
@@ -85,6 +93,7 @@ void Bootstrap::take_join(Rank from, ByteReader& in) {
                                       from, size, self_.rank, self_.size)});
     one_host_ &= in.get<uint8_t>() != 0;
     counted_ &= in.get<uint8_t>() != 0;
+    cores_ = std::min(cores_, in.get<uint32_t>());
     one_host_ &= in.get_text(max_text_bytes) == self_.host_id;
     if (!decode_machines(in, true))
         return fail_with({Code::system, from, 0, fmt::format("rank {}: malformed join", from)});
@@ -108,6 +117,7 @@ void Bootstrap::take_ready(ByteReader& in) {
     in.get<Rank>();
     one_host_ = in.get<uint8_t>() != 0;
     counted_ = in.get<uint8_t>() != 0;
+    cores_ = in.get<uint32_t>();
     in.get_text(max_text_bytes);
     if (!decode_machines(in, false) || !in.at_end())
         return fail_with({Code::system, nobody, 0, "malformed message from the control tree"});

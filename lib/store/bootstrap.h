@@ -28,6 +28,7 @@ public:
         Rank size = 1;
         std::string host_id;     // what counts as one host
         std::string machine_id;  // whose cores are shared
+        uint32_t cores = 0;      // how many of them this rank may use; 0: not known
         /// Settings that must be the same everywhere, by name.
         std::vector<std::pair<std::string, std::string>> agree;
     };
@@ -57,6 +58,8 @@ public:
     bool one_host() const { return one_host_; }
     /// Ranks on this rank's machine; 0 if there are too many machines to have counted.
     uint32_t machine_ranks() const;
+    /// Ranks per core on the fullest machine, equal on all ranks; 0 if that is not known.
+    double crowding() const;
     // In state done:
     bool all_linked() const { return all_linked_; }
 
@@ -82,6 +85,7 @@ private:
     bool one_host_ = true;
     bool counted_ = true;  // machines_ is complete
     std::map<uint64_t, uint32_t> machines_;
+    uint32_t cores_ = 0;  // the fewest that any rank may use
     bool all_linked_ = true;
 };
 
