@@ -138,6 +138,8 @@ constexpr ConfigKey keys[] = {
     {"algo", "ring, recursive_doubling, …",
      "the algorithm wherever it fits, instead of tutti's choice",
      [](Config& c, std::string_view v) -> Result<> { return c.algo = v, Result<>{}; }},
+    {"tuning", "path", "a file of measured constants and choices, made by tutti-tune",
+     [](Config& c, std::string_view v) -> Result<> { return c.tuning = v, Result<>{}; }},
     {"check", "frames, strict", "strict: agree on every call before any data moves", set_check},
     {"progress", "thread, manual", "manual: the program calls tutti_progress, no thread of ours",
      set_progress},

@@ -29,6 +29,7 @@ struct Config {
     std::string iface;
     std::string host_id;
     std::string algo;
+    std::string tuning;  // a file of tutti-tune's
     Check check = Check::frames;
     Progress progress = Progress::thread;
     bool insecure = false;

@@ -25,13 +25,6 @@ public:
         yields_ = crowded ? 400 : 200;
     }
 
-    /// Whether that many ranks on this machine are more than the cores this process may use.
-    static bool crowded(uint32_t ranks) {
-        cpu_set_t set;
-        if (sched_getaffinity(0, sizeof set, &set) != 0) return ranks > 1;
-        return ranks > static_cast<uint32_t>(CPU_COUNT(&set));
-    }
-
     Turn next(bool moved) {
         if (moved) {
             idle_ = 0;

@@ -27,6 +27,19 @@ uint32_t current_process() {
     return fork_generation.load(std::memory_order_relaxed);
 }
 
+// On one host the preferred transport carries everything. Across hosts the first that can does, and
+// those before it serve neighbours.
+void name_wire(Terrain& t, const Endpoint& endpoint) {
+    t.wire.clear();
+    for (const auto& transport : endpoint.transports()) {
+        const Capabilities& c = transport->capabilities();
+        t.wire += fmt::format("{}{}", t.wire.empty() ? "" : "+", transport->name());
+        t.constants = default_constants(t.wire, c);
+        if (t.one_host || !c.same_host_only) break;
+    }
+    if (const Constants* tuned = endpoint.tuning().constants_of(t.wire)) t.constants = *tuned;
+}
+
 Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     Terrain t;
     t.ranks = ranks;
@@ -47,6 +60,9 @@ Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     for (const auto& transport : endpoint.transports())
         t.max_message_bytes =
             std::min(t.max_message_bytes, transport->capabilities().max_message_bytes);
+    t.crowding = endpoint.crowding();
+    t.tuning = &endpoint.tuning();
+    name_wire(t, endpoint);
     return t;
 }
 
@@ -59,7 +75,7 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
       size_(group_.size()),
       one_host_(one_host),
       strict_(endpoint_->config().check == Check::strict),
-      crowded_(Backoff::crowded(endpoint_->machine_ranks())),
+      crowded_(endpoint_->crowded()),
       process_(current_process()),
       terrain_(survey(*endpoint_, size_, one_host_)),
       channels_(*endpoint_, group_),

@@ -43,6 +43,9 @@ public:
     /// Checks a call's arguments and what the communicator can do with it.
     Result<> check(const Call& call, int stream) const;
     Result<Choice> choose(const Call& call) const;
+    /// All that could serve the call, as the cost model sees them.
+    std::vector<Choice> candidates(const Call& call) const;
+    const Terrain& terrain() const { return terrain_; }
     std::string explain(const Call& call) const;
 
     /// A sum of which this rank's contribution is multiplied by the scalar first. Every rank makes
@@ -92,7 +95,7 @@ private:
                                                     bool one_host);
 
     std::size_t bytes_of(const Call& call) const;
-    Question question(const Call& call, std::string_view wanted) const;
+    Question question(const Call& call) const;
     static void copy_call(Plan& plan, const Call& call, uint32_t stream);
     void make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const;
     Result<Reduction> reduction(const Call& call) const;

@@ -34,9 +34,9 @@ Endpoint::~Endpoint() {
     leave(Deadline::after_ms(1000));
 }
 
-uint32_t Endpoint::machine_ranks() const {
-    const uint32_t known = bootstrap_->machine_ranks();
-    return known ? known : static_cast<uint32_t>(config_.size);
+// With too many machines to have counted, each is expected to be as full as it has cores.
+bool Endpoint::crowded() const {
+    return bootstrap_->machine_ranks() > bootstrap_->machine_cores();
 }
 
 void Endpoint::leave(Deadline deadline) {
@@ -282,7 +282,7 @@ void Endpoint::serve() {
             backoff.reset();
             continue;
         }
-        backoff.set_crowded(Backoff::crowded(machine_ranks()));
+        backoff.set_crowded(crowded());
         const Backoff::Turn turn = backoff.next(moved);
         if (turn == Backoff::Turn::look) reactor_.poll(0);
         if (turn != Backoff::Turn::sleep) continue;

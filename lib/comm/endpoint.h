@@ -18,6 +18,7 @@
 #include "comm/control_tree.h"
 #include "comm/group.h"
 #include "comm/news.h"
+#include "comm/tuning.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
 #include "store/bootstrap.h"
@@ -49,8 +50,12 @@ public:
 
     const Config& config() const { return config_; }
     bool one_host() const { return bootstrap_->one_host(); }
-    /// Ranks that share this machine's cores; the job's size if that is not known.
-    uint32_t machine_ranks() const;
+    /// Whether this machine has more ranks than cores that they may use.
+    bool crowded() const;
+    /// Ranks per core on the fullest machine, at least 1: the same on all ranks.
+    double crowding() const { return std::max(1.0, bootstrap_->crowding()); }
+    /// The tuning file's, the same on all ranks.
+    const Tuning& tuning() const { return tuning_; }
     bool manual() const { return config_.progress == Progress::manual; }
     /// A communicator's whole collectives, and what they are called.
     struct Intrinsics {
@@ -134,6 +139,7 @@ private:
 
     const Config config_;
     std::string host_id_, machine_id_;
+    Tuning tuning_;
     std::string generation_;  // tells apart the communicators a process makes one after the other
     std::shared_ptr<Store> store_;
     Deadline deadline_;  // of joining

@@ -124,9 +124,14 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     self.size = config_.size;
     self.host_id = host_id_;
     self.machine_id = machine_id_;
+    self.cores = usable_cores();
+    // Who cannot read it still joins, so that the others hear of the difference at once.
+    auto tuning = load_tuning(config_.tuning);
+    if (tuning) tuning_ = *tuning;
     self.agree = {{"nrings", std::to_string(config_.nrings)},
                   {"transport", join_names(config_.transports)},
                   {"algo", config_.algo},
+                  {"tuning", tuning ? tuning_.fingerprint() : "unusable"},
                   {"check", config_.check == Check::strict ? "strict" : "frames"}};
     bootstrap_ = std::make_unique<Bootstrap>(std::move(self));
 
@@ -155,7 +160,9 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     }
     if (!manual()) thread_ = std::thread([this] { serve(); });
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
-    return assemble();
+    auto assembled = assemble();
+    if (!tuning) return tl::unexpected(std::move(tuning).error());
+    return assembled;
 }
 
 Result<> Endpoint::open_transports() {

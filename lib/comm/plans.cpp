@@ -86,7 +86,7 @@ std::size_t Communicator::bytes_of(const Call& call) const {
     return total_elements(call, size_) * dtype_bytes(call.dtype);
 }
 
-Question Communicator::question(const Call& call, std::string_view wanted) const {
+Question Communicator::question(const Call& call) const {
     Question q;
     q.collective = call.collective;
     q.bytes = call.uneven && blocks_of(call).tag_by_block ? unknown_bytes : bytes_of(call);
@@ -95,18 +95,17 @@ Question Communicator::question(const Call& call, std::string_view wanted) const
         q.ordered = r->ordered;
         if (r->prepared) q.bytes = total_elements(call, size_) * r->raw_bytes();
     }
-    q.wanted = wanted;
+    q.wanted = call.algorithm;
+    q.preferred = endpoint_->config().algo;
     return q;
 }
 
 Result<Choice> Communicator::choose(const Call& call) const {
-    std::string_view wanted = call.algorithm;
-    const std::string& preferred = endpoint_->config().algo;
-    if (wanted.empty() && !preferred.empty()) {
-        // A preference holds where it fits; a call's own wish is an order.
-        if (auto choice = select(question(call, preferred), terrain_)) return choice;
-    }
-    return select(question(call, wanted), terrain_);
+    return select(question(call), terrain_);
+}
+
+std::vector<Choice> Communicator::candidates(const Call& call) const {
+    return tutti::candidates(question(call), terrain_);
 }
 
 std::string Communicator::explain(const Call& call) const {
@@ -120,6 +119,13 @@ std::string Communicator::explain(const Call& call) const {
         text += fmt::format("  {}\n  {} lane{}, messages of at most {} bytes\n",
                             choice->algorithm->summary, choice->lanes,
                             choice->lanes == 1 ? "" : "s", choice->message_bytes);
+    text += fmt::format(
+        "  the model, over {}{}:\n", terrain_.wire,
+        terrain_.crowding > 1 ? fmt::format(", {:g} ranks a core", terrain_.crowding) : "");
+    for (const Choice& c : candidates(call))
+        text += c.algorithm && !c.algorithm->cost
+                    ? fmt::format("    {}: only when asked for\n", c.name)
+                    : fmt::format("    {}: {:.2f} us\n", c.name, c.predicted_us);
     return text;
 }
 

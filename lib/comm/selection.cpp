@@ -1,7 +1,6 @@
 #include "comm/selection.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "collectives/catalog.h"
 
@@ -10,73 +9,27 @@ namespace {
 
 constexpr std::size_t kib = 1024;
 
-// One-shot exchange moves (ranks - 1) × bytes per rank; past this a ring's 2 × bytes is less.
-constexpr std::size_t flat_allreduce_bytes = 64 * kib;
-constexpr std::size_t flat_broadcast_bytes = 32 * kib;
-// Where log2(n) rounds of the whole message cost as much as a ring's 2(n-1) rounds of 1/n of it.
-constexpr std::size_t doubling_bytes = 16 * kib;
-constexpr std::size_t binomial_bytes = 64 * kib;
 // A wire's second lane hides the turn-around of the first; mapped memory has none to hide.
 constexpr std::size_t second_lane_bytes = 1024 * kib;
-constexpr std::size_t pipeline_stages = 16;  // messages per lane that fill a chain
+constexpr std::size_t least_pipeline_bytes = 8 * kib;
 
-struct Row {
-    std::string_view name;
-    std::string_view reason;
-};
-
-Row pick_allreduce(const Question& q, bool flat, const Terrain& t) {
-    const std::size_t bytes = q.bytes;
-    const auto peers = static_cast<std::size_t>(std::max<Rank>(1, t.ranks - 1));
-    if (flat && bytes * peers <= flat_allreduce_bytes)
-        return {t.intrinsic, "one host, and small enough that everyone reads everything"};
-    if (bytes <= doubling_bytes)
-        return {"recursive_doubling", "small: the number of rounds decides"};
-    if (q.ordered) return {"rabenseifner", "large: the bytes per rank decide, in rank order"};
-    return {"ring", "large: the bytes per rank decide"};
-}
-
-Row pick_broadcast(std::size_t bytes, bool flat, const Terrain& t) {
-    if (flat && bytes <= flat_broadcast_bytes)
-        return {t.intrinsic, "one host, and small enough that everyone reads the root's"};
-    if (bytes <= binomial_bytes && t.ranks > 2)
-        return {"binomial", "small: the number of rounds decides"};
-    return {"chain", "large: each rank sends the bytes once, in a pipeline"};
-}
-
-Row pick(const Question& q, const Terrain& t) {
-    const bool flat = !t.intrinsic.empty() && q.bytes <= t.intrinsic_bytes;
-    const bool small = q.bytes <= doubling_bytes;
-    constexpr std::string_view rounds = "small: the number of rounds decides";
-    constexpr std::string_view bytes = "large: the bytes per rank decide";
-    switch (q.collective) {
+// How many messages everyone reads in the flat exchange; < 0: it has no such collective.
+double flat_reads(Collective collective, Rank ranks) {
+    switch (collective) {
         case Collective::allreduce:
-            return pick_allreduce(q, flat, t);
+            return ranks - 1;
         case Collective::broadcast:
-            return pick_broadcast(q.bytes, flat, t);
+            return 1;
         case Collective::barrier:
-            if (flat) return {t.intrinsic, "one host: everyone sees everyone's word"};
-            return {"dissemination", "log2(ranks) rounds"};
-        case Collective::reduce:
-            if (q.ordered && !small) return {"binomial", "large, in rank order"};
-            return small ? Row{"binomial", rounds} : Row{"chain", "large: in a pipeline"};
-        case Collective::allgather:
-            return small ? Row{"bruck", rounds} : Row{"ring", bytes};
-        case Collective::reduce_scatter:
-            if (q.ordered) return {"direct", "in rank order"};
-            return small ? Row{"circulant", rounds} : Row{"ring", bytes};
-        case Collective::gather:
-        case Collective::scatter:
-            if (small && !q.uneven && t.ranks > 4) return {"binomial", rounds};
-            return {"direct", "each block travels once"};
-        case Collective::alltoall:
-            if (small && !q.uneven && t.ranks > 4) return {"bruck", rounds};
-            return {"pairwise", "each block travels once"};
-        case Collective::scan:
-        case Collective::exscan:
-            return small ? Row{"recursive_doubling", rounds} : Row{"chain", "large: in a pipeline"};
+            return 0;
+        default:
+            return -1;
     }
-    return {};
+}
+
+bool intrinsic_fits(const Question& q, const Terrain& t) {
+    return !t.intrinsic.empty() && !q.uneven && q.bytes <= t.intrinsic_bytes &&
+           flat_reads(q.collective, t.ranks) >= 0;
 }
 
 // Empty, or why the algorithm cannot do it.
@@ -94,42 +47,112 @@ std::string names_of(const Question& q, const Terrain& terrain) {
     for (const Algorithm& a : algorithms())
         if (a.collective == q.collective && refusal(a, q, terrain).empty())
             names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
-    if (!terrain.intrinsic.empty()) names += fmt::format(", {}", terrain.intrinsic);
+    if (!terrain.intrinsic.empty() && flat_reads(q.collective, terrain.ranks) >= 0)
+        names += fmt::format(", {}", terrain.intrinsic);
     return names;
 }
 
-// What a chain's ranks work on at a time: enough messages to keep all of them busy.
+// Later tiles follow the first through several ranks: smaller ones make them all busy sooner.
 bool is_pipeline(std::string_view name) {
-    return name == "chain";
+    return name == "chain" || name == "double_binary_tree";
+}
+
+Load load_of(const Question& q, const Terrain& t) {
+    return {.ranks = t.ranks, .bytes = q.bytes, .crowding = std::max(1.0, t.crowding)};
+}
+
+Choice intrinsic_choice(const Question& q, const Terrain& t) {
+    Choice choice;
+    choice.name = t.intrinsic;
+    choice.terms = flat_terms(load_of(q, t), flat_reads(q.collective, t.ranks));
+    choice.predicted_us = time_us(choice.terms, t.constants);
+    return choice;
+}
+
+Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Terrain& t) {
+    Choice choice;
+    choice.algorithm = &algorithm;
+    choice.name = algorithm.name;
+    choice.lanes = !t.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
+    choice.message_bytes = t.max_message_bytes;
+    if (!algorithm.cost) return choice;
+    const Cost cost = algorithm.cost(t.ranks);
+    const Load load = load_of(q, t);
+    if (is_pipeline(choice.name) && t.ranks > 1)
+        choice.message_bytes = pipeline_message_bytes(cost, load, t.constants, least_pipeline_bytes,
+                                                      t.max_message_bytes);
+    choice.terms = schedule_terms(cost, load, choice.message_bytes);
+    choice.predicted_us = time_us(choice.terms, t.constants);
+    return choice;
+}
+
+Result<Choice> named(std::string_view name, const Question& q, const Terrain& t) {
+    if (!t.intrinsic.empty() && name == t.intrinsic && flat_reads(q.collective, t.ranks) >= 0) {
+        if (intrinsic_fits(q, t)) return intrinsic_choice(q, t);
+        return fail(Code::unsupported, "algorithm {} takes at most {} bytes, not {}; there are: {}",
+                    name, t.intrinsic_bytes, q.bytes, names_of(q, t));
+    }
+    const Algorithm* algorithm = find_algorithm(q.collective, name);
+    if (!algorithm)
+        return fail(Code::unsupported, "there is no algorithm '{}' for {} here; there are: {}",
+                    name, collective_name(q.collective), names_of(q, t));
+    if (const std::string why = refusal(*algorithm, q, t); !why.empty())
+        return fail(Code::unsupported, "algorithm {} with {} ranks: {}; there are: {}", name,
+                    t.ranks, why, names_of(q, t));
+    return schedule_choice(*algorithm, q, t);
+}
+
+bool fits(const TuningRule& rule, const Question& q, const Terrain& t) {
+    return rule.collective == q.collective && rule.wire == t.wire && rule.least_ranks <= t.ranks &&
+           t.ranks <= rule.most_ranks && rule.least_bytes <= q.bytes && q.bytes <= rule.most_bytes;
+}
+
+// nullptr if there is none.
+const TuningRule* rule_for(const Question& q, const Terrain& t) {
+    if (!t.tuning) return nullptr;
+    for (const TuningRule& rule : t.tuning->rules)
+        if (fits(rule, q, t) && named(rule.algorithm, q, t)) return &rule;
+    return nullptr;
 }
 
 }  // namespace
 
-Result<Choice> select(const Question& q, const Terrain& terrain) {
-    const Row row = q.wanted.empty() ? pick(q, terrain) : Row{q.wanted, "asked for"};
-    Choice choice;
-    choice.name = row.name;
-    choice.reason = row.reason;
-    if (!terrain.intrinsic.empty() && row.name == terrain.intrinsic) {
-        if (!q.uneven && q.bytes <= terrain.intrinsic_bytes) return choice;
-        return fail(Code::unsupported, "algorithm {} takes at most {} bytes, not {}; there are: {}",
-                    row.name, terrain.intrinsic_bytes, q.bytes, names_of(q, terrain));
+std::vector<Choice> candidates(const Question& q, const Terrain& t) {
+    std::vector<Choice> list;
+    if (intrinsic_fits(q, t)) list.push_back(intrinsic_choice(q, t));
+    for (const Algorithm& a : algorithms())
+        if (a.collective == q.collective && refusal(a, q, t).empty())
+            list.push_back(schedule_choice(a, q, t));
+    std::stable_sort(list.begin(), list.end(), [](const Choice& a, const Choice& b) {
+        const bool known_a = !a.algorithm || a.algorithm->cost;
+        const bool known_b = !b.algorithm || b.algorithm->cost;
+        return known_a != known_b ? known_a : known_a && a.predicted_us < b.predicted_us;
+    });
+    return list;
+}
+
+Result<Choice> select(const Question& q, const Terrain& t) {
+    const auto because = [](Choice choice, std::string reason) {
+        choice.reason = std::move(reason);
+        return choice;
+    };
+    if (!q.wanted.empty()) {
+        TUTTI_ASSIGN(Choice choice, named(q.wanted, q, t));
+        return because(std::move(choice), "the call asks for it");
     }
-    choice.algorithm = find_algorithm(q.collective, row.name);
-    if (!choice.algorithm)
-        return fail(Code::unsupported, "there is no algorithm '{}' for {} here; there are: {}",
-                    row.name, collective_name(q.collective), names_of(q, terrain));
-    if (const std::string why = refusal(*choice.algorithm, q, terrain); !why.empty())
-        return fail(Code::unsupported, "algorithm {} with {} ranks: {}; there are: {}", row.name,
-                    terrain.ranks, why, names_of(q, terrain));
-    choice.name = choice.algorithm->name;
-    choice.lanes = !terrain.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
-    choice.message_bytes = terrain.max_message_bytes;
-    if (is_pipeline(choice.name) && terrain.ranks > 1) {
-        const std::size_t stage = std::bit_ceil(q.bytes / choice.lanes / pipeline_stages + 1);
-        choice.message_bytes = std::clamp(stage, 8 * kib, terrain.max_message_bytes);
-    }
-    return choice;
+    // A preference holds where it fits; a call's own wish is an order.
+    if (!q.preferred.empty())
+        if (auto choice = named(q.preferred, q, t))
+            return because(*std::move(choice), "TUTTI_ALGO asks for it");
+    if (const TuningRule* rule = rule_for(q, t))
+        if (auto choice = named(rule->algorithm, q, t))
+            return because(*std::move(choice), fmt::format("line {} of the tuning file {}",
+                                                           rule->line, t.tuning->file));
+    std::vector<Choice> list = candidates(q, t);
+    if (list.empty())
+        return fail(Code::unsupported, "there is no algorithm for {} here",
+                    collective_name(q.collective));
+    return because(std::move(list.front()), "the cost model expects it to be the fastest");
 }
 
 }  // namespace tutti

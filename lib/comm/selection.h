@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/collective.h"
 #include "base/result.h"
+#include "comm/cost.h"
+#include "comm/tuning.h"
 #include "schedule/schedule.h"
 
 namespace tutti {
@@ -20,6 +23,11 @@ struct Terrain {
     std::size_t max_message_bytes = 0;  // of every transport that may be used
     std::string_view intrinsic;         // the group's name, "" if there is none
     std::size_t intrinsic_bytes = 0;    // the largest message the intrinsic takes
+    /// The transports that carry the data, as tuning files name them: "shm", "tcp", "shm+tcp".
+    std::string wire = "tcp";
+    double crowding = 1;  // ranks per core on the fullest machine, at least 1
+    Constants constants = default_constants("tcp", {});
+    const Tuning* tuning = nullptr;
 };
 
 struct Choice {
@@ -27,7 +35,9 @@ struct Choice {
     std::string_view name;
     uint32_t lanes = 1;
     std::size_t message_bytes = 0;
-    std::string reason;  // for --explain
+    std::string reason;       // for --explain
+    Terms terms{};            // what the model counts
+    double predicted_us = 0;  // 0: the model knows nothing of it
 };
 
 inline constexpr uint32_t max_lanes_per_stream = 8;
@@ -35,13 +45,18 @@ inline constexpr uint32_t max_lanes_per_stream = 8;
 /// What is to be done: the parts of a call on which the choice depends.
 struct Question {
     Collective collective = Collective::allreduce;
-    std::size_t bytes = 0;    // of the whole message, or of all blocks of one buffer
-    bool uneven = false;      // blocks of different lengths
-    bool ordered = false;     // the operator is not commutative
-    std::string_view wanted;  // an algorithm's name, or "" for tutti's choice
+    std::size_t bytes = 0;       // of the whole message, or of all blocks of one buffer
+    bool uneven = false;         // blocks of different lengths
+    bool ordered = false;        // the operator is not commutative
+    std::string_view wanted;     // the call's algorithm: an order; "" for tutti's choice
+    std::string_view preferred;  // the environment's: where it fits
 };
 
-/// unsupported lists the algorithms that can.
+/// By precedence: the call's wish, the environment's, the first rule of the tuning file that fits,
+/// the cost model. unsupported lists the algorithms that can.
 Result<Choice> select(const Question& question, const Terrain& terrain);
+
+/// All that could serve, as the model sees them: the fastest first, those it does not know last.
+std::vector<Choice> candidates(const Question& question, const Terrain& terrain);
 
 }  // namespace tutti

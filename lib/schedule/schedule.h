@@ -8,6 +8,7 @@
 
 #include "base/collective.h"
 #include "base/types.h"
+#include "schedule/cost.h"
 
 namespace tutti {
 
@@ -133,6 +134,8 @@ struct Algorithm {
     bool even_only = false;
     /// Empty if it can serve this many ranks, else why not.
     std::string (*unsupported)(Rank ranks) = nullptr;
+    /// For tutti's own choice; without it, only who asks for the algorithm gets it.
+    Cost (*cost)(Rank ranks) = nullptr;
 };
 
 }  // namespace tutti

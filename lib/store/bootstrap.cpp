@@ -10,6 +10,7 @@ namespace {
 constexpr std::size_t max_machines = 256;
 constexpr uint32_t max_text_bytes = 4096;
 constexpr uint32_t max_settings = 64;
+constexpr uint32_t max_core_words = 16;
 
 // FNV-1a: names machines in messages; a collision only miscounts ranks per machine.
 uint64_t hash_name(std::string_view text) {
@@ -24,7 +25,7 @@ Bootstrap::Bootstrap(Self self)
     : self_(std::move(self)), children_(tree_children(self_.rank, self_.size)) {
     for (Rank child : children_) joined_[child] = linked_[child] = false;
     linked_[self_.rank] = false;
-    machines_[hash_name(self_.machine_id)] = 1;
+    machines_[hash_name(self_.machine_id)] = {1, self_.cores};
     advance();
 }
 
@@ -39,9 +40,17 @@ std::vector<Rank> Bootstrap::missing() const {
     return ranks;
 }
 
-uint32_t Bootstrap::machine_ranks() const {
+Bootstrap::Machine Bootstrap::machine() const {
     const auto found = machines_.find(hash_name(self_.machine_id));
-    return counted_ && found != machines_.end() ? found->second : 0;
+    return counted_ && found != machines_.end() ? found->second : Machine{};
+}
+
+double Bootstrap::crowding() const {
+    double fullest = 0;
+    for (const auto& [name, machine] : machines_)
+        if (const uint32_t cores = count_cores(machine.cores); counted_ && cores > 0)
+            fullest = std::max(fullest, static_cast<double>(machine.ranks) / cores);
+    return fullest;
 }
 
 void Bootstrap::send_down(const Bytes& message) {
@@ -53,7 +62,10 @@ Bytes Bootstrap::encode_machines(Kind kind) const {
     out.put(kind).put(self_.size).put(one_host_).put(counted_);
     out.put_text(self_.host_id);
     out.put(static_cast<uint32_t>(machines_.size()));
-    for (auto [machine, ranks] : machines_) out.put(machine).put(ranks);
+    for (const auto& [name, machine] : machines_) {
+        out.put(name).put(machine.ranks).put(static_cast<uint32_t>(machine.cores.size()));
+        for (const uint64_t word : machine.cores) out.put(word);
+    }
     if (kind == Kind::join) {
         out.put(static_cast<uint32_t>(self_.agree.size()));
         for (const auto& [key, value] : self_.agree) out.put_text(key).put_text(value);
@@ -66,8 +78,13 @@ bool Bootstrap::decode_machines(ByteReader& in, bool add) {
     if (count > max_machines) return false;
     if (!add) machines_.clear();
     for (uint32_t i = 0; i < count && in.ok(); ++i) {
-        const auto machine = in.get<uint64_t>();
-        machines_[machine] += in.get<uint32_t>();
+        Machine& machine = machines_[in.get<uint64_t>()];
+        machine.ranks += in.get<uint32_t>();
+        const auto words = in.get<uint32_t>();
+        if (words > max_core_words) return false;
+        CoreSet cores(words);
+        for (uint64_t& word : cores) word = in.get<uint64_t>();
+        add_cores(machine.cores, cores);
     }
     if (machines_.size() > max_machines) {
         machines_.clear();

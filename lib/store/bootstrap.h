@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/cores.h"
 #include "base/result.h"
 #include "base/types.h"
 
@@ -28,6 +29,7 @@ public:
         Rank size = 1;
         std::string host_id;     // what counts as one host
         std::string machine_id;  // whose cores are shared
+        CoreSet cores;           // those of them that this rank may use
         /// Settings that must be the same everywhere, by name.
         std::vector<std::pair<std::string, std::string>> agree;
     };
@@ -55,15 +57,24 @@ public:
 
     // From state link on:
     bool one_host() const { return one_host_; }
-    /// Ranks on this rank's machine; 0 if there are too many machines to have counted.
-    uint32_t machine_ranks() const;
+    /// Ranks on this rank's machine, and the cores that they may use between them; none if there
+    /// are too many machines to have counted.
+    uint32_t machine_ranks() const { return machine().ranks; }
+    uint32_t machine_cores() const { return count_cores(machine().cores); }
+    /// Ranks per core on the fullest machine, equal on all ranks; 0 if that is not known.
+    double crowding() const;
     // In state done:
     bool all_linked() const { return all_linked_; }
 
 private:
+    struct Machine {
+        uint32_t ranks = 0;
+        CoreSet cores;
+    };
     enum class Kind : uint8_t { join = 1, ready, linked, go, failed };
     void send(Rank to, Bytes message) { outgoing_.push_back({to, std::move(message)}); }
     void send_down(const Bytes& message);
+    Machine machine() const;
     bool complete(const std::map<Rank, bool>& reported) const;
     void take_join(Rank from, ByteReader& in);
     void take_ready(ByteReader& in);
@@ -81,7 +92,7 @@ private:
     std::map<Rank, bool> linked_;  // per child, and this rank itself
     bool one_host_ = true;
     bool counted_ = true;  // machines_ is complete
-    std::map<uint64_t, uint32_t> machines_;
+    std::map<uint64_t, Machine> machines_;
     bool all_linked_ = true;
 };
 

@@ -294,3 +294,28 @@ TEST_CASE("draw: the SVG has a column for every rank and an arrow for every mess
         REQUIRE(count("<text") == count("</text>"));
     }
 }
+
+// Selection goes by the closed forms; what the schedules really need is the verifier's to say.
+TEST_CASE("catalog: what an algorithm says it costs is what its schedules need") {
+    for (const Algorithm& a : algorithms())
+        for (Rank ranks = 1; ranks <= 33; ++ranks) {
+            if (!a.cost || (a.unsupported && !a.unsupported(ranks).empty())) continue;
+            VerifyRequest request;
+            request.collective = a.collective;
+            request.ranks = ranks;
+            const Verdict verdict = verify(request, a.make, 1);
+            const Cost cost = a.cost(ranks);
+            INFO(collective_name(a.collective) << " " << a.name << " ranks " << ranks);
+            // An upper bound, and no loose one.
+            REQUIRE(cost.hops + 1e-9 >= verdict.hops);
+            REQUIRE(cost.hops <= 1.5 * verdict.hops + 1);
+            if (a.collective == Collective::barrier || ranks == 1) continue;
+            const Rank buffers = traits_of(a.collective).cut == Cut::pairs ? ranks : 1;
+            const double whole = static_cast<double>(a.make({.ranks = ranks}).chunks) / buffers;
+            const double sent = static_cast<double>(verdict.busiest_chunks) / whole;
+            REQUIRE(cost.share <= cost.busy + 1e-9);
+            REQUIRE(cost.busy <= cost.path + 1e-9);
+            // The busiest receiver may be busier than the busiest sender.
+            REQUIRE(cost.busy + 1e-9 >= 0.8 * sent);
+        }
+}

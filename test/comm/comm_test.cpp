@@ -5,11 +5,11 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 
 #include "comm/communicator.h"
-#include "comm/selection.h"
 #include "support/catch.h"
 
 using namespace tutti;
@@ -25,6 +25,7 @@ public:
     }
     ~JobFolder() { std::filesystem::remove_all(path_); }
     std::string url() const { return "file://" + path_; }
+    const std::string& path() const { return path_; }
 
 private:
     std::string path_;
@@ -304,64 +305,29 @@ TEST_CASE("communicator: parts and messages, with ranks as threads") {
         }));
 }
 
-TEST_CASE("selection: is a function of what all ranks know, and lists what there is") {
-    Terrain terrain;
-    terrain.ranks = 4;
-    terrain.max_message_bytes = 128 * 1024;
-    const auto chosen = [&](Collective collective, std::size_t bytes, std::string_view wanted = "",
-                            bool uneven = false) {
-        return select(
-            {.collective = collective, .bytes = bytes, .uneven = uneven, .wanted = wanted},
-            terrain);
+TEST_CASE("communicator: ranks with different tuning files are told so, alike ones choose alike") {
+    const JobFolder folder;
+    const auto write = [&](Rank rank, const char* text) {
+        const std::string path = fmt::format("{}/{}.tuning", folder.path(), rank);
+        std::ofstream(path) << text;
+        return path;
     };
-    REQUIRE(chosen(Collective::allreduce, 8)->name == "recursive_doubling");
-    REQUIRE(chosen(Collective::allreduce, 1 << 20)->name == "ring");
-    REQUIRE(chosen(Collective::broadcast, 1 << 24)->name == "chain");
-    REQUIRE(chosen(Collective::barrier, 0)->name == "dissemination");
-    const auto unknown = chosen(Collective::allreduce, 8, "magic");
-    REQUIRE_FALSE(unknown);
-    REQUIRE(unknown.error().message.find("ring, recursive_doubling") != std::string::npos);
-    terrain.intrinsic = "flat";
-    terrain.intrinsic_bytes = 65536;
-    REQUIRE(chosen(Collective::allreduce, 8)->name == "flat");
-    REQUIRE_FALSE(chosen(Collective::allreduce, 1 << 20, "flat"));
-}
-
-TEST_CASE("selection: has a choice for every collective, size and kind of blocks") {
-    for (Rank ranks : {1, 2, 3, 8, 100})
-        for (int c = 0; c < collective_count; ++c)
-            for (std::size_t bytes : {0ul, 8ul, 4096ul, 1ul << 20, 1ul << 30})
-                for (const auto& [uneven, ordered] :
-                     {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
-                    const auto collective = static_cast<Collective>(c);
-                    if (uneven && traits_of(collective).cut == Cut::whole) continue;
-                    if (ordered && !traits_of(collective).reduces) continue;
-                    Terrain terrain;
-                    terrain.ranks = ranks;
-                    terrain.max_message_bytes = 128 * 1024;
-                    const auto choice = select({.collective = collective,
-                                                .bytes = bytes,
-                                                .uneven = uneven,
-                                                .ordered = ordered,
-                                                .wanted = ""},
-                                               terrain);
-                    INFO(collective_name(collective) << " ranks " << ranks << " bytes " << bytes);
-                    REQUIRE(choice);
-                    REQUIRE(choice->algorithm != nullptr);
-                    REQUIRE_FALSE((ordered && choice->algorithm->reorders));
-                }
-}
-
-TEST_CASE("selection: refuses to reorder what does not commute, and says which do not") {
-    Terrain terrain;
-    terrain.ranks = 4;
-    terrain.max_message_bytes = 128 * 1024;
-    const auto refused =
-        select({.collective = Collective::allreduce, .bytes = 8, .ordered = true, .wanted = "ring"},
-               terrain);
-    REQUIRE_FALSE(refused);
-    REQUIRE(refused.error().code == Code::unsupported);
-    const std::string& text = refused.error().message;
-    REQUIRE(text.find("not commutative") != std::string::npos);
-    REQUIRE(text.find("there are: recursive_doubling, rabenseifner, direct") != std::string::npos);
+    const std::string one = write(0, "choose allreduce inproc ranks=2 bytes=0..* circulant\n");
+    const std::string other = write(1, "choose allreduce inproc ranks=2 bytes=0..* direct\n");
+    Job job{2, "inproc"};
+    job.change = [&](Config& config) { config.tuning = one; };
+    expect_no_problem(run(job, [](Communicator& comm, Rank) -> std::string {
+        const auto choice = comm.choose(sum_of(10));
+        if (!choice || choice->name != "circulant") return "the file was not followed";
+        if (comm.explain(sum_of(10)).find("line 1 of the tuning file") == std::string::npos)
+            return comm.explain(sum_of(10));
+        return allreduce(comm, 1000);
+    }));
+    job.change = [&](Config& config) { config.tuning = config.rank == 1 ? other : one; };
+    for (const std::string& problem : run(job, [](Communicator&, Rank) { return "joined"; }))
+        REQUIRE(problem.find("tuning is '") != std::string::npos);
+    job.change = [&](Config& config) { config.tuning = config.rank == 1 ? "/nowhere" : one; };
+    const auto problems = run(job, [](Communicator&, Rank) { return "joined"; });
+    REQUIRE(problems[0].find("tuning is '") != std::string::npos);
+    REQUIRE(problems[1].find("'/nowhere' cannot be read") != std::string::npos);
 }

@@ -98,6 +98,23 @@ TEST_CASE("bootstrap: hosts and machines are told apart") {
     REQUIRE(job.ranks[19].machine_ranks() == 5);
 }
 
+TEST_CASE("bootstrap: ranks per core count each core once, however ranks are bound to them") {
+    const auto crowding = [](const std::function<CoreSet(Rank)>& cores) {
+        Job job = make_job(8, [&](Rank r, Bootstrap::Self& self) {
+            self.machine_id = r < 6 ? "m" : "k";
+            self.cores = cores(r);
+        });
+        job.run(1);
+        for (auto& rank : job.ranks) REQUIRE(rank.crowding() == job.ranks[0].crowding());
+        REQUIRE(job.ranks[0].machine_cores() == job.ranks[5].machine_cores());
+        return job.ranks[0].crowding();
+    };
+    REQUIRE(crowding([](Rank) { return CoreSet{3}; }) == 3);            // all share two
+    REQUIRE(crowding([](Rank r) { return CoreSet{1ull << r}; }) == 1);  // each has its own
+    REQUIRE(crowding([](Rank r) { return CoreSet{0, 1ull << r % 3}; }) == 2);
+    REQUIRE(crowding([](Rank) { return CoreSet{}; }) == 0);  // not known
+}
+
 TEST_CASE("bootstrap: a setting that differs fails every rank with both values") {
     for (Rank odd : {0, 1, 7, 19}) {
         Job job = make_job(20, [&](Rank r, Bootstrap::Self& self) {

@@ -1,0 +1,257 @@
+#include "collectives/costs.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace tutti::costs {
+namespace {
+
+uint32_t count(Rank n) {
+    return static_cast<uint32_t>(std::max<Rank>(n, 1));
+}
+// ⌈log2 n⌉, ⌊log2 n⌋: rounds at doubling distances.
+double log_up(Rank n) {
+    return std::bit_width(count(n) - 1);
+}
+double log_down(Rank n) {
+    return std::bit_width(count(n)) - 1;
+}
+// ⌈log4 n⌉: rounds of a radix-4 tree.
+double log4_up(Rank n) {
+    return std::ceil(log_up(n) / 2);
+}
+bool is_power(Rank n) {
+    return std::has_single_bit(count(n));
+}
+// All blocks but one, of the whole.
+double others(Rank n) {
+    return 1 - 1.0 / count(n);
+}
+double peers(Rank n) {
+    return count(n) - 1;
+}
+
+// Sums move the other way round a broadcast's tree: whoever sent often now adds often.
+Cost reversed(Cost cost) {
+    cost.reduced = cost.busy;
+    return cost;
+}
+
+}  // namespace
+
+Cost ring_allreduce(Rank n) {
+    const double bytes = 2 * others(n);
+    return {.hops = 2 * peers(n),
+            .messages = 2 * peers(n),
+            .path = bytes,
+            .busy = bytes,
+            .reduced = others(n),
+            .peers = std::min(1.0, peers(n)),
+            .share = bytes};
+}
+
+Cost recursive_doubling_allreduce(Rank n) {
+    // Ranks beyond a power of two hand in their part first and are told the result at the end.
+    const double rounds = log_down(n), extra = is_power(n) ? 0 : 1;
+    const double core = std::bit_floor(count(n));
+    return {.hops = rounds + 2 * extra,
+            .messages = rounds + extra,
+            .path = rounds + 2 * extra,
+            .busy = rounds + extra,
+            .reduced = rounds + extra,
+            .peers = rounds + extra,
+            .share = (core * rounds + 2 * (count(n) - core)) / count(n)};
+}
+
+Cost halving_allreduce(Rank n) {
+    const double rounds = 2 * log_down(n), extra = is_power(n) ? 0 : 1;
+    const double core = std::bit_floor(count(n)), bytes = 2 * (1 - 1 / core);
+    return {.hops = rounds + 2 * extra,
+            .messages = rounds + extra,
+            .path = bytes + 2 * extra,
+            .busy = bytes + extra,
+            .reduced = bytes / 2 + extra,
+            .peers = rounds / 2 + extra,
+            .share = (core * bytes + 2 * (count(n) - core)) / count(n)};
+}
+
+Cost circulant_allreduce(Rank n) {
+    const double bytes = 2 * others(n);
+    return {.hops = 2 * log_up(n),
+            .messages = 2 * log_up(n),
+            .path = bytes,
+            .busy = bytes,
+            .reduced = others(n),
+            .peers = log_up(n),
+            .share = bytes};
+}
+
+Cost direct_allreduce(Rank n) {
+    const double bytes = 2 * others(n);
+    return {.hops = std::min(2.0, 2 * peers(n)),
+            .messages = 2 * peers(n),
+            .path = bytes,
+            .busy = bytes,
+            .reduced = others(n),
+            .peers = peers(n),
+            .share = bytes};
+}
+
+// Half of the message in each tree: a rank is inner in one of them (two children) and a leaf in the
+// other.
+Cost double_binary_tree_broadcast(Rank n) {
+    const double levels = log_up(n), any = std::min(1.0, levels);
+    return {.hops = levels,
+            .messages = 2 * any,
+            .path = levels,
+            .busy = any,
+            .peers = 2 * any,
+            .share = others(n)};
+}
+
+Cost double_binary_tree_reduce(Rank n) {
+    return reversed(double_binary_tree_broadcast(n));
+}
+
+Cost double_binary_tree_allreduce(Rank n) {
+    Cost cost = double_binary_tree_reduce(n);
+    cost.hops *= 2;
+    cost.messages *= 2;
+    cost.path *= 2;
+    cost.busy *= 2;
+    cost.share *= 2;
+    return cost;
+}
+
+Cost binomial_broadcast(Rank n) {
+    const double rounds = log_up(n);
+    return {.hops = rounds,
+            .messages = rounds,
+            .path = rounds,
+            .busy = rounds,
+            .peers = rounds,
+            .share = others(n)};
+}
+
+Cost knomial_broadcast(Rank n) {
+    double messages = 0;  // of the root: up to 3 a round
+    for (double width = 1; width < count(n); width *= 4)
+        messages += std::min(3.0, std::ceil(count(n) / width) - 1);
+    return {.hops = log4_up(n),
+            .messages = messages,
+            .path = messages,
+            .busy = messages,
+            .peers = messages,
+            .share = others(n)};
+}
+
+Cost chain_broadcast(Rank n) {
+    const double any = std::min(1.0, peers(n));
+    return {.hops = peers(n),
+            .messages = any,
+            .path = peers(n),
+            .busy = any,
+            .peers = any,
+            .share = others(n)};
+}
+
+Cost binomial_reduce(Rank n) {
+    return reversed(binomial_broadcast(n));
+}
+Cost knomial_reduce(Rank n) {
+    return reversed(knomial_broadcast(n));
+}
+Cost chain_reduce(Rank n) {
+    return reversed(chain_broadcast(n));
+}
+
+Cost dissemination_barrier(Rank n) {
+    return {.hops = log_up(n), .messages = log_up(n), .peers = log_up(n)};
+}
+
+Cost ring_allgather(Rank n) {
+    return {.hops = peers(n),
+            .messages = peers(n),
+            .path = others(n),
+            .busy = others(n),
+            .peers = std::min(1.0, peers(n)),
+            .share = others(n)};
+}
+
+Cost bruck_allgather(Rank n) {
+    return {.hops = log_up(n),
+            .messages = log_up(n),
+            .path = others(n),
+            .busy = others(n),
+            .peers = log_up(n),
+            .share = others(n)};
+}
+
+Cost direct_allgather(Rank n) {
+    return {.hops = std::min(1.0, peers(n)),
+            .messages = peers(n),
+            .path = others(n),
+            .busy = others(n),
+            .peers = peers(n),
+            .share = others(n)};
+}
+
+Cost ring_reduce_scatter(Rank n) {
+    return reversed(ring_allgather(n));
+}
+Cost circulant_reduce_scatter(Rank n) {
+    return reversed(bruck_allgather(n));
+}
+Cost direct_reduce_scatter(Rank n) {
+    return reversed(direct_allgather(n));
+}
+
+Cost direct_gather(Rank n) {
+    return {.hops = std::min(1.0, peers(n)),
+            .messages = peers(n),
+            .path = others(n),
+            .busy = others(n),
+            .peers = peers(n),
+            .share = others(n) / count(n)};
+}
+
+Cost binomial_gather(Rank n) {
+    // In each round half of the ranks that are left hand on what they have: half a block a rank.
+    return {.hops = log_up(n),
+            .messages = log_up(n),
+            .path = others(n),
+            .busy = others(n),
+            .peers = log_up(n),
+            .share = log_up(n) / 2 / count(n)};
+}
+
+// Two messages at a time: from the rank k behind, to the rank k ahead.
+Cost pairwise_alltoall(Rank n) {
+    Cost cost = direct_allgather(n);
+    cost.hops = std::ceil(peers(n) / 2);
+    return cost;
+}
+
+Cost bruck_alltoall(Rank n) {
+    const double bytes = log_up(n) / 2;
+    return {.hops = log_up(n),
+            .messages = log_up(n),
+            .path = bytes,
+            .busy = bytes,
+            .peers = log_up(n),
+            .share = bytes};
+}
+
+Cost recursive_doubling_scan(Rank n) {
+    const double rounds = log_up(n);
+    return {.hops = rounds,
+            .messages = rounds,
+            .path = rounds,
+            .busy = rounds,
+            .reduced = rounds,
+            .peers = rounds,
+            .share = rounds};
+}
+
+}  // namespace tutti::costs

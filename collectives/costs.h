@@ -1,0 +1,36 @@
+// What each algorithm of the catalog costs, in closed form; a test holds it against the verifier.
+#pragma once
+
+#include "base/types.h"
+#include "schedule/cost.h"
+
+namespace tutti::costs {
+
+Cost ring_allreduce(Rank ranks);
+Cost recursive_doubling_allreduce(Rank ranks);
+Cost halving_allreduce(Rank ranks);  // rabenseifner
+Cost circulant_allreduce(Rank ranks);
+Cost direct_allreduce(Rank ranks);
+Cost double_binary_tree_allreduce(Rank ranks);
+Cost binomial_broadcast(Rank ranks);
+Cost knomial_broadcast(Rank ranks);
+Cost chain_broadcast(Rank ranks);
+Cost double_binary_tree_broadcast(Rank ranks);
+Cost dissemination_barrier(Rank ranks);
+Cost binomial_reduce(Rank ranks);
+Cost knomial_reduce(Rank ranks);
+Cost chain_reduce(Rank ranks);  // scans too
+Cost double_binary_tree_reduce(Rank ranks);
+Cost ring_allgather(Rank ranks);
+Cost bruck_allgather(Rank ranks);
+Cost direct_allgather(Rank ranks);
+Cost ring_reduce_scatter(Rank ranks);
+Cost direct_reduce_scatter(Rank ranks);
+Cost circulant_reduce_scatter(Rank ranks);
+Cost direct_gather(Rank ranks);    // scatter too
+Cost binomial_gather(Rank ranks);  // scatter too
+Cost pairwise_alltoall(Rank ranks);
+Cost bruck_alltoall(Rank ranks);
+Cost recursive_doubling_scan(Rank ranks);
+
+}  // namespace tutti::costs

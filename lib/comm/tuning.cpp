@@ -1,0 +1,215 @@
+#include "comm/tuning.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+
+#include "collectives/catalog.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::string_view flat_name = "flat";  // shm's intrinsic: not of the catalog
+constexpr std::string_view choose_form = "choose COLLECTIVE WIRE ranks=2..4 bytes=0..64K ALGORITHM";
+constexpr std::string_view constants_form = "constants WIRE hop_us=0.1 message_us=0.05 …";
+
+std::vector<std::string_view> words_of(std::string_view line) {
+    line = line.substr(0, line.find('#'));
+    std::vector<std::string_view> words;
+    for (;;) {
+        const auto begin = line.find_first_not_of(" \t\r");
+        if (begin == std::string_view::npos) return words;
+        line.remove_prefix(begin);
+        const auto end = std::min(line.find_first_of(" \t\r"), line.size());
+        words.push_back(line.substr(0, end));
+        line.remove_prefix(end);
+    }
+}
+
+// "8", "64K", "1M", "2G", and "*" for as many as there can be.
+std::optional<std::size_t> parse_amount(std::string_view text) {
+    if (text == "*") return std::numeric_limits<std::size_t>::max();
+    std::size_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{}) return {};
+    const std::string_view unit(end, text.data() + text.size());
+    const auto shift = unit.empty()  ? 0
+                       : unit == "K" ? 10
+                       : unit == "M" ? 20
+                       : unit == "G" ? 30
+                                     : -1;
+    if (shift < 0 || value > std::numeric_limits<std::size_t>::max() >> shift) return {};
+    return value << shift;
+}
+
+// "NAME=A..B" or "NAME=A"
+Result<std::pair<std::size_t, std::size_t>> parse_range(std::string_view word,
+                                                        std::string_view name) {
+    const std::string_view text = word.substr(std::min(word.find('=') + 1, word.size()));
+    const auto dots = text.find("..");
+    const auto low = parse_amount(text.substr(0, dots));
+    const auto high = dots == std::string_view::npos ? low : parse_amount(text.substr(dots + 2));
+    if (!word.starts_with(name) || word.substr(name.size()).empty() || word[name.size()] != '=' ||
+        !low || !high)
+        return fail(Code::invalid, "'{}' is no range such as {}=2..8, {}=4 or {}=64K..*", word,
+                    name, name, name);
+    if (*low > *high)
+        return fail(Code::invalid, "'{}' is empty: {} is more than {}", word, *low, *high);
+    return std::pair{*low, *high};
+}
+
+Result<Collective> parse_collective(std::string_view word) {
+    std::string names;
+    for (int c = 0; c < collective_count; ++c) {
+        const std::string_view name = collective_name(static_cast<Collective>(c));
+        if (name == word) return static_cast<Collective>(c);
+        names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+    }
+    return fail(Code::invalid, "there is no collective '{}'; there are: {}", word, names);
+}
+
+Result<> check_algorithm(Collective collective, std::string_view name) {
+    if (name == flat_name || find_algorithm(collective, name)) return {};
+    std::string names{flat_name};
+    for (const Algorithm& a : algorithms())
+        if (a.collective == collective) names += fmt::format(", {}", a.name);
+    return fail(Code::unsupported, "there is no algorithm '{}' for {}; there are: {}", name,
+                collective_name(collective), names);
+}
+
+Result<TuningRule> parse_rule(const std::vector<std::string_view>& words) {
+    if (words.size() != 6)
+        return fail(Code::invalid, "{} words instead of 6: {}", words.size(), choose_form);
+    TuningRule rule;
+    TUTTI_ASSIGN(rule.collective, parse_collective(words[1]));
+    rule.wire = words[2];
+    TUTTI_ASSIGN(const auto ranks, parse_range(words[3], "ranks"));
+    TUTTI_ASSIGN(const auto bytes, parse_range(words[4], "bytes"));
+    constexpr std::size_t most = std::numeric_limits<Rank>::max();
+    rule.least_ranks = static_cast<Rank>(std::min(ranks.first, most));
+    rule.most_ranks = static_cast<Rank>(std::min(ranks.second, most));
+    std::tie(rule.least_bytes, rule.most_bytes) = bytes;
+    TUTTI_TRY(check_algorithm(rule.collective, words[5]));
+    rule.algorithm = words[5];
+    return rule;
+}
+
+Result<> parse_constant(std::string_view word, Constants& constants) {
+    const auto equals = std::min(word.find('='), word.size());
+    const std::string_view name = word.substr(0, equals);
+    const std::string value(word.substr(std::min(equals + 1, word.size())));
+    std::string names;
+    for (std::size_t i = 0; i < term_count; ++i) {
+        const std::string_view known = term_name(static_cast<Term>(i));
+        names += fmt::format("{}{}", i == 0 ? "" : ", ", known);
+        if (known != name) continue;
+        char* end = nullptr;
+        constants[i] = std::strtod(value.c_str(), &end);
+        if (value.empty() || *end != '\0' || !std::isfinite(constants[i]) || constants[i] < 0)
+            return fail(Code::invalid, "{}: '{}' is no number of microseconds, 0 or more", name,
+                        value);
+        return {};
+    }
+    return fail(Code::invalid, "there is no constant '{}'; there are: {}", name, names);
+}
+
+Result<> parse_line(const std::vector<std::string_view>& words, std::size_t line, Tuning& tuning) {
+    if (words[0] == "choose") {
+        TUTTI_ASSIGN(TuningRule rule, parse_rule(words));
+        rule.line = line;
+        tuning.rules.push_back(std::move(rule));
+        return {};
+    }
+    if (words[0] == "constants") {
+        if (words.size() < 3) return fail(Code::invalid, "too short: {}", constants_form);
+        Constants constants{};
+        for (std::size_t i = 2; i < words.size(); ++i)
+            TUTTI_TRY(parse_constant(words[i], constants));
+        tuning.constants.emplace_back(words[1], constants);
+        return {};
+    }
+    return fail(Code::invalid, "'{}' is none of: machine NAME; {}; {}; # for a comment", words[0],
+                constants_form, choose_form);
+}
+
+std::string joined(const std::vector<std::string_view>& words, std::size_t first) {
+    std::string text;
+    for (std::size_t i = first; i < words.size(); ++i)
+        text += fmt::format("{}{}", text.empty() ? "" : " ", words[i]);
+    return text;
+}
+
+}  // namespace
+
+std::string machine_name() {
+    std::ifstream file("/proc/cpuinfo");
+    std::string model = "unknown";
+    for (std::string line; std::getline(file, line);)
+        if (line.starts_with("model name")) {
+            model = joined(words_of(line.substr(std::min(line.find(':') + 1, line.size()))), 0);
+            break;
+        }
+    const long cores = ::sysconf(_SC_NPROCESSORS_ONLN);  // not affinity: ranks may be bound
+    return fmt::format("{} x {}", cores, model);
+}
+
+const Constants* Tuning::constants_of(std::string_view wire) const {
+    for (const auto& [name, values] : constants)
+        if (name == wire) return &values;
+    return nullptr;
+}
+
+std::string Tuning::fingerprint() const {
+    if (rules.empty() && constants.empty()) return "none";
+    std::string text;
+    for (const TuningRule& r : rules)
+        text += fmt::format("{} {} {} {} {} {} {}\n", static_cast<int>(r.collective), r.wire,
+                            r.least_ranks, r.most_ranks, r.least_bytes, r.most_bytes, r.algorithm);
+    for (const auto& [wire, values] : constants) {
+        text += wire;
+        for (const double value : values) text += fmt::format(" {}", value);
+        text += "\n";
+    }
+    uint64_t hash = 14695981039346656037ull;  // FNV-1a
+    for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
+    return fmt::format("{:016x}, {} choices and {} constants for '{}'", hash, rules.size(),
+                       constants.size(), machine_name());
+}
+
+Result<Tuning> parse_tuning(std::string_view text, std::string_view file,
+                            std::string_view machine) {
+    Tuning tuning, others;
+    tuning.file = file;
+    bool ours = true;
+    for (std::size_t line = 1; !text.empty(); ++line) {
+        const auto end = std::min(text.find('\n'), text.size());
+        const auto words = words_of(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+        if (words.empty()) continue;
+        const auto where = [&] { return fmt::format("tuning file {}:{}", file, line); };
+        if (words[0] == "machine") {
+            const std::string name = joined(words, 1);
+            if (name.empty())
+                return wrap({Code::invalid, nobody, 0, "no name: machine NAME, or machine *"},
+                            where());
+            ours = name == "*" || name == machine;
+        } else if (auto parsed = parse_line(words, line, ours ? tuning : others); !parsed) {
+            return wrap(parsed.error(), where());
+        }
+    }
+    return tuning;
+}
+
+Result<Tuning> load_tuning(const std::string& file) {
+    if (file.empty()) return Tuning{};
+    std::ifstream in(file, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    if (!in) return fail(Code::invalid, "the tuning file '{}' cannot be read", file);
+    return parse_tuning(text, file, machine_name());
+}
+
+}  // namespace tutti

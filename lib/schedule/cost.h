@@ -1,0 +1,18 @@
+// What an algorithm costs, in the units of the LogGP model: not times, but how many of what.
+#pragma once
+
+namespace tutti {
+
+/// For one tile, on the ranks that bound the time; the same on every rank. Bytes are fractions of
+/// what selection counts: the whole message, or all blocks of one buffer.
+struct Cost {
+    double hops = 0;      // the longest chain of messages
+    double messages = 0;  // the most that one rank sends, or receives
+    double path = 0;      // bytes one after the other, from the first sender to the last receiver
+    double busy = 0;      // the most bytes that one rank sends, or receives
+    double reduced = 0;   // the most bytes that one rank adds
+    double peers = 0;     // channels that one rank sends on, or receives from
+    double share = 0;     // bytes that a rank sends on average: what counts where ranks share cores
+};
+
+}  // namespace tutti

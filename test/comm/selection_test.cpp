@@ -1,0 +1,230 @@
+// What is chosen, why, and what a tuning file may say.
+#include "comm/selection.h"
+
+#include "collectives/catalog.h"
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+constexpr std::size_t kib = 1024, mib = kib * kib;
+
+Terrain terrain_of(Rank ranks, const char* wire = "tcp", double crowding = 1) {
+    Terrain t;
+    t.ranks = ranks;
+    t.max_message_bytes = 128 * kib;
+    t.wire = wire;
+    t.crowding = crowding;
+    t.constants = default_constants(wire, {});
+    if (t.wire == "shm") {
+        t.one_host = t.mapped = true;
+        t.intrinsic = "flat";
+        t.intrinsic_bytes = 64 * kib;
+    }
+    return t;
+}
+
+Result<Tuning> parse(std::string_view text) {
+    return parse_tuning(text, "f.tuning", "4 x Fast CPU");
+}
+
+void expect_error(std::string_view text, std::initializer_list<const char*> words) {
+    const auto parsed = parse(text);
+    INFO(text);
+    REQUIRE_FALSE(parsed);
+    INFO(parsed.error().message);
+    for (const char* word : words) REQUIRE(parsed.error().message.find(word) != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("selection: an unknown name is refused with a list of those that exist") {
+    Terrain terrain = terrain_of(4);
+    Question q{.collective = Collective::allreduce, .bytes = 8};
+    q.wanted = "magic";
+    const auto unknown = select(q, terrain);
+    REQUIRE_FALSE(unknown);
+    REQUIRE(unknown.error().message.find("ring, recursive_doubling") != std::string::npos);
+    terrain = terrain_of(4, "shm");
+    q.wanted = "flat";
+    REQUIRE(select(q, terrain)->name == "flat");
+    q.bytes = mib;
+    REQUIRE_FALSE(select(q, terrain));
+    q.collective = Collective::reduce;  // flat has none
+    q.bytes = 8;
+    REQUIRE_FALSE(select(q, terrain));
+}
+
+TEST_CASE("selection: has a choice for every collective, size and kind of blocks") {
+    for (const char* wire : {"shm", "tcp", "shm+tcp", "another"})
+        for (Rank ranks : {1, 2, 3, 8, 100, 100'000})
+            for (int c = 0; c < collective_count; ++c)
+                for (std::size_t bytes : {0ul, 8ul, 4096ul, 1ul << 20, 1ul << 30, 1ul << 40})
+                    for (const auto& [uneven, ordered] :
+                         {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+                        const auto collective = static_cast<Collective>(c);
+                        if (uneven && traits_of(collective).cut == Cut::whole) continue;
+                        if (ordered && !traits_of(collective).reduces) continue;
+                        Question q{.collective = collective, .bytes = bytes};
+                        q.uneven = uneven;
+                        q.ordered = ordered;
+                        const auto choice = select(q, terrain_of(ranks, wire));
+                        INFO(collective_name(collective)
+                             << " ranks " << ranks << " bytes " << bytes << " over " << wire);
+                        REQUIRE(choice);
+                        REQUIRE_FALSE(choice->reason.empty());
+                        REQUIRE((choice->algorithm != nullptr || choice->name == "flat"));
+                        if (choice->algorithm && ordered) REQUIRE(!choice->algorithm->reorders);
+                    }
+}
+
+TEST_CASE("selection: refuses to reorder what does not commute, and says which do not") {
+    Question q{.collective = Collective::allreduce, .bytes = 8};
+    q.ordered = true;
+    q.wanted = "ring";
+    const auto refused = select(q, terrain_of(4));
+    REQUIRE_FALSE(refused);
+    REQUIRE(refused.error().code == Code::unsupported);
+    const std::string& text = refused.error().message;
+    REQUIRE(text.find("not commutative") != std::string::npos);
+    REQUIRE(text.find("there are: recursive_doubling, rabenseifner, direct") != std::string::npos);
+}
+
+TEST_CASE("selection: never takes more lanes than a stream has") {
+    for (const Algorithm& a : algorithms())
+        for (Rank ranks : {2, 3, 8, 17})
+            for (std::size_t bytes : {8ul, mib, 64 * mib, 1024 * mib}) {
+                const auto choice =
+                    select({.collective = a.collective, .bytes = bytes, .wanted = a.name},
+                           terrain_of(ranks));
+                INFO(collective_name(a.collective) << " " << a.name);
+                REQUIRE(choice);
+                for (Rank rank = 0; rank < ranks; ++rank)
+                    REQUIRE(a.make({.ranks = ranks, .rank = rank, .lanes = choice->lanes})
+                                .lanes.size() <= max_lanes_per_stream);
+                REQUIRE(choice->message_bytes <= 128 * kib);
+                REQUIRE(choice->message_bytes >= 8 * kib);
+            }
+}
+
+TEST_CASE("selection: few rounds for small messages, few bytes for large ones") {
+    const auto chosen = [](Collective collective, std::size_t bytes, Rank ranks) {
+        return std::string(
+            select({.collective = collective, .bytes = bytes}, terrain_of(ranks))->name);
+    };
+    for (Rank ranks : {16, 64, 256}) {
+        REQUIRE(chosen(Collective::allreduce, 8, ranks) != "ring");
+        REQUIRE(chosen(Collective::allreduce, 64 * mib, ranks) != "recursive_doubling");
+        REQUIRE(chosen(Collective::allgather, 8, ranks) == "bruck");
+        REQUIRE(chosen(Collective::alltoall, 8, ranks) == "bruck");
+        REQUIRE(chosen(Collective::alltoall, 1024 * mib, ranks) == "pairwise");
+        REQUIRE(chosen(Collective::broadcast, 8, ranks) != "chain");
+    }
+    REQUIRE(chosen(Collective::broadcast, 1024 * mib, 64) != "binomial");
+    REQUIRE(chosen(Collective::barrier, 0, 64) == "dissemination");
+    REQUIRE(select({.collective = Collective::barrier}, terrain_of(2, "shm"))->name == "flat");
+}
+
+TEST_CASE("selection: the predicted time never falls as messages or crowds grow") {
+    for (const Algorithm& a : algorithms())
+        for (Rank ranks : {2, 5, 8}) {
+            double before = 0;
+            for (std::size_t bytes = 8; bytes <= 64 * mib; bytes *= 8) {
+                const Question q{.collective = a.collective, .bytes = bytes, .wanted = a.name};
+                const double us = select(q, terrain_of(ranks))->predicted_us;
+                INFO(collective_name(a.collective) << " " << a.name << " " << bytes);
+                REQUIRE(us > 0);
+                REQUIRE(us >= before);
+                REQUIRE(select(q, terrain_of(ranks, "tcp", 4))->predicted_us >= us);
+                before = us;
+            }
+        }
+}
+
+TEST_CASE(
+    "selection: the call wins over the environment, that over the file, that over the model") {
+    const auto tuning = parse(
+        "choose allreduce tcp ranks=4 bytes=0..1M circulant\n"
+        "choose allreduce tcp ranks=2..8 bytes=0..1M direct\n");
+    REQUIRE(tuning);
+    Terrain terrain = terrain_of(4);
+    terrain.tuning = &*tuning;
+    Question q{.collective = Collective::allreduce, .bytes = 64 * mib};
+    REQUIRE(select(q, terrain)->reason.find("model") != std::string::npos);
+    q.bytes = 100;
+    REQUIRE(select(q, terrain)->name == "circulant");  // the first rule that fits
+    REQUIRE(select(q, terrain)->reason.find("line 1 of the tuning file f.tuning") !=
+            std::string::npos);
+    terrain.ranks = 5;
+    REQUIRE(select(q, terrain)->name == "direct");
+    q.preferred = "flat";  // does not fit here
+    REQUIRE(select(q, terrain)->name == "direct");
+    q.preferred = "rabenseifner";
+    REQUIRE(select(q, terrain)->name == "rabenseifner");
+    q.wanted = "ring";
+    REQUIRE(select(q, terrain)->name == "ring");
+    terrain.wire = "shm";
+    q.wanted = q.preferred = "";
+    REQUIRE(select(q, terrain)->reason.find("model") != std::string::npos);
+}
+
+TEST_CASE("selection: a rule whose algorithm cannot serve the call is passed over") {
+    REQUIRE_FALSE(parse("choose alltoall tcp ranks=0..* bytes=0..* brock\n"));
+    const auto rule = parse("choose alltoall tcp ranks=0..* bytes=0..* bruck\n");
+    REQUIRE(rule);
+    Terrain terrain = terrain_of(4);
+    terrain.tuning = &*rule;
+    REQUIRE(select({.collective = Collective::alltoall, .bytes = mib}, terrain)->name == "bruck");
+    REQUIRE(
+        select({.collective = Collective::alltoall, .bytes = mib, .uneven = true}, terrain)->name ==
+        "pairwise");
+}
+
+TEST_CASE("tuning: what is for other machines does not count, but must be right") {
+    const auto tuning = parse(
+        "# by hand\n"
+        "machine 2 x Slow CPU\n"
+        "choose broadcast shm ranks=2 bytes=8 chain\n"
+        "machine 4 x Fast CPU\n"
+        "choose broadcast shm ranks=2 bytes=0..64K flat  # here\n"
+        "machine *\n"
+        "constants tcp hop_us=7.5 kib_us=0.25\r\n");
+    REQUIRE(tuning);
+    REQUIRE(tuning->rules.size() == 1);
+    REQUIRE(tuning->rules[0].algorithm == "flat");
+    REQUIRE(tuning->rules[0].most_bytes == 64 * kib);
+    REQUIRE(tuning->rules[0].line == 5);
+    REQUIRE(tuning->constants_of("shm") == nullptr);
+    REQUIRE(at(*tuning->constants_of("tcp"), Term::hop) == 7.5);
+    expect_error("machine 2 x Slow CPU\nchoose broadcast shm ranks=2 bytes=8 chian\n",
+                 {"f.tuning:2", "'chian'", "flat, binomial"});
+}
+
+TEST_CASE("tuning: a malformed file is refused with its line and what would be right") {
+    expect_error("\n\nchose allreduce", {"f.tuning:3", "'chose'", "choose COLLECTIVE", "machine"});
+    expect_error("choose allreduce tcp", {"f.tuning:1", "3 words instead of 6"});
+    expect_error("choose allsum tcp ranks=2 bytes=8 ring", {"'allsum'", "allreduce, broadcast"});
+    expect_error("choose allreduce tcp ranks=2 bytes=8 magic",
+                 {"f.tuning:1", "'magic'", "flat, ring, recursive_doubling"});
+    expect_error("choose allreduce tcp rank=2 bytes=8 ring", {"'rank=2'", "ranks=2..8"});
+    expect_error("choose allreduce tcp ranks=two bytes=8 ring", {"'ranks=two'"});
+    expect_error("choose allreduce tcp ranks=2 bytes=8X ring", {"'bytes=8X'", "bytes=64K..*"});
+    expect_error("choose allreduce tcp ranks=8..2 bytes=8 ring", {"'ranks=8..2' is empty"});
+    expect_error("constants tcp", {"too short"});
+    expect_error("constants tcp hop_ms=1", {"'hop_ms'", "start_us, hop_us"});
+    for (const char* value : {"", "x", "-1", "nan", "1e999", "1 x"})
+        expect_error(std::string("constants tcp hop_us=") + value, {"f.tuning:1"});
+    expect_error("machine", {"f.tuning:1", "no name"});
+    REQUIRE_FALSE(load_tuning("/nonexistent/file"));
+    REQUIRE(load_tuning("")->rules.empty());
+}
+
+TEST_CASE("tuning: the fingerprint tells different files apart, not comments and line numbers") {
+    const auto a = parse("choose allreduce tcp ranks=2 bytes=8 ring");
+    const auto b = parse("# the same\n\nchoose  allreduce tcp ranks=2..2 bytes=8..8 ring");
+    const auto c = parse("choose allreduce tcp ranks=2 bytes=8 direct");
+    REQUIRE(a->fingerprint() == b->fingerprint());
+    REQUIRE(a->fingerprint() != c->fingerprint());
+    REQUIRE(parse("# nothing")->fingerprint() == "none");
+}

@@ -1,0 +1,103 @@
+#include "file.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/config.h"
+#include "comm/tuning.h"
+
+namespace tutti::tune {
+namespace {
+
+// A neighbour's choice is kept where it is as good: fewer lines, and no line for noise.
+constexpr double as_good = 1.03;
+
+bool measured(const std::string& line, const Found& found) {
+    std::istringstream in(line);
+    std::string verb, first, second, third;
+    in >> verb >> first >> second >> third;
+    if (verb == "constants") return first == found.wire;
+    if (verb != "choose" || second != found.wire || third != fmt::format("ranks={}", found.ranks))
+        return false;
+    return std::any_of(found.cells.begin(), found.cells.end(),
+                       [&](const Cell& cell) { return collective_name(cell.collective) == first; });
+}
+
+std::string constants_line(const Found& found) {
+    std::string line = "constants " + found.wire;
+    for (std::size_t i = 0; i < term_count; ++i)
+        line += fmt::format(" {}={:.4g}", term_name(static_cast<Term>(i)), found.constants[i]);
+    return line + "\n";
+}
+
+// Between two sizes the border is half-way, by factors.
+std::size_t border(std::size_t low, std::size_t high) {
+    return static_cast<std::size_t>(
+        std::sqrt(static_cast<double>(low) * static_cast<double>(high)));
+}
+
+std::string choices(const Found& found) {
+    std::string text;
+    std::size_t from = 0;
+    for (std::size_t i = 0; i < found.cells.size();) {
+        const Cell& cell = found.cells[i];
+        const std::string& name = cell.best().algorithm;
+        std::size_t next = i + 1;
+        const auto same = [&] { return found.cells[next].collective == cell.collective; };
+        for (; next < found.cells.size() && same(); ++next) {
+            const Time* time = found.cells[next].of(name);
+            if (!time || time->us > as_good * found.cells[next].best().us) break;
+        }
+        const bool last = next == found.cells.size() || !same();
+        const std::size_t to =
+            last ? 0 : border(found.cells[next - 1].bytes, found.cells[next].bytes);
+        text +=
+            fmt::format("choose {} {} ranks={} bytes={}..{} {}\n", collective_name(cell.collective),
+                        found.wire, found.ranks, from, last ? "*" : std::to_string(to), name);
+        from = last ? 0 : to + 1;
+        i = next;
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string updated(const std::string& old_text, const Found& found, const std::string& machine) {
+    // Our machine's section first, then the others as they were.
+    std::string ours, others;
+    bool in_ours = false;
+    std::istringstream in(old_text);
+    for (std::string line; std::getline(in, line);) {
+        if (line.starts_with("machine ")) in_ours = line == "machine " + machine;
+        if (!in_ours)
+            others += line + "\n";
+        else if (!line.starts_with("machine ") && !line.starts_with("#") && !line.empty() &&
+                 !measured(line, found))
+            ours += line + "\n";
+    }
+    return fmt::format("{}machine {}\n{}{}{}", others, machine, ours, constants_line(found),
+                       choices(found));
+}
+
+Result<> write_tuning(const std::string& path, const Found& found) {
+    std::string old_text;
+    if (std::ifstream in(path, std::ios::binary); in)
+        old_text.assign(std::istreambuf_iterator<char>(in), {});
+    if (old_text.empty())
+        old_text = "# Made by tutti-tune. What the lines mean: docs/selection.md\n";
+    const std::string text = updated(old_text, found, machine_name());
+    TUTTI_TRY(parse_tuning(text, path, machine_name()));  // what is kept of the old one, too
+    const std::string fresh = path + ".new";
+    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.close();
+    if (!out || std::rename(fresh.c_str(), path.c_str()) != 0)
+        return fail(Code::system, "the file '{}' cannot be written", path);
+    return {};
+}
+
+}  // namespace tutti::tune

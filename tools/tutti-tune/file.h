@@ -1,0 +1,24 @@
+// Writing a tuning file, and keeping of an old one what was not measured anew.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "measure.h"
+
+namespace tutti::tune {
+
+struct Found {
+    std::string wire;
+    Rank ranks = 1;
+    Constants constants{};
+    std::span<const Cell> cells;  // by collective, sizes ascending
+};
+
+/// The new file's text.
+std::string updated(const std::string& old_text, const Found& found, const std::string& machine);
+
+/// Reads the old file if there is one, and replaces it.
+Result<> write_tuning(const std::string& path, const Found& found);
+
+}  // namespace tutti::tune

@@ -1,0 +1,109 @@
+// tutti-tune: measures the algorithms here and keeps what is fastest in a tuning file.
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "file.h"
+#include "fit.h"
+#include "measure.h"
+#include "options.h"
+
+namespace tutti::tune {
+namespace {
+
+constexpr double good_enough = 1.10;
+
+void print_cell(const Cell& cell) {
+    const Time* chosen = cell.of(cell.chosen);
+    const double ratio = chosen ? chosen->us / cell.best().us : 0;
+    fmt::print("{:<15} {:>10} {:>20} {:>12.2f} {:>20} {:>6.2f}{}\n",
+               collective_name(cell.collective), cell.bytes, cell.best().algorithm, cell.best().us,
+               cell.chosen, ratio, ratio <= good_enough ? "" : " *");
+    std::fflush(stdout);
+}
+
+Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
+                     const Terrain& terrain) {
+    std::FILE* file = std::fopen(path.c_str(), "a");
+    if (!file) return fail(Code::system, "the file '{}' cannot be written", path);
+    for (const Cell& cell : cells)
+        for (const Time& time : cell.times)
+            fmt::print(file,
+                       "{{\"collective\": \"{}\", \"wire\": \"{}\", \"ranks\": {}, \"crowding\": "
+                       "{}, \"bytes\": {}, \"algorithm\": \"{}\", \"us\": {:.4f}, \"chosen\": {}, "
+                       "\"predicted_us\": {:.4f}, \"terms\": [{}]}}\n",
+                       collective_name(cell.collective), terrain.wire, terrain.ranks,
+                       terrain.crowding, cell.bytes, time.algorithm, time.us,
+                       time.algorithm == cell.chosen, time_us(time.terms, terrain.constants),
+                       fmt::join(time.terms, ", "));
+    return std::fclose(file) == 0 ? Result<>{}
+                                  : fail(Code::system, "the file '{}' cannot be written", path);
+}
+
+Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options) {
+    const std::vector<std::size_t> sizes = sizes_of(options);
+    Bench bench(comm, options.end_bytes);
+    const double seconds =
+        options.seconds / static_cast<double>(options.collectives.size() * sizes.size());
+    const bool talks = comm.rank() == 0;
+    if (talks)
+        fmt::print(
+            "# {} ranks over {}; times are medians in us; *: more than 10 % slower\n"
+            "#{:<14} {:>10} {:>20} {:>12} {:>20} {:>6}\n",
+            comm.size(), comm.terrain().wire, "collective", "bytes", "fastest", "us",
+            "tutti's choice", "ratio");
+    std::vector<Cell> cells;
+    for (const Collective collective : options.collectives)
+        for (const std::size_t bytes : sizes) {
+            TUTTI_ASSIGN(Cell cell, bench.measure(collective, bytes, seconds));
+            if (talks) print_cell(cell);
+            cells.push_back(std::move(cell));
+        }
+    return cells;
+}
+
+Result<> report(const Communicator& comm, const Options& options, const std::vector<Cell>& cells) {
+    std::size_t good = 0;
+    for (const Cell& cell : cells) {
+        const Time* chosen = cell.of(cell.chosen);
+        good += chosen && chosen->us <= good_enough * cell.best().us;
+    }
+    fmt::print("# within 10 % of the fastest: {} of {} choices\n", good, cells.size());
+    const Terrain& terrain = comm.terrain();
+    if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, terrain));
+    if (options.output.empty()) return {};
+    return write_tuning(options.output,
+                        {terrain.wire, terrain.ranks, fit(cells, terrain.constants), cells});
+}
+
+Result<> run(const Options& options) {
+    TUTTI_ASSIGN(Config config, config_from_environment([](const char* name) {
+                     return static_cast<const char*>(std::getenv(name));
+                 }));
+    if (config.size < 2)
+        return fail(Code::invalid, "one rank has nothing to measure: tutti-run -n N tutti-tune …");
+    if (!options.transport.empty()) TUTTI_TRY(set_config(config, "transport", options.transport));
+    TUTTI_ASSIGN(const auto comm, Communicator::create(config, nullptr));
+    auto cells = measure_all(*comm, options);
+    auto done = cells && comm->rank() == 0 ? report(*comm, options, *cells) : Result<>{};
+    comm->destroy();
+    return cells ? done : Result<>(tl::unexpected(std::move(cells).error()));
+}
+
+}  // namespace
+}  // namespace tutti::tune
+
+int main(int argc, char** argv) {
+    try {
+        const auto parsed = tutti::tune::parse_options(argc, argv);
+        if (parsed.exit_code) return *parsed.exit_code;
+        const auto done = tutti::tune::run(parsed.options);
+        if (done) return 0;
+        fmt::print(stderr, "tutti-tune: {}\n", done.error().message);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "tutti-tune: {}\n", error.what());
+    }
+    return tutti::tune::exit_failed;
+}

@@ -1,0 +1,158 @@
+#include "measure.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace tutti::tune {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int rounds = 7;
+constexpr int64_t most_iterations = 20'000;
+// Nobody would choose what takes this many times the best: not measured again.
+constexpr double hopeless = 4;
+
+double us_since(Clock::time_point start) {
+    return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+Call call_of(Collective collective, std::size_t bytes, Rank ranks) {
+    Call call;
+    call.collective = collective;
+    call.dtype = Dtype::float32;
+    const std::size_t blocks =
+        traits_of(collective).cut == Cut::whole ? 1 : static_cast<std::size_t>(ranks);
+    call.count = std::max<std::size_t>(1, bytes / blocks / sizeof(float));
+    return call;
+}
+
+// Some ranks wait for nobody: a block ends when all are done.
+bool one_way(Collective collective) {
+    return traits_of(collective).rooted || collective == Collective::scan ||
+           collective == Collective::exscan;
+}
+
+Call barrier() {
+    Call call;
+    call.collective = Collective::barrier;
+    return call;
+}
+
+}  // namespace
+
+const Time& Cell::best() const {
+    return *std::min_element(times.begin(), times.end(),
+                             [](const Time& a, const Time& b) { return a.us < b.us; });
+}
+
+const Time* Cell::of(const std::string& algorithm) const {
+    for (const Time& time : times)
+        if (time.algorithm == algorithm) return &time;
+    return nullptr;
+}
+
+std::vector<std::size_t> sizes_of(const Options& options) {
+    std::vector<std::size_t> sizes;
+    for (std::size_t bytes = options.begin_bytes; bytes < options.end_bytes;
+         bytes *= options.factor)
+        sizes.push_back(bytes);
+    sizes.push_back(options.end_bytes);
+    return sizes;
+}
+
+Bench::Bench(Communicator& comm, std::size_t most_bytes)
+    : comm_(comm),
+      in_(std::max(most_bytes, static_cast<std::size_t>(comm.size()) * sizeof(float))),
+      out_(in_.size()) {}
+
+Result<std::vector<Bench::Runner>> Bench::make_runners(const Call& call) {
+    std::vector<Runner> runners;
+    for (const Choice& choice : comm_.candidates(call)) {
+        Call named = call;
+        named.algorithm = choice.name;
+        Runner runner;
+        runner.time = {std::string(choice.name), choice.terms, 0};
+        TUTTI_ASSIGN(runner.plan, comm_.make_plan(named, 0));
+        runners.push_back(std::move(runner));
+    }
+    return runners;
+}
+
+Result<double> Bench::block_us(Runner& runner, const Call& call) {
+    const bool in_place = traits_of(call.collective).cut == Cut::whole;
+    TUTTI_TRY(comm_.run(barrier(), nullptr, nullptr));
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < runner.iterations; ++i)
+        TUTTI_TRY(comm_.run(*runner.plan, in_place ? out_.data() : in_.data(), out_.data()));
+    if (one_way(call.collective)) TUTTI_TRY(comm_.run(barrier(), nullptr, nullptr));
+    return us_since(start) / static_cast<double>(runner.iterations);
+}
+
+Result<> Bench::largest(std::vector<double>& values) {
+    Call call;
+    call.count = values.size();
+    call.dtype = Dtype::float64;
+    call.op = Op::max;
+    return comm_.run(call, values.data(), values.data());
+}
+
+Result<> Bench::agree_on_iterations(std::vector<Runner>& runners, const Call& call,
+                                    double seconds) {
+    std::vector<double> once_us;
+    for (Runner& runner : runners) {
+        TUTTI_ASSIGN(double us, block_us(runner, call));  // connects, and touches the memory
+        for (runner.iterations = 1; runner.iterations <= 64; runner.iterations *= 8) {
+            TUTTI_ASSIGN(us, block_us(runner, call));
+            std::vector<double> all{us};
+            TUTTI_TRY(largest(all));
+            us = all[0];
+            if (us * static_cast<double>(runner.iterations) > 1000) break;
+        }
+        once_us.push_back(us);
+    }
+    const double best_us = *std::min_element(once_us.begin(), once_us.end());
+    const double slice_us = seconds * 1e6 / rounds / static_cast<double>(runners.size());
+    for (std::size_t i = 0; i < runners.size(); ++i) {
+        const double fit = slice_us / std::max(once_us[i], 0.01);
+        runners[i].iterations = static_cast<int64_t>(std::clamp(fit, 1.0, double{most_iterations}));
+        if (once_us[i] <= hopeless * best_us) continue;
+        runners[i].iterations = 0;
+        runners[i].time.us = once_us[i];
+    }
+    return {};
+}
+
+Result<Cell> Bench::measure(Collective collective, std::size_t bytes, double seconds) {
+    const Call call = call_of(collective, bytes, comm_.size());
+    Cell cell;
+    cell.collective = collective;
+    cell.bytes = bytes;
+    TUTTI_ASSIGN(const Choice choice, comm_.choose(call));
+    cell.chosen = choice.name;
+    TUTTI_ASSIGN(std::vector<Runner> runners, make_runners(call));
+    TUTTI_TRY(agree_on_iterations(runners, call, seconds));
+    for (int round = 0; round < rounds; ++round)
+        for (std::size_t i = 0; i < runners.size(); ++i) {
+            // Who goes first changes from round to round.
+            Runner& runner = runners[(i + static_cast<std::size_t>(round)) % runners.size()];
+            if (runner.iterations == 0) continue;
+            TUTTI_ASSIGN(const double us, block_us(runner, call));
+            runner.rounds_us.push_back(us);
+        }
+    for (Runner& runner : runners) {
+        if (runner.iterations > 0) {
+            TUTTI_TRY(largest(runner.rounds_us));
+            runner.time.us = median(std::move(runner.rounds_us));
+        }
+        cell.times.push_back(std::move(runner.time));
+    }
+    return cell;
+}
+
+}  // namespace tutti::tune

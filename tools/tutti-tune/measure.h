@@ -1,0 +1,55 @@
+// All algorithms of one call, measured in turns.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "options.h"
+
+namespace tutti::tune {
+
+/// One algorithm in one cell.
+struct Time {
+    std::string algorithm;
+    Terms terms{};
+    double us = 0;  // median over the rounds, of the slowest rank
+};
+
+/// One collective at one size.
+struct Cell {
+    Collective collective = Collective::allreduce;
+    std::size_t bytes = 0;
+    std::string chosen;  // by tutti
+    std::vector<Time> times;
+
+    const Time& best() const;
+    const Time* of(const std::string& algorithm) const;
+};
+
+/// Sizes from begin to end; the last one always.
+std::vector<std::size_t> sizes_of(const Options& options);
+
+class Bench {
+public:
+    Bench(Communicator& comm, std::size_t most_bytes);
+    /// Takes about so long. Collective.
+    Result<Cell> measure(Collective collective, std::size_t bytes, double seconds);
+
+private:
+    struct Runner {
+        Time time;
+        std::unique_ptr<Plan> plan;
+        int64_t iterations = 1;
+        std::vector<double> rounds_us;
+    };
+    Result<std::vector<Runner>> make_runners(const Call& call);
+    Result<double> block_us(Runner& runner, const Call& call);
+    Result<> agree_on_iterations(std::vector<Runner>& runners, const Call& call, double seconds);
+    Result<> largest(std::vector<double>& values);
+
+    Communicator& comm_;
+    std::vector<std::byte> in_, out_;
+};
+
+}  // namespace tutti::tune

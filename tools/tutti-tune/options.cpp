@@ -1,0 +1,97 @@
+#include "options.h"
+
+#include <algorithm>
+
+#include <CLI/CLI.hpp>
+
+namespace tutti::tune {
+namespace {
+
+constexpr const char* description =
+    R"(tutti-tune - measure the algorithms here, and keep what is fastest in a tuning file
+
+Every rank runs this program. For each collective and size all algorithms run in turns, in short
+blocks, so that a slow phase of the machine falls on all of them. Rank 0 prints the fastest, tutti's
+own choice and how they compare; with --output it writes a file of constants for the cost model and
+of choices, for TUTTI_TUNING to name. Lines of an existing file that this run did not measure (other
+transports, numbers of ranks, collectives and machines) stay.)";
+
+constexpr const char* footer = R"(EXIT CODES
+  0  measured (and written)
+  1  an operation failed, or the file could not be written
+  2  wrong usage
+
+EXAMPLES
+  tutti-run -n 2 tutti-tune --output here.tuning
+  tutti-run -n 4 --transport tcp tutti-tune --output here.tuning --seconds 120
+  tutti-run -n 8 --hosts-act 4 tutti-tune --output here.tuning --collectives allreduce,allgather
+  tutti-run -n 2 --env TUTTI_TUNING=here.tuning tutti-tune --seconds 20
+  TUTTI_TUNING=here.tuning tutti-bench allreduce --ranks 2 --explain)";
+
+class Formatter : public CLI::Formatter {
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "\nUsage: tutti-run -n N tutti-tune [OPTIONS]\n";
+    }
+};
+
+std::vector<std::string> collective_names() {
+    std::vector<std::string> names;
+    for (const CollectiveTraits& traits : collective_traits) names.emplace_back(traits.name);
+    return names;
+}
+
+void add_options(CLI::App& app, Options& o, std::vector<std::string>& names) {
+    const CLI::AsSizeValue sizes(false);
+    app.add_option("--collectives", names,
+                   "which (default: allreduce, broadcast, reduce, allgather, reduce_scatter, "
+                   "alltoall)")
+        ->type_name("LIST")
+        ->delimiter(',')
+        ->check(CLI::IsMember(collective_names()).description(""));
+    app.add_option("-b,--begin", o.begin_bytes, "smallest size (default 8)")
+        ->type_name("BYTES")
+        ->transform(sizes.description(""));
+    app.add_option("-e,--end", o.end_bytes, "largest size (default 64M)")
+        ->type_name("BYTES")
+        ->transform(sizes.description(""));
+    app.add_option("-f,--factor", o.factor, "from one size to the next (default 8)")
+        ->type_name("N")
+        ->check(CLI::Range(2, 1 << 20));
+    app.add_option("--seconds", o.seconds, "how long to measure, about (default 60)")
+        ->type_name("S")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--transport", o.transport, "transports to use, e.g. shm,tcp")
+        ->type_name("LIST");
+    app.add_option("--output", o.output, "the tuning file: made, or brought up to date")
+        ->type_name("FILE");
+    app.add_option("--rows", o.rows, "append every measurement to FILE, one JSON object a line")
+        ->type_name("FILE");
+}
+
+}  // namespace
+
+Parsed parse_options(int argc, char** argv) {
+    Parsed parsed;
+    std::vector<std::string> names{"allreduce", "broadcast",      "reduce",
+                                   "allgather", "reduce_scatter", "alltoall"};
+    CLI::App app(description, "tutti-tune");
+    app.formatter(std::make_shared<Formatter>());
+    app.footer(footer);
+    add_options(app, parsed.options, names);
+    try {
+        app.parse(argc, argv);
+        if (parsed.options.begin_bytes == 0 ||
+            parsed.options.begin_bytes > parsed.options.end_bytes)
+            throw CLI::ValidationError("--begin", "sizes go from 1 or more up to --end");
+    } catch (const CLI::ParseError& error) {
+        parsed.exit_code = app.exit(error) == 0 ? 0 : exit_usage;
+        return parsed;
+    }
+    const std::vector<std::string> known = collective_names();
+    for (const std::string& name : names)
+        parsed.options.collectives.push_back(
+            static_cast<Collective>(std::find(known.begin(), known.end(), name) - known.begin()));
+    return parsed;
+}
+
+}  // namespace tutti::tune
