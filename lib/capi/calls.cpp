@@ -224,7 +224,7 @@ Result<> check_buffers(const char* function, const Communicator& comm, const Cal
     if (call.collective == Collective::barrier || (whole && call.count == 0)) return {};
     // Lengths that no memory has would make nonsense of what follows.
     constexpr std::size_t surely_fits = std::size_t{1} << 40;
-    if (!whole || call.count > surely_fits) TUTTI_TRY(comm.check(call, -1));
+    if (!whole || call.count > surely_fits) TUTTI_TRY(comm.planner().check(call, -1));
     const Extent in_extent = extent_of(call, comm, Space::input);
     const Extent out_extent = extent_of(call, comm, Space::output);
     if (in_extent.used && in_extent.length > 0 && !in)

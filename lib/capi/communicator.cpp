@@ -100,7 +100,7 @@ tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t
         Call call;
         TUTTI_ASSIGN(call.collective, parse_collective("tutti_comm_explain", collective));
         call.count = bytes;
-        const std::string words = comm->impl->explain(call);
+        const std::string words = comm->impl->planner().explain(call);
         const size_t length = std::min(words.size(), capacity - 1);
         std::memcpy(text, words.data(), length);
         text[length] = '\0';
@@ -117,8 +117,8 @@ const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_
         TUTTI_ASSIGN(call.collective, parse_collective("tutti_comm_algorithm", collective));
         call.count = count;
         call.dtype = static_cast<tutti::Dtype>(dtype);
-        TUTTI_TRY(comm->impl->check(call, -1));
-        TUTTI_ASSIGN(const tutti::Choice choice, comm->impl->choose(call));
+        TUTTI_TRY(comm->impl->planner().check(call, -1));
+        TUTTI_ASSIGN(const tutti::Choice choice, comm->impl->planner().choose(call));
         name = choice.name.data();  // catalog names are literals
         return {};
     });

@@ -69,7 +69,8 @@ tutti_status tutti_op_create_premul_sum(tutti_comm* comm, const void* scalar, tu
         if (!comm) return null_argument(function, "comm");
         if (!scalar) return null_argument(function, "scalar");
         if (!op) return null_argument(function, "op");
-        TUTTI_ASSIGN(const Op made, comm->impl->make_premul_sum(scalar, static_cast<Dtype>(dtype)));
+        TUTTI_ASSIGN(const Op made,
+                     comm->impl->planner().make_premul_sum(scalar, static_cast<Dtype>(dtype)));
         *op = static_cast<tutti_op>(made);
         return {};
     });

@@ -1,5 +1,6 @@
 #include "comm/call.h"
 
+#include <limits>
 #include <numeric>
 
 namespace tutti {
@@ -17,6 +18,29 @@ Blocks to_blocks(const BlockList& list) {
 }
 
 }  // namespace
+
+Result<> check_lengths(const Call& call, Rank ranks) {
+    const std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / dtype_bytes(call.dtype);
+    const auto too_much = [&](std::size_t elements) {
+        return fail(Code::invalid, "{}: {} elements of {} are more bytes than memory can hold",
+                    collective_name(call.collective), elements, dtype_name(call.dtype));
+    };
+    const bool blocks = traits_of(call.collective).cut != Cut::whole && !call.uneven;
+    if (call.count > most / (blocks ? static_cast<std::size_t>(ranks) : 1))
+        return too_much(call.count);
+    for (const BlockList* list : {&call.input, &call.output}) {
+        std::size_t sum = 0;
+        for (std::size_t i = 0; i < list->counts.size(); ++i) {
+            const std::size_t n = list->counts[i];
+            if (n > most - sum) return too_much(n);
+            sum += n;
+            if (!list->displacements.empty() && list->displacements[i] > most - n)
+                return fail(Code::invalid, "{}v: block {} of {} elements at {} is past all memory",
+                            collective_name(call.collective), i, n, list->displacements[i]);
+        }
+    }
+    return {};
+}
 
 std::size_t total_elements(const Call& call, Rank ranks) {
     if (traits_of(call.collective).cut == Cut::whole) return call.count;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/collective.h"
+#include "base/result.h"
 #include "engine/layout.h"
 #include "reduce/reduce.h"
 
@@ -36,6 +37,10 @@ struct Call {
 
     bool operator==(const Call&) const = default;
 };
+
+/// invalid unless every length on its own, their sum, and the furthest end are bytes that memory
+/// can hold. The dtype must be one.
+Result<> check_lengths(const Call& call, Rank ranks);
 
 /// Elements of the caller's larger buffer: what is worth a large message's algorithm.
 std::size_t total_elements(const Call& call, Rank ranks);

@@ -13,6 +13,9 @@
 namespace tutti {
 
 struct Plan {
+    /// Copies what the call refers to: a plan outlives the call that it was made for.
+    Plan(const Call& wanted, uint32_t on_stream);
+
     Call call;
     std::string algorithm;             // what call.algorithm points to
     std::vector<std::size_t> lengths;  // what the call's lists point to

@@ -46,7 +46,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
 Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int key) {
     const Wish mine{color, key, endpoint_->first_free_id(),
                     static_cast<int64_t>(endpoint_->host_hash())};
-    std::vector<Wish> wishes(static_cast<std::size_t>(size_));
+    std::vector<Wish> wishes(static_cast<std::size_t>(size()));
     TUTTI_TRY(run(allgather_of_wishes(), &mine, wishes.data()));
 
     // Ids that none of these ranks has used: whoever shares two communicators tells them apart.
@@ -58,7 +58,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
 
     std::vector<Rank> chosen;
     bool one_host = true;
-    for (Rank r = 0; r < size_; ++r) {
+    for (Rank r = 0; r < size(); ++r) {
         const Wish& wish = wishes[static_cast<std::size_t>(r)];
         if (wish.color != color) continue;
         chosen.push_back(r);
@@ -75,7 +75,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
 // that everyone is there.
 Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> members,
                                                               uint32_t id, bool one_host) {
-    const Rank me = group_.in_job(rank_);
+    const Rank me = group_.in_job(rank());
     const auto at = std::find(members.begin(), members.end(), me);
     const auto rank = static_cast<Rank>(at - members.begin());
     std::shared_ptr<Communicator> part(
@@ -89,7 +89,7 @@ Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> 
     agree.count = 1;
     agree.op = Op::min;
     TUTTI_TRY(part->run(agree, all.data(), all.data()));
-    if (all[0]) part->use(std::move(joined));
+    if (all[0]) part->planner_.use(std::move(joined));
     return part;
 }
 

@@ -1,7 +1,8 @@
-// A communicator's sends and receives: issuing, driving and ending them.
+#include "comm/transfers.h"
+
+#include <algorithm>
 #include <limits>
 
-#include "comm/communicator.h"
 #include "comm/owned.h"
 
 namespace tutti {
@@ -10,10 +11,25 @@ namespace {
 constexpr int64_t ms = 1'000'000;
 // What a rank sent before it left may still be on its way when its bye is here.
 constexpr int64_t farewell_ns = 1000 * ms;
+// A send up to this is copied and done; a larger one waits for its receive and is not copied.
+constexpr std::size_t eager_bytes = 32 * 1024;
 
 }  // namespace
 
-Result<> Communicator::check(const Transfer& t) const {
+Transfers::Transfers(const Config& config, const Group& group, std::size_t message_bytes,
+                     ChannelTable& channels, Agreement& agreement, Waiting& waiting)
+    : config_(config),
+      rank_(group.rank()),
+      size_(group.size()),
+      agreement_(agreement),
+      waiting_(waiting),
+      engine_(rank_, size_, channels,
+              {.message_bytes = message_bytes,
+               .eager_bytes = std::min(message_bytes, eager_bytes),
+               .unexpected_bytes = config.unexpected_bytes},
+              *this) {}
+
+Result<> Transfers::check(const Transfer& t) const {
     const char* const what = t.sends ? "send" : "recv";
     const bool any = !t.sends && t.peer == any_source;
     if (!any && (t.peer < 0 || t.peer >= size_))
@@ -27,70 +43,47 @@ Result<> Communicator::check(const Transfer& t) const {
     return {};
 }
 
-Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
-    TUTTI_TRY(forked());
-    TUTTI_TRY(check(transfer));
-    if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank_);
-    if (auto over = agreement_.over()) return tl::unexpected(*over);
-    const int64_t own_ms = endpoint_->config().timeout_ms;
-    transfer.timeout_ms = timeout_ms < 0 ? own_ms : timeout_ms;
-    auto connected = transfers_.connect(transfer, transfer_owner_, Deadline::after_ms(own_ms));
-    if (!connected) return tl::unexpected(binding_failed(connected.error()));
-    transfers_posted_.fetch_add(1);
+Result<> Transfers::connect(const Transfer& transfer) {
+    return engine_.connect(transfer, owner_, Deadline::after_ms(config_.timeout_ms));
+}
+
+void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
+    transfer.timeout_ms = timeout_ms < 0 ? config_.timeout_ms : timeout_ms;
+    posted_.fetch_add(1);
     {
-        const Owned owned(transfer_owner_);
-        transfers_.post(transfer);
+        const Owned owned(owner_);
+        engine_.post(transfer);
     }
     bool moved = false;
-    drive_transfers(moved, true);
-    return {};
-}
-
-Result<> Communicator::run(Transfer& transfer) {
-    TUTTI_TRY(post(transfer, -1));
-    wait(transfer, -1);
-    if (transfer.code.load(std::memory_order_acquire) == Code::ok) return {};
-    return tl::unexpected(std::move(transfer.error));
-}
-
-Result<std::unique_ptr<Request>> Communicator::start(std::unique_ptr<Transfer> transfer,
-                                                     int64_t timeout_ms) {
-    transfer->keep = shared_from_this();
-    pending_.fetch_add(1);
-    if (auto posted = post(*transfer, timeout_ms); !posted) {
-        pending_.fetch_sub(1);
-        return tl::unexpected(std::move(posted).error());
-    }
-    if (!transfer->done() && !manual()) endpoint_->kick();
-    return transfer;
+    drive(moved, true);
 }
 
 /// True while there is any.
-bool Communicator::drive_transfers(bool& moved, bool may_open) {
-    if (transfers_posted_.load() == 0) return false;
-    const Owned owned(transfer_owner_, Owned::Try{});
+bool Transfers::drive(bool& moved, bool may_open) {
+    if (posted_.load() == 0) return false;
+    const Owned owned(owner_, Owned::Try{});
     if (!owned.held()) return true;
-    if (agreement_.alarm()) purge_transfers();
-    transfers_.progress(moved, may_open);
-    return transfers_posted_.load() > 0;
+    if (agreement_.alarm()) purge();
+    engine_.progress(moved, may_open);
+    return posted_.load() > 0;
 }
 
-void Communicator::finished(Transfer& transfer, const Error& error) {
+void Transfers::finished(Transfer& transfer, const Error& error) {
     if (error.code != Code::ok) {
         transfer.error = error;
         transfer.error.message =
-            fmt::format("rank {}: {}: {}", rank_, transfers_.describe(transfer), error.message);
+            fmt::format("rank {}: {}: {}", rank_, engine_.describe(transfer), error.message);
     } else if (transfer.into) {
         *transfer.into = transfer.received;
     }
-    transfers_posted_.fetch_sub(1);
-    publish(transfer, error.code);
+    posted_.fetch_sub(1);
+    waiting_.publish(transfer, error.code);
 }
 
-void Communicator::purge_transfers() {
+void Transfers::purge() {
     const auto over = agreement_.over();
     const int64_t now = now_ns();
-    transfers_.purge([&](Transfer& t) -> std::optional<Error> {
+    engine_.purge([&](Transfer& t) -> std::optional<Error> {
         if (over) return over;
         if (t.peer == rank_ || !agreement_.has_left(t.peer)) return std::nullopt;
         if (t.left_ns == 0) t.left_ns = now;
@@ -102,32 +95,42 @@ void Communicator::purge_transfers() {
     });
 }
 
-void Communicator::look_at_transfers(int64_t now) {
-    if (transfers_posted_.load() == 0) return;
+void Transfers::look_at_clocks() {
+    if (posted_.load() == 0) return;
+    const int64_t now = now_ns();
     std::optional<Error> late;  // or worse
     {
-        const Owned owned(transfer_owner_, Owned::Try{});
+        const Owned owned(owner_, Owned::Try{});
         if (!owned.held()) return;
-        if (const Code code = transfers_.health(); code != Code::ok)
+        if (const Code code = engine_.health(); code != Code::ok)
             late = Error{code, rank_, 0,
                          fmt::format("rank {} cannot go on with its messages: {} (is /dev/shm or "
                                      "memory full?)",
                                      rank_, code_name(code))};
-        transfers_.for_each([&](Transfer& t) {
+        engine_.for_each([&](Transfer& t) {
             if (t.began_ns == 0) t.began_ns = now;
             if (late || t.timeout_ms <= 0 || now < t.began_ns + t.timeout_ms * ms) return;
             late = Error{Code::timeout, t.peer, 0,
                          fmt::format("rank {} waited {} ms in a {}", rank_, t.timeout_ms,
-                                     transfers_.describe(t))};
+                                     engine_.describe(t))};
         });
     }
     if (late) agreement_.raise(*late);
 }
 
-void Communicator::arm_transfers(bool on) {
-    if (transfers_posted_.load() == 0 && on) return;
-    const Owned owned(transfer_owner_, Owned::Try{});
-    if (owned.held()) transfers_.arm(on);
+void Transfers::arm(bool on) {
+    if (posted_.load() == 0 && on) return;
+    const Owned owned(owner_, Owned::Try{});
+    if (owned.held()) engine_.arm(on);
+}
+
+void Transfers::end_all() {
+    const Owned owned(owner_);
+    engine_.purge([&](const Transfer&) {
+        return std::optional(
+            Error{Code::aborted, rank_, 0,
+                  fmt::format("rank {} destroyed the communicator before", rank_)});
+    });
 }
 
 }  // namespace tutti

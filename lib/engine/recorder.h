@@ -16,9 +16,12 @@ namespace tutti {
 
 /// "allreduce #12 (count 1024, float32, sum)": a call as people would write it.
 std::string describe_call(const Tag& tag);
-/// The number of the operation in its tag's sequence.
+/// The number of the operation in its sequence.
+constexpr uint64_t operation_number(uint64_t sequence) {
+    return sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
+}
 constexpr uint64_t operation_number(const Tag& tag) {
-    return tag.sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
+    return operation_number(tag.sequence);
 }
 
 /// A flag in the packed call: the v form.

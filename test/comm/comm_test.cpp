@@ -317,10 +317,10 @@ TEST_CASE("communicator: ranks with different tuning files are told so, alike on
     Job job{2, "inproc"};
     job.change = [&](Config& config) { config.tuning = one; };
     expect_no_problem(run(job, [](Communicator& comm, Rank) -> std::string {
-        const auto choice = comm.choose(sum_of(10));
+        const auto choice = comm.planner().choose(sum_of(10));
         if (!choice || choice->name != "circulant") return "the file was not followed";
-        if (comm.explain(sum_of(10)).find("line 1 of the tuning file") == std::string::npos)
-            return comm.explain(sum_of(10));
+        if (comm.planner().explain(sum_of(10)).find("line 1 of the tuning file") == std::string::npos)
+            return comm.planner().explain(sum_of(10));
         return allreduce(comm, 1000);
     }));
     job.change = [&](Config& config) { config.tuning = config.rank == 1 ? other : one; };

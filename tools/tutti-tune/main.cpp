@@ -52,7 +52,7 @@ Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options
         fmt::print(
             "# {} ranks over {}; times are medians in us; *: more than 10 % slower\n"
             "#{:<14} {:>10} {:>20} {:>12} {:>20} {:>6}\n",
-            comm.size(), comm.terrain().wire, "collective", "bytes", "fastest", "us",
+            comm.size(), comm.planner().terrain().wire, "collective", "bytes", "fastest", "us",
             "tutti's choice", "ratio");
     std::vector<Cell> cells;
     for (const Collective collective : options.collectives)
@@ -71,7 +71,7 @@ Result<> report(const Communicator& comm, const Options& options, const std::vec
         good += chosen && chosen->us <= good_enough * cell.best().us;
     }
     fmt::print("# within 10 % of the fastest: {} of {} choices\n", good, cells.size());
-    const Terrain& terrain = comm.terrain();
+    const Terrain& terrain = comm.planner().terrain();
     if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, terrain));
     if (options.output.empty()) return {};
     return write_tuning(options.output,

@@ -73,7 +73,7 @@ Bench::Bench(Communicator& comm, std::size_t most_bytes)
 
 Result<std::vector<Bench::Runner>> Bench::make_runners(const Call& call) {
     std::vector<Runner> runners;
-    for (const Choice& choice : comm_.candidates(call)) {
+    for (const Choice& choice : comm_.planner().candidates(call)) {
         Call named = call;
         named.algorithm = choice.name;
         Runner runner;
@@ -133,7 +133,7 @@ Result<Cell> Bench::measure(Collective collective, std::size_t bytes, double sec
     Cell cell;
     cell.collective = collective;
     cell.bytes = bytes;
-    TUTTI_ASSIGN(const Choice choice, comm_.choose(call));
+    TUTTI_ASSIGN(const Choice choice, comm_.planner().choose(call));
     cell.chosen = choice.name;
     TUTTI_ASSIGN(std::vector<Runner> runners, make_runners(call));
     TUTTI_TRY(agree_on_iterations(runners, call, seconds));

@@ -1,0 +1,228 @@
+// Issuing operations: from a call to a request that has its place in the order.
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "comm/backoff.h"
+#include "comm/communicator.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t news_grace_ms = 1000;
+
+}  // namespace
+
+Result<> Communicator::forked() const {
+    if (home_.here()) return {};
+    return fail(
+        Code::unsupported,
+        "this process was forked after rank {} made the communicator: make a new one in the "
+        "child, or exec",
+        rank());
+}
+
+uint32_t Communicator::next_stream(int wanted) {
+    if (wanted >= 0) return static_cast<uint32_t>(wanted);
+    return static_cast<uint32_t>(round_robin_++ % static_cast<uint64_t>(streams_.count()));
+}
+
+// ---- plans
+// ---------------------------------------------------------------------------------------
+
+Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
+    // A plan must not outlive its operator's handle.
+    if (is_user_op(call.op)) [[unlikely]] {
+        TUTTI_TRY(find_operator(call.op));
+    }
+    PlanCache& plans = plans_[stream];
+    if (Plan* plan = plans.find(call)) return plan;
+    plans.make_room();
+    // Not under the stream's ownership: binding may wait for peers.
+    TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream));
+    return plans.keep(std::move(bound));
+}
+
+Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t stream) {
+    TUTTI_TRY(planner_.check(call, static_cast<int>(stream)));
+    TUTTI_TRY(enter_before_binding(stream));
+    auto plan = planner_.make(call, stream);
+    if (!plan) return tl::unexpected(binding_failed(plan.error()));
+    return plan;
+}
+
+// Binding talks to peers and the store; those that are gone are not waited for.
+Result<> Communicator::enter_before_binding(uint32_t stream) {
+    if (!agreement_.alarm()) return {};
+    Stream& s = streams_[stream];
+    TUTTI_TRY(wait_to_enter(s, endpoint_->config().timeout_ms));
+    streams_.release(s);
+    return {};
+}
+
+// A peer that could not be reached may have died a moment ago: the control plane knows its name. If
+// not, the others must not wait for a call that this rank cannot make.
+Error Communicator::binding_failed(const Error& error) {
+    if (error.code == Code::invalid || error.code == Code::unsupported) return error;
+    const Deadline news = Deadline::after_ms(news_grace_ms);
+    while (!agreement_.alarm() && !news.passed()) {
+        endpoint_->pump();
+        ::usleep(1000);
+    }
+    Error cause = error;
+    if (cause.rank == nobody) cause.rank = rank();
+    if (!agreement_.alarm())
+        agreement_.raise(
+            {cause.code, cause.rank, 0, fmt::format("rank {}: {}", rank(), cause.message)});
+    return agreement_.verdict(sequence_ + 1).value_or(cause);
+}
+
+Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stream) {
+    TUTTI_TRY(forked());
+    TUTTI_TRY(planner_.check(call, stream));
+    return bind_plan(call, next_stream(stream));
+}
+
+// ---- issuing
+// -------------------------------------------------------------------------------------
+
+// While there is an alarm: waits until the communicator works again, or says why it does not.
+Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
+    const Deadline deadline = Deadline::after_ms(timeout_ms);
+    Backoff backoff(crowded_);
+    for (;;) {
+        {
+            Owned owned(stream.owner);
+            Error error;
+            const auto entry = agreement_.admit(operation_number(sequence_) + 1, error);
+            if (entry == Agreement::Entry::proceed) {
+                owned.keep();
+                return {};
+            }
+            if (entry == Agreement::Entry::refused) {
+                owned.drop();
+                settle();
+                return tl::unexpected(std::move(error));
+            }
+        }
+        settle();
+        if (deadline.passed())
+            return fail(Code::timeout,
+                        "rank {}: after a mismatch, not all ranks came back within {} ms", rank(),
+                        timeout_ms);
+        endpoint_->pump();
+        if (backoff.next(false) == Backoff::Turn::sleep) endpoint_->sleep(1);
+    }
+}
+
+/// Gives the request its place in the order. On success the stream is owned.
+Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) {
+    Stream& stream = streams_[plan.stream];
+    Owned owned(stream.owner);
+    if (agreement_.alarm() || destroyed_.load(std::memory_order_relaxed)) {
+        owned.drop();
+        if (destroyed_)
+            return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
+        TUTTI_TRY(wait_to_enter(stream, timeout_ms));
+    } else {
+        owned.keep();
+    }
+    request.plan = &plan;
+    request.operation = &plan.operation_for(request.in, request.out);
+    request.timeout_ms = timeout_ms;
+    request.tag = plan.tag;
+    if (!plan.inputs.empty()) [[unlikely]] {
+        const auto* inputs = static_cast<const void* const*>(request.in);
+        std::copy_n(inputs, plan.inputs.size(), plan.inputs.begin());
+        request.in = plan.inputs.data();
+    }
+    request.tag.sequence = ++sequence_;
+    plan.busy = true;
+    recorder_.begin(request.tag, planner_.bytes_of(plan.call));
+    streams_.push(stream, request);
+    if (strict_) agreement_.propose(request.tag);
+    return {};
+}
+
+Result<> Communicator::run(const Call& call, const void* in, void* out) {
+    TUTTI_TRY(forked());
+    auto plan = plan_for(call, 0);
+    if (!plan) return tl::unexpected(std::move(plan).error());
+    Request request;
+    request.in = in;
+    request.out = out;
+    TUTTI_TRY(submit(request, **plan, endpoint_->config().timeout_ms));
+    return finish_blocking(request);
+}
+
+Result<> Communicator::run(Plan& plan, const void* in, void* out) {
+    TUTTI_TRY(forked());
+    if (plan.busy) return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
+    Request request;
+    request.in = in;
+    request.out = out;
+    TUTTI_TRY(submit(request, plan, endpoint_->config().timeout_ms));
+    return finish_blocking(request);
+}
+
+Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, int64_t timeout_ms, const void* in,
+                                                     void* out) {
+    TUTTI_TRY(forked());
+    if (plan.busy) return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
+    auto request = std::make_unique<Request>();
+    request->in = in;
+    request->out = out;
+    request->keep = shared_from_this();
+    TUTTI_TRY(submit(*request, plan, timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms));
+    waiting_.add_pending();
+    bool moved = false;
+    Stream& stream = streams_[plan.stream];
+    streams_.drive(stream, moved);
+    streams_.release(stream);
+    if (!request->done() && !manual()) endpoint_->kick();
+    return request;
+}
+
+Result<std::unique_ptr<Request>> Communicator::start(const Call& call, int stream,
+                                                     int64_t timeout_ms, const void* in,
+                                                     void* out) {
+    TUTTI_TRY(forked());
+    TUTTI_TRY(planner_.check(call, stream));
+    TUTTI_ASSIGN(Plan * plan, plan_for(call, next_stream(stream)));
+    return start(*plan, timeout_ms, in, out);
+}
+
+// ---- sends and receives
+// --------------------------------------------------------------------------
+
+Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
+    TUTTI_TRY(forked());
+    TUTTI_TRY(transfers_.check(transfer));
+    if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
+    if (auto over = agreement_.over()) return tl::unexpected(*over);
+    if (auto connected = transfers_.connect(transfer); !connected)
+        return tl::unexpected(binding_failed(connected.error()));
+    transfers_.post(transfer, timeout_ms);
+    return {};
+}
+
+Result<> Communicator::run(Transfer& transfer) {
+    TUTTI_TRY(post(transfer, -1));
+    wait(transfer, -1);
+    if (transfer.code.load(std::memory_order_acquire) == Code::ok) return {};
+    return tl::unexpected(std::move(transfer.error));
+}
+
+Result<std::unique_ptr<Request>> Communicator::start(std::unique_ptr<Transfer> transfer,
+                                                     int64_t timeout_ms) {
+    transfer->keep = shared_from_this();
+    waiting_.add_pending();
+    if (auto posted = post(*transfer, timeout_ms); !posted) {
+        waiting_.drop_pending();
+        return tl::unexpected(std::move(posted).error());
+    }
+    if (!transfer->done() && !manual()) endpoint_->kick();
+    return transfer;
+}
+
+}  // namespace tutti

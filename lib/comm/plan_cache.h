@@ -1,0 +1,31 @@
+// The plans that one stream's calls have needed, for the calls that repeat them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/plan.h"
+
+namespace tutti {
+
+/// The issuing thread's.
+class PlanCache {
+public:
+    /// nullptr: there is none, or all of that shape are running.
+    Plan* find(const Call& call) {
+        // Most calls repeat the one before.
+        if (last_ && !last_->busy && last_->call == call) return last_;
+        return search(call);
+    }
+    /// Before a plan is bound: drops those that do not run when there are too many.
+    void make_room();
+    Plan* keep(std::unique_ptr<Plan> plan);
+
+private:
+    Plan* search(const Call& call);
+
+    Plan* last_ = nullptr;
+    std::vector<std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,216 @@
+#include "comm/planner.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "collectives/catalog.h"
+#include "comm/survey.h"
+#include "engine/bind.h"
+#include "engine/recorder.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t intrinsic_limit_bytes = 64 * 1024;
+// Results this large leave the last-level cache before anyone reads them again.
+constexpr std::size_t stream_bytes = std::size_t{64} << 20;
+// What a rank that knows only its own blocks takes the whole for, as all the others do.
+constexpr std::size_t unknown_bytes = std::size_t{1} << 40;
+
+std::atomic<uint64_t> last_serial{0};
+
+}  // namespace
+
+Planner::Planner(Endpoint& endpoint, ChannelTable& channels, const Place& place)
+    : config_(endpoint.config()),
+      channels_(channels),
+      place_(place),
+      terrain_(survey(endpoint, place.size, place.one_host)),
+      serial_(++last_serial) {}
+
+void Planner::use(Endpoint::Intrinsics intrinsics) {
+    intrinsics_ = std::move(intrinsics);
+    if (!intrinsics_.group) return;
+    terrain_.intrinsic = intrinsics_.name;
+    terrain_.intrinsic_bytes = intrinsic_limit_bytes;
+}
+
+void Planner::reset_intrinsics() {
+    if (intrinsics_.group) intrinsics_.group->reset();
+}
+
+Result<> Planner::check(const Call& call, int stream) const {
+    const auto dtype = static_cast<int32_t>(call.dtype);
+    if (dtype < 0 || dtype >= dtype_count)
+        return fail(Code::invalid, "{}: {} is no dtype (0 … {})", collective_name(call.collective),
+                    dtype, dtype_count - 1);
+    TUTTI_TRY(reduction(call));
+    if (call.root < 0 || call.root >= place_.size)
+        return fail(Code::invalid, "{}: root {} is out of range: ranks go from 0 to {}",
+                    collective_name(call.collective), call.root, place_.size - 1);
+    TUTTI_TRY(check_lengths(call, place_.size));
+    if (stream >= config_.nrings)
+        return fail(Code::invalid, "stream {} is out of range: there are {} (TUTTI_NRINGS)", stream,
+                    config_.nrings);
+    return {};
+}
+
+// A collective that reduces nothing moves bytes.
+Result<Reduction> Planner::reduction(const Call& call) const {
+    if (traits_of(call.collective).reduces) return reduction_of(call, serial_);
+    Reduction r;
+    r.reducer = Reducer::mover(dtype_bytes(call.dtype));
+    return r;
+}
+
+Result<Op> Planner::make_premul_sum(const void* scalar, Dtype dtype) {
+    UserOperator op;
+    op.kind = UserOperator::Kind::premul_sum;
+    op.owner = serial_;
+    op.scalar_dtype = dtype;
+    if (dtype_bytes(dtype) == 0)
+        return fail(Code::invalid, "{} is no dtype (0 … {})", static_cast<int32_t>(dtype),
+                    dtype_count - 1);
+    std::memcpy(op.scalar.data(), scalar, dtype_bytes(dtype));
+    op.number = ++premul_sums_;
+    return add_operator(op);
+}
+
+Question Planner::question(const Call& call) const {
+    Question q;
+    q.collective = call.collective;
+    q.bytes = call.uneven && blocks_of(call).tag_by_block ? unknown_bytes : bytes_of(call);
+    q.uneven = call.uneven;
+    if (const auto r = reduction(call)) {
+        q.ordered = r->ordered;
+        if (r->prepared) q.bytes = total_elements(call, place_.size) * r->raw_bytes();
+    }
+    q.wanted = call.algorithm;
+    q.preferred = config_.algo;
+    return q;
+}
+
+Result<Choice> Planner::choose(const Call& call) const {
+    return select(question(call), terrain_);
+}
+
+std::vector<Choice> Planner::candidates(const Call& call) const {
+    return tutti::candidates(question(call), terrain_);
+}
+
+std::string Planner::explain(const Call& call) const {
+    const auto choice = choose(call);
+    if (!choice) return choice.error().message + "\n";
+    std::string text =
+        fmt::format("{} of {} bytes on {} ranks{}: {}\n  because: {}\n",
+                    collective_name(call.collective), bytes_of(call), place_.size,
+                    terrain_.one_host ? " of one host" : "", choice->name, choice->reason);
+    if (choice->algorithm)
+        text += fmt::format("  {}\n  {} lane{}, messages of at most {} bytes\n",
+                            choice->algorithm->summary, choice->lanes,
+                            choice->lanes == 1 ? "" : "s", choice->message_bytes);
+    text += fmt::format(
+        "  the model, over {}{}:\n", terrain_.wire,
+        terrain_.crowding > 1 ? fmt::format(", {:g} ranks a core", terrain_.crowding) : "");
+    for (const Choice& c : candidates(call))
+        text += c.algorithm && !c.algorithm->cost
+                    ? fmt::format("    {}: only when asked for\n", c.name)
+                    : fmt::format("    {}: {:.2f} us\n", c.name, c.predicted_us);
+    return text;
+}
+
+void Planner::make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const {
+    const Call& call = plan.call;
+    // Where each rank knows its own lengths only, messages carry their block's.
+    plan.tag.count = !call.uneven                   ? call.count
+                     : blocks_of(call).tag_by_block ? 0
+                                                    : total_elements(call, place_.size);
+    plan.tag.call =
+        pack_call(static_cast<uint32_t>(call.collective), static_cast<uint32_t>(call.dtype), 0) |
+        reduction.tag_bits | (call.uneven ? uneven_call : 0);
+    plan.tag.root = call.root;
+    const auto index = choice.algorithm ? choice.algorithm - algorithms().data() + 1 : 0;
+    plan.tag.plan = (static_cast<uint64_t>(index) << 56 |
+                     static_cast<uint64_t>(choice.lanes) << 48 | choice.message_bytes) ^
+                    (fingerprint(call) ^ reduction.hash) >> 8;
+}
+
+Result<std::unique_ptr<Operation>> Planner::bind_intrinsic(const Plan& plan,
+                                                           const Reducer& reducer) {
+    IntrinsicShape shape;
+    shape.collective = plan.call.collective;
+    shape.count = plan.call.count / reducer.item();
+    shape.reducer = reducer;
+    shape.root = plan.call.root;
+    shape.stream = plan.stream;
+    shape.divisor = divisor_of(plan.call, place_.size);
+    return intrinsics_.group->bind(shape);
+}
+
+Result<std::unique_ptr<Operation>> Planner::bind_schedule(const Plan& plan, const Choice& choice,
+                                                          const Reducer& reducer, bool in_place) {
+    const Call& call = plan.call;
+    ScheduleRequest wanted;
+    wanted.ranks = place_.size;
+    wanted.rank = place_.rank;
+    wanted.root = call.root;
+    wanted.lanes = choice.lanes;
+    wanted.in_place = in_place;
+    CallBlocks blocks = blocks_of(call);
+    BindRequest request;
+    request.collective = call.collective;
+    request.ranks = place_.size;
+    request.rank = place_.rank;
+    request.root = call.root;
+    request.schedule = choice.algorithm->make(wanted);
+    for (Blocks* list : {&blocks.input, &blocks.output})
+        for (auto* lengths : {&list->counts, &list->displacements})
+            for (std::size_t& n : *lengths) n /= reducer.item();
+    request.count = call.count / reducer.item();
+    request.input = std::move(blocks.input);
+    request.output = std::move(blocks.output);
+    request.tag_by_block = blocks.tag_by_block;
+    request.reducer = reducer;
+    request.divisor = divisor_of(call, place_.size);
+    request.message_bytes = choice.message_bytes;
+    request.stream_bytes = stream_bytes;
+    request.first_lane = static_cast<uint16_t>(plan.stream * max_lanes_per_stream);
+    request.deadline = Deadline::after_ms(config_.timeout_ms);
+    return bind(std::move(request), channels_);
+}
+
+Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, const Choice& choice,
+                                                           const Reduction& r) {
+    const Reducer reducer = r.prepared ? r.reducer.widened() : r.reducer;
+    TUTTI_ASSIGN(auto bound, choice.algorithm ? bind_schedule(plan, choice, reducer, false)
+                                              : bind_intrinsic(plan, reducer));
+    if (!r.prepared) return bound;
+    const Call& call = plan.call;
+    PrepareRequest request;
+    request.reducer = r.reducer;
+    request.dtype = call.dtype;
+    request.elements = total_elements(call, place_.size) / r.reducer.item();
+    request.list = call.inputs > 0;
+    request.inputs = std::max(1, call.inputs);
+    request.factor = r.factor;
+    // Everyone has an output for every element; an exscan's first rank and a reduce's others do
+    // not.
+    const bool whole_output =
+        call.collective == Collective::allreduce || call.collective == Collective::scan;
+    request.in_output = whole_output && r.raw_bytes() == r.reducer.bytes(Width::final);
+    return prepare(request, std::move(bound));
+}
+
+Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream) {
+    TUTTI_ASSIGN(const Choice choice, choose(call));
+    TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
+    auto plan = std::make_unique<Plan>(call, stream);
+    make_tag(*plan, choice, reduction);
+    TUTTI_ASSIGN(plan->operation, bind_operation(*plan, choice, reduction));
+    if (call.collective == Collective::alltoall) {
+        TUTTI_ASSIGN(plan->in_place, bind_schedule(*plan, choice, reduction.reducer, true));
+    }
+    return plan;
+}
+
+}  // namespace tutti

@@ -1,0 +1,72 @@
+// From a call to a bound plan: checks, choice of an algorithm, tag, binding.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/channel_table.h"
+#include "comm/endpoint.h"
+#include "comm/plan.h"
+#include "comm/reduction.h"
+#include "comm/selection.h"
+
+namespace tutti {
+
+/// What a communicator can do with a call. The issuing thread's, but for what is const.
+class Planner {
+public:
+    /// Who plans, and over what.
+    struct Place {
+        Rank rank = 0, size = 1;
+        bool one_host = false;
+    };
+    Planner(Endpoint& endpoint, ChannelTable& channels, const Place& place);
+
+    /// Small collectives go to these from now on; nothing if there are none.
+    void use(Endpoint::Intrinsics intrinsics);
+    /// After a mismatch, while nothing runs.
+    void reset_intrinsics();
+
+    /// Of every transport that may be used.
+    std::size_t max_message_bytes() const { return terrain_.max_message_bytes; }
+
+    /// Checks a call's arguments and what the communicator can do with it. stream < 0: any.
+    Result<> check(const Call& call, int stream) const;
+    Result<Choice> choose(const Call& call) const;
+    /// All that could serve the call, as the cost model sees them.
+    std::vector<Choice> candidates(const Call& call) const;
+    const Terrain& terrain() const { return terrain_; }
+    /// The choice and its reasons in a few lines, or why there is none.
+    std::string explain(const Call& call) const;
+
+    /// A sum of which this rank's contribution is multiplied by the scalar first. Every rank makes
+    /// its own, in the same order.
+    Result<Op> make_premul_sum(const void* scalar, Dtype dtype);
+
+    /// Binds a call that was checked; talks to peers and the store.
+    Result<std::unique_ptr<Plan>> make(const Call& call, uint32_t stream);
+
+    std::size_t bytes_of(const Call& call) const {
+        return total_elements(call, place_.size) * dtype_bytes(call.dtype);
+    }
+
+private:
+    Question question(const Call& call) const;
+    Result<Reduction> reduction(const Call& call) const;
+    void make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const;
+    Result<std::unique_ptr<Operation>> bind_operation(const Plan& plan, const Choice& choice,
+                                                      const Reduction& reduction);
+    Result<std::unique_ptr<Operation>> bind_intrinsic(const Plan& plan, const Reducer& reducer);
+    Result<std::unique_ptr<Operation>> bind_schedule(const Plan& plan, const Choice& choice,
+                                                     const Reducer& reducer, bool in_place);
+
+    const Config& config_;
+    ChannelTable& channels_;
+    const Place place_;
+    Terrain terrain_;
+    Endpoint::Intrinsics intrinsics_;
+    const uint64_t serial_;     // no other communicator of the process has it
+    uint32_t premul_sums_ = 0;  // made so far
+};
+
+}  // namespace tutti

@@ -1,0 +1,107 @@
+// Moving what was issued, and waiting for it.
+#include "comm/backoff.h"
+#include "comm/communicator.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t longest_sleep_ms = 100;  // between looks at the clock
+// Passes of a blocking call that do nothing but drive its own stream: small operations end in them.
+constexpr int tight_passes = 1000;
+
+}  // namespace
+
+Result<> Communicator::finish_blocking(Request& request) {
+    Stream& stream = streams_[request.plan->stream];
+    const int passes = crowded_ ? 1 : tight_passes;
+    for (int pass = 0; pass < passes; ++pass) {
+        bool moved = false;
+        streams_.drive(stream, moved);
+        if (request.done()) break;
+        if (!moved) endpoint_->progress();
+    }
+    streams_.release(stream);
+    if (!request.done()) wait(request, -1);
+    if (request.code.load(std::memory_order_acquire) == Code::ok) return {};
+    return tl::unexpected(std::move(request.error));
+}
+
+bool Communicator::drive_all(bool& moved, bool may_open) {
+    const bool busy = streams_.drive_all(moved);
+    return busy | transfers_.drive(moved, may_open);
+}
+
+void Communicator::look_at_clocks() {
+    streams_.look_at_clocks();
+    transfers_.look_at_clocks();
+}
+
+void Communicator::arm_all(bool on) {
+    streams_.arm(on);
+    transfers_.arm(on);
+}
+
+bool Communicator::wait(Request& request, int64_t timeout_ms) {
+    if (request.done()) return true;
+    waiting_.enter();
+    const bool done = wait_driving(request, timeout_ms);
+    if (waiting_.leave() && waiting_.pending() && !manual()) endpoint_->kick();
+    return done;
+}
+
+bool Communicator::wait_driving(Request& request, int64_t timeout_ms) {
+    const Deadline limit = Deadline::after_ms(timeout_ms);
+    Backoff backoff(crowded_);
+    for (;;) {
+        bool moved = false;
+        drive_all(moved);
+        if (request.done()) return true;
+        if (timeout_ms == 0) {
+            progress();
+            return request.done();
+        }
+        if (!moved) endpoint_->progress();
+        const Backoff::Turn turn = backoff.next(moved);
+        if (turn == Backoff::Turn::spin) continue;
+        look_at_clocks();
+        endpoint_->pump();
+        if (limit.passed()) return request.done();
+        if (turn == Backoff::Turn::look) continue;
+        sleep_until_moved(request, limit.left_ms(longest_sleep_ms));
+        backoff.woke();
+    }
+}
+
+// Announces it, looks once more, sleeps: whatever comes after that look rings.
+void Communicator::sleep_until_moved(const Request& request, int64_t limit_ms) {
+    arm_all(true);
+    waiting_.fall_asleep();
+    bool moved = false;
+    drive_all(moved);
+    if (!moved && !request.done()) endpoint_->sleep(static_cast<int>(limit_ms));
+    waiting_.wake_up();
+    arm_all(false);
+}
+
+void Communicator::arm(bool on) {
+    if (on) look_at_clocks();
+    arm_all(on);
+}
+
+void Communicator::progress() {
+    endpoint_->pump();
+    endpoint_->progress();
+    look_at_clocks();
+    bool moved = false;
+    drive_all(moved);
+}
+
+// The service thread's: non-blocking operations while no thread of the program waits.
+bool Communicator::drive(bool& moved) {
+    if (!waiting_.pending() || waiting_.waiters()) return false;
+    drive_all(moved, false);
+    if (!moved) endpoint_->progress();
+    return waiting_.pending();
+}
+
+}  // namespace tutti

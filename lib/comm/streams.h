@@ -1,0 +1,75 @@
+// A communicator's queues of operations, and what ends the operations in them.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/config.h"
+#include "comm/agreement.h"
+#include "comm/owned.h"
+#include "comm/request.h"
+#include "comm/waiting.h"
+#include "engine/recorder.h"
+
+namespace tutti {
+
+/// Who holds `owner` may touch the queue and drive the head. Taken for a pass at a time, and never
+/// waited for while something else is held.
+struct alignas(no_share_bytes) Stream {
+    std::atomic<bool> owner{false};
+    Request* head = nullptr;
+    Request* tail = nullptr;
+    std::atomic<uint32_t> queued{0};
+};
+
+/// Any thread may call what does not ask for an owner.
+class Streams {
+public:
+    Streams(const Config& config, Rank rank, Agreement& agreement, Recorder& recorder,
+            Waiting& waiting);
+
+    int count() const { return static_cast<int>(streams_.size()); }
+    Stream& operator[](uint32_t stream) { return streams_[stream]; }
+
+    // With the stream owned by the caller.
+    void push(Stream& stream, Request& request);
+    void drive(Stream& stream, bool& moved);
+    /// Gives the owner word back.
+    void release(Stream& stream);
+
+    /// Drives whatever is queued and that no other thread has. True if anything was queued.
+    bool drive_all(bool& moved);
+    /// Ends what the agreement says must end, and tells it when nothing is left.
+    void settle();
+    /// Finds what is past its deadline or cannot go on.
+    void look_at_clocks();
+    /// Before and after a sleep: peers ring when they move a head on.
+    void arm(bool on);
+    /// Afterwards nobody drives anything until the list is gone.
+    std::vector<std::unique_ptr<Owned>> hold_all();
+    /// Ends everything for good: the communicator was destroyed. `last` is the number of the last
+    /// operation; the result that of the last one that was not cut off.
+    uint64_t end_all(uint64_t last);
+
+private:
+    void complete(Request& request, Code code, const Error& error);
+    void pop(Stream& stream, Code code, const Error& error);
+    void fail_head(Stream& stream, Code code);
+    void purge(Stream& stream);
+    void look_at_clock(Stream& stream, int64_t now);
+    void dump_once();
+    Error annotate(const Error& error, const Tag& tag) const;
+
+    const Config& config_;
+    const Rank rank_;
+    const bool strict_;
+    Agreement& agreement_;
+    Recorder& recorder_;
+    Waiting& waiting_;
+    std::vector<Stream> streams_;
+    std::atomic<bool> dumped_{false};
+};
+
+}  // namespace tutti

@@ -1,0 +1,42 @@
+#include "comm/survey.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t most_message_bytes = 128 * 1024;
+
+// On one host the preferred transport carries everything. Across hosts the first that can does, and
+// those before it serve neighbours.
+void name_wire(Terrain& t, const Endpoint& endpoint) {
+    t.wire.clear();
+    for (const auto& transport : endpoint.transports()) {
+        const Capabilities& c = transport->capabilities();
+        t.wire += fmt::format("{}{}", t.wire.empty() ? "" : "+", transport->name());
+        t.constants = default_constants(t.wire, c);
+        if (t.one_host || !c.same_host_only) break;
+    }
+    if (const Constants* tuned = endpoint.tuning().constants_of(t.wire)) t.constants = *tuned;
+}
+
+}  // namespace
+
+Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
+    Terrain t;
+    t.ranks = ranks;
+    t.one_host = one_host;
+    t.max_message_bytes = most_message_bytes;
+    const auto& transports = endpoint.transports();
+    t.mapped = one_host && !transports.empty() && transports.front()->capabilities().mapped;
+    // Across hosts any of them may be met, and a fallback to a later one must carry the messages.
+    for (const auto& transport : transports)
+        t.max_message_bytes =
+            std::min(t.max_message_bytes, transport->capabilities().max_message_bytes);
+    t.crowding = endpoint.crowding();
+    t.tuning = &endpoint.tuning();
+    name_wire(t, endpoint);
+    return t;
+}
+
+}  // namespace tutti

@@ -1,0 +1,12 @@
+// What a communicator's choices depend on, as its endpoint knows it.
+#pragma once
+
+#include "comm/endpoint.h"
+#include "comm/selection.h"
+
+namespace tutti {
+
+/// The same on every rank: from what all agreed on while they joined. The intrinsic is not in it.
+Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host);
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+// A communicator's sends and receives: checking, driving and ending them.
+#pragma once
+
+#include <atomic>
+
+#include "base/config.h"
+#include "comm/agreement.h"
+#include "comm/point_to_point.h"
+#include "comm/waiting.h"
+
+namespace tutti {
+
+/// Any thread may call what does not say otherwise.
+class Transfers final : private TransferHost {
+public:
+    /// message_bytes: the most that a message of any transport in use holds.
+    Transfers(const Config& config, const Group& group, std::size_t message_bytes,
+              ChannelTable& channels, Agreement& agreement, Waiting& waiting);
+
+    Result<> check(const Transfer& transfer) const;
+    /// Blocks until the channels it needs are open. The issuing thread only.
+    Result<> connect(const Transfer& transfer);
+    /// Starts it, connected. timeout_ms < 0: the communicator's.
+    void post(Transfer& transfer, int64_t timeout_ms);
+
+    /// True while there is any. may_open: as of PointToPoint::progress.
+    bool drive(bool& moved, bool may_open);
+    void look_at_clocks();
+    void arm(bool on);
+    /// Ends everything: the communicator was destroyed.
+    void end_all();
+
+private:
+    void finished(Transfer& transfer, const Error& error) override;
+    void purge();
+
+    const Config& config_;
+    const Rank rank_, size_;
+    Agreement& agreement_;
+    Waiting& waiting_;
+    std::atomic<bool> owner_{false};
+    std::atomic<int> posted_{0};
+    PointToPoint engine_;
+};
+
+}  // namespace tutti
