@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t most_message_bytes = 128 * 1024;
+constexpr std::size_t alone_message_bytes = 128 * 1024;  // of one rank: no transport at all
 
 // On one host the preferred transport carries everything. Across hosts the first that can does, and
 // those before it serve neighbours.
@@ -26,13 +26,14 @@ Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     Terrain t;
     t.ranks = ranks;
     t.one_host = one_host;
-    t.max_message_bytes = most_message_bytes;
     const auto& transports = endpoint.transports();
     t.mapped = one_host && !transports.empty() && transports.front()->capabilities().mapped;
+    t.max_message_bytes = alone_message_bytes;
     // Across hosts any of them may be met, and a fallback to a later one must carry the messages.
-    for (const auto& transport : transports)
-        t.max_message_bytes =
-            std::min(t.max_message_bytes, transport->capabilities().max_message_bytes);
+    for (std::size_t i = 0; i < transports.size(); ++i) {
+        const std::size_t most = transports[i]->capabilities().max_message_bytes;
+        t.max_message_bytes = i == 0 ? most : std::min(t.max_message_bytes, most);
+    }
     t.crowding = endpoint.crowding();
     t.tuning = &endpoint.tuning();
     name_wire(t, endpoint);
