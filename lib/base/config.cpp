@@ -140,6 +140,12 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) -> Result<> { return c.algo = v, Result<>{}; }},
     {"tuning", "path", "a file of measured constants and choices, made by tutti-tune",
      [](Config& c, std::string_view v) -> Result<> { return c.tuning = v, Result<>{}; }},
+    {"fit_ms", "0 … 60000",
+     "measure this long at start-up to fit the cost model to this machine; 0: do not",
+     [](Config& c, std::string_view v) -> Result<> {
+         TUTTI_ASSIGN(c.fit_ms, parse_int(v, 0, 60'000));
+         return {};
+     }},
     {"check", "frames, strict", "strict: agree on every call before any data moves", set_check},
     {"progress", "thread, manual", "manual: the program calls tutti_progress, no thread of ours",
      set_progress},

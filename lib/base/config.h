@@ -30,6 +30,7 @@ struct Config {
     std::string host_id;
     std::string algo;
     std::string tuning;  // a file of tutti-tune's
+    int64_t fit_ms = 0;
     Check check = Check::frames;
     Progress progress = Progress::thread;
     bool insecure = false;

@@ -54,6 +54,15 @@ public:
     bool crowded() const;
     /// Ranks per core on the fullest machine, at least 1: the same on all ranks.
     double crowding() const { return std::max(1.0, bootstrap_->crowding()); }
+    /// The cost model's constants that were measured at start-up, for the wire that they were
+    /// measured on; nullptr for others.
+    const Constants* fitted(std::string_view wire) const {
+        return wire == fitted_wire_ ? &fitted_ : nullptr;
+    }
+    void keep_fitted(std::string wire, const Constants& constants) {
+        fitted_wire_ = std::move(wire);
+        fitted_ = constants;
+    }
     /// The tuning file's, the same on all ranks.
     const Tuning& tuning() const { return tuning_; }
     bool manual() const { return config_.progress == Progress::manual; }
@@ -140,6 +149,8 @@ private:
     const Config config_;
     std::string host_id_, machine_id_;
     Tuning tuning_;
+    std::string fitted_wire_;
+    Constants fitted_{};
     std::string generation_;  // tells apart the communicators a process makes one after the other
     std::shared_ptr<Store> store_;
     Deadline deadline_;  // of joining

@@ -131,6 +131,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     self.agree = {{"nrings", std::to_string(config_.nrings)},
                   {"transport", join_names(config_.transports)},
                   {"algo", config_.algo},
+                  {"fit_ms", std::to_string(config_.fit_ms)},
                   {"tuning", tuning ? tuning_.fingerprint() : "unusable"},
                   {"check", config_.check == Check::strict ? "strict" : "frames"}};
     bootstrap_ = std::make_unique<Bootstrap>(std::move(self));

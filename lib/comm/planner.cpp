@@ -22,7 +22,8 @@ std::atomic<uint64_t> last_serial{0};
 }  // namespace
 
 Planner::Planner(Endpoint& endpoint, ChannelTable& channels, const Place& place)
-    : config_(endpoint.config()),
+    : endpoint_(endpoint),
+      config_(endpoint.config()),
       channels_(channels),
       place_(place),
       terrain_(survey(endpoint, place.size, place.one_host)),
@@ -33,6 +34,11 @@ void Planner::use(Endpoint::Intrinsics intrinsics) {
     if (!intrinsics_.group) return;
     terrain_.intrinsic = intrinsics_.name;
     terrain_.intrinsic_bytes = intrinsic_limit_bytes;
+}
+
+void Planner::use(const Constants& constants) {
+    terrain_.constants = constants;
+    endpoint_.keep_fitted(terrain_.wire, constants);
 }
 
 void Planner::reset_intrinsics() {

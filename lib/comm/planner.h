@@ -24,6 +24,9 @@ public:
 
     /// Small collectives go to these from now on; nothing if there are none.
     void use(Endpoint::Intrinsics intrinsics);
+    /// The cost model's constants from now on, here and in the parts that are split off. The same
+    /// on every rank.
+    void use(const Constants& constants);
     /// After a mismatch, while nothing runs.
     void reset_intrinsics();
 
@@ -60,6 +63,7 @@ private:
     Result<std::unique_ptr<Operation>> bind_schedule(const Plan& plan, const Choice& choice,
                                                      const Reducer& reducer, bool in_place);
 
+    Endpoint& endpoint_;
     const Config& config_;
     ChannelTable& channels_;
     const Place place_;

@@ -17,6 +17,7 @@ void name_wire(Terrain& t, const Endpoint& endpoint) {
         t.constants = default_constants(t.wire, c);
         if (t.one_host || !c.same_host_only) break;
     }
+    if (const Constants* fitted = endpoint.fitted(t.wire)) t.constants = *fitted;
     if (const Constants* tuned = endpoint.tuning().constants_of(t.wire)) t.constants = *tuned;
 }
 

@@ -50,7 +50,7 @@ std::string choices(const Found& found) {
         const auto same = [&] { return found.cells[next].collective == cell.collective; };
         for (; next < found.cells.size() && same(); ++next) {
             const Time* time = found.cells[next].of(name);
-            if (!time || time->us > as_good * found.cells[next].best().us) break;
+            if (!time || time->ratio > as_good * found.cells[next].best().ratio) break;
         }
         const bool last = next == found.cells.size() || !same();
         const std::size_t to =

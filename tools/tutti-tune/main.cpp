@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <exception>
 
+#include "comm/fit.h"
 #include "file.h"
-#include "fit.h"
 #include "measure.h"
 #include "options.h"
 
@@ -14,10 +14,11 @@ namespace tutti::tune {
 namespace {
 
 constexpr double good_enough = 1.10;
+constexpr double trust =
+    0.01;  // in the constants so far, of what the measurements tell little about
 
 void print_cell(const Cell& cell) {
-    const Time* chosen = cell.of(cell.chosen);
-    const double ratio = chosen ? chosen->us / cell.best().us : 0;
+    const double ratio = 1 / cell.best().ratio;
     fmt::print("{:<15} {:>10} {:>20} {:>12.2f} {:>20} {:>6.2f}{}\n",
                collective_name(cell.collective), cell.bytes, cell.best().algorithm, cell.best().us,
                cell.chosen, ratio, ratio <= good_enough ? "" : " *");
@@ -32,14 +33,22 @@ Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
         for (const Time& time : cell.times)
             fmt::print(file,
                        "{{\"collective\": \"{}\", \"wire\": \"{}\", \"ranks\": {}, \"crowding\": "
-                       "{}, \"bytes\": {}, \"algorithm\": \"{}\", \"us\": {:.4f}, \"chosen\": {}, "
+                       "{}, \"bytes\": {}, \"algorithm\": \"{}\", \"us\": {:.4f}, \"ratio\": "
+                       "{:.4f}, \"chosen\": {}, "
                        "\"predicted_us\": {:.4f}, \"terms\": [{}]}}\n",
                        collective_name(cell.collective), terrain.wire, terrain.ranks,
-                       terrain.crowding, cell.bytes, time.algorithm, time.us,
+                       terrain.crowding, cell.bytes, time.algorithm, time.us, time.ratio,
                        time.algorithm == cell.chosen, time_us(time.terms, terrain.constants),
                        fmt::join(time.terms, ", "));
     return std::fclose(file) == 0 ? Result<>{}
                                   : fail(Code::system, "the file '{}' cannot be written", path);
+}
+
+Constants fit_to(const std::vector<Cell>& cells, const Constants& before) {
+    std::vector<Sample> samples;
+    for (const Cell& cell : cells)
+        for (const Time& time : cell.times) samples.push_back({time.terms, time.us});
+    return fit(samples, before, trust);
 }
 
 Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options) {
@@ -67,15 +76,14 @@ Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options
 Result<> report(const Communicator& comm, const Options& options, const std::vector<Cell>& cells) {
     std::size_t good = 0;
     for (const Cell& cell : cells) {
-        const Time* chosen = cell.of(cell.chosen);
-        good += chosen && chosen->us <= good_enough * cell.best().us;
+        good += 1 / cell.best().ratio <= good_enough;
     }
     fmt::print("# within 10 % of the fastest: {} of {} choices\n", good, cells.size());
     const Terrain& terrain = comm.planner().terrain();
     if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, terrain));
     if (options.output.empty()) return {};
     return write_tuning(options.output,
-                        {terrain.wire, terrain.ranks, fit(cells, terrain.constants), cells});
+                        {terrain.wire, terrain.ranks, fit_to(cells, terrain.constants), cells});
 }
 
 Result<> run(const Options& options) {

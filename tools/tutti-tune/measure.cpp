@@ -8,7 +8,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int rounds = 7;
+constexpr int fewest_rounds = 5, most_rounds = 21;
 constexpr int64_t most_iterations = 20'000;
 // Nobody would choose what takes this many times the best: not measured again.
 constexpr double hopeless = 4;
@@ -48,7 +48,7 @@ Call barrier() {
 
 const Time& Cell::best() const {
     return *std::min_element(times.begin(), times.end(),
-                             [](const Time& a, const Time& b) { return a.us < b.us; });
+                             [](const Time& a, const Time& b) { return a.ratio < b.ratio; });
 }
 
 const Time* Cell::of(const std::string& algorithm) const {
@@ -102,8 +102,8 @@ Result<> Bench::largest(std::vector<double>& values) {
     return comm_.run(call, values.data(), values.data());
 }
 
-Result<> Bench::agree_on_iterations(std::vector<Runner>& runners, const Call& call,
-                                    double seconds) {
+// How often each may run in a round, and how many rounds fit: the same on all ranks.
+Result<int> Bench::agree_on_rounds(std::vector<Runner>& runners, const Call& call, double seconds) {
     std::vector<double> once_us;
     for (Runner& runner : runners) {
         TUTTI_ASSIGN(double us, block_us(runner, call));  // connects, and touches the memory
@@ -117,15 +117,39 @@ Result<> Bench::agree_on_iterations(std::vector<Runner>& runners, const Call& ca
         once_us.push_back(us);
     }
     const double best_us = *std::min_element(once_us.begin(), once_us.end());
+    double round_us = 0;  // with every candidate once
+    for (const double us : once_us)
+        if (us <= hopeless * best_us) round_us += us;
+    const int rounds =
+        std::clamp(static_cast<int>(seconds * 1e6 / round_us), fewest_rounds, most_rounds);
     const double slice_us = seconds * 1e6 / rounds / static_cast<double>(runners.size());
     for (std::size_t i = 0; i < runners.size(); ++i) {
         const double fit = slice_us / std::max(once_us[i], 0.01);
         runners[i].iterations = static_cast<int64_t>(std::clamp(fit, 1.0, double{most_iterations}));
         if (once_us[i] <= hopeless * best_us) continue;
         runners[i].iterations = 0;
-        runners[i].time.us = once_us[i];
+        runners[i].rounds_us = {once_us[i]};
     }
-    return {};
+    return rounds;
+}
+
+Result<Cell> Bench::summarise(std::vector<Runner> runners, Cell cell) {
+    std::vector<double> chosen_us;
+    for (Runner& runner : runners) {
+        TUTTI_TRY(largest(runner.rounds_us));
+        if (runner.time.algorithm == cell.chosen) chosen_us = runner.rounds_us;
+    }
+    const double chosen = median(chosen_us);
+    for (Runner& runner : runners) {
+        runner.time.us = median(runner.rounds_us);
+        runner.time.ratio = runner.time.us / chosen;
+        if (runner.rounds_us.size() == chosen_us.size()) {
+            for (std::size_t r = 0; r < chosen_us.size(); ++r) runner.rounds_us[r] /= chosen_us[r];
+            runner.time.ratio = median(std::move(runner.rounds_us));
+        }
+        cell.times.push_back(std::move(runner.time));
+    }
+    return cell;
 }
 
 Result<Cell> Bench::measure(Collective collective, std::size_t bytes, double seconds) {
@@ -136,7 +160,7 @@ Result<Cell> Bench::measure(Collective collective, std::size_t bytes, double sec
     TUTTI_ASSIGN(const Choice choice, comm_.planner().choose(call));
     cell.chosen = choice.name;
     TUTTI_ASSIGN(std::vector<Runner> runners, make_runners(call));
-    TUTTI_TRY(agree_on_iterations(runners, call, seconds));
+    TUTTI_ASSIGN(const int rounds, agree_on_rounds(runners, call, seconds));
     for (int round = 0; round < rounds; ++round)
         for (std::size_t i = 0; i < runners.size(); ++i) {
             // Who goes first changes from round to round.
@@ -145,14 +169,7 @@ Result<Cell> Bench::measure(Collective collective, std::size_t bytes, double sec
             TUTTI_ASSIGN(const double us, block_us(runner, call));
             runner.rounds_us.push_back(us);
         }
-    for (Runner& runner : runners) {
-        if (runner.iterations > 0) {
-            TUTTI_TRY(largest(runner.rounds_us));
-            runner.time.us = median(std::move(runner.rounds_us));
-        }
-        cell.times.push_back(std::move(runner.time));
-    }
-    return cell;
+    return summarise(std::move(runners), std::move(cell));
 }
 
 }  // namespace tutti::tune

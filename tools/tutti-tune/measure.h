@@ -13,7 +13,8 @@ namespace tutti::tune {
 struct Time {
     std::string algorithm;
     Terms terms{};
-    double us = 0;  // median over the rounds, of the slowest rank
+    double us = 0;     // median over the rounds, of the slowest rank
+    double ratio = 1;  // to tutti's choice: median over the rounds, each with its own ratio
 };
 
 /// One collective at one size.
@@ -23,6 +24,7 @@ struct Cell {
     std::string chosen;  // by tutti
     std::vector<Time> times;
 
+    /// By ratio: phases of the machine in which all is slow count for nothing.
     const Time& best() const;
     const Time* of(const std::string& algorithm) const;
 };
@@ -45,7 +47,8 @@ private:
     };
     Result<std::vector<Runner>> make_runners(const Call& call);
     Result<double> block_us(Runner& runner, const Call& call);
-    Result<> agree_on_iterations(std::vector<Runner>& runners, const Call& call, double seconds);
+    Result<int> agree_on_rounds(std::vector<Runner>& runners, const Call& call, double seconds);
+    Result<Cell> summarise(std::vector<Runner> runners, Cell cell);
     Result<> largest(std::vector<double>& values);
 
     Communicator& comm_;
