@@ -125,6 +125,9 @@ private:
     Result<> listen_control();
     Result<> publish();
     Result<> connect_parent();
+    void leave_word(const Error& error);
+    std::optional<Error> word_left();
+    std::string word_key() const { return generation_ + "/failed"; }
     Result<> assemble();
     bool join_job_intrinsics();
     Error missing_error();
@@ -147,6 +150,7 @@ private:
     void arm_clients(bool on);
 
     const Config config_;
+    const int64_t started_s_;  // by the wall clock
     std::string host_id_, machine_id_;
     Tuning tuning_;
     std::string fitted_wire_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 
@@ -17,6 +18,8 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t max_record_bytes = 16 * 1024;
+// A word that was left so long before this rank came is not about its job.
+constexpr int64_t stale_word_s = 10;
 constexpr Rank max_named_ranks = 16;  // in a message about who is missing
 
 // Names this boot of this machine: equal ids share cores and, unless told otherwise, a host.
@@ -65,6 +68,12 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
     return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
 }
 
+int64_t wall_clock_s() {
+    return std::chrono::duration_cast<std::chrono::seconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
 std::string join_names(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
@@ -106,9 +115,12 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     std::shared_ptr<Endpoint> endpoint(new Endpoint(config));
     if (auto done = endpoint->set_up(std::move(own_store)); !done) {
         Error error = std::move(done).error();
+        // A neighbour that is gone is a consequence: the cause may be known.
+        if (error.code == Code::peer_lost) error = endpoint->word_left().value_or(error);
         endpoint->bootstrap_step([&] {
             if (endpoint->bootstrap_) endpoint->bootstrap_->fail_with(error);
         });
+        endpoint->leave_word(error);
         endpoint->leave(Deadline::after_ms(1000));
         error.message = fmt::format("rank {} of {} could not join job '{}': {}", config.rank,
                                     config.size, config.job, error.message);
@@ -250,6 +262,31 @@ Result<> Endpoint::publish() {
     return store_->set(key(config_.rank), record.encode());
 }
 
+// For those who come after the others have given up: nobody is left to tell them. The first word
+// stays; what fails later fails because of it. A directory store forgets it with its writer.
+void Endpoint::leave_word(const Error& error) {
+    if (!published_ || word_left()) return;
+    ByteWriter word;
+    word.put(wall_clock_s()).put(error.code).put(error.rank).put_text(error.message);
+    if (auto left = store_->set(word_key(), as_text(word.take())); !left)
+        log::debug("rank {}: {}", config_.rank, left.error().message);
+}
+
+// Why the job's start has failed, unless that is about an earlier job of the same name.
+std::optional<Error> Endpoint::word_left() {
+    if (!store_) return {};
+    const auto text = store_->get(word_key(), Deadline::after_ms(1));
+    if (!text) return {};
+    ByteReader in(as_bytes(*text));
+    const auto at_s = in.get<int64_t>();
+    Error error;
+    error.code = in.get<Code>();
+    error.rank = in.get<Rank>();
+    error.message = in.get_text(max_record_bytes);
+    if (!in.at_end() || at_s < started_s_ - stale_word_s) return {};
+    return error;
+}
+
 Result<> Endpoint::connect_parent() {
     const Rank parent = tree_parent(config_.rank);
     // A record that a killed run left behind leads nowhere: ask again until its owner has renewed
@@ -264,6 +301,7 @@ Result<> Endpoint::connect_parent() {
                 break;
             }
             if (text.error().code != Code::timeout) return tl::unexpected(std::move(text).error());
+            if (auto word = word_left()) return tl::unexpected(*std::move(word));
             if (deadline_.passed()) return tl::unexpected(missing_error());
             pump();
         }
@@ -282,6 +320,7 @@ Result<> Endpoint::connect_parent() {
             control_.attach(parent, std::move(*fd));
             return {};
         }
+        if (auto word = word_left()) return tl::unexpected(*std::move(word));
         if (deadline_.passed())
             return wrap(fd.error(), fmt::format("connecting to rank {}", parent));
         pump();
@@ -393,6 +432,7 @@ void Endpoint::bootstrap_step(const std::function<void()>& step) {
 
 Endpoint::Endpoint(const Config& config)
     : config_(config),
+      started_s_(wall_clock_s()),
       machine_id_(read_machine_id()),
       deadline_(Deadline::after_ms(config.timeout_ms)),
       doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),

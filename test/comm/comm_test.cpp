@@ -319,7 +319,8 @@ TEST_CASE("communicator: ranks with different tuning files are told so, alike on
     expect_no_problem(run(job, [](Communicator& comm, Rank) -> std::string {
         const auto choice = comm.planner().choose(sum_of(10));
         if (!choice || choice->name != "circulant") return "the file was not followed";
-        if (comm.planner().explain(sum_of(10)).find("line 1 of the tuning file") == std::string::npos)
+        if (comm.planner().explain(sum_of(10)).find("line 1 of the tuning file") ==
+            std::string::npos)
             return comm.planner().explain(sum_of(10));
         return allreduce(comm, 1000);
     }));

@@ -100,6 +100,15 @@ class Faults(unittest.TestCase):
                 self.assertIn(f"rank {n - 1} has not called it", text)
             self.assertEqual(said[n - 1]["operation"][0], "timeout", output)
 
+    def test_who_comes_late_is_told_why_the_job_could_not_start(self):
+        # Rank 3's parent has left by then: only the store can tell.
+        script = 'case $TUTTI_RANK in 1) export TUTTI_NRINGS=3;; 3) sleep 1;; esac; exec "$0" idle'
+        done = subprocess.run([RUN, "-n", "4", "--keep-going", "sh", "-c", script, WORKER],
+                              env={**os.environ, "TUTTI_TIMEOUT_MS": "60000"}, capture_output=True, text=True,
+                              timeout=30, stdin=subprocess.DEVNULL)
+        told = [line for line in (done.stdout + done.stderr).splitlines() if "nrings is '" in line]
+        self.assertTrue(any(line.startswith("[3]") for line in told), done.stdout + done.stderr)
+
     def test_the_flight_recorder_is_dumped(self):
         with tempfile.TemporaryDirectory() as folder:
             said, output = run(2, "killed", "1", env={"TUTTI_DUMP": folder + "/flight"})
