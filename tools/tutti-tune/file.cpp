@@ -64,6 +64,12 @@ std::string choices(const Found& found) {
     return text;
 }
 
+// "" if there is none.
+std::string read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    return in ? std::string(std::istreambuf_iterator<char>(in), {}) : std::string();
+}
+
 }  // namespace
 
 std::string updated(const std::string& old_text, const Found& found, const std::string& machine) {
@@ -83,10 +89,16 @@ std::string updated(const std::string& old_text, const Found& found, const std::
                        choices(found));
 }
 
+Result<> check_tuning(const std::string& path) {
+    TUTTI_TRY(parse_tuning(read(path), path, machine_name()));
+    const std::string fresh = path + ".new";
+    if (!std::ofstream(fresh, std::ios::binary) || std::remove(fresh.c_str()) != 0)
+        return fail(Code::system, "the file '{}' cannot be written", path);
+    return {};
+}
+
 Result<> write_tuning(const std::string& path, const Found& found) {
-    std::string old_text;
-    if (std::ifstream in(path, std::ios::binary); in)
-        old_text.assign(std::istreambuf_iterator<char>(in), {});
+    std::string old_text = read(path);
     if (old_text.empty())
         old_text = "# Made by tutti-tune. What the lines mean: docs/selection.md\n";
     const std::string text = updated(old_text, found, machine_name());

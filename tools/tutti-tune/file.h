@@ -18,6 +18,8 @@ struct Found {
 /// The new file's text.
 std::string updated(const std::string& old_text, const Found& found, const std::string& machine);
 
+/// Whether write_tuning could do it: to be known before everything is measured.
+Result<> check_tuning(const std::string& path);
 /// Reads the old file if there is one, and replaces it.
 Result<> write_tuning(const std::string& path, const Found& found);
 

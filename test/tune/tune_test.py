@@ -1,0 +1,113 @@
+"""tutti-tune and what follows from its file; bench/selection on a few cells."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+RUN = os.environ["TUTTI_RUN"]
+TUNE = os.environ["TUTTI_TUNE"]
+BENCH = os.environ["TUTTI_BENCH"]
+SELECTION = os.environ["TUTTI_SELECTION"]
+HANG_GUARD_S = 180
+
+
+def execute(command, env=None):
+    return subprocess.run([str(word) for word in command], env={**os.environ, **(env or {})}, capture_output=True,
+                          text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+
+
+def tune(*arguments, ranks=2, transport="shm", env=None):
+    return execute([RUN, "-n", ranks, "--transport", transport, "--no-prefix", TUNE, "--seconds", "0.5",
+                    "--end", "4K", "--collectives", "allreduce,broadcast", *arguments], env)
+
+
+class Tune(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name) / "here.tuning"
+
+    def succeed(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_its_file_decides_from_then_on(self):
+        self.succeed(tune("--output", self.path))
+        text = self.path.read_text(encoding="utf-8")
+        self.assertRegex(text, r"(?m)^machine \d+ x \S")
+        self.assertRegex(text, r"(?m)^constants shm start_us=\d")
+        self.assertRegex(text, r"(?m)^choose broadcast shm ranks=2 bytes=0\.\.\S+ \w+$")
+        done = execute([RUN, "-n", "2", "--transport", "shm", "--no-prefix", BENCH, "allreduce", "-b", "64", "-e", "64",
+                        "-n", "2", "--explain"], {"TUTTI_TUNING": str(self.path)})
+        self.assertRegex(self.succeed(done), r"because: line \d+ of the tuning file \S*here\.tuning")
+
+    def test_a_second_run_keeps_what_it_did_not_measure(self):
+        self.path.write_text("# by hand\nmachine some other\nchoose barrier tcp ranks=9 bytes=0..* dissemination\n",
+                             encoding="utf-8")
+        self.succeed(tune("--output", self.path))
+        self.succeed(tune("--output", self.path, transport="tcp"))
+        text = self.path.read_text(encoding="utf-8")
+        self.assertIn("machine some other\nchoose barrier tcp ranks=9", text)
+        for wire in ("shm", "tcp"):
+            self.assertEqual(len(re.findall(rf"(?m)^constants {wire} ", text)), 1, text)
+            self.assertRegex(text, rf"(?m)^choose allreduce {wire} ranks=2")
+
+    def test_a_malformed_file_is_named_with_its_line_and_left_alone(self):
+        malformed = "machine *\nchoose allreduce shm ranks=4..2 bytes=0..* ring\n"
+        self.path.write_text(malformed, encoding="utf-8")
+        done = tune("--output", self.path)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("here.tuning", done.stderr)
+        self.assertRegex(done.stderr, r"here\.tuning:2: 'ranks=4\.\.2' is empty")
+        self.assertEqual(self.path.read_text(encoding="utf-8"), malformed)
+        used = tune(env={"TUTTI_TUNING": str(self.path)})
+        self.assertEqual(used.returncode, 1)
+        self.assertRegex(used.stderr, r"here\.tuning:2: 'ranks=4\.\.2' is empty")
+
+    def test_rows_have_every_candidate_and_one_choice_a_cell(self):
+        rows = pathlib.Path(self.folder.name) / "rows"
+        out = self.succeed(tune("--rows", rows, ranks=3))
+        cells = {}
+        for line in rows.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            cells.setdefault((row["collective"], row["bytes"]), []).append(row)
+        self.assertEqual(len(cells), 2 * 4)  # 8, 64 and 512 B, 4 KiB
+        for times in cells.values():
+            self.assertGreater(len(times), 3)
+            self.assertEqual(sum(row["chosen"] for row in times), 1)
+            self.assertTrue(all(row["us"] > 0 and row["ratio"] > 0 for row in times))
+            self.assertEqual(next(row["ratio"] for row in times if row["chosen"]), 1)
+        self.assertRegex(out, r"# within 10 % of the fastest: \d+ of \d+ choices")
+
+    def test_wrong_usage(self):
+        done = execute([TUNE, "--end", "4"])
+        self.assertEqual(done.returncode, 2)
+        alone = execute([TUNE], {"TUTTI_RANK": "0", "TUTTI_SIZE": "1"})
+        self.assertEqual(alone.returncode, 1)
+        self.assertIn("one rank has nothing to measure", alone.stderr)
+        nowhere = tune("--output", "/nowhere/at/all")
+        self.assertEqual(nowhere.returncode, 1)
+        self.assertIn("'/nowhere/at/all' cannot be written", nowhere.stderr)
+
+    def test_constants_fitted_at_start_up_are_the_same_on_all_ranks(self):
+        done = execute([RUN, "-n", "3", "--transport", "tcp", "--no-prefix", BENCH, "allgather", "-b", "64", "-e", "64K",
+                        "-f", "32", "-n", "3", "--check", "--explain"],
+                       {"TUTTI_FIT_MS": "40", "TUTTI_CHECK": "strict"})
+        out = self.succeed(done)
+        self.assertIn("wrong elements: 0 OK", out)
+        self.assertIn("the cost model expects it to be the fastest", out)
+
+    def test_the_benchmark_of_the_choices(self):
+        done = execute([SELECTION, "--tools", pathlib.Path(TUNE).parent, "--only", "shm, n = 2", "--seconds", "0.5",
+                        "--end", "512", "--collectives", "allreduce"])
+        out = self.succeed(done)
+        self.assertRegex(out, r"\| shm, n = 2 \| 3 \| \d+ % \| \d+ % \|")
+        self.assertRegex(out, r"Altogether, of 3 cells: untuned \d+ %, tuned \d+ %\.")
+        self.assertNotEqual(execute([SELECTION, "--only", "carrier pigeon", "--tools", "/"]).returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
