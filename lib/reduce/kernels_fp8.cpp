@@ -5,14 +5,14 @@
 #define HWY_TARGET_INCLUDE "reduce/kernels_fp8.cpp"
 #include <hwy/foreach_target.h>
 //
-#include "reduce/small_float-inl.h"
+#include "reduce/fp8-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 
 ReduceFn fp8_table(Dtype dtype, Op op, SmallForms forms, bool stream) {
-    return dtype == Dtype::float8_e4m3 ? small_reduce<Blockwise, E4m3>(op, forms, stream)
-                                       : small_reduce<Blockwise, E5m2>(op, forms, stream);
+    return dtype == Dtype::float8_e4m3 ? small_reduce<Fp8, E4m3>(op, forms, stream)
+                                       : small_reduce<Fp8, E5m2>(op, forms, stream);
 }
 
 ReduceFn fp8_convert_table(Dtype dtype, SmallForms forms, bool stream) {

@@ -52,28 +52,24 @@ template <class F>
 inline constexpr bool emulated = std::is_same_v<F, Encoded<uint16_t, Format<5, 10, true>>>;
 
 template <class Operator, class F, int kForms>
-struct Fused {
+struct Half {
     static ReduceFn find(bool stream) {
-        constexpr bool divide = (kForms & 8) != 0;
 #if HWY_TARGET != HWY_SCALAR
         if constexpr (std::is_same_v<F, Bfloat16> && (kForms & 7) == 0) {
-            return pick<BfloatPairs<Operator, divide>>(stream);
+            return pick<BfloatPairs<Operator, (kForms & 8) != 0>>(stream);
         }
 #endif
         if constexpr (emulated<F>) {
             return Blockwise<Operator, F, kForms>::find(stream);
         } else {
-            using InA = std::conditional_t<(kForms & 1) != 0, Wide<float>, F>;
-            using InB = std::conditional_t<(kForms & 2) != 0, Wide<float>, F>;
-            using ToOut = std::conditional_t<(kForms & 4) != 0, Wide<float>, F>;
-            return pick<Combine<float, Operator, InA, InB, ToOut, divide>>(stream);
+            return Fused<Operator, F, kForms>::find(stream);
         }
     }
 };
 
 ReduceFn half_table(Dtype dtype, Op op, SmallForms forms, bool stream) {
-    return dtype == Dtype::float16 ? small_reduce<Fused, Float16>(op, forms, stream)
-                                   : small_reduce<Fused, Bfloat16>(op, forms, stream);
+    return dtype == Dtype::float16 ? small_reduce<Half, Float16>(op, forms, stream)
+                                   : small_reduce<Half, Bfloat16>(op, forms, stream);
 }
 
 ReduceFn half_convert_table(Dtype dtype, SmallForms forms, bool stream) {
