@@ -226,10 +226,10 @@ struct Fp8Pairs {
         const D d;
         const auto x = half_to_float(d, a);
         const auto y = half_to_float(d, b);
-        if constexpr (std::is_same_v<Operator, Sum>) {
-            return float_to_half(d, hn::Add(x, y));
+        if constexpr (std::is_same_v<Operator, Product> && F::scale != 1) {
+            return float_to_half(d, Operator::plain(hn::Mul(x, hn::Set(d, F::scale)), y));
         } else {
-            return float_to_half(d, hn::Mul(hn::Mul(x, hn::Set(d, F::scale)), y));
+            return float_to_half(d, Operator::plain(x, y));
         }
     }
 };

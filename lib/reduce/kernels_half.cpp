@@ -25,22 +25,52 @@ struct BfloatPairs {
     explicit BfloatPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
 
     HWY_INLINE hn::Vec<DOut> operator()(const uint16_t* pa, const uint16_t* pb) const {
-        const DOut d16;
-        const hn::Repartition<uint32_t, DOut> du;
-        const hn::Repartition<float, DOut> d;
-        const auto upper = hn::Set(du, 0xffff0000u);
-        const auto a = hn::BitCast(du, hn::LoadU(d16, pa));
-        const auto b = hn::BitCast(du, hn::LoadU(d16, pb));
-        const auto low = combine(d, hn::ShiftLeft<16>(a), hn::ShiftLeft<16>(b));
-        const auto high = combine(d, hn::And(a, upper), hn::And(b, upper));
-        return hn::BitCast(d16, hn::Or(hn::ShiftRight<16>(low), hn::And(high, upper)));
+        const Lanes a = take_apart(pa);
+        const Lanes b = take_apart(pb);
+        const Lanes sum = {divided(Operator::plain(a.low, b.low)),
+                           divided(Operator::plain(a.high, b.high))};
+        // What keeps NaNs in order would be half of the work, and they are rare. Their sum is NaN
+        // if either is (and of infinities, which is harmless).
+        const D d;
+        if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(hn::Add(sum.low, sum.high))))) {
+            return carefully(pa, pb);
+        }
+        return put_together(Bfloat16Format::round_number(d, sum.low),
+                            Bfloat16Format::round_number(d, sum.high));
     }
 
-    template <class D, class V>
-    HWY_INLINE V combine(D d, V a, V b) const {
-        auto value = Operator::apply(hn::BitCast(d, a), hn::BitCast(d, b));
-        if constexpr (kDivide) value = hn::Div(value, hn::Set(d, divisor_));
-        return Bfloat16Format::round(d, value);
+private:
+    using D = hn::Repartition<float, DOut>;
+    using Bits = hn::Repartition<uint32_t, DOut>;
+    struct Lanes {
+        hn::Vec<D> low, high;
+    };
+
+    static HWY_INLINE Lanes take_apart(const uint16_t* p) {
+        const Bits du;
+        const D d;
+        const auto bits = hn::BitCast(du, hn::LoadU(DOut(), p));
+        return {hn::BitCast(d, hn::ShiftLeft<16>(bits)),
+                hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000u)))};
+    }
+
+    static HWY_INLINE hn::Vec<DOut> put_together(hn::Vec<Bits> low, hn::Vec<Bits> high) {
+        const auto upper = hn::And(high, hn::Set(Bits(), 0xffff0000u));
+        return hn::BitCast(DOut(), hn::Or(hn::ShiftRight<16>(low), upper));
+    }
+
+    HWY_INLINE hn::Vec<D> divided(hn::Vec<D> v) const {
+        if constexpr (kDivide) v = hn::Div(v, hn::Set(D(), divisor_));
+        return v;
+    }
+
+    HWY_NOINLINE hn::Vec<DOut> carefully(const uint16_t* pa, const uint16_t* pb) const {
+        const D d;
+        const Lanes a = take_apart(pa);
+        const Lanes b = take_apart(pb);
+        const auto low = divided(Operator::apply(a.low, b.low));
+        const auto high = divided(Operator::apply(a.high, b.high));
+        return put_together(Bfloat16Format::round(d, low), Bfloat16Format::round(d, high));
     }
 
     float divisor_;

@@ -111,11 +111,17 @@ struct Bfloat16Format {
     }
     // The code in the upper halves; what is in the lower ones is of no meaning.
     template <class D>
-    static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round(D, hn::Vec<D> v) {
+    static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_number(D, hn::Vec<D> v) {
         const hn::RebindToUnsigned<D> du;
         const auto bits = hn::BitCast(du, v);
         const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-        const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+        return hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round(D d, hn::Vec<D> v) {
+        const hn::RebindToUnsigned<D> du;
+        const auto rounded = round_number(d, v);
+        const auto bits = hn::BitCast(du, v);
         const auto quiet = hn::Or(bits, hn::Set(du, float_quiet));
         return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
     }
