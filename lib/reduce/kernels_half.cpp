@@ -20,7 +20,7 @@ struct BfloatPairs {
     using Out = uint16_t;
     using DOut = hn::ScalableTag<uint16_t>;
     static constexpr bool unary = false;
-    static constexpr bool hot = false;
+    static constexpr bool hot = !kDivide;
 
     explicit BfloatPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
 
@@ -35,8 +35,7 @@ struct BfloatPairs {
         if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(hn::Add(sum.low, sum.high))))) {
             return carefully(pa, pb);
         }
-        return put_together(Bfloat16Format::round_number(d, sum.low),
-                            Bfloat16Format::round_number(d, sum.high));
+        return rounded(sum);
     }
 
 private:
@@ -57,6 +56,21 @@ private:
     static HWY_INLINE hn::Vec<DOut> put_together(hn::Vec<Bits> low, hn::Vec<Bits> high) {
         const auto upper = hn::And(high, hn::Set(Bits(), 0xffff0000u));
         return hn::BitCast(DOut(), hn::Or(hn::ShiftRight<16>(low), upper));
+    }
+
+    // Both at a time: what is kept, and what decides whether one is added to that. The average is
+    // of 17 bits inside, whose highest is the carry of the lower half + 0x7fff + (odd).
+    static HWY_INLINE hn::Vec<DOut> rounded(const Lanes& v) {
+        const DOut d16;
+        const Bits du;
+        const auto low = hn::BitCast(du, v.low);
+        const auto high = hn::BitCast(du, v.high);
+        const auto kept =
+            hn::OddEven(hn::BitCast(d16, high), hn::BitCast(d16, hn::ShiftRight<16>(low)));
+        const auto lost =
+            hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(high)), hn::BitCast(d16, low));
+        const auto under_half = hn::OrAnd(hn::Set(d16, 0x7ffe), kept, hn::Set(d16, 1));
+        return hn::Add(kept, hn::ShiftRight<15>(hn::AverageRound(lost, under_half)));
     }
 
     HWY_INLINE hn::Vec<D> divided(hn::Vec<D> v) const {
