@@ -25,12 +25,6 @@ HWY_INLINE hn::Vec<Halves<D>> float_to_half(D, hn::Vec<D> v) {
     return hn::BitCast(Halves<D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
 }
 
-// 16-bit lanes that hold a byte each.
-template <class D>
-HWY_INLINE hn::Vec<hn::Rebind<uint8_t, D>> halves_to_bytes(D, hn::Vec<Halves<D>> v) {
-    return hn::DemoteTo(hn::Rebind<uint8_t, D>(), hn::BitCast(hn::Rebind<int16_t, D>(), v));
-}
-
 // Rounds v to nearest even after kMantissaBits bits, by adding and taking away a number whose last
 // bit weighs as much as the last one to keep. `exponent`: v's as fp32 bits, not below the format's
 // smallest normal number's, which makes subnormals come out of the same addition; where it is less
@@ -59,29 +53,34 @@ constexpr int32_t power_bits(int exponent) {
     return (float_bias + exponent) << float_mantissa_bits;
 }
 
-// half_from_bytes(odd): what the even or odd bytes of 16-bit lanes are as fp16, in units of
-// 1/scale. nearest(): fp16 to the format's precision, in place. It rounds a second time, which is
-// harmless for the sum or product of two of the format (test/reduce tries all of them).
-struct E5m2 {
-    using Memory = uint8_t;
-    template <class D>
-    using Tag = hn::Rebind<uint8_t, D>;
+// What the two formats differ in, on 16-bit lanes of their codes and of fp16, and on fp32:
+//   halves(), value()         a code with its sign extended to fp16, that to the fp32 it stands for
+//   rounded(), codes()        any fp32 to one that fp16 holds exactly, fp16 to the code
+//   even_halves(), pack() …   two codes in each lane, for Fp8Pairs
+// fp16 is in units of 1/scale.
+struct E5m2Halves {
     static constexpr float scale = 1;
 
-    template <class D>
-    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
-        const auto code = hn::PromoteTo(Halves<D>(), hn::LoadU(Tag<D>(), p));
-        return half_to_float(d, hn::ShiftLeft<8>(code));
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> halves(D16, hn::Vec<D16> codes) {
+        return hn::ShiftLeft<8>(codes);
     }
     template <class D>
-    static HWY_INLINE hn::Vec<Tag<D>> narrow(D d, hn::Vec<D> v) {
+    static HWY_INLINE hn::Vec<D> value(D d, hn::Vec<Halves<D>> half) {
+        return half_to_float(d, half);
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
         const hn::RebindToSigned<D> di;
         auto exponent = hn::And(hn::BitCast(di, v), hn::Set(di, float_infinity));
         exponent = hn::Max(exponent, hn::Set(di, power_bits(-14)));
         // Else it might become an infinity's with the aligner's part added.
         exponent = hn::Min(exponent, hn::Set(di, power_bits(16)));
-        const auto half = float_to_half(d, round_mantissa<2>(d, v, exponent));
-        return halves_to_bytes(d, hn::ShiftRight<8>(half));
+        return round_mantissa<2>(d, v, exponent);
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> codes(D16, hn::Vec<D16> half) {
+        return hn::ShiftRight<8>(half);
     }
 
     template <class D16>
@@ -114,37 +113,36 @@ struct E5m2 {
     }
 };
 
-struct E4m3 {
-    using Memory = uint8_t;
-    template <class D>
-    using Tag = hn::Rebind<uint8_t, D>;
+struct E4m3Halves {
     static constexpr float scale = 256;
 
-    template <class D>
-    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
-        const hn::Rebind<int16_t, D> d16;
-        const hn::Rebind<int8_t, D> d8;
-        const auto code = hn::PromoteTo(d16, hn::BitCast(d8, hn::LoadU(Tag<D>(), p)));
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> halves(D16 d16, hn::Vec<D16> codes) {
         // The sign is in two places then.
-        const auto half = hn::And(hn::ShiftLeft<7>(code), hn::Set(d16, int16_t{-0x4001}));
+        const auto half = hn::And(hn::ShiftLeft<7>(codes), hn::Set(d16, 0xbfff));
         // The one NaN would be 480, whose next larger number has the exponent bit that it lacks.
         const auto next = hn::Add(half, hn::Set(d16, 0x80));
-        const auto number = hn::OrAnd(half, next, hn::Set(d16, 0x4000));
-        return hn::Mul(half_to_float(d, hn::BitCast(Halves<D>(), number)), hn::Set(d, scale));
+        return hn::OrAnd(half, next, hn::Set(d16, 0x4000));
     }
     template <class D>
-    static HWY_INLINE hn::Vec<Tag<D>> narrow(D d, hn::Vec<D> v) {
+    static HWY_INLINE hn::Vec<D> value(D d, hn::Vec<Halves<D>> half) {
+        return hn::Mul(half_to_float(d, half), hn::Set(d, scale));
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
         const hn::RebindToSigned<D> di;
-        const Halves<D> d16;
         const auto scaled = hn::Mul(v, hn::Set(d, 1 / scale));
         // Without the exponent's highest bit, which only numbers that overflow have.
         auto exponent = hn::And(hn::BitCast(di, scaled), hn::Set(di, power_bits(0)));
         exponent = hn::Max(exponent, hn::Set(di, power_bits(-14)));
-        const auto half = float_to_half(d, round_mantissa<3>(d, scaled, exponent));
+        return round_mantissa<3>(d, scaled, exponent);
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> codes(D16 d16, hn::Vec<D16> half) {
         const auto number = hn::ShiftRight<7>(hn::And(half, hn::Set(d16, 0x7fff)));
+        // 480 and above is NaN.
         const auto code = hn::Min(number, hn::Set(d16, 0x7f));
-        const auto byte = hn::OrAnd(code, hn::ShiftRight<8>(half), hn::Set(d16, 0x80));
-        return halves_to_bytes(d, byte);
+        return hn::OrAnd(code, hn::ShiftRight<8>(half), hn::Set(d16, 0x80));
     }
 
     template <class D16>
@@ -187,6 +185,26 @@ struct E4m3 {
         return hn::IfThenElse(hn::Eq(hn::And(a, nan), nan), a, result);
     }
 };
+
+// As a form of Combine, to read only.
+template <class Formatting>
+struct ByHalves : Formatting {
+    using Memory = uint8_t;
+    // From bytes to 16-bit lanes, any number of them.
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> load_halves(D16 d16, const uint8_t* p) {
+        const hn::Rebind<int8_t, D16> d8;
+        const hn::RebindToSigned<D16> di16;
+        const auto codes = hn::PromoteTo(di16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(p)));
+        return Formatting::halves(d16, hn::BitCast(d16, codes));
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
+        return Formatting::value(d, load_halves(Halves<D>(), p));
+    }
+};
+using E5m2 = ByHalves<E5m2Halves>;
+using E4m3 = ByHalves<E4m3Halves>;
 
 // fp8 ⊕ fp8 to fp8, the even and the odd bytes apart.
 template <class Operator, class F>
@@ -234,16 +252,82 @@ struct Fp8Pairs {
     }
 };
 
+// Anything to fp8, two vectors of fp32 at a time: one of 16-bit lanes.
+template <class Operator, class InA, class InB, class F, bool kDivide>
+struct ToFp8 {
+    using A = typename InA::Memory;
+    using B = typename InB::Memory;
+    using Out = uint8_t;
+    using D = hn::ScalableTag<float>;
+    using D16 = hn::ScalableTag<uint16_t>;
+    using DOut = hn::Rebind<uint8_t, D16>;
+    static constexpr bool unary = std::is_same_v<Operator, OnlyA>;
+    static constexpr bool hot = false;
+
+    explicit ToFp8(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
+
+    HWY_INLINE hn::Vec<DOut> operator()(const A* pa, const B* pb) const {
+        const D16 d16;
+        Pair values = load<InA>(pa);
+        if constexpr (!unary) {
+            const Pair b = load<InB>(pb);
+            values = {Operator::apply(values.lower, b.lower),
+                      Operator::apply(values.upper, b.upper)};
+        }
+        const auto half = hn::Combine(d16, narrow(values.upper), narrow(values.lower));
+        const auto codes = hn::BitCast(hn::RebindToSigned<D16>(), F::codes(d16, half));
+        return hn::DemoteTo(DOut(), codes);
+    }
+
+private:
+    struct Pair {
+        hn::Vec<D> lower, upper;
+    };
+
+    template <class In>
+    static HWY_INLINE Pair load(const typename In::Memory* p) {
+        const D d;
+        if constexpr (std::is_same_v<In, Wide<float>>) {
+            return {hn::LoadU(d, p), hn::LoadU(d, p + hn::Lanes(d))};
+        } else {
+            const Halves<D> dh;
+            const auto halves = In::load_halves(D16(), p);
+            return {In::value(d, hn::LowerHalf(dh, halves)),
+                    In::value(d, hn::UpperHalf(dh, halves))};
+        }
+    }
+
+    HWY_INLINE hn::Vec<Halves<D>> narrow(hn::Vec<D> v) const {
+        const D d;
+        if constexpr (kDivide) v = hn::Div(v, hn::Set(d, divisor_));
+        return float_to_half(d, F::rounded(d, v));
+    }
+
+    float divisor_;
+};
+
 template <class Operator, class F, int kForms>
 struct Fp8 {
+    static constexpr bool divide = (kForms & 8) != 0;
+    using InA = std::conditional_t<(kForms & 1) != 0, Wide<float>, F>;
+    using InB = std::conditional_t<(kForms & 2) != 0, Wide<float>, F>;
     static ReduceFn find(bool stream) {
         if constexpr (kForms == 0) {
             return pick<Fp8Pairs<Operator, F>>(stream);
+        } else if constexpr ((kForms & 4) != 0) {
+            return pick<Combine<float, Operator, InA, InB, Wide<float>, false>>(stream);
         } else {
-            return Fused<Operator, F, kForms>::find(stream);
+            return pick<ToFp8<Operator, InA, InB, F, divide>>(stream);
         }
     }
 };
+
+template <class F>
+ReduceFn fp8_convert(SmallForms forms, bool stream) {
+    if (forms.out_wide) return pick<ToWide<F>>(stream);
+    return forms.divide ? pick<ToFp8<OnlyA, Wide<float>, F, F, true>>(stream)
+                        : pick<ToFp8<OnlyA, Wide<float>, F, F, false>>(stream);
+}
 
 #else
 
@@ -252,6 +336,11 @@ using E5m2 = Encoded<uint8_t, Format<5, 2, true>>;
 
 template <class Operator, class F, int kForms>
 using Fp8 = Blockwise<Operator, F, kForms>;
+
+template <class F>
+ReduceFn fp8_convert(SmallForms forms, bool stream) {
+    return small_convert<F>(forms, stream);
+}
 
 #endif
 

@@ -16,8 +16,8 @@ ReduceFn fp8_table(Dtype dtype, Op op, SmallForms forms, bool stream) {
 }
 
 ReduceFn fp8_convert_table(Dtype dtype, SmallForms forms, bool stream) {
-    return dtype == Dtype::float8_e4m3 ? small_convert<E4m3>(forms, stream)
-                                       : small_convert<E5m2>(forms, stream);
+    return dtype == Dtype::float8_e4m3 ? fp8_convert<E4m3>(forms, stream)
+                                       : fp8_convert<E5m2>(forms, stream);
 }
 
 }  // namespace tutti::kernels::HWY_NAMESPACE
