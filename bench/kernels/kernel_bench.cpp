@@ -37,51 +37,89 @@ std::vector<T> all_named(int count, Name name, const std::vector<std::string>& w
     return list;
 }
 
-// What one reduction works on: two operands, two results, all of ones so that nothing overflows
-// into subnormals or NaNs, which some processors are slow at.
+// What one reduction works on: two operands, two results. Numbers of ordinary size in every dtype,
+// so that nothing is subnormal or NaN, which some processors are slow at.
 struct Arena {
-    explicit Arena(std::size_t bytes) : a(bytes, 0), b(bytes, 0), dst(bytes, 0), also(bytes, 0) {}
+    explicit Arena(std::size_t bytes)
+        : a(bytes, ordinary), b(bytes, ordinary), dst(bytes, 0), also(bytes, 0) {}
+    static constexpr char ordinary = 0x3c;
     std::vector<char> a, b, dst, also;
 };
 
 // The best of several blocks: other work on the machine only ever makes a block slower.
-double best_seconds(ReduceFn kernel, const ReduceArgs& args, int blocks) {
-    kernel(args);
-    int64_t block_ns = 0;
-    int repeats = 1;
-    double best = 1e9;
-    for (int block = 0; block < blocks; ++block) {
+class Timing {
+public:
+    Timing(ReduceFn kernel, const ReduceArgs& args) : kernel_(kernel), args_(args) { kernel(args); }
+
+    void block() {
         const int64_t start = now_ns();
-        for (int i = 0; i < repeats; ++i) kernel(args);
-        block_ns = now_ns() - start;
-        best = std::min(best, static_cast<double>(block_ns) * 1e-9 / repeats);
-        if (block_ns < 2'000'000) repeats *= 4;
+        for (int i = 0; i < repeats_; ++i) kernel_(args_);
+        const int64_t block_ns = now_ns() - start;
+        best_ = std::min(best_, static_cast<double>(block_ns) * 1e-9 / repeats_);
+        if (block_ns < 2'000'000) repeats_ *= 4;
     }
-    return best;
+    double best_seconds() const { return best_; }
+
+private:
+    ReduceFn kernel_;
+    ReduceArgs args_;
+    int repeats_ = 1;
+    double best_ = 1e9;
+};
+
+Timing timing(const Options& options, Dtype dtype, Op op, std::size_t bytes, Arena& arena) {
+    const Reducer reducer = *Reducer::make(dtype, op);
+    const Width in = options.partial ? Width::partial : Width::raw;
+    const ReduceFn kernel = reducer.reduce(Width::raw, in, Width::final, options.stream);
+    return {kernel,
+            {.dst = arena.dst.data(),
+             .also = options.also ? arena.also.data() : nullptr,
+             .a = arena.a.data(),
+             .b = arena.b.data(),
+             .count = bytes / dtype_bytes(dtype),
+             .divisor = 2}};
 }
 
 // Bytes of the dtype per second, as the tables of collectives count them: each input byte once.
-double gigabytes_per_second(const Options& options, Dtype dtype, Op op, std::size_t bytes,
-                            Arena& arena) {
-    const Reducer reducer = *Reducer::make(dtype, op);
-    const std::size_t count = bytes / dtype_bytes(dtype);
-    const Width in = options.partial ? Width::partial : Width::raw;
-    const ReduceArgs args{.dst = arena.dst.data(),
-                          .also = options.also ? arena.also.data() : nullptr,
-                          .a = arena.a.data(),
-                          .b = arena.b.data(),
-                          .count = count,
-                          .divisor = 2};
-    const ReduceFn kernel = reducer.reduce(Width::raw, in, Width::final, options.stream);
-    return static_cast<double>(bytes) / best_seconds(kernel, args, options.blocks) * 1e-9;
+struct Speed {
+    double gigabytes = 0;
+    double to_float32 =
+        0;  // sum of as many bytes in alternating blocks; 0: the operator is not defined
+};
+
+Speed measure(const Options& options, Dtype dtype, Op op, std::size_t bytes, Arena& arena) {
+    if (!Reducer::make(dtype, op)) return {};
+    Timing kernel = timing(options, dtype, op, bytes, arena);
+    Timing float32 = timing(options, Dtype::float32, Op::sum, bytes, arena);
+    for (int i = 0; i < options.blocks; ++i) {
+        kernel.block();
+        float32.block();
+    }
+    return {static_cast<double>(bytes) / kernel.best_seconds() * 1e-9,
+            float32.best_seconds() / kernel.best_seconds()};
 }
 
 void print_header(const Options& options, const std::vector<Op>& ops) {
-    std::printf("# GB/s of one operand: dst = a + b%s%s, best of %d blocks\n",
-                options.also ? ", also = dst" : "", options.stream ? ", dst streamed" : "",
-                options.blocks);
+    std::printf(
+        "# GB/s of one operand and, after it, the ratio to float32's sum: dst = a + b%s%s, "
+        "best of %d blocks\n",
+        options.also ? ", also = dst" : "", options.stream ? ", dst streamed" : "", options.blocks);
     std::printf("%-8s %8s  %-12s", "target", "KiB", "dtype");
-    for (const Op op : ops) std::printf(" %7s", std::string(op_name(op)).c_str());
+    for (const Op op : ops) std::printf(" %13s", std::string(op_name(op)).c_str());
+    std::printf("\n");
+}
+
+void print_row(const Options& options, Dtype dtype, const std::vector<Op>& ops, std::size_t bytes,
+               Arena& arena) {
+    for (const Op op : ops) {
+        const Speed speed = measure(options, dtype, op, bytes, arena);
+        if (speed.to_float32 > 0) {
+            std::printf(" %7.2f %4.2fx", speed.gigabytes, speed.to_float32);
+        } else {
+            std::printf(" %13s", "-");
+        }
+        std::fflush(stdout);
+    }
     std::printf("\n");
 }
 
@@ -96,15 +134,7 @@ void print_table(const Options& options, const std::vector<Dtype>& dtypes,
             for (const Dtype dtype : dtypes) {
                 std::printf("%-8s %8zu  %-12s", target.c_str(), kib,
                             std::string(dtype_name(dtype)).c_str());
-                for (const Op op : ops) {
-                    if (!Reducer::make(dtype, op)) {
-                        std::printf(" %7s", "-");
-                        continue;
-                    }
-                    std::printf(" %7.2f", gigabytes_per_second(options, dtype, op, bytes, arena));
-                    std::fflush(stdout);
-                }
-                std::printf("\n");
+                print_row(options, dtype, ops, bytes, arena);
             }
         }
     }

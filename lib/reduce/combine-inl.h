@@ -35,17 +35,26 @@ HWY_INLINE V same_nan(V a, V b) {
     return hn::IfThenElse(hn::IsNaN(a), a, b);
 }
 
+// plain(): where neither operand is NaN.
 struct Sum {
     template <class V>
+    static HWY_INLINE V plain(V a, V b) {
+        return hn::Add(a, b);
+    }
+    template <class V>
     static HWY_INLINE V apply(V a, V b) {
-        return hn::Add(a, same_nan(a, b));
+        return plain(a, same_nan(a, b));
     }
 };
 
 struct Product {
     template <class V>
+    static HWY_INLINE V plain(V a, V b) {
+        return hn::Mul(a, b);
+    }
+    template <class V>
     static HWY_INLINE V apply(V a, V b) {
-        return hn::Mul(a, same_nan(a, b));
+        return plain(a, same_nan(a, b));
     }
 };
 

@@ -20,60 +20,211 @@ struct BfloatPairs {
     using Out = uint16_t;
     using DOut = hn::ScalableTag<uint16_t>;
     static constexpr bool unary = false;
-    static constexpr bool hot = false;
+    static constexpr bool hot = !kDivide;
 
     explicit BfloatPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
 
     HWY_INLINE hn::Vec<DOut> operator()(const uint16_t* pa, const uint16_t* pb) const {
-        const DOut d16;
-        const hn::Repartition<uint32_t, DOut> du;
-        const hn::Repartition<float, DOut> d;
-        const auto upper = hn::Set(du, 0xffff0000u);
-        const auto a = hn::BitCast(du, hn::LoadU(d16, pa));
-        const auto b = hn::BitCast(du, hn::LoadU(d16, pb));
-        const auto low = combine(d, hn::ShiftLeft<16>(a), hn::ShiftLeft<16>(b));
-        const auto high = combine(d, hn::And(a, upper), hn::And(b, upper));
-        return hn::BitCast(d16, hn::Or(hn::ShiftRight<16>(low), hn::And(high, upper)));
+        const Lanes a = take_apart(pa);
+        const Lanes b = take_apart(pb);
+        const Lanes sum = {divided(Operator::plain(a.low, b.low)),
+                           divided(Operator::plain(a.high, b.high))};
+        // What keeps NaNs in order would be half of the work, and they are rare. Their sum is NaN
+        // if either is (and of infinities, which is harmless).
+        const D d;
+        if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(hn::Add(sum.low, sum.high))))) {
+            return carefully(pa, pb);
+        }
+        return rounded(sum);
     }
 
-    template <class D, class V>
-    HWY_INLINE V combine(D d, V a, V b) const {
-        auto value = Operator::apply(hn::BitCast(d, a), hn::BitCast(d, b));
-        if constexpr (kDivide) value = hn::Div(value, hn::Set(d, divisor_));
-        return Bfloat16Format::round(d, value);
+private:
+    using D = hn::Repartition<float, DOut>;
+    using Bits = hn::Repartition<uint32_t, DOut>;
+    struct Lanes {
+        hn::Vec<D> low, high;
+    };
+
+    static HWY_INLINE Lanes take_apart(const uint16_t* p) {
+        const Bits du;
+        const D d;
+        const auto bits = hn::BitCast(du, hn::LoadU(DOut(), p));
+        return {hn::BitCast(d, hn::ShiftLeft<16>(bits)),
+                hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000u)))};
+    }
+
+    static HWY_INLINE hn::Vec<DOut> put_together(hn::Vec<Bits> low, hn::Vec<Bits> high) {
+        const auto upper = hn::And(high, hn::Set(Bits(), 0xffff0000u));
+        return hn::BitCast(DOut(), hn::Or(hn::ShiftRight<16>(low), upper));
+    }
+
+    // Both at a time: what is kept, and what decides whether one is added to that. The average is
+    // of 17 bits inside, whose highest is the carry of the lower half + 0x7fff + (odd).
+    static HWY_INLINE hn::Vec<DOut> rounded(const Lanes& v) {
+        const DOut d16;
+        const Bits du;
+        const auto low = hn::BitCast(du, v.low);
+        const auto high = hn::BitCast(du, v.high);
+        const auto kept =
+            hn::OddEven(hn::BitCast(d16, high), hn::BitCast(d16, hn::ShiftRight<16>(low)));
+        const auto lost =
+            hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(high)), hn::BitCast(d16, low));
+        const auto under_half = hn::OrAnd(hn::Set(d16, 0x7ffe), kept, hn::Set(d16, 1));
+        return hn::Add(kept, hn::ShiftRight<15>(hn::AverageRound(lost, under_half)));
+    }
+
+    HWY_INLINE hn::Vec<D> divided(hn::Vec<D> v) const {
+        if constexpr (kDivide) v = hn::Div(v, hn::Set(D(), divisor_));
+        return v;
+    }
+
+    HWY_NOINLINE hn::Vec<DOut> carefully(const uint16_t* pa, const uint16_t* pb) const {
+        const D d;
+        const Lanes a = take_apart(pa);
+        const Lanes b = take_apart(pb);
+        const auto low = divided(Operator::apply(a.low, b.low));
+        const auto high = divided(Operator::apply(a.high, b.high));
+        return put_together(Bfloat16Format::round(d, low), Bfloat16Format::round(d, high));
     }
 
     float divisor_;
 };
 #endif
 
-// Conversions are part of the loop where they are an instruction or a few.
+// float16 without instructions for it.
 template <class F>
 inline constexpr bool emulated = std::is_same_v<F, Encoded<uint16_t, Format<5, 10, true>>>;
 
-template <class Operator, class F, int kForms>
-struct Fused {
-    static ReduceFn find(bool stream) {
-        constexpr bool divide = (kForms & 8) != 0;
 #if HWY_TARGET != HWY_SCALAR
-        if constexpr (std::is_same_v<F, Bfloat16> && (kForms & 7) == 0) {
+// Emulated float16 ⊕ float16 to float16, two numbers in a 32-bit lane. Where operands and results
+// are all zero or normal, a multiplication by the power of two between the biases converts.
+template <class Operator, bool kDivide>
+struct EmulatedPairs {
+    using A = uint16_t;
+    using B = uint16_t;
+    using Out = uint16_t;
+    using DOut = hn::ScalableTag<uint16_t>;
+    static constexpr bool unary = false;
+    static constexpr bool hot = false;
+
+    explicit EmulatedPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
+
+    HWY_INLINE hn::Vec<DOut> operator()(const uint16_t* pa, const uint16_t* pb) const {
+        const DOut d16;
+        const Int di;
+        const auto a = hn::BitCast(di, hn::LoadU(d16, pa));
+        const auto b = hn::BitCast(di, hn::LoadU(d16, pb));
+        const auto even =
+            divided(Operator::plain(scaled(hn::ShiftLeft<16>(a)), scaled(hn::ShiftLeft<16>(b))));
+        const auto odd = divided(Operator::plain(scaled(a), scaled(b)));
+        const auto operands = unusual(hn::BitCast(d16, a), hn::BitCast(d16, b));
+        const auto fine = hn::AndNot(operands, usual(hn::BitCast(di, even), hn::BitCast(di, odd)));
+        if (HWY_UNLIKELY(!hn::AllTrue(di, hn::Eq(fine, hn::Set(di, -1))))) {
+            return carefully(a, b);
+        }
+        const auto signs = both(hn::ShiftRight<16>(hn::BitCast(di, even)), hn::BitCast(di, odd));
+        const auto numbers =
+            both(hn::ShiftRight<13>(rounded(even)), hn::ShiftLeft<3>(rounded(odd)));
+        return hn::OrAnd(numbers, signs, hn::Set(d16, 0x8000));
+    }
+
+private:
+    using Int = hn::Repartition<int32_t, DOut>;
+    using D = hn::Repartition<float, DOut>;
+    static constexpr int bias_bits = 112 << float_mantissa_bits;  // 2^112 less 1.0
+    static constexpr int32_t one = float_bias << float_mantissa_bits;
+
+    static HWY_INLINE hn::Vec<D> power_of_two(int32_t bits) {
+        return hn::BitCast(D(), hn::Set(Int(), bits));
+    }
+    // The upper half of each lane, a number.
+    static HWY_INLINE hn::Vec<D> scaled(hn::Vec<Int> code) {
+        const auto bits = hn::And(hn::ShiftRight<3>(code), hn::Set(Int(), -0x70002000));
+        return hn::Mul(hn::BitCast(D(), bits), power_of_two(one + bias_bits));
+    }
+    // fp16 without the sign, and lower bits of no meaning, from bit 13 on.
+    static HWY_INLINE hn::Vec<Int> rounded(hn::Vec<D> v) {
+        const Int di;
+        const auto bits = hn::BitCast(di, hn::Mul(v, power_of_two(one - bias_bits)));
+        const auto last = hn::And(hn::ShiftRight<13>(bits), hn::Set(di, 1));
+        return hn::Add(hn::Add(bits, hn::Set(di, 0xfff)), last);
+    }
+    static HWY_INLINE hn::Vec<DOut> both(hn::Vec<Int> even, hn::Vec<Int> odd) {
+        return hn::OddEven(hn::BitCast(DOut(), odd), hn::BitCast(DOut(), even));
+    }
+    // Not 0 where one is subnormal, infinite or NaN. Zero less one is larger than any number.
+    static HWY_INLINE hn::Vec<Int> unusual(hn::Vec<DOut> a, hn::Vec<DOut> b) {
+        const DOut d16;
+        const auto mag_a = hn::And(a, hn::Set(d16, 0x7fff));
+        const auto mag_b = hn::And(b, hn::Set(d16, 0x7fff));
+        const auto unit = hn::Set(d16, 1);
+        const auto smaller = hn::Min(hn::Sub(mag_a, unit), hn::Sub(mag_b, unit));
+        const auto below = hn::SaturatedSub(hn::Set(d16, 0x3ff), smaller);
+        const auto above = hn::SaturatedSub(hn::Max(mag_a, mag_b), hn::Set(d16, 0x7bff));
+        return hn::BitCast(Int(), hn::Or(below, above));
+    }
+    // All ones where both are zero, or normal and finite in fp16.
+    static HWY_INLINE hn::Vec<Int> usual(hn::Vec<Int> a, hn::Vec<Int> b) {
+        const Int di;
+        const hn::RebindToUnsigned<Int> du;
+        const auto mag_a = hn::And(a, hn::Set(di, INT32_MAX));
+        const auto mag_b = hn::And(b, hn::Set(di, INT32_MAX));
+        const auto unit = hn::Set(di, 1);
+        const auto least = hn::Set(du, (113u << float_mantissa_bits) - 1);
+        const auto smaller =
+            hn::Min(hn::BitCast(du, hn::Sub(mag_a, unit)), hn::BitCast(du, hn::Sub(mag_b, unit)));
+        const auto not_below = hn::Eq(hn::Min(smaller, least), least);
+        const auto not_above = hn::Lt(hn::Max(mag_a, mag_b), hn::Set(di, 0x477ff000));  // 65520
+        return hn::And(hn::BitCast(di, hn::VecFromMask(du, not_below)),
+                       hn::VecFromMask(di, not_above));
+    }
+
+    HWY_INLINE hn::Vec<D> divided(hn::Vec<D> v) const {
+        if constexpr (kDivide) v = hn::Div(v, hn::Set(D(), divisor_));
+        return v;
+    }
+
+    HWY_NOINLINE hn::Vec<DOut> carefully(hn::Vec<Int> a, hn::Vec<Int> b) const {
+        const auto low = hn::Set(Int(), 0xffff);
+        const auto even = slowly(hn::And(a, low), hn::And(b, low));
+        const auto odd =
+            slowly(hn::And(hn::ShiftRight<16>(a), low), hn::And(hn::ShiftRight<16>(b), low));
+        return both(even, hn::ShiftLeft<16>(odd));
+    }
+    HWY_INLINE hn::Vec<Int> slowly(hn::Vec<Int> a, hn::Vec<Int> b) const {
+        using Formatting = Format<5, 10, true>;
+        const D d;
+        const auto sum = Operator::apply(Formatting::decode(d, a), Formatting::decode(d, b));
+        return Formatting::encode(d, divided(sum));
+    }
+
+    float divisor_;
+};
+#endif
+
+template <class Operator, class F, int kForms>
+struct Half {
+    static constexpr bool divide = (kForms & 8) != 0;
+    static ReduceFn find(bool stream) {
+#if HWY_TARGET != HWY_SCALAR
+        if constexpr ((kForms & 7) == 0 && std::is_same_v<F, Bfloat16>) {
             return pick<BfloatPairs<Operator, divide>>(stream);
+        } else if constexpr ((kForms & 7) == 0 && emulated<F>) {
+            return pick<EmulatedPairs<Operator, divide>>(stream);
         }
 #endif
+        // The conversions are part of the loop where they are an instruction or a few.
         if constexpr (emulated<F>) {
             return Blockwise<Operator, F, kForms>::find(stream);
         } else {
-            using InA = std::conditional_t<(kForms & 1) != 0, Wide<float>, F>;
-            using InB = std::conditional_t<(kForms & 2) != 0, Wide<float>, F>;
-            using ToOut = std::conditional_t<(kForms & 4) != 0, Wide<float>, F>;
-            return pick<Combine<float, Operator, InA, InB, ToOut, divide>>(stream);
+            return Fused<Operator, F, kForms>::find(stream);
         }
     }
 };
 
 ReduceFn half_table(Dtype dtype, Op op, SmallForms forms, bool stream) {
-    return dtype == Dtype::float16 ? small_reduce<Fused, Float16>(op, forms, stream)
-                                   : small_reduce<Fused, Bfloat16>(op, forms, stream);
+    return dtype == Dtype::float16 ? small_reduce<Half, Float16>(op, forms, stream)
+                                   : small_reduce<Half, Bfloat16>(op, forms, stream);
 }
 
 ReduceFn half_convert_table(Dtype dtype, SmallForms forms, bool stream) {

@@ -111,11 +111,17 @@ struct Bfloat16Format {
     }
     // The code in the upper halves; what is in the lower ones is of no meaning.
     template <class D>
-    static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round(D, hn::Vec<D> v) {
+    static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round_number(D, hn::Vec<D> v) {
         const hn::RebindToUnsigned<D> du;
         const auto bits = hn::BitCast(du, v);
         const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1));
-        const auto rounded = hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+        return hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd);
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> round(D d, hn::Vec<D> v) {
+        const hn::RebindToUnsigned<D> du;
+        const auto rounded = round_number(d, v);
+        const auto bits = hn::BitCast(du, v);
         const auto quiet = hn::Or(bits, hn::Set(du, float_quiet));
         return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
     }
@@ -149,39 +155,9 @@ struct Float16 {
     }
 };
 
-// The upper byte of an fp16 is an e5m2.
-struct E5m2 : Encoded<uint8_t, Format<5, 2, true>> {
-    template <class D>
-    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
-        const hn::Rebind<uint16_t, D> d16;
-        const auto code = hn::PromoteTo(d16, hn::LoadU(Tag<D>(), p));
-        return half_to_float(d, hn::ShiftLeft<8>(code));
-    }
-};
-
-// With one exponent bit more, an e4m3 is an fp16 too small by the difference of the biases, 2^8.
-struct E4m3 : Encoded<uint8_t, Format<4, 3, false>> {
-    template <class D>
-    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
-        const hn::Rebind<int16_t, D> d16;
-        const auto code = hn::ShiftLeft<8>(hn::PromoteTo(d16, hn::LoadU(Tag<D>(), p)));
-        // Drags a copy of the sign along, which is masked out.
-        const auto half = hn::And(hn::ShiftRight<1>(code), hn::Set(d16, int16_t{-0x4001}));
-        const auto number = hn::BitCast(hn::Rebind<uint16_t, D>(), half);
-        const auto value = hn::Mul(half_to_float(d, number), hn::Set(d, 256.0f));
-        // The one NaN reads as ±480.
-        const hn::RebindToSigned<D> di;
-        const auto nan = hn::Gt(hn::Abs(value), hn::Set(d, 448.0f));
-        const auto bits = hn::Or(hn::BitCast(di, value), hn::Set(di, float_infinity | float_quiet));
-        return hn::IfThenElse(nan, hn::BitCast(d, bits), value);
-    }
-};
-
 #else
 
 using Float16 = Encoded<uint16_t, Format<5, 10, true>>;
-using E4m3 = Encoded<uint8_t, Format<4, 3, false>>;
-using E5m2 = Encoded<uint8_t, Format<5, 2, true>>;
 
 #endif
 
@@ -249,6 +225,17 @@ struct Blockwise {
     static void plainly(const ReduceArgs& args) { reduce(args, false); }
     static void streamed(const ReduceArgs& args) { reduce(args, true); }
     static ReduceFn find(bool stream) { return stream ? &streamed : &plainly; }
+};
+
+// The conversions as part of the loop.
+template <class Operator, class F, int kForms>
+struct Fused {
+    using InA = std::conditional_t<(kForms & 1) != 0, Wide<float>, F>;
+    using InB = std::conditional_t<(kForms & 2) != 0, Wide<float>, F>;
+    using ToOut = std::conditional_t<(kForms & 4) != 0, Wide<float>, F>;
+    static ReduceFn find(bool stream) {
+        return pick<Combine<float, Operator, InA, InB, ToOut, (kForms & 8) != 0>>(stream);
+    }
 };
 
 // Two operands: Kernels<Operator, F, index of SmallForms>::find is the kernel.

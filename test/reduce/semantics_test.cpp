@@ -249,7 +249,8 @@ TEST_CASE("integers: wrap, and average toward zero") {
 }
 
 #if defined(__x86_64__)
-TEST_CASE("subnormals: flush-to-zero in the caller's thread spoils no max, min or conversion") {
+TEST_CASE(
+    "subnormals: flush-to-zero in the caller's thread spoils no max, min, conversion or sum") {
     // In a thread of its own: the mode belongs to the thread.
     std::vector<std::string> wrong;
     std::thread([&] {
@@ -266,6 +267,17 @@ TEST_CASE("subnormals: flush-to-zero in the caller's thread spoils no max, min o
                     ->move(Width::raw, Width::partial,
                            false)({.dst = &value, .a = &smallest, .count = 1});
                 if (round_to(dtype, value) != 1) wrong.emplace_back(dtype_name(dtype));
+                // Subnormal in the dtype, none in fp32.
+                const uint16_t largest =
+                    static_cast<uint16_t>((1 << small_float(dtype)->mantissa_bits) - 1);
+                for (const uint16_t code : {smallest, largest}) {
+                    uint16_t sum = 0;
+                    const uint16_t zero = 0;
+                    Reducer::make(dtype, Op::sum)
+                        ->reduce(Width::raw, Width::raw, Width::final,
+                                 false)({.dst = &sum, .a = &code, .b = &zero, .count = 1});
+                    if (sum != code) wrong.push_back("sum of " + std::string(dtype_name(dtype)));
+                }
             }
         }
     }).join();

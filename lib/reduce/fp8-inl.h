@@ -1,0 +1,219 @@
+// 8-bit floats in memory, by way of fp16 where there are instructions for that: its upper byte is
+// an e5m2, and with one exponent bit more an e4m3 is an fp16 too small by 2^8, the difference of
+// the biases. Subnormals come out right in both. Bits are those of small_float-inl.h's integers.
+// Included once per instruction set, hence the toggled guard.
+#if defined(TUTTI_REDUCE_FP8_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef TUTTI_REDUCE_FP8_INL_H
+#undef TUTTI_REDUCE_FP8_INL_H
+#else
+#define TUTTI_REDUCE_FP8_INL_H
+#endif
+
+#include "reduce/small_float-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tutti::kernels::HWY_NAMESPACE {
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+
+// 16-bit lanes beside a vector of fp32: its fp16.
+template <class D>
+using Halves = hn::Rebind<uint16_t, D>;
+
+template <class D>
+HWY_INLINE hn::Vec<Halves<D>> float_to_half(D, hn::Vec<D> v) {
+    return hn::BitCast(Halves<D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
+}
+
+// Rounds v to nearest even after kMantissaBits bits, by adding and taking away a number whose last
+// bit weighs as much as the last one to keep. `exponent`: v's as fp32 bits, not below the format's
+// smallest normal number's, which makes subnormals come out of the same addition; where it is less
+// than v's, v has overflowed, and still is as large afterwards.
+template <int kMantissaBits, class D>
+HWY_INLINE hn::Vec<D> round_mantissa(D d, hn::Vec<D> v, hn::Vec<hn::RebindToSigned<D>> exponent) {
+    const hn::RebindToSigned<D> di;
+    // One and a half times the power of two: so the sum's exponent is the same for both signs.
+    constexpr int up = float_mantissa_bits - kMantissaBits;
+    constexpr int32_t half_more = 1 << (float_mantissa_bits - 1);
+    const auto aligner =
+        hn::BitCast(d, hn::Add(exponent, hn::Set(di, (up << float_mantissa_bits) + half_more)));
+    // A zero lost its sign in between.
+    return hn::CopySignToAbs(hn::Sub(hn::Add(v, aligner), aligner), v);
+}
+
+// The lower bytes of one, the upper bytes of the other.
+template <class D16>
+HWY_INLINE hn::Vec<D16> even_and_odd(D16 d16, hn::Vec<D16> even, hn::Vec<D16> odd) {
+    const hn::Repartition<uint8_t, D16> d8;
+    return hn::BitCast(d16, hn::OddEven(hn::BitCast(d8, odd), hn::BitCast(d8, even)));
+}
+
+// fp32 bits of 2^exponent.
+constexpr int32_t power_bits(int exponent) {
+    return (float_bias + exponent) << float_mantissa_bits;
+}
+
+// What the two formats differ in, on 16-bit lanes of their codes and of fp16, and on fp32:
+//   halves(), value()         a code with its sign extended to fp16, that to the fp32 it stands for
+//   rounded(), codes()        any fp32 to one that fp16 holds exactly, fp16 to the code
+//   even_halves(), pack() …   two codes in each lane, for Fp8Pairs
+// fp16 is in units of 1/scale.
+struct E5m2Halves {
+    static constexpr float scale = 1;
+
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> halves(D16, hn::Vec<D16> codes) {
+        return hn::ShiftLeft<8>(codes);
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> value(D d, hn::Vec<Halves<D>> half) {
+        return half_to_float(d, half);
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
+        const hn::RebindToSigned<D> di;
+        auto exponent = hn::And(hn::BitCast(di, v), hn::Set(di, float_infinity));
+        exponent = hn::Max(exponent, hn::Set(di, power_bits(-14)));
+        // Else it might become an infinity's with the aligner's part added.
+        exponent = hn::Min(exponent, hn::Set(di, power_bits(16)));
+        return round_mantissa<2>(d, v, exponent);
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> codes(D16, hn::Vec<D16> half) {
+        return hn::ShiftRight<8>(half);
+    }
+
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> even_halves(D16, hn::Vec<D16> codes) {
+        return hn::ShiftLeft<8>(codes);
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> odd_halves(D16 d16, hn::Vec<D16> codes) {
+        return hn::And(codes, hn::Set(d16, 0xff00));
+    }
+    // Code in the upper byte. NaNs that came from codes end in eight zeros: nothing is carried.
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> nearest(D16 d16, hn::Vec<D16> half) {
+        const auto odd = hn::And(hn::ShiftRight<8>(half), hn::Set(d16, 1));
+        return hn::Add(hn::Add(half, hn::Set(d16, 0x7f)), odd);
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> pack(D16 d16, hn::Vec<D16> even, hn::Vec<D16> odd) {
+        return even_and_odd(d16, hn::ShiftRight<8>(nearest(d16, even)), nearest(d16, odd));
+    }
+    // Before: a's NaN twice, as same_nan() has it. After: nothing, fp16 has NaNs.
+    template <class D8>
+    static HWY_INLINE hn::Vec<D8> second(D8 d8, hn::Vec<D8> a, hn::Vec<D8> b) {
+        const auto nan = hn::Gt(hn::And(a, hn::Set(d8, 0x7f)), hn::Set(d8, 0x7c));
+        return hn::IfThenElse(nan, a, b);
+    }
+    template <class D8>
+    static HWY_INLINE hn::Vec<D8> with_nans(D8, hn::Vec<D8>, hn::Vec<D8>, hn::Vec<D8> result) {
+        return result;
+    }
+};
+
+struct E4m3Halves {
+    static constexpr float scale = 256;
+
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> halves(D16 d16, hn::Vec<D16> codes) {
+        // The sign is in two places then.
+        const auto half = hn::And(hn::ShiftLeft<7>(codes), hn::Set(d16, 0xbfff));
+        // The one NaN would be 480, whose next larger number has the exponent bit that it lacks.
+        const auto next = hn::Add(half, hn::Set(d16, 0x80));
+        return hn::OrAnd(half, next, hn::Set(d16, 0x4000));
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> value(D d, hn::Vec<Halves<D>> half) {
+        return hn::Mul(half_to_float(d, half), hn::Set(d, scale));
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> rounded(D d, hn::Vec<D> v) {
+        const hn::RebindToSigned<D> di;
+        const auto scaled = hn::Mul(v, hn::Set(d, 1 / scale));
+        // Without the exponent's highest bit, which only numbers that overflow have.
+        auto exponent = hn::And(hn::BitCast(di, scaled), hn::Set(di, power_bits(0)));
+        exponent = hn::Max(exponent, hn::Set(di, power_bits(-14)));
+        return round_mantissa<3>(d, scaled, exponent);
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> codes(D16 d16, hn::Vec<D16> half) {
+        const auto number = hn::ShiftRight<7>(hn::And(half, hn::Set(d16, 0x7fff)));
+        // 480 and above is NaN.
+        const auto code = hn::Min(number, hn::Set(d16, 0x7f));
+        return hn::OrAnd(code, hn::ShiftRight<8>(half), hn::Set(d16, 0x80));
+    }
+
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> odd_halves(D16 d16, hn::Vec<D16> codes) {
+        const hn::RebindToSigned<D16> di;
+        const auto shifted = hn::BitCast(d16, hn::ShiftRight<1>(hn::BitCast(di, codes)));
+        return hn::And(shifted, hn::Set(d16, 0xbf80));
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> even_halves(D16 d16, hn::Vec<D16> codes) {
+        return odd_halves(d16, hn::ShiftLeft<8>(codes));
+    }
+    // Code from bit 7 on, sign above.
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> nearest(D16 d16, hn::Vec<D16> half) {
+        const auto odd = hn::And(hn::ShiftRight<7>(half), hn::Set(d16, 1));
+        return hn::Add(hn::Add(half, hn::Set(d16, 0x3f)), odd);
+    }
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> pack(D16 d16, hn::Vec<D16> even, hn::Vec<D16> odd) {
+        const hn::Repartition<uint8_t, D16> d8;
+        const auto signs = even_and_odd(d16, hn::ShiftRight<8>(even), odd);
+        even = hn::ShiftLeft<1>(nearest(d16, even));
+        odd = hn::ShiftLeft<1>(nearest(d16, odd));
+        const auto codes = hn::BitCast(d8, even_and_odd(d16, hn::ShiftRight<8>(even), odd));
+        // 480 and above is NaN.
+        const auto numbers = hn::BitCast(d16, hn::Min(codes, hn::Set(d8, 0x7f)));
+        return hn::OrAnd(numbers, signs, hn::Set(d16, 0x8080));
+    }
+    // The one NaN reads as ±480: what comes of it is put right at the end.
+    template <class D8>
+    static HWY_INLINE hn::Vec<D8> second(D8, hn::Vec<D8>, hn::Vec<D8> b) {
+        return b;
+    }
+    template <class D8>
+    static HWY_INLINE hn::Vec<D8> with_nans(D8 d8, hn::Vec<D8> a, hn::Vec<D8> b,
+                                            hn::Vec<D8> result) {
+        const auto nan = hn::Set(d8, 0x7f);
+        result = hn::IfThenElse(hn::Eq(hn::And(b, nan), nan), b, result);
+        return hn::IfThenElse(hn::Eq(hn::And(a, nan), nan), a, result);
+    }
+};
+
+// As a form of Combine, to read only.
+template <class Formatting>
+struct ByHalves : Formatting {
+    using Memory = uint8_t;
+    // From bytes to 16-bit lanes, any number of them.
+    template <class D16>
+    static HWY_INLINE hn::Vec<D16> load_halves(D16 d16, const uint8_t* p) {
+        const hn::Rebind<int8_t, D16> d8;
+        const hn::RebindToSigned<D16> di16;
+        const auto codes = hn::PromoteTo(di16, hn::LoadU(d8, reinterpret_cast<const int8_t*>(p)));
+        return Formatting::halves(d16, hn::BitCast(d16, codes));
+    }
+    template <class D>
+    static HWY_INLINE hn::Vec<D> load(D d, const uint8_t* p) {
+        return Formatting::value(d, load_halves(Halves<D>(), p));
+    }
+};
+using E5m2 = ByHalves<E5m2Halves>;
+using E4m3 = ByHalves<E4m3Halves>;
+
+#else
+
+using E4m3 = Encoded<uint8_t, Format<4, 3, false>>;
+using E5m2 = Encoded<uint8_t, Format<5, 2, true>>;
+
+#endif
+
+}  // namespace tutti::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif
