@@ -127,14 +127,21 @@ Question Planner::question(const Call& call, std::string_view wanted) const {
     return q;
 }
 
+// An intrinsic that does not do this collective is none.
+Result<Choice> Planner::select_for(const Call& call, std::string_view wanted) const {
+    Terrain terrain = terrain_;
+    if (intrinsics_.group && !intrinsics_.group->serves(call.collective, 0)) terrain.intrinsic = {};
+    return select(question(call, wanted), terrain);
+}
+
 Result<Choice> Planner::choose(const Call& call) const {
     std::string_view wanted = call.algorithm;
     const std::string& preferred = config_.algo;
     if (wanted.empty() && !preferred.empty()) {
         // A preference holds where it fits; a call's own wish is an order.
-        if (auto choice = select(question(call, preferred), terrain_)) return choice;
+        if (auto choice = select_for(call, preferred)) return choice;
     }
-    return select(question(call, wanted), terrain_);
+    return select_for(call, wanted);
 }
 
 std::string Planner::explain(const Call& call) const {

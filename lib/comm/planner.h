@@ -50,6 +50,7 @@ public:
 private:
     Error annotate(const Error& error, const Call& call) const;
     Result<> check_arguments(const Call& call, int stream) const;
+    Result<Choice> select_for(const Call& call, std::string_view wanted) const;
     Question question(const Call& call, std::string_view wanted) const;
     Result<Reduction> reduction(const Call& call) const;
     void make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const;
