@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
-#include <memory>
+
+#include "command_line.h"
 
 namespace bench {
 namespace {
@@ -41,12 +41,6 @@ EXAMPLES
 struct Texts {
     std::string collective, begin, end, algorithm;
     std::vector<std::string> dtypes, ops;
-};
-
-class Formatter : public CLI::Formatter {
-    std::string make_usage(const CLI::App*, std::string) const override {
-        return "\nUsage: tutti-bench COLLECTIVE [OPTIONS]\n";
-    }
 };
 
 std::string check_bytes(const std::string& text) {
@@ -207,18 +201,13 @@ Parsed parse_options(int argc, char** argv) {
     Parsed parsed;
     Texts texts;
     CLI::App app(description, "tutti-bench");
-    app.formatter(std::make_shared<Formatter>());
-    app.footer(footer);
+    command_line::dress(app, "tutti-bench COLLECTIVE [OPTIONS]", footer);
     app.set_version_flag("--version", tutti_version());
     add_what(app, parsed.options, texts);
     add_how(app, parsed.options, texts);
     add_report(app, parsed.options);
-    try {
-        app.parse(argc, argv);
-        interpret(parsed.options, texts);
-    } catch (const CLI::ParseError& error) {
-        parsed.exit_code = app.exit(error) == 0 ? 0 : exit_usage;
-    }
+    parsed.exit_code =
+        command_line::parse(app, argc, argv, [&] { interpret(parsed.options, texts); });
     return parsed;
 }
 

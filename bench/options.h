@@ -12,7 +12,6 @@
 namespace bench {
 
 inline constexpr int exit_wrong = 1;  // wrong results, or an operation failed
-inline constexpr int exit_usage = 2;
 
 struct Options {
     const Collective* collective = nullptr;

@@ -17,7 +17,7 @@ namespace {
 using Counts = std::vector<std::size_t>;
 using Clock = std::chrono::steady_clock;
 
-constexpr int blocks = 9;      // measurements of each, in turns
+constexpr int blocks = 20;     // measurements of each, in turns
 constexpr int iterations = 5;  // in one of them
 
 /// How a total is shared out among the ranks.
@@ -45,13 +45,16 @@ Counts rising(std::size_t total, std::size_t ranks) {
     return counts;
 }
 
-const std::vector<Shape> shapes = {
-    {"rising", rising}, {"half to the first", half_to_first}, {"all to the first", all_to_first}};
+const std::vector<Shape> shapes = {{"equal", even},
+                                   {"rising", rising},
+                                   {"half to the first", half_to_first},
+                                   {"all to the first", all_to_first}};
 
 struct Bench {
     tutti::Communicator& comm;
     std::vector<float> in, out;
 
+    std::size_t ranks() const { return static_cast<std::size_t>(comm.size()); }
     double time_us(const std::function<void()>& operation) {
         comm.barrier();
         const auto start = Clock::now();
@@ -65,11 +68,12 @@ struct Bench {
     }
 };
 
-/// A v form with given counts (the even form is the same call with equal ones), and the most that
+/// A v form with given counts, the even form with as many elements for each rank, and the most that
 /// one rank must send or receive.
 struct Form {
     const char* name;
     std::function<void(Bench&, const Counts&)> run;
+    std::function<void(Bench&, std::size_t each)> run_even;
     std::function<std::size_t(const Counts&)> busiest;
 };
 
@@ -78,6 +82,12 @@ std::size_t sum(const Counts& counts) {
 }
 std::size_t all_but_smallest(const Counts& c) {
     return sum(c) - *std::min_element(c.begin(), c.end());
+}
+
+/// What goes from each rank to each other: all send the same lengths.
+Counts pair(Counts counts) {
+    for (std::size_t& n : counts) n /= counts.size();
+    return counts;
 }
 
 std::span<float> first(std::vector<float>& data, std::size_t count) {
@@ -90,11 +100,15 @@ const std::vector<Form> forms = {
          const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
          b.comm.allgatherv(first(b.in, own), first(b.out, sum(c)), c);
      },
+     [](Bench& b, std::size_t n) { b.comm.allgather(first(b.in, n), first(b.out, n * b.ranks())); },
      all_but_smallest},
     {"reduce_scatterv",
      [](Bench& b, const Counts& c) {
          const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
          b.comm.reduce_scatterv(first(b.in, sum(c)), first(b.out, own), c);
+     },
+     [](Bench& b, std::size_t n) {
+         b.comm.reduce_scatter(first(b.in, n * b.ranks()), first(b.out, n));
      },
      all_but_smallest},
     {"gatherv",
@@ -102,6 +116,7 @@ const std::vector<Form> forms = {
          const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
          b.comm.gatherv(first(b.in, own), first(b.out, sum(c)), c, 0);
      },
+     [](Bench& b, std::size_t n) { b.comm.gather(first(b.in, n), first(b.out, n * b.ranks())); },
      [](const Counts& c) {
          return std::max(sum(c) - c[0], *std::max_element(c.begin() + 1, c.end()));
      }},
@@ -110,8 +125,27 @@ const std::vector<Form> forms = {
          const std::size_t own = c[static_cast<std::size_t>(b.comm.rank())];
          b.comm.scatterv(first(b.in, sum(c)), c, first(b.out, own), 0);
      },
+     [](Bench& b, std::size_t n) { b.comm.scatter(first(b.in, n * b.ranks()), first(b.out, n)); },
      [](const Counts& c) {
          return std::max(sum(c) - c[0], *std::max_element(c.begin() + 1, c.end()));
+     }},
+    {"alltoallv",
+     [](Bench& b, const Counts& c) {
+         const std::size_t own = pair(c)[static_cast<std::size_t>(b.comm.rank())];
+         const Counts incoming(c.size(), own);
+         b.comm.alltoallv(first(b.in, sum(pair(c))), pair(c), first(b.out, sum(incoming)),
+                          incoming);
+     },
+     [](Bench& b, std::size_t n) {
+         const std::size_t row = n / b.ranks() * b.ranks();
+         b.comm.alltoall(first(b.in, row), first(b.out, row));
+     },
+     [](const Counts& c) {
+         std::size_t most = 0;
+         const Counts p = pair(c);
+         for (const std::size_t own : p)
+             most = std::max({most, sum(p) - own, own * (p.size() - 1)});
+         return most;
      }},
 };
 
@@ -130,9 +164,16 @@ void measure(Bench& bench, const Form& form, std::size_t total) {
                                                static_cast<double>(form.busiest(equal)));
         std::vector<double> ratios, times;
         for (int block = 0; block < blocks; ++block) {
-            const double even_us = bench.time_us([&] { form.run(bench, equal); });
-            times.push_back(bench.time_us([&] { form.run(bench, counts); }));
-            ratios.push_back(times.back() / (even_us * scale));
+            // Either goes first in turn: what comes second finds the machine as the other left it.
+            double even_us = 0, uneven_us = 0;
+            for (const bool uneven : {block % 2 == 0, block % 2 != 0}) {
+                if (uneven)
+                    uneven_us = bench.time_us([&] { form.run(bench, counts); });
+                else
+                    even_us = bench.time_us([&] { form.run_even(bench, equal[0]); });
+            }
+            times.push_back(uneven_us);
+            ratios.push_back(uneven_us / (even_us * scale));
         }
         const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
         if (bench.comm.rank() == 0)

@@ -14,6 +14,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "tutti/tutti.h"
 
@@ -76,6 +77,10 @@ template <typename R>
 concept Buffer =
     InputBuffer<R> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>;
 
+/// What an allreduce of several inputs takes: a range of ranges that can be read from.
+template <typename L>
+concept InputList = std::ranges::input_range<const L> && InputBuffer<std::ranges::range_value_t<L>>;
+
 /// Lengths or starts of blocks, in elements: one for each rank, or empty where that has a meaning.
 using Counts = std::span<const std::size_t>;
 
@@ -127,6 +132,20 @@ inline void check_own(const char* name, std::size_t size, std::size_t count) {
 
 inline const std::size_t* or_null(Counts list) {
     return list.empty() ? nullptr : list.data();
+}
+
+// Where each of the list's ranges starts; all of them have that many elements.
+template <typename L>
+std::vector<const void*> starts_of(const L& list, std::size_t count) {
+    std::vector<const void*> starts;
+    for (const auto& in : list) {
+        if (std::ranges::size(in) != count)
+            refuse("input " + std::to_string(starts.size()) + " has " +
+                   std::to_string(std::ranges::size(in)) + " elements, output has " +
+                   std::to_string(count));
+        starts.push_back(std::ranges::data(in));
+    }
+    return starts;
 }
 
 // A collective's arguments, from the buffers on to the dtype.

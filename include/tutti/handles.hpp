@@ -1,6 +1,6 @@
 /**
  * @file handles.hpp
- * @brief Part of tutti.hpp: what owns settings, requests and plans.
+ * @brief Part of tutti.hpp: what owns settings, requests, operators and plans.
  */
 #ifndef TUTTI_HANDLES_HPP
 #define TUTTI_HANDLES_HPP
@@ -9,6 +9,8 @@
 #include <memory>
 #include <ranges>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tutti/buffers.hpp"
 #include "tutti/tutti.h"
@@ -75,6 +77,49 @@ private:
     detail::Handle<tutti_request, detail::wait_quietly> request_;
 };
 
+/// How an operator's function may be used.
+struct OperatorTraits {
+    bool commutative = true;        ///< false: contributions meet in the order of the ranks
+    std::size_t item_elements = 1;  ///< elements that are never parted, 64 bytes at most
+};
+
+/// An operator of the program's own, for every operator argument here and in the C API. Every
+/// process makes its operators in the same order. Move only; the destructor gives the handle back,
+/// which plans and requests that have the operator survive.
+class Operator {
+public:
+    /// As tutti_op_spec::combine: result[i] = first[i] ⊕ second[i], associative and pure, called
+    /// from any thread. It must not throw.
+    using Function = void (*)(const void* first, const void* second, void* result,
+                              std::size_t count, tutti_dtype dtype, void* user);
+
+    /// user is handed to combine and must live until the last operation is done.
+    explicit Operator(Function combine, void* user = nullptr, const OperatorTraits& traits = {}) {
+        tutti_op_spec spec = TUTTI_OP_SPEC_INIT;
+        spec.combine = combine;
+        spec.user = user;
+        spec.commutative = traits.commutative ? 1 : 0;
+        spec.item_elements = traits.item_elements;
+        check(tutti_op_create(&spec, &op_));
+    }
+    /// Takes over a handle of the C API.
+    explicit Operator(tutti_op op) : op_(op) {}
+    Operator(Operator&& other) noexcept : op_(std::exchange(other.op_, none)) {}
+    Operator& operator=(Operator&& other) noexcept {
+        std::swap(op_, other.op_);
+        return *this;
+    }
+    ~Operator() {
+        if (op_ != none) tutti_op_destroy(op_);
+    }
+
+    operator tutti_op() const { return op_; }  // NOLINT: it stands where TUTTI_SUM does
+
+private:
+    static constexpr tutti_op none = -1;
+    tutti_op op_ = none;
+};
+
 /// A persistent operation, bound once (Communicator::plan_…) and run often, with any buffers of its
 /// counts and type. Move only; it ends before its communicator does.
 class Plan {
@@ -82,8 +127,9 @@ public:
     /// The size of a buffer that this rank has no use for.
     static constexpr std::size_t any = static_cast<std::size_t>(-1);
 
-    Plan(tutti_plan* plan, std::size_t in_count, std::size_t out_count, tutti_dtype dtype)
-        : plan_(plan), in_count_(in_count), out_count_(out_count), dtype_(dtype) {}
+    Plan(tutti_plan* plan, std::size_t in_count, std::size_t out_count, tutti_dtype dtype,
+         std::size_t inputs = 0)
+        : plan_(plan), in_count_(in_count), out_count_(out_count), inputs_(inputs), dtype_(dtype) {}
 
     template <InputBuffer I, Buffer O>
     void run(const I& in, O&& out) {
@@ -94,6 +140,12 @@ public:
     template <Buffer B>
     void run(B&& buffer) {
         run(buffer, buffer);
+    }
+    /// A plan_allreduce_multi's: other inputs each time, as many as the plan has.
+    template <InputList L, Buffer O>
+    void run(const L& ins, O&& out) {
+        const auto starts = check_list(ins, out);
+        check(tutti_plan_run(plan_.get(), starts.data(), std::ranges::data(out)));
     }
     /// A barrier's.
     void run() { check(tutti_plan_run(plan_.get(), nullptr, nullptr)); }
@@ -109,14 +161,34 @@ public:
     [[nodiscard]] Request start(B&& buffer) {
         return start(buffer, buffer);
     }
+    /// The list need not outlive the call.
+    template <InputList L, Buffer O>
+    [[nodiscard]] Request start(const L& ins, O&& out) {
+        const auto starts = check_list(ins, out);
+        tutti_request* r = nullptr;
+        check(tutti_plan_start(plan_.get(), starts.data(), std::ranges::data(out), &r));
+        return Request(r);
+    }
 
 private:
+    template <typename L, typename O>
+    std::vector<const void*> check_list(const L& ins, const O& out) const {
+        static_assert(detail::dtype_in<std::ranges::range_value_t<L>> == detail::dtype_in<O>,
+                      "inputs and output have different element types");
+        auto starts = detail::starts_of(ins, std::ranges::size(out));
+        if (inputs_ == starts.size() && out_count_ == std::ranges::size(out) &&
+            detail::dtype_in<O> == dtype_)
+            return starts;
+        detail::refuse(std::to_string(starts.size()) + " inputs of " +
+                       std::to_string(std::ranges::size(out)) +
+                       " elements are not of the plan's number, count and type");
+    }
     template <typename I, typename O>
     void check_fit(const I& in, const O& out) const {
         static_assert(detail::dtype_in<I> == detail::dtype_in<O>,
                       "input and output have different element types");
         const std::size_t in_size = std::ranges::size(in), out_size = std::ranges::size(out);
-        if ((in_count_ == any || in_size == in_count_) &&
+        if (inputs_ == 0 && (in_count_ == any || in_size == in_count_) &&
             (out_count_ == any || out_size == out_count_) && detail::dtype_in<O> == dtype_)
             return;
         detail::refuse("buffers of " + std::to_string(in_size) + " and " +
@@ -125,6 +197,7 @@ private:
     detail::Handle<tutti_plan, tutti_plan_destroy> plan_;
     std::size_t in_count_;
     std::size_t out_count_;
+    std::size_t inputs_;  // of an allreduce_multi, else 0
     tutti_dtype dtype_;
 };
 

@@ -135,7 +135,8 @@ TUTTI_API int tutti_last_error_rank(void);
 TUTTI_API size_t tutti_dtype_size(tutti_dtype dtype);
 /** "float32"; NULL for a value that is no dtype. Counting up from 0 until NULL lists them. */
 TUTTI_API const char* tutti_dtype_name(tutti_dtype dtype);
-/** "sum"; NULL for a value that is no operator. */
+/** "sum"; "user operator" or "pre-multiplied sum" for a handle of the program's own; NULL for a value
+ *  that is no operator or a handle that was destroyed. */
 TUTTI_API const char* tutti_op_name(tutti_op op);
 /** The index-th algorithm for a collective ("allreduce", …); NULL past the last one. */
 TUTTI_API const char* tutti_algorithm_name(const char* collective, int index);
@@ -218,7 +219,8 @@ TUTTI_API tutti_status tutti_op_create(const tutti_op_spec* spec, tutti_op* op);
  *  element of dtype, copied; the operator is for data of that dtype, or, where that is float32, of
  *  16- and 8-bit floats too. The product is taken in the accumulator (fp32 for those): nothing is
  *  rounded before the result, and integers wrap. It costs a pass over the input. For this
- *  communicator only; all ranks make them in the same order. */
+ *  communicator only; all ranks make them in the same order. INVALID for a NULL scalar and for
+ *  what is no dtype. */
 TUTTI_API tutti_status tutti_op_create_premul_sum(tutti_comm* comm, const void* scalar,
                                                   tutti_dtype dtype, tutti_op* op);
 /** The handle is INVALID from now on; plans and requests that have the operator keep it. INVALID for
@@ -446,6 +448,11 @@ TUTTI_API tutti_status tutti_progress_fd(tutti_comm* comm, int* fd);
 TUTTI_API tutti_status tutti_plan_allreduce(tutti_comm* comm, size_t count, tutti_dtype dtype,
                                             tutti_op op, const tutti_call_opts* opts,
                                             tutti_plan** plan);
+/** As tutti_allreduce_multi of nin buffers. tutti_plan_start and tutti_plan_run take as in the list
+ *  of them, a const void* const*, and copy it: another list, and other buffers, each time. */
+TUTTI_API tutti_status tutti_plan_allreduce_multi(tutti_comm* comm, int nin, size_t count,
+                                                  tutti_dtype dtype, tutti_op op,
+                                                  const tutti_call_opts* opts, tutti_plan** plan);
 /** A broadcast; start it with in == out. */
 TUTTI_API tutti_status tutti_plan_broadcast(tutti_comm* comm, size_t count, tutti_dtype dtype,
                                             int root, const tutti_call_opts* opts,
@@ -506,7 +513,7 @@ TUTTI_API tutti_status tutti_plan_exscan(tutti_comm* comm, size_t count, tutti_d
 /** Starts a run. INVALID while the previous one is not done. */
 TUTTI_API tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
                                         tutti_request** request);
-/** Runs the plan and waits for it. */
+/** Runs the plan and waits for it. INVALID while a run that was started is not done. */
 TUTTI_API tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out);
 /** After its last run. NULL is fine. */
 TUTTI_API void tutti_plan_destroy(tutti_plan* plan);

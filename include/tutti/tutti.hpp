@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "tutti/buffers.hpp"
 #include "tutti/handles.hpp"
@@ -62,6 +63,15 @@ public:
         tutti_comm* copy = nullptr;
         check(tutti_comm_dup(get(), &copy));
         return Communicator(copy);
+    }
+
+    /// A sum of which this rank's contribution is multiplied by scalar first, unrounded; for
+    /// buffers of its type, and for no other communicator. All ranks make them in the same order.
+    template <Element T>
+    Operator premul_sum(T scalar) {
+        tutti_op op = -1;
+        check(tutti_op_create_premul_sum(get(), &scalar, dtype_of<T>, &op));
+        return Operator(op);
     }
 
     /// To rank dest, whose receive has the same tag.
@@ -106,6 +116,13 @@ public:
     template <Buffer B>
     void allreduce(B&& buffer, tutti_op op = TUTTI_SUM) {
         allreduce(buffer, buffer, op);
+    }
+    /// Several inputs on this rank (a range of ranges, each of out's size), with one rounding. out
+    /// may be one of them. As many on each rank as it likes, but for avg.
+    template <InputList L, Buffer O>
+    void allreduce_multi(const L& ins, O&& out, tutti_op op = TUTTI_SUM) {
+        const auto starts = detail::starts_of(ins, std::ranges::size(out));
+        run(tutti_allreduce_multi, multi_arguments<L>(starts, out), op);
     }
     /// out of root becomes the same; out of the others is not used.
     template <InputBuffer I, Buffer O>
@@ -229,6 +246,12 @@ public:
                                      const tutti_call_opts* opts = nullptr) {
         return iallreduce(buffer, buffer, op, opts);
     }
+    template <InputList L, Buffer O>
+    [[nodiscard]] Request iallreduce_multi(const L& ins, O&& out, tutti_op op = TUTTI_SUM,
+                                           const tutti_call_opts* opts = nullptr) {
+        const auto starts = detail::starts_of(ins, std::ranges::size(out));
+        return start(tutti_iallreduce_multi, multi_arguments<L>(starts, out), op, opts);
+    }
     template <Buffer B>
     [[nodiscard]] Request ibroadcast(B&& buffer, int root = 0,
                                      const tutti_call_opts* opts = nullptr) {
@@ -349,6 +372,15 @@ public:
                         const tutti_call_opts* opts = nullptr) {
         return bound<T>(tutti_plan_allreduce, count, count, count, dtype_of<T>, op, opts);
     }
+    /// Run it with a range of as many ranges.
+    template <Element T>
+    Plan plan_allreduce_multi(std::size_t inputs, std::size_t count, tutti_op op = TUTTI_SUM,
+                              const tutti_call_opts* opts = nullptr) {
+        tutti_plan* plan = nullptr;
+        check(tutti_plan_allreduce_multi(get(), static_cast<int>(inputs), count, dtype_of<T>, op,
+                                         opts, &plan));
+        return {plan, count, count, dtype_of<T>, inputs};
+    }
     template <Element T>
     Plan plan_broadcast(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
         return bound<T>(tutti_plan_broadcast, count, count, count, dtype_of<T>, root, opts);
@@ -436,6 +468,14 @@ private:
     template <typename I, typename O>
     static auto message(const I& in, O& out) {
         return detail::arguments(in, out, detail::block_count(in, out, 1, 1));
+    }
+    template <typename L, typename O>
+    static auto multi_arguments(const std::vector<const void*>& starts, O& out) {
+        static_assert(detail::dtype_in<std::ranges::range_value_t<L>> == detail::dtype_in<O>,
+                      "inputs and output have different element types");
+        void* to = std::ranges::data(out);
+        return std::tuple(starts.data(), static_cast<int>(starts.size()), to,
+                          std::ranges::size(out), detail::dtype_in<O>);
     }
     template <typename I, typename O>
     auto reduce_arguments(const I& in, O& out, int root) const {

@@ -36,6 +36,10 @@ Result<Call> alltoallv_call(const char* function, tutti_comm* comm, const BlockA
 Result<> check_buffers(const char* function, const Communicator& comm, const Call& call,
                        const void* in, const void* out);
 
+/// The same for every entry of an allreduce_multi's list; no NULL list.
+Result<> check_inputs(const char* function, const Communicator& comm, const Call& call,
+                      const void* const* ins, void* out);
+
 /// The caller's options, or the defaults; an error for what this build cannot do.
 Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* opts);
 

@@ -80,8 +80,12 @@ const char* tutti_dtype_name(tutti_dtype dtype) {
 }
 
 const char* tutti_op_name(tutti_op op) {
-    return op < 0 || op >= tutti::op_count ? nullptr
-                                           : c_string(tutti::op_name(static_cast<tutti::Op>(op)));
+    if (op >= 0 && op < tutti::op_count)
+        return c_string(tutti::op_name(static_cast<tutti::Op>(op)));
+    const auto made = tutti::find_operator(static_cast<tutti::Op>(op));
+    if (!made) return nullptr;
+    return made->kind == tutti::UserOperator::Kind::premul_sum ? "pre-multiplied sum"
+                                                               : "user operator";
 }
 
 const char* tutti_algorithm_name(const char* collective, int index) {

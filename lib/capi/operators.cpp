@@ -22,9 +22,12 @@ Result<UserOperator> read_spec(const tutti_op_spec* spec) {
     tutti_op_spec read = TUTTI_OP_SPEC_INIT;
     std::memcpy(&read, spec, std::min(spec->struct_size, sizeof read));
     if (!read.combine) return null_argument(function, "spec.combine");
+    // Which dtype it will have is not known yet: at least one byte an element.
     if (read.item_elements < 1 || read.item_elements > max_mover_bytes)
-        return fail(Code::invalid, "{}: spec.item_elements is {}: an item has 1 to {} bytes",
-                    function, read.item_elements, max_mover_bytes);
+        return fail(
+            Code::invalid,
+            "{}: spec.item_elements is {}: give 1 to {}, as an item has at most that many bytes",
+            function, read.item_elements, max_mover_bytes);
     UserOperator op;
     op.combine = read.combine;
     op.user = read.user;
@@ -33,23 +36,34 @@ Result<UserOperator> read_spec(const tutti_op_spec* spec) {
     return op;
 }
 
-Result<Call> multi_call_of(const char* function, tutti_comm* comm, const void* const* ins, int nin,
-                           void* out, Call call) {
+Result<Call> several_inputs(const char* function, tutti_comm* comm, int nin, std::size_t count,
+                            tutti_dtype dtype, tutti_op op) {
     if (!comm) return null_argument(function, "comm");
-    if (!ins) return null_argument(function, "ins");
     if (nin < 1 || nin > most_inputs)
-        return fail(Code::invalid, "{}: nin is {}: give 1 to {} inputs", function, nin,
-                    most_inputs);
+        return fail(Code::invalid, "rank {}: {}: nin is {}: give 1 to {} inputs",
+                    comm->impl->rank(), function, nin, most_inputs);
+    Call call = allreduce_call(count, dtype, op);
     call.inputs = nin;
-    for (int i = 0; i < nin; ++i) {
-        const std::string name = fmt::format("{}, ins[{}]", function, i);
-        if (!ins[i] && call.count > 0) return fail(Code::invalid, "{} is NULL", name);
-        TUTTI_TRY(check_buffers(name.c_str(), *comm->impl, call, ins[i], out));
-    }
     return call;
 }
 
 }  // namespace
+
+namespace tutti {
+
+Result<> check_inputs(const char* function, const Communicator& comm, const Call& call,
+                      const void* const* ins, void* out) {
+    if (!ins) return null_argument(function, "ins");
+    for (int i = 0; i < call.inputs; ++i) {
+        const std::string name = fmt::format("rank {}: {}: ins[{}]", comm.rank(), function, i);
+        if (!ins[i] && call.count > 0)
+            return fail(Code::invalid, "{} is NULL but count is {}", name, call.count);
+        TUTTI_TRY(check_buffers(name.c_str(), comm, call, ins[i], out));
+    }
+    return {};
+}
+
+}  // namespace tutti
 
 extern "C" {
 
@@ -83,8 +97,9 @@ tutti_status tutti_op_destroy(tutti_op op) {
 tutti_status tutti_allreduce_multi(tutti_comm* comm, const void* const* ins, int nin, void* out,
                                    size_t count, tutti_dtype dtype, tutti_op op) {
     return guard([&]() -> Result<> {
-        TUTTI_ASSIGN(const Call call, multi_call_of("tutti_allreduce_multi", comm, ins, nin, out,
-                                                    allreduce_call(count, dtype, op)));
+        constexpr const char* function = "tutti_allreduce_multi";
+        TUTTI_ASSIGN(const Call call, several_inputs(function, comm, nin, count, dtype, op));
+        TUTTI_TRY(check_inputs(function, *comm->impl, call, ins, out));
         return comm->impl->run(call, ins, out);
     });
 }
@@ -96,9 +111,19 @@ tutti_status tutti_iallreduce_multi(tutti_comm* comm, const void* const* ins, in
         constexpr const char* function = "tutti_iallreduce_multi";
         if (!request) return null_argument(function, "request");
         *request = nullptr;
-        TUTTI_ASSIGN(const Call call, multi_call_of(function, comm, ins, nin, out,
-                                                    allreduce_call(count, dtype, op)));
+        TUTTI_ASSIGN(const Call call, several_inputs(function, comm, nin, count, dtype, op));
+        TUTTI_TRY(check_inputs(function, *comm->impl, call, ins, out));
         return start_checked(function, comm, call, ins, out, opts, request);
+    });
+}
+
+tutti_status tutti_plan_allreduce_multi(tutti_comm* comm, int nin, size_t count, tutti_dtype dtype,
+                                        tutti_op op, const tutti_call_opts* opts,
+                                        tutti_plan** plan) {
+    return guard([&] {
+        constexpr const char* function = "tutti_plan_allreduce_multi";
+        return call_plan(function, comm, several_inputs(function, comm, nin, count, dtype, op),
+                         opts, plan);
     });
 }
 

@@ -16,6 +16,14 @@ tutti_status take(tutti_request** handle) {
     return code == Code::ok ? TUTTI_OK : tutti::keep(request->error);
 }
 
+// in of an allreduce_multi is the list of its inputs.
+Result<> check_run(const char* function, const tutti_plan& plan, const void* in, void* out) {
+    const tutti::Call& call = plan.impl->call;
+    if (call.inputs == 0) return tutti::check_buffers(function, *plan.comm, call, in, out);
+    return tutti::check_inputs(function, *plan.comm, call, static_cast<const void* const*>(in),
+                               out);
+}
+
 }  // namespace
 
 extern "C" {
@@ -67,7 +75,7 @@ tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
         if (!plan) return tutti::null_argument("tutti_plan_start", "plan");
         if (!request) return tutti::null_argument("tutti_plan_start", "request");
         *request = nullptr;
-        TUTTI_TRY(tutti::check_buffers("tutti_plan_start", *plan->comm, plan->impl->call, in, out));
+        TUTTI_TRY(check_run("tutti_plan_start", *plan, in, out));
         TUTTI_ASSIGN(auto started, plan->comm->start(*plan->impl, -1, in, out));
         *request = tutti::to_c(started.release());
         return {};
@@ -77,7 +85,7 @@ tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
 tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
     return tutti::guard([&]() -> Result<> {
         if (!plan) return tutti::null_argument("tutti_plan_run", "plan");
-        TUTTI_TRY(tutti::check_buffers("tutti_plan_run", *plan->comm, plan->impl->call, in, out));
+        TUTTI_TRY(check_run("tutti_plan_run", *plan, in, out));
         return plan->comm->run(*plan->impl, in, out);
     });
 }

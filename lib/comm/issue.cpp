@@ -33,7 +33,7 @@ uint32_t Communicator::next_stream(int wanted) {
 Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
     // A plan must not outlive its operator's handle.
     if (is_user_op(call.op)) [[unlikely]] {
-        TUTTI_TRY(find_operator(call.op));
+        if (!find_operator(call.op)) TUTTI_TRY(planner_.check(call, static_cast<int>(stream)));
     }
     PlanCache& plans = plans_[stream];
     if (Plan* plan = plans.find(call)) return plan;

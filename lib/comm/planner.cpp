@@ -45,15 +45,29 @@ void Planner::reset_intrinsics() {
     if (intrinsics_.group) intrinsics_.group->reset();
 }
 
+Error Planner::annotate(const Error& error, const Call& call) const {
+    Error annotated = error;
+    annotated.message =
+        fmt::format("rank {}: {}{}{}: {}", place_.rank, collective_name(call.collective),
+                    call.uneven ? "v" : "", call.inputs > 0 ? "_multi" : "", error.message);
+    return annotated;
+}
+
 Result<> Planner::check(const Call& call, int stream) const {
+    auto checked = check_arguments(call, stream);
+    if (!checked) return tl::unexpected(annotate(checked.error(), call));
+    return {};
+}
+
+Result<> Planner::check_arguments(const Call& call, int stream) const {
     const auto dtype = static_cast<int32_t>(call.dtype);
     if (dtype < 0 || dtype >= dtype_count)
-        return fail(Code::invalid, "{}: {} is no dtype (0 … {})", collective_name(call.collective),
-                    dtype, dtype_count - 1);
+        return fail(Code::invalid, "{} is no dtype: give one of 0 … {} (tutti_dtype_name)", dtype,
+                    dtype_count - 1);
     TUTTI_TRY(reduction(call));
     if (call.root < 0 || call.root >= place_.size)
-        return fail(Code::invalid, "{}: root {} is out of range: ranks go from 0 to {}",
-                    collective_name(call.collective), call.root, place_.size - 1);
+        return fail(Code::invalid, "root {} is out of range: ranks go from 0 to {}", call.root,
+                    place_.size - 1);
     TUTTI_TRY(check_lengths(call, place_.size));
     if (stream >= config_.nrings)
         return fail(Code::invalid, "stream {} is out of range: there are {} (TUTTI_NRINGS)", stream,
@@ -75,8 +89,10 @@ Result<Op> Planner::make_premul_sum(const void* scalar, Dtype dtype) {
     op.owner = serial_;
     op.scalar_dtype = dtype;
     if (dtype_bytes(dtype) == 0)
-        return fail(Code::invalid, "{} is no dtype (0 … {})", static_cast<int32_t>(dtype),
-                    dtype_count - 1);
+        return fail(Code::invalid,
+                    "rank {}: tutti_op_create_premul_sum: {} is no dtype: give one of 0 … {} "
+                    "(tutti_dtype_name)",
+                    place_.rank, static_cast<int32_t>(dtype), dtype_count - 1);
     std::memcpy(op.scalar.data(), scalar, dtype_bytes(dtype));
     op.number = ++premul_sums_;
     return add_operator(op);
@@ -208,7 +224,9 @@ Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, con
 }
 
 Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream) {
-    TUTTI_ASSIGN(const Choice choice, choose(call));
+    const auto chosen = choose(call);
+    if (!chosen) return tl::unexpected(annotate(chosen.error(), call));
+    const Choice& choice = *chosen;
     TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
     auto plan = std::make_unique<Plan>(call, stream);
     make_tag(*plan, choice, reduction);

@@ -54,6 +54,8 @@ public:
     }
 
 private:
+    Error annotate(const Error& error, const Call& call) const;
+    Result<> check_arguments(const Call& call, int stream) const;
     Question question(const Call& call) const;
     Result<Reduction> reduction(const Call& call) const;
     void make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const;

@@ -20,9 +20,9 @@ Result<> check_divisible(const Call& call, uint32_t item) {
     if (item == 1) return {};
     const auto refuse = [&](std::size_t n) {
         return fail(Code::invalid,
-                    "{}: the operator works on items of {} elements, and {} is not a whole number "
-                    "of them",
-                    collective_name(call.collective), item, n);
+                    "the operator works on items of {} elements, and {} is not a whole number "
+                    "of them: give counts and displacements that are",
+                    item, n);
     };
     if (call.count % item != 0) return refuse(call.count);
     for (const BlockList* list : {&call.input, &call.output})
@@ -52,7 +52,7 @@ Result<Reduction> of_premul(const Call& call, const UserOperator& op, uint64_t o
     if (op.owner != owner)
         return fail(Code::invalid,
                     "the pre-multiplied sum was made for another communicator: its scalars are "
-                    "those of that one's ranks");
+                    "those of that one's ranks; make one for this (tutti_op_create_premul_sum)");
     Reduction r;
     TUTTI_ASSIGN(r.reducer, Reducer::make(call.dtype, Op::sum));
     TUTTI_ASSIGN(r.factor, factor_of(op, call.dtype));
@@ -77,9 +77,8 @@ Result<Reduction> of_built_in(const Call& call) {
     TUTTI_ASSIGN(r.reducer, Reducer::make(call.dtype, call.op));
     if (call.op == Op::avg && is_prefix(call.collective))
         return fail(Code::invalid,
-                    "{}: avg is not defined on it, as each rank combines another number of "
-                    "contributions: take sum, and divide by the rank's own",
-                    collective_name(call.collective));
+                    "avg is not defined on it, as each rank combines another number of "
+                    "contributions: take sum, and divide by the rank's own");
     r.tag_bits = pack_call(0, 0, static_cast<uint32_t>(call.op));
     // What an average is divided by has to be the same everywhere.
     if (call.op == Op::avg && call.inputs > 0)

@@ -73,17 +73,10 @@ private:
         l.ranks = r.ranks;
         l.rank = r.rank;
         l.root = r.root;
-        l.chunks = r.schedule.chunks;
         l.count = r.count;
         l.input = r.input;
         l.output = r.output;
-        l.element_bytes = r.reducer.bytes(Width::raw);
-        const Places places(r.collective, r.ranks, r.root, r.schedule.chunks);
-        const uint32_t parts = traits_of(r.collective).cut == Cut::whole
-                                   ? r.schedule.chunks
-                                   : r.schedule.chunks / places.blocks();
-        l.slice = slice_elements(r.schedule, parts, r.reducer, r.message_bytes);
-        return l;
+        return cut_for(std::move(l), r.schedule, r.reducer, r.message_bytes);
     }
 
     Result<BoundStep> bind_step(const Step& step, uint16_t lane) {
@@ -220,16 +213,6 @@ private:
 };
 
 }  // namespace
-
-std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
-                           std::size_t message_bytes) {
-    const std::size_t widest = std::max(reducer.bytes(Width::raw), reducer.bytes(Width::partial));
-    std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / schedule.longest_run);
-    // Layout lets long chunks start at cache lines; a whole number of lines keeps them within.
-    const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / reducer.bytes(Width::raw));
-    if (chunk >= 16 * line) chunk = chunk / line * line;
-    return chunk * parts;
-}
 
 Result<std::unique_ptr<Operation>> bind(BindRequest request, ChannelProvider& channels) {
     return Binder(request, channels).run();

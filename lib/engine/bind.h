@@ -31,9 +31,4 @@ struct BindRequest {
 /// invalid if a step could not be served (verify() has proved it can); else errors of open().
 Result<std::unique_ptr<Operation>> bind(BindRequest request, ChannelProvider& channels);
 
-/// Elements from one tile to the next, of the message or of each block: all chunks of a tile fit
-/// messages of message_bytes in their widest form. parts: chunks of a message or of a block.
-std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
-                           std::size_t message_bytes);
-
 }  // namespace tutti

@@ -14,7 +14,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     for (BoundLane& lane : p_.lanes) {
         lane.tile = lane.steps.empty() ? p_.layout.tiles() : 0;
         lane.step = 0;
-        lane.offered = false;
+        lane.offered = lane.placed = false;
         lanes_left_ += !lane.steps.empty();
     }
 }
@@ -27,7 +27,7 @@ Code BoundSchedule::progress() {
             if (turn == Turn::failed) return trouble_.code;
             if (turn == Turn::waiting) break;
             moved_ = true;
-            lane.offered = false;
+            lane.offered = lane.placed = false;
             if (++lane.step < lane.steps.size()) continue;
             lane.step = 0;
             if (++lane.tile == p_.layout.tiles()) --lanes_left_;
@@ -71,11 +71,19 @@ std::size_t BoundSchedule::count_of(const BoundStep& step, uint32_t tile) const 
     return count;
 }
 
-Tag BoundSchedule::tag_of(const BoundStep& step) const {
-    if (!p_.tag_by_block) return tag_;
+void BoundSchedule::place(BoundLane& lane, const BoundStep& step) const {
+    lane.at = step.one_piece ? place_of(step, lane.tile)
+                             : BoundStep::Place{0, 0, count_of(step, lane.tile)};
+    lane.placed = true;
+    if (!p_.tag_by_block) return;
     const Region& extent = step.local ? step.local : step.out;
+    lane.block_count = p_.layout.block_count(extent.space, extent.chunk);
+}
+
+Tag BoundSchedule::tag_of(const BoundLane& lane) const {
+    if (!p_.tag_by_block) return tag_;
     Tag tag = tag_;
-    tag.count = p_.layout.block_count(extent.space, extent.chunk);
+    tag.count = lane.block_count;
     return tag;
 }
 
@@ -91,14 +99,13 @@ bool BoundSchedule::may_start(const BoundLane& lane, const BoundStep& step) cons
 }
 
 BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& step,
-                                           const BoundStep::Place& at, std::size_t count,
                                            const void*& data) {
     Receiver* receiver = step.recv->receiver.load(std::memory_order_acquire);
     if (!receiver) return Turn::waiting;
-    const Tag expected = tag_of(step);
-    const std::size_t bytes = count * step.in_bytes;
+    const Tag expected = tag_of(lane);
+    const std::size_t bytes = lane.at.count * step.in_bytes;
     if (step.offer && !lane.offered) {
-        receiver->offer(expected, address(step.out, 0, at.out, step.result_bytes), bytes);
+        receiver->offer(expected, address(step.out, 0, lane.at.out, step.result_bytes), bytes);
         lane.offered = true;
     }
     const Receiver::Message message = receiver->peek(expected, bytes);
@@ -152,14 +159,14 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     const BoundStep& step = lane.steps[lane.step];
     if (!may_start(lane, step)) return Turn::waiting;
 
-    const BoundStep::Place at = step.one_piece ? place_of(step, lane.tile)
-                                               : BoundStep::Place{0, 0, count_of(step, lane.tile)};
+    if (!lane.placed) place(lane, step);
+    const BoundStep::Place& at = lane.at;
     // Both ends know that this block has ended: there is no message.
     if (at.count == 0 && p_.layout.uneven() && (lane.tile > 0 || !p_.tag_by_block))
         return Turn::advanced;
     const void* data = nullptr;
     if (step.recv) {
-        const Turn turn = receive(lane, step, at, at.count, data);
+        const Turn turn = receive(lane, step, data);
         if (turn != Turn::advanced) return turn;
     }
     const std::size_t sent_bytes = at.count * step.result_bytes;
@@ -179,9 +186,9 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     }
     if (step.recv && !step.keep) step.recv->receiver.load(std::memory_order_relaxed)->release();
     if (step.build) {
-        step.send->commit(tag_of(step), sent_bytes);
+        step.send->commit(tag_of(lane), sent_bytes);
     } else if (step.send) {
-        step.send->push(tag_of(step), out ? out : local, sent_bytes);
+        step.send->push(tag_of(lane), out ? out : local, sent_bytes);
     }
     return Turn::advanced;
 }

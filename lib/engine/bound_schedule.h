@@ -43,6 +43,10 @@ struct BoundLane {
     uint32_t tile = 0;
     uint32_t step = 0;
     bool offered = false;
+    // Where the current step works, once known: a step that waits is looked at again and again.
+    bool placed = false;
+    BoundStep::Place at;
+    std::size_t block_count = 0;  // of the whole block, where tags have it
 };
 
 class BoundSchedule final : public Operation {
@@ -75,18 +79,18 @@ private:
     enum class Turn : uint8_t { advanced, waiting, failed };
     Turn run_step(BoundLane& lane);
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
-    Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
-                 std::size_t count, const void*& data);
+    Turn receive(BoundLane& lane, const BoundStep& step, const void*& data);
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
                  std::byte* out, std::byte* built) const;
     void combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
                         std::byte* built) const;
+    void place(BoundLane& lane, const BoundStep& step) const;
     BoundStep::Place place_of(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;
     Layout::Piece piece(const Region& region, uint32_t tile, uint32_t index) const;
     std::byte* address(const Region& region, uint32_t slot_offset, std::size_t offset,
                        std::size_t element_bytes) const;
-    Tag tag_of(const BoundStep& step) const;
+    Tag tag_of(const BoundLane& lane) const;
     bool drained(const BoundLane& lane) const;
 
     Parts p_;

@@ -10,12 +10,17 @@ std::size_t ceil_divide(std::size_t value, std::size_t by) {
     return (value + by - 1) / by;
 }
 
+// Chunks of a message, or of a block's slice.
+uint32_t parts_of(Cut cut, const Places& places, uint32_t chunks) {
+    return cut == Cut::whole ? chunks : chunks / places.blocks();
+}
+
 }  // namespace
 
 Layout::Layout(const LayoutRequest& r)
     : places_(r.collective, r.ranks, r.root, r.chunks),
       cut_(traits_of(r.collective).cut),
-      parts_(cut_ == Cut::whole ? r.chunks : r.chunks / places_.blocks()),
+      parts_(parts_of(cut_, places_, r.chunks)),
       blocks_(places_.blocks()),
       row_(cut_ == Cut::whole ? 1 : places_.positions() / parts_),
       line_(std::max<std::size_t>(1, cache_line_bytes / r.element_bytes)),
@@ -80,6 +85,26 @@ Layout::Piece Layout::piece(Space space, uint32_t tile, uint32_t chunk) const {
     const std::size_t each = chunk_length(slice);
     const std::size_t from = std::min(part * each, slice), to = std::min(from + each, slice);
     return {start + base + from, to - from};
+}
+
+std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
+                           std::size_t message_bytes) {
+    const std::size_t widest = std::max(reducer.bytes(Width::raw), reducer.bytes(Width::partial));
+    std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / schedule.longest_run);
+    // Layout lets long chunks start at cache lines; a whole number of lines keeps them within.
+    const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / reducer.bytes(Width::raw));
+    if (chunk >= 16 * line) chunk = chunk / line * line;
+    return chunk * parts;
+}
+
+LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reducer& reducer,
+                      std::size_t message_bytes) {
+    const Places places(call.collective, call.ranks, call.root, schedule.chunks);
+    const uint32_t parts = parts_of(traits_of(call.collective).cut, places, schedule.chunks);
+    call.chunks = schedule.chunks;
+    call.element_bytes = reducer.bytes(Width::raw);
+    call.slice = slice_elements(schedule, parts, reducer, message_bytes);
+    return call;
 }
 
 }  // namespace tutti

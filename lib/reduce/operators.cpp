@@ -21,9 +21,12 @@ Table& table() {
 
 tl::unexpected<Error> unknown(const Table& t, int32_t handle) {
     if (handle >= first_user_op && handle < t.next)
-        return fail(Code::invalid, "operator {} was destroyed: tutti_op_destroy had it", handle);
-    return fail(Code::invalid, "there is no operator {}: tutti_op_create never gave that handle",
-                handle);
+        return fail(Code::invalid,
+                    "operator {} was destroyed: call tutti_op_destroy after its last use", handle);
+    return fail(
+        Code::invalid,
+        "there is no operator {}: give a built-in one (0 … {}) or a handle of tutti_op_create",
+        handle, op_count - 1);
 }
 
 }  // namespace

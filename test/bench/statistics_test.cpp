@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/command_line.h"
 #include "bench/options.h"
 #include "support/catch.h"
 
@@ -106,7 +107,7 @@ TEST_CASE("options: what makes no sense ends with the usage exit code") {
                                                {"allreduce", "-f", "1"},
                                                {"broadcast", "--out-of-place-only"}}) {
         const Parsed parsed = parse(words);
-        REQUIRE(parsed.exit_code == exit_usage);
+        REQUIRE(parsed.exit_code == command_line::exit_usage);
     }
     REQUIRE(parse({"--help"}).exit_code == 0);
     for (const Collective& collective : collectives())

@@ -27,6 +27,9 @@ static_assert(!tutti::InputBuffer<std::list<int>&>, "its elements are not contig
 static_assert(!std::is_copy_constructible_v<tutti::Communicator>);
 static_assert(!std::is_copy_constructible_v<tutti::Request>);
 static_assert(!std::is_copy_constructible_v<tutti::Plan>);
+static_assert(!std::is_copy_constructible_v<tutti::Operator>);
+static_assert(tutti::InputList<std::vector<std::span<const float>>>);
+static_assert(!tutti::InputList<std::vector<float>>, "one range is no list of ranges");
 
 template <typename F>
 tutti::Error error_of(F&& call) {
@@ -240,6 +243,77 @@ TEST_CASE("tutti.hpp: every collective has a plan") {
     REQUIRE(copies(comm.plan_alltoall<float>(3)));
     REQUIRE(copies(comm.plan_scan<float>(3)));
     REQUIRE_FALSE(copies(comm.plan_exscan<float>(3)));
+}
+
+TEST_CASE("tutti.hpp: operators of the program's own stand where the built-in ones do") {
+    tutti::Communicator comm;
+    long calls = 0;
+    const auto combine = [](const void* first, const void* second, void* result, std::size_t count,
+                            tutti_dtype, void* user) {
+        *static_cast<long*>(user) += static_cast<long>(count);
+        const auto *a = static_cast<const int*>(first), *b = static_cast<const int*>(second);
+        for (std::size_t i = 0; i < count; ++i) static_cast<int*>(result)[i] = a[i] * 10 + b[i];
+    };
+    const tutti::Operator digits(combine, &calls, {.commutative = false});
+    std::vector<int> out(2);
+    comm.allreduce_multi(std::vector<std::vector<int>>{{1, 2}, {3, 4}, {5, 6}}, out, digits);
+    REQUIRE(out == std::vector<int>{135, 246});
+    REQUIRE(calls == 4);
+    comm.allreduce(out, digits);
+    comm.iscan(out, digits).wait();
+    REQUIRE(out == std::vector<int>{135, 246});
+    const tutti::Operator pairs(combine, &calls, {.item_elements = 2});
+    std::vector<int> odd(3);
+    REQUIRE(says(error_of([&] { comm.allreduce(odd, pairs); }), "3 is not a whole number"));
+    REQUIRE(says(error_of([] { const tutti::Operator none(nullptr); }), "spec.combine is NULL"));
+}
+
+TEST_CASE("tutti.hpp: an operator's handle goes with it, and a plan survives it") {
+    tutti::Communicator comm;
+    std::vector<double> x{1, 2};
+    tutti_op handle = -1;
+    const auto plan_of = [&](tutti::Operator op) {
+        handle = op;
+        return comm.plan_allreduce<double>(2, op);
+    };
+    tutti::Operator half = comm.premul_sum(0.5);
+    tutti::Plan plan = plan_of(std::move(half));
+    REQUIRE(tutti_op_name(handle) == nullptr);
+    plan.run(x);
+    REQUIRE(x == std::vector<double>{0.5, 1});
+    REQUIRE(says(error_of([&] { comm.allreduce(x, handle); }), "was destroyed"));
+    half = comm.premul_sum(4.0);
+    comm.allreduce(x, half);
+    REQUIRE(x == std::vector<double>{2, 4});
+}
+
+TEST_CASE("tutti.hpp: several inputs come as a range of ranges, in every form") {
+    tutti::Communicator comm;
+    const std::array<int16_t, 3> a{1, 2, 3}, b{10, 20, 30};
+    const std::vector<std::span<const int16_t>> both{a, b};
+    const std::vector<int16_t> sum{11, 22, 33};
+    std::vector<int16_t> out(3);
+    const auto is_sum = [&] { return std::exchange(out, std::vector<int16_t>(3)) == sum; };
+    comm.allreduce_multi(both, out);
+    REQUIRE(is_sum());
+    comm.iallreduce_multi(std::vector(both), out).wait();  // the list is gone when it waits
+    REQUIRE(is_sum());
+    tutti::Plan plan = comm.plan_allreduce_multi<int16_t>(2, 3);
+    plan.run(both, out);
+    REQUIRE(is_sum());
+    plan.start(std::vector(both), out).wait();
+    REQUIRE(is_sum());
+    std::vector<int16_t> longer(4);
+    std::vector<float> floats(3);
+    const std::vector<std::span<const float>> two{floats, floats};
+    REQUIRE(says(error_of([&] { comm.allreduce_multi(both, longer); }),
+                 "input 0 has 3 elements, output has 4"));
+    const std::string misfit = "are not of the plan's";
+    REQUIRE(says(error_of([&] { plan.run(out); }), misfit));
+    REQUIRE(says(error_of([&] { plan.run(two, floats); }), misfit));
+    REQUIRE(says(error_of([&] { plan.run(std::vector{both[0]}, out); }),
+                 "1 inputs of 3 " + ("elements " + misfit)));
+    REQUIRE(says(error_of([&] { comm.plan_allreduce_multi<int>(0, 3); }), "nin is 0"));
 }
 
 TEST_CASE("tutti.hpp: parts are communicators of their own, and a rank can talk to itself") {

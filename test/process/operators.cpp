@@ -1,37 +1,21 @@
 // Operators of the program's own through the C API: functions, pre-multiplied sums, several inputs.
 // usage: tutti-run -n N operators CASE
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <string>
 #include <vector>
 
-#include "tutti/tutti.h"
+#include "process/rank.h"
+
+using namespace rank_test;
 
 namespace {
 
-int rank_of = 0, ranks = 1;
-long cases = 0;
 const std::size_t counts[] = {0, 1, 7, 1000, 60'000};
 
-[[noreturn]] void give_up(const std::string& what) {
-    std::fprintf(stderr, "rank %d: %s (last error: %s)\n", rank_of, what.c_str(),
-                 tutti_last_error());
-    std::_Exit(1);
-}
-void need(tutti_status status, const std::string& what) {
-    if (status != TUTTI_OK) give_up(what + ": " + tutti_status_string(status));
-}
-void expect_error(tutti_status status, tutti_status wanted, const std::string& words) {
-    ++cases;
-    if (status != wanted || std::string(tutti_last_error()).find(words) == std::string::npos)
-        give_up("expected '" + words + "', got " + tutti_status_string(status));
-}
 template <typename T>
 void expect(const std::vector<T>& got, const std::vector<T>& want, const std::string& what) {
-    ++cases;
     if (want.empty() || std::memcmp(got.data(), want.data(), want.size() * sizeof(T)) == 0) return;
     give_up(what + " of " + std::to_string(want.size()) + " elements is wrong");
 }
@@ -195,6 +179,46 @@ void premul(tutti_comm* comm) {
     need(tutti_comm_destroy(copy), "destroy");
 }
 
+// Other inputs each time, into an input too; the list is the plan's only while it is started.
+void multi_plan(tutti_comm* comm, std::size_t items, tutti_op op) {
+    const std::size_t n = items * 4;
+    tutti_plan* plan = nullptr;
+    need(tutti_plan_allreduce_multi(comm, 2, n, TUTTI_UINT64, op, nullptr, &plan), "plan");
+    for (int part = 0; part < 3; ++part) {
+        const Matrices a = matrices(rank_of, items, 0);
+        Matrices b = matrices(rank_of, items, 1), c(n);
+        const Matrices want = product(0, ranks, items, 2);
+        const void* ins[] = {a.data(), b.data()};
+        tutti_request* request = nullptr;
+        need(tutti_plan_start(plan, ins, c.data(), &request), "plan_start");
+        std::memset(static_cast<void*>(ins), 0, sizeof ins);
+        need(tutti_wait(&request, -1), "wait");
+        expect(c, want, "plan of several inputs");
+        const void* again[] = {a.data(), b.data()};
+        need(tutti_plan_run(plan, again, b.data()), "plan_run");
+        expect(b, want, "plan of several inputs, into an input");
+    }
+    tutti_plan_destroy(plan);
+}
+
+// The inputs are added before they are multiplied, and the product is not rounded before the sum.
+void multi_scaled(tutti_comm* comm, std::size_t n) {
+    const float mine = rank_of % 2 == 0 ? 0.5f : 2.0f;
+    tutti_op op = -1;
+    need(tutti_op_create_premul_sum(comm, &mine, TUTTI_FLOAT32, &op), "premul");
+    const std::vector<uint16_t> large(n, bf16(512)), two(n, bf16(2));
+    std::vector<uint16_t> out(n);
+    const void* ins[] = {large.data(), two.data(), two.data()};  // 514 is no bfloat16
+    float want = 0;
+    for (int r = 0; r < ranks; ++r) want += 516 * (r % 2 == 0 ? 0.5f : 2.0f);
+    tutti_request* request = nullptr;
+    need(tutti_iallreduce_multi(comm, ins, 3, out.data(), n, TUTTI_BFLOAT16, op, nullptr, &request),
+         "imulti");
+    need(tutti_wait(&request, -1), "wait");
+    expect(out, std::vector<uint16_t>(n, bf16(want)), "scaled sum of several inputs");
+    need(tutti_op_destroy(op), "op_destroy");
+}
+
 void multi(tutti_comm* comm) {
     const tutti_op op = make_product();
     for (const std::size_t items : counts) {
@@ -224,6 +248,8 @@ void multi(tutti_comm* comm) {
         const int nin = 1 + rank_of % 2;
         need(tutti_allreduce_multi(comm, both, nin, mean.data(), n, TUTTI_INT32, TUTTI_MAX), "max");
         expect(mean, std::vector<int32_t>(n, ranks > 1 ? 4 : 2), "max");
+        multi_plan(comm, items, op);
+        multi_scaled(comm, n);
     }
     int32_t x[8] = {};
     const void* ins[] = {x, nullptr};
@@ -238,15 +264,5 @@ void multi(tutti_comm* comm) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const std::map<std::string, void (*)(tutti_comm*)> all = {
-        {"function", function}, {"premul", premul}, {"multi", multi}};
-    if (argc < 2 || !all.count(argv[1])) return 2;
-    tutti_comm* comm = nullptr;
-    need(tutti_comm_create(nullptr, &comm), "create");
-    rank_of = tutti_comm_rank(comm);
-    ranks = tutti_comm_size(comm);
-    all.at(argv[1])(comm);
-    need(tutti_comm_destroy(comm), "destroy");
-    if (rank_of == 0) std::printf("operators: %s, %ld cases right\n", argv[1], cases);
-    return 0;
+    return run_case(argc, argv, {{"function", function}, {"premul", premul}, {"multi", multi}});
 }

@@ -9,6 +9,7 @@ MATRIX = os.environ["TUTTI_MATRIX"]
 BEHAVIOUR = os.environ["TUTTI_BEHAVIOUR"]
 FAMILY = os.environ["TUTTI_FAMILY"]
 OPERATORS = os.environ["TUTTI_OPERATORS"]
+REDUCTIONS = os.environ["TUTTI_REDUCTIONS"]
 COMMUNICATORS = os.environ["TUTTI_COMMUNICATORS"]
 MESSAGES = os.environ["TUTTI_MESSAGES"]
 BENCH = os.environ["TUTTI_BENCH"]
@@ -147,13 +148,12 @@ class Messages(Processes):
 
 @unittest.skipIf(TIER == "long", "the default tier has them")
 class Operators(Processes):
-    def operators(self, case, **how):
+    def operators(self, case, program=OPERATORS, **how):
         for n in (1, 2, 3, 4, 7):
             for transport in ("shm", "tcp"):
                 if n <= MAX_RANKS:
                     with self.subTest(case=case, ranks=n, transport=transport):
-                        out = self.expect_success(run(n, OPERATORS, case, transport=transport, **how))
-                        self.assertIn("cases right", out)
+                        self.expect_success(run(n, program, case, transport=transport, **how))
 
     def test_functions_that_do_not_commute(self):
         self.operators("function")
@@ -167,6 +167,15 @@ class Operators(Processes):
     def test_in_every_order_preserving_algorithm(self):
         for algorithm in ("direct", "recursive_doubling", "rabenseifner", "knomial", "chain"):
             self.operators("function", env={"TUTTI_ALGO": algorithm})
+
+    def test_every_algorithm_keeps_the_order_or_refuses(self):
+        self.operators("ordered", REDUCTIONS)
+
+    def test_scaled_sums_are_rounded_once_in_every_algorithm(self):
+        self.operators("scaled", REDUCTIONS)
+
+    def test_scaled_sums_in_parts_of_the_job(self):
+        self.operators("parts", REDUCTIONS)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")

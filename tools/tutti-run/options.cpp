@@ -2,8 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-#include <memory>
+#include "bench/command_line.h"
 
 namespace tutti::run {
 namespace {
@@ -40,12 +39,6 @@ EXAMPLES
   tutti-run -n 2 --timeout 60 --env OMP_NUM_THREADS=1 --bind ./solver input.dat
 
 Everything after PROGRAM belongs to the program.)";
-
-class Formatter : public CLI::Formatter {
-    std::string make_usage(const CLI::App*, std::string) const override {
-        return "\nUsage: tutti-run -n N [OPTIONS] PROGRAM [ARGUMENTS]\n";
-    }
-};
 
 std::string check_assignment(const std::string& text) {
     const auto at = text.find('=');
@@ -94,12 +87,10 @@ Parsed parse_options(int argc, char** argv) {
     Options& o = parsed.options;
     std::vector<std::string> assignments;
     CLI::App app(description, "tutti-run");
-    app.footer(footer);
-    app.formatter(std::make_shared<Formatter>());
+    command_line::dress(app, "tutti-run -n N [OPTIONS] PROGRAM [ARGUMENTS]", footer);
     app.prefix_command();  // the first word that is no option ends the options
     add_options(app, o, assignments);
-    try {
-        app.parse(argc, argv);
+    parsed.exit_code = command_line::parse(app, argc, argv, [&] {
         o.command = app.remaining();
         if (!o.command.empty() && o.command.front() == "--") o.command.erase(o.command.begin());
         if (o.command.empty()) throw CLI::RequiredError("PROGRAM");
@@ -108,11 +99,8 @@ Parsed parse_options(int argc, char** argv) {
             throw CLI::ValidationError(
                 "--hosts-act",
                 fmt::format("{} hosts need at least as many ranks, not {}", o.hosts_act, o.ranks));
-    } catch (const CLI::ParseError& error) {
-        const int code = app.exit(error);
-        parsed.exit_code = code == 0 ? 0 : exit_usage;
-        return parsed;
-    }
+    });
+    if (parsed.exit_code) return parsed;
     for (const std::string& text : assignments) {
         const auto at = text.find('=');
         o.environment.emplace_back(text.substr(0, at), text.substr(at + 1));

@@ -9,7 +9,6 @@
 namespace tutti::run {
 
 // The exit codes that are tutti-run's own; the others are the ranks'.
-inline constexpr int exit_usage = 2;
 inline constexpr int exit_timeout = 124;
 inline constexpr int exit_launcher = 125;
 inline constexpr int exit_not_executable = 126;

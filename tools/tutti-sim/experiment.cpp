@@ -1,6 +1,5 @@
 #include "experiment.h"
 
-#include "engine/bind.h"
 #include "engine/layout.h"
 #include "transport/mapped_channel.h"
 
@@ -27,18 +26,12 @@ std::size_t rounded_bytes(const Experiment& e) {
 
 LayoutRequest layout_of(const Experiment& e, const Choice& choice, const Schedule& schedule,
                         const Reducer& reducer) {
-    const Places places(e.collective, e.ranks, e.root, schedule.chunks);
-    const bool whole = traits_of(e.collective).cut == Cut::whole;
     LayoutRequest l;
     l.collective = e.collective;
     l.ranks = e.ranks;
     l.root = e.root;
-    l.chunks = schedule.chunks;
-    l.element_bytes = reducer.bytes(Width::raw);
     l.count = count_of(e);
-    l.slice = slice_elements(schedule, whole ? schedule.chunks : schedule.chunks / places.blocks(),
-                             reducer, choice.message_bytes);
-    return l;
+    return cut_for(std::move(l), schedule, reducer, choice.message_bytes);
 }
 
 }  // namespace

@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <memory>
 
+#include "bench/command_line.h"
 #include "collectives/catalog.h"
 #include "units.h"
 
@@ -46,12 +45,6 @@ struct Texts {
     std::string bandwidth, latency, overhead;
     std::string memory_bandwidth, memory_latency, memory_overhead, reduce_bandwidth;
     int hosts = 0, switches = 0;
-};
-
-class Formatter : public CLI::Formatter {
-    std::string make_usage(const CLI::App*, std::string) const override {
-        return "\nUsage: tutti-sim COLLECTIVE --ranks N [OPTIONS]\n";
-    }
 };
 
 std::string check_bytes(const std::string& text) {
@@ -211,17 +204,12 @@ Parsed parse_options(int argc, char** argv) {
     Parsed parsed;
     Texts texts;
     CLI::App app(description, "tutti-sim");
-    app.formatter(std::make_shared<Formatter>());
-    app.footer(footer);
+    command_line::dress(app, "tutti-sim COLLECTIVE --ranks N [OPTIONS]", footer);
     add_what(app, parsed.options, texts);
     add_network(app, parsed.options, texts);
     add_report(app, parsed.options);
-    try {
-        app.parse(argc, argv);
-        interpret(parsed.options, texts);
-    } catch (const CLI::ParseError& error) {
-        parsed.exit_code = app.exit(error) == 0 ? 0 : exit_usage;
-    }
+    parsed.exit_code =
+        command_line::parse(app, argc, argv, [&] { interpret(parsed.options, texts); });
     return parsed;
 }
 

@@ -13,7 +13,6 @@
 namespace tutti::sim {
 
 inline constexpr int exit_failed = 1;  // a file could not be written, a simulation did not end
-inline constexpr int exit_usage = 2;
 
 struct Options {
     Collective collective = Collective::allreduce;

@@ -1,0 +1,45 @@
+// What the programs' command lines share: CLI11 with a usage line of the program's own, and how
+// wrong usage ends. Header only: tutti-bench, tutti-sim and tutti-run have it.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace command_line {
+
+inline constexpr int exit_usage = 2;
+
+class Formatter : public CLI::Formatter {
+public:
+    explicit Formatter(std::string usage) : usage_(std::move(usage)) {}
+    std::string make_usage(const CLI::App*, std::string) const override {
+        return "\nUsage: " + usage_ + "\n";
+    }
+
+private:
+    std::string usage_;
+};
+
+/// usage: everything after "Usage: ".
+inline void dress(CLI::App& app, std::string usage, std::string footer) {
+    app.formatter(std::make_shared<Formatter>(std::move(usage)));
+    app.footer(std::move(footer));
+}
+
+/// Parses, then lets interpret() look at what was given; both throw CLI::ParseError for what makes
+/// no sense. The exit code after a usage error (printed) or --help, nothing if all is well.
+template <typename Interpret>
+std::optional<int> parse(CLI::App& app, int argc, char** argv, Interpret&& interpret) {
+    try {
+        app.parse(argc, argv);
+        interpret();
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : exit_usage;
+    }
+    return std::nullopt;
+}
+
+}  // namespace command_line
