@@ -86,7 +86,7 @@ std::string refusal(const Algorithm& a, const Question& q, const Terrain& t) {
     if (q.ordered && a.reorders)
         return "contributions meet in another order than the ranks', and the operator is not "
                "commutative";
-    return a.unsupported ? a.unsupported(t.ranks) : std::string();
+    return a.unsupported ? a.unsupported(t.ranks, {}) : std::string();
 }
 
 std::string names_of(const Question& q, const Terrain& terrain) {

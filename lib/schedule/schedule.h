@@ -8,6 +8,7 @@
 
 #include "base/collective.h"
 #include "base/types.h"
+#include "schedule/hosts.h"
 
 namespace tutti {
 
@@ -118,6 +119,7 @@ struct ScheduleRequest {
     Rank root = 0;          // rooted collectives only
     uint32_t lanes = 1;     // how many lanes a large message should be striped over; a hint
     bool in_place = false;  // an alltoall must save what it is about to overwrite; this rank's only
+    const Hosts* hosts = nullptr;  // of these ranks; nullptr: not known, and taken for one host
 };
 
 /// An algorithm: a pure function to one rank's schedule. All ranks get the same chunks and number
@@ -131,8 +133,8 @@ struct Algorithm {
     bool reorders = false;
     /// Blocks travel through ranks that do not know their sizes: all must be of one size.
     bool even_only = false;
-    /// Empty if it can serve this many ranks, else why not.
-    std::string (*unsupported)(Rank ranks) = nullptr;
+    /// Empty if it can serve this many ranks on such hosts, else why not.
+    std::string (*unsupported)(Rank ranks, const HostShape& hosts) = nullptr;
 };
 
 }  // namespace tutti

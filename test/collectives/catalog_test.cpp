@@ -57,7 +57,7 @@ uint32_t hops_of(const char* name, Collective collective, Rank ranks) {
 TEST_CASE("catalog: every algorithm is right for every rank count from 1 to 64") {
     for (const Algorithm& a : algorithms())
         for (Rank ranks = 1; ranks <= 64; ++ranks) {
-            if (a.unsupported && !a.unsupported(ranks).empty()) continue;
+            if (a.unsupported && !a.unsupported(ranks, {}).empty()) continue;
             for (uint32_t lanes : lanes_of(ranks))
                 for (Rank root : roots_of(a, ranks))
                     for (bool in_place : {false, true})
@@ -68,7 +68,7 @@ TEST_CASE("catalog: every algorithm is right for every rank count from 1 to 64")
 TEST_CASE("catalog: every algorithm is right for some hundreds of ranks") {
     for (const Algorithm& a : algorithms())
         for (Rank ranks : {100, 128, 255, 257}) {
-            if (a.unsupported && !a.unsupported(ranks).empty()) continue;
+            if (a.unsupported && !a.unsupported(ranks, {}).empty()) continue;
             for (Rank root : roots_of(a, ranks)) expect_verified(a, ranks, 1, root, true);
         }
 }
@@ -80,7 +80,7 @@ TEST_CASE("catalog: every algorithm is right for every rank count to 257, and fo
     for (Rank ranks : {1000, 1023, 1024}) counts.push_back(ranks);
     for (const Algorithm& a : algorithms())
         for (Rank ranks : counts) {
-            if (a.unsupported && !a.unsupported(ranks).empty()) continue;
+            if (a.unsupported && !a.unsupported(ranks, {}).empty()) continue;
             // Each count has another root, and is in place or not, in turns.
             const Rank root = traits_of(a.collective).rooted ? ranks * 5 / 7 : 0;
             expect_verified(a, ranks, 1, root, ranks % 2 == 0);

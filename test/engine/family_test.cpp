@@ -245,7 +245,7 @@ void for_each_case(const std::function<void(const Case&)>& run_one, bool uneven)
         if (a.collective == Collective::barrier) continue;
         if (uneven && (a.even_only || traits_of(a.collective).cut == Cut::whole)) continue;
         for (Rank n : {1, 2, 3, 4, 5, 8, 11}) {
-            if (a.unsupported && !a.unsupported(n).empty()) continue;
+            if (a.unsupported && !a.unsupported(n, {}).empty()) continue;
             for (Rank root : roots_of(a, n))
                 for (std::size_t count : {0ul, 1ul, 5ul, 700ul})
                     for (uint32_t lanes : {1u, 2u, 3u})

@@ -123,7 +123,7 @@ TEST_CASE("simulate: every algorithm runs for every rank count, and no byte is l
     for (const Algorithm& a : algorithms())
         for (const Rank n : {1, 2, 3, 8, 17})
             for (const uint64_t bytes : {uint64_t{0}, uint64_t{1000}, uint64_t{3000000}}) {
-                if (a.unsupported && !a.unsupported(n).empty()) continue;
+                if (a.unsupported && !a.unsupported(n, {}).empty()) continue;
                 Experiment e = experiment(a.collective, a.name, n, bytes);
                 e.lanes = n % 2 == 0 ? 2 : 1;
                 e.root = n / 2;
