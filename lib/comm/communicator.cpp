@@ -100,6 +100,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
         new Communicator(std::move(endpoint), Group(config.rank, config.size), one_host));
     comm->use(comm->endpoint_->take_intrinsics());
     comm->endpoint_->add(comm->group_.id(), comm.get());
+    TUTTI_TRY(comm->learn_hosts());
     return comm;
 }
 

@@ -89,7 +89,9 @@ private:
     void use(Endpoint::Intrinsics intrinsics);
     Result<std::shared_ptr<Communicator>> split_by(int64_t color, int key);
     Result<std::shared_ptr<Communicator>> make_part(std::vector<Rank> members, uint32_t id,
-                                                    bool one_host);
+                                                    Hosts hosts);
+    Result<> learn_hosts();
+    void set_hosts(Hosts hosts);
 
     std::size_t bytes_of(const Call& call) const;
     Question question(const Call& call, std::string_view wanted) const;
@@ -149,7 +151,7 @@ private:
     void resume(uint64_t sequence) override;
 
     const std::shared_ptr<Endpoint> endpoint_;
-    const Group group_;
+    Group group_;
     const Rank rank_, size_;
     const bool one_host_;
     const bool strict_;

@@ -179,6 +179,7 @@ Result<std::unique_ptr<Operation>> Communicator::bind_schedule(const Plan& plan,
     wanted.root = call.root;
     wanted.lanes = choice.lanes;
     wanted.in_place = in_place;
+    wanted.hosts = group_.hosts();
     CallBlocks blocks = blocks_of(call);
     BindRequest request;
     request.collective = call.collective;

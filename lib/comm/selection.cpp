@@ -19,11 +19,18 @@ constexpr std::size_t binomial_bytes = 64 * kib;
 // A wire's second lane hides the turn-around of the first; mapped memory has none to hide.
 constexpr std::size_t second_lane_bytes = 1024 * kib;
 constexpr std::size_t pipeline_stages = 16;  // messages per lane that fill a chain
+constexpr std::size_t hierarchy_tiles = 4;   // so that one is on the wire, one in shared memory
 
 struct Row {
     std::string_view name;
     std::string_view reason;
 };
+
+bool two_levels(const Terrain& t) {
+    return t.hosts.hosts >= 2 && t.hosts.largest >= 2;
+}
+
+constexpr Row hierarchical{"hierarchical", "large, several ranks a host: each byte leaves it once"};
 
 Row pick_allreduce(const Question& q, bool flat, const Terrain& t) {
     const std::size_t bytes = q.bytes;
@@ -33,6 +40,7 @@ Row pick_allreduce(const Question& q, bool flat, const Terrain& t) {
     if (bytes <= doubling_bytes)
         return {"recursive_doubling", "small: the number of rounds decides"};
     if (q.ordered) return {"rabenseifner", "large: the bytes per rank decide, in rank order"};
+    if (two_levels(t)) return hierarchical;
     return {"ring", "large: the bytes per rank decide"};
 }
 
@@ -41,6 +49,7 @@ Row pick_broadcast(std::size_t bytes, bool flat, const Terrain& t) {
         return {t.intrinsic, "one host, and small enough that everyone reads the root's"};
     if (bytes <= binomial_bytes && t.ranks > 2)
         return {"binomial", "small: the number of rounds decides"};
+    if (two_levels(t)) return hierarchical;
     return {"chain", "large: each rank sends the bytes once, in a pipeline"};
 }
 
@@ -59,6 +68,7 @@ Row pick(const Question& q, const Terrain& t) {
             return {"dissemination", "log2(ranks) rounds"};
         case Collective::reduce:
             if (q.ordered && !small) return {"binomial", "large, in rank order"};
+            if (!small && two_levels(t)) return hierarchical;
             return small ? Row{"binomial", rounds} : Row{"chain", "large: in a pipeline"};
         case Collective::allgather:
             return small ? Row{"bruck", rounds} : Row{"ring", bytes};
@@ -86,7 +96,7 @@ std::string refusal(const Algorithm& a, const Question& q, const Terrain& t) {
     if (q.ordered && a.reorders)
         return "contributions meet in another order than the ranks', and the operator is not "
                "commutative";
-    return a.unsupported ? a.unsupported(t.ranks, {}) : std::string();
+    return a.unsupported ? a.unsupported(t.ranks, t.hosts) : std::string();
 }
 
 std::string names_of(const Question& q, const Terrain& terrain) {
@@ -98,9 +108,13 @@ std::string names_of(const Question& q, const Terrain& terrain) {
     return names;
 }
 
-// What a chain's ranks work on at a time: enough messages to keep all of them busy.
-bool is_pipeline(std::string_view name) {
-    return name == "chain";
+// Into how many messages a lane's share is cut at least, so that all of a pipeline has work. 0: it
+// is none.
+std::size_t pipeline_messages(std::string_view name, Collective collective, const Terrain& t) {
+    if (name == "chain") return pipeline_stages;
+    if (name != "hierarchical" || traits_of(collective).cut != Cut::whole) return 0;
+    const Rank pieces = collective == Collective::allreduce ? t.hosts.hosts : 2;
+    return hierarchy_tiles * static_cast<std::size_t>(t.hosts.largest * pieces);
 }
 
 }  // namespace
@@ -125,8 +139,9 @@ Result<Choice> select(const Question& q, const Terrain& terrain) {
     choice.name = choice.algorithm->name;
     choice.lanes = !terrain.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
     choice.message_bytes = terrain.max_message_bytes;
-    if (is_pipeline(choice.name) && terrain.ranks > 1) {
-        const std::size_t stage = std::bit_ceil(q.bytes / choice.lanes / pipeline_stages + 1);
+    const std::size_t messages = pipeline_messages(choice.name, q.collective, terrain);
+    if (messages > 0 && terrain.ranks > 1) {
+        const std::size_t stage = std::bit_ceil(q.bytes / choice.lanes / messages + 1);
         choice.message_bytes = std::clamp(stage, 8 * kib, terrain.max_message_bytes);
     }
     return choice;

@@ -16,6 +16,7 @@ namespace tutti {
 struct Terrain {
     Rank ranks = 1;
     bool one_host = false;
+    HostShape hosts;
     bool mapped = false;                // all channels are shared memory
     std::size_t max_message_bytes = 0;  // of every transport that may be used
     std::string_view intrinsic;         // the group's name, "" if there is none

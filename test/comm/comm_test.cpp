@@ -327,6 +327,38 @@ TEST_CASE("selection: is a function of what all ranks know, and lists what there
     REQUIRE_FALSE(chosen(Collective::allreduce, 1 << 20, "flat"));
 }
 
+TEST_CASE("selection: several hosts of several ranks get two levels for large messages") {
+    Terrain terrain;
+    terrain.ranks = 8;
+    terrain.max_message_bytes = 128 * 1024;
+    const Hosts hosts = Hosts::in_blocks(8, 2);
+    terrain.hosts = hosts.shape();
+    const auto chosen = [&](Collective collective, std::size_t bytes, bool ordered = false) {
+        return select({.collective = collective, .bytes = bytes, .ordered = ordered, .wanted = ""},
+                      terrain);
+    };
+    for (const auto collective :
+         {Collective::allreduce, Collective::broadcast, Collective::reduce}) {
+        REQUIRE(chosen(collective, 1 << 20)->name == "hierarchical");
+        REQUIRE(chosen(collective, 8)->name != "hierarchical");
+        // Small enough messages that one tile is on the wire while another is in memory.
+        const auto choice = chosen(collective, 1 << 20);
+        const Schedule s = choice->algorithm->make({8, 0, 0, choice->lanes, false, &hosts});
+        REQUIRE((1 << 20) / (choice->message_bytes * s.chunks) >= 2);
+    }
+    REQUIRE(chosen(Collective::allreduce, 1 << 20, true)->name == "rabenseifner");
+    for (const Rank per_host : {1, 8}) {
+        terrain.hosts = Hosts::in_blocks(8, per_host).shape();
+        REQUIRE(chosen(Collective::allreduce, 1 << 20)->name == "ring");
+    }
+    const auto refused = select(
+        {.collective = Collective::allreduce, .bytes = 8, .wanted = "hierarchical"}, terrain);
+    REQUIRE_FALSE(refused);
+    REQUIRE(refused.error().code == Code::unsupported);
+    REQUIRE(refused.error().message.find("all ranks are on one host") != std::string::npos);
+    REQUIRE(refused.error().message.find("hierarchical_doubling") == std::string::npos);
+}
+
 TEST_CASE("selection: has a choice for every collective, size and kind of blocks") {
     for (Rank ranks : {1, 2, 3, 8, 100})
         for (int c = 0; c < collective_count; ++c)
