@@ -98,6 +98,22 @@ Cost direct_allreduce(Rank n) {
             .share = bytes};
 }
 
+// The root hands a part to each carrier, and every carrier tells all.
+Cost within_host_broadcast(Rank n) {
+    Cost cost = direct_allreduce(n);
+    cost.reduced = 0;
+    return cost;
+}
+
+// A carrier adds a part from each, and hands it to the root.
+Cost within_host_reduce(Rank n) {
+    return direct_allreduce(n);
+}
+
+Cost within_host_barrier(Rank n) {
+    return {.hops = std::min(2.0, 2 * peers(n)), .messages = 2 * peers(n), .peers = peers(n)};
+}
+
 // Half of the message in each tree: a rank is inner in one of them (two children) and a leaf in the
 // other.
 Cost double_binary_tree_broadcast(Rank n) {

@@ -44,6 +44,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
         new Communicator(std::move(endpoint), Group(config.rank, config.size), one_host));
     comm->planner_.use(comm->endpoint_->take_intrinsics());
     comm->endpoint_->add(comm->group_.id(), comm.get());
+    TUTTI_TRY(comm->learn_hosts());
     if (config.fit_ms > 0) TUTTI_TRY(calibrate(*comm, config.fit_ms));
     return comm;
 }

@@ -71,7 +71,9 @@ private:
     Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool one_host);
     Result<std::shared_ptr<Communicator>> split_by(int64_t color, int key);
     Result<std::shared_ptr<Communicator>> make_part(std::vector<Rank> members, uint32_t id,
-                                                    bool one_host);
+                                                    Hosts hosts);
+    Result<> learn_hosts();
+    void set_hosts(Hosts hosts);
 
     // Issuing: issue.cpp.
     Result<> forked() const;
@@ -108,7 +110,7 @@ private:
 
     // Each member builds on those before it.
     const std::shared_ptr<Endpoint> endpoint_;
-    const Group group_;
+    Group group_;
     const bool strict_;
     const bool crowded_;
     const HomeProcess home_;

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/types.h"
+#include "schedule/hosts.h"
 
 namespace tutti {
 
@@ -31,6 +33,10 @@ public:
     Rank rank() const { return rank_; }
     Rank size() const { return size_; }
 
+    /// Who shares a host with whom, by rank here; nullptr as long as that is not known.
+    const Hosts* hosts() const { return hosts_ ? &*hosts_ : nullptr; }
+    void set_hosts(Hosts hosts) { hosts_ = std::move(hosts); }
+
     Rank in_job(Rank rank) const {
         return members_.empty() || rank == nobody ? rank : members_[static_cast<std::size_t>(rank)];
     }
@@ -43,6 +49,7 @@ public:
     }
 
 private:
+    std::optional<Hosts> hosts_;
     uint32_t id_ = 0;
     Rank rank_, size_;
     std::vector<Rank> members_;

@@ -36,6 +36,11 @@ void Planner::use(Endpoint::Intrinsics intrinsics) {
     terrain_.intrinsic_bytes = intrinsic_limit_bytes;
 }
 
+void Planner::use(const Hosts& hosts) {
+    hosts_ = &hosts;
+    terrain_.hosts = hosts.shape();
+}
+
 void Planner::use(const Constants& constants) {
     terrain_.constants = constants;
     endpoint_.keep_fitted(terrain_.wire, constants);
@@ -178,6 +183,7 @@ Result<std::unique_ptr<Operation>> Planner::bind_schedule(const Plan& plan, cons
     wanted.root = call.root;
     wanted.lanes = choice.lanes;
     wanted.in_place = in_place;
+    wanted.hosts = hosts_;
     CallBlocks blocks = blocks_of(call);
     BindRequest request;
     request.collective = call.collective;

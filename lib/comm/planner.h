@@ -24,6 +24,8 @@ public:
 
     /// Small collectives go to these from now on; nothing if there are none.
     void use(Endpoint::Intrinsics intrinsics);
+    /// Who shares a host with whom, from now on; outlives the planner.
+    void use(const Hosts& hosts);
     /// The cost model's constants from now on, here and in the parts that are split off. The same
     /// on every rank.
     void use(const Constants& constants);
@@ -70,6 +72,7 @@ private:
     ChannelTable& channels_;
     const Place place_;
     Terrain terrain_;
+    const Hosts* hosts_ = nullptr;
     Endpoint::Intrinsics intrinsics_;
     const uint64_t serial_;     // no other communicator of the process has it
     uint32_t premul_sums_ = 0;  // made so far

@@ -1,6 +1,7 @@
 #include "comm/selection.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "collectives/catalog.h"
 
@@ -12,6 +13,7 @@ constexpr std::size_t kib = 1024;
 // A wire's second lane hides the turn-around of the first; mapped memory has none to hide.
 constexpr std::size_t second_lane_bytes = 1024 * kib;
 constexpr std::size_t least_pipeline_bytes = 8 * kib;
+constexpr std::size_t hierarchy_tiles = 4;  // so that one is on the wire, one in shared memory
 
 // How many messages everyone reads in the flat exchange; < 0: it has no such collective.
 double flat_reads(Collective collective, Rank ranks) {
@@ -39,7 +41,7 @@ std::string refusal(const Algorithm& a, const Question& q, const Terrain& t) {
     if (q.ordered && a.reorders)
         return "contributions meet in another order than the ranks', and the operator is not "
                "commutative";
-    return a.unsupported ? a.unsupported(t.ranks) : std::string();
+    return a.unsupported ? a.unsupported(t.ranks, t.hosts) : std::string();
 }
 
 std::string names_of(const Question& q, const Terrain& terrain) {
@@ -61,6 +63,23 @@ Load load_of(const Question& q, const Terrain& t) {
     return {.ranks = t.ranks, .bytes = q.bytes, .crowding = std::max(1.0, t.crowding)};
 }
 
+// With two levels a tile is cut into pieces for all stripes and hosts; several make them overlap.
+std::size_t two_level_message_bytes(Collective collective, const Choice& choice, std::size_t bytes,
+                                    const Terrain& t) {
+    if (traits_of(collective).cut != Cut::whole) return t.max_message_bytes;
+    const Rank pieces = collective == Collective::allreduce ? t.hosts.hosts : 2;
+    const auto messages = hierarchy_tiles * static_cast<std::size_t>(t.hosts.largest * pieces);
+    const std::size_t piece = std::bit_ceil(bytes / choice.lanes / messages + 1);
+    return std::clamp(piece, std::min(least_pipeline_bytes, t.max_message_bytes),
+                      t.max_message_bytes);
+}
+
+// Each stripe of the data has a carrier of its own on every host.
+Cost of_a_stripe(Cost cost, Rank stripes) {
+    for (double* bytes : {&cost.path, &cost.busy, &cost.reduced, &cost.share}) *bytes /= stripes;
+    return cost;
+}
+
 Choice intrinsic_choice(const Question& q, const Terrain& t) {
     Choice choice;
     choice.name = t.intrinsic;
@@ -76,13 +95,21 @@ Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Terr
     choice.lanes = !t.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
     choice.message_bytes = t.max_message_bytes;
     if (!algorithm.cost) return choice;
-    const Cost cost = algorithm.cost(t.ranks);
     const Load load = load_of(q, t);
+    if (algorithm.inner_cost) {
+        choice.message_bytes = two_level_message_bytes(q.collective, choice, q.bytes, t);
+        const Cost within = algorithm.inner_cost(t.hosts.largest);
+        const Terms terms = schedule_terms(within, load, choice.message_bytes);
+        choice.inner_us = time_us(terms, t.inner_constants);
+    }
+    const Cost cost = algorithm.inner_cost
+                          ? of_a_stripe(algorithm.cost(t.hosts.hosts), t.hosts.largest)
+                          : algorithm.cost(t.ranks);
     if (is_pipeline(choice.name) && t.ranks > 1)
         choice.message_bytes = pipeline_message_bytes(cost, load, t.constants, least_pipeline_bytes,
                                                       t.max_message_bytes);
     choice.terms = schedule_terms(cost, load, choice.message_bytes);
-    choice.predicted_us = time_us(choice.terms, t.constants);
+    choice.predicted_us = time_us(choice.terms, t.constants) + choice.inner_us;
     return choice;
 }
 

@@ -19,6 +19,7 @@ namespace tutti {
 struct Terrain {
     Rank ranks = 1;
     bool one_host = false;
+    HostShape hosts;
     bool mapped = false;                // all channels are shared memory
     std::size_t max_message_bytes = 0;  // of every transport that may be used
     std::string_view intrinsic;         // the group's name, "" if there is none
@@ -27,6 +28,7 @@ struct Terrain {
     std::string wire = "tcp";
     double crowding = 1;  // ranks per core on the fullest machine, at least 1
     Constants constants = default_constants("tcp", {});
+    Constants inner_constants = default_constants("shm", {});  // of the preferred, within a host
     const Tuning* tuning = nullptr;
 };
 
@@ -37,7 +39,8 @@ struct Choice {
     std::size_t message_bytes = 0;
     std::string reason;       // for --explain
     Terms terms{};            // what the model counts
-    double predicted_us = 0;  // 0: the model knows nothing of it
+    double inner_us = 0;      // of two levels: predicted for what the ranks of a host do
+    double predicted_us = 0;  // of all; 0: the model knows nothing of it
 };
 
 inline constexpr uint32_t max_lanes_per_stream = 8;

@@ -33,6 +33,31 @@ uint32_t index_of(int64_t color, const std::vector<Wish>& wishes) {
 
 }  // namespace
 
+// All ranks must choose alike, so all must know before the first choice. log2(ranks) messages a
+// rank.
+Result<> Communicator::learn_hosts() {
+    const bool one_host = planner_.terrain().one_host;
+    if (one_host || size() == 2) {
+        set_hosts(Hosts::in_blocks(size(), one_host ? size() : 1));
+        return {};
+    }
+    Call call;
+    call.collective = Collective::allgather;
+    call.count = 1;
+    call.dtype = Dtype::uint64;
+    call.algorithm = "bruck";
+    const uint64_t mine = endpoint_->host_hash();
+    std::vector<uint64_t> hosts(static_cast<std::size_t>(size()));
+    TUTTI_TRY(run(call, &mine, hosts.data()));
+    set_hosts(Hosts::by_label(hosts));
+    return {};
+}
+
+void Communicator::set_hosts(Hosts hosts) {
+    group_.set_hosts(std::move(hosts));
+    planner_.use(*group_.hosts());
+}
+
 Result<std::shared_ptr<Communicator>> Communicator::split_host(int key) {
     // The top bit would be "no colour".
     const auto host = static_cast<int64_t>(endpoint_->host_hash() >> 1);
@@ -57,29 +82,31 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
     if (color < 0) return std::shared_ptr<Communicator>();
 
     std::vector<Rank> chosen;
-    bool one_host = true;
     for (Rank r = 0; r < size(); ++r) {
-        const Wish& wish = wishes[static_cast<std::size_t>(r)];
-        if (wish.color != color) continue;
-        chosen.push_back(r);
-        one_host &= wish.host == mine.host;
+        if (wishes[static_cast<std::size_t>(r)].color == color) chosen.push_back(r);
     }
     std::stable_sort(chosen.begin(), chosen.end(), [&](Rank a, Rank b) {
         return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
     });
-    for (Rank& rank : chosen) rank = group_.in_job(rank);
-    return make_part(std::move(chosen), id, one_host);
+    std::vector<uint64_t> hosts;
+    for (Rank& rank : chosen) {
+        hosts.push_back(static_cast<uint64_t>(wishes[static_cast<std::size_t>(rank)].host));
+        rank = group_.in_job(rank);
+    }
+    return make_part(std::move(chosen), id, Hosts::by_label(hosts));
 }
 
 // Its first operation agrees whether all could join the intrinsics; that it takes place also means
 // that everyone is there.
 Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> members,
-                                                              uint32_t id, bool one_host) {
+                                                              uint32_t id, Hosts hosts) {
+    const bool one_host = hosts.count() == 1;
     const Rank me = group_.in_job(rank());
     const auto at = std::find(members.begin(), members.end(), me);
     const auto rank = static_cast<Rank>(at - members.begin());
     std::shared_ptr<Communicator> part(
         new Communicator(endpoint_, Group(id, std::move(members), rank), one_host));
+    part->set_hosts(std::move(hosts));
     endpoint_->add(id, part.get());
     if (part->size() == 1 || !one_host) return part;
     Endpoint::Intrinsics joined = endpoint_->join_intrinsics(

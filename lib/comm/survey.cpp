@@ -7,6 +7,12 @@ namespace {
 
 constexpr std::size_t alone_message_bytes = 128 * 1024;  // of one rank: no transport at all
 
+Constants constants_of(const Endpoint& endpoint, std::string_view wire, const Capabilities& c) {
+    if (const Constants* tuned = endpoint.tuning().constants_of(wire)) return *tuned;
+    if (const Constants* fitted = endpoint.fitted(wire)) return *fitted;
+    return default_constants(wire, c);
+}
+
 // On one host the preferred transport carries everything. Across hosts the first that can does, and
 // those before it serve neighbours.
 void name_wire(Terrain& t, const Endpoint& endpoint) {
@@ -14,11 +20,9 @@ void name_wire(Terrain& t, const Endpoint& endpoint) {
     for (const auto& transport : endpoint.transports()) {
         const Capabilities& c = transport->capabilities();
         t.wire += fmt::format("{}{}", t.wire.empty() ? "" : "+", transport->name());
-        t.constants = default_constants(t.wire, c);
+        t.constants = constants_of(endpoint, t.wire, c);
         if (t.one_host || !c.same_host_only) break;
     }
-    if (const Constants* fitted = endpoint.fitted(t.wire)) t.constants = *fitted;
-    if (const Constants* tuned = endpoint.tuning().constants_of(t.wire)) t.constants = *tuned;
 }
 
 }  // namespace
@@ -38,6 +42,9 @@ Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     t.crowding = endpoint.crowding();
     t.tuning = &endpoint.tuning();
     name_wire(t, endpoint);
+    if (!transports.empty())
+        t.inner_constants =
+            constants_of(endpoint, transports.front()->name(), transports.front()->capabilities());
     return t;
 }
 

@@ -16,7 +16,7 @@ bool Run::load(const std::function<Schedule(const ScheduleRequest&)>& make, uint
     chunks_sent_.resize(ranks_.size());
     for (Rank rank = 0; rank < r_.ranks; ++rank) {
         RankState& state = state_of(rank);
-        state.schedule = make({r_.ranks, rank, r_.root, lanes, r_.in_place});
+        state.schedule = make({r_.ranks, rank, r_.root, lanes, r_.in_place, r_.hosts});
         state.lanes.resize(state.schedule.lanes.size());
         state.scratch.resize(state.schedule.scratch_slots);
         if (rank == 0)

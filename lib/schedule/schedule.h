@@ -9,6 +9,7 @@
 #include "base/collective.h"
 #include "base/types.h"
 #include "schedule/cost.h"
+#include "schedule/hosts.h"
 
 namespace tutti {
 
@@ -119,6 +120,7 @@ struct ScheduleRequest {
     Rank root = 0;          // rooted collectives only
     uint32_t lanes = 1;     // how many lanes a large message should be striped over; a hint
     bool in_place = false;  // an alltoall must save what it is about to overwrite; this rank's only
+    const Hosts* hosts = nullptr;  // of these ranks; nullptr: not known, and taken for one host
 };
 
 /// An algorithm: a pure function to one rank's schedule. All ranks get the same chunks and number
@@ -132,10 +134,13 @@ struct Algorithm {
     bool reorders = false;
     /// Blocks travel through ranks that do not know their sizes: all must be of one size.
     bool even_only = false;
-    /// Empty if it can serve this many ranks, else why not.
-    std::string (*unsupported)(Rank ranks) = nullptr;
+    /// Empty if it can serve this many ranks on such hosts, else why not.
+    std::string (*unsupported)(Rank ranks, const HostShape& hosts) = nullptr;
     /// For tutti's own choice; without it, only who asks for the algorithm gets it.
     Cost (*cost)(Rank ranks) = nullptr;
+    /// An algorithm of two levels: cost is the outer schedule's, of so many hosts, for a stripe of
+    /// the data; this is what the ranks of the largest host do among themselves.
+    Cost (*inner_cost)(Rank ranks) = nullptr;
 };
 
 }  // namespace tutti

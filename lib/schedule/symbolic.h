@@ -98,7 +98,9 @@ inline Value combine(const Value& first, const Value& second, Form result) {
 
 inline Value convert(const Value& value, Form result) {
     Value v = value;
-    if (v.form != result) v.bits = mix(v.bits, 5 + static_cast<uint64_t>(result));
+    // Widening is exact, and what a reduction does to a raw operand anyway: only the end rounds.
+    const bool widens = v.form == Form::raw && result == Form::partial;
+    if (v.form != result && !widens) v.bits = mix(v.bits, 5 + static_cast<uint64_t>(result));
     v.form = result;
     return v;
 }

@@ -16,6 +16,7 @@ struct VerifyRequest {
     uint32_t tiles = 0;     // 0: enough to see every reuse of credits and slots (credits + 2)
     bool in_place = false;  // input chunk c and output chunk c are one memory; a broadcast always
     uint32_t max_credits = 8;  // give up (deadlock) if no fewer suffice
+    const Hosts* hosts = nullptr;
 };
 
 struct Verdict {

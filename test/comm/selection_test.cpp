@@ -69,7 +69,9 @@ TEST_CASE("selection: has a choice for every collective, size and kind of blocks
                         Question q{.collective = collective, .bytes = bytes};
                         q.uneven = uneven;
                         q.ordered = ordered;
-                        const auto choice = select(q, terrain_of(ranks, wire));
+                        Terrain terrain = terrain_of(ranks, wire);
+                        terrain.hosts = Hosts::in_blocks(ranks, ranks > 4 ? 2 : ranks).shape();
+                        const auto choice = select(q, terrain);
                         INFO(collective_name(collective)
                              << " ranks " << ranks << " bytes " << bytes << " over " << wire);
                         REQUIRE(choice);
@@ -91,18 +93,48 @@ TEST_CASE("selection: refuses to reorder what does not commute, and says which d
     REQUIRE(text.find("there are: recursive_doubling, rabenseifner, direct") != std::string::npos);
 }
 
+TEST_CASE("selection: several hosts of several ranks get two levels for large messages") {
+    const Hosts hosts = Hosts::in_blocks(8, 2);
+    Terrain terrain = terrain_of(8, "shm+tcp");
+    terrain.hosts = hosts.shape();
+    for (const auto collective :
+         {Collective::allreduce, Collective::broadcast, Collective::reduce}) {
+        const auto choice = select({.collective = collective, .bytes = 64 * mib}, terrain);
+        INFO(choice->name);
+        REQUIRE(choice->name.starts_with("hierarchical"));
+        // Small enough messages that one tile is on the wire while another is in memory.
+        const Schedule s = choice->algorithm->make({8, 0, 0, choice->lanes, false, &hosts});
+        REQUIRE(64 * mib / (choice->message_bytes * s.chunks) >= 2);
+        Question ordered{.collective = collective, .bytes = 64 * mib};
+        ordered.ordered = collective != Collective::broadcast;
+        const auto in_order = select(ordered, terrain);
+        REQUIRE(in_order);
+        REQUIRE((!ordered.ordered || !in_order->algorithm->reorders));
+    }
+    Question q{.collective = Collective::allreduce, .bytes = 8};
+    q.wanted = "hierarchical";
+    terrain.hosts = Hosts::in_blocks(8, 8).shape();
+    const auto refused = select(q, terrain);
+    REQUIRE_FALSE(refused);
+    REQUIRE(refused.error().code == Code::unsupported);
+    REQUIRE(refused.error().message.find("all ranks are on one host") != std::string::npos);
+    REQUIRE(refused.error().message.find("hierarchical_doubling") == std::string::npos);
+}
+
 TEST_CASE("selection: never takes more lanes than a stream has") {
     for (const Algorithm& a : algorithms())
         for (Rank ranks : {2, 3, 8, 17})
             for (std::size_t bytes : {8ul, mib, 64 * mib, 1024 * mib}) {
+                const Hosts hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2);
+                Terrain terrain = terrain_of(ranks);
+                terrain.hosts = hosts.shape();
                 const auto choice =
-                    select({.collective = a.collective, .bytes = bytes, .wanted = a.name},
-                           terrain_of(ranks));
+                    select({.collective = a.collective, .bytes = bytes, .wanted = a.name}, terrain);
                 INFO(collective_name(a.collective) << " " << a.name);
                 REQUIRE(choice);
                 for (Rank rank = 0; rank < ranks; ++rank)
-                    REQUIRE(a.make({.ranks = ranks, .rank = rank, .lanes = choice->lanes})
-                                .lanes.size() <= max_lanes_per_stream);
+                    REQUIRE(a.make({ranks, rank, 0, choice->lanes, false, &hosts}).lanes.size() <=
+                            max_lanes_per_stream);
                 REQUIRE(choice->message_bytes <= 128 * kib);
                 REQUIRE(choice->message_bytes >= 8 * kib);
             }
@@ -132,11 +164,14 @@ TEST_CASE("selection: the predicted time never falls as messages or crowds grow"
             double before = 0;
             for (std::size_t bytes = 8; bytes <= 64 * mib; bytes *= 8) {
                 const Question q{.collective = a.collective, .bytes = bytes, .wanted = a.name};
-                const double us = select(q, terrain_of(ranks))->predicted_us;
+                Terrain terrain = terrain_of(ranks);
+                terrain.hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2).shape();
+                const double us = select(q, terrain)->predicted_us;
                 INFO(collective_name(a.collective) << " " << a.name << " " << bytes);
                 REQUIRE(us > 0);
                 REQUIRE(us >= before);
-                REQUIRE(select(q, terrain_of(ranks, "tcp", 4))->predicted_us >= us);
+                terrain.crowding = 4;
+                REQUIRE(select(q, terrain)->predicted_us >= us);
                 before = us;
             }
         }

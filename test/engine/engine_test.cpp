@@ -7,6 +7,7 @@
 #include "engine/fabric.h"
 #include "engine/recorder.h"
 #include "support/catch.h"
+#include "support/layouts.h"
 
 using namespace tutti;
 using test::Fabric;
@@ -47,7 +48,8 @@ std::vector<std::unique_ptr<Operation>> bind_all(const Case& c, Fabric& fabric,
         request.ranks = c.ranks;
         request.rank = rank;
         request.root = c.root;
-        request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes, c.in_place});
+        const Hosts hosts = test::mixed_hosts(c.ranks);
+        request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes, c.in_place, &hosts});
         request.count = c.count;
         request.reducer = reducer;
         request.divisor = divisor;
@@ -124,7 +126,8 @@ TEST_CASE("bound schedule: allreduce is right around tile boundaries") {
     for (const Algorithm& a : algorithms()) {
         if (a.collective != Collective::allreduce) continue;
         for (Rank n : {2, 3, 4}) {
-            const Schedule s = a.make({n, 0, 0, 1});
+            const Hosts hosts = test::mixed_hosts(n);
+            const Schedule s = a.make({n, 0, 0, 1, false, &hosts});
             const std::size_t tile =
                 slice_elements(s, s.chunks, *Reducer::make(Dtype::float32, Op::sum), 1024);
             for (std::size_t tiles : {1, 2, 3})

@@ -24,6 +24,12 @@ def run(ranks, *program, transport="shm,tcp", env=None, options=()):
                           text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
 
 
+def on_hosts(layout, *program):
+    """The program, told that rank r is on the host that the r-th letter names."""
+    letter = "$(echo %s | cut -c$((TUTTI_RANK + 1)))" % layout
+    return ("sh", "-c", "TUTTI_HOST_ID=host%s exec \"$@\"" % letter, "sh", *program)
+
+
 class Processes(unittest.TestCase):
     def expect_success(self, done):
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-4000:])
@@ -96,6 +102,65 @@ class Family(Processes):
                           "recursive_doubling"):
             for case in ("even", "uneven"):
                 self.family(case, (3,), env={"TUTTI_ALGO": algorithm})
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Hosts(Processes):
+    """Algorithms that know which ranks share a host: two each, uneven, and in turns."""
+    layouts = ("aabb", "aabbccdd", "aaab", "abbccc", "abab")
+
+    def each_layout(self, *program, env, words="cases right"):
+        for layout in self.layouts:
+            if len(layout) <= MAX_RANKS:
+                with self.subTest(layout=layout, program=program, env=env):
+                    out = self.expect_success(run(len(layout), *on_hosts(layout, *program), env=env))
+                    self.assertIn(words, out)
+
+    def test_every_dtype_and_operator(self):
+        for algorithm in ("hierarchical", "hierarchical_doubling", "multi_ring"):
+            self.each_layout(MATRIX, "small", env={"TUTTI_ALGO": algorithm})
+
+    def test_the_family(self):
+        for algorithm in ("hierarchical", "multi_ring"):
+            self.each_layout(FAMILY, "even", env={"TUTTI_ALGO": algorithm})
+
+    def test_blocks_of_different_lengths(self):
+        for layout in ("aabb", "aaab", "abab"):
+            for case in ("uneven", "forms"):
+                out = self.expect_success(run(4, *on_hosts(layout, FAMILY, case),
+                                              env={"TUTTI_ALGO": "hierarchical"}))
+                self.assertIn("cases right", out)
+
+    def test_strict_checking_and_other_operators(self):
+        self.each_layout(FAMILY, "even", env={"TUTTI_ALGO": "hierarchical", "TUTTI_CHECK": "strict"})
+        for case in ("premul", "multi"):
+            self.each_layout(OPERATORS, case, env={"TUTTI_ALGO": "hierarchical"})
+
+    def test_parts_of_a_communicator(self):
+        for case in ("split", "dup"):
+            for layout in self.layouts:
+                if len(layout) <= MAX_RANKS:
+                    with self.subTest(case=case, layout=layout):
+                        self.expect_success(run(len(layout), *on_hosts(layout, COMMUNICATORS, case),
+                                                env={"TUTTI_ALGO": "hierarchical"}))
+
+    def explain(self, layout, *options):
+        done = run(len(layout), *on_hosts(layout, BENCH, "allreduce", "-b", "4M", "-e", "4M", *options))
+        return done.returncode, done.stdout + done.stderr
+
+    def test_two_levels_are_chosen_where_there_are_two(self):
+        for layout, algorithm in (("aabb", "hierarchical"), ("aaab", "hierarchical"),
+                                  ("abcd", "ring"), ("aaaa", "ring")):
+            code, text = self.explain(layout, "--explain")
+            self.assertEqual(code, 0, text)
+            self.assertIn("4 ranks%s: %s\n" % (" of one host" * (layout == "aaaa"), algorithm), text)
+
+    def test_a_call_that_orders_two_levels_gets_them_or_hears_why_not(self):
+        code, text = self.explain("aaab", "--algorithm", "hierarchical", "-n", "2", "-w", "1", "--check")
+        self.assertEqual(code, 0, text)
+        code, text = self.explain("aaaa", "--algorithm", "hierarchical", "-n", "2", "-w", "1")
+        self.assertNotEqual(code, 0, text)
+        self.assertIn("all ranks are on one host", text)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")

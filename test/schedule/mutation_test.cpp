@@ -5,6 +5,7 @@
 #include "collectives/catalog.h"
 #include "schedule/verify.h"
 #include "support/catch.h"
+#include "support/layouts.h"
 
 using namespace tutti;
 
@@ -20,8 +21,10 @@ int expect_caught(const Algorithm& a, Rank ranks, const char* what, const Mutati
     request.collective = a.collective;
     request.ranks = ranks;
     request.max_credits = 4;
+    const Hosts hosts = test::mixed_hosts(ranks);
+    request.hosts = &hosts;
     for (Rank victim = 0; victim < ranks; ++victim) {
-        const Schedule whole = a.make({ranks, victim, 0, 1});
+        const Schedule whole = a.make({ranks, victim, 0, 1, false, &hosts});
         for (std::size_t l = 0; l < whole.lanes.size(); ++l)
             for (std::size_t s = 0; s < whole.lanes[l].size(); ++s) {
                 Step changed = whole.lanes[l][s];
@@ -160,8 +163,10 @@ TEST_CASE("mutation: a dropped step is caught") {
     for (const Algorithm& a : algorithms()) {
         request.collective = a.collective;
         request.ranks = 5;
+        const Hosts hosts = test::mixed_hosts(request.ranks);
+        request.hosts = &hosts;
         for (Rank victim = 0; victim < request.ranks; ++victim) {
-            const std::size_t steps = a.make({5, victim, 0, 1}).lanes[0].size();
+            const std::size_t steps = a.make({5, victim, 0, 1, false, &hosts}).lanes[0].size();
             for (std::size_t s = 0; s < steps; ++s) {
                 INFO(a.name << " rank " << victim << " step " << s);
                 REQUIRE_FALSE(verify(

@@ -36,10 +36,19 @@ LayoutRequest layout_of(const Experiment& e, const Choice& choice, const Schedul
 
 }  // namespace
 
+Hosts hosts_of(const Experiment& e) {
+    const Fabric fabric(e.network, e.ranks);
+    std::vector<uint64_t> labels;
+    for (Rank rank = 0; rank < e.ranks; ++rank)
+        labels.push_back(static_cast<uint64_t>(fabric.host_of(rank)));
+    return Hosts::by_label(labels);
+}
+
 Result<Choice> choose(const Experiment& e) {
     Terrain terrain;
     terrain.ranks = e.ranks;
     terrain.one_host = terrain.mapped = e.network.hosts == 1;
+    terrain.hosts = hosts_of(e).shape();
     // The smallest of any transport's, as all of them may be used.
     terrain.max_message_bytes = mapped_cell_bytes;
     Question question;
@@ -53,12 +62,13 @@ Result<Outcome> run(const Experiment& e) {
     TUTTI_ASSIGN(Choice choice, choose(e));
     if (e.lanes != 0) choice.lanes = e.lanes;
     TUTTI_ASSIGN(const Reducer reducer, reducer_of(e));
+    const Hosts hosts = hosts_of(e);
     Request request;
     request.ranks = e.ranks;
     request.network = e.network;
     request.record = e.record;
     request.schedule = [&](Rank rank) {
-        return choice.algorithm->make({e.ranks, rank, e.root, choice.lanes, false});
+        return choice.algorithm->make({e.ranks, rank, e.root, choice.lanes, false, &hosts});
     };
     const LayoutRequest cut = layout_of(e, choice, request.schedule(0), reducer);
     const Layout layout(cut);  // blocks of one length: the same for every rank

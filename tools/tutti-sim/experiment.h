@@ -23,6 +23,9 @@ struct Experiment {
     bool record = false;
 };
 
+/// Which ranks share a host.
+Hosts hosts_of(const Experiment& experiment);
+
 /// What the library would choose where all its transports may be used. No intrinsic: they are no
 /// schedules.
 Result<Choice> choose(const Experiment& experiment);

@@ -47,7 +47,8 @@ Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
 Constants fit_to(const std::vector<Cell>& cells, const Constants& before) {
     std::vector<Sample> samples;
     for (const Cell& cell : cells)
-        for (const Time& time : cell.times) samples.push_back({time.terms, time.us});
+        for (const Time& time : cell.times)
+            if (time.us > time.inner_us) samples.push_back({time.terms, time.us - time.inner_us});
     return fit(samples, before, trust);
 }
 

@@ -77,7 +77,9 @@ Result<std::vector<Bench::Runner>> Bench::make_runners(const Call& call) {
         Call named = call;
         named.algorithm = choice.name;
         Runner runner;
-        runner.time = {std::string(choice.name), choice.terms, 0};
+        runner.time = {.algorithm = std::string(choice.name),
+                       .terms = choice.terms,
+                       .inner_us = choice.inner_us};
         TUTTI_ASSIGN(runner.plan, comm_.make_plan(named, 0));
         runners.push_back(std::move(runner));
     }

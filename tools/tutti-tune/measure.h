@@ -13,8 +13,9 @@ namespace tutti::tune {
 struct Time {
     std::string algorithm;
     Terms terms{};
-    double us = 0;     // median over the rounds, of the slowest rank
-    double ratio = 1;  // to tutti's choice: median over the rounds, each with its own ratio
+    double inner_us = 0;  // predicted for what is not in the terms
+    double us = 0;        // median over the rounds, of the slowest rank
+    double ratio = 1;     // to tutti's choice: median over the rounds, each with its own ratio
 };
 
 /// One collective at one size.

@@ -1,0 +1,22 @@
+#include "collectives/catalog.h"
+#include "collectives/hierarchy.h"
+
+namespace tutti {
+
+/// Two-level allreduce for few bytes: the ranks of a host reduce to the lowest of them, those
+/// double their distance, and each tells the ranks of its host.
+/// H hosts, L ranks on each. Chunks: one a lane. Scratch: 3 slots a lane. Any rank count ≥ 1, any
+/// hosts; not in rank order unless hosts are neighbours. Credits: 1. In place and out of place.
+/// Generated in O(L + log H). Cost: ⌈log2 H⌉ rounds over the wire (+1 unless H = 2^m), of all bytes
+/// once a host, and two in memory.
+/// Source: Karonis, de Supinski et al., "Exploiting hierarchy in parallel computer networks",
+/// IPDPS 2000.
+Schedule hierarchical_doubling_allreduce(const ScheduleRequest& request) {
+    return compose(request, {.collective = Collective::allreduce,
+                             .outer = recursive_doubling_allreduce,
+                             .before = Before::reduce,
+                             .afterwards = Afterwards::to_all,
+                             .one_stripe = true});
+}
+
+}  // namespace tutti

@@ -1,0 +1,44 @@
+// Rings through all ranks, and what goes round them.
+#pragma once
+
+#include "schedule/schedule.h"
+
+namespace tutti {
+
+/// A rank's place in a ring. Positions are found in O(1), without tables.
+class RingOrder {
+public:
+    /// Rank after rank.
+    RingOrder(Rank ranks, Rank rank) : ranks_(ranks), position_(rank) {}
+    /// Of one of several lanes: even ones go forward, odd ones backward, so that both directions of
+    /// a link are used. Where the hosts are known, host after host, and each pair of lanes enters
+    /// and leaves a host through other ranks of it.
+    RingOrder(const ScheduleRequest& request, uint32_t lane);
+
+    Rank size() const { return ranks_; }
+    Rank position() const { return position_; }
+    /// The rank `steps` ahead, or behind if that is negative; at most once round.
+    Rank ahead(Rank steps) const { return at((position_ + steps + ranks_) % ranks_); }
+    Rank next() const { return ahead(1); }
+    Rank prev() const { return ahead(-1); }
+
+private:
+    Rank at(Rank position) const;
+
+    Rank ranks_, position_;
+    const Hosts* hosts_ = nullptr;
+    Rank turn_ = 0;  // by how much the ranks of each host are rotated
+    bool backward_ = false;
+};
+
+/// A rank's way through a ring allreduce of the chunks from `first` on, one a position.
+Lane ring_allreduce_lane(const RingOrder& ring, uint32_t first);
+
+/// A rank's way through a ring allgather or reduce-scatter of the blocks from chunk `first` on.
+Lane ring_allgather_lane(const RingOrder& ring, uint32_t first);
+Lane ring_reduce_scatter_lane(const RingOrder& ring, uint32_t first);
+
+/// A schedule of two lanes for each that was asked for, one each way round.
+Schedule multi_ring(const ScheduleRequest& request, Lane (*lane)(const RingOrder&, uint32_t first));
+
+}  // namespace tutti

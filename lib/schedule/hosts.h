@@ -1,0 +1,57 @@
+// Which ranks share a host.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/types.h"
+
+namespace tutti {
+
+/// What a choice may depend on. All 0: not known.
+struct HostShape {
+    Rank hosts = 0;
+    Rank smallest = 0, largest = 0;  // ranks of a host
+};
+
+/// Every rank's host. Hosts are numbered by their lowest rank, a host's ranks in ascending order.
+/// A value. Even blocks of neighbours (the last one may be smaller) take O(1) memory, any other
+/// distribution 12 bytes a rank and 4 a host. Every question is answered in O(1).
+class Hosts {
+public:
+    /// Rank r on host r / per_host. Both at least 1.
+    static Hosts in_blocks(Rank ranks, Rank per_host);
+    /// Ranks with equal labels share a host; at least one rank. O(p log p).
+    static Hosts by_label(std::span<const uint64_t> labels);
+
+    Rank ranks() const { return ranks_; }
+    Rank count() const { return shape_.hosts; }
+    const HostShape& shape() const { return shape_; }
+
+    Rank host_of(Rank rank) const { return block_ ? rank / block_ : host_[index(rank)]; }
+    /// The rank's number among those of its host.
+    Rank local_of(Rank rank) const { return block_ ? rank % block_ : local_[index(rank)]; }
+    /// How many ranks all hosts of lower numbers have.
+    Rank before(Rank host) const { return block_ ? host * block_ : before_[index(host)]; }
+    Rank size_of(Rank host) const {
+        return (host + 1 < count() ? before(host + 1) : ranks_) - before(host);
+    }
+    Rank member(Rank host, Rank local) const { return in_order(before(host) + local); }
+    /// The i-th rank, host after host.
+    Rank in_order(Rank i) const { return block_ ? i : member_[index(i)]; }
+    /// Who works for its host on one of the stripes into which data is cut.
+    Rank carrier(Rank host, Rank stripe) const { return member(host, stripe % size_of(host)); }
+
+private:
+    static std::size_t index(Rank i) { return static_cast<std::size_t>(i); }
+
+    Rank ranks_ = 1;
+    Rank block_ = 1;  // 0: the lists say
+    HostShape shape_;
+    std::vector<Rank> host_, local_;  // by rank
+    std::vector<Rank> before_;        // by host
+    std::vector<Rank> member_;        // host after host
+};
+
+}  // namespace tutti
