@@ -3,13 +3,16 @@
 
 namespace tutti {
 
-/// Two-level broadcast: the root hands each stripe to its carrier, which sends it down a binary
-/// tree of the hosts, two trees in turns; every carrier tells the ranks of its host. H hosts, L
-/// ranks on each, S stripes, S the largest host's ranks. Chunks: S × 2 × lanes, in 2 × lanes lanes.
-/// Any rank count ≥ 1, any hosts, any root. Credits: 1. Generated in O(L + log H). Cost: ⌈log2 H⌉
-/// hops over the wire and 2(L-1) in memory; no host sends or receives more than all bytes once over
-/// the wire. Source: Karonis, de Supinski et al., "Exploiting hierarchy in parallel computer
-/// networks", IPDPS 2000; the trees: Sanders, Speck & Träff, Parallel Computing 35(12), 2009.
+/// Two-level broadcast: the root hands each stripe to its carrier, the carriers of a stripe
+/// send it down binary trees of the hosts, and every carrier tells the ranks of its host.
+/// H hosts, L ranks on each, S stripes, S the largest host's ranks.
+/// Chunks: S × 2 × lanes, in 2 × lanes lanes. Any rank count ≥ 1, any hosts, any root. Credits:
+/// 1.
+/// Generated in O(L + log H) per lane and round.
+/// Cost: ⌈log2 H⌉ hops over the wire, 2(L-1) messages in memory; no host sends or receives more
+/// than all bytes once over the wire.
+/// Source: Karonis, de Supinski et al., "Exploiting hierarchy in parallel computer networks",
+/// IPDPS 2000; the trees: Sanders, Speck & Träff, Parallel Computing 35(12), 2009.
 Schedule hierarchical_broadcast(const ScheduleRequest& request) {
     return compose(request, {.collective = Collective::broadcast,
                              .outer = double_binary_tree_broadcast,

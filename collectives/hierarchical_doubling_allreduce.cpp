@@ -5,10 +5,11 @@ namespace tutti {
 
 /// Two-level allreduce for few bytes: the ranks of a host reduce to the lowest of them, those
 /// double their distance, and each tells the ranks of its host.
-/// H hosts, L ranks on each. Chunks: one a lane. Scratch: 3 slots a lane. Any rank count ≥ 1, any
-/// hosts; not in rank order unless hosts are neighbours. Credits: 1. In place and out of place.
-/// Generated in O(L + log H). Cost: ⌈log2 H⌉ rounds over the wire (+1 unless H = 2^m), of all bytes
-/// once a host, and two in memory.
+/// H hosts, L ranks on each. Chunks: one a lane. Scratch: 3 slots a lane. Any rank count ≥ 1,
+/// any hosts; not in rank order.
+/// Credits: 1. In place and out of place. Generated in O(L + log H) per lane.
+/// Cost: ⌈log2 H⌉ rounds over the wire (+1 unless H = 2^m), of all bytes once a host; 2(L-1)
+/// messages in memory.
 /// Source: Karonis, de Supinski et al., "Exploiting hierarchy in parallel computer networks",
 /// IPDPS 2000.
 Schedule hierarchical_doubling_allreduce(const ScheduleRequest& request) {

@@ -187,7 +187,8 @@ Schedule compose(const ScheduleRequest& request, const Composition& what) {
 
 std::string one_level(Rank, const HostShape& hosts) {
     if (hosts.hosts == 0) return "it is not known which ranks share a host";
-    return hosts.hosts == 1 ? "all ranks are on one host" : "";
+    if (hosts.hosts == 1) return "all ranks are on one host";
+    return hosts.largest == 1 ? "every rank has a host of its own" : "";
 }
 
 }  // namespace tutti
