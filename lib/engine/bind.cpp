@@ -93,6 +93,7 @@ private:
         bound.keep = step.keep;
         bound.after = step.after;
         bound.one_piece = in_one_piece(step, step.local) && in_one_piece(step, step.out);
+        bound.plain = bound.one_piece && !parts_.layout.uneven();
         bound.first = place(step, 0);
         bound.last = place(step, parts_.layout.tiles() - 1);
         if (step.recv != nobody) {

@@ -56,10 +56,7 @@ Layout::Piece BoundSchedule::piece(const Region& region, uint32_t tile, uint32_t
 }
 
 // Blocks of one length have all tiles alike but the last.
-BoundStep::Place BoundSchedule::place_of(const BoundStep& step, uint32_t tile) const {
-    if (p_.layout.uneven())
-        return {step.local ? piece(step.local, tile, 0).offset : 0,
-                step.out ? piece(step.out, tile, 0).offset : 0, count_of(step, tile)};
+BoundStep::Place BoundSchedule::plain_place(const BoundStep& step, uint32_t tile) const {
     if (tile + 1 == p_.layout.tiles()) return step.last;
     return {step.first.local + tile * p_.slice, step.first.out + tile * p_.slice, step.first.count};
 }
@@ -72,8 +69,9 @@ std::size_t BoundSchedule::count_of(const BoundStep& step, uint32_t tile) const 
 }
 
 void BoundSchedule::place(BoundLane& lane, const BoundStep& step) const {
-    lane.at = step.one_piece ? place_of(step, lane.tile)
-                             : BoundStep::Place{0, 0, count_of(step, lane.tile)};
+    lane.at = {0, 0, count_of(step, lane.tile)};
+    if (step.one_piece && step.local) lane.at.local = piece(step.local, lane.tile, 0).offset;
+    if (step.one_piece && step.out) lane.at.out = piece(step.out, lane.tile, 0).offset;
     lane.placed = true;
     if (!p_.tag_by_block) return;
     const Region& extent = step.local ? step.local : step.out;
@@ -99,13 +97,13 @@ bool BoundSchedule::may_start(const BoundLane& lane, const BoundStep& step) cons
 }
 
 BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& step,
-                                           const void*& data) {
+                                           const BoundStep::Place& at, const void*& data) {
     Receiver* receiver = step.recv->receiver.load(std::memory_order_acquire);
     if (!receiver) return Turn::waiting;
     const Tag expected = tag_of(lane);
-    const std::size_t bytes = lane.at.count * step.in_bytes;
+    const std::size_t bytes = at.count * step.in_bytes;
     if (step.offer && !lane.offered) {
-        receiver->offer(expected, address(step.out, 0, lane.at.out, step.result_bytes), bytes);
+        receiver->offer(expected, address(step.out, 0, at.out, step.result_bytes), bytes);
         lane.offered = true;
     }
     const Receiver::Message message = receiver->peek(expected, bytes);
@@ -159,14 +157,14 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     const BoundStep& step = lane.steps[lane.step];
     if (!may_start(lane, step)) return Turn::waiting;
 
-    if (!lane.placed) place(lane, step);
-    const BoundStep::Place& at = lane.at;
+    if (!step.plain && !lane.placed) place(lane, step);
+    const BoundStep::Place at = step.plain ? plain_place(step, lane.tile) : lane.at;
     // Both ends know that this block has ended: there is no message.
     if (at.count == 0 && p_.layout.uneven() && (lane.tile > 0 || !p_.tag_by_block))
         return Turn::advanced;
     const void* data = nullptr;
     if (step.recv) {
-        const Turn turn = receive(lane, step, data);
+        const Turn turn = receive(lane, step, at, data);
         if (turn != Turn::advanced) return turn;
     }
     const std::size_t sent_bytes = at.count * step.result_bytes;

@@ -29,6 +29,7 @@ struct BoundStep {
     bool offer = false;     // the message is wanted in `out`, unchanged
     bool settle = false;    // earlier pushes from memory this step overwrites must have drained
     bool one_piece = true;  // the run lies in one piece wherever the step finds or leaves it
+    bool plain = false;     // one piece, of blocks of one length: first and last say where
     After after;
     // One piece: where it begins in the first tile and in the last, in elements of its region.
     struct Place {
@@ -43,7 +44,8 @@ struct BoundLane {
     uint32_t tile = 0;
     uint32_t step = 0;
     bool offered = false;
-    // Where the current step works, once known: a step that waits is looked at again and again.
+    // Where the current step works if it is not plain, once known: a step that waits is looked at
+    // again and again.
     bool placed = false;
     BoundStep::Place at;
     std::size_t block_count = 0;  // of the whole block, where tags have it
@@ -79,13 +81,14 @@ private:
     enum class Turn : uint8_t { advanced, waiting, failed };
     Turn run_step(BoundLane& lane);
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
-    Turn receive(BoundLane& lane, const BoundStep& step, const void*& data);
+    Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
+                 const void*& data);
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
                  std::byte* out, std::byte* built) const;
     void combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
                         std::byte* built) const;
     void place(BoundLane& lane, const BoundStep& step) const;
-    BoundStep::Place place_of(const BoundStep& step, uint32_t tile) const;
+    BoundStep::Place plain_place(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;
     Layout::Piece piece(const Region& region, uint32_t tile, uint32_t index) const;
     std::byte* address(const Region& region, uint32_t slot_offset, std::size_t offset,
