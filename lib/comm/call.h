@@ -35,7 +35,14 @@ struct Call {
     int32_t inputs = 0;          // buffers of this rank in one allreduce; 0: it is no multi
     BlockList input, output;     // of the buffers that have a block for each rank
 
-    bool operator==(const Call&) const = default;
+    /// The lists matter where they are: few calls have any, and all are compared on their way in.
+    bool operator==(const Call& other) const {
+        return count == other.count && collective == other.collective && dtype == other.dtype &&
+               op == other.op && root == other.root && uneven == other.uneven &&
+               in_place == other.in_place && inputs == other.inputs &&
+               algorithm == other.algorithm &&
+               (!uneven || (input == other.input && output == other.output));
+    }
 };
 
 /// invalid unless every length on its own, their sum, and the furthest end are bytes that memory

@@ -81,6 +81,7 @@ void Endpoint::add(uint32_t comm, EndpointClient* client) {
 bool Endpoint::remove(uint32_t comm) {
     const std::lock_guard lock(clients_mutex_);
     clients_.erase(comm);
+    removed_.insert(comm);
     return clients_.empty();
 }
 
@@ -169,6 +170,7 @@ void Endpoint::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
         const std::lock_guard lock(clients_mutex_);
         const auto client = clients_.find(id.comm);
         if (client == clients_.end()) {
+            if (removed_.contains(id.comm)) return;
             early_channels_.emplace_back(id, std::move(receiver));
             return;
         }
@@ -240,7 +242,7 @@ void Endpoint::take_news(ByteView message) {
     const auto client = clients_.find(news->comm);
     if (client != clients_.end()) {
         client->second->news(from, *news);
-    } else if (!leaving_) {
+    } else if (!leaving_ && !removed_.contains(news->comm)) {
         early_news_.emplace_back(from, *news);
     }
 }

@@ -17,6 +17,7 @@
 #include "base/config.h"
 #include "comm/control_tree.h"
 #include "comm/group.h"
+#include "comm/id_set.h"
 #include "comm/news.h"
 #include "comm/tuning.h"
 #include "net/acceptor.h"
@@ -175,6 +176,7 @@ private:
     std::map<Rank, PeerRecord> peers_;
     std::recursive_mutex clients_mutex_;
     std::map<uint32_t, EndpointClient*> clients_;
+    IdSet removed_;  // clients that were: what still comes for them is dropped
     std::vector<std::pair<ChannelId, std::unique_ptr<Receiver>>> early_channels_;
     std::vector<std::pair<Rank, News>> early_news_;
     std::map<Rank, std::string> lost_;  // gone, and why

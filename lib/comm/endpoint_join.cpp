@@ -368,6 +368,8 @@ Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, Deadline dead
         request.rank = group.rank();
         request.size = group.size();
         request.streams = static_cast<uint32_t>(config_.nrings);
+        for (Rank rank = 0; rank < group.size(); ++rank)
+            request.members.push_back(group.in_job(rank));
         request.leader = {group.in_job(0), (*leader)->host_id, ""};
         if (const auto found = (*leader)->addresses.find(transport->name());
             found != (*leader)->addresses.end())

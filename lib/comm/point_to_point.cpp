@@ -272,6 +272,7 @@ bool PointToPoint::take_requests(Peer& peer) {
         const bool whole = kind_of(tag) == Kind::whole && tag.count == tag.plan;
         // Where it lies depends on its size.
         if (whole && tag.count <= limits_.message_bytes) message = in->peek(tag, tag.count);
+        if (!message.data) break;
         const bool understood = (announces || whole) && tag.count <= limits_.message_bytes;
         if (understood && !match(peer.rank, tag, message.data)) break;
         in->release();

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/collective.h"
@@ -37,7 +38,8 @@ struct GroupRequest {
     Rank rank = 0;
     Rank size = 1;
     uint32_t streams = 1;
-    PeerAddress leader;
+    PeerAddress leader;         // by its rank in the job
+    std::vector<Rank> members;  // their ranks in the job, by rank; empty: the same
 };
 
 /// This rank's membership of one communicator's group.

@@ -7,7 +7,7 @@
 #include <new>
 
 #include "base/log.h"
-#include "transport/shared_memory.h"
+#include "transport/channel_pool.h"
 
 namespace tutti {
 namespace detail {
@@ -23,6 +23,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free, "turns are shared betw
 struct Control {
     std::atomic<uint32_t> reader_sleeps;
     std::atomic<uint32_t> writer_sleeps;
+    std::atomic<uint32_t> reader_closed;
 };
 
 }  // namespace detail
@@ -34,23 +35,24 @@ using detail::Control;
 
 constexpr std::size_t header_bytes = 4096;
 static_assert(no_share_bytes * (mapped_cells + 1) <= header_bytes);
+static_assert(sizeof(Place) <= mapped_inline_bytes);
+static_assert(header_bytes + mapped_cells * mapped_small_bytes == mapped_channel_bytes);
 static_assert(mapped_cells >= 2 && (mapped_cells & (mapped_cells - 1)) == 0);
 
 Control* control_of(std::byte* memory) {
     return reinterpret_cast<Control*>(memory);
 }
 
-Cell& cell_of(std::byte* memory, uint64_t position) {
-    const std::size_t index = position % mapped_cells;
-    return *reinterpret_cast<Cell*>(memory + no_share_bytes * (index + 1));
+std::size_t index_of(uint64_t position) {
+    return position % mapped_cells;
 }
 
-// Where a message of that size lies, outside the header line.
-std::byte* area_of(std::byte* memory, uint64_t position, std::size_t bytes) {
-    assert(bytes <= mapped_cell_bytes);
-    const std::size_t index = position % mapped_cells;
-    if (bytes <= mapped_small_bytes) return memory + header_bytes + index * mapped_small_bytes;
-    return memory + mapped_eager_bytes + index * mapped_cell_bytes;
+Cell& cell_of(std::byte* memory, uint64_t position) {
+    return *reinterpret_cast<Cell*>(memory + no_share_bytes * (index_of(position) + 1));
+}
+
+std::byte* small_cell(std::byte* memory, uint64_t position) {
+    return memory + header_bytes + index_of(position) * mapped_small_bytes;
 }
 
 }  // namespace
@@ -69,42 +71,71 @@ void format_mapped_channel(std::byte* memory) {
     }
 }
 
-MappedSender::MappedSender(MappedHalf half, UniqueFd backing)
-    : half_(std::move(half)),
-      backing_(std::move(backing)),
-      control_(control_of(half_.memory.get())) {}
-
-bool MappedSender::can_push() {
-    // Pairs with release(): the reader is done with the payload before we overwrite it.
-    return cell_of(half_.memory.get(), position_).turn.load(std::memory_order_acquire) == position_;
-}
-
-bool MappedSender::back_large_cells() {
-    if (no_memory_) return false;
-    const auto backed =
-        back_memory(backing_.get(), mapped_eager_bytes, mapped_cells * mapped_cell_bytes);
-    if (!backed) {
-        log::error("shm: no memory for large messages: {}", backed.error().message);
-        no_memory_ = true;
-        return false;
-    }
-    backing_.reset();
+bool mapped_cells_home(const std::byte* memory, uint64_t position) {
+    auto* const cells = const_cast<std::byte*>(memory);  // turns are read only
+    for (uint64_t p = position; p < position + mapped_cells; ++p)
+        // Pairs with release(): the reader is done with the payload.
+        if (cell_of(cells, p).turn.load(std::memory_order_acquire) != p) return false;
     return true;
 }
 
+bool mapped_reader_closed(const std::byte* memory) {
+    const auto* control = reinterpret_cast<const Control*>(memory);
+    return control->reader_closed.load(std::memory_order_acquire) != 0;
+}
+
+MappedSender::MappedSender(std::shared_ptr<ChannelPool> pool, std::unique_ptr<ChannelSpace> space,
+                           MappedPeer peer)
+    : pool_(std::move(pool)),
+      space_(std::move(space)),
+      peer_(std::move(peer)),
+      memory_(space_->block.data),
+      control_(control_of(memory_)) {}
+
+MappedSender::~MappedSender() {
+    rest();
+    pool_->close(std::move(space_));
+}
+
+bool MappedSender::can_push() {
+    // Pairs with release(): the reader is done with the payload before we overwrite it.
+    return cell_of(memory_, position_).turn.load(std::memory_order_acquire) == position_;
+}
+
+std::byte* MappedSender::reserve_large() {
+    if (!borrows_) {
+        if (no_memory_) return nullptr;
+        if (auto lent = pool_->borrow(*space_); !lent) {
+            log::error("shm: no memory for large messages: {}", lent.error().message);
+            no_memory_ = true;
+            return nullptr;
+        }
+        borrows_ = true;
+    }
+    return space_->ring->data + index_of(position_) * mapped_cell_bytes;
+}
+
+void MappedSender::rest() {
+    if (borrows_) ChannelPool::rest(*space_, position_);
+    borrows_ = false;
+}
+
 std::byte* MappedSender::reserve(std::size_t bytes) {
+    assert(bytes <= mapped_cell_bytes);
     if (!can_push()) return nullptr;
     if (bytes <= mapped_inline_bytes) return staging_.data();
-    if (bytes > mapped_small_bytes && backing_ && !back_large_cells()) return nullptr;
-    return area_of(half_.memory.get(), position_, bytes);
+    if (bytes <= mapped_small_bytes) return small_cell(memory_, position_);
+    return reserve_large();
 }
 
 void MappedSender::commit(const Tag& tag, std::size_t bytes) {
-    if (bytes <= mapped_inline_bytes) {
-        Cell& cell = cell_of(half_.memory.get(), position_);
+    Cell& cell = cell_of(memory_, position_);
+    if (bytes <= mapped_inline_bytes)
         std::memcpy(cell.payload, staging_.data(), mapped_inline_bytes);
-    }
+    else if (bytes > mapped_small_bytes)
+        std::memcpy(cell.payload, &space_->ring->place, sizeof(Place));
     publish(tag);
+    rest();
 }
 
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
@@ -115,13 +146,13 @@ void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes
 }
 
 void MappedSender::publish(const Tag& tag) {
-    Cell& cell = cell_of(half_.memory.get(), position_);
+    Cell& cell = cell_of(memory_, position_);
     cell.tag = tag;
     // Sequentially consistent with arm(): either the reader's last look before it sleeps sees this
     // turn, or we see that it sleeps. (An exchange costs nothing here: the line must come anyway.)
     cell.turn.store(position_ + 1, std::memory_order_seq_cst);
     ++position_;
-    if (control_->reader_sleeps.load(std::memory_order_seq_cst) != 0) half_.doorbell->ring();
+    if (control_->reader_sleeps.load(std::memory_order_seq_cst) != 0) peer_.doorbell->ring();
 }
 
 void MappedSender::arm(bool on) {
@@ -130,41 +161,67 @@ void MappedSender::arm(bool on) {
 
 Code MappedSender::health() const {
     if (no_memory_) return Code::no_memory;
-    return half_.peer->gone.load(std::memory_order_acquire) ? Code::peer_lost : Code::ok;
+    return peer_.life->gone.load(std::memory_order_acquire) ? Code::peer_lost : Code::ok;
 }
 
-MappedReceiver::MappedReceiver(MappedHalf half)
-    : half_(std::move(half)), control_(control_of(half_.memory.get())) {}
+MappedReceiver::MappedReceiver(std::byte* memory, std::shared_ptr<const SegmentTable> segments,
+                               MappedPeer peer)
+    : segments_(std::move(segments)),
+      peer_(std::move(peer)),
+      memory_(memory),
+      control_(control_of(memory)),
+      process_(::getpid()) {}
+
+MappedReceiver::~MappedReceiver() {
+    // A forked child's copy is none of the sender's business.
+    if (process_ != ::getpid()) return;
+    // Pairs with mapped_reader_closed(): from here on the memory is the sender's alone.
+    control_->reader_closed.store(1, std::memory_order_release);
+}
 
 bool MappedReceiver::has_message() const {
     // seq_cst because this is also the last look between arm(true) and sleeping; as cheap as
     // acquire where it matters.
-    return cell_of(half_.memory.get(), position_).turn.load(std::memory_order_seq_cst) ==
-           position_ + 1;
+    return cell_of(memory_, position_).turn.load(std::memory_order_seq_cst) == position_ + 1;
 }
 
 Receiver::Message MappedReceiver::peek(const Tag& expected, std::size_t bytes) {
     // Bounded by our own constant: a peer that only sends stale messages does not keep us here.
     for (uint32_t looks = 0; looks <= mapped_cells && has_message(); ++looks) {
-        Cell& cell = cell_of(half_.memory.get(), position_);
+        const Cell& cell = cell_of(memory_, position_);
         const Tag got = cell.tag;
-        if (match(expected, got) == TagMatch::stale) {
+        const TagMatch matched = match(expected, got);
+        if (matched == TagMatch::stale) {
             release();
             continue;
         }
-        const std::byte* data = bytes <= mapped_inline_bytes
-                                    ? cell.payload
-                                    : area_of(half_.memory.get(), position_, bytes);
-        return {.data = data, .tag = got};
+        // Where it lies follows from its size, which is known only if the tags are equal.
+        if (bytes <= mapped_inline_bytes || matched == TagMatch::different)
+            return {.data = cell.payload, .tag = got};
+        if (bytes <= mapped_small_bytes)
+            return {.data = small_cell(memory_, position_), .tag = got};
+        return {.data = large_message(cell), .tag = got};
     }
     return {};
 }
 
+// A ring may lie in a segment that is still on its way: then the message has not arrived yet, and
+// the segment's news wakes whoever sleeps.
+const std::byte* MappedReceiver::large_message(const Cell& cell) {
+    Place place;
+    std::memcpy(&place, cell.payload, sizeof place);
+    if (ring_ == nullptr || place != ring_place_) {
+        ring_ = segments_->at(place, mapped_ring_bytes);
+        ring_place_ = place;
+    }
+    return ring_ == nullptr ? nullptr : ring_ + index_of(position_) * mapped_cell_bytes;
+}
+
 void MappedReceiver::release() {
-    Cell& cell = cell_of(half_.memory.get(), position_);
+    Cell& cell = cell_of(memory_, position_);
     cell.turn.store(position_ + mapped_cells, std::memory_order_seq_cst);  // as in publish()
     ++position_;
-    if (control_->writer_sleeps.load(std::memory_order_seq_cst) != 0) half_.doorbell->ring();
+    if (control_->writer_sleeps.load(std::memory_order_seq_cst) != 0) peer_.doorbell->ring();
 }
 
 void MappedReceiver::arm(bool on) {
@@ -173,7 +230,7 @@ void MappedReceiver::arm(bool on) {
 
 Code MappedReceiver::health() const {
     // In this order: what was published before the news came is seen after it.
-    const bool gone = half_.peer->gone.load(std::memory_order_acquire);
+    const bool gone = peer_.life->gone.load(std::memory_order_acquire);
     return gone && !has_message() ? Code::peer_lost : Code::ok;
 }
 

@@ -2,11 +2,15 @@
 // the other. One line per cell holds whose turn it is, the tag and, for tiny messages, the payload,
 // so a message of up to 24 bytes costs one cache line on its way.
 //
-//   [control line][cell headers, 128 bytes apart][4 KiB per cell][mapped_cell_bytes per cell]
+//   [control line][cell headers, 128 bytes apart][4 KiB per cell]
+//
+// Larger messages lie in cells of 128 KiB that the channels of a pair of processes share
+// (channel_pool.h); then the header says where, in place of a payload.
 //
 // Turns: cell i starts at turn i. For the message at position p (cell p mod cells) the writer waits
 // for turn p and publishes p + 1; the reader waits for p + 1 and releases with p + cells. Both only
-// compare a turn with the value they expect: nothing the peer writes becomes an index or a length.
+// compare a turn with the value they expect. Nothing the peer writes becomes a length, and a place
+// is used only if what is expected there lies within a segment that is mapped here.
 #pragma once
 
 #include <array>
@@ -15,6 +19,7 @@
 
 #include "base/fd.h"
 #include "transport/channel.h"
+#include "transport/segments.h"
 
 namespace tutti {
 
@@ -22,12 +27,11 @@ inline constexpr uint32_t mapped_cells = 8;
 inline constexpr std::size_t mapped_cell_bytes = 128 * 1024;
 inline constexpr std::size_t mapped_inline_bytes = 24;
 
-/// Up to here a message uses pages that exist from the start; the large cells take memory (1 MiB)
-/// only once a message above this size is sent.
+/// Up to here a message uses memory that the channel has from the start.
 inline constexpr std::size_t mapped_small_bytes = 4096;
-inline constexpr std::size_t mapped_eager_bytes = 4096 + mapped_cells * mapped_small_bytes;
-inline constexpr std::size_t mapped_channel_bytes =
-    mapped_eager_bytes + mapped_cells * mapped_cell_bytes;
+inline constexpr std::size_t mapped_channel_bytes = 4096 + mapped_cells * mapped_small_bytes;
+/// The cells of larger messages, as lent to a channel.
+inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
 
 /// Wakes a sleeping process: an eventfd that its waiters poll.
 class Doorbell {
@@ -45,15 +49,21 @@ struct PeerLife {
     std::atomic<bool> gone{false};
 };
 
-/// One half's hold on a channel.
-struct MappedHalf {
-    std::shared_ptr<std::byte> memory;         // mapped_channel_bytes, page-aligned
-    std::shared_ptr<const Doorbell> doorbell;  // the other side's
-    std::shared_ptr<const PeerLife> peer;
+/// What the other half is to one half.
+struct MappedPeer {
+    std::shared_ptr<const Doorbell> doorbell;
+    std::shared_ptr<const PeerLife> life;
 };
 
 /// Writes the first turns; before the other side sees the memory.
 void format_mapped_channel(std::byte* memory);
+/// Whether all that was written before that position has been read: the cells are the writer's.
+bool mapped_cells_home(const std::byte* memory, uint64_t position);
+/// Whether the reader is gone for good.
+bool mapped_reader_closed(const std::byte* memory);
+
+class ChannelPool;
+struct ChannelSpace;
 
 namespace detail {
 struct Cell;
@@ -62,28 +72,32 @@ struct Control;
 
 class MappedSender final : public Sender {
 public:
-    /// backing: the descriptor the memory is a mapping of, whose large cells are still to be
-    /// allocated; none if all of the memory is there.
-    explicit MappedSender(MappedHalf half, UniqueFd backing = {});
+    MappedSender(std::shared_ptr<ChannelPool> pool, std::unique_ptr<ChannelSpace> space,
+                 MappedPeer peer);
+    ~MappedSender() override;
 
     std::byte* reserve(std::size_t bytes) override;
     void commit(const Tag& tag, std::size_t bytes) override;
     bool can_push() override;
     void push(const Tag& tag, const std::byte* data, std::size_t bytes) override;
     bool drained() override { return true; }
-    void cancel() override {}
+    void cancel() override { rest(); }
     void arm(bool on) override;
     /// no_memory: the system would not give memory for large messages.
     Code health() const override;
 
 private:
-    bool back_large_cells();
+    std::byte* reserve_large();
+    void rest();
     void publish(const Tag& tag);
 
-    MappedHalf half_;
-    UniqueFd backing_;
-    detail::Control* control_;
+    std::shared_ptr<ChannelPool> pool_;
+    std::unique_ptr<ChannelSpace> space_;
+    MappedPeer peer_;
+    std::byte* const memory_;
+    detail::Control* const control_;
     uint64_t position_ = 0;
+    bool borrows_ = false;  // a large cell is reserved
     bool no_memory_ = false;
     // A tiny message is built here and copied in one go: a reader that spins on the line would
     // steal it between the builder's stores.
@@ -92,7 +106,10 @@ private:
 
 class MappedReceiver final : public Receiver {
 public:
-    explicit MappedReceiver(MappedHalf half);
+    /// memory: the channel's; segments: those that its sender's process made.
+    MappedReceiver(std::byte* memory, std::shared_ptr<const SegmentTable> segments,
+                   MappedPeer peer);
+    ~MappedReceiver() override;
 
     void offer(const Tag&, std::byte*, std::size_t) override {}
     Message peek(const Tag& expected, std::size_t bytes) override;
@@ -104,10 +121,16 @@ public:
 
 private:
     bool has_message() const;
+    const std::byte* large_message(const detail::Cell& cell);
 
-    MappedHalf half_;
-    detail::Control* control_;
+    std::shared_ptr<const SegmentTable> segments_;
+    MappedPeer peer_;
+    std::byte* const memory_;
+    detail::Control* const control_;
+    const int process_;
     uint64_t position_ = 0;
+    Place ring_place_;  // of the large cells that were used last, and
+    const std::byte* ring_ = nullptr;
 };
 
 }  // namespace tutti

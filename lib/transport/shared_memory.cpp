@@ -87,6 +87,11 @@ Result<> back_memory(int fd, std::size_t offset, std::size_t bytes) {
     return fail_memory(failed, "allocating shared memory", bytes);
 }
 
+bool release_memory(int fd, std::size_t offset, std::size_t bytes) {
+    return ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                       static_cast<off_t>(bytes)) == 0;
+}
+
 Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
                                         std::size_t backed_bytes) {
     UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -95,7 +100,7 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
         return fail_memory(errno, "sizing shared memory", bytes);
     if (::fcntl(fd.get(), F_ADD_SEALS, resize_seals) != 0)
         return fail_errno(errno, "sealing shared memory");
-    TUTTI_TRY(back_memory(fd.get(), 0, backed_bytes));
+    if (backed_bytes > 0) TUTTI_TRY(back_memory(fd.get(), 0, backed_bytes));
     TUTTI_ASSIGN(auto data, map_shared_memory(fd.get(), bytes));
     return SharedMemory{std::move(fd), std::move(data)};
 }

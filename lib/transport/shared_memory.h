@@ -25,4 +25,7 @@ Result<std::shared_ptr<std::byte>> map_shared_memory(int fd, std::size_t bytes);
 /// Allocates a range's pages.
 Result<> back_memory(int fd, std::size_t offset, std::size_t bytes);
 
+/// Gives a range's pages back; they read as zero then. False where the system cannot.
+bool release_memory(int fd, std::size_t offset, std::size_t bytes);
+
 }  // namespace tutti

@@ -1,8 +1,6 @@
-// Ranks in one thread: mapped channels on the heap between all of them, and operations driven in
+// Ranks in one thread: mapped channels between all of them, and operations driven in
 // turn.
 #pragma once
-
-#include <sys/mman.h>
 
 #include <map>
 #include <memory>
@@ -11,7 +9,7 @@
 #include <vector>
 
 #include "engine/bind.h"
-#include "transport/mapped_channel.h"
+#include "transport/channel_pool.h"
 
 namespace tutti::test {
 
@@ -33,18 +31,13 @@ public:
         auto& link = links_[{from, to, lane}];
         if (!link) {
             link = std::make_unique<Link>();
-            // Fresh pages are zero and cost nothing until they are touched.
-            const std::size_t bytes = round_up(mapped_channel_bytes, 4096);
-            void* pages =
-                ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            if (pages == MAP_FAILED) throw std::bad_alloc();
-            std::shared_ptr<std::byte> memory(static_cast<std::byte*>(pages),
-                                              [bytes](std::byte* p) { ::munmap(p, bytes); });
-            format_mapped_channel(memory.get());
-            const MappedHalf half{memory, std::make_shared<Doorbell>(UniqueFd()),
+            auto space = pool_->open();
+            if (!space) throw std::bad_alloc();
+            const MappedPeer peer{std::make_shared<Doorbell>(UniqueFd()),
                                   std::make_shared<PeerLife>()};
-            link->sender = std::make_unique<MappedSender>(half);
-            link->receiver = std::make_unique<MappedReceiver>(half);
+            link->receiver = std::make_unique<MappedReceiver>((*space)->block.data,
+                                                              pool_->arena()->segments(), peer);
+            link->sender = std::make_unique<MappedSender>(pool_, std::move(*space), peer);
             link->slot.receiver = link->receiver.get();
             link->slot.peer = from;
         }
@@ -53,6 +46,7 @@ public:
     const Capabilities& capabilities() const { return capabilities_; }
 
 private:
+    std::shared_ptr<ChannelPool> pool_ = std::make_shared<ChannelPool>(std::make_shared<Arena>());
     std::map<std::tuple<Rank, Rank, uint16_t>, std::unique_ptr<Link>> links_;
     Capabilities capabilities_;
 };

@@ -2,11 +2,14 @@
 // they cost.
 // usage: tutti-run -n N communicators CASE
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -103,42 +106,138 @@ void hosts(tutti_comm* world) {
     need(tutti_comm_destroy(across), "destroy");
 }
 
+/// The number after a name in a file that gives them in KiB, in bytes.
+long proc_bytes(const char* path, const std::string& name) {
+    std::ifstream file(path);
+    for (std::string word; file >> word;) {
+        if (word != name + ":") continue;
+        long kib = 0;
+        file >> kib;
+        return kib * 1024;
+    }
+    return 0;
+}
 long resident_bytes() {
-    std::ifstream file("/proc/self/statm");
-    long pages = 0, resident = 0;
-    file >> pages >> resident;
-    return resident * sysconf(_SC_PAGESIZE);
+    return proc_bytes("/proc/self/status", "VmRSS");
+}
+long own_bytes() {
+    return proc_bytes("/proc/self/status", "RssAnon");
+}
+/// Of the memory that this process maps together with others.
+long shared_bytes() {
+    return proc_bytes("/proc/self/status", "RssShmem");
 }
 long open_files() {
     long count = 0;
-    for (int fd = 0; fd < 65536; ++fd)
-        count += access(("/proc/self/fd/" + std::to_string(fd)).c_str(), F_OK) == 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+        count += !entry.path().empty();
     return count;
 }
 
-// Many at once, each used a little.
+std::vector<tutti_comm*> copies_of(tutti_comm* world, int count) {
+    std::vector<tutti_comm*> all(static_cast<std::size_t>(count));
+    for (tutti_comm*& one : all) need(tutti_comm_dup(world, &one), "dup");
+    return all;
+}
+void destroy_all(const std::vector<tutti_comm*>& all) {
+    for (tutti_comm* comm : all) need(tutti_comm_destroy(comm), "destroy");
+}
+void sum_on(tutti_comm* comm, std::vector<float>& x) {
+    std::fill(x.begin(), x.end(), 1.0F);
+    need(tutti_allreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32, TUTTI_SUM), "sum");
+    for (const float value : x) require(value == static_cast<float>(ranks), "the sum");
+}
+
+// Many at once, each used a little, by a process that may open few files.
 void many(tutti_comm* world) {
     constexpr int wanted = 500;
-    std::vector<tutti_comm*> all;
-    tutti_comm* one = nullptr;
-    need(tutti_comm_dup(world, &one), "dup");  // what the first costs is shared by the others
-    all.push_back(one);
+    const rlimit few{.rlim_cur = 256, .rlim_max = 256};
+    require(setrlimit(RLIMIT_NOFILE, &few) == 0, "the limit of open files");
+    // What the first costs is shared by the others.
+    std::vector<tutti_comm*> all = copies_of(world, 1);
     const long before = resident_bytes(), files = open_files();
-    while (static_cast<int>(all.size()) < wanted) {
-        need(tutti_comm_dup(world, &one), "dup");
-        all.push_back(one);
-    }
-    for (tutti_comm* comm : all) {
-        float x = 1;
-        need(tutti_allreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM), "sum");
-        require(x == static_cast<float>(ranks), "the sum");
+    for (tutti_comm* one : copies_of(world, wanted - 1)) all.push_back(one);
+    std::vector<float> x(1);
+    for (tutti_comm* comm : all) sum_on(comm, x);
+    if (rank_of == 0)
+        std::printf("each communicator: %ld bytes; files: %ld more\n",
+                    (resident_bytes() - before) / (wanted - 1), open_files() - files);
+    destroy_all(all);
+    expect_sum(world, sum_of(0, 1), "sum after all of them");
+}
+
+// One large operation on each in turn: the cells that the first used serve them all.
+void large(tutti_comm* world) {
+    constexpr int few = 20, wanted = 200;
+    std::vector<float> x(1 << 20);
+    long after_few = 0;
+    std::vector<tutti_comm*> all = copies_of(world, wanted);
+    for (int i = 0; i < wanted; ++i) {
+        sum_on(all[static_cast<std::size_t>(i)], x);
+        if (i + 1 == few) after_few = shared_bytes();
     }
     if (rank_of == 0)
-        std::printf("each communicator: %ld bytes, %.2f files\n",
-                    (resident_bytes() - before) / (wanted - 1),
-                    static_cast<double>(open_files() - files) / (wanted - 1));
-    for (tutti_comm* comm : all) need(tutti_comm_destroy(comm), "destroy");
+        std::printf("shared memory after %d: %ld KiB, after %d: %ld KiB\n", few, after_few / 1024,
+                    wanted, shared_bytes() / 1024);
+    destroy_all(all);
     expect_sum(world, sum_of(0, 1), "sum after all of them");
+}
+
+// One after the other: whatever a communicator took comes back.
+void cycles(tutti_comm* world) {
+    constexpr int warm = 50, wanted = 500;
+    std::vector<float> small(1), big(1 << 16);
+    long files = 0, shared = 0, heap = 0;
+    for (int i = 0; i < wanted; ++i) {
+        if (i == warm) {
+            files = open_files();
+            shared = shared_bytes();
+            heap = own_bytes();
+        }
+        tutti_comm* part = nullptr;
+        need(tutti_comm_split(world, i % 2 == 0 ? 0 : rank_of % 2, -rank_of, &part), "split");
+        const auto members = static_cast<float>(tutti_comm_size(part));
+        for (std::vector<float>* x : {&small, &big}) {
+            std::fill(x->begin(), x->end(), 1.0F);
+            need(tutti_allreduce(part, x->data(), x->data(), x->size(), TUTTI_FLOAT32, TUTTI_SUM));
+            require(x->front() == members && x->back() == members, "the sum in a part");
+        }
+        need(tutti_comm_destroy(part), "destroy");
+    }
+    if (rank_of == 0)
+        std::printf("%d cycles: files %ld, shared KiB %ld, heap KiB %ld\n", wanted - warm,
+                    open_files() - files, (shared_bytes() - shared) / 1024,
+                    (own_bytes() - heap) / 1024);
+}
+
+// Large operations of two communicators under way at once, in another order on every second rank:
+// neither gets the other's cells.
+void beside(tutti_comm* world) {
+    const std::vector<tutti_comm*> both = copies_of(world, 2);
+    for (int round = 0; round < 30; ++round) {
+        const std::size_t count =
+            round % 3 == 0 ? 1 << 20 : 10'000 + 7919u * static_cast<unsigned>(round);
+        std::vector<std::vector<float>> x;
+        tutti_request* requests[2];
+        for (std::size_t c = 0; c < both.size(); ++c) {
+            x.emplace_back(count);
+            for (std::size_t i = 0; i < count; ++i)
+                x[c][i] =
+                    static_cast<float>((i * (c + 3) + static_cast<std::size_t>(round)) % 1000);
+        }
+        const std::vector<std::vector<float>> sent = x;
+        for (std::size_t i = 0; i < both.size(); ++i) {
+            const std::size_t c = (i + static_cast<std::size_t>(rank_of)) % 2;
+            need(tutti_iallreduce(both[c], x[c].data(), x[c].data(), count, TUTTI_FLOAT32,
+                                  TUTTI_SUM, nullptr, &requests[c]),
+                 "start");
+        }
+        for (tutti_request*& request : requests) need(tutti_wait(&request, -1), "wait");
+        for (std::size_t c = 0; c < both.size(); ++c)
+            for (std::size_t i = 0; i < count; ++i)
+                require(x[c][i] == sent[c][i] * static_cast<float>(ranks), "a sum of two at once");
+    }
+    destroy_all(both);
 }
 
 // Calls that differ are the part's affair; the other part does not notice.
@@ -186,6 +285,9 @@ int main(int argc, char** argv) {
                      {"dup", dup},
                      {"hosts", hosts},
                      {"many", many},
+                     {"large", large},
+                     {"cycles", cycles},
+                     {"beside", beside},
                      {"mismatch", mismatch},
                      {"killed", killed}});
 }

@@ -270,12 +270,35 @@ class Communicators(Processes):
                 done = run(n, COMMUNICATORS, "killed", options=("--keep-going",))
                 self.assertEqual(done.stdout.count("survivor"), n - 1, done.stdout + done.stderr)
 
+    def test_large_operations_of_two_at_once(self):
+        self.each_transport("beside", (2, 3, 4), env={"TUTTI_ALGO": "ring"})
+
     @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own memory")
-    def test_500_communicators_cost_little(self):
-        for transport in ("shm", "tcp"):
-            out = self.expect_success(run(2, COMMUNICATORS, "many", transport=transport))
-            used, = re.findall(r"each communicator: (\d+) bytes", out)
+    def test_500_communicators_cost_little_and_no_file(self):
+        for ranks, transport in ((2, "shm"), (2, "tcp"), (4, "shm")):
+            out = self.expect_success(run(ranks, COMMUNICATORS, "many", transport=transport))
+            used, files = re.findall(r"each communicator: (\d+) bytes; files: (-?\d+) more", out)[0]
             self.assertLessEqual(int(used), 64 * 1024, out)
+            # Some for the memory of all: its segments, each four times as long as the last.
+            self.assertLessEqual(int(files), 5 * ranks, out)
+
+    @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own memory")
+    def test_large_cells_are_shared_by_all_communicators(self):
+        for ranks in (2, 4):
+            out = self.expect_success(run(ranks, COMMUNICATORS, "large", transport="shm"))
+            few, all_ = re.findall(r"after \d+: (\d+) KiB", out)
+            # As many large cells, and 180 times small ones.
+            self.assertLess(int(all_) - int(few), 4096, out)
+
+    @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own memory")
+    def test_communicators_that_come_and_go_leave_nothing(self):
+        for ranks, transport in ((2, "shm"), (2, "tcp"), (3, "shm")):
+            out = self.expect_success(run(ranks, COMMUNICATORS, "cycles", transport=transport))
+            grown = re.findall(r"files (-?\d+), shared KiB (-?\d+), heap KiB (-?\d+)", out)[0]
+            self.assertLessEqual(int(grown[0]), 0, out)
+            self.assertLessEqual(int(grown[1]), 1024, out)
+            if transport == "shm":
+                self.assertLessEqual(int(grown[2]), 512, out)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")

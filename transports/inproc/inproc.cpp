@@ -1,5 +1,5 @@
-// Ranks as threads of one process: the channel's memory is on the heap and the receiving half is
-// handed over in person.
+// Ranks as threads of one process: channels as between processes, but the receiving half is handed
+// over in person.
 //
 // Threads. open() calls the peer's sink from the opener's thread, so a sink must be safe to call
 // from any thread, must not call back into its transport, and open() and close() must not be called
@@ -10,18 +10,14 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
-#include <new>
 #include <vector>
 
 #include "net/auth.h"
-#include "transport/mapped_channel.h"
-#include "transport/shared_memory.h"
+#include "transport/channel_pool.h"
 #include "transports/catalog.h"
 
 namespace tutti {
 namespace {
-
-constexpr std::size_t page_bytes = 4096;
 
 /// A live transport, as others of the process see it.
 struct Node {
@@ -50,13 +46,6 @@ std::string process_prefix() {
     return fmt::format("{}-{}-", ::getpid(), token);
 }
 
-std::shared_ptr<std::byte> make_heap_memory() {
-    auto* memory = static_cast<std::byte*>(
-        ::operator new (mapped_channel_bytes, std::align_val_t{page_bytes}, std::nothrow));
-    if (memory == nullptr) return nullptr;
-    return {memory, [](std::byte* p) { ::operator delete (p, std::align_val_t{page_bytes}); }};
-}
-
 class InprocTransport final : public Transport {
 public:
     explicit InprocTransport(const TransportContext& context) : context_(context) {}
@@ -80,6 +69,8 @@ private:
                                .credits = mapped_cells,
                                .latency_us = 0.05,
                                .bandwidth_gbs = 12};
+    std::shared_ptr<ChannelPool> channels_ =
+        std::make_shared<ChannelPool>(std::make_shared<Arena>());
     std::string address_;
     std::shared_ptr<Node> node_;
 };
@@ -120,11 +111,10 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
     if (!other || other->rank != peer.rank)
         return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
                          peer.rank);
-    auto memory = make_heap_memory();
-    if (!memory)
-        return fail(Code::no_memory, "inproc: no memory for a channel of {} bytes",
-                    mapped_channel_bytes);
-    format_mapped_channel(memory.get());
+    TUTTI_ASSIGN(auto space, channels_->open());
+    std::byte* const memory = space->block.data;
+    auto sender = std::make_unique<MappedSender>(channels_, std::move(space),
+                                                 MappedPeer{other->doorbell, other->life});
     {
         const std::lock_guard lock(node_->mutex);
         node_->friends.push_back(other->doorbell);
@@ -134,10 +124,10 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
         return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
                          peer.rank);
     other->friends.push_back(node_->doorbell);
-    other->sink->opened(
-        {.peer = context_.rank, .comm = id.comm, .lane = id.lane},
-        std::make_unique<MappedReceiver>(MappedHalf{memory, node_->doorbell, node_->life}));
-    return std::make_unique<MappedSender>(MappedHalf{memory, other->doorbell, other->life});
+    other->sink->opened({.peer = context_.rank, .comm = id.comm, .lane = id.lane},
+                        std::make_unique<MappedReceiver>(memory, channels_->arena()->segments(),
+                                                         MappedPeer{node_->doorbell, node_->life}));
+    return sender;
 }
 
 void InprocTransport::close(Deadline) {

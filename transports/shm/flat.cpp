@@ -20,7 +20,7 @@ public:
     FlatOperation(std::shared_ptr<FlatMember> member, const IntrinsicShape& shape)
         : member_(std::move(member)),
           state_(member_->streams[shape.stream]),
-          memory_(member_->memory.get()),
+          memory_(member_->memory),
           sleepers_(*reinterpret_cast<std::atomic<uint64_t>*>(
               memory_ + member_->layout.sleepers_offset(shape.stream))),
           rank_(member_->rank),

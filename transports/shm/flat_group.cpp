@@ -3,25 +3,46 @@
 #include <unistd.h>
 
 #include <algorithm>
-
-#include "net/reactor.h"
-#include "transport/shared_memory.h"
+#include <utility>
 
 namespace tutti::shm {
 
-FlatMember::~FlatMember() {
-    if (reactor_ != nullptr) reactor_->remove(doorbells[static_cast<std::size_t>(rank)]->fd());
+namespace {
+
+FlatHeader& header_of(std::byte* memory) {
+    return *reinterpret_cast<FlatHeader*>(memory);
 }
 
-Result<> FlatMember::watch(Reactor& reactor) {
-    // The handler may be in its last call when this rank leaves: it keeps what it reads open.
-    const auto own = doorbells[static_cast<std::size_t>(rank)];
-    TUTTI_TRY(reactor.add(own->fd(), EPOLLIN, [own](uint32_t) {
-        uint64_t rings = 0;
-        [[maybe_unused]] const ssize_t got = ::read(own->fd(), &rings, sizeof rings);
-    }));
-    reactor_ = &reactor;
-    return {};
+}  // namespace
+
+void ClosedGroups::add(const Arena::Block& block, Rank size) {
+    const std::lock_guard lock(mutex_);
+    closed_.push_back({block, size});
+}
+
+void ClosedGroups::reuse() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(closed_, [&](const Closed& group) {
+        // Pairs with ~FlatMember: who has left has read what it wanted.
+        const uint32_t left = header_of(group.block.data).left.load(std::memory_order_acquire);
+        if (std::cmp_less(left, group.size)) return false;
+        arena_->give(group.block);
+        return true;
+    });
+}
+
+FlatMember::FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count)
+    : rank(own_rank),
+      size(group_size),
+      layout(group_size, stream_count),
+      streams(stream_count),
+      process_(::getpid()) {}
+
+FlatMember::~FlatMember() {
+    // A forked child is no member.
+    if (memory == nullptr || process_ != ::getpid()) return;
+    header_of(memory).left.fetch_add(1, std::memory_order_acq_rel);
+    if (closed) closed->add({place, memory, round_up(layout.bytes(), page_bytes)}, size);
 }
 
 Result<> FlatMember::back(uint32_t stream, std::size_t bytes) {
@@ -30,7 +51,7 @@ Result<> FlatMember::back(uint32_t stream, std::size_t bytes) {
     for (uint64_t turn = 0; turn < flat_depth; ++turn) {
         const std::size_t area =
             layout.areas_offset(stream, turn) + static_cast<std::size_t>(rank) * flat_slot_bytes;
-        TUTTI_TRY(back_memory(memory_fd.get(), area, bytes));
+        TUTTI_TRY(segments->back(place.after(area), bytes));
     }
     state.backed_bytes = bytes;
     return {};

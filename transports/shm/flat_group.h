@@ -3,16 +3,12 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <vector>
 
-#include "base/fd.h"
 #include "transport/intrinsic.h"
 #include "transport/mapped_channel.h"
 #include "transports/shm/flat_memory.h"
-
-namespace tutti {
-class Reactor;
-}
 
 namespace tutti::shm {
 
@@ -24,30 +20,45 @@ struct FlatStream {
     std::size_t backed_bytes = 0;  // of each of this rank's payload areas
 };
 
+/// Groups that their leader has left. Their memory is used again when all members have. Any thread.
+class ClosedGroups {
+public:
+    explicit ClosedGroups(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
+    void add(const Arena::Block& block, Rank size);
+    void reuse();
+    Arena& arena() const { return *arena_; }
+
+private:
+    struct Closed {
+        Arena::Block block;
+        Rank size = 0;
+    };
+    const std::shared_ptr<Arena> arena_;
+    std::mutex mutex_;
+    std::vector<Closed> closed_;
+};
+
 struct FlatMember {
-    FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count)
-        : rank(own_rank),
-          size(group_size),
-          layout(group_size, stream_count),
-          streams(stream_count) {}
+    FlatMember(Rank own_rank, Rank group_size, uint32_t stream_count);
+    /// Tells the leader that this member is through with the memory.
     ~FlatMember();
     FlatMember(const FlatMember&) = delete;
 
-    /// Wakes this rank's sleepers by draining its doorbell whenever the reactor polls.
-    Result<> watch(Reactor& reactor);
     /// Makes sure that this rank's payload areas of a stream can take messages of that size.
     Result<> back(uint32_t stream, std::size_t bytes);
 
-    Rank rank;
-    Rank size;
-    FlatLayout layout;
-    std::shared_ptr<std::byte> memory;
-    UniqueFd memory_fd;
-    std::vector<std::shared_ptr<const Doorbell>> doorbells;  // by rank, this rank's own too
+    const Rank rank;
+    const Rank size;
+    const FlatLayout layout;
+    std::shared_ptr<const SegmentTable> segments;  // the leader's
+    Place place;
+    std::byte* memory = nullptr;
+    std::shared_ptr<ClosedGroups> closed;                    // the leader's own; null elsewhere
+    std::vector<std::shared_ptr<const Doorbell>> doorbells;  // by rank; this rank's own is not used
     std::vector<FlatStream> streams;
 
 private:
-    Reactor* reactor_ = nullptr;
+    const int process_;
 };
 
 std::unique_ptr<Operation> make_flat_operation(std::shared_ptr<FlatMember> member,

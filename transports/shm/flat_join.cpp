@@ -1,13 +1,11 @@
 #include "transports/shm/flat_join.h"
 
-#include <sys/eventfd.h>
-
-#include <cerrno>
+#include <bit>
+#include <utility>
 
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
-#include "transport/shared_memory.h"
 
 namespace tutti::shm {
 namespace {
@@ -15,19 +13,12 @@ namespace {
 constexpr int answer_timeout_ms = 1000;
 constexpr std::size_t max_waiting = 4096;
 
-Result<std::shared_ptr<FlatMember>> make_group(const GroupRequest& group) {
-    auto member = std::make_shared<FlatMember>(group.rank, group.size, group.streams);
-    const FlatLayout& layout = member->layout;
-    TUTTI_ASSIGN(auto memory,
-                 make_shared_memory("tutti-flat", layout.bytes(), layout.eager_bytes()));
-    member->memory = std::move(memory.data);
-    member->memory_fd = std::move(memory.fd);
-    for (Rank rank = 0; rank < group.size; ++rank) {
-        UniqueFd fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-        if (!fd) return fail_errno(errno, "flat: out of file descriptors (ulimit -n)? eventfd");
-        member->doorbells.push_back(std::make_shared<const Doorbell>(std::move(fd)));
-    }
-    return member;
+constexpr uint64_t bit(Rank rank) {
+    return uint64_t{1} << rank;
+}
+
+Rank in_job(const GroupRequest& group, Rank rank) {
+    return group.members.empty() ? rank : group.members[static_cast<std::size_t>(rank)];
 }
 
 Result<> check_size(const GroupRequest& group) {
@@ -39,6 +30,9 @@ Result<> check_size(const GroupRequest& group) {
                     flat_max_streams);
     if (group.rank < 0 || group.rank >= group.size)
         return fail(Code::invalid, "flat: rank {} of {}", group.rank, group.size);
+    if (!group.members.empty() && std::cmp_not_equal(group.members.size(), group.size))
+        return fail(Code::invalid, "flat: {} members of {} ranks", group.members.size(),
+                    group.size);
     return {};
 }
 
@@ -69,6 +63,23 @@ void GroupHost::publish(uint32_t comm, Offer offer) {
     waiting_ = std::move(later);
 }
 
+// What the asking process lacks: mostly nothing.
+std::vector<int> GroupHost::fill(GroupAnswer& reply, const Hello& hello, const FlatMember& member) {
+    std::vector<int> fds;
+    reply.place = member.place;
+    reply.first_segment = hello.segments;
+    for (uint32_t i = hello.segments; i < member.segments->count(); ++i) {
+        reply.segment_bytes.push_back(member.segments->bytes(i));
+        fds.push_back(member.segments->fd(i));
+    }
+    for (Rank rank = 0; rank < member.size; ++rank) {
+        if ((hello.bells & bit(rank)) != 0) continue;
+        reply.bells |= bit(rank);
+        fds.push_back(member.doorbells[static_cast<std::size_t>(rank)]->fd());
+    }
+    return fds;
+}
+
 void GroupHost::answer(const Request& request) {
     const Hello& hello = request.hello;
     const auto found = offers_.find(hello.comm);
@@ -82,10 +93,7 @@ void GroupHost::answer(const Request& request) {
                                 "ranks with {}",
                                 hello.rank, hello.size, hello.streams, offer.size, offer.streams)};
     std::vector<int> fds;
-    if (reply.code == Code::ok) {
-        fds.push_back(offer.member->memory_fd.get());
-        for (const auto& doorbell : offer.member->doorbells) fds.push_back(doorbell->fd());
-    }
+    if (reply.code == Code::ok) fds = fill(reply, hello, *offer.member);
     const auto sent = net::send_fds(request.socket.get(), fds, encode(reply),
                                     Deadline::after_ms(answer_timeout_ms));
     if (!sent) log::debug("flat: answering rank {}: {}", hello.rank, sent.error().message);
@@ -116,8 +124,24 @@ Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& g
                                                            Deadline deadline) {
     TUTTI_TRY(check_size(group));
     TUTTI_ASSIGN(auto member, group.rank == 0 ? lead(group) : follow(group, deadline));
-    TUTTI_TRY(member->watch(*context_.data_reactor));
     return std::make_unique<FlatGroup>(std::move(member));
+}
+
+Result<std::shared_ptr<FlatMember>> FlatProvider::make_group(const GroupRequest& group) {
+    auto member = std::make_shared<FlatMember>(group.rank, group.size, group.streams);
+    for (Rank rank = 0; rank < group.size; ++rank) {
+        TUTTI_ASSIGN(auto bell, neighbours_->make_bell(in_job(group, rank)));
+        member->doorbells.push_back(std::move(bell));
+    }
+    closed_->reuse();
+    Arena& arena = closed_->arena();
+    const FlatLayout& layout = member->layout;
+    TUTTI_ASSIGN(const Arena::Block block, arena.take(layout.bytes(), layout.eager_bytes()));
+    member->segments = arena.segments();
+    member->place = block.place;
+    member->memory = block.data;
+    member->closed = closed_;
+    return member;
 }
 
 Result<std::shared_ptr<FlatMember>> FlatProvider::lead(const GroupRequest& group) {
@@ -138,32 +162,70 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& gro
     if (!socket)
         return fail_rank(Code::unsupported, group.leader.rank,
                          "flat: the leader is not within reach: {}", socket.error().message);
-    const Bytes hello = encode(Hello{.kind = HelloKind::group,
-                                     .rank = group.rank,
-                                     .comm = group.comm,
-                                     .size = group.size,
-                                     .streams = group.streams});
-    if (auto met = net::introduce(socket->get(), key_, hello, deadline); !met)
-        return wrap(std::move(met).error(), doing());
+    if (auto asked = ask(socket->get(), group, deadline); !asked)
+        return wrap(std::move(asked).error(), doing());
     auto message = net::recv_fds(socket->get(), max_frame_bytes, deadline);
     if (!message) return wrap(std::move(message).error(), doing());
     TUTTI_ASSIGN(const GroupAnswer answer, decode_answer(message->body));
     if (answer.code != Code::ok) return fail(answer.code, "{}: {}", doing(), answer.text);
-    const auto ranks = static_cast<std::size_t>(group.size);
-    if (message->fds.size() != ranks + 1)
-        return fail(Code::invalid, "{}: {} descriptors came, {} were expected", doing(),
-                    message->fds.size(), ranks + 1);
+    if (auto taken = take(group, answer, std::move(message->fds)); !taken)
+        return wrap(std::move(taken).error(), doing());
 
     auto member = std::make_shared<FlatMember>(group.rank, group.size, group.streams);
-    member->memory_fd = std::move(message->fds[0]);
-    TUTTI_ASSIGN(member->memory,
-                 map_shared_memory(member->memory_fd.get(), member->layout.bytes()));
-    for (std::size_t i = 0; i < ranks; ++i) {
-        // An eventfd's flags belong to the description, which the leader made non-blocking.
-        member->doorbells.push_back(
-            std::make_shared<const Doorbell>(std::move(message->fds[i + 1])));
+    for (Rank rank = 0; rank < group.size; ++rank) {
+        member->doorbells.push_back(neighbours_->bell(in_job(group, rank)));
+        if (rank != group.rank && !member->doorbells.back())
+            return fail(Code::invalid, "{}: no doorbell of rank {} came", doing(), rank);
     }
+    const auto segments = neighbours_->segments(group.leader.rank);
+    std::byte* memory = segments->at(answer.place, member->layout.bytes());
+    if (memory == nullptr)
+        return fail(Code::invalid, "{}: page {} of segment {} is not there", doing(),
+                    answer.place.page, answer.place.segment);
+    member->segments = segments;
+    member->place = answer.place;
+    member->memory = memory;
     return member;
+}
+
+Result<> FlatProvider::ask(int socket, const GroupRequest& group, Deadline deadline) {
+    Hello hello{.kind = HelloKind::group,
+                .rank = group.rank,
+                .comm = group.comm,
+                .size = group.size,
+                .streams = group.streams,
+                .segments = neighbours_->segments(group.leader.rank)->count()};
+    for (Rank rank = 0; rank < group.size; ++rank) {
+        const bool known = rank == group.rank ? neighbours_->is_rung_by(group.leader.rank)
+                                              : neighbours_->bell(in_job(group, rank)) != nullptr;
+        if (known) hello.bells |= bit(rank);
+    }
+    return net::introduce(socket, key_, encode(hello), deadline);
+}
+
+Result<> FlatProvider::take(const GroupRequest& group, const GroupAnswer& answer,
+                            std::vector<UniqueFd> fds) {
+    const std::size_t segments = answer.segment_bytes.size();
+    const auto bells = static_cast<std::size_t>(std::popcount(answer.bells));
+    if (fds.size() != segments + bells)
+        return fail(Code::invalid, "{} descriptors came, {} were expected", fds.size(),
+                    segments + bells);
+    const Rank leader = group.leader.rank;
+    const auto table = neighbours_->segments(leader);
+    std::size_t next = 0;
+    for (; next < segments; ++next)
+        TUTTI_TRY(table->take(answer.first_segment + static_cast<uint32_t>(next),
+                              std::move(fds[next]), answer.segment_bytes[next]));
+    for (Rank rank = 0; rank < group.size; ++rank) {
+        if ((answer.bells & bit(rank)) == 0) continue;
+        // An eventfd's flags belong to the description, which the leader made non-blocking.
+        if (rank == group.rank)
+            TUTTI_TRY(neighbours_->watch(leader, std::move(fds[next]), *context_.data_reactor));
+        else
+            neighbours_->add_bell(in_job(group, rank), std::move(fds[next]));
+        if (++next == fds.size()) break;
+    }
+    return {};
 }
 
 }  // namespace tutti::shm

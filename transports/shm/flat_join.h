@@ -9,6 +9,7 @@
 #include "net/auth.h"
 #include "transport/transport.h"
 #include "transports/shm/flat_group.h"
+#include "transports/shm/neighbours.h"
 #include "transports/shm/wire.h"
 
 namespace tutti::shm {
@@ -35,6 +36,7 @@ private:
         Hello hello;
     };
     void answer(const Request& request);
+    static std::vector<int> fill(GroupAnswer& reply, const Hello& hello, const FlatMember& member);
 
     std::mutex mutex_;
     bool closed_ = false;
@@ -44,8 +46,13 @@ private:
 
 class FlatProvider final : public IntrinsicProvider {
 public:
-    FlatProvider(const TransportContext& context, const net::AuthKey& key)
-        : context_(context), key_(key), host_(std::make_shared<GroupHost>()) {}
+    FlatProvider(const TransportContext& context, const net::AuthKey& key,
+                 std::shared_ptr<Arena> arena, std::shared_ptr<Neighbours> neighbours)
+        : context_(context),
+          key_(key),
+          closed_(std::make_shared<ClosedGroups>(std::move(arena))),
+          neighbours_(std::move(neighbours)),
+          host_(std::make_shared<GroupHost>()) {}
 
     std::string_view name() const override { return "flat"; }
     std::string_view reference(Collective collective) const override;
@@ -56,11 +63,16 @@ public:
 
 private:
     Result<std::shared_ptr<FlatMember>> lead(const GroupRequest& group);
+    Result<std::shared_ptr<FlatMember>> make_group(const GroupRequest& group);
     Result<std::shared_ptr<FlatMember>> follow(const GroupRequest& group, Deadline deadline);
+    Result<> ask(int socket, const GroupRequest& group, Deadline deadline);
+    Result<> take(const GroupRequest& group, const GroupAnswer& answer, std::vector<UniqueFd> fds);
 
     const TransportContext& context_;
     const net::AuthKey& key_;
-    std::shared_ptr<GroupHost> host_;
+    const std::shared_ptr<ClosedGroups> closed_;
+    const std::shared_ptr<Neighbours> neighbours_;
+    const std::shared_ptr<GroupHost> host_;
 };
 
 }  // namespace tutti::shm

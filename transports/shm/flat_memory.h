@@ -1,6 +1,6 @@
 // The memory of a flat group, as all its ranks map it:
 //
-//   [per stream: who sleeps][slot headers][per slot a 64 KiB payload area]
+//   [who has left][per stream: who sleeps][slot headers][per slot a 64 KiB payload area]
 //
 // with a slot for each (stream, rank, operation modulo flat_depth). A header is one line: turn, tag
 // and the payload if it has at most 24 bytes.
@@ -17,6 +17,7 @@
 
 #include "base/types.h"
 #include "transport/channel.h"
+#include "transport/segments.h"
 
 namespace tutti::shm {
 
@@ -25,6 +26,11 @@ inline constexpr uint32_t flat_max_streams = 64;
 inline constexpr uint32_t flat_depth = 4;
 inline constexpr std::size_t flat_slot_bytes = 64 * 1024;
 inline constexpr std::size_t flat_inline_bytes = 24;
+
+/// The group's first line.
+struct FlatHeader {
+    std::atomic<uint32_t> left;  // members that do not look at the memory any more
+};
 
 struct FlatSlot {
     std::atomic<uint64_t> turn;  // epoch << 48 | operation number, from 1; written last
@@ -40,21 +46,20 @@ public:
 
     /// Taken at once; payload areas take memory when an operation that needs them is bound.
     std::size_t eager_bytes() const {
-        return round_up((streams_ + slots()) * no_share_bytes, page_bytes);
+        return round_up((1 + streams_ + slots()) * no_share_bytes, page_bytes);
     }
     std::size_t bytes() const { return eager_bytes() + slots() * flat_slot_bytes; }
 
-    std::size_t sleepers_offset(uint32_t stream) const { return stream * no_share_bytes; }
+    std::size_t sleepers_offset(uint32_t stream) const { return (1 + stream) * no_share_bytes; }
     /// The slots of all ranks for one (stream, turn), rank by rank, no_share_bytes apart.
     std::size_t slots_offset(uint32_t stream, uint64_t turn) const {
-        return (streams_ + index(stream, turn)) * no_share_bytes;
+        return (1 + streams_ + index(stream, turn)) * no_share_bytes;
     }
     std::size_t areas_offset(uint32_t stream, uint64_t turn) const {
         return eager_bytes() + index(stream, turn) * flat_slot_bytes;
     }
 
 private:
-    static constexpr std::size_t page_bytes = 4096;
     std::size_t slots() const { return streams_ * flat_depth * size_; }
     std::size_t index(uint32_t stream, uint64_t turn) const {
         return (stream * flat_depth + turn % flat_depth) * size_;

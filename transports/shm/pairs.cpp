@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,7 +11,6 @@
 #include "net/acceptor.h"
 #include "net/reactor.h"
 #include "net/socket.h"
-#include "transport/shared_memory.h"
 
 namespace tutti::shm {
 namespace {
@@ -47,8 +47,21 @@ Result<bool> has_news(int socket) {
 
 }  // namespace
 
-Pairs::Pairs(const TransportContext& context)
-    : context_(context), reported_(static_cast<std::size_t>(context.size)) {}
+Pairs::Pairs(const TransportContext& context, std::shared_ptr<Arena> arena,
+             std::shared_ptr<Neighbours> neighbours)
+    : context_(context),
+      arena_(std::move(arena)),
+      neighbours_(std::move(neighbours)),
+      reported_(static_cast<std::size_t>(context.size)) {}
+
+std::shared_ptr<Pair> Pairs::make_pair(UniqueFd socket, Rank peer) const {
+    auto pair = std::make_shared<Pair>();
+    pair->peer = peer;
+    pair->pid = peer_pid(socket.get());
+    pair->socket = std::move(socket);
+    pair->channels = std::make_shared<ChannelPool>(arena_);
+    return pair;
+}
 
 std::shared_ptr<Pair> Pairs::find(Rank peer) {
     const std::lock_guard lock(mutex_);
@@ -75,10 +88,7 @@ void Pairs::accept(UniqueFd socket, const Hello& hello) {
                   context_.size);
         return;
     }
-    auto pair = std::make_shared<Pair>();
-    pair->peer = hello.rank;
-    pair->pid = peer_pid(socket.get());
-    pair->socket = std::move(socket);
+    const auto pair = make_pair(std::move(socket), hello.rank);
     auto sent = send(*pair, {.kind = NewsKind::doorbell}, {&context_.doorbell_fd, 1},
                      Deadline::after_ms(frame_timeout_ms));
     if (sent) sent = watch(pair);
@@ -94,10 +104,7 @@ Result<std::shared_ptr<Pair>> Pairs::get(const PeerAddress& peer, const net::Aut
                          "shm: rank {} is not within reach (another container or network "
                          "namespace, or it has ended): {}",
                          peer.rank, socket.error().message);
-    auto pair = std::make_shared<Pair>();
-    pair->peer = peer.rank;
-    pair->socket = std::move(*socket);
-    pair->pid = peer_pid(pair->socket.get());
+    const auto pair = make_pair(std::move(*socket), peer.rank);
 
     const auto doing = [&] { return fmt::format("shm: connecting to rank {}", peer.rank); };
     const Bytes hello = encode(Hello{.kind = HelloKind::pair, .rank = context_.rank});
@@ -117,9 +124,40 @@ Result<std::shared_ptr<Pair>> Pairs::get(const PeerAddress& peer, const net::Aut
 
 Result<> Pairs::send(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline) {
     const std::lock_guard lock(pair.send_mutex);
+    return send_locked(pair, news, fds, deadline);
+}
+
+Result<> Pairs::send_locked(Pair& pair, const News& news, std::span<const int> fds,
+                            Deadline deadline) {
     auto sent = net::send_fds(pair.socket.get(), fds, encode(news), deadline);
     if (!sent && sent.error().rank == nobody) sent.error().rank = pair.peer;
     return sent;
+}
+
+// The segments first: the peer finds the channel in one of them.
+Result<> Pairs::announce(Pair& pair, const News& channel, Deadline deadline) {
+    const std::lock_guard lock(pair.send_mutex);
+    const SegmentTable& own = *arena_->segments();
+    for (uint32_t& next = pair.segments_sent; next < own.count(); ++next) {
+        const int fd = own.fd(next);
+        const News segment{
+            .kind = NewsKind::segment, .place = {.segment = next}, .bytes = own.bytes(next)};
+        TUTTI_TRY(send_locked(pair, segment, {&fd, 1}, deadline));
+    }
+    return send_locked(pair, channel, {}, deadline);
+}
+
+Result<std::unique_ptr<Sender>> Pairs::open(const std::shared_ptr<Pair>& pair, const ChannelId& id,
+                                            Deadline deadline) {
+    TUTTI_ASSIGN(auto space, pair->channels->open());
+    const News news{
+        .kind = NewsKind::channel, .comm = id.comm, .lane = id.lane, .place = space->block.place};
+    auto sender = std::make_unique<MappedSender>(pair->channels, std::move(space),
+                                                 MappedPeer{pair->doorbell, pair->life});
+    if (auto sent = announce(*pair, news, deadline); !sent)
+        return wrap(std::move(sent).error(),
+                    fmt::format("shm: opening lane {} to rank {}", id.lane, pair->peer));
+    return sender;
 }
 
 void Pairs::ready(const std::shared_ptr<Pair>& pair) {
@@ -137,8 +175,10 @@ Result<> Pairs::take_news(const std::shared_ptr<Pair>& pair) {
     switch (news.kind) {
         case NewsKind::doorbell:
             return take_doorbell(*pair, std::move(message.fds));
+        case NewsKind::segment:
+            return take_segment(*pair, news, std::move(message.fds));
         case NewsKind::channel:
-            return take_channel(*pair, news, std::move(message.fds));
+            return take_channel(*pair, news);
         case NewsKind::bye:
             pair->said_bye = true;
             return {};
@@ -154,14 +194,32 @@ Result<> Pairs::take_doorbell(Pair& pair, std::vector<UniqueFd> fds) {
     return {};
 }
 
-Result<> Pairs::take_channel(Pair& pair, const News& news, std::vector<UniqueFd> fds) {
-    if (fds.size() != 1 || !pair.doorbell)
-        return fail(Code::invalid, "shm: {} descriptors came with a channel", fds.size());
-    TUTTI_ASSIGN(auto memory, map_shared_memory(fds[0].get(), mapped_channel_bytes));
+Result<> Pairs::take_segment(Pair& pair, const News& news, std::vector<UniqueFd> fds) {
+    if (fds.size() != 1)
+        return fail(Code::invalid, "shm: {} descriptors came with a segment", fds.size());
+    TUTTI_TRY(
+        neighbours_->segments(pair.peer)->take(news.place.segment, std::move(fds[0]), news.bytes));
+    // A message may lie in it already.
+    ring_own();
+    return {};
+}
+
+Result<> Pairs::take_channel(Pair& pair, const News& news) {
+    const auto segments = neighbours_->segments(pair.peer);
+    std::byte* memory = segments->at(news.place, mapped_channel_bytes);
+    if (memory == nullptr || !pair.doorbell)
+        return fail(Code::invalid, "shm: a channel at page {} of segment {}, where there is none",
+                    news.place.page, news.place.segment);
     context_.sink->opened(
         {.peer = pair.peer, .comm = news.comm, .lane = news.lane},
-        std::make_unique<MappedReceiver>(MappedHalf{std::move(memory), pair.doorbell, pair.life}));
+        std::make_unique<MappedReceiver>(memory, segments, MappedPeer{pair.doorbell, pair.life}));
     return {};
+}
+
+void Pairs::ring_own() const {
+    const uint64_t one = 1;
+    // A full counter means that it rings already.
+    [[maybe_unused]] const ssize_t written = ::write(context_.doorbell_fd, &one, sizeof one);
 }
 
 void Pairs::lost(const std::shared_ptr<Pair>& pair, const std::string& cause) {
@@ -172,8 +230,7 @@ void Pairs::lost(const std::shared_ptr<Pair>& pair, const std::string& cause) {
     }
     pair->life->gone.store(true, std::memory_order_release);
     // Whoever sleeps until that peer does something has to look at its channels' health.
-    Doorbell own{UniqueFd(::fcntl(context_.doorbell_fd, F_DUPFD_CLOEXEC, 0))};
-    own.ring();
+    ring_own();
     const auto rank = static_cast<std::size_t>(pair->peer);
     if (pair->said_bye || reported_[rank]) return;
     reported_[rank] = true;

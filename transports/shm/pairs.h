@@ -1,5 +1,6 @@
 // The connections of one rank with other processes of its host: a Unix socket each, over which
-// doorbells and channels are passed and whose end is the news that the other process has ended.
+// doorbells and segments are passed and channels announced, and whose end is the news that the
+// other process has ended.
 //
 // Threads. Handlers run on the reactor's thread, one at a time, under news_mutex_, and call the
 // sink with no other lock held. get() and send() come from any thread and hold mutex_ or a pair's
@@ -14,8 +15,9 @@
 #include <vector>
 
 #include "net/auth.h"
-#include "transport/mapped_channel.h"
+#include "transport/channel_pool.h"
 #include "transport/transport.h"
+#include "transports/shm/neighbours.h"
 #include "transports/shm/wire.h"
 
 namespace tutti::shm {
@@ -26,13 +28,16 @@ struct Pair {
     int pid = 0;  // for messages
     bool said_bye = false;
     std::mutex send_mutex;
+    uint32_t segments_sent = 0;  // of this process's own; under send_mutex
+    std::shared_ptr<ChannelPool> channels;
     std::shared_ptr<const Doorbell> doorbell;  // the peer's; null until it has arrived
     std::shared_ptr<PeerLife> life = std::make_shared<PeerLife>();
 };
 
 class Pairs : public std::enable_shared_from_this<Pairs> {
 public:
-    explicit Pairs(const TransportContext& context);
+    Pairs(const TransportContext& context, std::shared_ptr<Arena> arena,
+          std::shared_ptr<Neighbours> neighbours);
 
     /// A connection that a peer made, after its hello.
     void accept(UniqueFd socket, const Hello& hello);
@@ -41,21 +46,31 @@ public:
     Result<std::shared_ptr<Pair>> get(const PeerAddress& peer, const net::AuthKey& key,
                                       Deadline deadline);
 
-    Result<> send(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);
+    /// A channel towards a peer, in memory that all of them share.
+    Result<std::unique_ptr<Sender>> open(const std::shared_ptr<Pair>& pair, const ChannelId& id,
+                                         Deadline deadline);
 
     /// Says bye to everyone and hangs up; afterwards the sink is not called any more.
     void close(Deadline deadline);
 
 private:
+    std::shared_ptr<Pair> make_pair(UniqueFd socket, Rank peer) const;
+    Result<> send(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);
+    Result<> send_locked(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);
+    Result<> announce(Pair& pair, const News& channel, Deadline deadline);
     std::shared_ptr<Pair> find(Rank peer);
     Result<> watch(const std::shared_ptr<Pair>& pair);
     void ready(const std::shared_ptr<Pair>& pair);
     Result<> take_news(const std::shared_ptr<Pair>& pair);
     Result<> take_doorbell(Pair& pair, std::vector<UniqueFd> fds);
-    Result<> take_channel(Pair& pair, const News& news, std::vector<UniqueFd> fds);
+    Result<> take_segment(Pair& pair, const News& news, std::vector<UniqueFd> fds);
+    Result<> take_channel(Pair& pair, const News& news);
+    void ring_own() const;
     void lost(const std::shared_ptr<Pair>& pair, const std::string& cause);
 
     TransportContext context_;
+    const std::shared_ptr<Arena> arena_;
+    const std::shared_ptr<Neighbours> neighbours_;
     std::mutex news_mutex_;
     bool closed_ = false;
     std::vector<bool> reported_;  // by rank: the sink knows that it is lost

@@ -8,7 +8,6 @@
 #include "net/acceptor.h"
 #include "net/reactor.h"
 #include "net/socket.h"
-#include "transport/shared_memory.h"
 #include "transports/catalog.h"
 #include "transports/shm/flat_join.h"
 #include "transports/shm/pairs.h"
@@ -53,8 +52,9 @@ public:
     explicit ShmTransport(const TransportContext& context)
         : context_(context),
           key_{context.secret, "shm/" + context.job},
-          flat_(context_, key_),
-          pairs_(std::make_shared<shm::Pairs>(context)) {}
+          neighbours_(std::make_shared<shm::Neighbours>(context.rank, context.doorbell_fd)),
+          flat_(context_, key_, arena_, neighbours_),
+          pairs_(std::make_shared<shm::Pairs>(context, arena_, neighbours_)) {}
     ~ShmTransport() override { ShmTransport::close(Deadline::after_ms(close_timeout_ms)); }
 
     std::string_view name() const override { return "shm"; }
@@ -79,6 +79,8 @@ private:
                                .credits = mapped_cells,
                                .latency_us = 0.06,
                                .bandwidth_gbs = 12};
+    const std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
+    const std::shared_ptr<shm::Neighbours> neighbours_;
     shm::FlatProvider flat_;
     std::shared_ptr<shm::Pairs> pairs_;
     std::string address_;
@@ -106,16 +108,7 @@ Result<> ShmTransport::listen() {
 Result<std::unique_ptr<Sender>> ShmTransport::open(const ChannelId& id, const PeerAddress& peer,
                                                    Deadline deadline) {
     TUTTI_ASSIGN(const auto pair, pairs_->get(peer, key_, deadline));
-    TUTTI_ASSIGN(auto memory,
-                 make_shared_memory("tutti-channel", mapped_channel_bytes, mapped_eager_bytes));
-    format_mapped_channel(memory.data.get());
-    const int fd = memory.fd.get();
-    const shm::News news{.kind = shm::NewsKind::channel, .comm = id.comm, .lane = id.lane};
-    if (auto sent = pairs_->send(*pair, news, {&fd, 1}, deadline); !sent)
-        return wrap(std::move(sent).error(),
-                    fmt::format("shm: opening lane {} to rank {}", id.lane, peer.rank));
-    return std::make_unique<MappedSender>(
-        MappedHalf{std::move(memory.data), pair->doorbell, pair->life}, std::move(memory.fd));
+    return pairs_->open(pair, id, deadline);
 }
 
 void ShmTransport::close(Deadline deadline) {
@@ -123,6 +116,7 @@ void ShmTransport::close(Deadline deadline) {
     flat_.host()->close();
     // Nothing to flush: what was sent lies in memory that its readers map.
     pairs_->close(deadline);
+    neighbours_->close();
 }
 
 }  // namespace

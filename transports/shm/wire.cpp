@@ -1,23 +1,33 @@
 #include "transports/shm/wire.h"
 
 namespace tutti::shm {
+namespace {
+
+// What an answer's other fields leave of a frame.
+constexpr std::size_t max_text_bytes =
+    max_frame_bytes - 64 - SegmentTable::max_segments * sizeof(uint64_t);
+
+}  // namespace
 
 Bytes encode(const Hello& hello) {
     ByteWriter out;
     out.put(hello.kind).put(hello.rank).put(hello.comm).put(hello.size).put(hello.streams);
+    out.put(hello.segments).put(hello.bells);
     return out.take();
 }
 
 Bytes encode(const News& news) {
     ByteWriter out;
-    out.put(news.kind).put(news.comm).put(news.lane);
+    out.put(news.kind).put(news.comm).put(news.lane).put(news.place).put(news.bytes);
     return out.take();
 }
 
 Bytes encode(const GroupAnswer& answer) {
     ByteWriter out;
-    constexpr std::size_t room = max_frame_bytes - sizeof(Code) - sizeof(uint32_t);
-    out.put(answer.code).put_text(std::string_view(answer.text).substr(0, room));
+    out.put(answer.code).put(answer.place).put(answer.bells).put(answer.first_segment);
+    out.put(static_cast<uint32_t>(answer.segment_bytes.size()));
+    for (const uint64_t bytes : answer.segment_bytes) out.put(bytes);
+    out.put_text(std::string_view(answer.text).substr(0, max_text_bytes));
     return out.take();
 }
 
@@ -29,6 +39,8 @@ Result<Hello> decode_hello(ByteView in) {
     hello.comm = reader.get<uint32_t>();
     hello.size = reader.get<Rank>();
     hello.streams = reader.get<uint32_t>();
+    hello.segments = reader.get<uint32_t>();
+    hello.bells = reader.get<uint64_t>();
     if (!reader.at_end() || (hello.kind != HelloKind::pair && hello.kind != HelloKind::group))
         return fail(Code::invalid, "shm: a hello of {} bytes and kind {} makes no sense", in.size(),
                     static_cast<int>(hello.kind));
@@ -41,6 +53,8 @@ Result<News> decode_news(ByteView in) {
     news.kind = reader.get<NewsKind>();
     news.comm = reader.get<uint32_t>();
     news.lane = reader.get<uint16_t>();
+    news.place = reader.get<Place>();
+    news.bytes = reader.get<uint64_t>();
     if (!reader.at_end() || news.kind < NewsKind::doorbell || news.kind > NewsKind::bye)
         return fail(Code::invalid, "shm: news of {} bytes and kind {} makes no sense", in.size(),
                     static_cast<int>(news.kind));
@@ -51,6 +65,12 @@ Result<GroupAnswer> decode_answer(ByteView in) {
     ByteReader reader(in);
     GroupAnswer answer;
     answer.code = reader.get<Code>();
+    answer.place = reader.get<Place>();
+    answer.bells = reader.get<uint64_t>();
+    answer.first_segment = reader.get<uint32_t>();
+    const auto segments = reader.get<uint32_t>();
+    for (uint32_t i = 0; i < segments && reader.ok(); ++i)
+        answer.segment_bytes.push_back(reader.get<uint64_t>());
     answer.text = reader.get_text(max_frame_bytes);
     if (!reader.at_end() || answer.code > Code::no_memory)
         return fail(Code::invalid, "shm: an answer of {} bytes makes no sense", in.size());

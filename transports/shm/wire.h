@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
+#include "transport/segments.h"
 
 namespace tutti::shm {
 
@@ -17,23 +18,33 @@ struct Hello {
     uint32_t comm = 0;   // group only, as the rest
     Rank size = 0;
     uint32_t streams = 0;
+    uint32_t segments = 0;  // of the leader's that the asking process has
+    uint64_t bells = 0;     // members whose doorbells it has; its own: that the leader can ring it
 };
 
 enum class NewsKind : uint8_t {
     doorbell = 1,  // + eventfd: the first news of each side
-    channel = 2,   // + memory: comm and lane say which
-    bye = 3,       // the end that follows is an orderly one
+    segment = 2,   // + memory: its number and length
+    channel = 3,   // comm and lane say which, place where
+    bye = 4,       // the end that follows is an orderly one
 };
 
 struct News {
     NewsKind kind = NewsKind::bye;
     uint32_t comm = 0;
     uint16_t lane = 0;
+    Place place;         // segment: its number only
+    uint64_t bytes = 0;  // of a segment
 };
 
-/// The leader's answer to a group request; with ok come the memory and an eventfd for each rank.
+/// The leader's answer to a group request. With ok come descriptors: of the segments from the first
+/// that the asking process has not, then of the doorbells of `bells`, one for each bit.
 struct GroupAnswer {
     Code code = Code::ok;
+    Place place;
+    uint32_t first_segment = 0;
+    std::vector<uint64_t> segment_bytes;
+    uint64_t bells = 0;
     std::string text;
 };
 

@@ -1,0 +1,68 @@
+#include "transports/shm/neighbours.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "net/reactor.h"
+
+namespace tutti::shm {
+
+std::shared_ptr<SegmentTable> Neighbours::segments(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    auto& table = segments_[rank];
+    if (!table) table = std::make_shared<SegmentTable>();
+    return table;
+}
+
+Neighbours::Bell Neighbours::bell(Rank rank) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = bells_.find(rank);
+    return found == bells_.end() ? nullptr : found->second;
+}
+
+void Neighbours::add_bell(Rank rank, UniqueFd fd) {
+    const std::lock_guard lock(mutex_);
+    bells_.try_emplace(rank, std::make_shared<const Doorbell>(std::move(fd)));
+}
+
+Result<Neighbours::Bell> Neighbours::make_bell(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    Bell& bell = bells_[rank];
+    if (bell) return bell;
+    UniqueFd fd(rank == rank_ ? ::fcntl(own_doorbell_fd_, F_DUPFD_CLOEXEC, 0)
+                              : ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!fd) return fail_errno(errno, "flat: out of file descriptors (ulimit -n)? eventfd");
+    return bell = std::make_shared<const Doorbell>(std::move(fd));
+}
+
+bool Neighbours::is_rung_by(Rank leader) const {
+    const std::lock_guard lock(mutex_);
+    return watched_.contains(leader);
+}
+
+Result<> Neighbours::watch(Rank leader, UniqueFd fd, Reactor& reactor) {
+    // The handler may be in its last call when this rank leaves: it keeps what it reads open.
+    const auto own = std::make_shared<const Doorbell>(std::move(fd));
+    const std::lock_guard lock(mutex_);
+    // Two groups of the same leader at once: both brought it.
+    if (watched_.contains(leader)) return {};
+    TUTTI_TRY(reactor.add(own->fd(), EPOLLIN, [own](uint32_t) {
+        uint64_t rings = 0;
+        [[maybe_unused]] const ssize_t got = ::read(own->fd(), &rings, sizeof rings);
+    }));
+    reactor_ = &reactor;
+    watched_[leader] = own;
+    return {};
+}
+
+void Neighbours::close() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [leader, bell] : watched_) reactor_->remove(bell->fd());
+    watched_.clear();
+}
+
+}  // namespace tutti::shm
