@@ -155,13 +155,15 @@ void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const v
 
 BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     const BoundStep& step = lane.steps[lane.step];
+    if (!step.plain) {
+        if (!lane.placed) place(lane, step);
+        // Both ends know that this block has ended: there is no message, and no credit to wait for,
+        // since the other may be through and gone.
+        if (lane.at.count == 0 && p_.layout.uneven() && (lane.tile > 0 || !p_.tag_by_block))
+            return Turn::advanced;
+    }
     if (!may_start(lane, step)) return Turn::waiting;
-
-    if (!step.plain && !lane.placed) place(lane, step);
     const BoundStep::Place at = step.plain ? plain_place(step, lane.tile) : lane.at;
-    // Both ends know that this block has ended: there is no message.
-    if (at.count == 0 && p_.layout.uneven() && (lane.tile > 0 || !p_.tag_by_block))
-        return Turn::advanced;
     const void* data = nullptr;
     if (step.recv) {
         const Turn turn = receive(lane, step, at, data);

@@ -131,6 +131,12 @@ class Hosts(Processes):
                                               env={"TUTTI_ALGO": "hierarchical"}))
                 self.assertIn("cases right", out)
 
+    def test_blocks_that_end_before_others_wait_for_nobody(self):
+        # A rank that still had an empty piece to send waited for who was through, twice in three runs.
+        for _ in range(3):
+            out = self.expect_success(run(8, *on_hosts("aabbccdd", FAMILY, "uneven")))
+            self.assertIn("cases right", out)
+
     def test_strict_checking_and_other_operators(self):
         self.each_layout(FAMILY, "even", env={"TUTTI_ALGO": "hierarchical", "TUTTI_CHECK": "strict"})
         for case in ("premul", "multi"):
