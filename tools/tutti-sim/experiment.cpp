@@ -34,6 +34,17 @@ LayoutRequest layout_of(const Experiment& e, const Choice& choice, const Schedul
     return cut_for(std::move(l), schedule, reducer, choice.message_bytes);
 }
 
+// The cost model's, of a medium of the simulated network.
+Constants constants_of(const Medium& medium, const Network& network) {
+    constexpr double kib = 1024, us = 1e6;
+    Constants constants{};
+    at(constants, Term::hop) = medium.latency_us + 2 * medium.overhead_us;
+    at(constants, Term::message) = medium.overhead_us;
+    at(constants, Term::kib) = kib / medium.bytes_per_s * us;
+    at(constants, Term::reduced_kib) = kib / network.reduce_bytes_per_s * us;
+    return constants;
+}
+
 }  // namespace
 
 Hosts hosts_of(const Experiment& e) {
@@ -49,6 +60,10 @@ Result<Choice> choose(const Experiment& e) {
     terrain.ranks = e.ranks;
     terrain.one_host = terrain.mapped = e.network.hosts == 1;
     terrain.hosts = hosts_of(e).shape();
+    terrain.wire = "simulated";
+    terrain.inner_constants = constants_of(e.network.memory, e.network);
+    terrain.constants =
+        terrain.one_host ? terrain.inner_constants : constants_of(e.network.wire, e.network);
     // The smallest of any transport's, as all of them may be used.
     terrain.max_message_bytes = mapped_cell_bytes;
     Question question;
