@@ -1,5 +1,5 @@
 // What the programs' command lines share: CLI11 with a usage line of the program's own, and how
-// wrong usage ends. Header only: tutti-bench, tutti-sim and tutti-run have it.
+// wrong usage ends. Header only: tutti-bench and the programs of tools/ have it.
 #pragma once
 
 #include <CLI/CLI.hpp>

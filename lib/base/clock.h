@@ -17,6 +17,13 @@ inline int64_t now_ns() {
     return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+/// Seconds since 1970: for what other machines said. It may jump.
+inline int64_t wall_clock_s() {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec;
+}
+
 /// A cheap monotonic counter for stamps on hot paths: nanoseconds where the machine has nothing
 /// cheaper. TickScale turns differences into time.
 inline uint64_t ticks() {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include <CLI/CLI.hpp>
+#include "bench/command_line.h"
 
 namespace tutti::tune {
 namespace {
@@ -27,12 +27,6 @@ EXAMPLES
   tutti-run -n 8 --hosts-act 4 tutti-tune --output here.tuning --collectives allreduce,allgather
   tutti-run -n 2 --env TUTTI_TUNING=here.tuning tutti-tune --seconds 20
   TUTTI_TUNING=here.tuning tutti-bench allreduce --ranks 2 --explain)";
-
-class Formatter : public CLI::Formatter {
-    std::string make_usage(const CLI::App*, std::string) const override {
-        return "\nUsage: tutti-run -n N tutti-tune [OPTIONS]\n";
-    }
-};
 
 std::vector<std::string> collective_names() {
     std::vector<std::string> names;
@@ -75,18 +69,13 @@ Parsed parse_options(int argc, char** argv) {
     std::vector<std::string> names{"allreduce", "broadcast",      "reduce",
                                    "allgather", "reduce_scatter", "alltoall"};
     CLI::App app(description, "tutti-tune");
-    app.formatter(std::make_shared<Formatter>());
-    app.footer(footer);
+    command_line::dress(app, "tutti-run -n N tutti-tune [OPTIONS]", footer);
     add_options(app, parsed.options, names);
-    try {
-        app.parse(argc, argv);
+    parsed.exit_code = command_line::parse(app, argc, argv, [&] {
         if (parsed.options.begin_bytes == 0 ||
             parsed.options.begin_bytes > parsed.options.end_bytes)
             throw CLI::ValidationError("--begin", "sizes go from 1 or more up to --end");
-    } catch (const CLI::ParseError& error) {
-        parsed.exit_code = app.exit(error) == 0 ? 0 : exit_usage;
-        return parsed;
-    }
+    });
     const std::vector<std::string> known = collective_names();
     for (const std::string& name : names)
         parsed.options.collectives.push_back(

@@ -11,7 +11,6 @@
 namespace tutti::tune {
 
 inline constexpr int exit_failed = 1;
-inline constexpr int exit_usage = 2;
 
 struct Options {
     std::vector<Collective> collectives;
