@@ -110,6 +110,17 @@ Cost within_host_reduce(Rank n) {
     return direct_allreduce(n);
 }
 
+// One rank hears all and tells all.
+Cost within_host_one(Rank n) {
+    return {.hops = std::min(2.0, 2 * peers(n)),
+            .messages = 2 * peers(n),
+            .path = 2 * peers(n),
+            .busy = 2 * peers(n),
+            .reduced = peers(n),
+            .peers = peers(n),
+            .share = 2 * others(n)};
+}
+
 Cost within_host_barrier(Rank n) {
     return {.hops = std::min(2.0, 2 * peers(n)), .messages = 2 * peers(n), .peers = peers(n)};
 }

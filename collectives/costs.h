@@ -9,6 +9,7 @@ namespace tutti::costs {
 // What the ranks of a host do among themselves, for algorithms of two levels.
 Cost within_host_broadcast(Rank ranks);
 Cost within_host_reduce(Rank ranks);
+Cost within_host_one(Rank ranks);
 Cost within_host_barrier(Rank ranks);
 
 Cost ring_allreduce(Rank ranks);

@@ -102,9 +102,9 @@ Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Terr
         const Terms terms = schedule_terms(within, load, choice.message_bytes);
         choice.inner_us = time_us(terms, t.inner_constants);
     }
-    const Cost cost = algorithm.inner_cost
-                          ? of_a_stripe(algorithm.cost(t.hosts.hosts), t.hosts.largest)
-                          : algorithm.cost(t.ranks);
+    const Rank stripes = algorithm.one_stripe ? 1 : t.hosts.largest;
+    const Cost cost = algorithm.inner_cost ? of_a_stripe(algorithm.cost(t.hosts.hosts), stripes)
+                                           : algorithm.cost(t.ranks);
     if (is_pipeline(choice.name) && t.ranks > 1)
         choice.message_bytes = pipeline_message_bytes(cost, load, t.constants, least_pipeline_bytes,
                                                       t.max_message_bytes);

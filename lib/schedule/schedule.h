@@ -141,6 +141,8 @@ struct Algorithm {
     /// An algorithm of two levels: cost is the outer schedule's, of so many hosts, for a stripe of
     /// the data; this is what the ranks of the largest host do among themselves.
     Cost (*inner_cost)(Rank ranks) = nullptr;
+    /// And there is one stripe: the lowest rank of a host works for it alone.
+    bool one_stripe = false;
 };
 
 }  // namespace tutti

@@ -128,6 +128,7 @@ TEST_CASE("selection: never takes more lanes than a stream has") {
                 const Hosts hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2);
                 Terrain terrain = terrain_of(ranks);
                 terrain.hosts = hosts.shape();
+                if (a.unsupported && !a.unsupported(ranks, terrain.hosts).empty()) continue;
                 const auto choice =
                     select({.collective = a.collective, .bytes = bytes, .wanted = a.name}, terrain);
                 INFO(collective_name(a.collective) << " " << a.name);

@@ -2,6 +2,7 @@
 #include "schedule/simulate.h"
 
 #include <bit>
+#include <cmath>
 
 #include "collectives/catalog.h"
 #include "schedule/timeline.h"
@@ -243,8 +244,18 @@ TEST_CASE("simulate: the algorithm asked for, or the one the library would take"
         const auto outcome = sim::run(experiment(Collective::allreduce, wanted, 8, bytes));
         return outcome ? std::string(outcome->choice.name) : outcome.error().message;
     };
-    REQUIRE(chosen(1024, "") == "recursive_doubling");
-    REQUIRE(chosen(1 << 20, "") == "ring");
     REQUIRE(chosen(1024, "direct") == "direct");
     REQUIRE(chosen(1024, "none").find("there are: ring, ") != std::string::npos);
+    // The cost model knows this network: what it takes is nearly the best that there is.
+    for (const uint64_t bytes : {1024ul, 32768ul, 1ul << 20, 16ul << 20}) {
+        const auto time = [&](std::string_view name) {
+            const auto outcome = sim::run(experiment(Collective::allreduce, name, 8, bytes));
+            return outcome ? microseconds(outcome->report.time) : HUGE_VAL;
+        };
+        double best = HUGE_VAL;
+        for (const Algorithm& a : algorithms())
+            if (a.collective == Collective::allreduce) best = std::min(best, time(a.name));
+        INFO(bytes << " bytes: " << chosen(bytes, ""));
+        REQUIRE(time("") <= 1.25 * best);
+    }
 }
