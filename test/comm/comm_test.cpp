@@ -332,16 +332,3 @@ TEST_CASE("communicator: ranks with different tuning files are told so, alike on
     REQUIRE(problems[0].find("tuning is '") != std::string::npos);
     REQUIRE(problems[1].find("'/nowhere' cannot be read") != std::string::npos);
 }
-
-TEST_CASE("id set: knows its numbers, and keeps runs of them as one range") {
-    IdSet ids;
-    for (const uint32_t id : {5U, 3U, 4U, 9U, 4U, 0U, 10U, 8U}) ids.insert(id);
-    for (uint32_t id = 0; id < 12; ++id)
-        REQUIRE(ids.contains(id) == (id == 0 || (id >= 3 && id <= 5) || (id >= 8 && id <= 10)));
-    REQUIRE(ids.ranges() == 3);
-    for (uint32_t id = 1000; id > 0; --id) ids.insert(id);
-    REQUIRE(ids.ranges() == 1);
-    ids.insert(~0U);
-    REQUIRE(ids.contains(~0U));
-    REQUIRE_FALSE(ids.contains(1001));
-}
