@@ -82,6 +82,7 @@ bool Endpoint::remove(uint32_t comm) {
     const std::lock_guard lock(clients_mutex_);
     clients_.erase(comm);
     removed_.insert(comm);
+    for (const auto& transport : transports_) transport->retire(comm);
     return clients_.empty();
 }
 

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/id_set.h"
 #include "comm/control_tree.h"
 #include "comm/group.h"
-#include "comm/id_set.h"
 #include "comm/news.h"
 #include "comm/tuning.h"
 #include "net/acceptor.h"

@@ -67,6 +67,10 @@ public:
     virtual Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                                  Deadline deadline) = 0;
 
+    /// A communicator that is about to close its channels, for good: its number comes never again.
+    /// What was sent still arrives; then nothing is kept of it. From any thread.
+    virtual void retire(uint32_t comm) { static_cast<void>(comm); }
+
     /// Moves what can be moved without blocking. From any thread; skipped if one is in it already.
     virtual void progress() = 0;
 

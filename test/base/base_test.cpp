@@ -1,10 +1,11 @@
-// Results, bytes, settings, clocks.
+// Results, bytes, settings, clocks, sets of numbers.
 #include <map>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/fd.h"
+#include "base/id_set.h"
 #include "base/result.h"
 #include "support/catch.h"
 
@@ -126,4 +127,17 @@ TEST_CASE("clock: deadlines pass, and those without a time never do") {
     const int64_t before = now_ns();
     while (now_ns() < before + 2'000'000) cpu_relax();
     REQUIRE(std::abs(scale.to_ns(stamp) - before) < 100'000'000);
+}
+
+TEST_CASE("id set: knows its numbers, and keeps runs of them as one range") {
+    IdSet ids;
+    for (const uint32_t id : {5U, 3U, 4U, 9U, 4U, 0U, 10U, 8U}) ids.insert(id);
+    for (uint32_t id = 0; id < 12; ++id)
+        REQUIRE(ids.contains(id) == (id == 0 || (id >= 3 && id <= 5) || (id >= 8 && id <= 10)));
+    REQUIRE(ids.ranges() == 3);
+    for (uint32_t id = 1000; id > 0; --id) ids.insert(id);
+    REQUIRE(ids.ranges() == 1);
+    ids.insert(~0U);
+    REQUIRE(ids.contains(~0U));
+    REQUIRE_FALSE(ids.contains(1001));
 }

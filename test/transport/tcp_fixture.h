@@ -63,6 +63,11 @@ public:
         REQUIRE(net::recv_all(fd_.get(), std::as_writable_bytes(std::span(&header, 1)), soon()));
         return header;
     }
+    Buffer read(std::size_t bytes) {
+        Buffer out(bytes);
+        REQUIRE(net::recv_all(fd_.get(), out, soon()));
+        return out;
+    }
     void hang_up() { fd_.reset(); }
 
 private:

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <map>
 #include <mutex>
-#include <vector>
+#include <set>
 
 #include "net/auth.h"
 #include "transport/channel_pool.h"
@@ -24,9 +24,9 @@ struct Node {
     Rank rank = nobody;
     std::shared_ptr<const Doorbell> doorbell;
     std::shared_ptr<PeerLife> life = std::make_shared<PeerLife>();
-    std::mutex mutex;                                      // held while the sink is called
-    ChannelSink* sink = nullptr;                           // null: closed
-    std::vector<std::shared_ptr<const Doorbell>> friends;  // who must hear that this one has closed
+    std::mutex mutex;                                   // held while the sink is called
+    ChannelSink* sink = nullptr;                        // null: closed
+    std::set<std::shared_ptr<const Doorbell>> friends;  // who must hear that this one has closed
 };
 
 struct Registry {
@@ -117,13 +117,13 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
                                                  MappedPeer{other->doorbell, other->life});
     {
         const std::lock_guard lock(node_->mutex);
-        node_->friends.push_back(other->doorbell);
+        node_->friends.insert(other->doorbell);
     }
     const std::lock_guard lock(other->mutex);
     if (other->sink == nullptr)
         return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
                          peer.rank);
-    other->friends.push_back(node_->doorbell);
+    other->friends.insert(node_->doorbell);
     other->sink->opened({.peer = context_.rank, .comm = id.comm, .lane = id.lane},
                         std::make_unique<MappedReceiver>(memory, channels_->arena()->segments(),
                                                          MappedPeer{node_->doorbell, node_->life}));

@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <memory>
 
@@ -32,7 +33,7 @@ public:
         const auto index = static_cast<std::size_t>(cell);
         if (bytes <= small_bytes) {
             if (!small_) small_ = allocate(small_bytes * credits_per_channel);
-            data_[index] = small_ ? small_.get() + index * small_bytes : nullptr;
+            data_[index] = small_ ? aligned(small_) + index * small_bytes : nullptr;
         } else {
             Large& large = large_[index];
             if (large.bytes < bytes) {
@@ -40,7 +41,7 @@ public:
                 large.data = allocate(large.bytes);
                 if (!large.data) large.bytes = 0;
             }
-            data_[index] = large.data.get();
+            data_[index] = large.data ? aligned(large.data) : nullptr;
         }
         return data_[index] != nullptr;
     }
@@ -56,8 +57,14 @@ private:
         void operator()(std::byte* p) const { std::free(p); }
     };
     using Memory = std::unique_ptr<std::byte[], Free>;
+    // Not aligned_alloc: glibc before 2.38 finds no room for a block where one of the same size and
+    // alignment was freed, so channels that come and go would leave a hole each.
     static Memory allocate(std::size_t bytes) {
-        return Memory(static_cast<std::byte*>(std::aligned_alloc(cache_line_bytes, bytes)));
+        return Memory(static_cast<std::byte*>(std::malloc(bytes + cache_line_bytes)));
+    }
+    static std::byte* aligned(const Memory& memory) {
+        const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
+        return memory.get() + (round_up(address, cache_line_bytes) - address);
     }
     struct Large {
         Memory data;

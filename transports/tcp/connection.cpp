@@ -16,6 +16,13 @@
 #include "transports/tcp/channel.h"
 
 namespace tutti::tcp {
+namespace {
+
+uint64_t key_of(uint32_t comm, uint16_t lane) {
+    return uint64_t{comm} << 16 | lane;
+}
+
+}  // namespace
 
 /// Waits for the owner flag: the owner never blocks, so that is short. Not held if closed.
 class Connection::Guard {
@@ -59,6 +66,7 @@ bool Connection::enter() {
 
 void Connection::leave() {
     for (;;) {
+        if (!forgotten_.empty()) forget_flows();
         const std::unique_ptr<News> news = std::move(news_);
         if (news) delivering_.fetch_add(1, std::memory_order_seq_cst);
         owner_.store(false, std::memory_order_seq_cst);
@@ -132,20 +140,51 @@ void Connection::ring() const {
 
 Flow* Connection::find(uint32_t comm, uint16_t lane) {
     if (last_flow_ && last_flow_->comm == comm && last_flow_->lane == lane) return last_flow_;
-    const auto found = flows_.find(uint64_t{comm} << 16 | lane);
+    const auto found = flows_.find(key_of(comm, lane));
     return found == flows_.end() ? nullptr : last_flow_ = found->second.get();
 }
 
 Flow* Connection::find_or_add(uint32_t comm, uint16_t lane) {
     if (Flow* flow = find(comm, lane)) return flow;
     if (flows_.size() >= max_channels) return nullptr;
-    return (flows_[uint64_t{comm} << 16 | lane] = std::make_unique<Flow>(comm, lane)).get();
+    return (flows_[key_of(comm, lane)] = std::make_unique<Flow>(comm, lane)).get();
+}
+
+// A channel may be opened again as long as its communicator lives.
+void Connection::half_closed(Flow& flow) {
+    if (!flow.out.open.load(std::memory_order_relaxed) && !flow.in.live &&
+        options_.retired->contains(flow.comm))
+        forgotten_.push_back(&flow);
+}
+
+/// Whether a flow without halves has something to send, or a message that is arriving.
+bool Connection::in_use(const Flow& flow) const {
+    return flow.ready.load(std::memory_order_relaxed) || &flow == in_flow_ ||
+           (health() == Code::ok && flow.out.sent.load(std::memory_order_relaxed) !=
+                                        flow.out.pushed.load(std::memory_order_relaxed));
+}
+
+void Connection::forget_flows() {
+    if (health() != Code::ok) {
+        // Nothing leaves the list by being sent any more.
+        take_ready();
+        for (last_ = nullptr; first_; first_ = std::exchange(first_->next_ready, nullptr))
+            first_->ready.store(false, std::memory_order_relaxed);
+    }
+    std::erase_if(forgotten_, [this](const Flow* flow) {
+        if (in_use(*flow)) return false;
+        if (last_flow_ == flow) last_flow_ = nullptr;
+        flows_.erase(key_of(flow->comm, flow->lane));
+        return true;
+    });
 }
 
 Result<std::unique_ptr<Sender>> Connection::open(const ChannelId& id) {
     const Guard guard(*this);
     if (!guard || health() != Code::ok)
         return fail_rank(Code::peer_lost, id.peer, "the connection to rank {} is gone", id.peer);
+    if (options_.retired->contains(id.comm))
+        return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
     Flow* flow = find_or_add(id.comm, id.lane);
     if (!flow)
         return fail_rank(Code::invalid, id.peer,
@@ -162,7 +201,9 @@ Result<std::unique_ptr<Sender>> Connection::open(const ChannelId& id) {
 
 void Connection::close_sender(Flow& flow) {
     const Guard guard(*this);
+    if (!guard) return;
     flow.out.open.store(false, std::memory_order_relaxed);
+    half_closed(flow);
 }
 
 // What is left unread is dropped, here and in begin_data(), so that the sender gets its credits.
@@ -173,6 +214,7 @@ void Connection::close_receiver(Flow& flow) {
     in.live = false;
     drop(in);
     if (in.credits_due()) make_ready(flow);
+    half_closed(flow);
 }
 
 void Connection::reject(const std::string& cause) {

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "transport/transport.h"
 #include "transports/tcp/flow.h"
+#include "transports/tcp/retired.h"
 
 namespace tutti::tcp {
 
@@ -33,6 +34,7 @@ public:
         Rank peer = nobody;
         int doorbell_fd = -1;
         Reactor* data_reactor = nullptr;
+        const Retired* retired = nullptr;
         ConnectionEvents* events = nullptr;
     };
     Connection(UniqueFd fd, const Options& options);
@@ -80,6 +82,9 @@ private:
     void on_events(uint32_t events);
     Flow* find(uint32_t comm, uint16_t lane);
     Flow* find_or_add(uint32_t comm, uint16_t lane);
+    void half_closed(Flow& flow);
+    bool in_use(const Flow& flow) const;
+    void forget_flows();
     void wake(Sleeper& sleeper);
     void ring() const;
     void fail(const std::string& cause);
@@ -92,6 +97,7 @@ private:
     void append(Flow& flow);
     bool gather();
     bool batch(Flow& flow);
+    bool batch_late_credits();
     static Header header(Kind kind, uint32_t comm, uint16_t lane);
     void add_header(const Header& out);
     void attach_credits(Header& out, Flow& flow);
@@ -105,12 +111,14 @@ private:
     bool read_some(bool& dry);
     Next parse(bool everything);
     bool begin_frame(const Header& header);
+    bool begin_channel(const Header& header);
     bool begin_data(Flow& flow, const Header& header);
     bool take_credits(Flow& flow, uint32_t credits);
     bool fill_offer(ReceiveQueue& in, uint64_t position);
     bool fill_cell(ReceiveQueue& in);
     void drop(ReceiveQueue& in);
     void finish_message();
+    void finish_late();
 
     static constexpr std::size_t input_bytes = 64 * 1024;
     static constexpr std::size_t batch_bytes = 16 * 1024;
@@ -127,6 +135,7 @@ private:
     // The owner's.
     std::unordered_map<uint64_t, std::unique_ptr<Flow>> flows_;
     Flow* last_flow_ = nullptr;
+    std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
     std::unique_ptr<News> news_;
     bool closing_ = false, bye_sent_ = false, bye_received_ = false, shut_ = false;
 
@@ -149,7 +158,9 @@ private:
     std::byte* in_to_ = nullptr;
     int in_cell_ = CellPool::none;
     std::size_t in_done_ = 0;
-    bool served_ = false;  // this turn has completed a message
+    Flow late_{0, 0};                   // takes the messages of retired communicators
+    std::vector<Header> late_credits_;  // that are still to be given back for them
+    bool served_ = false;               // this turn has completed a message
 };
 
 }  // namespace tutti::tcp

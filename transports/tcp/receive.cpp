@@ -106,26 +106,35 @@ bool Connection::begin_frame(const Header& header) {
         return bad(
             fmt::format("it sent a frame of kind {} with a payload", static_cast<int>(kind)));
     if (kind == Kind::bye) return bye_received_ = true;
-    Flow* flow =
-        kind == Kind::open ? find_or_add(header.comm, header.lane) : find(header.comm, header.lane);
-    if (kind == Kind::open) {
-        if (!flow) return bad(fmt::format("it opened more than {} channels", max_channels));
-        flow->in.open = true;
-        if (closing_ || std::exchange(flow->in.live, true)) return true;
-        if (!news_) news_ = std::make_unique<News>();
-        news_->opened.push_back(flow);
-        return true;
-    }
-    if (header.credits > 0 && !(flow && take_credits(*flow, header.credits)))
+    if (kind == Kind::open)
+        return begin_channel(header) ||
+               bad(fmt::format("it opened more than {} channels", max_channels));
+    Flow* flow = find(header.comm, header.lane);
+    const auto late = [&] { return options_.retired->contains(header.comm); };
+    if (header.credits > 0 && !(flow ? take_credits(*flow, header.credits) : late()))
         return bad(fmt::format("it gave {} credits that it did not owe on lane {}", header.credits,
                                header.lane));
     if (kind == Kind::credit) return true;
+    if ((!flow || !flow->in.open) && late()) return begin_data(late_, header);
     if (!flow || !flow->in.open)
         return bad(
             fmt::format("it sent a message on lane {} of communicator {}, which it has not "
                         "opened",
                         header.lane, header.comm));
     return begin_data(*flow, header);
+}
+
+/// False: there are too many.
+bool Connection::begin_channel(const Header& header) {
+    // Whoever opens it does not know yet that this rank has left: it can send, to nobody.
+    if (options_.retired->contains(header.comm)) return true;
+    Flow* flow = find_or_add(header.comm, header.lane);
+    if (!flow) return false;
+    flow->in.open = true;
+    if (closing_ || std::exchange(flow->in.live, true)) return true;
+    if (!news_) news_ = std::make_unique<News>();
+    news_->opened.push_back(flow);
+    return true;
 }
 
 // A message can be released once the kernel has taken all of it; of small ones it has done so while
@@ -200,7 +209,23 @@ void Connection::finish_message() {
     served_ = true;
     wake(in.sleeper);
     if (!in.live) drop(in);
+    if (&flow == &late_) return finish_late();
     if (in.credits_due()) make_ready(flow);
+}
+
+/// The sender may have to get rid of more before its operation is over: it gets its credit. What it
+/// had of the channel before may be lost with it, which never was all.
+void Connection::finish_late() {
+    late_.in.returned.store(late_.in.released.load(std::memory_order_relaxed),
+                            std::memory_order_relaxed);
+    if (closing_) return;
+    if (late_credits_.size() >= max_channels * credits_per_channel)
+        return fail(
+            "protocol error: it sent more to communicators that are gone than its credits "
+            "allow");
+    late_credits_.push_back(header(Kind::credit, in_.comm, in_.lane));
+    late_credits_.back().credits = 1;
+    make_ready(late_);
 }
 
 /// Releases all that has arrived, for a channel without a receiver.

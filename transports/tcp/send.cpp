@@ -90,6 +90,7 @@ bool Connection::gather() {
 
 /// Puts a flow's next frame into the batch. False: it has none.
 bool Connection::batch(Flow& flow) {
+    if (&flow == &late_) return batch_late_credits();
     if (std::exchange(flow.open_due, false)) add_header(header(Kind::open, flow.comm, flow.lane));
     if (flow.out.pushed.load(std::memory_order_seq_cst) != flow.out.begun) {
         batch_message(flow);
@@ -100,6 +101,18 @@ bool Connection::batch(Flow& flow) {
     attach_credits(credit, flow);
     add_header(credit);
     return true;
+}
+
+/// False, as the rest lines up again by itself.
+bool Connection::batch_late_credits() {
+    static_assert(batch_frames * sizeof(Header) <= small_bytes);
+    for (std::size_t n = 0; n < batch_frames && !late_credits_.empty(); ++n) {
+        add_header(late_credits_.back());
+        late_credits_.pop_back();
+    }
+    if (!late_credits_.empty() && !late_.ready.exchange(true, std::memory_order_seq_cst))
+        append(late_);
+    return false;
 }
 
 Header Connection::header(Kind kind, uint32_t comm, uint16_t lane) {

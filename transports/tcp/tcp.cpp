@@ -48,6 +48,7 @@ public:
     bool may_reach(const PeerAddress& peer) const override;
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
+    void retire(uint32_t comm) override { retired_.insert(comm); }
     void progress() override;
     void close(Deadline deadline) override;
 
@@ -67,6 +68,7 @@ private:
     std::string address_;
     bool only_loopback_ = false;
     std::unique_ptr<net::Acceptor> acceptor_;
+    tcp::Retired retired_;
 
     std::mutex connecting_;  // two threads that open to one peer make one connection
     std::mutex mutex_;       // guards the three below
@@ -165,6 +167,7 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
         std::move(fd), Connection::Options{.peer = peer,
                                            .doorbell_fd = context_.doorbell_fd,
                                            .data_reactor = context_.data_reactor,
+                                           .retired = &retired_,
                                            .events = this});
     const std::lock_guard lock(mutex_);
     if (closed_) return fail_rank(Code::aborted, peer, "the transport is closed");
