@@ -65,10 +65,10 @@ Terms schedule_terms(const Cost& cost, const Load& load, std::size_t message_byt
     return terms;
 }
 
-Terms flat_terms(const Load& load, double reads) {
+Terms flat_terms(const Load& load, double reads, double waits) {
     Terms terms{};
     at(terms, Term::flat) = 1;
-    at(terms, Term::flat_turn) = load.crowding - 1;
+    at(terms, Term::flat_turn) = (load.crowding - 1) * waits;
     at(terms, Term::flat_kib) = reads * load.crowding * static_cast<double>(load.bytes) / kib;
     return terms;
 }

@@ -52,8 +52,8 @@ struct Load {
 
 /// A schedule's, with messages of at most so many bytes.
 Terms schedule_terms(const Cost& cost, const Load& load, std::size_t message_bytes);
-/// The flat exchange's: everyone reads `reads` messages.
-Terms flat_terms(const Load& load, double reads);
+/// The flat exchange's: everyone reads `reads` messages, and waits for such a share of the others.
+Terms flat_terms(const Load& load, double reads, double waits);
 
 double time_us(const Terms& terms, const Constants& constants);
 

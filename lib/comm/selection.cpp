@@ -83,7 +83,10 @@ Cost of_a_stripe(Cost cost, Rank stripes) {
 Choice intrinsic_choice(const Question& q, const Terrain& t) {
     Choice choice;
     choice.name = t.intrinsic;
-    choice.terms = flat_terms(load_of(q, t), flat_reads(q.collective, t.ranks));
+    // A broadcast's readers wait for one rank.
+    const double waits =
+        q.collective == Collective::broadcast ? 1.0 / std::max<Rank>(1, t.ranks - 1) : 1.0;
+    choice.terms = flat_terms(load_of(q, t), flat_reads(q.collective, t.ranks), waits);
     choice.predicted_us = time_us(choice.terms, t.constants);
     return choice;
 }

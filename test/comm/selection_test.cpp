@@ -157,6 +157,11 @@ TEST_CASE("selection: few rounds for small messages, few bytes for large ones") 
     REQUIRE(chosen(Collective::broadcast, 1024 * mib, 64) != "binomial");
     REQUIRE(chosen(Collective::barrier, 0, 64) == "dissemination");
     REQUIRE(select({.collective = Collective::barrier}, terrain_of(2, "shm"))->name == "flat");
+    // There, roots that differ are noticed in the next call, crowded or not.
+    for (Rank ranks : {2, 3, 4, 8})
+        REQUIRE(select({.collective = Collective::broadcast, .bytes = 400},
+                       terrain_of(ranks, "shm", std::max(1.0, ranks / 2.0)))
+                    ->name == "flat");
 }
 
 TEST_CASE("selection: the predicted time never falls as messages or crowds grow") {
