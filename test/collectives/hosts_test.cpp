@@ -131,9 +131,9 @@ TEST_CASE("hosts: every algorithm is right for every rank count to 257, and for 
     for (const Algorithm& a : algorithms()) {
         if (!knows_hosts(a)) continue;
         for (const Rank n : counts) {
-            // n² blocks or so: one of the large counts for each of them.
+            // n² blocks: each count has one of the algorithms for them, in turns.
             const bool blocks = traits_of(a.collective).cut != Cut::whole;
-            if (blocks && n > 1000) continue;
+            if (blocks && (&a - algorithms().data() + n) % 4 != 0) continue;
             const auto layouts = test::host_layouts(n);
             const Rank root = traits_of(a.collective).rooted ? n * 5 / 7 : 0;
             // Each count has another of the distributions, in turns.
