@@ -140,7 +140,7 @@ class Hosts(Processes):
     def test_strict_checking_and_other_operators(self):
         self.each_layout(FAMILY, "even", env={"TUTTI_ALGO": "hierarchical", "TUTTI_CHECK": "strict"})
         for case in ("premul", "multi"):
-            self.each_layout(OPERATORS, case, env={"TUTTI_ALGO": "hierarchical"})
+            self.each_layout(OPERATORS, case, env={"TUTTI_ALGO": "hierarchical"}, words="")
 
     def test_parts_of_a_communicator(self):
         for case in ("split", "dup"):
