@@ -146,9 +146,14 @@ void Agreement::take_mismatch(const News& news, Rank from) {
     flood(news, from);
 }
 
-void Agreement::quiet(uint64_t last_number) {
+std::optional<uint64_t> Agreement::failing_epoch() {
+    const Lock lock(mutex_);
+    return failing() ? std::optional(epoch_) : std::nullopt;
+}
+
+void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
     Lock lock(mutex_);
-    if (!failing() || self_quiet_) return;
+    if (!failing() || epoch != epoch_ || self_quiet_) return;
     self_quiet_ = true;
     quiet_number_ = std::max(quiet_number_, last_number);
     take_quiet(lock);

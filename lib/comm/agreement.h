@@ -52,8 +52,11 @@ public:
     /// May a new call start? refused: with the error it gets (each rank hears of a mismatch once).
     Entry admit(uint64_t next_number, Error& error);
 
-    /// Nothing of the failed epoch runs here any more.
-    void quiet(uint64_t last_number);
+    /// The epoch that has a mismatch, if this one has.
+    std::optional<uint64_t> failing_epoch();
+    /// Nothing of that epoch runs here any more, as was seen after failing_epoch() had said so: who
+    /// looked earlier may have missed what began since.
+    void quiet(uint64_t epoch, uint64_t last_number);
 
     void raise(const Error& error);  // the communicator is over, for everyone
     void raise_mismatch(const Tag& own, Rank peer, const Tag& got);

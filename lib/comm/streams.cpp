@@ -170,9 +170,11 @@ bool Streams::drive_all(bool& moved) {
 // ---- trouble
 // -------------------------------------------------------------------------------------
 
-// A stream that is seen idle stays so: while there is a mismatch nothing new may start. A stream
-// that is taken is settled by its owner when it lets go.
+// A stream that is seen idle stays so: while there is a mismatch nothing new may start. So the
+// mismatch is asked for first; one that comes during the look settles again. A stream that is taken
+// is settled by its owner when it lets go.
 void Streams::settle() {
+    const auto failing = agreement_.failing_epoch();
     bool idle = true;
     for (Stream& stream : streams_) {
         Owned owned(stream.owner, Owned::Try{});
@@ -183,7 +185,7 @@ void Streams::settle() {
         purge(stream);
         idle &= stream.head == nullptr;
     }
-    if (idle) agreement_.quiet(operation_number(recorder_.last()));
+    if (idle && failing) agreement_.quiet(*failing, operation_number(recorder_.last()));
 }
 
 std::vector<std::unique_ptr<Owned>> Streams::hold_all() {

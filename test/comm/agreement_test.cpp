@@ -1,0 +1,114 @@
+// Agreement among ranks without a network: every rank's words go into one queue.
+#include "comm/agreement.h"
+
+#include <deque>
+#include <memory>
+
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+struct Envelope {
+    Rank from, to;
+    News news;
+};
+
+class Member final : public AgreementHost {
+public:
+    Member(Rank rank, Rank size, std::deque<Envelope>& wire)
+        : rank_(rank), wire_(wire), agreement(rank, size, 0, *this) {}
+    void send_control(Rank to, const News& news) override { wire_.push_back({rank_, to, news}); }
+    const Recorder& recorder() const override { return recorder_; }
+    void settle() override {}
+    void resume(uint64_t sequence) override { resumed = sequence; }
+
+    /// The next call, as its issuer sees it.
+    Agreement::Entry next_call() {
+        Error ignored;
+        return agreement.admit(1, ignored);
+    }
+
+private:
+    const Rank rank_;
+    std::deque<Envelope>& wire_;
+    Recorder recorder_;
+
+public:
+    Agreement agreement;
+    uint64_t resumed = 0;
+};
+
+struct Ranks {
+    explicit Ranks(Rank size) {
+        for (Rank r = 0; r < size; ++r) all.push_back(std::make_unique<Member>(r, size, wire));
+    }
+    Member& operator[](Rank rank) { return *all[static_cast<std::size_t>(rank)]; }
+    void deliver() {
+        for (; !wire.empty(); wire.pop_front()) {
+            const Envelope e = wire.front();
+            (*this)[e.to].agreement.receive(e.from, e.news);
+        }
+    }
+    std::deque<Envelope> wire;
+    std::vector<std::unique_ptr<Member>> all;
+};
+
+Tag numbered(uint64_t epoch, uint64_t number) {
+    Tag tag;
+    tag.sequence = epoch << Tag::epoch_shift | number;
+    return tag;
+}
+
+// Rank 0 sees that rank 1 called something else in operation 5; every rank hears of it once.
+void disagree(Ranks& ranks, uint64_t epoch) {
+    Tag other = numbered(epoch, 5);
+    other.count = 1;
+    ranks[0].agreement.raise_mismatch(numbered(epoch, 5), 1, other);
+    ranks.deliver();
+    for (auto& rank : ranks.all) {
+        const auto verdict = rank->agreement.verdict(numbered(epoch, 5).sequence);
+        REQUIRE(verdict);
+        CHECK(verdict->code == Code::mismatch);
+        CHECK(!rank->agreement.verdict(numbered(epoch, 4).sequence));
+        CHECK(rank->next_call() == Agreement::Entry::wait);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("after a mismatch the ranks go on when all of them are quiet") {
+    Ranks ranks(7);
+    disagree(ranks, 0);
+    for (auto& rank : ranks.all) {
+        CHECK(rank->resumed == 0);
+        REQUIRE(rank->agreement.failing_epoch() == std::optional<uint64_t>(0));
+        rank->agreement.quiet(0, 5);
+        ranks.deliver();
+    }
+    for (auto& rank : ranks.all) {
+        CHECK(rank->resumed == numbered(1, 5).sequence);
+        CHECK(!rank->agreement.failing_epoch());
+        CHECK(!rank->agreement.alarm());
+        CHECK(rank->next_call() == Agreement::Entry::proceed);
+    }
+}
+
+// Whoever looked whether something runs before there was a mismatch may say so long after.
+TEST_CASE("an old look at what runs makes no rank quiet") {
+    Ranks ranks(3);
+    disagree(ranks, 0);
+    for (auto& rank : ranks.all) rank->agreement.quiet(0, 5);
+    ranks.deliver();
+    disagree(ranks, 1);
+    ranks[0].agreement.quiet(1, 5);
+    ranks[1].agreement.quiet(1, 5);
+    ranks[2].agreement.quiet(0, 5);
+    ranks.deliver();
+    for (auto& rank : ranks.all)
+        CHECK(rank->agreement.failing_epoch() == std::optional<uint64_t>(1));
+    ranks[2].agreement.quiet(1, 5);
+    ranks.deliver();
+    for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 5).sequence);
+}
