@@ -1,3 +1,5 @@
+#include <sched.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -131,6 +133,26 @@ TEST_CASE("tutti-run: pins ranks when told to") {
     CHECK(lines_of(o.out).size() == 2);
     CHECK_FALSE(contains(o.out, "-"));  // a range would be more than one core
     CHECK_FALSE(contains(o.out, ","));
+}
+
+TEST_CASE("tutti-run: pins neighbours together when there are more ranks than cores") {
+    cpu_set_t all;
+    REQUIRE(sched_getaffinity(0, sizeof all, &all) == 0);
+    cpu_set_t two;
+    CPU_ZERO(&two);
+    for (std::size_t core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; ++core)
+        if (CPU_ISSET(core, &all)) CPU_SET(core, &two);
+    if (CPU_COUNT(&two) < 2) return;  // nothing to share out
+    REQUIRE(sched_setaffinity(0, sizeof two, &two) == 0);
+    const Outcome o = run_script("4", "grep Cpus_allowed_list /proc/self/status", {"--bind"});
+    REQUIRE(sched_setaffinity(0, sizeof all, &all) == 0);
+    const auto lines = lines_of(o.out);  // sorted, so by rank
+    Texts cores(lines.begin(), lines.end());
+    REQUIRE(cores.size() == 4);
+    for (std::string& core : cores) core.erase(0, core.find(']'));
+    CHECK(cores[0] == cores[1]);
+    CHECK(cores[1] != cores[2]);
+    CHECK(cores[2] == cores[3]);
 }
 
 TEST_CASE("tutti-run: makes a new secret for every job, unless there is one") {

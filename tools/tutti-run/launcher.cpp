@@ -37,6 +37,13 @@ rlimit raise_open_files(int ranks) {
     return before;
 }
 
+// Ranks that share a core are neighbours: what most algorithms send goes to the next rank, and then
+// stays in that core's caches.
+std::size_t core_index(int rank, int ranks, std::size_t cores) {
+    const auto r = static_cast<std::size_t>(rank), n = static_cast<std::size_t>(ranks);
+    return n <= cores ? r : r * cores / n;
+}
+
 std::string describe(int wait_status) {
     if (WIFSIGNALED(wait_status)) {
         const int signal = WTERMSIG(wait_status);
@@ -136,7 +143,7 @@ Result<> Launcher::start_rank(int rank) {
                          .core = {},
                          .open_files = open_files_};
     if (options_.bind && !cores_.empty())
-        request.core = cores_[static_cast<std::size_t>(rank) % cores_.size()];
+        request.core = cores_[core_index(rank, options_.ranks, cores_.size())];
     TUTTI_ASSIGN(Spawned spawned, spawn(request));
     guardian_.watch(spawned.pid);
     const std::string prefix = options_.prefix ? fmt::format("[{}] ", rank) : "";

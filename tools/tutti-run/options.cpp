@@ -63,7 +63,9 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
         ->type_size(1)
         ->allow_extra_args(false)
         ->check(check_assignment);
-    app.add_flag("--bind", o.bind, "pin rank r to the r-th core this process may use, in turn");
+    app.add_flag("--bind", o.bind,
+                 "pin rank r to the r-th core this process may use; with more ranks than cores, "
+                 "neighbours to one core");
     app.add_option("--timeout", o.timeout_s,
                    "end the whole job after so long, naming who still runs")
         ->type_name("SECONDS")
