@@ -48,6 +48,7 @@ private:
     };
     Result<std::vector<Runner>> make_runners(const Call& call);
     Result<double> block_us(Runner& runner, const Call& call);
+    Result<double> first_us(Runner& runner, const Call& call);
     Result<int> agree_on_rounds(std::vector<Runner>& runners, const Call& call, double seconds);
     Result<Cell> summarise(std::vector<Runner> runners, Cell cell);
     Result<> largest(std::vector<double>& values);
