@@ -208,6 +208,26 @@ TUTTI_API const char* tutti_comm_algorithm(tutti_comm* comm, const char* collect
 /** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor. */
 TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
 
+/* ---- memory ----------------------------------------------------------------------------------- */
+
+/* Any memory works in any operation. Networks that move data without the processor must prepare
+ * memory first, once: large buffers when they are first used, or in advance with these. Shared
+ * memory and TCP gain nothing by it. From any thread. */
+
+/** Memory for buffers: page-aligned, zeroed, of huge pages where it is large and the system has them,
+ *  and registered (below). Until tutti_mem_free, or until comm is destroyed. 0 bytes are fine.
+ *  NO_MEMORY: the system has none; SYSTEM: a network may not lock that much (ulimit -l). */
+TUTTI_API tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data);
+/** Gives back what tutti_mem_alloc gave for this communicator: no operation uses it any more. NULL is
+ *  fine; INVALID for anything else. */
+TUTTI_API tutti_status tutti_mem_free(tutti_comm* comm, void* data);
+/** Prepares the program's own memory, bytes from data on. It must stay mapped until
+ *  tutti_mem_deregister, or until comm is destroyed. fd is -1: memory of this process only (UNSUPPORTED
+ *  for others). INVALID for NULL, 0 bytes, and data that is registered with comm already. */
+TUTTI_API tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int fd);
+/** Ends a registration, by where its memory begins. INVALID if there is none. */
+TUTTI_API tutti_status tutti_mem_deregister(tutti_comm* comm, void* data);
+
 /* ---- operators -------------------------------------------------------------------------------- */
 
 /** Makes an operator for all communicators of the process. Every process makes its operators in the

@@ -21,7 +21,8 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
       plans_(static_cast<std::size_t>(endpoint_->config().nrings)),
       streams_(endpoint_->config(), rank(), agreement_, recorder_, waiting_),
       transfers_(endpoint_->config(), group_, planner_.max_message_bytes(), channels_, agreement_,
-                 waiting_) {}
+                 waiting_),
+      memory_(rank(), endpoint_->transports()) {}
 
 Communicator::~Communicator() {
     destroy();
@@ -59,6 +60,7 @@ void Communicator::destroy() {
     const uint64_t last = streams_.end_all(sequence_);
     transfers_.end_all();
     agreement_.say_bye(last);
+    memory_.clear();
     // The last communicator takes this process out of the job.
     if (endpoint_->remove(group_.id())) endpoint_->leave(Deadline::after_ms(1000));
 }

@@ -15,6 +15,7 @@
 #include "comm/request.h"
 #include "comm/streams.h"
 #include "comm/transfers.h"
+#include "comm/user_memory.h"
 #include "comm/waiting.h"
 #include "engine/recorder.h"
 
@@ -63,6 +64,8 @@ public:
     /// 0: one look; <0: until the operation is over. False if the time was too short.
     bool wait(Request& request, int64_t timeout_ms);
     void progress();
+    /// Memory that the transports know in advance; what is left at the end goes with destroy().
+    UserMemory& memory() { return memory_; }
     void abort();
     void destroy();
     Result<> dump(int fd) const { return recorder_.dump(fd, rank()); }
@@ -122,6 +125,7 @@ private:
     std::vector<PlanCache> plans_;  // by stream
     Streams streams_;
     Transfers transfers_;
+    UserMemory memory_;
     uint64_t sequence_ = 0;     // of the last operation; the issuing thread's
     uint64_t round_robin_ = 0;  // non-blocking calls so far
     std::atomic<bool> destroyed_{false};

@@ -71,6 +71,16 @@ public:
     /// What was sent still arrives; then nothing is kept of it. From any thread.
     virtual void retire(uint32_t comm) { static_cast<void>(comm); }
 
+    /// The program's memory that operations will use again and again: what it takes to send from it
+    /// and receive into it is done now. Each add has its remove; ranges may overlap. Any thread.
+    virtual Result<> add_memory(std::byte* data, std::size_t bytes) {
+        static_cast<void>(data), static_cast<void>(bytes);
+        return {};
+    }
+    virtual void remove_memory(std::byte* data, std::size_t bytes) {
+        static_cast<void>(data), static_cast<void>(bytes);
+    }
+
     /// Moves what can be moved without blocking. From any thread; skipped if one is in it already.
     virtual void progress() = 0;
 

@@ -1,0 +1,48 @@
+// Memory that transports know in advance, at the C boundary.
+#include "capi/boundary.h"
+
+using tutti::Code;
+using tutti::Result;
+
+extern "C" {
+
+tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
+    return tutti::guard([&]() -> Result<> {
+        if (!comm) return tutti::null_argument("tutti_mem_alloc", "comm");
+        if (!data) return tutti::null_argument("tutti_mem_alloc", "data");
+        *data = nullptr;
+        TUTTI_ASSIGN(*data, comm->impl->memory().allocate(bytes));
+        return {};
+    });
+}
+
+tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
+    return tutti::guard([&]() -> Result<> {
+        if (!comm) return tutti::null_argument("tutti_mem_free", "comm");
+        return comm->impl->memory().free(static_cast<std::byte*>(data));
+    });
+}
+
+tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int fd) {
+    return tutti::guard([&]() -> Result<> {
+        if (!comm) return tutti::null_argument("tutti_mem_register", "comm");
+        if (!data) return tutti::null_argument("tutti_mem_register", "data");
+        if (bytes == 0)
+            return tutti::fail(Code::invalid, "tutti_mem_register: 0 bytes are no memory");
+        if (fd != -1)
+            return tutti::fail(Code::unsupported,
+                               "tutti_mem_register: fd is {}, but no transport of this build maps "
+                               "the program's shared memory; with -1 it is registered for networks",
+                               fd);
+        return comm->impl->memory().add(static_cast<std::byte*>(data), bytes);
+    });
+}
+
+tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
+    return tutti::guard([&]() -> Result<> {
+        if (!comm) return tutti::null_argument("tutti_mem_deregister", "comm");
+        return comm->impl->memory().remove(static_cast<std::byte*>(data));
+    });
+}
+
+}  // extern "C"

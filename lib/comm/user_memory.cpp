@@ -1,0 +1,114 @@
+#include "comm/user_memory.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t huge_page = 2 * 1024 * 1024;
+
+std::byte* map(std::size_t bytes) {
+    void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return data == MAP_FAILED ? nullptr : static_cast<std::byte*>(data);
+}
+
+// A huge page begins at a multiple of its size: mapped with room to spare, and that given back.
+std::byte* map_huge(std::size_t bytes) {
+    std::byte* wide = map(bytes + huge_page);
+    if (!wide) return nullptr;
+    const auto address = reinterpret_cast<std::uintptr_t>(wide);
+    const std::size_t before = round_up(address, huge_page) - address;
+    if (before > 0) ::munmap(wide, before);
+    ::munmap(wide + before + bytes, huge_page - before);
+    ::madvise(wide + before, bytes, MADV_HUGEPAGE);  // no matter if there are none
+    return wide + before;
+}
+
+}  // namespace
+
+void Unmap::operator()(std::byte* data) const {
+    ::munmap(data, bytes);
+}
+
+Result<std::byte*> UserMemory::allocate(std::size_t bytes) {
+    const bool large = bytes >= huge_page;
+    const std::size_t unit = large ? huge_page : page;
+    const std::size_t whole = round_up(std::max<std::size_t>(bytes, 1), unit);
+    // The sum wraps for what no address space has.
+    std::byte* data = whole < bytes ? nullptr : large ? map_huge(whole) : map(whole);
+    if (!data)
+        return fail_rank(Code::no_memory, rank_, "rank {}: there is no memory for {} bytes", rank_,
+                         bytes);
+    std::unique_ptr<std::byte, Unmap> owned(data, Unmap{whole});
+    TUTTI_TRY(tell(data, whole));
+    const std::lock_guard lock(mutex_);
+    ranges_[data] = {whole, std::move(owned)};
+    return data;
+}
+
+Result<> UserMemory::add(std::byte* data, std::size_t bytes) {
+    if (reinterpret_cast<std::uintptr_t>(data) + bytes < bytes)
+        return fail(Code::invalid, "rank {}: {} bytes from there run past the end of memory", rank_,
+                    bytes);
+    {
+        const std::lock_guard lock(mutex_);
+        if (!ranges_.try_emplace(data, Range{bytes, nullptr}).second)
+            return fail(Code::invalid, "rank {}: memory that begins there is registered already",
+                        rank_);
+    }
+    auto told = tell(data, bytes);
+    if (told) return {};
+    const std::lock_guard lock(mutex_);
+    ranges_.erase(data);
+    return told;
+}
+
+Result<> UserMemory::tell(std::byte* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < transports_.size(); ++i) {
+        auto added = transports_[i]->add_memory(data, bytes);
+        if (added) continue;
+        forget(data, bytes, i);
+        return wrap(std::move(added).error(), fmt::format("rank {}: registering {} bytes with {}",
+                                                          rank_, bytes, transports_[i]->name()));
+    }
+    return {};
+}
+
+void UserMemory::forget(std::byte* data, std::size_t bytes, std::size_t transports) {
+    for (std::size_t i = 0; i < transports; ++i) transports_[i]->remove_memory(data, bytes);
+}
+
+Result<> UserMemory::free(std::byte* data) {
+    if (!data) return {};
+    return take_back(data, true);
+}
+
+Result<> UserMemory::remove(std::byte* data) {
+    return take_back(data, false);
+}
+
+Result<> UserMemory::take_back(std::byte* data, bool owned) {
+    Ranges::node_type node;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = ranges_.find(data);
+        if (found == ranges_.end() || owned != (found->second.owned != nullptr))
+            return fail(Code::invalid,
+                        "rank {}: this communicator has not {} memory that begins there", rank_,
+                        owned ? "handed out" : "registered");
+        node = ranges_.extract(found);
+    }
+    forget(data, node.mapped().bytes, transports_.size());
+    return {};
+}
+
+void UserMemory::clear() {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [data, range] : ranges_) forget(data, range.bytes, transports_.size());
+    ranges_.clear();
+}
+
+}  // namespace tutti

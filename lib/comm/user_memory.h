@@ -1,0 +1,57 @@
+// The program's memory that transports were told of before it is used, so that a network card need
+// not learn of it in the middle of an operation: handed out here, or registered as it is.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "transport/transport.h"
+
+namespace tutti {
+
+/// Ends a mapping.
+struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* data) const;
+};
+
+/// A communicator's. Any thread.
+class UserMemory {
+public:
+    UserMemory(Rank rank, std::span<const std::unique_ptr<Transport>> transports)
+        : rank_(rank), transports_(transports) {}
+    ~UserMemory() { clear(); }
+    UserMemory(const UserMemory&) = delete;
+
+    /// Page-aligned and zeroed; of huge pages if it is large and the system has them.
+    Result<std::byte*> allocate(std::size_t bytes);
+    /// What allocate() gave.
+    Result<> free(std::byte* data);
+
+    Result<> add(std::byte* data, std::size_t bytes);
+    /// What add() was told, by where it begins.
+    Result<> remove(std::byte* data);
+
+    /// As if all of it were given back.
+    void clear();
+
+private:
+    struct Range {
+        std::size_t bytes = 0;
+        std::unique_ptr<std::byte, Unmap> owned;  // by us; else the program's
+    };
+    using Ranges = std::map<std::byte*, Range>;
+
+    Result<> tell(std::byte* data, std::size_t bytes);
+    void forget(std::byte* data, std::size_t bytes, std::size_t transports);
+    Result<> take_back(std::byte* data, bool owned);
+
+    const Rank rank_;
+    const std::span<const std::unique_ptr<Transport>> transports_;
+    std::mutex mutex_;
+    Ranges ranges_;
+};
+
+}  // namespace tutti
