@@ -42,6 +42,14 @@ class Wires:
             return {"FI_PROVIDER": self.fi_provider, "FI_TCP_IFACE": self.devices}
         return {}
 
+    def tuttis(self, transport):
+        """The same for tutti, which by itself takes what reaches other hosts."""
+        if transport not in ("ucx", "ofi"):
+            return {}
+        is_interface = (pathlib.Path("/sys/class/net") / self.devices).exists()
+        return {**self.environment(transport), "TUTTI_OFI_PROVIDER": self.fi_provider,
+                **({"TUTTI_IFACE": self.devices} if is_interface else {})}
+
 
 class Contestant:
     name = ""
@@ -95,7 +103,7 @@ class Tutti(Contestant):
         # tutti over a network's library is not to leave it for shared memory: one transport only.
         run([self.bench, case.collective, "--ranks", RANKS, "--transport", transport, "-b", case.bytes, "-e", case.bytes,
              "-n", case.iterations, "-w", case.warmup, "--dtype", "float32", "--op", "sum", "--inplace-only",
-             "--json", self.json], env={**os.environ, **self.wires.environment(transport)})
+             "--json", self.json], env={**os.environ, **self.wires.tuttis(transport)})
         rows = rows_of(self.json.read_text(encoding="utf-8"))
         if len(rows) != 1:
             raise Failed(f"tutti-bench gave {len(rows)} rows for one size")

@@ -136,6 +136,9 @@ class Peers(unittest.TestCase):
         self.assertEqual(wires.environment("ucx"), {"UCX_TLS": "rc,self", "UCX_NET_DEVICES": "mlx5_0:1"})
         self.assertEqual(wires.environment("ofi")["FI_PROVIDER"], "verbs")
         self.assertEqual(wires.environment("shm"), {})
+        self.assertNotIn("TUTTI_IFACE", wires.tuttis("ucx"))
+        self.assertEqual(contestants.Wires().tuttis("ofi")["TUTTI_IFACE"], "lo")
+        self.assertEqual(contestants.Wires().tuttis("tcp"), {})
 
 
 class Program(unittest.TestCase):
