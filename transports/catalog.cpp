@@ -5,12 +5,14 @@ namespace {
 
 constexpr TransportKind kinds[] = {
     {"inproc", "ranks as threads of one process, through its heap", make_inproc_transport},
-    {"shm", "processes of one host, through shared memory", make_shm_transport},
-    {"tcp", "any network with IP", make_tcp_transport},
+    {"shm", "processes of one host, through shared memory", make_shm_transport, shm_devices},
+    {"tcp", "any network with IP", make_tcp_transport, tcp_devices},
 };
 
 }  // namespace
 
-std::span<const TransportKind> transports() { return kinds; }
+std::span<const TransportKind> transports() {
+    return kinds;
+}
 
 }  // namespace tutti

@@ -3,16 +3,30 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "transport/transport.h"
 
 namespace tutti {
 
+/// What a transport can go through on this machine, for people.
+struct Device {
+    std::string provider;  // the part of a library that drives it; "" where there is no choice
+    std::string name;      // "eth0", "mlx5_0:1"
+    std::string detail;    // address, speed
+    bool usable = true;
+    std::string why_not;  // the cause, and where there is one the remedy
+};
+
 struct TransportKind {
     std::string_view name;
     std::string_view summary;
     std::unique_ptr<Transport> (*make)(const TransportContext& context);
+    // Looks anew at each call, and may take long: libraries load their plug-ins. nullptr: there is
+    // nothing to choose among.
+    std::vector<Device> (*devices)() = nullptr;
 };
 
 std::span<const TransportKind> transports();
@@ -20,5 +34,8 @@ std::span<const TransportKind> transports();
 std::unique_ptr<Transport> make_inproc_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_shm_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_tcp_transport(const TransportContext& context);
+
+std::vector<Device> shm_devices();
+std::vector<Device> tcp_devices();
 
 }  // namespace tutti

@@ -1,0 +1,96 @@
+"""Running the programs that are compared, and describing the machine without naming it."""
+import os
+import pathlib
+import platform
+import socket
+import subprocess
+import time
+
+BLOCK_TIMEOUT_S = 60
+KI, MI = 1024, 1024 * 1024
+
+
+class Failed(Exception):
+    """A program is missing, or did not do what it was asked; the text is for people."""
+
+
+def words(command):
+    return [str(word) for word in command]
+
+
+def complaint(text):
+    """The first line that says something: MPI's launchers draw frames around theirs."""
+    return next((line.strip() for line in text.splitlines() if any(letter.isalpha() for letter in line)), "no word")
+
+
+def run(command, env=None):
+    """Standard output of a command that succeeds in time; what Failed says begins with a line for a table."""
+    name = pathlib.Path(str(command[0])).name
+    try:
+        done = subprocess.run(words(command), capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=BLOCK_TIMEOUT_S, env=env)
+    except FileNotFoundError as error:
+        raise Failed(f"{command[0]} is missing") from error
+    except subprocess.TimeoutExpired as error:
+        raise Failed(f"{name}: no end after {BLOCK_TIMEOUT_S} s\n{' '.join(words(command))}") from error
+    if done.returncode != 0:
+        raise Failed(f"{name}: exit status {done.returncode}: {complaint(done.stderr or done.stdout)}\n"
+                     f"{' '.join(words(command))}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run_pair(server, client, env=None, settle_s=0.3):
+    """Output of the client of a test whose server runs beside it, and ends with it."""
+    try:
+        serving = subprocess.Popen(words(server), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   stdin=subprocess.DEVNULL, env=env)
+    except FileNotFoundError as error:
+        raise Failed(f"{server[0]} is missing") from error
+    try:
+        time.sleep(settle_s)  # until it listens: neither program says so
+        return run(client, env)
+    finally:
+        try:
+            serving.wait(2)
+        except subprocess.TimeoutExpired:
+            serving.kill()
+            serving.wait()
+
+
+def machine():
+    model, caches = platform.machine(), []
+    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    for index in sorted(pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = ((index / name).read_text(encoding="utf-8").strip()
+                             for name in ("level", "type", "size"))
+        caches.append(f"L{level}{'i' if kind == 'Instruction' else 'd' if kind == 'Data' else ''} {size}")
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {', '.join(caches)}, Linux {platform.release()}"
+
+
+def bytes_of(text):
+    """"8", "64K", "16M", "1G" (powers of 1024)."""
+    shift = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper(), 0)
+    digits = text[:-1] if shift else text
+    if not digits.isdigit() or int(digits) == 0:
+        raise ValueError(f"'{text}' is no size; sizes look like 8, 64K, 16M")
+    return int(digits) << shift
+
+
+def human(size):
+    for unit, name in ((MI, "MiB"), (KI, "KiB")):
+        if size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def number(us):
+    return f"{us:.2f}" if us < 10 else f"{us:.1f}" if us < 1000 else f"{us:.0f}"

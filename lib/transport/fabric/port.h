@@ -1,0 +1,112 @@
+// What UCX and libfabric have in common, as the fabric engine sees them: a port moves messages of a
+// small header and a payload between processes. The engine (engine.h) makes channels of that; a
+// port knows no channels, no tags and no credits.
+//
+// A message comes whole or not at all, and messages may overtake each other. Small ones come with
+// their payload. Of large ones the header comes first, and the payload is fetched to where it is
+// wanted: no copy, and no memory for what nobody waits for.
+//
+// Threads: one at a time in all calls of a port, and in its events, which come only from within
+// progress(), send(), fetch(), release() and disconnect(). No call blocks unless it says so.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/types.h"
+
+namespace tutti::fabric {
+
+/// Headers are exactly this long.
+inline constexpr std::size_t header_bytes = 64;
+
+/// What to do with a message that has arrived, until release().
+struct Arrival {
+    const std::byte* header = nullptr;  // during the event only
+    const std::byte* data = nullptr;    // the payload; nullptr: it must be fetched (or is empty)
+    std::size_t bytes = 0;              // of the payload
+    void* hold = nullptr;               // names it to the port
+};
+
+class PortEvents {
+public:
+    virtual ~PortEvents() = default;
+    /// True: the engine keeps the arrival, and releases it later. False: it has what it wants.
+    virtual bool arrived(const Arrival& arrival) = 0;
+    /// The payload of a send() that was pending is the caller's again. Also when the peer is lost.
+    virtual void sent(void* context) = 0;
+    /// A fetch() that was pending is done (ok), or never will be (peer_lost); the arrival still
+    /// wants its release().
+    virtual void fetched(void* context, Code code) = 0;
+    /// Nothing more can be sent to that peer; cause is for people. Once a peer.
+    virtual void lost(Rank peer, const std::string& cause) = 0;
+};
+
+/// done: and there will be no event. pending: there will be one. busy: nothing happened, the
+/// library has no room; again after progress(). failed: lost() has said why, or is about to.
+enum class Progress : uint8_t { done, pending, busy, failed };
+
+struct PortLimits {
+    std::size_t eager_bytes = 0;    // payloads up to here come with their header
+    std::size_t max_message_bytes = 0;
+    double latency_us = 0;          // as the library estimates them, 0: it does not say
+    double bandwidth_gbs = 0;
+};
+
+class Port {
+public:
+    virtual ~Port() = default;
+
+    virtual const PortLimits& limits() const = 0;
+    /// How others reach this port: any bytes, for connect() there.
+    virtual const Bytes& address() const = 0;
+    /// Makes peer's port known; does not wait for it.
+    virtual Result<> connect(Rank peer, ByteView address) = 0;
+    /// Drops everything that is under way to and from that peer, at once; what was pending gets its
+    /// events before this returns. No lost() follows.
+    virtual void disconnect(Rank peer) = 0;
+
+    /// Sends header and payload; the header is copied at once, the payload must stay until the send
+    /// is done. flush: it should leave now (a hint).
+    virtual Progress send(Rank peer, const std::byte* header, const std::byte* data,
+                          std::size_t bytes, void* context) = 0;
+    /// Gets the payload of an arrival that came without; bytes is all of it.
+    virtual Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) = 0;
+    /// Done with a kept arrival; one that was never fetched is dropped, and its sender told.
+    virtual void release(void* hold) = 0;
+
+    /// Moves what can be moved; true if anything happened.
+    virtual bool progress(PortEvents& events) = 0;
+
+    /// A descriptor that becomes readable when progress() is worth a call; -1: there is none, and
+    /// who sleeps must look now and then.
+    virtual int wake_fd() const = 0;
+    /// Before polling wake_fd(). False: do not sleep, there is something to do.
+    virtual bool arm() = 0;
+
+    /// The caller's memory, used again and again: registered until forgotten. May do nothing.
+    virtual Result<> add_memory(std::byte* data, std::size_t bytes) = 0;
+    virtual void remove_memory(std::byte* data, std::size_t bytes) = 0;
+
+    /// Waits, bounded, until what was sent has left.
+    virtual void flush(Deadline deadline) = 0;
+};
+
+/// Opens ports of one library, all alike.
+class PortFactory {
+public:
+    virtual ~PortFactory() = default;
+    /// The transport's name, and the library's version as peers must have it too: "ucx", "1.13".
+    virtual std::string_view name() const = 0;
+    virtual std::string version() const = 0;
+    /// What decides how messages move, for people: "tcp/lo, posix", "tcp;ofi_rxm".
+    virtual std::string path() const = 0;
+    virtual Result<std::unique_ptr<Port>> open(PortEvents& events) = 0;
+};
+
+}  // namespace tutti::fabric

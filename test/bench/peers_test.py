@@ -1,0 +1,192 @@
+"""bench/compare without a clock: what it reads from programs' output, its statistics, whom it leaves out."""
+import json
+import os
+import pathlib
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+BENCH = pathlib.Path(os.environ["TUTTI_SOURCE"]) / "bench"
+sys.path.insert(0, str(BENCH))
+from peers import contestants, rounds, running  # noqa: E402
+
+UCX_PERFTEST = """iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr
+20000,6.661,49.471,71.591,0.15,0.11,20214,13968
+"""
+UCX_PERFTEST_FAILED = "[1700000000.1] [x:1:0] perftest.c:1  UCX  ERROR failed to connect\n"
+FI_PINGPONG = """bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
+16m     4       =4       128m        0.28s    476.19   35231.88       0.00
+"""
+# tutti-bench as far as the comparison knows it: a time for each transport, no ofi.
+FAKE_BENCH = """#!/usr/bin/env python3
+import json, sys
+if "--version" in sys.argv: print("0.1.0"); sys.exit()
+def of(name): return sys.argv[sys.argv.index(name) + 1]
+times = {"tcp": 10.0, "ucx": 12.0}
+if of("--transport") not in times: sys.exit("no transport '" + of("--transport") + "' here")
+row = {"collective": sys.argv[1], "bytes": int(of("-b")), "median_us": times[of("--transport")]}
+json.dump([row], open(of("--json"), "w"))
+"""
+
+
+class Fake(contestants.Contestant):
+    def __init__(self, name, times, log):
+        self.name, self.times, self.log = name, iter(times), log
+
+    def median_us(self, case):
+        self.log.append(self.name)
+        time_us = next(self.times)
+        if time_us is None:
+            raise running.Failed(f"{self.name}: no end")
+        return time_us
+
+
+class Parsing(unittest.TestCase):
+    def test_ucx_perftest(self):
+        self.assertEqual(contestants.ucx_perftest_us(UCX_PERFTEST), 6.661)
+        with self.assertRaises(running.Failed):
+            contestants.ucx_perftest_us(UCX_PERFTEST_FAILED)
+
+    def test_fi_pingpong(self):
+        self.assertEqual(contestants.fi_pingpong_us(FI_PINGPONG), 35231.88)
+        for wrong in ("", FI_PINGPONG.splitlines()[0]):
+            with self.assertRaises(running.Failed):
+                contestants.fi_pingpong_us(wrong.replace("usec", "sec"))
+
+    def test_tutti_bench(self):
+        row = {"median_us": 3.5, "bytes": 8}
+        for text in (json.dumps([row]), json.dumps({"rows": [row]}), json.dumps(row) + "\n" + json.dumps({"machine": 1})):
+            self.assertEqual(contestants.rows_of(text), [row])
+
+    def test_what_a_launcher_complains_of(self):
+        self.assertEqual(running.complaint("-----\n\n  There are not enough slots\n----\n"), "There are not enough slots")
+
+    def test_sizes(self):
+        self.assertEqual([running.bytes_of(text) for text in ("8", "64K", "16M", "1g")], [8, 65536, 16 << 20, 1 << 30])
+        for wrong in ("", "K", "0", "1.5M", "-8", "8X"):
+            with self.assertRaises(ValueError, msg=wrong):
+                running.bytes_of(wrong)
+        self.assertEqual([running.human(size) for size in (8, 1000, 65536, 16 << 20)], ["8 B", "1000 B", "64 KiB", "16 MiB"])
+
+
+class Statistics(unittest.TestCase):
+    def setUp(self):
+        self.case = rounds.case_of("allreduce", "ucx", 8)
+
+    def test_the_ratio_is_the_median_of_the_rounds_not_of_the_times(self):
+        # A slow second round falls on both: the ratios do not see it.
+        log = []
+        tutti, peer = Fake("tutti", [10, 100, 10], log), Fake("peer", [20, 200, 5], log)
+        [row], _ = rounds.compare(self.case, tutti, [peer], 3)
+        self.assertEqual(row.ratios, [0.5, 0.5, 2.0])
+        self.assertEqual(row.ratio, 0.5)
+        self.assertEqual(log, ["tutti", "peer", "peer", "tutti", "tutti", "peer"])
+        self.assertEqual(row.cells()[-3:], ["0.50", "0.50–2.00", ""])
+
+    def test_a_peer_that_gives_up_leaves_the_others_their_rounds(self):
+        tutti, tired, peer = Fake("tutti", [10] * 3, []), Fake("tired", [5, None], []), Fake("peer", [20] * 3, [])
+        [row], failures = rounds.compare(self.case, tutti, [tired, peer], 3)
+        self.assertEqual((row.peer, row.ratios), ("peer", [0.5] * 3))
+        self.assertEqual({name: str(why) for name, why in failures.items()}, {"tired": "tired: no end"})
+        with self.assertRaises(running.Failed):
+            rounds.compare(self.case, Fake("tutti", [None], []), [peer], 1)
+
+    def test_blocks_suit_programs_that_time_batches(self):
+        for transport in rounds.PACE:
+            for size in (4, 1024, 65532, 65536, 1 << 20, 1 << 30):
+                iterations = rounds.iterations_of(transport, size)
+                self.assertGreaterEqual(iterations, rounds.MIN_ITERATIONS)
+                self.assertLessEqual(iterations, rounds.MAX_ITERATIONS)
+                if size < rounds.SHARED_CLOCK_BYTES:
+                    self.assertEqual(iterations % rounds.BATCH, 0)
+
+    def test_goals(self):
+        def goal(transport, size, peer, collective="allreduce"):
+            return rounds.goal_of(rounds.case_of(collective, transport, size), peer)
+        self.assertEqual(goal("ucx", 8, "ucx_perftest"), 1.5)
+        self.assertEqual(goal("ofi", 8, "fi_pingpong"), 1.5)
+        self.assertIsNone(goal("ucx", 1024, "ucx_perftest"))
+        self.assertEqual(goal("ucx", 16 << 20, "Open MPI's exchange"), 1.25)
+        self.assertIsNone(goal("shm", 16 << 20, "Open MPI's exchange"))
+        self.assertEqual(goal("ofi", 1024, "tutti over tcp"), 1.25)
+        self.assertEqual(goal("shm", 128 << 20, "Open MPI"), 0.3)
+        self.assertIsNone(goal("shm", 8, "Open MPI", "broadcast"))
+
+    def test_a_missed_goal_is_said(self):
+        row = rounds.Row(self.case, "ucx_perftest", [16.0], [10.0])
+        self.assertTrue(row.missed)
+        self.assertEqual(row.judgement(), "≤ 1.5 (missed)")
+        self.assertEqual(row.as_json()["goal"], 1.5)
+        self.assertFalse(rounds.Row(self.case, "MPICH", [16.0], [10.0]).missed)
+
+
+class Peers(unittest.TestCase):
+    def test_contestants_refuse_what_they_cannot_compare(self):
+        wires = contestants.Wires()
+        over_tcp = contestants.Tutti("bench", pathlib.Path("."), wires, "tcp")
+        self.assertIsNone(over_tcp.refuses(rounds.case_of("allreduce", "ucx", 8)))
+        for transport in ("shm", "tcp"):
+            self.assertIsNotNone(over_tcp.refuses(rounds.case_of("allreduce", transport, 8)))
+
+    def test_all_of_a_transport_go_through_the_same_wires(self):
+        wires = contestants.Wires("rc,self", "mlx5_0:1", "verbs")
+        self.assertEqual(wires.environment("ucx"), {"UCX_TLS": "rc,self", "UCX_NET_DEVICES": "mlx5_0:1"})
+        self.assertEqual(wires.environment("ofi")["FI_PROVIDER"], "verbs")
+        self.assertEqual(wires.environment("shm"), {})
+        self.assertNotIn("TUTTI_IFACE", wires.tuttis("ucx"))
+        self.assertEqual(contestants.Wires().tuttis("ofi")["TUTTI_IFACE"], "lo")
+        self.assertEqual(contestants.Wires().tuttis("tcp"), {})
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.bench = self.folder / "tutti-bench"
+        self.bench.write_text(FAKE_BENCH, encoding="utf-8")
+        self.bench.chmod(self.bench.stat().st_mode | stat.S_IXUSR)
+
+    def compare(self, *arguments, path=None):
+        env = {**os.environ, **({"PATH": path} if path else {})}
+        return subprocess.run([sys.executable, str(BENCH / "compare"), "--bench", str(self.bench), *arguments],
+                              capture_output=True, text=True, check=False, timeout=60, stdin=subprocess.DEVNULL, env=env)
+
+    def test_a_table_and_json_with_who_was_left_out(self):
+        # Only python3 is to be found: no peer is.
+        python = self.folder / "bin"
+        python.mkdir()
+        (python / "python3").symlink_to(sys.executable)
+        out = self.folder / "here.json"
+        done = self.compare("--transports", "ucx,ofi", "--sizes", "8,16M", "--rounds", "3", "--json", str(out),
+                            path=str(python))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"\| ucx \| allreduce \| 8 B \| 12\.0 \| tutti over tcp \| 10\.0 \| 1\.20 \| "
+                                      r"1\.20–1\.20 \| ≤ 1\.25 \|")
+        for who in ("openmpi", "mpich", "ucx_perftest", "fi_pingpong"):
+            self.assertRegex(done.stdout, rf"skipped: {who}: .*missing: run tools/setup --bench")
+        self.assertIn("no transport 'ofi' here", done.stdout)
+        self.assertIn("2 of 2 goals reached", done.stdout)
+        report = json.loads(out.read_text(encoding="utf-8"))
+        self.assertEqual([row["bytes"] for row in report["rows"]], [8, 16 << 20])
+        self.assertEqual(report["rows"][0]["tutti_us"], [12.0] * 3)
+        self.assertEqual(report["rows"][0]["missed"], False)
+        self.assertIn("mpich", report["skipped"])
+        self.assertNotIn(f'"{os.uname().nodename}"', out.read_text(encoding="utf-8"))
+
+    def test_wrong_usage(self):
+        for wrong in (["--peers", "nobody"], ["--sizes", "big"], ["--rounds", "0"], ["--transports", ""]):
+            self.assertEqual(self.compare(*wrong).returncode, 2, wrong)
+        self.assertIn("examples:", self.compare("--help").stdout)
+
+    def test_nobody_to_compare_with(self):
+        done = self.compare("--transports", "ofi", "--peers", "tcp")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("nobody to compare with", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,80 @@
+"""tools/validate-hardware and tools/soft-roce: what can be seen of them on any machine."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+TOOLS = pathlib.Path(os.environ["TUTTI_SOURCE"]) / "tools"
+BUILD = os.environ["TUTTI_BUILD"]
+HANG_GUARD_S = 240
+CANNOT = 77
+
+
+def execute(tool, *arguments, env=None):
+    return subprocess.run([str(TOOLS / tool), *map(str, arguments)], capture_output=True, text=True, check=False,
+                          timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})})
+
+
+class Validate(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.output = pathlib.Path(folder.name) / "report.md"
+
+    def quick(self, *arguments, **more):
+        return execute("validate-hardware", "--quick", "--build", BUILD, "--output", self.output, *arguments, **more)
+
+    def test_the_quick_form_makes_a_report(self):
+        done = self.quick("--transports", "shm,tcp,pigeon", env={"UCX_TLS": "tcp", "UCX_SECRET_TOKEN": "never"})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        text = self.output.read_text(encoding="utf-8")
+        for line in ("| shm: matrix small, 2 ranks | passed |", "| tcp: allreduce, every element checked | passed |",
+                     "| pigeon | skipped: tutti knows no such transport |", "## Found", "## Bandwidth over shm",
+                     "UCX_TLS=tcp"):
+            self.assertIn(line, text)
+        self.assertRegex(text, r"\| RDMA adapters \| \S")
+        self.assertNotIn("never", text)
+        self.assertNotIn("## What failed", text)
+
+    def test_failures_are_in_the_report_with_their_words(self):
+        done = self.quick("--transports", "shm", env={"TUTTI_ALGO": "telepathy"})
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        text = self.output.read_text(encoding="utf-8")
+        self.assertRegex(text, r"\| shm: allreduce, every element checked \| FAILED")
+        self.assertIn("telepathy", text.split("## What failed")[1])
+
+    def test_a_machine_without_software_adapters_says_so_and_goes_on(self):
+        check = execute("soft-roce", "--check")
+        self.assertIn(check.returncode, (0, CANNOT), check.stderr)
+        if check.returncode == 0:
+            self.skipTest("this machine can have one")
+        done = self.quick("--transports", "shm", "--soft-roce")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(self.output.read_text(encoding="utf-8"), r"\| soft-RoCE \| skipped: \w")
+
+    def test_help_and_wrong_usage(self):
+        self.assertIn("examples:", execute("validate-hardware", "--help").stdout)
+        self.assertEqual(execute("validate-hardware", "--frobnicate").returncode, 2)
+
+
+class SoftRoce(unittest.TestCase):
+    def test_the_command_runs_beside_an_adapter_or_not_at_all(self):
+        done = execute("soft-roce", "rdma", "link", "show")
+        if done.returncode == CANNOT:
+            self.assertRegex(done.stderr, r"^tools/soft-roce: \w")
+            self.skipTest(done.stderr.strip())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("rxe_tutti", done.stdout)
+        # Nothing stays.
+        self.assertNotIn("rxe_tutti", subprocess.run(["rdma", "link", "show"], capture_output=True, text=True,
+                                                     check=False).stdout)
+
+    def test_help_and_wrong_usage(self):
+        self.assertIn("usage:", execute("soft-roce", "--help").stdout)
+        for wrong in ([], ["--frobnicate"]):
+            self.assertEqual(execute("soft-roce", *wrong).returncode, 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,44 @@
+// tutti-info: what this build and this machine can do, and why not what they cannot.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+
+#include "options.h"
+#include "sections.h"
+
+namespace tutti::info {
+namespace {
+
+std::vector<Titled> look(const Options& options) {
+    const Tree tree(options.root);
+    std::vector<Titled> report;
+    for (const SectionKind& kind : sections()) {
+        const auto& wanted = options.sections;
+        if (wanted.empty() || std::find(wanted.begin(), wanted.end(), kind.name) != wanted.end())
+            report.push_back({kind.name, kind.look(tree)});
+    }
+    return report;
+}
+
+}  // namespace
+}  // namespace tutti::info
+
+int main(int argc, char** argv) {
+    using namespace tutti::info;
+    try {
+        const Parsed parsed = parse_options(argc, argv);
+        if (parsed.exit_code) return *parsed.exit_code;
+        const auto report = look(parsed.options);
+        // What the system says may be in any encoding: it is replaced, not refused.
+        constexpr auto replace = Json::error_handler_t::replace;
+        fmt::print("{}", parsed.options.json ? as_json(report).dump(2, ' ', false, replace) + "\n"
+                                             : as_text(report));
+        if (std::fflush(stdout) == 0) return 0;
+        std::perror("tutti-info");
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "tutti-info: {}\n", error.what());
+    }
+    return exit_failed;
+}

@@ -1,0 +1,68 @@
+#include "options.h"
+
+#include <fmt/format.h>
+
+#include "bench/command_line.h"
+#include "sections.h"
+
+namespace tutti::info {
+namespace {
+
+constexpr const char* description =
+    R"(tutti-info - what this build and this machine can do
+
+Prints the build, the processor, memory, limits, network interfaces, RDMA adapters, GPUs, and for
+every transport what it can go through here. What is not usable says why: a library that was missing
+when tutti was built, no such device, a permission, a limit. Lines with an exclamation mark are
+advice. Only looks, changes nothing, needs no special rights.
+
+SECTIONS
+)";
+
+constexpr const char* footer = R"(EXIT CODES
+  0  printed, whatever was found
+  1  tutti-info itself failed (the message says why)
+  2  wrong usage
+
+EXAMPLES
+  tutti-info
+  tutti-info transports rdma
+  tutti-info --json > machine.json
+  ulimit -l unlimited; tutti-info limits
+
+The report names interfaces and their addresses, but never the machine.)";
+
+std::string described() {
+    std::string text = description;
+    for (const SectionKind& kind : sections())
+        text += fmt::format("  {:<11} {}\n", kind.name, kind.about);
+    text.pop_back();
+    return text;
+}
+
+std::vector<std::string> section_names() {
+    std::vector<std::string> names;
+    for (const SectionKind& kind : sections()) names.emplace_back(kind.name);
+    return names;
+}
+
+}  // namespace
+
+Parsed parse_options(int argc, char** argv) {
+    Parsed parsed;
+    Options& o = parsed.options;
+    CLI::App app(described(), "tutti-info");
+    command_line::dress(app, "tutti-info [OPTIONS] [SECTION...]", footer);
+    app.set_version_flag("--version", TUTTI_VERSION_STRING);
+    app.add_option("SECTION", o.sections, "only these (default: all)")
+        ->type_name("")
+        ->check(CLI::IsMember(section_names()).description(""));
+    app.add_flag("--json", o.json, "print JSON");
+    app.add_option("--root", o.root, "read /proc, /sys and /dev under DIR: another machine's")
+        ->type_name("DIR")
+        ->check(CLI::ExistingDirectory.description(""));
+    parsed.exit_code = command_line::parse(app, argc, argv, [] {});
+    return parsed;
+}
+
+}  // namespace tutti::info

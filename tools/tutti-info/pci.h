@@ -1,0 +1,22 @@
+// What is plugged in, whether or not a driver cares for it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tree.h"
+
+namespace tutti::info {
+
+struct PciDevice {
+    std::string slot;  // "0000:3b:00.0"
+    uint32_t vendor = 0;
+    uint32_t device = 0;
+    uint32_t kind = 0;   // class and subclass: 0x0302 is a 3D controller
+    std::string driver;  // "": none has taken it
+    std::string node;    // of NUMA; "" or "-1": not known
+};
+
+std::vector<PciDevice> pci_devices(const Tree& tree);
+
+}  // namespace tutti::info

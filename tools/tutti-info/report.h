@@ -1,0 +1,50 @@
+// What tutti-info found: sections of facts and things, as text and as JSON.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::info {
+
+using Json = nlohmann::ordered_json;
+
+struct Fact {
+    std::string name;  // "huge pages"; the key in JSON is "huge_pages"
+    Json value;
+    std::string text;  // for people; of an item's fact: with its name, if it needs that
+};
+
+/// A fact that people read as programs do.
+Fact fact(std::string name, Json value);
+
+/// Something that may be there several times: an interface, a device, a transport.
+struct Item {
+    std::string name;
+    std::vector<Fact> facts;
+    std::optional<bool> usable;  // nothing: that is no question
+    std::string why_not;
+    std::vector<Item> parts;
+};
+
+struct Section {
+    std::vector<Fact> facts;
+    std::vector<Item> items;
+    std::string none;                 // why there are no items
+    std::vector<std::string> advice;  // what is better changed, and how
+};
+
+struct Titled {
+    std::string_view name;
+    Section section;
+};
+
+std::string as_text(const std::vector<Titled>& report);
+Json as_json(const std::vector<Titled>& report);
+
+/// "31.3 GiB"
+std::string human_bytes(uint64_t bytes);
+
+}  // namespace tutti::info

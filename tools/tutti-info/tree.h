@@ -1,0 +1,35 @@
+// The files in which Linux describes itself, or a copy of them in some folder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::info {
+
+class Tree {
+public:
+    /// root: "" for this machine's own.
+    explicit Tree(std::string root) : root_(std::move(root)) {}
+
+    /// Paths begin with a slash. What is not there, or not for us to read, is empty.
+    std::string line(const std::string& path) const;
+    std::vector<std::string> lines(const std::string& path) const;
+    std::optional<uint64_t> number(const std::string& path) const;
+    /// What comes after "key:" in a file of such lines, without blanks around it.
+    std::string value(const std::string& path, const std::string& key) const;
+
+    /// What a folder holds, node2 before node10.
+    std::vector<std::string> names(const std::string& folder) const;
+    bool exists(const std::string& path) const;
+    /// The last part of where a link leads: a device's driver.
+    std::string link_name(const std::string& path) const;
+
+    std::string real_path(const std::string& path) const { return root_ + path; }
+
+private:
+    std::string root_;
+};
+
+}  // namespace tutti::info
