@@ -19,38 +19,16 @@ void FabricReceiver::offer(const Tag& tag, std::byte* where, std::size_t bytes) 
     ReceiveQueue& in = flow_.in;
     if (!in.offer.withdraw() || !where) return;
     const uint64_t position = in.released.load(std::memory_order_relaxed);
-    const ReceiveQueue::Slot& slot = in.at(position);
-    const State state = slot.state.load(std::memory_order_acquire);
-    if (state != State::empty && state != State::announced) return;
-    in.offer.put(tag, where, bytes, position);
-    // It may have been announced before the offer was there to be seen.
-    if (slot.state.load(std::memory_order_seq_cst) == State::announced && slot.tag == tag)
-        hub_->want(flow_, false);
-}
-
-/// Whether there is something at that position. If not, whoever brings it knows that it is wanted.
-bool FabricReceiver::look(uint64_t position) {
-    ReceiveQueue& in = flow_.in;
-    const std::atomic<State>& state = in.at(position).state;
-    if (state.load(std::memory_order_acquire) != State::empty) return true;
-    if (in.looked_for.load(std::memory_order_relaxed) == position + 1) return false;
-    in.looked_for.store(position + 1, std::memory_order_seq_cst);
-    return state.load(std::memory_order_seq_cst) != State::empty;
+    if (in.at(position).state.load(std::memory_order_acquire) == State::empty)
+        in.offer.put(tag, where, bytes, position);
 }
 
 Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
     for (;;) {
         const uint64_t position = flow_.in.released.load(std::memory_order_relaxed);
-        if (!look(position)) return {};
         const ReceiveQueue::Slot& slot = flow_.in.at(position);
-        const State state = slot.state.load(std::memory_order_acquire);
-        if (state == State::announced) {
-            hub_->want(flow_, match(expected, slot.tag) == TagMatch::stale);
-            if (slot.state.load(std::memory_order_acquire) != State::whole) return {};
-            continue;
-        }
         // Spent: the place of a message eight before, whose credit has not been given back.
-        if (state != State::whole) return {};
+        if (slot.state.load(std::memory_order_acquire) != State::whole) return {};
         switch (match(expected, slot.tag)) {
             case TagMatch::stale:
                 release();

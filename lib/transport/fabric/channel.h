@@ -22,7 +22,6 @@ public:
 
 private:
     using State = ReceiveQueue::State;
-    bool look(uint64_t position);
 
     const std::shared_ptr<Hub> hub_;
     Flow& flow_;

@@ -43,12 +43,10 @@ struct ReceiveQueue : ReceiveCounts {
         std::byte* to = nullptr;  // where it is being fetched
         bool begun = false;       // fetching: the library has been told
         bool offered = false;     // lies in the lane's memory
-        uint8_t ticks = 0;        // that saw it announced
     };
 
     std::array<Slot, credits_per_channel> slots;
-    uint64_t reclaimed = 0;               // the owner's: places that are empty again
-    std::atomic<uint64_t> looked_for{0};  // the lane's: has looked in vain for the one before this
+    uint64_t reclaimed = 0;  // the owner's: places that are empty again
     CellPool cells;
     Sleeper sleeper;
     bool live = false;  // there is a Receiver; without one, messages are dropped

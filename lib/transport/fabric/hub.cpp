@@ -102,19 +102,7 @@ void Hub::woken() {
     leave();
 }
 
-void Hub::tick() {
-    if (!owner_.try_take()) return;
-    if (!std::exchange(turned_, false)) turn();
-    // Whoever sent it may want its memory back, and its reader is nowhere near.
-    for (auto& [rank, flows] : flows_)
-        for (auto& [key, flow] : flows) fetch_announced(*flow);
-    settle();
-    turned_ = false;
-    leave();
-}
-
 void Hub::turn() {
-    turned_ = true;
     blocked_ = false;
     if (port_->progress(*this)) armed_ = false;
     settle();
@@ -240,9 +228,6 @@ void Hub::close_receiver(Flow& flow) {
     const Guard guard(*this);
     if (!guard) return;
     flow.in.live = false;
-    for (Slot& slot : flow.in.slots)
-        if (slot.state.load(std::memory_order_relaxed) == SlotState::announced)
-            slot.state.store(SlotState::whole, std::memory_order_relaxed);
     drop(flow.in);
     if (flow.in.credits_due()) {
         ready_.append(flow);
@@ -314,11 +299,8 @@ void Hub::leave_if_done(Peer& peer) {
         return;
     bool complete = true;
     for (auto& [key, flow] : flows_[peer.rank])
-        for (Slot& slot : flow->in.slots) {
-            const SlotState state = slot.state.load(std::memory_order_relaxed);
-            if (state == SlotState::announced) fetch_into(slot, nullptr);
-            complete &= state != SlotState::announced && state != SlotState::fetching;
-        }
+        for (const Slot& slot : flow->in.slots)
+            complete &= slot.state.load(std::memory_order_relaxed) != SlotState::fetching;
     if (!complete) return;
     owe(peer, Peer::farewell_due);
     peer.health.store(Code::peer_lost, std::memory_order_seq_cst);

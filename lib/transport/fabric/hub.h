@@ -53,8 +53,6 @@ public:
     void progress();
     /// wake_fd() is readable.
     void woken();
-    /// Now and then, from a thread that is always there: peers of a rank that computes wait for it.
-    void tick();
 
     /// Closing: begin takes the hub for good; step is true once every peer has what was sent; end
     /// lets go of the peers. The port stays for channels that are still read.
@@ -66,7 +64,6 @@ public:
     Code health(const Flow& flow) const { return flow.peer.health.load(std::memory_order_acquire); }
     void kick(Flow& flow);
     void arm(bool on);
-    void want(Flow& flow, bool stale);
     void cancel_sends(Flow& flow);
     void cancel_receives(Flow& flow);
     void close_sender(Flow& flow);
@@ -139,7 +136,6 @@ private:
     void finish(Slot& slot);
     void drop(ReceiveQueue& in);
     void reclaim(ReceiveQueue& in);
-    void fetch_announced(Flow& flow);
     bool save_offered(Slot& slot);
     bool wait_for_fetch(Slot& slot);
     void break_rules(Peer& peer, const std::string& cause);
@@ -165,7 +161,7 @@ private:
     std::vector<std::pair<Peer*, Header>> late_credits_;  // for retired communicators
     std::unique_ptr<News> news_;
     int sleepers_ = 1;  // who waits to be found, too, until the first peer has
-    bool armed_ = false, moved_ = false, closing_ = false, turned_ = false;
+    bool armed_ = false, moved_ = false, closing_ = false;
     bool blocked_ = false;  // the library had no room: nothing more before progress()
     bool strangers_ = false;
 };

@@ -13,8 +13,6 @@ namespace {
 
 // Copying this much costs less than keeping the library's buffer and giving it back.
 constexpr std::size_t copied_bytes = 1024;
-// Looks of tick() after which a payload is fetched though nobody has asked for it.
-constexpr uint8_t patient_ticks = 1;
 
 constexpr std::byte nothing{};  // where messages without a payload lie
 
@@ -178,7 +176,6 @@ bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
     slot.bytes = header.bytes;
     slot.cell = CellPool::none;
     slot.offered = false;
-    slot.ticks = 0;
     const bool kept = place(*flow, position, arrival);
     if (peer.bye_received) leave_if_done(peer);
     return kept;
@@ -210,13 +207,10 @@ bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
         return false;
     }
     if (!arrival.data) {
+        // At once, though nobody may stand there yet: who exchanges in place reads only when its
+        // own message has left, and so does the other.
         slot.hold = arrival.hold;
-        // The lane asks for what it finds announced; if it looked before, it must be found here.
-        slot.state.store(SlotState::announced, std::memory_order_seq_cst);
-        if (std::byte* wanted = in.offer.take(slot.tag, slot.bytes, position))
-            fetch_into(slot, wanted);
-        else if (in.looked_for.load(std::memory_order_seq_cst) == position + 1)
-            fetch_into(slot, nullptr);
+        fetch_into(slot, in.offer.take(slot.tag, slot.bytes, position));
         return true;
     }
     if (!arrival.hold || arrival.bytes <= copied_bytes) return copy(flow, position, arrival);
@@ -311,37 +305,12 @@ void Hub::reclaim(ReceiveQueue& in) {
 // ---- for the lane
 // --------------------------------------------------------------------------------
 
-/// The lane stands at a message of which only the header is here. stale: to drop it.
-void Hub::want(Flow& flow, bool stale) {
-    const Guard guard(*this);
-    if (!guard) return;
-    ReceiveQueue& in = flow.in;
-    const uint64_t position = in.released.load(std::memory_order_relaxed);
-    Slot& slot = in.at(position);
-    if (slot.state.load(std::memory_order_relaxed) != SlotState::announced) return;
-    if (stale) {
-        slot.data = &nothing;
-        finish(slot);
-        return;
-    }
-    fetch_into(slot, in.offer.take(slot.tag, slot.bytes, position));
-}
-
-void Hub::fetch_announced(Flow& flow) {
-    for (Slot& slot : flow.in.slots)
-        if (slot.state.load(std::memory_order_relaxed) == SlotState::announced &&
-            slot.ticks++ >= patient_ticks)
-            fetch_into(slot, nullptr);
-}
-
 /// Nothing lies in the caller's memory afterwards, neither whole messages nor one that is arriving.
 void Hub::cancel_receives(Flow& flow) {
     if (!enter()) return;
     ReceiveQueue& in = flow.in;
     for (Slot& slot : in.slots) {
         const SlotState state = slot.state.load(std::memory_order_relaxed);
-        // Its sender may be cancelling too, and wants its memory back.
-        if (state == SlotState::announced) fetch_into(slot, nullptr);
         if (slot.offered && state == SlotState::fetching && !wait_for_fetch(slot)) continue;
         if (slot.offered && slot.state.load(std::memory_order_relaxed) == SlotState::whole &&
             !save_offered(slot))
