@@ -34,6 +34,7 @@ std::span<const TransportKind> transports();
 std::unique_ptr<Transport> make_inproc_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_shm_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_tcp_transport(const TransportContext& context);
+std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context);
 
 std::vector<Device> shm_devices();
 std::vector<Device> tcp_devices();
