@@ -7,6 +7,9 @@ constexpr TransportKind kinds[] = {
     {"inproc", "ranks as threads of one process, through its heap", make_inproc_transport},
     {"shm", "processes of one host, through shared memory", make_shm_transport},
     {"tcp", "any network with IP", make_tcp_transport},
+#if TUTTI_HAVE_UCX
+    {"ucx", "networks that move memory, and all else UCX knows", make_ucx_transport},
+#endif
 };
 
 }  // namespace

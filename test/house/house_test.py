@@ -23,7 +23,7 @@ BUILDS_ON = {
     "schedule": {"base"},
     "net": {"base"},
     "store": {"net"},
-    "transport": {"reduce"},
+    "transport": {"reduce", "net"},
     "device": {"base"},
     "engine": {"schedule", "transport", "reduce", "device"},
     "comm": {"engine", "store", "catalogs"},

@@ -12,6 +12,9 @@ inline constexpr JoinedTransport joined[] = {
     {"inproc", make_inproc_transport},
     {"shm", make_shm_transport},
     {"tcp", make_tcp_transport},
+#if TUTTI_HAVE_UCX
+    {"ucx", make_ucx_transport},
+#endif
 };
 
 using Buffer = std::vector<std::byte>;

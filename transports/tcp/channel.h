@@ -3,35 +3,12 @@
 
 #include <memory>
 
+#include "transport/flow_sender.h"
 #include "transports/tcp/connection.h"
 
 namespace tutti::tcp {
 
-class TcpSender final : public Sender {
-public:
-    TcpSender(std::shared_ptr<Connection> connection, Flow& flow)
-        : connection_(std::move(connection)), flow_(flow) {}
-    ~TcpSender() override;
-
-    std::byte* reserve(std::size_t bytes) override;
-    void commit(const Tag& tag, std::size_t bytes) override;
-    bool can_push() override;
-    void push(const Tag& tag, const std::byte* data, std::size_t bytes) override;
-    bool drained() override;
-    void cancel() override;
-    void arm(bool on) override { flow_.out.sleeper.announce(on); }
-    Code health() const override;
-
-private:
-    void enqueue(const SendQueue::Message& message);
-
-    const std::shared_ptr<Connection> connection_;
-    Flow& flow_;
-    uint64_t borrowed_ = 0;  // drained once this many messages were sent
-    int reserved_ = CellPool::none;
-    std::size_t reserved_bytes_ = 0;
-    bool no_memory_ = false;
-};
+using TcpSender = FlowSender<Connection, Flow>;
 
 class TcpReceiver final : public Receiver {
 public:

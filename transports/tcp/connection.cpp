@@ -2,10 +2,8 @@
 #include "transports/tcp/connection.h"
 
 #include <linux/sockios.h>
-#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -56,25 +54,17 @@ Result<> Connection::watch() {
 
 // ---- ownership -------------------------------------------------------------------------------
 
-bool Connection::enter() {
-    for (int turn = 0; !try_enter(); ++turn) {
-        if (closed_.load(std::memory_order_acquire)) return false;
-        turn % 64 == 63 ? static_cast<void>(sched_yield()) : cpu_relax();
-    }
-    return true;
-}
-
 void Connection::leave() {
     for (;;) {
         if (!forgotten_.empty()) forget_flows();
         const std::unique_ptr<News> news = std::move(news_);
         if (news) delivering_.fetch_add(1, std::memory_order_seq_cst);
-        owner_.store(false, std::memory_order_seq_cst);
+        owner_.give();
         if (news) {
             deliver(*news);
             delivering_.fetch_sub(1, std::memory_order_seq_cst);
         }
-        if (!ready_.load(std::memory_order_seq_cst) || !try_enter()) return;
+        if (!ready_.added() || !owner_.try_take()) return;
         flush();
     }
 }
@@ -87,22 +77,14 @@ void Connection::deliver(const News& news) {
     if (!news.lost.empty()) options_.events->lost(options_.peer, news.lost);
 }
 
-void Connection::make_ready(Flow& flow) {
-    if (flow.ready.exchange(true, std::memory_order_seq_cst)) return;
-    Flow* top = ready_.load(std::memory_order_relaxed);
-    do {
-        flow.next_ready = top;
-    } while (!ready_.compare_exchange_weak(top, &flow, std::memory_order_seq_cst));
-}
-
 // Mostly nobody else is in, and the list that threads share can be left alone.
 void Connection::kick(Flow& flow) {
-    bool inside = try_enter();
+    bool inside = owner_.try_take();
     if (inside) {
-        if (!flow.ready.exchange(true, std::memory_order_seq_cst)) append(flow);
+        ready_.append(flow);
     } else {
-        make_ready(flow);
-        inside = try_enter();
+        ready_.add(flow);
+        inside = owner_.try_take();
     }
     if (!inside) return;
     flush();
@@ -110,14 +92,14 @@ void Connection::kick(Flow& flow) {
 }
 
 void Connection::progress() {
-    if (owner_.load(std::memory_order_relaxed) || health() != Code::ok || !try_enter()) return;
+    if (owner_.taken() || health() != Code::ok || !owner_.try_take()) return;
     flush();
     receive(false);
     leave();
 }
 
 void Connection::on_events(uint32_t events) {
-    if (!try_enter()) return;  // level-triggered: asked again if the owner leaves anything
+    if (!owner_.try_take()) return;  // level-triggered: asked again if the owner leaves anything
     flush();
     receive(false);
     if ((events & EPOLLOUT) != 0 && health() == Code::ok && !output_pending()) watch_output(false);
@@ -125,15 +107,7 @@ void Connection::on_events(uint32_t events) {
 }
 
 void Connection::wake(Sleeper& sleeper) {
-    if (sleeper.wants_waking()) ring();
-}
-
-void Connection::ring() const {
-    const uint64_t one = 1;
-    // EAGAIN: it is ringing already.
-    while (options_.doorbell_fd >= 0 && ::write(options_.doorbell_fd, &one, sizeof one) < 0 &&
-           errno == EINTR) {
-    }
+    if (sleeper.wants_waking()) ring_doorbell(options_.doorbell_fd);
 }
 
 // ---- channels --------------------------------------------------------------------------------
@@ -165,12 +139,7 @@ bool Connection::in_use(const Flow& flow) const {
 }
 
 void Connection::forget_flows() {
-    if (health() != Code::ok) {
-        // Nothing leaves the list by being sent any more.
-        take_ready();
-        for (last_ = nullptr; first_; first_ = std::exchange(first_->next_ready, nullptr))
-            first_->ready.store(false, std::memory_order_relaxed);
-    }
+    if (health() != Code::ok) ready_.clear();  // nothing leaves it by being sent any more
     std::erase_if(forgotten_, [this](const Flow* flow) {
         if (in_use(*flow)) return false;
         if (last_flow_ == flow) last_flow_ = nullptr;
@@ -195,7 +164,7 @@ Result<std::unique_ptr<Sender>> Connection::open(const ChannelId& id) {
                          id.lane, id.comm, id.peer);
     flow->out.open.store(true, std::memory_order_relaxed);
     flow->open_due = true;
-    make_ready(*flow);
+    ready_.add(*flow);
     return std::make_unique<TcpSender>(shared_from_this(), *flow);
 }
 
@@ -213,7 +182,7 @@ void Connection::close_receiver(Flow& flow) {
     ReceiveQueue& in = flow.in;
     in.live = false;
     drop(in);
-    if (in.credits_due()) make_ready(flow);
+    if (in.credits_due()) ready_.add(flow);
     half_closed(flow);
 }
 
@@ -242,7 +211,7 @@ void Connection::hang_up() {
     in_flow_ = nullptr;
     // From here on no queue is looked at: drained() and health() say so to the channels.
     health_.store(Code::peer_lost, std::memory_order_seq_cst);
-    ring();
+    ring_doorbell(options_.doorbell_fd);
 }
 
 void Connection::begin_close(Deadline deadline) {

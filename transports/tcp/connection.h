@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "transport/retired.h"
 #include "transport/transport.h"
 #include "transports/tcp/flow.h"
-#include "transports/tcp/retired.h"
 
 namespace tutti::tcp {
 
@@ -58,6 +58,12 @@ public:
     int fd() const { return fd_.get(); }
 
     // For the channels.
+    Code health(const Flow& flow) const {
+        static_cast<void>(flow);
+        return health();
+    }
+    /// Its socket wakes whoever sleeps as it is.
+    void arm(bool on) { static_cast<void>(on); }
     void kick(Flow& flow);
     void cancel_sends(Flow& flow);
     void cancel_offer(Flow& flow);
@@ -74,11 +80,9 @@ private:
     enum class Next : uint8_t { read, later };
 
     // Ownership.
-    bool try_enter() { return !owner_.exchange(true, std::memory_order_seq_cst); }
-    bool enter();
+    bool enter() { return owner_.take(closed_); }
     void leave();
     void deliver(const News& news);
-    void make_ready(Flow& flow);
     void on_events(uint32_t events);
     Flow* find(uint32_t comm, uint16_t lane);
     Flow* find_or_add(uint32_t comm, uint16_t lane);
@@ -86,15 +90,12 @@ private:
     bool in_use(const Flow& flow) const;
     void forget_flows();
     void wake(Sleeper& sleeper);
-    void ring() const;
     void fail(const std::string& cause);
     void hang_up();
 
     // Sending.
     void flush();
     bool output_pending() const { return out_[0].iov_len + out_[1].iov_len > 0; }
-    void take_ready();
-    void append(Flow& flow);
     bool gather();
     bool batch(Flow& flow);
     bool batch_late_credits();
@@ -127,10 +128,10 @@ private:
     const Options options_;
     UniqueFd fd_;
     std::atomic<Code> health_{Code::ok};
-    std::atomic<bool> owner_{false};
+    OwnerFlag owner_;
     std::atomic<bool> closed_{false};
     std::atomic<int> delivering_{0};
-    std::atomic<Flow*> ready_{nullptr};  // newest first; the owner takes all of it at once
+    ReadyList<Flow> ready_;
 
     // The owner's.
     std::unordered_map<uint64_t, std::unique_ptr<Flow>> flows_;
@@ -139,8 +140,6 @@ private:
     std::unique_ptr<News> news_;
     bool closing_ = false, bye_sent_ = false, bye_received_ = false, shut_ = false;
 
-    Flow* first_ = nullptr;  // flows with something to send, oldest first
-    Flow* last_ = nullptr;
     std::unique_ptr<std::byte[]> batch_;  // headers and small payloads of the frames under way
     std::size_t batched_ = 0;
     std::array<Flow*, batch_frames> small_{};  // whose messages lie in the batch

@@ -4,19 +4,19 @@
 #include <bit>
 #include <type_traits>
 
+#include "transport/cells.h"
 #include "transport/channel.h"
 
 namespace tutti::tcp {
+
+using tutti::credits_per_channel;
 
 inline constexpr uint32_t protocol_version = 1;
 
 /// Large enough that system calls and headers do not count, small enough that a message the kernel
 /// has just written is still in the second-level cache when it is reduced.
 inline constexpr std::size_t max_message_bytes = 256 * 1024;
-/// Messages under way per channel. The receiver answers when half of them are owed, so the sender
-/// has the other half to go on with meanwhile.
-inline constexpr uint32_t credits_per_channel = 8;
-/// Channels on one connection: with the two limits above, what a peer can make us hold.
+/// Channels on one connection: with the limit above and the credits, what a peer can make us hold.
 inline constexpr std::size_t max_channels = 4096;
 
 enum class Kind : uint8_t { open = 1, data, credit, bye };

@@ -182,18 +182,11 @@ bool Connection::fill_cell(ReceiveQueue& in) {
     return true;
 }
 
-/// An offer is for one position; one that is too late, or for another call's message, is void.
 bool Connection::fill_offer(ReceiveQueue& in, uint64_t position) {
-    auto state = ReceiveQueue::Offer::open;
-    if (in.offer.load(std::memory_order_relaxed) != state ||
-        !in.offer.compare_exchange_strong(state, ReceiveQueue::Offer::taken))
-        return false;
-    if (in.offer_position != position || in.offer_tag != in_.tag || in.offer_bytes != in_.bytes) {
-        in.offer.store(ReceiveQueue::Offer::none, std::memory_order_release);
-        return false;
-    }
+    std::byte* const wanted = in.offer.take(in_.tag, in_.bytes, position);
+    if (!wanted) return false;
     in_cell_ = CellPool::none;
-    in_to_ = in.offer_data;
+    in_to_ = wanted;
     return true;
 }
 
@@ -202,15 +195,14 @@ void Connection::finish_message() {
     ReceiveQueue& in = flow.in;
     const uint64_t position = in.arrived.load(std::memory_order_relaxed);
     in.at(position) = {in_.tag, in_to_, in_.bytes, in_cell_};
-    if (in_cell_ == CellPool::none)
-        in.offer.store(ReceiveQueue::Offer::none, std::memory_order_release);
+    if (in_cell_ == CellPool::none) in.offer.clear();
     // Pairs with peek(): the message before the count.
     in.arrived.store(position + 1, std::memory_order_seq_cst);
     served_ = true;
     wake(in.sleeper);
     if (!in.live) drop(in);
     if (&flow == &late_) return finish_late();
-    if (in.credits_due()) make_ready(flow);
+    if (in.credits_due()) ready_.add(flow);
 }
 
 /// The sender may have to get rid of more before its operation is over: it gets its credit. What it
@@ -225,7 +217,7 @@ void Connection::finish_late() {
             "allow");
     late_credits_.push_back(header(Kind::credit, in_.comm, in_.lane));
     late_credits_.back().credits = 1;
-    make_ready(late_);
+    ready_.add(late_);
 }
 
 /// Releases all that has arrived, for a channel without a receiver.
@@ -240,7 +232,7 @@ void Connection::drop(ReceiveQueue& in) {
 void Connection::cancel_offer(Flow& flow) {
     if (!enter()) return;
     ReceiveQueue& in = flow.in;
-    in.offer.store(ReceiveQueue::Offer::none, std::memory_order_release);
+    in.offer.clear();
     for (uint64_t p = in.released.load(std::memory_order_relaxed);
          p < in.arrived.load(std::memory_order_relaxed); ++p) {
         ReceiveQueue::Message& message = in.at(p);

@@ -35,7 +35,7 @@ ssize_t write_parts(int fd, iovec (&parts)[2]) {
 
 /// Writes until nothing is queued or the kernel takes no more.
 void Connection::flush() {
-    take_ready();
+    ready_.take_added();
     while (health() == Code::ok && output_errno_ == 0 && (output_pending() || gather()))
         if (!write()) break;
     if (output_errno_ == 0 || health() != Code::ok) return;
@@ -44,44 +44,20 @@ void Connection::flush() {
     fail(fmt::format("sending failed: {}", std::strerror(output_errno_)));
 }
 
-void Connection::take_ready() {
-    if (!ready_.load(std::memory_order_seq_cst)) return;
-    // Pairs with make_ready(): what was published before it is seen after this.
-    Flow* newest = ready_.exchange(nullptr, std::memory_order_seq_cst);
-    Flow* oldest = nullptr;
-    while (newest) {
-        Flow* next = newest->next_ready;
-        newest->next_ready = oldest;
-        oldest = newest;
-        newest = next;
-    }
-    while (oldest) append(*std::exchange(oldest, oldest->next_ready));
-}
-
-void Connection::append(Flow& flow) {
-    flow.next_ready = nullptr;
-    (last_ ? last_->next_ready : first_) = &flow;
-    last_ = &flow;
-}
-
 /// Makes the next batch. False: there is nothing to send.
 bool Connection::gather() {
     batched_ = 0;
     small_count_ = 0;
     out_[1] = {};
-    while (first_ && !large_ && small_count_ < batch_frames &&
+    while (!ready_.empty() && !large_ && small_count_ < batch_frames &&
            batched_ + 3 * sizeof(Header) + small_bytes <= batch_bytes) {
-        Flow& flow = *first_;
-        first_ = flow.next_ready;
-        if (!first_) last_ = nullptr;
-        // Before its queues are looked at: what is published later puts it on the list again.
-        flow.ready.store(false, std::memory_order_seq_cst);
+        Flow& flow = *ready_.pop();
         // To the end after each frame, so that a busy channel does not hold up the others.
         if (!batch(flow) || flow.out.pushed.load(std::memory_order_relaxed) == flow.out.begun)
             continue;
-        if (!flow.ready.exchange(true, std::memory_order_seq_cst)) append(flow);
+        ready_.append(flow);
     }
-    if (closing_ && !first_ && !large_ && !std::exchange(bye_sent_, true)) {
+    if (closing_ && ready_.empty() && !large_ && !std::exchange(bye_sent_, true)) {
         add_header(header(Kind::bye, 0, 0));
     }
     out_[0] = {batch_.get(), batched_};
@@ -110,8 +86,7 @@ bool Connection::batch_late_credits() {
         add_header(late_credits_.back());
         late_credits_.pop_back();
     }
-    if (!late_credits_.empty() && !late_.ready.exchange(true, std::memory_order_seq_cst))
-        append(late_);
+    if (!late_credits_.empty()) ready_.append(late_);
     return false;
 }
 

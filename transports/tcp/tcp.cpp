@@ -35,7 +35,7 @@ class TcpTransport final : public Transport, private tcp::ConnectionEvents {
 public:
     explicit TcpTransport(const TransportContext& context) : context_(context) {
         capabilities_.max_message_bytes = tcp::max_message_bytes;
-        capabilities_.credits = tcp::credits_per_channel;
+        capabilities_.credits = credits_per_channel;
         capabilities_.latency_us = 4;
         capabilities_.bandwidth_gbs = 2.5;
     }
@@ -68,7 +68,7 @@ private:
     std::string address_;
     bool only_loopback_ = false;
     std::unique_ptr<net::Acceptor> acceptor_;
-    tcp::Retired retired_;
+    Retired retired_;
 
     std::mutex connecting_;  // two threads that open to one peer make one connection
     std::mutex mutex_;       // guards the three below

@@ -22,15 +22,16 @@
 
 namespace tutti::fabric {
 
-/// Headers are exactly this long.
+/// Headers are exactly this long, and have the sender's Rank here: to a port they say nothing else.
 inline constexpr std::size_t header_bytes = 64;
+inline constexpr std::size_t sender_offset = 4;
 
 /// What to do with a message that has arrived, until release().
 struct Arrival {
     const std::byte* header = nullptr;  // during the event only
     const std::byte* data = nullptr;    // the payload; nullptr: it must be fetched (or is empty)
     std::size_t bytes = 0;              // of the payload
-    void* hold = nullptr;               // names it to the port
+    void* hold = nullptr;  // names it to the port; nullptr: the data is there during the event only
 };
 
 class PortEvents {
@@ -52,9 +53,9 @@ public:
 enum class Progress : uint8_t { done, pending, busy, failed };
 
 struct PortLimits {
-    std::size_t eager_bytes = 0;    // payloads up to here come with their header
+    std::size_t eager_bytes = 0;  // payloads up to here come with their header
     std::size_t max_message_bytes = 0;
-    double latency_us = 0;          // as the library estimates them, 0: it does not say
+    double latency_us = 0;  // as the library estimates them, 0: it does not say
     double bandwidth_gbs = 0;
 };
 

@@ -6,7 +6,7 @@
 
 #include "base/id_set.h"
 
-namespace tutti::tcp {
+namespace tutti {
 
 /// Any thread. Looked at when a channel opens or closes, and for frames of channels that are not
 /// there: never while data moves.
@@ -26,4 +26,4 @@ private:
     IdSet comms_;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti

@@ -1,4 +1,4 @@
-// The transport's own message memory: as many cells as a channel has credits.
+// A posted transport's own message memory: as many cells as a channel has credits.
 #pragma once
 
 #include <array>
@@ -8,9 +8,13 @@
 #include <cstdlib>
 #include <memory>
 
-#include "transports/tcp/frame.h"
+#include "base/types.h"
 
-namespace tutti::tcp {
+namespace tutti {
+
+/// Messages under way per channel. The receiver answers when half of them are owed, so the sender
+/// has the other half to go on with meanwhile.
+inline constexpr uint32_t credits_per_channel = 8;
 
 /// One thread takes, another may give back. A cell keeps its memory, so a steady state allocates
 /// nothing; the lowest free cell goes first, because its memory was used last and is in the cache.
@@ -77,4 +81,4 @@ private:
     Memory small_;
 };
 
-}  // namespace tutti::tcp
+}  // namespace tutti

@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <charconv>
+
+#include "transport/fabric/header.h"
+
+namespace tutti::fabric {
+namespace {
+
+constexpr std::size_t max_ports = 64;
+
+std::string hex(const Bytes& bytes) {
+    std::string out;
+    for (const std::byte b : bytes) out += fmt::format("{:02x}", static_cast<unsigned>(b));
+    return out;
+}
+
+template <typename T>
+bool parse(std::string_view text, T& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    return !text.empty() && error == std::errc{} && end == text.data() + text.size();
+}
+
+bool parse_bytes(std::string_view text, Bytes& out) {
+    if (text.empty() || text.size() % 2 != 0) return false;
+    for (std::size_t i = 0; i < text.size(); i += 2) {
+        uint8_t value = 0;
+        if (!parse(text.substr(i, 2), value)) return false;
+        out.push_back(std::byte{value});
+    }
+    return true;
+}
+
+std::string_view next_word(std::string_view& text) {
+    const std::size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return word;
+}
+
+}  // namespace
+
+std::string encode_address(std::string_view name, const Address& address) {
+    std::string out =
+        fmt::format("{} {} {:x} {:x}", name, address.version, protocol_version, address.nonce);
+    for (const Bytes& port : address.ports) out += " " + hex(port);
+    return out;
+}
+
+Result<Address> decode_address(std::string_view name, std::string_view our_version,
+                               std::string_view text) {
+    const auto malformed = [&] {
+        return fail(Code::invalid, "'{}' is no address of {}", text.substr(0, 80), name);
+    };
+    Address out;
+    uint32_t protocol = 0;
+    if (next_word(text) != name) return malformed();
+    out.version = next_word(text);
+    if (!parse(next_word(text), protocol) || !parse(next_word(text), out.nonce)) return malformed();
+    if (out.version != our_version || protocol != protocol_version)
+        return fail(Code::invalid,
+                    "it has {} {} (protocol {}), this rank {} {} (protocol {}): install the same "
+                    "version everywhere",
+                    name, out.version, protocol, name, our_version, protocol_version);
+    while (!text.empty()) {
+        Bytes port;
+        if (out.ports.size() == max_ports || !parse_bytes(next_word(text), port))
+            return malformed();
+        out.ports.push_back(std::move(port));
+    }
+    if (out.ports.empty()) return malformed();
+    return out;
+}
+
+}  // namespace tutti::fabric

@@ -1,0 +1,31 @@
+// The two halves of a fabric's channel: a lane's side of a flow.
+#pragma once
+
+#include "transport/fabric/hub.h"
+#include "transport/flow_sender.h"
+
+namespace tutti::fabric {
+
+using FabricSender = FlowSender<Hub, Flow>;
+
+class FabricReceiver final : public Receiver {
+public:
+    FabricReceiver(std::shared_ptr<Hub> hub, Flow& flow) : hub_(std::move(hub)), flow_(flow) {}
+    ~FabricReceiver() override;
+
+    void offer(const Tag& tag, std::byte* where, std::size_t bytes) override;
+    Message peek(const Tag& expected, std::size_t bytes) override;
+    void release() override;
+    void cancel() override { hub_->cancel_receives(flow_); }
+    void arm(bool on) override;
+    Code health() const override;
+
+private:
+    using State = ReceiveQueue::State;
+
+    const std::shared_ptr<Hub> hub_;
+    Flow& flow_;
+    bool armed_ = false;
+};
+
+}  // namespace tutti::fabric

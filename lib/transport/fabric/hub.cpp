@@ -1,0 +1,350 @@
+// Ownership, peers, life and death of a hub; send.cpp and receive.cpp are its two directions.
+#include "transport/fabric/hub.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "transport/fabric/channel.h"
+
+namespace tutti::fabric {
+namespace {
+
+// Turns in which arming finds that there is something to do.
+constexpr int max_arm_turns = 100;
+
+uint64_t key_of(uint32_t comm, uint16_t lane) {
+    return uint64_t{comm} << 16 | lane;
+}
+
+std::size_t place_of(Rank peer, uint32_t comm, uint16_t lane) {
+    return static_cast<std::size_t>(peer) * 17 + comm * 5 + lane;
+}
+
+}  // namespace
+
+Result<> Hub::open_port(PortFactory& factory) {
+    TUTTI_ASSIGN(port_, factory.open(*this));
+    armed_ = port_->arm();
+    hello_ = ByteWriter().put(options_.nonce).put_text(as_text(port_->address())).take();
+    return {};
+}
+
+// Flows are gone before the port that their arrivals belong to.
+Hub::~Hub() {
+    if (!port_) return;
+    closed_ = true;
+    for (auto& [rank, flows] : flows_)
+        for (auto& [key, flow] : flows)
+            for (Slot& slot : flow->in.slots)
+                if (slot.hold) port_->release(std::exchange(slot.hold, nullptr));
+    port_.reset();
+}
+
+// ---- ownership -------------------------------------------------------------------------------
+
+void Hub::leave() {
+    for (;;) {
+        settle();
+        if (!forgotten_.empty()) forget_flows();
+        if (sleepers_ > 0 && !armed_ && !closing_) arm_port();
+        const std::unique_ptr<News> told = std::move(news_);
+        if (told) delivering_.fetch_add(1, std::memory_order_seq_cst);
+        owner_.give();
+        if (told) {
+            deliver(*told);
+            delivering_.fetch_sub(1, std::memory_order_seq_cst);
+        }
+        if (!ready_.added() || !owner_.try_take()) return;
+        flush();
+    }
+}
+
+// Without the owner flag: the transport's client has locks of its own.
+void Hub::deliver(const News& told) {
+    for (Flow* flow : told.opened)
+        options_.events->opened({flow->peer.rank, flow->comm, flow->lane},
+                                std::make_unique<FabricReceiver>(shared_from_this(), *flow));
+    for (const auto& [rank, cause] : told.lost) options_.events->lost(rank, cause);
+}
+
+Hub::News& Hub::news() {
+    if (!news_) news_ = std::make_unique<News>();
+    return *news_;
+}
+
+// Mostly nobody else is in, and the list that threads share can be left alone.
+void Hub::kick(Flow& flow) {
+    bool inside = owner_.try_take();
+    if (inside) {
+        ready_.append(flow);
+    } else {
+        ready_.add(flow);
+        inside = owner_.try_take();
+    }
+    if (!inside) return;
+    flush();
+    leave();
+}
+
+void Hub::progress() {
+    if (owner_.taken() || !owner_.try_take()) return;
+    turn();
+    leave();
+}
+
+void Hub::woken() {
+    if (!owner_.try_take()) return;  // asked again if the owner leaves anything
+    armed_ = false;
+    turn();
+    leave();
+}
+
+void Hub::turn() {
+    blocked_ = false;
+    if (port_->progress(*this)) armed_ = false;
+    settle();
+    flush();
+}
+
+/// What follows from the port's events.
+void Hub::settle() {
+    while (!losing_.empty()) {
+        const auto [peer, cause] = std::move(losing_.back());
+        losing_.pop_back();
+        lose(*peer, cause, true);
+    }
+    std::size_t waiting = 0;
+    // The list may grow meanwhile.
+    for (std::size_t i = 0; i < to_fetch_.size(); ++i) {
+        Slot* slot = to_fetch_[i];
+        if (!fetch(*slot)) to_fetch_[waiting++] = slot;
+    }
+    to_fetch_.resize(waiting);
+}
+
+// The sleeper looks once more after this, and others are woken by what moves.
+void Hub::arm_port() {
+    for (int turns = 0; turns < max_arm_turns; ++turns) {
+        if (port_->arm()) {
+            armed_ = true;
+            return;
+        }
+        turn();
+    }
+    ring_doorbell(options_.doorbell_fd);
+}
+
+void Hub::arm(bool on) {
+    const Guard guard(*this);
+    if (guard) sleepers_ += on ? 1 : -1;
+}
+
+void Hub::wake(Sleeper& sleeper) {
+    if (sleeper.wants_waking()) ring_doorbell(options_.doorbell_fd);
+}
+
+// ---- peers and flows ---------------------------------------------------------------------------
+
+Peer& Hub::peer_of(Rank rank) {
+    if (peers_.empty()) --sleepers_;
+    auto& peer = peers_[rank];
+    if (!peer) peer = std::make_unique<Peer>(rank);
+    return *peer;
+}
+
+Result<> Hub::connect(Peer& peer, ByteView port, uint64_t nonce) {
+    if (peer.connected) return {};
+    TUTTI_TRY(port_->connect(peer.rank, port));
+    peer.connected = true;
+    peer.nonce = nonce;
+    peer.nonce_known = true;
+    return {};
+}
+
+Flow* Hub::find(Rank peer, uint32_t comm, uint16_t lane) {
+    Flow*& recent = recent_[place_of(peer, comm, lane) % cached_flows];
+    if (recent && recent->peer.rank == peer && recent->comm == comm && recent->lane == lane)
+        return recent;
+    const auto flows = flows_.find(peer);
+    if (flows == flows_.end()) return nullptr;
+    const auto found = flows->second.find(key_of(comm, lane));
+    return found == flows->second.end() ? nullptr : recent = found->second.get();
+}
+
+Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
+    if (Flow* flow = find(peer.rank, comm, lane)) return flow;
+    auto& flows = flows_[peer.rank];
+    if (flows.size() >= max_channels) return nullptr;
+    return (flows[key_of(comm, lane)] = std::make_unique<Flow>(peer, comm, lane)).get();
+}
+
+Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, uint64_t nonce) {
+    const Guard guard(*this);
+    if (!guard || closing_) return fail_rank(Code::aborted, id.peer, "the transport is closed");
+    Peer& peer = peer_of(id.peer);
+    if (peer.health.load(std::memory_order_relaxed) != Code::ok)
+        return fail_rank(Code::peer_lost, id.peer, "rank {} is gone", id.peer);
+    if (options_.retired->contains(id.comm))
+        return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
+    TUTTI_TRY(connect(peer, port, nonce));
+    Flow* flow = find_or_add(peer, id.comm, id.lane);
+    if (!flow)
+        return fail_rank(Code::invalid, id.peer,
+                         "rank {} has {} channels on one port already: free communicators", id.peer,
+                         max_channels);
+    if (flow->out.open.load(std::memory_order_relaxed))
+        return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
+                         id.lane, id.comm, id.peer);
+    if (peer.state == Peer::State::unknown) {
+        peer.state = Peer::State::hello;
+        owe(peer, Peer::hello_due);
+    }
+    flow->out.open.store(true, std::memory_order_relaxed);
+    flow->open_due = true;
+    ready_.append(*flow);
+    flush();
+    return std::make_unique<FabricSender>(shared_from_this(), *flow);
+}
+
+// A channel may be opened again as long as its communicator lives.
+void Hub::half_closed(Flow& flow) {
+    if (!flow.out.open.load(std::memory_order_relaxed) && !flow.in.live &&
+        options_.retired->contains(flow.comm))
+        forgotten_.push_back(&flow);
+}
+
+void Hub::close_sender(Flow& flow) {
+    const Guard guard(*this);
+    if (!guard) return;
+    flow.out.open.store(false, std::memory_order_relaxed);
+    half_closed(flow);
+}
+
+// What is left unread is dropped, here and when more comes, so that the sender gets its credits.
+void Hub::close_receiver(Flow& flow) {
+    const Guard guard(*this);
+    if (!guard) return;
+    flow.in.live = false;
+    drop(flow.in);
+    if (flow.in.credits_due()) {
+        ready_.append(flow);
+        flush();
+    }
+    half_closed(flow);
+}
+
+/// Whether a flow without halves has something to send, or a message that is arriving.
+bool Hub::in_use(const Flow& flow) const {
+    if (flow.ready.load(std::memory_order_relaxed)) return true;
+    for (const Slot& slot : flow.in.slots) {
+        const bool queued = std::find(to_fetch_.begin(), to_fetch_.end(), &slot) != to_fetch_.end();
+        if (slot.begun || queued) return true;
+    }
+    const uint64_t sent = flow.out.sent.load(std::memory_order_relaxed);
+    return sent != flow.out.begun ||
+           (health(flow) == Code::ok && sent != flow.out.pushed.load(std::memory_order_relaxed));
+}
+
+void Hub::forget_flows() {
+    std::erase_if(forgotten_, [this](Flow* flow) {
+        if (in_use(*flow)) return false;
+        forget(*flow);
+        return true;
+    });
+}
+
+void Hub::forget(Flow& flow) {
+    for (Slot& slot : flow.in.slots)
+        if (slot.hold) port_->release(std::exchange(slot.hold, nullptr));
+    std::replace(recent_.begin(), recent_.end(), &flow, static_cast<Flow*>(nullptr));
+    flows_[flow.peer.rank].erase(key_of(flow.comm, flow.lane));
+}
+
+// ---- the end ---------------------------------------------------------------------------------
+
+void Hub::break_rules(Peer& peer, const std::string& cause) {
+    losing_.emplace_back(&peer, "protocol error: " + cause);
+}
+
+void Hub::reject(Flow& flow, const std::string& cause) {
+    const Guard guard(*this);
+    if (guard) break_rules(flow.peer, cause);
+}
+
+void Hub::lose(Peer& peer, const std::string& cause, bool is_news) {
+    if (peer.state == Peer::State::gone) return;
+    const bool expected = peer.bye_received || closing_ || !is_news;
+    drop_peer(peer);
+    if (expected) return;
+    news().lost.emplace_back(peer.rank, fmt::format("rank {}: {}", peer.rank, cause));
+}
+
+// What is pending gets its events first: once channels hear that the peer is lost, nothing touches
+// their memory.
+void Hub::drop_peer(Peer& peer) {
+    peer.state = Peer::State::gone;
+    peer.due = 0;
+    port_->disconnect(peer.rank);
+    peer.health.store(Code::peer_lost, std::memory_order_seq_cst);
+    ring_doorbell(options_.doorbell_fd);
+}
+
+/// A peer that said bye is gone when all it sent is here; then it may go.
+void Hub::leave_if_done(Peer& peer) {
+    if (!peer.bye_received || peer.received != peer.last ||
+        peer.health.load(std::memory_order_relaxed) != Code::ok)
+        return;
+    bool complete = true;
+    for (auto& [key, flow] : flows_[peer.rank])
+        for (const Slot& slot : flow->in.slots)
+            complete &= slot.state.load(std::memory_order_relaxed) != SlotState::fetching;
+    if (!complete) return;
+    owe(peer, Peer::farewell_due);
+    peer.health.store(Code::peer_lost, std::memory_order_seq_cst);
+    ring_doorbell(options_.doorbell_fd);
+}
+
+void Hub::begin_close(Deadline deadline) {
+    if (!enter()) return;
+    closing_ = true;
+    while (delivering_.load(std::memory_order_seq_cst) > 0 && !deadline.passed()) sched_yield();
+}
+
+bool Hub::close_step() {
+    turn();
+    news_.reset();
+    bool done = true;
+    for (auto& [rank, peer] : peers_) {
+        const bool talks = peer->state == Peer::State::hello || peer->state == Peer::State::ready;
+        if (!talks) continue;
+        bool sent = true;
+        for (auto& [key, flow] : flows_[rank])
+            sent &= flow->out.sent.load(std::memory_order_relaxed) ==
+                    flow->out.pushed.load(std::memory_order_relaxed);
+        if (peer->state == Peer::State::hello) {
+            done &= sent;
+            continue;
+        }
+        if (!peer->bye_received && sent && !peer->bye_sent) {
+            peer->bye_sent = true;
+            owe(*peer, Peer::bye_due);
+        }
+        const bool heard = peer->bye_received || peer->farewell_received;
+        done &= peer->due == 0 && (heard || (peer->bye_sent && peer->farewell_received));
+    }
+    flush();
+    return done;
+}
+
+void Hub::end_close(Deadline deadline) {
+    port_->flush(deadline);
+    for (auto& [rank, peer] : peers_)
+        if (peer->state != Peer::State::gone) drop_peer(*peer);
+    settle();
+    closed_.store(true, std::memory_order_seq_cst);
+}
+
+}  // namespace tutti::fabric

@@ -1,0 +1,184 @@
+// A port at work: its peers, and the channels that run over it.
+//
+// Any thread may come in; an owner flag lets one in at a time. Whoever publishes something to send
+// puts its flow on the ready list first and tries the flag second; whoever gives the flag back
+// looks at the list afterwards. So nothing published is left lying, and nobody waits.
+//
+// The port's events only write things down: what follows from them is done in settle(), when the
+// library is not on the stack.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/fabric/flow.h"
+#include "transport/retired.h"
+#include "transport/transport.h"
+
+namespace tutti::fabric {
+
+/// What a hub tells its transport, from whichever thread came in, without the owner flag.
+class HubEvents {
+public:
+    virtual ~HubEvents() = default;
+    virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
+    virtual void lost(Rank peer, const std::string& cause) = 0;
+};
+
+class Hub final : public std::enable_shared_from_this<Hub>, private PortEvents {
+public:
+    struct Options {
+        Rank rank = 0;
+        Rank size = 1;
+        uint64_t nonce = 0;
+        std::size_t max_message_bytes = 0;
+        int doorbell_fd = -1;
+        const Retired* retired = nullptr;
+        HubEvents* events = nullptr;
+        int64_t patience_ms = 5000;  // for the library to let go of memory
+    };
+    explicit Hub(const Options& options) : options_(options) {}
+    ~Hub() override;
+
+    Result<> open_port(PortFactory& factory);
+    const Bytes& address() const { return port_->address(); }
+    const PortLimits& limits() const { return port_->limits(); }
+    int wake_fd() const { return port_->wake_fd(); }
+
+    Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
+    /// Sends and receives what is possible now; nothing if another thread is in.
+    void progress();
+    /// wake_fd() is readable.
+    void woken();
+
+    /// Closing: begin takes the hub for good; step is true once every peer has what was sent; end
+    /// lets go of the peers. The port stays for channels that are still read.
+    void begin_close(Deadline deadline);
+    bool close_step();
+    void end_close(Deadline deadline);
+
+    // For the channels.
+    Code health(const Flow& flow) const { return flow.peer.health.load(std::memory_order_acquire); }
+    void kick(Flow& flow);
+    void arm(bool on);
+    void cancel_sends(Flow& flow);
+    void cancel_receives(Flow& flow);
+    void close_sender(Flow& flow);
+    void close_receiver(Flow& flow);
+    void reject(Flow& flow, const std::string& cause);
+
+private:
+    class Guard;
+    struct News {
+        std::vector<Flow*> opened;
+        std::vector<std::pair<Rank, std::string>> lost;
+    };
+    using Slot = ReceiveQueue::Slot;
+    using SlotState = ReceiveQueue::State;
+
+    // Ownership.
+    bool enter() { return owner_.take(closed_); }
+    void leave();
+    void deliver(const News& news);
+    News& news();
+    void turn();
+    void settle();
+    void arm_port();
+    void wake(Sleeper& sleeper);
+
+    // Peers and flows.
+    Peer& peer_of(Rank rank);
+    Result<> connect(Peer& peer, ByteView port, uint64_t nonce);
+    Flow* find(Rank peer, uint32_t comm, uint16_t lane);
+    Flow* find_or_add(Peer& peer, uint32_t comm, uint16_t lane);
+    void half_closed(Flow& flow);
+    bool in_use(const Flow& flow) const;
+    void forget_flows();
+    void forget(Flow& flow);
+    void lose(Peer& peer, const std::string& cause, bool is_news);
+    void drop_peer(Peer& peer);
+    void leave_if_done(Peer& peer);
+
+    // Sending.
+    void flush();
+    bool say(Peer& peer);
+    bool say(Peer& peer, Kind kind);
+    void owe(Peer& peer, uint8_t what);
+    bool send_next(Flow& flow);
+    bool send_message(Flow& flow);
+    bool send_credits(Flow& flow);
+    bool send_late_credits();
+    Header header(Kind kind, const Peer& peer) const;
+    Header header(Kind kind, const Flow& flow) const;
+    bool accepted(Progress result, Peer& peer);
+    void complete(Flow& flow, uint64_t position);
+    void allow(Flow& flow);
+
+    // Receiving.
+    bool arrived(const Arrival& arrival) override;
+    void sent(void* context) override;
+    void fetched(void* context, Code code) override;
+    void lost(Rank peer, const std::string& cause) override;
+    bool belongs_here(const Header& header, const Arrival& arrival);
+    void take_hello(Peer& peer, const Header& header, const Arrival& arrival);
+    bool take_data(Peer& peer, const Header& header, const Arrival& arrival);
+    bool take_late(Peer& peer, const Header& header);
+    void take_bye(Peer& peer, const Header& header);
+    bool take_credits(Flow& flow, uint32_t credits);
+    void announce(Flow& flow);
+    bool place(Flow& flow, uint64_t position, const Arrival& arrival);
+    bool copy(Flow& flow, uint64_t position, const Arrival& arrival);
+    void fetch_into(Slot& slot, std::byte* offered);
+    bool fetch(Slot& slot);
+    void finish(Slot& slot);
+    void drop(ReceiveQueue& in);
+    void reclaim(ReceiveQueue& in);
+    bool save_offered(Slot& slot);
+    bool wait_for_fetch(Slot& slot);
+    void break_rules(Peer& peer, const std::string& cause);
+
+    static constexpr std::size_t cached_flows = 64;  // looked up without hashing
+
+    const Options options_;
+    std::unique_ptr<Port> port_;
+    Bytes hello_;
+    OwnerFlag owner_;
+    std::atomic<bool> closed_{false};
+    std::atomic<int> delivering_{0};
+    ReadyList<Flow> ready_;
+
+    // The owner's.
+    std::unordered_map<Rank, std::unique_ptr<Peer>> peers_;
+    std::unordered_map<Rank, std::unordered_map<uint64_t, std::unique_ptr<Flow>>> flows_;
+    std::array<Flow*, cached_flows> recent_{};
+    std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
+    std::vector<Peer*> talking_;    // with something due
+    std::vector<Slot*> to_fetch_;
+    std::vector<std::pair<Peer*, std::string>> losing_;   // found in an event
+    std::vector<std::pair<Peer*, Header>> late_credits_;  // for retired communicators
+    std::unique_ptr<News> news_;
+    int sleepers_ = 1;  // who waits to be found, too, until the first peer has
+    bool armed_ = false, moved_ = false, closing_ = false;
+    bool blocked_ = false;  // the library had no room: nothing more before progress()
+    bool strangers_ = false;
+};
+
+/// Waits for the owner flag: the owner never blocks for long. Not held if closed.
+class Hub::Guard {
+public:
+    explicit Guard(Hub& hub) : hub_(hub), held_(hub.enter()) {}
+    ~Guard() {
+        if (held_) hub_.leave();
+    }
+    Guard(const Guard&) = delete;
+    explicit operator bool() const { return held_; }
+
+private:
+    Hub& hub_;
+    const bool held_;
+};
+
+}  // namespace tutti::fabric

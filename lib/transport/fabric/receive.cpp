@@ -1,0 +1,352 @@
+// A hub's incoming direction. Everything a peer sends is checked before it is used.
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "transport/fabric/hub.h"
+
+namespace tutti::fabric {
+namespace {
+
+// Copying this much costs less than keeping the library's buffer and giving it back.
+constexpr std::size_t copied_bytes = 1024;
+
+constexpr std::byte nothing{};  // where messages without a payload lie
+
+}  // namespace
+
+// ---- events
+// --------------------------------------------------------------------------------------
+
+bool Hub::arrived(const Arrival& arrival) {
+    if (closed_.load(std::memory_order_relaxed)) return false;
+    Header header;
+    std::memcpy(&header, arrival.header, sizeof header);
+    if (!belongs_here(header, arrival)) return false;
+    Flow* recent = find(header.sender, header.comm, header.lane);
+    Peer& peer = recent ? recent->peer : peer_of(header.sender);
+    if (peer.state == Peer::State::gone) return false;
+    const Kind kind = header.kind();
+    if (kind == Kind::data) return take_data(peer, header, arrival);
+    if (kind == Kind::hello) {
+        take_hello(peer, header, arrival);
+        return false;
+    }
+    if (!peer.connected) {
+        break_rules(peer, "it did not say hello first");
+        return false;
+    }
+    switch (kind) {
+        case Kind::bye:
+            take_bye(peer, header);
+            break;
+        case Kind::farewell:
+            peer.farewell_received = true;
+            break;
+        case Kind::open:
+            // Whoever opens it does not know yet that this rank has left: it can send, to nobody.
+            if (options_.retired->contains(header.comm)) break;
+            if (Flow* flow = find_or_add(peer, header.comm, header.lane))
+                announce(*flow);
+            else
+                break_rules(peer, fmt::format("it opened more than {} channels", max_channels));
+            break;
+        case Kind::credit:
+            if (recent ? !take_credits(*recent, header.credits)
+                       : !options_.retired->contains(header.comm))
+                break_rules(peer, fmt::format("it gave {} credits that it did not owe on lane {}",
+                                              header.credits, header.lane));
+            break;
+        default:
+            break;
+    }
+    if (kind != Kind::welcome || peer.state != Peer::State::hello) return false;
+    peer.state = Peer::State::ready;
+    for (auto& [key, flow] : flows_[peer.rank]) ready_.append(*flow);
+    return false;
+}
+
+/// False: from someone who has not read our address, or nonsense. That is nobody's fault whom we
+/// could name, so it is only dropped.
+bool Hub::belongs_here(const Header& header, const Arrival& arrival) {
+    const char* why = nullptr;
+    const bool in_job = header.sender >= 0 && header.sender < options_.size;
+    if ((header.magic & header_magic_mask) != header_magic || header.kind() < Kind::hello ||
+        header.kind() > Kind::farewell)
+        why = "not one of tutti's";
+    else if (header.nonce != options_.nonce)
+        why = "meant for someone else";
+    else if (!in_job || header.sender == options_.rank)
+        why = "from a rank that does not exist";
+    else if (header.bytes != arrival.bytes)
+        why = "of another size than it says";
+    if (why && !std::exchange(strangers_, true))
+        log::warn("rank {}: dropped a message that is {}; more will be dropped silently",
+                  options_.rank, why);
+    return why == nullptr;
+}
+
+void Hub::take_hello(Peer& peer, const Header& header, const Arrival& arrival) {
+    if (!arrival.data || header.bytes < sizeof(uint64_t))
+        return break_rules(peer, "it said hello without an address");
+    ByteReader in(ByteView(arrival.data, arrival.bytes));
+    const auto nonce = in.get<uint64_t>();
+    const std::string port = in.get_text(header.bytes);
+    if (!in.at_end() || (peer.nonce_known && peer.nonce != nonce))
+        return break_rules(peer, "its hello is malformed");
+    if (auto connected = connect(peer, as_bytes(port), nonce); !connected)
+        return losing_.emplace_back(&peer, connected.error().message), void();
+    // It can answer, or it would not have said hello.
+    if (peer.state == Peer::State::unknown || peer.state == Peer::State::hello) {
+        peer.state = Peer::State::ready;
+        for (auto& [key, flow] : flows_[peer.rank]) ready_.append(*flow);
+    }
+    owe(peer, Peer::welcome_due);
+}
+
+void Hub::take_bye(Peer& peer, const Header& header) {
+    peer.bye_received = true;
+    peer.last = header.position;
+    leave_if_done(peer);
+}
+
+void Hub::lost(Rank rank, const std::string& cause) {
+    if (const auto found = peers_.find(rank); found != peers_.end())
+        losing_.emplace_back(found->second.get(), cause);
+}
+
+void Hub::fetched(void* context, Code code) {
+    Slot& slot = *static_cast<Slot*>(context);
+    slot.begun = false;
+    // Otherwise it stays as it is: the peer is lost, and cancel() need not wait.
+    if (code == Code::ok) finish(slot);
+}
+
+// ---- messages
+// ------------------------------------------------------------------------------------
+
+void Hub::announce(Flow& flow) {
+    flow.in.live |= !flow.in.told && !closing_;
+    if (std::exchange(flow.in.told, true) || closing_) return;
+    news().opened.push_back(&flow);
+}
+
+bool Hub::take_credits(Flow& flow, uint32_t credits) {
+    if (flow.granted + credits > flow.out.begun + credits_per_channel) return false;
+    flow.granted += credits;
+    allow(flow);
+    wake(flow.out.sleeper);
+    return true;
+}
+
+/// True: the library's arrival is kept.
+bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
+    const auto bad = [&](const std::string& cause) {
+        break_rules(peer, cause);
+        return false;
+    };
+    if (!peer.connected) return bad("it did not say hello first");
+    if (header.bytes > options_.max_message_bytes)
+        return bad(fmt::format("it announced a message of {} bytes; at most {} are allowed",
+                               header.bytes, options_.max_message_bytes));
+    Flow* flow = find(peer.rank, header.comm, header.lane);
+    if ((!flow || !flow->in.told) && options_.retired->contains(header.comm))
+        return take_late(peer, header);
+    if (!flow) flow = find_or_add(peer, header.comm, header.lane);
+    if (!flow) return bad(fmt::format("it opened more than {} channels", max_channels));
+    // Its open may have been overtaken.
+    if (!flow->in.told) announce(*flow);
+    if (header.credits > 0 && !take_credits(*flow, header.credits))
+        return bad(fmt::format("it gave {} credits that it did not owe on lane {}", header.credits,
+                               header.lane));
+    ReceiveQueue& in = flow->in;
+    const uint64_t returned = in.returned.load(std::memory_order_relaxed);
+    const uint32_t ahead = header.position - static_cast<uint32_t>(returned);
+    const uint64_t position = returned + ahead;
+    if (ahead >= credits_per_channel || position < in.released.load(std::memory_order_seq_cst) ||
+        in.at(position).state.load(std::memory_order_relaxed) != SlotState::empty)
+        return bad(fmt::format("it sent more on lane {} than its credits allow", header.lane));
+    ++peer.received;
+    in.begun.fetch_add(1, std::memory_order_seq_cst);
+    Slot& slot = in.at(position);
+    slot.tag = header.tag;
+    slot.bytes = header.bytes;
+    slot.cell = CellPool::none;
+    slot.offered = false;
+    const bool kept = place(*flow, position, arrival);
+    if (peer.bye_received) leave_if_done(peer);
+    return kept;
+}
+
+/// Drops a message of a communicator that is gone, and owes the credit.
+bool Hub::take_late(Peer& peer, const Header& header) {
+    ++peer.received;
+    if (late_credits_.size() >= max_channels * credits_per_channel) {
+        break_rules(peer, "it sent more to communicators that are gone than its credits allow");
+        return false;
+    }
+    Header out = this->header(Kind::credit, peer);
+    out.comm = header.comm;
+    out.lane = header.lane;
+    out.credits = 1;
+    late_credits_.emplace_back(&peer, out);
+    if (peer.bye_received) leave_if_done(peer);
+    return false;
+}
+
+/// Decides where a message lies: where it is wanted, where the library has it, or in a cell.
+bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
+    ReceiveQueue& in = flow.in;
+    Slot& slot = in.at(position);
+    if (!in.live || arrival.bytes == 0) {
+        slot.data = &nothing;
+        finish(slot);
+        return false;
+    }
+    if (!arrival.data) {
+        // At once, though nobody may stand there yet: who exchanges in place reads only when its
+        // own message has left, and so does the other.
+        slot.hold = arrival.hold;
+        fetch_into(slot, in.offer.take(slot.tag, slot.bytes, position));
+        return true;
+    }
+    if (!arrival.hold || arrival.bytes <= copied_bytes) return copy(flow, position, arrival);
+    slot.hold = arrival.hold;
+    slot.data = arrival.data;
+    finish(slot);
+    return true;
+}
+
+bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
+    ReceiveQueue& in = flow.in;
+    Slot& slot = in.at(position);
+    std::byte* to = in.offer.take(slot.tag, slot.bytes, position);
+    slot.offered = to != nullptr;
+    if (!to) {
+        slot.cell = in.cells.take(slot.bytes);
+        if (slot.cell == CellPool::none) {
+            losing_.emplace_back(&flow.peer, "no memory for a message");
+            return false;
+        }
+        to = in.cells.data(slot.cell);
+    }
+    std::memcpy(to, arrival.data, arrival.bytes);
+    slot.data = to;
+    finish(slot);
+    return false;
+}
+
+/// offered: the lane's memory; nullptr: a cell will do.
+void Hub::fetch_into(Slot& slot, std::byte* offered) {
+    slot.offered = offered != nullptr;
+    slot.to = offered;
+    if (!offered) {
+        CellPool& cells = slot.flow->in.cells;
+        slot.cell = cells.take(slot.bytes);
+        if (slot.cell == CellPool::none)
+            return losing_.emplace_back(&slot.flow->peer, "no memory for a message"), void();
+        slot.to = cells.data(slot.cell);
+    }
+    slot.state.store(SlotState::fetching, std::memory_order_relaxed);
+    to_fetch_.push_back(&slot);
+}
+
+/// False: the library has no room.
+bool Hub::fetch(Slot& slot) {
+    if (slot.flow->peer.state == Peer::State::gone) return true;
+    slot.begun = true;
+    const Progress result = port_->fetch(slot.hold, slot.to, slot.bytes, &slot);
+    if (result == Progress::pending) return true;
+    slot.begun = false;
+    if (result == Progress::done) {
+        finish(slot);
+    } else if (result == Progress::failed) {
+        losing_.emplace_back(&slot.flow->peer, "receiving from it failed");
+    }
+    return result != Progress::busy;
+}
+
+/// The message is whole, and the lane may have it.
+void Hub::finish(Slot& slot) {
+    Flow& flow = *slot.flow;
+    ReceiveQueue& in = flow.in;
+    if (slot.state.load(std::memory_order_relaxed) == SlotState::fetching) slot.data = slot.to;
+    if (slot.offered) in.offer.clear();
+    // Pairs with peek(): the message before its state.
+    slot.state.store(SlotState::whole, std::memory_order_seq_cst);
+    wake(in.sleeper);
+    if (!in.live) drop(in);
+    if (in.credits_due()) ready_.append(flow);
+    if (flow.peer.bye_received) leave_if_done(flow.peer);
+}
+
+/// Releases all that has arrived, for a channel without a receiver.
+void Hub::drop(ReceiveQueue& in) {
+    uint64_t position = in.released.load(std::memory_order_relaxed);
+    while (in.at(position).state.load(std::memory_order_relaxed) == SlotState::whole)
+        in.at(position++).state.store(SlotState::spent, std::memory_order_relaxed);
+    in.released.store(position, std::memory_order_seq_cst);
+}
+
+/// Takes back the places of what the lane has released.
+void Hub::reclaim(ReceiveQueue& in) {
+    const uint64_t released = in.released.load(std::memory_order_seq_cst);
+    for (; in.reclaimed < released; ++in.reclaimed) {
+        Slot& slot = in.at(in.reclaimed);
+        if (slot.cell != CellPool::none) in.cells.give(slot.cell);
+        if (slot.hold) port_->release(std::exchange(slot.hold, nullptr));
+        slot.state.store(SlotState::empty, std::memory_order_relaxed);
+    }
+}
+
+// ---- for the lane
+// --------------------------------------------------------------------------------
+
+/// Nothing lies in the caller's memory afterwards, neither whole messages nor one that is arriving.
+void Hub::cancel_receives(Flow& flow) {
+    if (!enter()) return;
+    ReceiveQueue& in = flow.in;
+    for (Slot& slot : in.slots) {
+        const SlotState state = slot.state.load(std::memory_order_relaxed);
+        if (slot.offered && state == SlotState::fetching && !wait_for_fetch(slot)) continue;
+        if (slot.offered && slot.state.load(std::memory_order_relaxed) == SlotState::whole &&
+            !save_offered(slot))
+            lose(flow.peer, "no memory to keep a message", true);
+    }
+    in.offer.clear();
+    leave();
+}
+
+bool Hub::save_offered(Slot& slot) {
+    CellPool& cells = slot.flow->in.cells;
+    slot.offered = false;
+    slot.cell = cells.take(slot.bytes);
+    if (slot.cell == CellPool::none) {
+        slot.tag = {};  // stale for everyone
+        return false;
+    }
+    if (slot.bytes > 0) std::memcpy(cells.data(slot.cell), slot.data, slot.bytes);
+    slot.data = cells.data(slot.cell);
+    return true;
+}
+
+/// False: it will never be whole.
+bool Hub::wait_for_fetch(Slot& slot) {
+    Peer& peer = slot.flow->peer;
+    const auto deadline = Deadline::after_ms(options_.patience_ms);
+    const auto fetching = [&] {
+        return slot.state.load(std::memory_order_relaxed) == SlotState::fetching;
+    };
+    while (fetching() && peer.state != Peer::State::gone) {
+        turn();
+        if (deadline.passed())
+            lose(peer, fmt::format("it did not send a message within {} ms", options_.patience_ms),
+                 true);
+    }
+    return !fetching();
+}
+
+}  // namespace tutti::fabric

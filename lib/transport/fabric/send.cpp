@@ -1,0 +1,218 @@
+// A hub's outgoing direction: who has something to say, and handing it to the library.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transport/fabric/hub.h"
+
+namespace tutti::fabric {
+
+/// Hands over what is queued, until the library has no room.
+void Hub::flush() {
+    ready_.take_added();
+    // The list may grow meanwhile.
+    for (std::size_t i = 0; i < talking_.size() && !blocked_; ++i) say(*talking_[i]);
+    if (!talking_.empty()) std::erase_if(talking_, [](const Peer* p) { return p->due == 0; });
+    while (!blocked_ && !ready_.empty()) {
+        Flow& flow = *ready_.pop();
+        // To the end after each message, so that a busy channel does not hold up the others.
+        if (send_next(flow)) ready_.append(flow);
+    }
+    if (!late_credits_.empty()) send_late_credits();
+}
+
+// ---- what is said to a peer, besides data
+// --------------------------------------------------------
+
+void Hub::owe(Peer& peer, uint8_t what) {
+    if (peer.due == 0) talking_.push_back(&peer);
+    peer.due |= what;
+}
+
+/// False: the library had no room.
+bool Hub::say(Peer& peer) {
+    constexpr std::pair<uint8_t, Kind> order[] = {{Peer::hello_due, Kind::hello},
+                                                  {Peer::welcome_due, Kind::welcome},
+                                                  {Peer::bye_due, Kind::bye},
+                                                  {Peer::farewell_due, Kind::farewell}};
+    for (const auto& [bit, kind] : order) {
+        if ((peer.due & bit) == 0) continue;
+        if (!say(peer, kind)) return false;
+        peer.due &= static_cast<uint8_t>(~bit);
+    }
+    return true;
+}
+
+bool Hub::say(Peer& peer, Kind kind) {
+    Header out = header(kind, peer);
+    out.position = peer.sent;
+    const bool hello = kind == Kind::hello;
+    out.bytes = hello ? static_cast<uint32_t>(hello_.size()) : 0;
+    return accepted(port_->send(peer.rank, reinterpret_cast<const std::byte*>(&out),
+                                hello ? hello_.data() : nullptr, out.bytes, nullptr),
+                    peer);
+}
+
+/// False: again after progress().
+bool Hub::accepted(Progress result, Peer& peer) {
+    if (result == Progress::failed) losing_.emplace_back(&peer, "sending to it failed");
+    if (result == Progress::busy) blocked_ = true;
+    return result != Progress::busy;
+}
+
+Header Hub::header(Kind kind, const Peer& peer) const {
+    Header out;
+    out.magic = Header::magic_of(kind);
+    out.sender = options_.rank;
+    out.nonce = peer.nonce;
+    return out;
+}
+
+Header Hub::header(Kind kind, const Flow& flow) const {
+    Header out = header(kind, flow.peer);
+    out.comm = flow.comm;
+    out.lane = flow.lane;
+    return out;
+}
+
+// ---- channels
+// ------------------------------------------------------------------------------------
+
+/// Sends a flow's next message. True: it wants another turn.
+bool Hub::send_next(Flow& flow) {
+    // It is on the list again once the peer is ready.
+    if (flow.peer.state != Peer::State::ready) return false;
+    if (flow.open_due) {
+        const Header out = header(Kind::open, flow);
+        if (!accepted(port_->send(flow.peer.rank, reinterpret_cast<const std::byte*>(&out), nullptr,
+                                  0, nullptr),
+                      flow.peer))
+            return true;
+        flow.open_due = false;
+    }
+    if (flow.out.pushed.load(std::memory_order_seq_cst) != flow.out.begun)
+        return !send_message(flow) ||
+               flow.out.pushed.load(std::memory_order_relaxed) != flow.out.begun;
+    return flow.in.credits_due() && !send_credits(flow);
+}
+
+bool Hub::send_message(Flow& flow) {
+    const uint64_t position = flow.out.begun;
+    const SendQueue::Message& message = flow.out.at(position);
+    reclaim(flow.in);
+    const uint64_t owed = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
+    Header out = header(Kind::data, flow);
+    out.credits = static_cast<uint16_t>(owed);
+    out.bytes = message.bytes;
+    out.position = static_cast<uint32_t>(position);
+    out.tag = message.tag;
+    Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
+    under_way.position = position;
+    under_way.done = false;
+    // Before the library has it: it may say that it is sent at once.
+    flow.out.begun = position + 1;
+    const Progress result = port_->send(flow.peer.rank, reinterpret_cast<const std::byte*>(&out),
+                                        message.data, message.bytes, &under_way);
+    if (!accepted(result, flow.peer)) {
+        flow.out.begun = position;
+        return false;
+    }
+    ++flow.peer.sent;
+    flow.in.returned.fetch_add(owed, std::memory_order_relaxed);
+    if (result != Progress::pending) complete(flow, position);
+    return true;
+}
+
+bool Hub::send_credits(Flow& flow) {
+    reclaim(flow.in);
+    const uint64_t owed = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
+    Header out = header(Kind::credit, flow);
+    out.credits = static_cast<uint16_t>(owed);
+    if (!accepted(port_->send(flow.peer.rank, reinterpret_cast<const std::byte*>(&out), nullptr, 0,
+                              nullptr),
+                  flow.peer))
+        return false;
+    flow.in.returned.fetch_add(owed, std::memory_order_relaxed);
+    return true;
+}
+
+bool Hub::send_late_credits() {
+    while (!blocked_ && !late_credits_.empty()) {
+        auto& [peer, out] = late_credits_.back();
+        if (peer->state == Peer::State::ready &&
+            !accepted(port_->send(peer->rank, reinterpret_cast<const std::byte*>(&out), nullptr, 0,
+                                  nullptr),
+                      *peer))
+            return false;
+        late_credits_.pop_back();
+    }
+    return true;
+}
+
+void Hub::sent(void* context) {
+    if (!context) return;
+    const auto& under_way = *static_cast<Flow::Sent*>(context);
+    complete(*under_way.flow, under_way.position);
+}
+
+void Hub::complete(Flow& flow, uint64_t position) {
+    SendQueue& out = flow.out;
+    SendQueue::Message& message = out.at(position);
+    flow.under_way[position % credits_per_channel].done = true;
+    if (message.cell != CellPool::none)
+        out.staging.give(std::exchange(message.cell, CellPool::none));
+    uint64_t sent = out.sent.load(std::memory_order_relaxed);
+    const uint64_t before = sent;
+    // In order, though the library finishes them as it likes: places are used again by position.
+    while (sent != out.begun && flow.under_way[sent % credits_per_channel].done) ++sent;
+    if (sent == before) return;
+    // Pairs with drained(): the caller's memory is free once it sees the count.
+    out.sent.store(sent, std::memory_order_seq_cst);
+    allow(flow);
+    wake(out.sleeper);
+}
+
+/// A credit may come back before the library lets go of the message that it was for.
+void Hub::allow(Flow& flow) {
+    const uint64_t sent = flow.out.sent.load(std::memory_order_relaxed);
+    const uint64_t allowed = std::min(flow.granted, sent + credits_per_channel);
+    if (allowed != flow.out.allowed.load(std::memory_order_relaxed))
+        flow.out.allowed.store(allowed, std::memory_order_seq_cst);
+}
+
+// What was pushed is delivered all the same: what the library does not have yet, from copies; what
+// it is moving out of the caller's memory is waited for.
+void Hub::cancel_sends(Flow& flow) {
+    if (!enter()) return;
+    SendQueue& out = flow.out;
+    const uint64_t begun = out.begun;
+    const uint64_t pushed = out.pushed.load(std::memory_order_relaxed);
+    for (uint64_t p = begun; flow.peer.state != Peer::State::gone && p < pushed; ++p) {
+        SendQueue::Message& message = out.at(p);
+        if (message.cell != CellPool::none) continue;
+        const int cell = out.staging.take(message.bytes);
+        if (cell == CellPool::none) {
+            lose(flow.peer, "no memory to finish what was being sent", true);
+            break;
+        }
+        message.cell = cell;
+        if (message.bytes > 0) std::memcpy(out.staging.data(cell), message.data, message.bytes);
+        message.data = out.staging.data(cell);
+    }
+    const auto deadline = Deadline::after_ms(options_.patience_ms);
+    const auto borrowed = [&] {
+        for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < begun; ++p)
+            if (!flow.under_way[p % credits_per_channel].done && out.at(p).cell == CellPool::none)
+                return true;
+        return false;
+    };
+    while (flow.peer.state != Peer::State::gone && borrowed()) {
+        turn();
+        if (deadline.passed())
+            lose(flow.peer,
+                 fmt::format("it did not take a message within {} ms", options_.patience_ms), true);
+    }
+    leave();
+}
+
+}  // namespace tutti::fabric

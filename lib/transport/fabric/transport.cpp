@@ -1,0 +1,185 @@
+// The transport of a fabric: its ports' hubs, the thread that is always there for them, and what
+// ranks tell each other about reaching them.
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <random>
+#include <set>
+
+#include "base/fd.h"
+#include "base/log.h"
+#include "net/reactor.h"
+#include "transport/fabric/fabric.h"
+#include "transport/fabric/hub.h"
+
+namespace tutti::fabric {
+namespace {
+
+// As many as lib/comm gives each stream.
+constexpr std::size_t lanes_per_stream = 8;
+constexpr long tick_ns = 100'000'000;
+constexpr int64_t last_words_ms = 50;
+
+uint64_t random_nonce() {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+}
+
+class FabricTransport final : public Transport, private HubEvents {
+public:
+    FabricTransport(const TransportContext& context, Result<std::unique_ptr<PortFactory>> factory,
+                    const Settings& settings)
+        : context_(context), factory_(std::move(factory)), settings_(settings) {
+        capabilities_.credits = credits_per_channel;
+        capabilities_.max_message_bytes = settings.max_message_bytes;
+        capabilities_.latency_us = settings.latency_us;
+        capabilities_.bandwidth_gbs = settings.bandwidth_gbs;
+    }
+    ~FabricTransport() override { close(Deadline::after_ms(1)); }
+
+    std::string_view name() const override { return settings_.name; }
+    const Capabilities& capabilities() const override { return capabilities_; }
+    Result<> listen() override;
+    std::string address() const override { return address_; }
+    bool may_reach(const PeerAddress& peer) const override;
+    Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
+                                         Deadline deadline) override;
+    void retire(uint32_t comm) override { retired_.insert(comm); }
+    void progress() override;
+    void close(Deadline deadline) override;
+
+private:
+    Result<Address> parse(const PeerAddress& peer) const {
+        return decode_address(name(), (*factory_)->version(), peer.address);
+    }
+    Result<> start_ticking();
+    void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
+    void lost(Rank peer, const std::string& cause) override;
+
+    const TransportContext context_;
+    const Result<std::unique_ptr<PortFactory>> factory_;
+    const Settings settings_;
+    Capabilities capabilities_;
+    std::string address_;
+    Retired retired_;
+    std::vector<std::shared_ptr<Hub>> hubs_;
+    UniqueFd ticks_;
+
+    std::mutex mutex_;  // guards the two below
+    std::set<Rank> lost_;
+    bool closed_ = false;
+};
+
+Result<> FabricTransport::listen() {
+    if (!factory_) return tl::unexpected(factory_.error());
+    Address address{.version = (*factory_)->version(), .nonce = random_nonce(), .ports = {}};
+    for (std::size_t i = 0; i < settings_.ports; ++i) {
+        auto hub =
+            std::make_shared<Hub>(Hub::Options{.rank = context_.rank,
+                                               .size = context_.size,
+                                               .nonce = address.nonce,
+                                               .max_message_bytes = settings_.max_message_bytes,
+                                               .doorbell_fd = context_.doorbell_fd,
+                                               .retired = &retired_,
+                                               .events = this});
+        TUTTI_TRY(hub->open_port(**factory_));
+        const PortLimits& limits = hub->limits();
+        if (limits.max_message_bytes > 0)
+            capabilities_.max_message_bytes =
+                std::min(capabilities_.max_message_bytes, limits.max_message_bytes);
+        if (limits.latency_us > 0) capabilities_.latency_us = limits.latency_us;
+        if (limits.bandwidth_gbs > 0) capabilities_.bandwidth_gbs = limits.bandwidth_gbs;
+        address.ports.push_back(hub->address());
+        if (hub->wake_fd() >= 0)
+            TUTTI_TRY(context_.data_reactor->add(hub->wake_fd(), EPOLLIN,
+                                                 [to = hub.get()](uint32_t) { to->woken(); }));
+        hubs_.push_back(std::move(hub));
+    }
+    address_ = encode_address(name(), address);
+    log::debug("rank {}: {} {} over {}", context_.rank, name(), address.version,
+               (*factory_)->path());
+    return start_ticking();
+}
+
+// The library moves nothing by itself, and its peers may wait for a rank that computes.
+Result<> FabricTransport::start_ticking() {
+    ticks_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    const itimerspec every{.it_interval = {0, tick_ns}, .it_value = {0, tick_ns}};
+    if (!ticks_ || ::timerfd_settime(ticks_.get(), 0, &every, nullptr) != 0)
+        return fail_errno(errno, "a timer");
+    return context_.reactor->add(ticks_.get(), EPOLLIN, [this](uint32_t) {
+        uint64_t count = 0;
+        if (::read(ticks_.get(), &count, sizeof count) < 0) return;
+        for (const auto& hub : hubs_) hub->progress();
+    });
+}
+
+// A library that both have may still find no path; opening tells.
+bool FabricTransport::may_reach(const PeerAddress& peer) const {
+    return peer.address.starts_with(fmt::format("{} ", name()));
+}
+
+Result<std::unique_ptr<Sender>> FabricTransport::open(const ChannelId& id, const PeerAddress& peer,
+                                                      Deadline deadline) {
+    static_cast<void>(deadline);  // nothing here waits
+    const auto refused = [&](Error error) {
+        error.rank = peer.rank;
+        return wrap(std::move(error),
+                    fmt::format("connecting to rank {} by {}", peer.rank, name()));
+    };
+    auto address = parse(peer);
+    if (!address) return refused(std::move(address).error());
+    // One of ours and one of theirs, the same on both sides if they have as many.
+    const std::size_t stream = id.lane / lanes_per_stream;
+    auto sender = hubs_[stream % hubs_.size()]->open(
+        id, address->ports[stream % address->ports.size()], address->nonce);
+    if (!sender) return refused(std::move(sender).error());
+    return sender;
+}
+
+void FabricTransport::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
+    context_.sink->opened(id, std::move(receiver));
+}
+
+void FabricTransport::lost(Rank peer, const std::string& cause) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!lost_.insert(peer).second) return;
+    }
+    context_.sink->peer_lost(peer, cause);
+}
+
+void FabricTransport::progress() {
+    for (const auto& hub : hubs_) hub->progress();
+}
+
+void FabricTransport::close(Deadline deadline) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(closed_, true)) return;
+    }
+    if (ticks_) context_.reactor->remove(ticks_.get());
+    for (const auto& hub : hubs_) {
+        if (hub->wake_fd() >= 0) context_.data_reactor->remove(hub->wake_fd());
+        hub->begin_close(deadline);
+    }
+    for (;;) {
+        bool done = true;
+        for (const auto& hub : hubs_) done &= hub->close_step();
+        if (done || deadline.passed()) break;
+        ::usleep(50);
+    }
+    for (const auto& hub : hubs_) hub->end_close(Deadline::after_ms(last_words_ms));
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_fabric_transport(const TransportContext& context,
+                                                 Result<std::unique_ptr<PortFactory>> factory,
+                                                 const Settings& settings) {
+    return std::make_unique<FabricTransport>(context, std::move(factory), settings);
+}
+
+}  // namespace tutti::fabric

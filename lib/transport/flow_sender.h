@@ -1,0 +1,95 @@
+// The sending half of a posted channel: a lane's side of a flow.
+#pragma once
+
+#include <cassert>
+#include <memory>
+#include <utility>
+
+#include "transport/flow.h"
+
+namespace tutti {
+
+/// Wire is the connection or the port's hub: kick, cancel_sends, close_sender and health, each for
+/// one of its flows, whose outgoing queue is `out`.
+template <typename Wire, typename Flow>
+class FlowSender final : public Sender {
+public:
+    FlowSender(std::shared_ptr<Wire> wire, Flow& flow) : wire_(std::move(wire)), flow_(flow) {}
+    ~FlowSender() override {
+        FlowSender::cancel();
+        FlowSender::arm(false);
+        wire_->close_sender(flow_);
+    }
+
+    bool can_push() override {
+        return flow_.out.pushed.load(std::memory_order_relaxed) <
+                   flow_.out.allowed.load(std::memory_order_seq_cst) &&
+               wire_->health(flow_) == Code::ok;
+    }
+    std::byte* reserve(std::size_t bytes) override;
+    void commit(const Tag& tag, std::size_t bytes) override {
+        assert(reserved_ != CellPool::none && bytes <= reserved_bytes_);
+        const int cell = std::exchange(reserved_, CellPool::none);
+        enqueue({tag, flow_.out.staging.data(cell), static_cast<uint32_t>(bytes), cell});
+    }
+    void push(const Tag& tag, const std::byte* data, std::size_t bytes) override {
+        enqueue({tag, data, static_cast<uint32_t>(bytes), CellPool::none});
+    }
+    bool drained() override {
+        return flow_.out.sent.load(std::memory_order_seq_cst) >= borrowed_ ||
+               wire_->health(flow_) != Code::ok;
+    }
+    void cancel() override {
+        if (reserved_ != CellPool::none)
+            flow_.out.staging.give(std::exchange(reserved_, CellPool::none));
+        if (!drained()) wire_->cancel_sends(flow_);
+        borrowed_ = 0;
+    }
+    void arm(bool on) override {
+        flow_.out.sleeper.announce(on);
+        if (std::exchange(armed_, on) != on) wire_->arm(on);
+    }
+    Code health() const override { return no_memory_ ? Code::no_memory : wire_->health(flow_); }
+
+private:
+    void enqueue(const SendQueue::Message& message);
+
+    const std::shared_ptr<Wire> wire_;
+    Flow& flow_;
+    uint64_t borrowed_ = 0;  // drained once this many messages were sent
+    int reserved_ = CellPool::none;
+    std::size_t reserved_bytes_ = 0;
+    bool no_memory_ = false;
+    bool armed_ = false;
+};
+
+template <typename Wire, typename Flow>
+std::byte* FlowSender<Wire, Flow>::reserve(std::size_t bytes) {
+    if (!can_push()) return nullptr;
+    CellPool& staging = flow_.out.staging;
+    if (reserved_ == CellPool::none) {
+        reserved_ = staging.take(bytes);
+        reserved_bytes_ = bytes;
+    } else if (bytes > reserved_bytes_) {
+        reserved_bytes_ = bytes;
+        if (!staging.fit(reserved_, bytes)) staging.give(std::exchange(reserved_, CellPool::none));
+    }
+    no_memory_ = reserved_ == CellPool::none;
+    return no_memory_ ? nullptr : staging.data(reserved_);
+}
+
+// What was built counts for drained() too, though its memory is ours: an operation that ended
+// before everything had left would leave the rest to nobody.
+template <typename Wire, typename Flow>
+void FlowSender<Wire, Flow>::enqueue(const SendQueue::Message& message) {
+    SendQueue& out = flow_.out;
+    const uint64_t position = out.pushed.load(std::memory_order_relaxed);
+    assert(position < out.allowed.load(std::memory_order_relaxed));
+    out.at(position) = message;
+    borrowed_ = position + 1;
+    // Pairs with the owner's look: the message before the count.
+    out.pushed.store(position + 1, std::memory_order_seq_cst);
+    wire_->kick(flow_);
+}
+
+}  // namespace tutti

@@ -1,0 +1,77 @@
+#include "transports/ucx/library.h"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/log.h"
+
+namespace tutti::ucx {
+namespace {
+
+constexpr const char* file_name = "libucp.so.0";
+// Active messages with rendezvous, and errors of shared memory's endpoints.
+constexpr unsigned oldest_major = 1, oldest_minor = 13;
+
+// ucs/debug/log_def.h, which not every distribution installs: 0 stops, 1 goes on to the next.
+using LogHandler = int (*)(const char* file, unsigned line, const char* function, int level,
+                           const void* component, const char* message, va_list arguments);
+
+// UCX says on standard error what its callers hear as a status, in front of every peer's death.
+__attribute__((format(printf, 6, 0))) int take_log(const char*, unsigned, const char*, int,
+                                                   const void*, const char* message,
+                                                   va_list arguments) {
+    std::array<char, 512> text{};
+    if (log::enabled(log::Level::debug) &&
+        std::vsnprintf(text.data(), text.size(), message, arguments) > 0)
+        log::debug("ucx: {}", text.data());
+    return 0;
+}
+
+// What UCX does to a process that did not ask for it. Users' own settings stay in force.
+void quieten(void* handle) {
+    const auto unset = [](const char* name) { return std::getenv(name) == nullptr; };
+    if (unset("UCX_HANDLE_ERRORS") && unset("UCX_ERROR_SIGNALS"))
+        if (auto* disable =
+                reinterpret_cast<void (*)()>(dlsym(handle, "ucs_debug_disable_signals")))
+            disable();
+    if (unset("UCX_LOG_LEVEL"))
+        if (auto* push =
+                reinterpret_cast<void (*)(LogHandler)>(dlsym(handle, "ucs_log_push_handler")))
+            push(&take_log);
+}
+
+Result<Library> open_library() {
+    void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return fail(Code::unsupported, "UCX cannot be loaded: {}", dlerror());
+    quieten(handle);
+    Library library;
+    const char* missing = nullptr;
+#define TUTTI_UCX_LOAD(function)                                                               \
+    library.function = reinterpret_cast<decltype(library.function)>(dlsym(handle, #function)); \
+    if (!library.function) missing = #function;
+    TUTTI_UCX_FUNCTIONS(TUTTI_UCX_LOAD)
+#undef TUTTI_UCX_LOAD
+    unsigned major = 0, minor = 0, release = 0;
+    if (library.ucp_get_version) library.ucp_get_version(&major, &minor, &release);
+    if (missing || major < oldest_major || (major == oldest_major && minor < oldest_minor))
+        return fail(Code::unsupported, "UCX {}.{} is too old{}{}: at least {}.{} is needed", major,
+                    minor, missing ? ", without " : "", missing ? missing : "", oldest_major,
+                    oldest_minor);
+    library.version = fmt::format("{}.{}", major, minor);
+    return library;
+}
+
+}  // namespace
+
+Result<const Library*> load_library() {
+    // Never closed: it may have hooked the process's memory functions.
+    static const Result<Library> library = open_library();
+    if (!library) return tl::unexpected(library.error());
+    return &*library;
+}
+
+}  // namespace tutti::ucx

@@ -1,0 +1,50 @@
+// UCX as it is found at run time. It is loaded when a communicator first asks for it and not
+// before: its mere presence in a process installs signal handlers and reads dozens of settings,
+// which is nothing that users of the other transports have asked for.
+#pragma once
+
+#include <ucp/api/ucp.h>
+
+#include <string>
+
+#include "base/result.h"
+
+namespace tutti::ucx {
+
+#define TUTTI_UCX_FUNCTIONS(X)        \
+    X(ucp_get_version)                \
+    X(ucp_init_version)               \
+    X(ucp_cleanup)                    \
+    X(ucp_config_read)                \
+    X(ucp_config_modify)              \
+    X(ucp_config_release)             \
+    X(ucp_worker_create)              \
+    X(ucp_worker_destroy)             \
+    X(ucp_worker_query)               \
+    X(ucp_worker_progress)            \
+    X(ucp_worker_get_efd)             \
+    X(ucp_worker_arm)                 \
+    X(ucp_worker_get_address)         \
+    X(ucp_worker_release_address)     \
+    X(ucp_worker_flush_nbx)           \
+    X(ucp_worker_set_am_recv_handler) \
+    X(ucp_ep_create)                  \
+    X(ucp_ep_close_nbx)               \
+    X(ucp_am_send_nbx)                \
+    X(ucp_am_recv_data_nbx)           \
+    X(ucp_am_data_release)            \
+    X(ucp_request_check_status)       \
+    X(ucp_request_free)               \
+    X(ucs_status_string)
+
+struct Library {
+#define TUTTI_UCX_DECLARE(function) decltype(&::function) function = nullptr;
+    TUTTI_UCX_FUNCTIONS(TUTTI_UCX_DECLARE)
+#undef TUTTI_UCX_DECLARE
+    std::string version;  // "1.13"
+};
+
+/// The one of this process. unsupported: there is none, or it is too old.
+Result<const Library*> load_library();
+
+}  // namespace tutti::ucx

@@ -1,0 +1,300 @@
+#include "transports/ucx/port.h"
+
+#include <sched.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+
+namespace tutti::ucx {
+namespace {
+
+constexpr unsigned message_id = 0;
+// Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
+constexpr std::size_t eager_bytes = 8192;
+constexpr int64_t disconnect_ms = 1000;
+
+bool pending(ucs_status_ptr_t result) {
+    return result != nullptr && !UCS_PTR_IS_ERR(result);
+}
+
+}  // namespace
+
+template <typename T>
+T& UcxPort::Pool<T>::take() {
+    if (!free_) {
+        blocks_.push_back(std::make_unique<std::array<T, block_size>>());
+        for (T& one : *blocks_.back()) give(one);
+    }
+    T& one = *free_;
+    free_ = std::exchange(one.next, nullptr);
+    return one;
+}
+
+template <typename T>
+void UcxPort::Pool<T>::give(T& one) {
+    one.next = free_;
+    free_ = &one;
+}
+
+// ---- life
+// ----------------------------------------------------------------------------------------
+
+Result<> UcxPort::open(ucp_context_h context) {
+    context_ = context;
+    const auto check = [&](ucs_status_t status, const char* doing) -> Result<> {
+        if (status == UCS_OK) return {};
+        return fail(Code::system, "{}: {}", doing, ucx_.ucs_status_string(status));
+    };
+    ucp_worker_params_t params{};
+    params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+    params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+    TUTTI_TRY(check(ucx_.ucp_worker_create(context_, &params, &worker_), "making a UCX worker"));
+    ucp_worker_attr_t attributes{};
+    attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
+    TUTTI_TRY(check(ucx_.ucp_worker_query(worker_, &attributes), "asking a UCX worker"));
+    if (attributes.max_am_header < fabric::header_bytes)
+        return fail(Code::unsupported, "its messages' headers hold {} bytes, and {} are needed",
+                    attributes.max_am_header, fabric::header_bytes);
+    ucp_am_handler_param_t handler{};
+    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                         UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    handler.id = message_id;
+    handler.flags = UCP_AM_FLAG_WHOLE_MSG;
+    handler.cb = &on_message;
+    handler.arg = this;
+    TUTTI_TRY(check(ucx_.ucp_worker_set_am_recv_handler(worker_, &handler), "a UCX handler"));
+    TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
+    limits_.eager_bytes = eager_bytes;
+    return make_address();
+}
+
+Result<> UcxPort::make_address() {
+    ucp_address_t* address = nullptr;
+    std::size_t bytes = 0;
+    const ucs_status_t status = ucx_.ucp_worker_get_address(worker_, &address, &bytes);
+    if (status != UCS_OK)
+        return fail(Code::system, "a UCX worker's address: {}", ucx_.ucs_status_string(status));
+    const auto* first = reinterpret_cast<const std::byte*>(address);
+    address_.assign(first, first + bytes);
+    ucx_.ucp_worker_release_address(worker_, address);
+    return {};
+}
+
+UcxPort::~UcxPort() {
+    if (worker_) {
+        for (const auto& peer : peers_)
+            if (peer) disconnect(peer->rank);
+        ucx_.ucp_worker_destroy(worker_);
+    }
+    if (context_) ucx_.ucp_cleanup(context_);
+}
+
+// ---- peers
+// ---------------------------------------------------------------------------------------
+
+UcxPort::Peer* UcxPort::find(Rank rank) {
+    const auto index = static_cast<std::size_t>(rank);  // of negative ones: too large
+    return index < peers_.size() ? peers_[index].get() : nullptr;
+}
+
+Result<> UcxPort::connect(Rank rank, ByteView address) {
+    const auto index = static_cast<std::size_t>(rank);
+    if (index >= peers_.size()) peers_.resize(index + 1);
+    peers_[index] = std::make_unique<Peer>();
+    Peer& peer = *peers_[index];
+    peer.port = this;
+    peer.rank = rank;
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.cb = &on_failure;
+    params.err_handler.arg = &peer;
+    const ucs_status_t status = ucx_.ucp_ep_create(worker_, &params, &peer.endpoint);
+    if (status == UCS_OK) return {};
+    peers_[index].reset();
+    return fail_rank(status == UCS_ERR_UNREACHABLE ? Code::unsupported : Code::system, rank,
+                     "UCX finds no way to rank {}: {}", rank, ucx_.ucs_status_string(status));
+}
+
+void UcxPort::on_failure(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
+    static_cast<void>(endpoint);
+    auto& peer = *static_cast<Peer*>(arg);
+    if (std::exchange(peer.failed, true)) return;
+    peer.port->events_.lost(peer.rank,
+                            fmt::format("its UCX endpoint failed: {} (did the process end?)",
+                                        peer.port->ucx_.ucs_status_string(status)));
+}
+
+void UcxPort::disconnect(Rank rank) {
+    Peer* peer = find(rank);
+    if (!peer || !peer->endpoint) return;
+    peer->failed = true;
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+    param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    const auto deadline = Deadline::after_ms(disconnect_ms);
+    wait(ucx_.ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param), deadline);
+    const auto left = [&] {
+        bool any = false;
+        requests_.each([&](const Request& r) { any |= r.busy && r.peer == peer && r.context; });
+        return any;
+    };
+    while (left() && !deadline.passed()) ucx_.ucp_worker_progress(worker_);
+    // What UCX has not given back until now it gives back to nobody.
+    requests_.each([&](Request& r) {
+        if (!r.busy || r.peer != peer || !r.context) return;
+        void* context = std::exchange(r.context, nullptr);
+        r.fetches ? events_.fetched(context, Code::peer_lost) : events_.sent(context);
+    });
+}
+
+void UcxPort::wait(ucs_status_ptr_t request, Deadline deadline) {
+    if (!pending(request)) return;
+    while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS && !deadline.passed())
+        ucx_.ucp_worker_progress(worker_);
+    ucx_.ucp_request_free(request);
+}
+
+void UcxPort::flush(Deadline deadline) {
+    ucp_request_param_t param{};
+    wait(ucx_.ucp_worker_flush_nbx(worker_, &param), deadline);
+}
+
+// ---- messages
+// ------------------------------------------------------------------------------------
+
+UcxPort::Request& UcxPort::take_request(Peer& peer, void* context, bool fetches) {
+    Request& request = requests_.take();
+    request.port = this;
+    request.peer = &peer;
+    request.context = context;
+    request.fetches = fetches;
+    request.busy = true;
+    return request;
+}
+
+Progress UcxPort::started(Request& request, ucs_status_ptr_t result) {
+    if (pending(result)) return Progress::pending;
+    Peer& peer = *request.peer;
+    request.busy = false;
+    requests_.give(request);
+    if (result == nullptr) return Progress::done;
+    const ucs_status_t status = UCS_PTR_STATUS(result);
+    if (status == UCS_ERR_NO_RESOURCE) return Progress::busy;
+    on_failure(&peer, peer.endpoint, status);
+    return Progress::failed;
+}
+
+void UcxPort::finish(Request& request, bool ok) {
+    void* context = std::exchange(request.context, nullptr);
+    const bool fetches = request.fetches;
+    request.busy = false;
+    requests_.give(request);
+    // Without a context nobody waits for it, or no longer.
+    if (!context) return;
+    if (fetches)
+        events_.fetched(context, ok ? Code::ok : Code::peer_lost);
+    else
+        events_.sent(context);
+}
+
+void UcxPort::on_sent(void* request, ucs_status_t status, void* ours) {
+    auto& mine = *static_cast<Request*>(ours);
+    UcxPort& port = *mine.port;
+    port.finish(mine, status == UCS_OK);
+    port.ucx_.ucp_request_free(request);
+}
+
+void UcxPort::on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours) {
+    static_cast<void>(length);
+    on_sent(request, status, ours);
+}
+
+Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data, std::size_t bytes,
+                       void* context) {
+    Peer* peer = find(rank);
+    if (!peer || peer->failed) return Progress::failed;
+    Request& request = take_request(*peer, context, false);
+    std::memcpy(request.header.data(), header, fabric::header_bytes);
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                         UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.cb.send = &on_sent;
+    param.user_data = &request;
+    if (bytes <= eager_bytes) param.flags = UCP_AM_SEND_FLAG_EAGER;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.header.data(),
+                                                 fabric::header_bytes, data, bytes, &param));
+}
+
+ucs_status_t UcxPort::on_message(void* self, const void* header, std::size_t header_length,
+                                 void* data, std::size_t length, const ucp_am_recv_param_t* param) {
+    auto& port = *static_cast<UcxPort*>(self);
+    if (header_length != fabric::header_bytes) return UCS_OK;
+    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    const bool can_stay = rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+    Arrival arrival;
+    arrival.header = static_cast<const std::byte*>(header);
+    arrival.data = rendezvous ? nullptr : static_cast<const std::byte*>(data);
+    arrival.bytes = length;
+    Kept* kept = nullptr;
+    Rank sender = nobody;
+    std::memcpy(&sender, arrival.header + fabric::sender_offset, sizeof sender);
+    if (can_stay) {
+        kept = &port.kept_.take();
+        kept->peer = port.find(sender);
+        kept->data = data;
+        kept->rendezvous = rendezvous;
+        arrival.hold = kept;
+    }
+    const bool keep = port.events_.arrived(arrival);
+    if (keep) return UCS_INPROGRESS;
+    if (kept) port.kept_.give(*kept);
+    return UCS_OK;
+}
+
+Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
+    auto& kept = *static_cast<Kept*>(hold);
+    if (!kept.peer || kept.peer->failed) return Progress::failed;
+    Request& request = take_request(*kept.peer, context, true);
+    ucp_request_param_t param{};
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.cb.recv_am = &on_fetched;
+    param.user_data = &request;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    // From here on it is UCX's, whatever becomes of it.
+    return started(request, ucx_.ucp_am_recv_data_nbx(worker_, std::exchange(kept.data, nullptr),
+                                                      where, bytes, &param));
+}
+
+void UcxPort::release(void* hold) {
+    auto& kept = *static_cast<Kept*>(hold);
+    if (kept.data) ucx_.ucp_am_data_release(worker_, std::exchange(kept.data, nullptr));
+    kept_.give(kept);
+}
+
+bool UcxPort::progress(PortEvents& events) {
+    static_cast<void>(events);  // the same as ever
+    return ucx_.ucp_worker_progress(worker_) != 0;
+}
+
+// ---- memory
+// --------------------------------------------------------------------------------------
+
+Result<> UcxPort::add_memory(std::byte* data, std::size_t bytes) {
+    static_cast<void>(data);
+    static_cast<void>(bytes);
+    return {};
+}
+
+void UcxPort::remove_memory(std::byte* data, std::size_t bytes) {
+    static_cast<void>(data);
+    static_cast<void>(bytes);
+}
+
+}  // namespace tutti::ucx

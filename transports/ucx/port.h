@@ -1,0 +1,114 @@
+// A UCP worker as the fabric engine wants it. Messages are active messages: up to eager_bytes with
+// their header, above it as UCX chooses, which is by rendezvous for what is large: the receiver
+// then reads the payload out of the sender's memory, or has it written into its own, where the
+// network can. That is the one-sided path; puts and flags of our own would need a reply with an
+// address first, and were no faster (docs/transports.md).
+//
+// Registration is UCX's own: its cache keeps what was registered, evicts, and watches for memory
+// that is unmapped, so that the same address mapped again is registered anew.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "transport/fabric/port.h"
+#include "transports/ucx/library.h"
+
+namespace tutti::ucx {
+
+using fabric::Arrival;
+using fabric::PortEvents;
+using fabric::PortLimits;
+using fabric::Progress;
+
+class UcxPort final : public fabric::Port {
+public:
+    UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events) {}
+    ~UcxPort() override;
+    /// Takes the context over.
+    Result<> open(ucp_context_h context);
+
+    const PortLimits& limits() const override { return limits_; }
+    const Bytes& address() const override { return address_; }
+    Result<> connect(Rank peer, ByteView address) override;
+    void disconnect(Rank peer) override;
+    Progress send(Rank peer, const std::byte* header, const std::byte* data, std::size_t bytes,
+                  void* context) override;
+    Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
+    void release(void* hold) override;
+    bool progress(PortEvents& events) override;
+    int wake_fd() const override { return wake_fd_; }
+    bool arm() override { return ucx_.ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
+    Result<> add_memory(std::byte* data, std::size_t bytes) override;
+    void remove_memory(std::byte* data, std::size_t bytes) override;
+    void flush(Deadline deadline) override;
+
+private:
+    struct Peer {
+        UcxPort* port = nullptr;
+        Rank rank = nobody;
+        ucp_ep_h endpoint = nullptr;
+        bool failed = false;
+    };
+    /// A send or a fetch that the library has: UCX wants headers to stay until then.
+    struct Request {
+        std::array<std::byte, fabric::header_bytes> header;
+        UcxPort* port = nullptr;
+        Peer* peer = nullptr;
+        void* context = nullptr;
+        bool busy = false;
+        bool fetches = false;
+        Request* next = nullptr;
+    };
+    /// An arrival that was kept.
+    struct Kept {
+        void* data = nullptr;
+        bool rendezvous = false;
+        Peer* peer = nullptr;
+        Kept* next = nullptr;
+    };
+    template <typename T>
+    class Pool {
+    public:
+        T& take();
+        void give(T& one);
+        template <typename Do>
+        void each(Do act) {
+            for (const auto& block : blocks_)
+                for (T& one : *block) act(one);
+        }
+
+    private:
+        static constexpr std::size_t block_size = 64;
+        std::vector<std::unique_ptr<std::array<T, block_size>>> blocks_;
+        T* free_ = nullptr;
+    };
+
+    static ucs_status_t on_message(void* self, const void* header, std::size_t header_length,
+                                   void* data, std::size_t length,
+                                   const ucp_am_recv_param_t* param);
+    static void on_sent(void* request, ucs_status_t status, void* ours);
+    static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
+    static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+    Peer* find(Rank rank);
+    Request& take_request(Peer& peer, void* context, bool fetches);
+    void finish(Request& request, bool ok);
+    Progress started(Request& request, ucs_status_ptr_t result);
+    void wait(ucs_status_ptr_t request, Deadline deadline);
+    Result<> make_address();
+
+    const Library& ucx_;
+    PortEvents& events_;
+    ucp_context_h context_ = nullptr;
+    ucp_worker_h worker_ = nullptr;
+    PortLimits limits_;
+    Bytes address_;
+    int wake_fd_ = -1;
+    std::vector<std::unique_ptr<Peer>> peers_;  // by rank
+    Pool<Request> requests_;
+    Pool<Kept> kept_;
+};
+
+}  // namespace tutti::ucx

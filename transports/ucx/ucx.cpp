@@ -1,0 +1,153 @@
+// The UCX transport: what UCX is told before it starts, and the fabric's engine over its workers.
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "net/resolve.h"
+#include "net/socket.h"
+#include "transport/fabric/fabric.h"
+#include "transports/catalog.h"
+#include "transports/ucx/port.h"
+
+namespace tutti {
+namespace {
+
+using fabric::Port;
+using fabric::PortEvents;
+using ucx::Library;
+
+// Large enough that rendezvous' turns do not count, small enough that a payload is still in the
+// cache when it is reduced.
+constexpr std::size_t max_message_bytes = 256 * 1024;
+// Below this, registering memory with a network card soon fails.
+constexpr rlim_t enough_locked_bytes = rlim_t{64} << 20;
+
+struct Setting {
+    std::string name;  // without UCX_
+    std::string value;
+};
+
+// The interface that an address belongs to, or the name that it is already.
+std::string device_of(const std::string& iface, const std::string& address) {
+    std::string name = iface;
+    ifaddrs* first = nullptr;
+    if (getifaddrs(&first) != 0) return name;
+    for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+        const int family = i->ifa_addr ? i->ifa_addr->sa_family : AF_UNSPEC;
+        if (family != AF_INET && family != AF_INET6) continue;
+        net::SocketAddress own;
+        own.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+        std::memcpy(&own.storage, i->ifa_addr, own.bytes);
+        if (own.host() == address) name = i->ifa_name;
+    }
+    freeifaddrs(first);
+    return name;
+}
+
+/// What tutti needs of UCX; what users set comes first.
+std::vector<Setting> wanted_settings(const std::string& device) {
+    std::vector<Setting> out = {
+        // Shared memory says by default that it cannot notice a peer's death, and is then not used
+        // where deaths must be told.
+        {"MM_ERROR_HANDLING", "y"},
+        {"POSIX_ERROR_HANDLING", "y"},
+        {"SYSV_ERROR_HANDLING", "y"},
+        {"CMA_ERROR_HANDLING", "y"},
+        // How soon it does notice.
+        {"KEEPALIVE_INTERVAL", "500ms"},
+        {"WARN_UNUSED_ENV_VARS", "n"},
+    };
+    if (!device.empty()) out.push_back({"NET_DEVICES", device});
+    return out;
+}
+
+std::string locked_memory_hint() {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= enough_locked_bytes) return "";
+    return fmt::format(
+        " (this process may lock {} KiB of memory: network cards that move data themselves need "
+        "more, see 'ulimit -l')",
+        limit.rlim_cur / 1024);
+}
+
+class UcxFactory final : public fabric::PortFactory {
+public:
+    UcxFactory(const Library& ucx, std::string device) : ucx_(ucx), device_(std::move(device)) {}
+    std::string_view name() const override { return "ucx"; }
+    std::string version() const override { return ucx_.version; }
+    std::string path() const override {
+        const char* transports = std::getenv("UCX_TLS");
+        return fmt::format("{}/{}", transports ? transports : "all",
+                           device_.empty() ? "all devices" : device_);
+    }
+
+    Result<std::unique_ptr<Port>> open(PortEvents& events) override {
+        TUTTI_ASSIGN(ucp_context_h context, start());
+        auto port = std::make_unique<ucx::UcxPort>(ucx_, events);
+        if (auto opened = port->open(context); !opened) {
+            Error error = std::move(opened).error();
+            error.message += locked_memory_hint();
+            return tl::unexpected(std::move(error));
+        }
+        return port;
+    }
+
+private:
+    Result<ucp_context_h> start() const;
+
+    const Library& ucx_;
+    const std::string device_;
+};
+
+// A context of its own for each worker: one that workers of several threads share wants locks.
+Result<ucp_context_h> UcxFactory::start() const {
+    ucp_config_t* config = nullptr;
+    ucs_status_t status = ucx_.ucp_config_read(nullptr, nullptr, &config);
+    if (status != UCS_OK)
+        return fail(Code::invalid, "UCX does not understand its settings (UCX_…): {}",
+                    ucx_.ucs_status_string(status));
+    for (const Setting& setting : wanted_settings(device_)) {
+        if (std::getenv(("UCX_" + setting.name).c_str()) != nullptr) continue;
+        // One that this version does not know is one that it does not need.
+        ucx_.ucp_config_modify(config, setting.name.c_str(), setting.value.c_str());
+    }
+    ucp_params_t params{};
+    params.field_mask = UCP_PARAM_FIELD_FEATURES;
+    params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+    ucp_context_h context = nullptr;
+    status = ucx_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
+    ucx_.ucp_config_release(config);
+    if (status == UCS_OK) return context;
+    return fail(Code::system,
+                "UCX does not start: {}; does this machine have what UCX_TLS and UCX_NET_DEVICES "
+                "ask for ('ucx_info -d' lists what there is)?{}",
+                ucx_.ucs_status_string(status), locked_memory_hint());
+}
+
+Result<std::unique_ptr<fabric::PortFactory>> make_factory(const TransportContext& context) {
+    TUTTI_ASSIGN(const Library* library, ucx::load_library());
+    std::string device;
+    if (!context.iface.empty()) {
+        TUTTI_ASSIGN(const std::string address, net::choose_address(context.iface, false));
+        device = device_of(context.iface, address);
+    } else if (context.loopback_only) {
+        device = "lo";
+    }
+    return std::make_unique<UcxFactory>(*library, std::move(device));
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context) {
+    return fabric::make_fabric_transport(
+        context, make_factory(context),
+        {.name = "ucx", .max_message_bytes = max_message_bytes, .latency_us = 2});
+}
+
+}  // namespace tutti
