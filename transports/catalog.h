@@ -21,5 +21,6 @@ std::unique_ptr<Transport> make_inproc_transport(const TransportContext& context
 std::unique_ptr<Transport> make_shm_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_tcp_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context);
+std::unique_ptr<Transport> make_ofi_transport(const TransportContext& context);
 
 }  // namespace tutti
