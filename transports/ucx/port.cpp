@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,8 @@ constexpr unsigned message_id = 0;
 // Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
 constexpr std::size_t eager_bytes = 8192;
 constexpr int64_t disconnect_ms = 1000;
+// UCX thinks of sockets as 11 µs away, of everything else as less than 3.
+constexpr double slow_seconds = 8e-6;
 
 bool pending(ucs_status_ptr_t result) {
     return result != nullptr && !UCS_PTR_IS_ERR(result);
@@ -114,10 +117,23 @@ Result<> UcxPort::connect(Rank rank, ByteView address) {
     params.err_handler.cb = &on_failure;
     params.err_handler.arg = &peer;
     const ucs_status_t status = ucx_.ucp_ep_create(worker_, &params, &peer.endpoint);
+    peer.slow = status == UCS_OK && is_slow(peer.endpoint);
     if (status == UCS_OK) return {};
     peers_[index].reset();
     return fail_rank(status == UCS_ERR_UNREACHABLE ? Code::unsupported : Code::system, rank,
                      "UCX finds no way to rank {}: {}", rank, ucx_.ucs_status_string(status));
+}
+
+// Over sockets, rendezvous takes twice as long for 32 KiB to 2 MiB. Who sets a threshold gets it.
+bool UcxPort::is_slow(ucp_ep_h endpoint) const {
+    ucp_ep_evaluate_perf_param_t question{};
+    question.field_mask = UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE;
+    question.message_size = 1;
+    ucp_ep_evaluate_perf_attr_t answer{};
+    answer.field_mask = UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME;
+    return std::getenv("UCX_RNDV_THRESH") == nullptr &&
+           ucx_.ucp_ep_evaluate_perf(endpoint, &question, &answer) == UCS_OK &&
+           answer.estimated_time > slow_seconds;
 }
 
 void UcxPort::on_failure(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
@@ -225,7 +241,7 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
                          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     param.cb.send = &on_sent;
     param.user_data = &request;
-    if (bytes <= eager_bytes) param.flags = UCP_AM_SEND_FLAG_EAGER;
+    if (bytes <= eager_bytes || peer->slow) param.flags = UCP_AM_SEND_FLAG_EAGER;
     param.memory_type = UCS_MEMORY_TYPE_HOST;
     return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.header.data(),
                                                  fabric::header_bytes, data, bytes, &param));

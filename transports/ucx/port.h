@@ -51,6 +51,7 @@ private:
         Rank rank = nobody;
         ucp_ep_h endpoint = nullptr;
         bool failed = false;
+        bool slow = false;  // TCP: rendezvous only adds turns
     };
     /// A send or a fetch that the library has: UCX wants headers to stay until then.
     struct Request {
@@ -92,6 +93,7 @@ private:
     static void on_sent(void* request, ucs_status_t status, void* ours);
     static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+    bool is_slow(ucp_ep_h endpoint) const;
     Peer* find(Rank rank);
     Request& take_request(Peer& peer, void* context, bool fetches);
     void finish(Request& request, bool ok);

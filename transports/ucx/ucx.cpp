@@ -56,9 +56,6 @@ std::vector<Setting> wanted_settings(const std::string& device) {
         // Shared memory says by default that it cannot notice a peer's death, and is then not used
         // where deaths must be told.
         {"MM_ERROR_HANDLING", "y"},
-        {"POSIX_ERROR_HANDLING", "y"},
-        {"SYSV_ERROR_HANDLING", "y"},
-        {"CMA_ERROR_HANDLING", "y"},
         // How soon it does notice.
         {"KEEPALIVE_INTERVAL", "500ms"},
         {"WARN_UNUSED_ENV_VARS", "n"},
