@@ -10,6 +10,9 @@ constexpr TransportKind kinds[] = {
 #if TUTTI_HAVE_UCX
     {"ucx", "networks that move memory, and all else UCX knows", make_ucx_transport},
 #endif
+#if TUTTI_HAVE_OFI
+    {"ofi", "networks that libfabric has a provider for", make_ofi_transport},
+#endif
 };
 
 }  // namespace

@@ -35,6 +35,7 @@ std::unique_ptr<Transport> make_inproc_transport(const TransportContext& context
 std::unique_ptr<Transport> make_shm_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_tcp_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context);
+std::unique_ptr<Transport> make_ofi_transport(const TransportContext& context);
 
 std::vector<Device> shm_devices();
 std::vector<Device> tcp_devices();

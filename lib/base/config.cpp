@@ -133,6 +133,8 @@ constexpr ConfigKey keys[] = {
      set_unexpected},
     {"iface", "eth0, 10.0.0.1", "the interface or address to listen on",
      [](Config& c, std::string_view v) -> Result<> { return c.iface = v, Result<>{}; }},
+    {"ofi_provider", "tcp, verbs, efa, …", "libfabric's provider for the transport ofi",
+     [](Config& c, std::string_view v) -> Result<> { return c.ofi_provider = v, Result<>{}; }},
     {"host_id", "text", "act as another host than the neighbours on this machine",
      [](Config& c, std::string_view v) -> Result<> { return c.host_id = v, Result<>{}; }},
     {"algo", "ring, recursive_doubling, …",

@@ -27,6 +27,7 @@ struct Config {
     int64_t timeout_ms = 300'000;
     std::size_t unexpected_bytes = std::size_t{64} << 20;
     std::string iface;
+    std::string ofi_provider;
     std::string host_id;
     std::string algo;
     std::string tuning;  // a file of tutti-tune's

@@ -15,6 +15,9 @@ inline constexpr JoinedTransport joined[] = {
 #if TUTTI_HAVE_UCX
     {"ucx", make_ucx_transport},
 #endif
+#if TUTTI_HAVE_OFI
+    {"ofi", make_ofi_transport},
+#endif
 };
 
 using Buffer = std::vector<std::byte>;

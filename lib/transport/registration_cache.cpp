@@ -1,0 +1,186 @@
+#include "transport/registration_cache.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+
+// Whole pages: that is what the kernel pins, unmaps and watches.
+MemoryRange pages_of(const std::byte* data, std::size_t bytes) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    return {begin / page_bytes * page_bytes,
+            round_up(begin + std::max<std::size_t>(bytes, 1), page_bytes)};
+}
+
+}  // namespace
+
+RegistrationCache::~RegistrationCache() {
+    for (auto& [begin, entry] : entries_) {
+        unwatch(*entry);
+        options_.registrar->deregister(entry->handle);
+    }
+    for (auto& entry : stale_) options_.registrar->deregister(entry->handle);
+}
+
+Result<RegistrationCache::Entry*> RegistrationCache::acquire(const std::byte* data,
+                                                             std::size_t bytes) {
+    return get(pages_of(data, bytes), Keep::watched);
+}
+
+Result<RegistrationCache::Entry*> RegistrationCache::get(const MemoryRange& wanted, Keep keep) {
+    forget_what_went();
+    const auto at = first_meeting(wanted);
+    if (at == entries_.end() || !at->second->range.covers(wanted)) return make(wanted, keep);
+    Entry& entry = *at->second;
+    if (entry.users++ == 0) unrest(entry);
+    return &entry;
+}
+
+void RegistrationCache::release(Entry* entry) {
+    if (--entry->users > 0) return;
+    if (entry->stale) {
+        options_.registrar->deregister(entry->handle);
+        std::erase_if(stale_, [&](const auto& s) { return s.get() == entry; });
+    } else if (entry->watched) {
+        rest(*entry);
+        shrink();
+    } else {
+        retire(entries_.find(entry->range.begin));  // was added, and is no more
+    }
+}
+
+Result<> RegistrationCache::add(const std::byte* data, std::size_t bytes) {
+    TUTTI_ASSIGN(Entry* const entry, get(pages_of(data, bytes), Keep::added));
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    added_.push_back({{begin, begin + bytes}, entry});
+    return {};
+}
+
+void RegistrationCache::remove(const std::byte* data, std::size_t bytes) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    const auto found = std::find_if(added_.begin(), added_.end(), [&](const auto& a) {
+        return a.first.begin == begin && a.first.end == begin + bytes;
+    });
+    if (found == added_.end()) return;
+    Entry* const entry = found->second;
+    added_.erase(found);
+    release(entry);
+    // It may be unmapped from now on, watched or not.
+    forget(pages_of(data, bytes));
+}
+
+void RegistrationCache::forget_what_went() {
+    MemoryRange range;
+    while (options_.watch && options_.watch->gone(range)) forget(range);
+}
+
+void RegistrationCache::forget(const MemoryRange& range) {
+    auto at = first_meeting(range);
+    while (at != entries_.end() && at->second->range.meets(range)) {
+        const auto next = std::next(at);
+        retire(at);
+        at = next;
+    }
+}
+
+RegistrationCache::Entries::iterator RegistrationCache::first_meeting(const MemoryRange& range) {
+    auto at = entries_.upper_bound(range.begin);
+    if (at != entries_.begin() && std::prev(at)->second->range.meets(range)) return std::prev(at);
+    return at != entries_.end() && at->second->range.meets(range) ? at : entries_.end();
+}
+
+// What it meets becomes part of it, so that a buffer used in ever other pieces ends as one entry.
+MemoryRange RegistrationCache::with_neighbours(const MemoryRange& wanted) {
+    MemoryRange whole = wanted;
+    for (auto at = first_meeting(wanted); at != entries_.end(); ++at) {
+        const MemoryRange& range = at->second->range;
+        if (!range.meets(wanted)) break;
+        whole = {std::min(whole.begin, range.begin), std::max(whole.end, range.end)};
+    }
+    return whole;
+}
+
+Result<void*> RegistrationCache::register_range(const MemoryRange& range) {
+    return options_.registrar->register_memory(reinterpret_cast<std::byte*>(range.begin),
+                                               range.bytes());
+}
+
+Result<RegistrationCache::Entry*> RegistrationCache::make(const MemoryRange& wanted, Keep keep) {
+    auto entry = std::make_unique<Entry>();
+    entry->range = wanted;
+    if (options_.watch || keep == Keep::added) entry->range = with_neighbours(wanted);
+    // Watched before it is registered: nothing goes in between.
+    const auto watch = [&] {
+        forget(entry->range);
+        entry->watched = options_.watch->watch(entry->range);
+    };
+    if (options_.watch) watch();
+    auto handle = register_range(entry->range);
+    // Too much at once, or partly gone without a watch having seen it.
+    if (!handle && entry->range.bytes() > wanted.bytes()) {
+        unwatch(*entry);
+        entry->range = wanted;
+        if (options_.watch) watch();
+        handle = register_range(wanted);
+    }
+    if (!handle && !idle_.empty()) {
+        while (!idle_.empty()) retire(entries_.find(idle_.front()->range.begin));
+        handle = register_range(entry->range);
+    }
+    if (!handle) {
+        unwatch(*entry);
+        return tl::unexpected(std::move(handle).error());
+    }
+    entry->handle = *handle;
+    Entry* const made = entry.get();
+    made->users = 1;
+    if (entry->watched || keep == Keep::added) {
+        forget(made->range);
+        entries_[made->range.begin] = std::move(entry);
+    } else {
+        made->stale = true;
+        stale_.push_back(std::move(entry));
+    }
+    return made;
+}
+
+// Out of the map: nobody gets it any more.
+void RegistrationCache::retire(Entries::iterator at) {
+    std::unique_ptr<Entry> entry = std::move(at->second);
+    entries_.erase(at);
+    // Now, not with its last user: something new at the same place may be watched by then.
+    unwatch(*entry);
+    entry->stale = true;
+    if (entry->users > 0) {
+        stale_.push_back(std::move(entry));
+        return;
+    }
+    if (entry->resting) unrest(*entry);
+    options_.registrar->deregister(entry->handle);
+}
+
+void RegistrationCache::rest(Entry& entry) {
+    entry.idle = idle_.insert(idle_.end(), &entry);
+    entry.resting = true;
+    idle_bytes_ += entry.range.bytes();
+}
+
+void RegistrationCache::unrest(Entry& entry) {
+    idle_.erase(entry.idle);
+    entry.resting = false;
+    idle_bytes_ -= entry.range.bytes();
+}
+
+void RegistrationCache::shrink() {
+    while (!idle_.empty() &&
+           (idle_bytes_ > options_.max_bytes || idle_.size() > options_.max_count))
+        retire(entries_.find(idle_.front()->range.begin));
+}
+
+void RegistrationCache::unwatch(Entry& entry) {
+    if (std::exchange(entry.watched, false)) options_.watch->unwatch(entry.range);
+}
+
+}  // namespace tutti

@@ -1,0 +1,454 @@
+// Ports over libfabric, in one process and in two, over every provider of this machine that needs
+// no special network.
+#include <dirent.h>
+#include <poll.h>
+#include <rdma/fi_errno.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "net/socket.h"
+#include "transport/ports.h"
+#include "transports/ofi/factory.h"
+
+namespace tutti::test {
+namespace {
+
+using ofi::PortOptions;
+
+constexpr const char* candidates[] = {"tcp", "net", "shm", "udp", "sockets"};
+
+PortOptions options_of(const std::string& provider, Rank rank = 0) {
+    return {.wish = {.provider = provider, .iface = {}, .loopback_only = true},
+            .rank = rank,
+            .size = 2};
+}
+auto maker(const std::string& provider, bool register_all = false) {
+    return [=](Rank rank) {
+        PortOptions options = options_of(provider, rank);
+        options.register_all = register_all;
+        return ofi::make_factory(options);
+    };
+}
+std::vector<std::string> present() {
+    std::vector<std::string> out;
+    for (const char* one : candidates)
+        if (ofi::choose_provider(options_of(one).wish)) out.emplace_back(one);
+    return out;
+}
+
+template <typename F>
+void for_each_provider(F f) {
+    const auto all = present();
+    if (all.empty()) WARN("skipped: libfabric has no provider that works on this machine alone");
+    for (const auto& provider : all) DYNAMIC_SECTION(provider) f(provider);
+}
+
+/// Fetches (if it must), checks and releases the oldest message.
+void take(PortDuo& duo, PortEnd& at, uint64_t number, const Buffer& data) {
+    REQUIRE(turning({&duo.a, &duo.b}, [&] { return !at.log.messages.empty(); }));
+    const PortLog::Message message = at.log.messages.front();
+    at.log.messages.erase(at.log.messages.begin());
+    REQUIRE(message.header == header_of(number));
+    REQUIRE(message.bytes == data.size());
+    Buffer got(data.size());
+    if (message.data || data.empty()) {
+        if (message.data) std::memcpy(got.data(), message.data, got.size());
+    } else {
+        auto result = fabric::Progress::busy;
+        REQUIRE(turning({&duo.a, &duo.b}, [&] {
+            result = at.port->fetch(message.hold, got.data(), got.size(), &got);
+            return result != fabric::Progress::busy;
+        }));
+        if (result == fabric::Progress::pending) {
+            REQUIRE(turning({&duo.a, &duo.b}, [&] { return !at.log.fetches.empty(); }));
+            REQUIRE(at.log.fetches.front() == std::pair<void*, Code>{&got, Code::ok});
+            at.log.fetches.clear();
+        }
+    }
+    REQUIRE(std::memcmp(got.data(), data.data(), data.size()) == 0);
+    at.port->release(message.hold);
+}
+
+void exchange(PortDuo& duo, PortEnd& from, PortEnd& to, Rank to_rank, std::size_t bytes) {
+    INFO(bytes << " bytes");
+    const Buffer data = pattern(bytes, bytes);
+    int context = 0;
+    const auto sent = send_patiently({&duo.a, &duo.b}, from, to_rank, bytes, data, &context);
+    REQUIRE((sent == fabric::Progress::done || sent == fabric::Progress::pending));
+    take(duo, to, bytes, data);
+    if (sent == fabric::Progress::pending) {
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return !from.log.sent_contexts.empty(); }));
+        REQUIRE(from.log.sent_contexts == std::vector<void*>{&context});
+        from.log.sent_contexts.clear();
+    }
+    REQUIRE((from.log.losses.empty() && to.log.losses.empty()));
+}
+
+constexpr std::size_t eager = PortOptions{}.eager_bytes;
+constexpr std::size_t sizes[] = {0, 1, 8, 1000, eager, eager + 1, 100'000, 1 << 22};
+
+TEST_CASE("ofi port: carries messages of all sizes, both ways") {
+    for_each_provider([](const std::string& provider) {
+        PortDuo duo(maker(provider));
+        for (const std::size_t bytes : sizes) {
+            exchange(duo, duo.a, duo.b, 1, bytes);
+            exchange(duo, duo.b, duo.a, 0, bytes);
+        }
+    });
+}
+
+TEST_CASE("ofi port: carries messages from and to registered memory, where that is asked for") {
+    for_each_provider([](const std::string& provider) {
+        PortDuo duo(maker(provider, true));
+        for (int round = 0; round < 2; ++round)
+            for (const std::size_t bytes : sizes) exchange(duo, duo.a, duo.b, 1, bytes);
+        Buffer kept(1 << 20);
+        REQUIRE(duo.a.port->add_memory(kept.data(), kept.size()));
+        exchange(duo, duo.a, duo.b, 1, 1 << 20);
+        duo.a.port->remove_memory(kept.data(), kept.size());
+    });
+}
+
+TEST_CASE("ofi port: takes many small messages, whether or not they are released in between") {
+    for_each_provider([](const std::string& provider) {
+        PortDuo duo(maker(provider));
+        // More than there are buffers, and all kept.
+        constexpr uint64_t messages = 2000;
+        for (uint64_t i = 0; i < messages; ++i) {
+            const Buffer data = pattern(1 + i % 100, i);
+            REQUIRE(send_patiently({&duo.a, &duo.b}, duo.a, 1, i, data, nullptr) ==
+                    fabric::Progress::done);
+            if (i % 2 == 0)
+                REQUIRE(send_patiently({&duo.a, &duo.b}, duo.b, 0, i, data, nullptr) ==
+                        fabric::Progress::done);
+        }
+        REQUIRE(turning({&duo.a, &duo.b}, [&] {
+            return duo.b.log.messages.size() == messages &&
+                   duo.a.log.messages.size() == messages / 2;
+        }));
+        std::vector<bool> seen(messages);
+        for (const auto& message : duo.b.log.messages) {
+            for (uint64_t i = 0; i < messages; ++i) {
+                if (seen[i] || message.header != header_of(i)) continue;
+                seen[i] = true;
+                const Buffer data = pattern(1 + i % 100, i);
+                REQUIRE((message.bytes == data.size() &&
+                         std::memcmp(message.data, data.data(), data.size()) == 0));
+                break;
+            }
+            duo.b.port->release(message.hold);
+        }
+        REQUIRE(std::count(seen.begin(), seen.end(), true) == messages);
+        for (const auto& message : duo.a.log.messages) duo.a.port->release(message.hold);
+    });
+}
+
+TEST_CASE("ofi port: many large messages are under way at the same time") {
+    for_each_provider([](const std::string& provider) {
+        PortDuo duo(maker(provider));
+        constexpr std::size_t messages = 40;
+        std::vector<Buffer> data, got;
+        for (std::size_t i = 0; i < messages; ++i) {
+            data.push_back(pattern(50'000 + i * 1000, i));
+            got.emplace_back(data[i].size());
+            REQUIRE(send_patiently({&duo.a, &duo.b}, duo.a, 1, i, data[i], &data[i]) ==
+                    fabric::Progress::pending);
+        }
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return duo.b.log.messages.size() == messages; }));
+        REQUIRE(duo.a.log.sent_contexts.empty());
+        for (const auto& message : duo.b.log.messages) {
+            const std::size_t i = (message.bytes - 50'000) / 1000;
+            REQUIRE(turning({&duo.a, &duo.b}, [&] {
+                return duo.b.port->fetch(message.hold, got[i].data(), message.bytes, &got[i]) ==
+                       fabric::Progress::pending;
+            }));
+        }
+        REQUIRE(turning({&duo.a, &duo.b}, [&] {
+            return duo.b.log.fetches.size() == messages &&
+                   duo.a.log.sent_contexts.size() == messages;
+        }));
+        REQUIRE(data == got);
+    });
+}
+
+TEST_CASE("ofi port: tells the sender when a payload is not wanted") {
+    for_each_provider([](const std::string& provider) {
+        PortDuo duo(maker(provider));
+        const Buffer data = pattern(100'000, 3);
+        for (const bool at_once : {false, true}) {
+            duo.b.log.drop_all = at_once;
+            int context = 0;
+            REQUIRE(send_patiently({&duo.a, &duo.b}, duo.a, 1, 1, data, &context) ==
+                    fabric::Progress::pending);
+            REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.b.log.messages.empty(); }));
+            if (!at_once) {
+                REQUIRE(duo.a.log.sent_contexts.empty());
+                duo.b.port->release(duo.b.log.messages.front().hold);
+            }
+            REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.a.log.sent_contexts.empty(); }));
+            REQUIRE(duo.a.log.sent_contexts == std::vector<void*>{&context});
+            duo.a.log.sent_contexts.clear();
+            duo.b.log.messages.clear();
+        }
+    });
+}
+
+TEST_CASE("ofi port: a disconnect ends what is under way, in every state") {
+    for_each_provider([](const std::string& provider) {
+        PortDuo duo(maker(provider));
+        const Buffer data = pattern(1 << 22, 3);
+        std::vector<Buffer> got(4, Buffer(data.size()));
+        for (std::size_t i = 0; i < got.size(); ++i)
+            REQUIRE(send_patiently({&duo.a, &duo.b}, duo.a, 1, i, data, &got[i]) ==
+                    fabric::Progress::pending);
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return duo.b.log.messages.size() == 4; }));
+        for (std::size_t i = 0; i < 2; ++i)
+            REQUIRE(turning({&duo.a, &duo.b}, [&] {
+                return duo.b.port->fetch(duo.b.log.messages[i].hold, got[i].data(), data.size(),
+                                         &got[i]) == fabric::Progress::pending;
+            }));
+        for (int i = 0; i < 5; ++i) duo.a.turn();  // the grants may have come, or not
+        duo.b.port->disconnect(0);
+        REQUIRE(duo.b.log.fetches.size() == 2);
+        for (const auto& message : duo.b.log.messages) duo.b.port->release(message.hold);
+        const int64_t before_ns = now_ns();
+        duo.a.port->disconnect(1);
+        REQUIRE(duo.a.log.sent_contexts.size() == 4);
+        REQUIRE(now_ns() - before_ns < 3'000'000'000);
+        REQUIRE(duo.a.port->send(1, data.data(), data.data(), 8, nullptr) ==
+                fabric::Progress::failed);
+    });
+}
+
+TEST_CASE("ofi port: is closed with operations under way") {
+    for_each_provider([](const std::string& provider) {
+        for (int round = 0; round < 5; ++round) {
+            PortDuo duo(maker(provider));
+            const Buffer data = pattern(1 << 20, 3);
+            Buffer got(data.size());
+            for (uint64_t i = 0; i < 3; ++i)
+                send_patiently({&duo.a, &duo.b}, duo.a, 1, i, data, nullptr);
+            REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.b.log.messages.empty(); }));
+            duo.b.port->fetch(duo.b.log.messages[0].hold, got.data(), got.size(), nullptr);
+            for (int i = 0; i < round; ++i) duo.a.turn();
+            if (round % 2 == 0) duo.a.port.reset();
+        }
+    });
+}
+
+// ---- peers of other processes ----------------------------------------------------------------
+
+/// Rank 0 here, rank 1 in a child; both know each other. Returns the child's wait status.
+int in_two_processes(const std::string& provider, const std::function<void(PortEnd&, int)>& parent,
+                     const std::function<void(PortEnd&, int)>& child) {
+    int sockets[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) == 0);
+    std::fflush(nullptr);
+    const pid_t pid = ::fork();
+    REQUIRE(pid >= 0);
+    const Rank rank = pid == 0 ? 1 : 0;
+    UniqueFd mine(sockets[rank]);
+    UniqueFd(sockets[1 - rank]).reset();
+    const auto run = [&](const auto& body) {
+        PortEnd end(maker(provider), rank);
+        const auto deadline = Deadline::after_ms(patience_ms);
+        REQUIRE(net::send_frame(mine.get(), end.port->address(), deadline));
+        const auto other = net::recv_frame(mine.get(), 2000, deadline);
+        REQUIRE(other);
+        REQUIRE(end.port->connect(1 - rank, *other));
+        body(end, mine.get());
+    };
+    if (pid == 0) {
+        ::alarm(60);  // if all else fails
+        try {
+            run(child);
+        } catch (...) {
+            ::_exit(1);
+        }
+        ::_exit(0);
+    }
+    run(parent);
+    mine.reset();
+    int status = -1;
+    REQUIRE(::waitpid(pid, &status, 0) == pid);
+    return status;
+}
+
+TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing pending") {
+    for_each_provider([](const std::string& provider) {
+        const Buffer data = pattern(1 << 24, 1);
+        Buffer got(data.size());
+        const auto parent = [&](PortEnd& end, int socket) {
+            int ours = 0;
+            REQUIRE(send_patiently({&end}, end, 1, 1, data, &ours) == fabric::Progress::pending);
+            REQUIRE(turning({&end}, [&] { return !end.log.messages.empty(); }));
+            const auto theirs = end.log.messages.front();
+            REQUIRE(turning({&end}, [&] {
+                return end.port->fetch(theirs.hold, got.data(), got.size(), &got) !=
+                       fabric::Progress::busy;
+            }));
+            // As the control tree does: it hears of the death, the port may not.
+            turning({&end}, [&] {
+                pollfd fd{.fd = socket, .events = POLLIN, .revents = 0};
+                return ::poll(&fd, 1, 0) == 1;
+            });
+            turning(
+                {&end}, [&] { return !end.log.losses.empty(); }, 200);
+            std::printf("ofi %s: %zu losses told after a death: %s\n", provider.c_str(),
+                        end.log.losses.size(),
+                        end.log.losses.empty() ? "" : end.log.losses[0].second.c_str());
+            const int64_t start_ns = now_ns();
+            end.port->disconnect(1);
+            REQUIRE(now_ns() - start_ns < 2'000'000'000);
+            REQUIRE(end.log.sent_contexts == std::vector<void*>{&ours});
+            REQUIRE(end.log.fetches == std::vector<std::pair<void*, Code>>{
+                                           {static_cast<void*>(&got), Code::peer_lost}});
+            end.port->release(theirs.hold);
+        };
+        const auto child = [&](PortEnd& end, int) {
+            send_patiently({&end}, end, 0, 1, data, nullptr);
+            REQUIRE(turning({&end}, [&] { return !end.log.messages.empty(); }));
+            for (int i = 0; i < 20; ++i) end.turn();
+            ::kill(::getpid(), SIGKILL);
+        };
+        const int status = in_two_processes(provider, parent, child);
+        REQUIRE(WIFSIGNALED(status));
+    });
+}
+
+TEST_CASE("ofi port: its descriptor wakes who sleeps") {
+    for_each_provider([](const std::string& provider) {
+        constexpr uint64_t messages = 20;
+        const auto parent = [&](PortEnd& end, int) {
+            int sleeps = 0;
+            while (end.log.messages.size() < messages) {
+                if (end.turn() || !end.port->arm()) continue;
+                pollfd fd{.fd = end.port->wake_fd(), .events = POLLIN, .revents = 0};
+                REQUIRE(::poll(&fd, 1, patience_ms) == 1);
+                ++sleeps;
+            }
+            REQUIRE(sleeps > 0);
+        };
+        const auto child = [&](PortEnd& end, int socket) {
+            for (uint64_t i = 0; i < messages; ++i) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+                const Buffer data = pattern(i % 2 == 0 ? 10 : 5000, i);
+                REQUIRE(send_patiently({&end}, end, 0, i, data, nullptr) == fabric::Progress::done);
+                end.turn();
+            }
+            end.port->flush(Deadline::after_ms(patience_ms));
+            pollfd fd{.fd = socket, .events = POLLIN, .revents = 0};
+            turning({&end}, [&] { return ::poll(&fd, 1, 0) == 1; });
+        };
+        REQUIRE(in_two_processes(provider, parent, child) == 0);
+    });
+}
+
+// ---- life ------------------------------------------------------------------------------------
+
+std::size_t open_descriptors() {
+    std::size_t count = 0;
+    DIR* folder = ::opendir("/proc/self/fd");
+    REQUIRE(folder);
+    while (::readdir(folder)) ++count;
+    ::closedir(folder);
+    return count;
+}
+std::size_t resident_bytes() {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages >> pages;
+    return pages * 4096;
+}
+
+TEST_CASE("ofi port: leaves nothing behind when ports come and go a thousand times") {
+    if (present().empty()) return;
+    const auto cycle = [&](bool talk) {
+        PortDuo duo(maker(""));  // the best there is
+        if (talk) exchange(duo, duo.a, duo.b, 1, 50'000);
+    };
+    for (int i = 0; i < 100; ++i) cycle(i % 10 == 0);
+    const std::size_t descriptors = open_descriptors(), bytes = resident_bytes();
+    for (int i = 0; i < 1000; ++i) cycle(i % 10 == 0);
+    REQUIRE(open_descriptors() <= descriptors + 2);
+    REQUIRE(resident_bytes() < bytes + (4 << 20));
+}
+
+// ---- providers -------------------------------------------------------------------------------
+
+TEST_CASE("ofi providers: one that is not there is an error that lists those that are") {
+    const auto none = ofi::choose_provider({.provider = "carrier-pigeon", .loopback_only = true});
+    REQUIRE_FALSE(none);
+    REQUIRE(none.error().code == Code::unsupported);
+    const auto all = ofi::providers();
+    for (const auto& one : all) {
+        REQUIRE(none.error().message.find(one.provider) != std::string::npos);
+        REQUIRE(!one.version.empty());
+    }
+    REQUIRE(none.error().message.find("carrier-pigeon") != std::string::npos);
+    REQUIRE(std::count_if(all.begin(), all.end(), [](const auto& p) { return p.chosen; }) <= 1);
+}
+
+TEST_CASE("ofi providers: are preferred by what they can do, and named by layer") {
+    REQUIRE(ofi::preference("cxi") < ofi::preference("efa"));
+    REQUIRE(ofi::preference("efa") < ofi::preference("verbs;ofi_rxm"));
+    REQUIRE(ofi::preference("verbs;ofi_rxm") < ofi::preference("tcp;ofi_rxm"));
+    REQUIRE(ofi::preference("tcp;ofi_rxm") < ofi::preference("something new"));
+    REQUIRE(ofi::preference("something new") < ofi::preference("sockets"));
+    REQUIRE(ofi::names("tcp", "tcp;ofi_rxm"));
+    REQUIRE(ofi::names("tcp;ofi_rxm", "tcp;ofi_rxm"));
+    REQUIRE_FALSE(ofi::names("ud", "udp;ofi_rxd"));
+    REQUIRE_FALSE(ofi::names("verbs", "tcp;ofi_rxm"));
+}
+
+TEST_CASE("ofi port: refuses a peer with another provider, and an address that is none") {
+    const auto all = present();
+    if (all.size() < 2) return;
+    PortEnd a(maker(all[0]), 0), b(maker(all[1]), 1);
+    const auto other = a.port->connect(1, b.port->address());
+    REQUIRE_FALSE(other);
+    REQUIRE(other.error().code == Code::unsupported);
+    REQUIRE(other.error().message.find("TUTTI_OFI_PROVIDER") != std::string::npos);
+    REQUIRE_FALSE(a.port->connect(1, {}));
+    REQUIRE_FALSE(a.port->connect(2, a.port->address()));
+    Bytes cut = a.port->address();
+    cut.pop_back();
+    REQUIRE_FALSE(a.port->connect(1, cut));
+}
+
+TEST_CASE("ofi memory: a failed registration says what the limit is") {
+    const std::string text = ofi::registration_failure(1 << 24, -FI_ENOMEM, 64 << 10);
+    REQUIRE(text.find("ulimit -l") != std::string::npos);
+    REQUIRE(text.find("64 KiB") != std::string::npos);
+    REQUIRE(ofi::registration_failure(1, -FI_ENOMEM, ~uint64_t{0}).find("ulimit") ==
+            std::string::npos);
+    REQUIRE(ofi::registration_failure(1, -FI_EINVAL, 1 << 16).find("ulimit") == std::string::npos);
+}
+
+TEST_CASE("ofi wire: what no port would send is not believed") {
+    using ofi::Kind;
+    const auto prefix = [](Kind kind, uint64_t bytes) {
+        ofi::Prefix p;
+        p.kind = kind;
+        p.bytes = bytes;
+        return p;
+    };
+    REQUIRE(plausible(prefix(Kind::eager, 5), ofi::envelope_bytes + 5, eager));
+    REQUIRE_FALSE(plausible(prefix(Kind::eager, 6), ofi::envelope_bytes + 5, eager));
+    REQUIRE_FALSE(plausible(prefix(Kind::eager, ~uint64_t{0}), ofi::envelope_bytes - 1, eager));
+    REQUIRE_FALSE(plausible(prefix(Kind::eager, 0), sizeof(ofi::Prefix), eager));
+    REQUIRE(plausible(prefix(Kind::announce, 40'000), ofi::envelope_bytes + 16, eager));
+    REQUIRE_FALSE(plausible(prefix(Kind::announce, 10), ofi::envelope_bytes + 16, eager));
+    REQUIRE_FALSE(plausible(prefix(Kind::announce, 40'000), ofi::envelope_bytes + 5000, eager));
+    REQUIRE(plausible(prefix(Kind::grant, 7), sizeof(ofi::Prefix), eager));
+    REQUIRE_FALSE(plausible(prefix(Kind::drop, 7), sizeof(ofi::Prefix) + 1, eager));
+    REQUIRE_FALSE(plausible(prefix(static_cast<Kind>(3), 0), sizeof(ofi::Prefix), eager));
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,102 @@
+// Two ports of the fabric engine's kind, and what happened to them.
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "support/catch.h"
+#include "transport/fabric/port.h"
+#include "transport/joined.h"
+
+namespace tutti::test {
+
+using fabric::Arrival;
+using fabric::Port;
+
+/// Keeps every arrival until the test has looked at it.
+class PortLog final : public fabric::PortEvents {
+public:
+    struct Message {
+        Buffer header;
+        const std::byte* data = nullptr;
+        std::size_t bytes = 0;
+        void* hold = nullptr;
+    };
+    bool arrived(const Arrival& arrival) override {
+        messages.push_back({Buffer(arrival.header, arrival.header + fabric::header_bytes),
+                            arrival.data, arrival.bytes, arrival.hold});
+        return !drop_all;
+    }
+    void sent(void* context) override { sent_contexts.push_back(context); }
+    void fetched(void* context, Code code) override { fetches.emplace_back(context, code); }
+    void lost(Rank peer, const std::string& cause) override { losses.emplace_back(peer, cause); }
+
+    bool drop_all = false;
+    std::vector<Message> messages;
+    std::vector<void*> sent_contexts;
+    std::vector<std::pair<void*, Code>> fetches;
+    std::vector<std::pair<Rank, std::string>> losses;
+};
+
+using MakeFactory = std::function<Result<std::unique_ptr<fabric::PortFactory>>(Rank)>;
+
+struct PortEnd {
+    PortEnd(const MakeFactory& make, Rank rank) {
+        auto factory = make(rank);
+        INFO((factory ? "" : factory.error().message));
+        REQUIRE(factory);
+        auto opened = (*factory)->open(log);
+        INFO((opened ? "" : opened.error().message));
+        REQUIRE(opened);
+        port = std::move(*opened);
+    }
+    bool turn() { return port->progress(log); }
+
+    PortLog log;  // outlives the port
+    std::unique_ptr<Port> port;
+};
+
+template <typename Condition>
+bool turning(std::initializer_list<PortEnd*> ends, Condition condition,
+             int64_t patience = patience_ms) {
+    const auto deadline = Deadline::after_ms(patience);
+    while (!condition()) {
+        if (deadline.passed()) return false;
+        for (PortEnd* end : ends)
+            if (!end->turn()) std::this_thread::yield();
+    }
+    return true;
+}
+
+inline Buffer header_of(uint64_t number) {
+    return pattern(fabric::header_bytes, number);
+}
+
+/// Sends, turning until there is room.
+inline fabric::Progress send_patiently(std::initializer_list<PortEnd*> ends, PortEnd& from, Rank to,
+                                       uint64_t number, const Buffer& data, void* context) {
+    auto result = fabric::Progress::busy;
+    const Buffer header = header_of(number);
+    turning(ends, [&] {
+        result = from.port->send(to, header.data(), data.data(), data.size(), context);
+        return result != fabric::Progress::busy;
+    });
+    return result;
+}
+
+/// Rank 0 and rank 1, in this process.
+struct PortDuo {
+    explicit PortDuo(const MakeFactory& make) : a(make, 0), b(make, 1) {
+        for (auto [from, to, rank] : {std::tuple{&a, &b, 1}, {&b, &a, 0}}) {
+            const auto connected = from->port->connect(rank, to->port->address());
+            INFO((connected ? "" : connected.error().message));
+            REQUIRE(connected);
+        }
+    }
+    PortEnd a, b;
+};
+
+}  // namespace tutti::test

@@ -1,0 +1,310 @@
+// Registrations of the caller's memory: when they are used again, and when they must not be.
+#include <sys/mman.h>
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "support/catch.h"
+#include "transport/memory_monitor.h"
+#include "transport/registration_cache.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+/// Registers nothing, and knows what is registered.
+class FakeRegistrar final : public MemoryRegistrar {
+public:
+    Result<void*> register_memory(std::byte* data, std::size_t bytes) override {
+        if (bytes > most_bytes) return fail(Code::no_memory, "too much");
+        ++registered;
+        const auto begin = reinterpret_cast<std::uintptr_t>(data);
+        const std::uintptr_t handle = registered;
+        live[handle] = {begin, begin + bytes};
+        return reinterpret_cast<void*>(handle);
+    }
+    void deregister(void* handle) override {
+        REQUIRE(live.erase(reinterpret_cast<std::uintptr_t>(handle)) == 1);
+    }
+    std::size_t most_bytes = ~std::size_t{0};
+    std::uintptr_t registered = 0;
+    std::map<std::uintptr_t, MemoryRange> live;
+};
+
+/// Says that memory has gone when the test says so.
+class FakeWatch final : public MemoryWatch {
+public:
+    bool watch(const MemoryRange& range) override {
+        if (refuses) return false;
+        watched.insert(range.begin);
+        return true;
+    }
+    void unwatch(const MemoryRange& range) override { REQUIRE(watched.erase(range.begin) == 1); }
+    bool gone(MemoryRange& range) override {
+        if (went.empty()) return false;
+        range = went.back();
+        went.pop_back();
+        return true;
+    }
+    bool refuses = false;
+    std::set<std::uintptr_t> watched;
+    std::vector<MemoryRange> went;
+};
+
+std::byte* at(std::size_t pages) {
+    return reinterpret_cast<std::byte*>((pages + 1000) * page);
+}
+MemoryRange range_of(std::byte* data, std::size_t bytes) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    return {begin, begin + bytes};
+}
+
+struct Fixture {
+    explicit Fixture(std::size_t max_bytes = 1 << 20, std::size_t max_count = 100)
+        : cache({&registrar, &watch, max_bytes, max_count}) {}
+    void use(std::byte* data, std::size_t bytes) {
+        const auto entry = cache.acquire(data, bytes);
+        REQUIRE(entry);
+        REQUIRE((*entry)->range.covers(range_of(data, bytes)));
+        cache.release(*entry);
+    }
+    FakeRegistrar registrar;
+    FakeWatch watch;
+    RegistrationCache cache;
+};
+
+TEST_CASE("registrations: are used again, also for a part of what is registered") {
+    Fixture f;
+    f.use(at(0), 10 * page);
+    f.use(at(0), 10 * page);
+    f.use(at(3) + 5, 2 * page);
+    REQUIRE(f.registrar.registered == 1);
+    REQUIRE(f.cache.count() == 1);
+}
+
+TEST_CASE("registrations: grow together where they meet, and leave those in use as they are") {
+    Fixture f;
+    const auto held = f.cache.acquire(at(0), 2 * page);
+    REQUIRE(held);
+    f.use(at(1), 3 * page);
+    REQUIRE(f.cache.count() == 1);
+    REQUIRE(f.registrar.live.size() == 2);
+    f.use(at(0), 4 * page);
+    REQUIRE(f.registrar.registered == 2);
+    f.cache.release(*held);
+    REQUIRE(f.registrar.live.size() == 1);
+}
+
+TEST_CASE("registrations: of memory that has gone are not used, and end with their last user") {
+    Fixture f;
+    const auto held = f.cache.acquire(at(0), 4 * page);
+    f.use(at(10), 4 * page);
+    f.watch.went = {range_of(at(3), page), range_of(at(12), 50 * page)};
+    f.use(at(0), page);
+    REQUIRE(f.registrar.registered == 3);
+    REQUIRE(f.registrar.live.size() == 2);
+    f.cache.release(*held);
+    f.use(at(10), page);
+    REQUIRE(f.registrar.registered == 4);
+    REQUIRE(f.registrar.live.size() == 2);
+}
+
+TEST_CASE("registrations: the longest unused ones end when there are too many or too large ones") {
+    Fixture f(8 * page, 3);
+    for (std::size_t i = 0; i < 4; ++i) f.use(at(10 * i), page);
+    REQUIRE(f.cache.count() == 3);
+    f.use(at(10), page);  // used again: now the youngest
+    f.use(at(50), 7 * page);
+    REQUIRE(f.cache.idle_bytes() == 8 * page);
+    f.use(at(10), page);
+    REQUIRE(f.registrar.registered == 5);
+    f.use(at(100), 9 * page);  // too large to be kept
+    REQUIRE(f.cache.count() == 0);
+    REQUIRE(f.registrar.live.empty());
+    REQUIRE(f.watch.watched.empty());
+}
+
+TEST_CASE("registrations: without a watch only memory that was added is kept") {
+    FakeRegistrar registrar;
+    RegistrationCache cache({.registrar = &registrar});
+    const auto use = [&](std::byte* data, std::size_t bytes) {
+        const auto entry = cache.acquire(data, bytes);
+        REQUIRE(entry);
+        REQUIRE(registrar.live.size() >= 1);
+        cache.release(*entry);
+    };
+    use(at(0), page);
+    use(at(0), page);
+    REQUIRE((registrar.registered == 2 && registrar.live.empty()));
+    REQUIRE(cache.add(at(0), 10 * page));
+    use(at(2), page);
+    use(at(5), 5 * page);
+    REQUIRE(registrar.registered == 3);
+    use(at(5), 6 * page);  // not all of it was added
+    use(at(5), page);
+    REQUIRE(registrar.registered == 4);
+    cache.remove(at(0), 10 * page);
+    REQUIRE(registrar.live.empty());
+    use(at(2), page);
+    REQUIRE(registrar.registered == 5);
+}
+
+TEST_CASE("registrations: what cannot be watched is registered for one use") {
+    Fixture f;
+    f.watch.refuses = true;
+    f.use(at(0), page);
+    f.use(at(0), page);
+    REQUIRE((f.registrar.registered == 2 && f.registrar.live.empty()));
+}
+
+TEST_CASE("registrations: what is unused makes room when the library has none") {
+    Fixture f;
+    f.use(at(0), 4 * page);
+    f.registrar.most_bytes = 2 * page;
+    f.use(at(3), 2 * page);  // not together with what it meets
+    REQUIRE(f.cache.count() == 1);
+    const auto none = f.cache.acquire(at(20), 3 * page);
+    REQUIRE_FALSE(none);
+    REQUIRE(none.error().code == Code::no_memory);
+    REQUIRE(f.cache.count() == 0);
+    REQUIRE(f.watch.watched.empty());
+}
+
+TEST_CASE("registrations: stay right under a random life") {
+    const auto seed = std::random_device{}() % 1'000'000;
+    INFO("seed " << seed);
+    std::minstd_rand random(static_cast<uint32_t>(seed + 1));
+    Fixture f(60 * page, 10);
+    std::vector<RegistrationCache::Entry*> held;
+    for (int turn = 0; turn < 20'000; ++turn) {
+        std::byte* const data = at(random() % 200);
+        const std::size_t bytes = 1 + random() % (20 * page);
+        const auto what = random() % 8;
+        if (what == 0) f.watch.went.push_back(range_of(data, round_up(bytes, page)));
+        if (what >= 1 && what <= 4) {
+            const auto entry = f.cache.acquire(data, bytes);
+            REQUIRE(entry);
+            REQUIRE((*entry)->range.covers(range_of(data, bytes)));
+            held.push_back(*entry);
+        }
+        if (what >= 4 && !held.empty()) {
+            std::swap(held[random() % held.size()], held.back());
+            f.cache.release(held.back());
+            held.pop_back();
+        }
+        REQUIRE(f.cache.idle_bytes() <= 60 * page);
+        REQUIRE(f.registrar.live.size() <= f.cache.count() + held.size());
+    }
+    for (auto* entry : held) f.cache.release(entry);
+    REQUIRE(f.registrar.live.size() == f.cache.count());
+}
+
+// ---- the real watch --------------------------------------------------------------------------
+
+std::byte* map_at(std::byte* where, std::size_t bytes) {
+    void* data = ::mmap(where, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+    REQUIRE(data != MAP_FAILED);
+    std::memset(data, 1, bytes);
+    return static_cast<std::byte*>(data);
+}
+
+struct Watched {
+    Watched() : monitor(MemoryMonitor::start()) {
+        if (!monitor) WARN("skipped: " << monitor.error().message);
+        if (monitor)
+            cache.emplace(
+                RegistrationCache::Options{.registrar = &registrar, .watch = monitor->get()});
+    }
+    std::uintptr_t use(std::byte* data, std::size_t bytes) {
+        const auto entry = cache->acquire(data, bytes);
+        REQUIRE(entry);
+        const auto handle = reinterpret_cast<std::uintptr_t>((*entry)->handle);
+        cache->release(*entry);
+        return handle;
+    }
+    FakeRegistrar registrar;
+    Result<std::unique_ptr<MemoryMonitor>> monitor;
+    std::optional<RegistrationCache> cache;
+};
+
+TEST_CASE("memory monitor: memory that is mapped again at the same address is registered anew") {
+    Watched w;
+    if (!w.cache) return;
+    constexpr std::size_t bytes = 16 * page;
+    std::byte* const data = map_at(nullptr, bytes);
+    for (int round = 0; round < 300; ++round) {
+        const auto first = w.use(data, bytes);
+        REQUIRE(w.use(data + page, page) == first);
+        switch (round % 4) {
+            case 0:
+                ::munmap(data, bytes);
+                map_at(data, bytes);
+                break;
+            case 1:
+                map_at(data + 3 * page, page);
+                break;  // over it
+            case 2:
+                REQUIRE(::madvise(data, page, MADV_DONTNEED) == 0);
+                break;
+            default: {
+                void* moved = ::mremap(data, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
+                if (moved == MAP_FAILED) continue;
+                ::munmap(moved, bytes);
+                map_at(data, bytes);
+            }
+        }
+        REQUIRE(w.use(data, bytes) != first);
+    }
+    ::munmap(data, bytes);
+    REQUIRE(w.registrar.live.size() <= 1);
+}
+
+TEST_CASE("memory monitor: does not disturb memory that is written and read meanwhile") {
+    Watched w;
+    if (!w.cache) return;
+    constexpr std::size_t bytes = 64 * page;
+    std::byte* const data = static_cast<std::byte*>(
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    REQUIRE(data != MAP_FAILED);
+    const auto first = w.use(data, bytes);  // no page was ever touched
+    for (std::size_t i = 0; i < bytes; i += page) REQUIRE(data[i] == std::byte{0});
+    std::memset(data, 7, bytes);
+    REQUIRE(w.use(data, bytes) == first);
+    ::munmap(data, bytes);
+}
+
+TEST_CASE("memory monitor: threads that unmap while others register do not wait for each other") {
+    Watched w;
+    if (!w.cache) return;
+    constexpr std::size_t bytes = 4 * page;
+    std::atomic<bool> done{false};
+    std::byte* const shared = map_at(nullptr, bytes);
+    w.use(shared, bytes);
+    std::thread other([&] {
+        for (int i = 0; i < 2000; ++i) {
+            REQUIRE(::madvise(shared, page, MADV_DONTNEED) == 0);
+        }
+        done = true;
+    });
+    std::byte* const own = map_at(nullptr, bytes);
+    while (!done) {
+        const auto first = w.use(own, bytes);
+        ::munmap(own, bytes);
+        map_at(own, bytes);
+        REQUIRE(w.use(own, bytes) != first);
+        w.use(shared, bytes);
+    }
+    other.join();
+    ::munmap(shared, bytes);
+    ::munmap(own, bytes);
+}
+
+}  // namespace
+}  // namespace tutti::test

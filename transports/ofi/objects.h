@@ -1,0 +1,54 @@
+// Owners of what libfabric opens, and one endpoint with all that it stands on.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_tagged.h>
+
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "transports/ofi/providers.h"
+
+namespace tutti::ofi {
+
+inline constexpr int handled_mr_modes =
+    FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+
+struct CloseFid {
+    template <typename T>
+    void operator()(T* object) const {
+        fi_close(&object->fid);
+    }
+};
+template <typename T>
+using Fid = std::unique_ptr<T, CloseFid>;
+
+/// A libfabric call that failed: "libfabric (tcp): what: reason". Takes -FI_E… as it comes.
+tl::unexpected<Error> fail_fi(const fi_info& info, std::string_view what, long code);
+
+/// The reason alone.
+std::string reason(long code);
+
+/// Closed from the last to the first.
+struct Objects {
+    InfoPtr info;
+    Fid<fid_fabric> fabric;
+    Fid<fid_domain> domain;
+    Fid<fid_cq> completions;
+    Fid<fid_av> addresses;
+    Fid<fid_ep> endpoint;
+    int wake_fd = -1;  // the completion queue's
+    Bytes address;     // where the endpoint is reached
+
+    const char* provider() const { return info->fabric_attr->prov_name; }
+};
+
+/// An endpoint that is enabled. completions: as many as can be outstanding at once.
+Result<Objects> open_objects(const fi_info& info, std::size_t completions);
+
+}  // namespace tutti::ofi

@@ -1,0 +1,84 @@
+// What a port has under way. libfabric gets the address of an operation with each call and gives it
+// back with the completion.
+#pragma once
+
+#include "transports/ofi/memory.h"
+#include "transports/ofi/wire.h"
+
+namespace tutti::ofi {
+
+struct Peer {
+    Rank rank = nobody;
+    uint64_t port = 0;  // its number
+    fi_addr_t address = FI_ADDR_NOTAVAIL;
+    bool connected = false;        // by the engine; otherwise known from what it sent
+    bool reached = false;          // something that was sent has left
+    bool gone = false;             // lost or disconnected
+    int64_t refused_since_ns = 0;  // not reached, and libfabric takes nothing for it; 0: not so
+    std::size_t staged = 0;
+};
+
+struct Operation {
+    enum class Kind : uint8_t { receive, staged, payload_out, payload_in };
+    explicit Operation(Kind in_kind) : kind(in_kind) {}
+
+    fi_context2 library{};  // libfabric's own, and first: it takes the whole for that
+    Kind kind;
+};
+
+/// A buffer that a message comes in.
+struct Bounce : Operation {
+    Bounce() : Operation(Kind::receive) {}
+    std::byte* data = nullptr;
+    void* descriptor = nullptr;
+};
+
+/// A buffer that a message leaves from.
+struct Staged : Operation {
+    Staged() : Operation(Kind::staged) {}
+    std::byte* data = nullptr;
+    void* descriptor = nullptr;
+    std::size_t bytes = 0;
+    Peer* peer = nullptr;
+};
+
+/// A payload that was announced and lies at the caller's.
+struct Outgoing : Operation {
+    Outgoing() : Operation(Kind::payload_out) {}
+    enum class State : uint8_t { announced, granted, sending };
+    uint64_t number = 0;
+    State state = State::announced;
+    Peer* peer = nullptr;
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0;
+    void* context = nullptr;
+    uint64_t tag = 0;
+    Registered registered;
+};
+
+/// A payload that a peer has announced.
+struct Incoming : Operation {
+    Incoming() : Operation(Kind::payload_in) {}
+    enum class State : uint8_t { announced, fetching, ended };
+    uint64_t number = 0;
+    State state = State::announced;
+    Peer* peer = nullptr;
+    uint64_t theirs = 0;  // its number there
+    std::size_t bytes = 0;
+    void* context = nullptr;
+    Registered registered;
+};
+
+/// Tags have 48 bits with some providers.
+inline uint64_t payload_tag(const Incoming& in) {
+    return in.number & 0xffff'ffff'ffff;
+}
+
+/// How one of them ended.
+struct Completion {
+    Operation* operation = nullptr;
+    std::size_t bytes = 0;
+    int error = 0;  // FI_E…
+};
+
+}  // namespace tutti::ofi

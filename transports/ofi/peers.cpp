@@ -1,0 +1,136 @@
+// Whom a port knows, and what happens to operations when a peer goes.
+#include <rdma/fi_errno.h>
+
+#include <thread>
+
+#include "base/log.h"
+#include "transports/ofi/port.h"
+
+namespace tutti::ofi {
+namespace {
+
+// How long a disconnect waits for libfabric to let go of memory. A dead process's connections
+// break at once, and a cancelled receive ends at once.
+constexpr int let_go_ms = 1000;
+
+}  // namespace
+
+Peer* OfiPort::find(Rank rank) const {
+    const auto index = static_cast<std::size_t>(rank);
+    return rank >= 0 && index < by_rank_.size() ? by_rank_[index] : nullptr;
+}
+
+Peer& OfiPort::add_peer(Rank rank, uint64_t port) {
+    Peer& peer = *peers_.emplace_back(std::make_unique<Peer>());
+    peer.rank = rank;
+    peer.port = port;
+    by_rank_[static_cast<std::size_t>(rank)] = &peer;
+    return peer;
+}
+
+Result<> OfiPort::insert(Peer& peer, ByteView where) {
+    // Providers read as much as their kind of address has: never past the end of a shorter one.
+    Bytes padded(where.begin(), where.end());
+    padded.resize(max_address_bytes);
+    const int inserted =
+        fi_av_insert(objects_.addresses.get(), padded.data(), 1, &peer.address, 0, nullptr);
+    if (inserted == 1) return {};
+    peer.address = FI_ADDR_NOTAVAIL;
+    return fail_fi(*objects_.info, fmt::format("taking the address of rank {}", peer.rank),
+                   inserted < 0 ? inserted : -FI_EINVAL);
+}
+
+Result<> OfiPort::connect(Rank rank, ByteView address) {
+    ByteReader in(address);
+    const auto port = in.get<uint64_t>();
+    const std::string provider = in.get_text(max_address_bytes);
+    const std::string where = in.get_text(max_address_bytes);
+    if (!in.at_end() || where.empty() || rank < 0 || rank >= options_.size)
+        return fail_rank(Code::invalid, rank, "libfabric: rank {} has published no address", rank);
+    if (provider != objects_.provider())
+        return fail_rank(Code::unsupported, rank,
+                         "libfabric: rank {} uses the provider '{}' and this rank '{}'; "
+                         "TUTTI_OFI_PROVIDER makes them the same",
+                         rank, provider, objects_.provider());
+    Peer* peer = find(rank);
+    if (!peer || peer->gone || peer->port != port) peer = &add_peer(rank, port);
+    if (peer->address == FI_ADDR_NOTAVAIL) TUTTI_TRY(insert(*peer, as_bytes(where)));
+    peer->connected = true;
+    return {};
+}
+
+// Who has sent a message, if it may be one of ours and is wanted.
+Peer* OfiPort::sender_of(const Prefix& prefix) {
+    if (prefix.target != port_ || prefix.source_rank < 0 || prefix.source_rank >= options_.size)
+        return nullptr;
+    Peer* const peer = find(prefix.source_rank);
+    if (!peer) return &add_peer(prefix.source_rank, prefix.source);
+    return peer->port == prefix.source && !peer->gone ? peer : nullptr;
+}
+
+void OfiPort::lose(Peer& peer, const std::string& cause) {
+    if (std::exchange(peer.gone, true)) return;
+    events_->lost(peer.rank, cause);
+    drop_waiting(peer);
+}
+
+// Ends what libfabric does not have in its hands, and asks it to let go of the rest.
+void OfiPort::drop_waiting(Peer& peer) {
+    std::erase_if(control_, [&](const Control& c) { return c.peer == &peer; });
+    outgoing_.each([&](Outgoing& out) {
+        if (out.peer == &peer && out.state != Outgoing::State::sending) finish(out);
+    });
+    incoming_.each([&](Incoming& in) {
+        if (in.peer == &peer && in.state == Incoming::State::fetching && broken_.empty())
+            fi_cancel(&objects_.endpoint->fid, static_cast<Operation*>(&in));
+    });
+}
+
+bool OfiPort::anything_moves(const Peer& peer) {
+    bool out_moves = false, in_moves = false;
+    outgoing_.each([&](const Outgoing& out) { out_moves |= out.peer == &peer; });
+    incoming_.each([&](const Incoming& in) {
+        in_moves |= in.peer == &peer && in.state == Incoming::State::fetching;
+    });
+    return out_moves || in_moves;
+}
+
+void OfiPort::disconnect(Rank rank) {
+    Peer* const peer = find(rank);
+    if (!peer) return;
+    peer->gone = true;
+    drop_waiting(*peer);
+    const auto deadline = Deadline::after_ms(let_go_ms);
+    Completion completion;
+    while (anything_moves(*peer)) {
+        if (next(completion))
+            handle(completion);
+        else if (deadline.passed())
+            return give_up(*peer);
+        else
+            std::this_thread::yield();
+    }
+}
+
+// libfabric still holds memory of the caller's that it must not touch any more, and only closing
+// the endpoint makes sure of that. It ends the port for all.
+void OfiPort::give_up(const Peer& stuck) {
+    broken_ = fmt::format(
+        "libfabric ({}): closed, because it did not let go of a message of rank "
+        "{} within {} ms",
+        objects_.provider(), stuck.rank, let_go_ms);
+    log::warn("{}", broken_);
+    objects_.endpoint.reset();
+    completions_.clear();
+    control_.clear();
+    granted_.clear();
+    leaving_ = 0;
+    outgoing_.each([&](Outgoing& out) { finish(out); });
+    incoming_.each([&](Incoming& in) {
+        if (in.state == Incoming::State::fetching) fetched(in, Code::peer_lost);
+    });
+    for (Peer* peer : std::vector<Peer*>(by_rank_))
+        if (peer && peer->connected) lose(*peer, broken_);
+}
+
+}  // namespace tutti::ofi

@@ -1,0 +1,271 @@
+#include "transports/ofi/port.h"
+
+#include <rdma/fi_errno.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+
+namespace tutti::ofi {
+namespace {
+
+// Buffers posted for small messages, and as many for those that leave; halved where the provider's
+// queues are short, which large payloads want a part of too.
+constexpr std::size_t most_bounces = 256;
+constexpr std::size_t most_staged = 128;
+// The completion queue never overruns: it has room for all that is posted, and for this many
+// payloads on their way at once.
+constexpr std::size_t most_payloads = 1024;
+// How long who sleeps may not notice what came, where the provider wakes nobody.
+constexpr long look_again_ns = 500'000;
+constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;
+// A payload begins a cache line.
+constexpr std::size_t slot_offset_bytes =
+    round_up(envelope_bytes, cache_line_bytes) - envelope_bytes;
+
+uint64_t random_number() {
+    std::random_device device;
+    return uint64_t{device()} << 32 | device();
+}
+
+std::size_t share(std::size_t most, std::size_t queue) {
+    return std::clamp<std::size_t>(queue / 2, 4, most);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<OfiPort>> OfiPort::open(const fi_info& info, const PortOptions& options,
+                                               fabric::PortEvents& events) {
+    TUTTI_ASSIGN(Objects objects,
+                 open_objects(info, most_bounces + most_staged + 2 * most_payloads));
+    std::unique_ptr<OfiPort> port(new OfiPort(std::move(objects), options, events));
+    TUTTI_TRY(port->prepare());
+    return port;
+}
+
+OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents& events)
+    : options_(options),
+      events_(&events),
+      objects_(std::move(objects)),
+      memory_(objects_, options.register_all),
+      port_(random_number()),
+      by_rank_(static_cast<std::size_t>(options.size)) {
+    const fi_info& info = *objects_.info;
+    limits_.eager_bytes = options_.eager_bytes;
+    if (info.ep_attr->max_msg_size < limits_.eager_bytes + envelope_bytes)
+        limits_.eager_bytes = info.ep_attr->max_msg_size - envelope_bytes;
+    limits_.max_message_bytes = std::min(info.ep_attr->max_msg_size, largest_message_bytes);
+    if (info.nic && info.nic->link_attr)
+        limits_.bandwidth_gbs = static_cast<double>(info.nic->link_attr->speed) / 8e9;
+    message_bytes_ = envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes);
+    slot_bytes_ = round_up(slot_offset_bytes + message_bytes_, cache_line_bytes);
+    address_ = ByteWriter()
+                   .put(port_)
+                   .put_text(objects_.provider())
+                   .put_text(as_text(objects_.address))
+                   .take();
+}
+
+// The endpoint first: then nothing is under way any more, whatever was. Only where memory belongs
+// to the endpoint must it go before.
+OfiPort::~OfiPort() {
+    if ((objects_.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
+        outgoing_.each([](Outgoing& out) { out.registered = {}; });
+        incoming_.each([](Incoming& in) { in.registered = {}; });
+        for (Block& block : blocks_) block.deregister();
+        memory_.close();
+    }
+    objects_.endpoint.reset();
+}
+
+Result<> OfiPort::prepare() {
+    if (objects_.wake_fd < 0) {
+        timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+        if (!timer_) return fail_errno(errno, "timerfd_create");
+    }
+    posted_goal_ = share(most_bounces, objects_.info->rx_attr->size);
+    const std::size_t staged = share(most_staged, objects_.info->tx_attr->size);
+    TUTTI_ASSIGN(Block block, Block::make(memory_, staged * slot_bytes_));
+    for (std::size_t i = 0; i < staged; ++i) {
+        Staged& one = staged_.emplace_back();
+        one.data = block.data() + i * slot_bytes_ + slot_offset_bytes;
+        one.descriptor = block.descriptor();
+        free_staged_.push_back(&one);
+    }
+    blocks_.push_back(std::move(block));
+    TUTTI_TRY(grow());
+    if (!post_bounces()) return fail(Code::system, "{}", broken_);
+    return {};
+}
+
+Result<> OfiPort::grow() {
+    TUTTI_ASSIGN(Block block, Block::make(memory_, posted_goal_ * slot_bytes_));
+    for (std::size_t i = 0; i < posted_goal_; ++i) {
+        Bounce& one = bounces_.emplace_back();
+        one.data = block.data() + i * slot_bytes_ + slot_offset_bytes;
+        one.descriptor = block.descriptor();
+        resting_.push_back(&one);
+    }
+    blocks_.push_back(std::move(block));
+    return {};
+}
+
+// ---- completions -----------------------------------------------------------------------------
+
+bool OfiPort::progress(fabric::PortEvents& events) {
+    events_ = &events;
+    if (!broken_.empty()) return false;
+    bool moved = retry();
+    // What is there now; not what comes meanwhile, or a busy peer would keep us here for ever.
+    read_completions();
+    Completion completion;
+    for (std::size_t left = completions_.size(); left > 0 && next(completion); --left) {
+        handle(completion);
+        moved = true;
+    }
+    return moved;
+}
+
+bool OfiPort::next(Completion& completion) {
+    if (completions_.empty() && !read_completions()) return false;
+    completion = completions_.front();
+    completions_.pop_front();
+    return true;
+}
+
+bool OfiPort::read_completions() {
+    if (!broken_.empty()) return false;
+    std::array<fi_cq_msg_entry, 16> entries;
+    const ssize_t got = fi_cq_read(objects_.completions.get(), entries.data(), entries.size());
+    if (got == -FI_EAVAIL) return read_error();
+    for (ssize_t i = 0; i < got; ++i) {
+        auto* operation = static_cast<Operation*>(entries[static_cast<std::size_t>(i)].op_context);
+        if (!operation) continue;
+        if (operation->kind != Operation::Kind::receive &&
+            operation->kind != Operation::Kind::payload_in)
+            --leaving_;
+        completions_.push_back({operation, entries[static_cast<std::size_t>(i)].len, 0});
+    }
+    return got > 0;
+}
+
+bool OfiPort::read_error() {
+    fi_cq_err_entry entry{};
+    if (fi_cq_readerr(objects_.completions.get(), &entry, 0) <= 0) return false;
+    auto* operation = static_cast<Operation*>(entry.op_context);
+    if (!operation) {
+        log::debug("libfabric ({}): {}", objects_.provider(), reason(entry.err));
+        return false;
+    }
+    if (operation->kind != Operation::Kind::receive &&
+        operation->kind != Operation::Kind::payload_in)
+        --leaving_;
+    completions_.push_back({operation, entry.len, entry.err == 0 ? FI_EIO : entry.err});
+    return true;
+}
+
+void OfiPort::handle(const Completion& completion) {
+    if (completion.error != 0) return failed(completion);
+    switch (completion.operation->kind) {
+        case Operation::Kind::receive:
+            return arrived(static_cast<Bounce&>(*completion.operation), completion.bytes);
+        case Operation::Kind::staged: {
+            auto& staged = static_cast<Staged&>(*completion.operation);
+            staged.peer->reached = true;
+            return give_staged(staged);
+        }
+        case Operation::Kind::payload_out:
+            return finish(static_cast<Outgoing&>(*completion.operation));
+        case Operation::Kind::payload_in: {
+            auto& in = static_cast<Incoming&>(*completion.operation);
+            if (completion.bytes == in.bytes) return fetched(in, Code::ok);
+            Peer& peer = *in.peer;
+            const std::size_t announced = in.bytes;
+            fetched(in, Code::peer_lost);
+            return lose(peer, fmt::format("libfabric: a payload of {} bytes instead of {}",
+                                          completion.bytes, announced));
+        }
+    }
+}
+
+void OfiPort::failed(const Completion& completion) {
+    const auto cause = [&](std::string_view what, std::size_t bytes) {
+        return fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
+                           reason(completion.error));
+    };
+    switch (completion.operation->kind) {
+        case Operation::Kind::receive: {
+            --posted_;
+            resting_.push_back(static_cast<Bounce*>(completion.operation));
+            log::debug("{}", cause("receiving up to", limits_.eager_bytes));
+            post_bounces();
+            return;
+        }
+        case Operation::Kind::staged: {
+            auto& staged = static_cast<Staged&>(*completion.operation);
+            Peer& peer = *staged.peer;
+            const std::size_t bytes = staged.bytes;
+            give_staged(staged);
+            return lose(peer, cause("sending", bytes));
+        }
+        case Operation::Kind::payload_out: {
+            auto& out = static_cast<Outgoing&>(*completion.operation);
+            Peer& peer = *out.peer;
+            const std::size_t bytes = out.bytes;
+            finish(out);
+            return lose(peer, cause("sending", bytes));
+        }
+        case Operation::Kind::payload_in: {
+            auto& in = static_cast<Incoming&>(*completion.operation);
+            Peer& peer = *in.peer;
+            const std::size_t bytes = in.bytes;
+            fetched(in, Code::peer_lost);
+            return lose(peer, cause("receiving", bytes));
+        }
+    }
+}
+
+bool OfiPort::arm() {
+    if (!completions_.empty() || !control_.empty() || !granted_.empty()) return false;
+    if (!broken_.empty()) return true;
+    if (timer_) {
+        const itimerspec soon{.it_interval = {},
+                              .it_value = {.tv_sec = 0, .tv_nsec = look_again_ns}};
+        return ::timerfd_settime(timer_.get(), 0, &soon, nullptr) == 0;
+    }
+    fid* queue = &objects_.completions->fid;
+    return fi_trywait(objects_.fabric.get(), &queue, 1) == 0;
+}
+
+Result<> OfiPort::add_memory(std::byte* data, std::size_t bytes) {
+    return memory_.add(data, bytes);
+}
+
+void OfiPort::remove_memory(std::byte* data, std::size_t bytes) {
+    memory_.remove(data, bytes);
+}
+
+// Completions of anything else wait for progress(): no events come from here.
+void OfiPort::flush(Deadline deadline) {
+    while (broken_.empty() && (leaving_ > 0 || !control_.empty() || !granted_.empty())) {
+        retry();
+        const bool read = read_completions();
+        std::deque<Completion> kept;
+        for (const Completion& one : completions_) {
+            if (one.operation->kind == Operation::Kind::staged && one.error == 0)
+                handle(one);
+            else
+                kept.push_back(one);
+        }
+        completions_ = std::move(kept);
+        if (deadline.passed()) return;
+        if (!read) std::this_thread::yield();
+    }
+}
+
+}  // namespace tutti::ofi

@@ -1,0 +1,130 @@
+// A port over libfabric: one endpoint of reliable datagrams, one completion queue.
+//
+// Small messages go from a buffer of ours to a buffer of theirs. Large ones are announced; who
+// wants the payload posts a tagged receive for it and then grants it, so that it goes from the
+// caller's memory to the caller's memory wherever the provider can do that, and never waits
+// unexpected in the provider.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/fd.h"
+#include "transports/ofi/operations.h"
+#include "transports/ofi/slots.h"
+
+namespace tutti::ofi {
+
+struct PortOptions {
+    ProviderWish wish;
+    Rank rank = 0;
+    Rank size = 1;
+    std::size_t eager_bytes = 32 * 1024;
+    bool register_all = false;  // also where the provider does not want it (tests)
+};
+
+class OfiPort final : public fabric::Port {
+public:
+    static Result<std::unique_ptr<OfiPort>> open(const fi_info& info, const PortOptions& options,
+                                                 fabric::PortEvents& events);
+    ~OfiPort() override;
+
+    const fabric::PortLimits& limits() const override { return limits_; }
+    const Bytes& address() const override { return address_; }
+    Result<> connect(Rank peer, ByteView address) override;
+    void disconnect(Rank peer) override;
+    fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
+                          std::size_t bytes, void* context) override;
+    fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
+    void release(void* hold) override;
+    bool progress(fabric::PortEvents& events) override;
+    int wake_fd() const override { return timer_ ? timer_.get() : objects_.wake_fd; }
+    bool arm() override;
+    Result<> add_memory(std::byte* data, std::size_t bytes) override;
+    void remove_memory(std::byte* data, std::size_t bytes) override;
+    void flush(Deadline deadline) override;
+
+private:
+    struct Control {
+        Peer* peer = nullptr;
+        Prefix prefix;
+    };
+
+    OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents& events);
+    Result<> prepare();
+
+    // Peers.
+    Peer* find(Rank rank) const;
+    Peer* sender_of(const Prefix& prefix);
+    Peer& add_peer(Rank rank, uint64_t port);
+    Result<> insert(Peer& peer, ByteView where);
+    void lose(Peer& peer, const std::string& cause);
+    void drop_waiting(Peer& peer);
+    bool anything_moves(const Peer& peer);
+    void give_up(const Peer& stuck);
+
+    // Completions.
+    bool next(Completion& completion);
+    bool read_completions();
+    bool read_error();
+    void handle(const Completion& completion);
+    void failed(const Completion& completion);
+
+    // Sending.
+    Prefix prefix_to(const Peer& peer, Kind kind, uint64_t number, uint64_t bytes) const;
+    Staged* take_staged(Peer& peer);
+    void give_staged(Staged& staged);
+    fabric::Progress post(Staged& staged);
+    fabric::Progress announce(Peer& peer, const std::byte* header, const std::byte* data,
+                              std::size_t bytes, void* context);
+    fabric::Progress refused(Peer& peer, long code, std::string_view what, std::size_t bytes);
+    void say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes);
+    bool say_now(const Control& control);
+    bool retry();
+    void granted(Peer& peer, const Prefix& prefix);
+    enum class Left : uint8_t { yes, no_room };
+    Left send_payload(Outgoing& out);
+    void finish(Outgoing& out);
+
+    // Receiving.
+    Result<> grow();
+    bool post_bounces();
+    void arrived(Bounce& bounce, std::size_t bytes);
+    bool take_message(Bounce& bounce, std::size_t bytes);
+    bool deliver_eager(Bounce& bounce, const Prefix& prefix);
+    void deliver_announced(Peer& peer, const Bounce& bounce, const Prefix& prefix,
+                           std::size_t bytes);
+    void fetched(Incoming& in, Code code);
+
+    const PortOptions options_;
+    fabric::PortEvents* events_;
+    Objects objects_;
+    UniqueFd timer_;  // wakes who sleeps where the provider cannot
+    Memory memory_;
+    uint64_t port_ = 0;  // our number
+    fabric::PortLimits limits_;
+    Bytes address_;
+    std::string broken_;  // why the endpoint was closed before its time
+
+    std::vector<std::unique_ptr<Peer>> peers_;  // all there ever were: operations point to them
+    std::vector<Peer*> by_rank_;                // the present ones
+
+    std::vector<Block> blocks_;
+    std::size_t message_bytes_ = 0;  // of the longest that needs no grant
+    std::size_t slot_bytes_ = 0;
+    std::deque<Bounce> bounces_;
+    std::vector<Bounce*> resting_;  // bounces that are neither posted nor held
+    std::size_t posted_ = 0, posted_goal_ = 0;
+    std::deque<Staged> staged_;
+    std::vector<Staged*> free_staged_;
+    Slots<Outgoing> outgoing_;
+    Slots<Incoming> incoming_;
+
+    std::deque<Control> control_;         // that found no room yet
+    std::deque<uint64_t> granted_;        // payloads that found no room yet, by number
+    std::size_t leaving_ = 0;             // sends that libfabric has not finished
+    std::deque<Completion> completions_;  // read, and not handled yet
+};
+
+}  // namespace tutti::ofi

@@ -1,0 +1,134 @@
+#include <rdma/fi_errno.h>
+
+#include <cstring>
+
+#include "base/log.h"
+#include "transports/ofi/port.h"
+
+namespace tutti::ofi {
+
+using fabric::Progress;
+
+// False: the endpoint takes no receives at all.
+bool OfiPort::post_bounces() {
+    while (posted_ < posted_goal_ && broken_.empty()) {
+        if (resting_.empty()) {
+            // All are held: more memory, so that nobody waits for who does not read.
+            if (const auto grown = grow(); !grown) {
+                log::warn("{}", grown.error().message);
+                return posted_ > 0;
+            }
+        }
+        Bounce& bounce = *resting_.back();
+        const ssize_t code =
+            fi_recv(objects_.endpoint.get(), bounce.data, message_bytes_, bounce.descriptor,
+                    FI_ADDR_UNSPEC, static_cast<Operation*>(&bounce));
+        if (code == -FI_EAGAIN) return true;
+        if (code != 0) {
+            log::warn("libfabric ({}): posting a receive: {}", objects_.provider(), reason(code));
+            return false;
+        }
+        resting_.pop_back();
+        ++posted_;
+    }
+    return true;
+}
+
+void OfiPort::arrived(Bounce& bounce, std::size_t bytes) {
+    --posted_;
+    if (!take_message(bounce, bytes)) resting_.push_back(&bounce);
+    post_bounces();
+}
+
+// True: the engine holds the buffer.
+bool OfiPort::take_message(Bounce& bounce, std::size_t bytes) {
+    Prefix prefix;
+    if (bytes < sizeof prefix) return false;
+    std::memcpy(&prefix, bounce.data, sizeof prefix);
+    Peer* const peer = plausible(prefix, bytes, limits_.eager_bytes) ? sender_of(prefix) : nullptr;
+    if (!peer) {
+        log::debug("libfabric ({}): dropped a stranger's message of {} bytes", objects_.provider(),
+                   bytes);
+        return false;
+    }
+    switch (prefix.kind) {
+        case Kind::eager:
+            return deliver_eager(bounce, prefix);
+        case Kind::announce:
+            deliver_announced(*peer, bounce, prefix, bytes);
+            break;
+        case Kind::grant:
+        case Kind::drop:
+            granted(*peer, prefix);
+            break;
+    }
+    return false;
+}
+
+bool OfiPort::deliver_eager(Bounce& bounce, const Prefix& prefix) {
+    return events_->arrived({.header = bounce.data + sizeof prefix,
+                             .data = prefix.bytes > 0 ? bounce.data + envelope_bytes : nullptr,
+                             .bytes = prefix.bytes,
+                             .hold = static_cast<Operation*>(&bounce)});
+}
+
+void OfiPort::deliver_announced(Peer& peer, const Bounce& bounce, const Prefix& prefix,
+                                std::size_t bytes) {
+    if (peer.address == FI_ADDR_NOTAVAIL) {
+        const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
+        if (const auto inserted = insert(peer, where); !inserted)
+            return log::warn("{}", inserted.error().message);
+    }
+    Incoming& in = incoming_.take();
+    in.peer = &peer;
+    in.theirs = prefix.number;
+    in.bytes = prefix.bytes;
+    Operation* const hold = &in;
+    const bool kept = events_->arrived({.header = bounce.data + sizeof prefix,
+                                        .data = nullptr,
+                                        .bytes = prefix.bytes,
+                                        .hold = hold});
+    if (!kept) release(hold);
+}
+
+Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
+    auto& in = static_cast<Incoming&>(*static_cast<Operation*>(hold));
+    if (in.peer->gone || !broken_.empty() || bytes != in.bytes) return Progress::failed;
+    auto registered = memory_.use(where, bytes);
+    if (!registered) {
+        lose(*in.peer, registered.error().message);
+        return Progress::failed;
+    }
+    const ssize_t code = fi_trecv(objects_.endpoint.get(), where, bytes, registered->descriptor(),
+                                  FI_ADDR_UNSPEC, payload_tag(in), 0, static_cast<Operation*>(&in));
+    if (code == -FI_EAGAIN) return Progress::busy;
+    if (code != 0) {
+        lose(*in.peer, fmt::format("libfabric ({}): receiving {} bytes: {}", objects_.provider(),
+                                   bytes, reason(code)));
+        return Progress::failed;
+    }
+    in.registered = std::move(*registered);
+    in.context = context;
+    in.state = Incoming::State::fetching;
+    say(*in.peer, Kind::grant, in.theirs, payload_tag(in));
+    return Progress::pending;
+}
+
+void OfiPort::fetched(Incoming& in, Code code) {
+    in.state = Incoming::State::ended;
+    in.registered = {};
+    events_->fetched(in.context, code);
+}
+
+void OfiPort::release(void* hold) {
+    auto* const operation = static_cast<Operation*>(hold);
+    if (operation->kind == Operation::Kind::receive) {
+        resting_.push_back(static_cast<Bounce*>(operation));
+        return;
+    }
+    auto& in = static_cast<Incoming&>(*operation);
+    if (in.state == Incoming::State::announced) say(*in.peer, Kind::drop, in.theirs, 0);
+    incoming_.give(in);
+}
+
+}  // namespace tutti::ofi

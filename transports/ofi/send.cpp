@@ -1,0 +1,185 @@
+#include <rdma/fi_errno.h>
+
+#include <cstring>
+
+#include "transports/ofi/port.h"
+
+namespace tutti::ofi {
+namespace {
+
+using fabric::Progress;
+
+// Some providers connect in the background, and take nothing until they have; and they try again
+// for ever. So long and no longer.
+constexpr int64_t connect_ns = 30'000'000'000;
+
+}  // namespace
+
+Prefix OfiPort::prefix_to(const Peer& peer, Kind kind, uint64_t number, uint64_t bytes) const {
+    return {.kind = kind,
+            .source_rank = options_.rank,
+            .source = port_,
+            .target = peer.port,
+            .number = number,
+            .bytes = bytes};
+}
+
+// One peer that takes nothing leaves room for the others.
+Staged* OfiPort::take_staged(Peer& peer) {
+    if (free_staged_.empty() || peer.staged >= staged_.size() * 3 / 4) return nullptr;
+    Staged* const staged = free_staged_.back();
+    free_staged_.pop_back();
+    staged->peer = &peer;
+    ++peer.staged;
+    return staged;
+}
+
+void OfiPort::give_staged(Staged& staged) {
+    --staged.peer->staged;
+    free_staged_.push_back(&staged);
+}
+
+Progress OfiPort::post(Staged& staged) {
+    const ssize_t code =
+        fi_send(objects_.endpoint.get(), staged.data, staged.bytes, staged.descriptor,
+                staged.peer->address, static_cast<Operation*>(&staged));
+    if (code == 0) {
+        ++leaving_;
+        return Progress::done;
+    }
+    Peer& peer = *staged.peer;
+    give_staged(staged);
+    return refused(peer, code, "sending", staged.bytes);
+}
+
+// What it means that libfabric did not take something.
+Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::size_t bytes) {
+    if (code != -FI_EAGAIN) {
+        lose(peer, fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
+                               reason(code)));
+        return Progress::failed;
+    }
+    if (peer.reached) return Progress::busy;
+    const int64_t now = now_ns();
+    if (peer.refused_since_ns == 0) peer.refused_since_ns = now;
+    if (now - peer.refused_since_ns < connect_ns) return Progress::busy;
+    lose(peer, fmt::format("libfabric ({}): no connection within {} s", objects_.provider(),
+                           connect_ns / 1'000'000'000));
+    return Progress::failed;
+}
+
+Progress OfiPort::send(Rank rank, const std::byte* header, const std::byte* data, std::size_t bytes,
+                       void* context) {
+    Peer* const peer = find(rank);
+    if (!peer || peer->gone || !peer->connected || !broken_.empty()) return Progress::failed;
+    if (bytes > limits_.eager_bytes) return announce(*peer, header, data, bytes, context);
+    Staged* const staged = take_staged(*peer);
+    if (!staged) return Progress::busy;
+    const Prefix prefix = prefix_to(*peer, Kind::eager, 0, bytes);
+    std::memcpy(staged->data, &prefix, sizeof prefix);
+    std::memcpy(staged->data + sizeof prefix, header, fabric::header_bytes);
+    if (bytes > 0) std::memcpy(staged->data + envelope_bytes, data, bytes);
+    staged->bytes = envelope_bytes + bytes;
+    return post(*staged);
+}
+
+Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte* data,
+                           std::size_t bytes, void* context) {
+    Staged* const staged = take_staged(peer);
+    if (!staged) return Progress::busy;
+    auto registered = memory_.use(data, bytes);
+    if (!registered) {
+        give_staged(*staged);
+        lose(peer, registered.error().message);
+        return Progress::failed;
+    }
+    Outgoing& out = outgoing_.take();
+    const Prefix prefix = prefix_to(peer, Kind::announce, out.number, bytes);
+    std::memcpy(staged->data, &prefix, sizeof prefix);
+    std::memcpy(staged->data + sizeof prefix, header, fabric::header_bytes);
+    std::memcpy(staged->data + envelope_bytes, objects_.address.data(), objects_.address.size());
+    staged->bytes = envelope_bytes + objects_.address.size();
+    // Before it is posted: nothing that happens in there finds a half-made one.
+    out.data = data;
+    out.bytes = bytes;
+    out.context = context;
+    out.registered = std::move(*registered);
+    const Progress posted = post(*staged);
+    if (posted != Progress::done) {
+        outgoing_.give(out);
+        return posted;
+    }
+    out.peer = &peer;
+    return Progress::pending;
+}
+
+// ---- grants ----------------------------------------------------------------------------------
+
+void OfiPort::say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes) {
+    const Control control{&peer, prefix_to(peer, kind, number, bytes)};
+    if (!control_.empty() || !say_now(control)) control_.push_back(control);
+}
+
+// False: not yet.
+bool OfiPort::say_now(const Control& control) {
+    if (control.peer->gone || !broken_.empty()) return true;
+    Staged* const staged = take_staged(*control.peer);
+    if (!staged) return false;
+    std::memcpy(staged->data, &control.prefix, sizeof control.prefix);
+    staged->bytes = sizeof control.prefix;
+    return post(*staged) != Progress::busy;
+}
+
+// Each once: what finds no room goes to the end, behind other peers'.
+bool OfiPort::retry() {
+    bool moved = false;
+    for (std::size_t left = control_.size(); left > 0 && !control_.empty(); --left) {
+        const Control control = control_.front();
+        control_.pop_front();
+        if (say_now(control))
+            moved = true;
+        else
+            control_.push_back(control);
+    }
+    for (std::size_t left = granted_.size(); left > 0 && !granted_.empty(); --left) {
+        const uint64_t number = granted_.front();
+        granted_.pop_front();
+        Outgoing* const out = outgoing_.find(number);
+        if (!out || send_payload(*out) == Left::yes)
+            moved = true;
+        else
+            granted_.push_back(number);
+    }
+    if (posted_ < posted_goal_ && !resting_.empty()) post_bounces();
+    return moved;
+}
+
+void OfiPort::granted(Peer& peer, const Prefix& prefix) {
+    Outgoing* const out = outgoing_.find(prefix.number);
+    if (!out || out->peer != &peer || out->state != Outgoing::State::announced) return;
+    if (prefix.kind == Kind::drop) return finish(*out);
+    out->tag = prefix.bytes;
+    out->state = Outgoing::State::granted;
+    if (send_payload(*out) == Left::no_room) granted_.push_back(prefix.number);
+}
+
+OfiPort::Left OfiPort::send_payload(Outgoing& out) {
+    const ssize_t code =
+        fi_tsend(objects_.endpoint.get(), out.data, out.bytes, out.registered.descriptor(),
+                 out.peer->address, out.tag, static_cast<Operation*>(&out));
+    if (code == 0) {
+        out.state = Outgoing::State::sending;
+        ++leaving_;
+        return Left::yes;
+    }
+    return refused(*out.peer, code, "sending", out.bytes) == Progress::busy ? Left::no_room
+                                                                            : Left::yes;
+}
+
+void OfiPort::finish(Outgoing& out) {
+    void* const context = out.context;
+    outgoing_.give(out);
+    events_->sent(context);
+}
+
+}  // namespace tutti::ofi
