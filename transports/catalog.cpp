@@ -11,7 +11,7 @@ constexpr TransportKind kinds[] = {
     {"ucx", "networks that move memory, and all else UCX knows", make_ucx_transport, ucx_devices},
 #endif
 #if TUTTI_HAVE_OFI
-    {"ofi", "networks that libfabric has a provider for", make_ofi_transport},
+    {"ofi", "networks that libfabric has a provider for", make_ofi_transport, ofi_devices},
 #endif
 };
 

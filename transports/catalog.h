@@ -40,5 +40,6 @@ std::unique_ptr<Transport> make_ofi_transport(const TransportContext& context);
 std::vector<Device> shm_devices();
 std::vector<Device> tcp_devices();
 std::vector<Device> ucx_devices();
+std::vector<Device> ofi_devices();
 
 }  // namespace tutti
