@@ -236,6 +236,27 @@ TEST_CASE("channel: can be read to its end after the peer closed, and is then lo
         }
 }
 
+TEST_CASE("transport: carries memory that it was told of, once or twice, as any other") {
+    for (const auto& kind : joined) DYNAMIC_SECTION(kind.name) {
+            Duo duo(kind);
+            auto lane = duo.open(0);
+            const std::size_t bytes = duo.a.transport->capabilities().max_message_bytes;
+            Buffer data = pattern(bytes, 5), wanted(bytes);
+            for (int twice = 0; twice < 2; ++twice)
+                REQUIRE(duo.a.transport->add_memory(data.data(), bytes));
+            REQUIRE(duo.b.transport->add_memory(wanted.data(), bytes));
+            duo.a.transport->remove_memory(data.data(), bytes);
+            lane.receiver->offer(make_tag(1), wanted.data(), bytes);
+            REQUIRE(eventually({&duo.a, &duo.b}, [&] { return lane.sender->can_push(); }));
+            lane.sender->push(make_tag(1), data.data(), bytes);
+            expect(duo, *lane.receiver, make_tag(1), data);
+            lane.receiver->release();
+            REQUIRE(eventually({&duo.a, &duo.b}, [&] { return lane.sender->drained(); }));
+            duo.b.transport->remove_memory(wanted.data(), bytes);
+            duo.a.transport->remove_memory(data.data(), bytes);
+        }
+}
+
 TEST_CASE("transport: opens lanes both ways at once") {
     for (const auto& kind : joined) DYNAMIC_SECTION(kind.name) {
             Duo duo(kind);

@@ -34,6 +34,8 @@ namespace tutti::ucx {
     X(ucp_am_send_nbx)                \
     X(ucp_am_recv_data_nbx)           \
     X(ucp_am_data_release)            \
+    X(ucp_mem_map)                    \
+    X(ucp_mem_unmap)                  \
     X(ucp_request_check_status)       \
     X(ucp_request_free)               \
     X(ucs_status_string)

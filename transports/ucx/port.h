@@ -9,8 +9,9 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/fabric/port.h"
@@ -111,6 +112,7 @@ private:
     std::vector<std::unique_ptr<Peer>> peers_;  // by rank
     Pool<Request> requests_;
     Pool<Kept> kept_;
+    std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // that was added
 };
 
 }  // namespace tutti::ucx

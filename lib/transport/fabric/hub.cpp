@@ -146,6 +146,17 @@ void Hub::wake(Sleeper& sleeper) {
     if (sleeper.wants_waking()) ring_doorbell(options_.doorbell_fd);
 }
 
+Result<> Hub::add_memory(std::byte* data, std::size_t bytes) {
+    const Guard guard(*this);
+    if (!guard) return {};
+    return port_->add_memory(data, bytes);
+}
+
+void Hub::remove_memory(std::byte* data, std::size_t bytes) {
+    const Guard guard(*this);
+    if (guard) port_->remove_memory(data, bytes);
+}
+
 // ---- peers and flows ---------------------------------------------------------------------------
 
 Peer& Hub::peer_of(Rank rank) {

@@ -49,6 +49,9 @@ public:
     int wake_fd() const { return port_->wake_fd(); }
 
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
+    /// As Transport's.
+    Result<> add_memory(std::byte* data, std::size_t bytes);
+    void remove_memory(std::byte* data, std::size_t bytes);
     /// Sends and receives what is possible now; nothing if another thread is in.
     void progress();
     /// wake_fd() is readable.

@@ -47,6 +47,8 @@ public:
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
     void retire(uint32_t comm) override { retired_.insert(comm); }
+    Result<> add_memory(std::byte* data, std::size_t bytes) override;
+    void remove_memory(std::byte* data, std::size_t bytes) override;
     void progress() override;
     void close(Deadline deadline) override;
 
@@ -150,6 +152,20 @@ void FabricTransport::lost(Rank peer, const std::string& cause) {
         if (!lost_.insert(peer).second) return;
     }
     context_.sink->peer_lost(peer, cause);
+}
+
+Result<> FabricTransport::add_memory(std::byte* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < hubs_.size(); ++i) {
+        auto added = hubs_[i]->add_memory(data, bytes);
+        if (added) continue;
+        while (i-- > 0) hubs_[i]->remove_memory(data, bytes);
+        return added;
+    }
+    return {};
+}
+
+void FabricTransport::remove_memory(std::byte* data, std::size_t bytes) {
+    for (const auto& hub : hubs_) hub->remove_memory(data, bytes);
 }
 
 void FabricTransport::progress() {
