@@ -370,7 +370,7 @@ class Fabrics(Processes):
         self.each(MATRIX, "small")
 
     def test_the_family(self):
-        for case in ("even", "uneven", "forms", "wrong"):
+        for case in ("even", "uneven", "forms"):
             self.each(FAMILY, case)
 
     def test_requests_streams_and_plans(self):

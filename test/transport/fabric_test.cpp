@@ -1,5 +1,6 @@
 // The fabric's engine over a library that misbehaves, and over peers that do.
 #include "transport/fake_port.h"
+#include "transport/lane_driver.h"
 
 namespace tutti::test {
 namespace {
@@ -85,6 +86,12 @@ TEST_CASE("fabric: keeps every byte when messages overtake each other and the li
         return finished();
     }));
     REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));
+}
+
+TEST_CASE("fabric: keeps every byte when several threads drive the lanes of one port") {
+    const Reset reset;
+    manners = {.slow = 20, .reorder = true};
+    drive_lanes(fake_kind, 200'000, {1000, 400, 50});
 }
 
 TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told once") {

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "transport/joined.h"
+#include "transport/lane_driver.h"
 
 namespace tutti::test {
 namespace {
@@ -45,6 +45,10 @@ TEST_CASE("ucx: endpoints that come and go leave nothing") {
     INFO("files " << files << " then " << open_files() << ", heap grew by " << grown);
     REQUIRE(open_files() <= files);
     REQUIRE(grown < 256.0 * 1024);
+}
+
+TEST_CASE("ucx: keeps every byte when several threads drive the lanes of one worker") {
+    drive_lanes(ucx_kind, 256 * 1024, {3000, 1000, 100});
 }
 
 std::string refusal(TransportContext context) {
