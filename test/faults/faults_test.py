@@ -10,6 +10,8 @@ import unittest
 RUN = os.environ["TUTTI_RUN"]
 WORKER = os.environ["TUTTI_WORKER"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
+# Transports over networks' own libraries, where they are built.
+FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
 HANG_GUARD_S = 120
 # "operation: peer lost; at fault 2; after 0.310 s; rank 0: …"
 LINE = re.compile(r"^\[(\d+)\] (\w[\w ]*): ([^;]*); at fault (-?\d+); after ([\d.]+) s; ?(.*)$", re.MULTILINE)
@@ -172,6 +174,35 @@ class Faults(unittest.TestCase):
             self.assertEqual(said[0]["operation"][0], "aborted", output)
             self.assertLess(said[0]["destroy"][2], 10, output)
             self.assertEqual(said[1]["operation"][:2], ("peer lost", 0), output)
+
+
+@unittest.skipUnless(FABRICS, "built without UCX and libfabric")
+class FabricFaults(unittest.TestCase):
+    """What Faults says of shm and tcp, over fabrics; and what only they can suffer."""
+    @staticmethod
+    def over_transports(ranks=(2, 3)):
+        return [(n, fabric) for n in ranks if n <= 3 for fabric in FABRICS]
+
+    check_mismatch = Faults.check_mismatch
+    mismatch = Faults.mismatch
+    test_different_counts = Faults.test_different_counts
+    test_different_roots = Faults.test_different_roots
+    test_different_counts_that_choose_different_algorithms = \
+        Faults.test_different_counts_that_choose_different_algorithms
+    test_a_killed_rank_is_named_on_every_survivor = Faults.test_a_killed_rank_is_named_on_every_survivor
+    test_abort_reaches_everyone = Faults.test_abort_reaches_everyone
+    test_a_rank_that_left_is_named = Faults.test_a_rank_that_left_is_named
+
+    def test_a_rank_killed_in_the_middle_of_a_large_message_is_named(self):
+        for n, fabric in self.over_transports((2, 3)):
+            for tls in ("all", "tcp"):
+                said, output = run(n, "halfway", str(n - 1), transport=fabric, env={"UCX_TLS": tls})
+                for rank in range(n - 1):
+                    self.assertIn("operation", said[rank], output)
+                    status, fault, seconds, _ = said[rank]["operation"]
+                    self.assertEqual((status, fault), ("peer lost", n - 1), output)
+                    self.assertLess(seconds, 10, output)
+                    self.assertLess(said[rank]["destroy"][2], 5, output)
 
 
 def start(env):

@@ -98,6 +98,26 @@ void killed(tutti_comm* comm) {
     say("next", tutti_barrier(comm));
 }
 
+// The rank named by the argument is killed in the middle of large messages.
+void halfway(tutti_comm* comm) {
+    std::vector<float> x(4'000'000, 1.0f);
+    const auto step = [&] {
+        return tutti_allreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32, TUTTI_MAX);
+    };
+    if (step() != TUTTI_OK) return;
+    std::thread killer;
+    if (rank_of == std::stoi(argument))
+        killer = std::thread([] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            kill(getpid(), SIGKILL);
+        });
+    const auto start = Clock::now();
+    tutti_status status = TUTTI_OK;
+    while (status == TUTTI_OK) status = step();
+    say("operation", status, start);
+    if (killer.joinable()) killer.join();
+}
+
 void late(tutti_comm* comm) {
     if (sum(comm) != TUTTI_OK) return;
     if (rank_of == std::stoi(argument)) {
@@ -186,6 +206,7 @@ int main(int argc, char** argv) {
     const std::map<std::string, void (*)(tutti_comm*)> cases = {
         {"mismatch", mismatch},
         {"killed", killed},
+        {"halfway", halfway},
         {"late", late},
         {"aborted", aborted},
         {"left", left},

@@ -15,6 +15,8 @@ MESSAGES = os.environ["TUTTI_MESSAGES"]
 BENCH = os.environ["TUTTI_BENCH"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
+# Transports over networks' own libraries, where they are built.
+FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
 HANG_GUARD_S = 1500
 
 
@@ -352,6 +354,59 @@ class Behaviour(Processes):
                                    "-n", "3", "-w", "1", "--check"], capture_output=True, text=True,
                                   timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
             self.expect_success(done)
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+@unittest.skipUnless(FABRICS, "built without UCX and libfabric")
+class Fabrics(Processes):
+    """The main cases once more, over each library."""
+    def each(self, *program, ranks=(2, 3), env=None):
+        for fabric in FABRICS:
+            for n in ranks:
+                with self.subTest(fabric=fabric, ranks=n, program=program):
+                    self.expect_success(run(n, *program, transport=fabric, env=env))
+
+    def test_every_dtype_and_operator(self):
+        self.each(MATRIX, "small")
+
+    def test_the_family(self):
+        for case in ("even", "uneven", "forms"):
+            self.each(FAMILY, case)
+
+    def test_requests_streams_and_plans(self):
+        for case in ("requests", "callbacks", "streams", "plans", "again"):
+            self.each(BEHAVIOUR, case)
+        self.each(BEHAVIOUR, "fork", ranks=(2,))
+
+    def test_manual_progress(self):
+        self.each(BEHAVIOUR, "manual", env={"TUTTI_PROGRESS": "manual"})
+
+    @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own operator new")
+    def test_running_a_plan_allocates_nothing(self):
+        self.each(BEHAVIOUR, "allocation", ranks=(2,))
+
+    def test_communicators_and_messages(self):
+        for case in ("split", "beside"):
+            self.each(COMMUNICATORS, case)
+        self.each(MESSAGES, "sizes")
+
+    @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own memory")
+    def test_communicators_that_come_and_go_leave_nothing(self):
+        for fabric in FABRICS:
+            out = self.expect_success(run(2, COMMUNICATORS, "cycles", transport=fabric))
+            files, _, heap_kib = re.findall(r"files (-?\d+), shared KiB (-?\d+), heap KiB (-?\d+)", out)[0]
+            self.assertLessEqual(int(files), 0, out)
+            self.assertLessEqual(int(heap_kib), 1024, out)
+
+    def test_hosts_with_shared_memory_inside(self):
+        for fabric in FABRICS:
+            out = self.expect_success(run(4, MATRIX, "small", transport="shm," + fabric, options=("--hosts-act", "2")))
+            self.assertIn("cases right", out)
+
+    @unittest.skipUnless("ucx" in FABRICS, "built without UCX")
+    def test_ucx_over_what_users_choose(self):
+        for tls, threshold in (("tcp", "auto"), ("all", "0"), ("all", "inf")):
+            self.each(MATRIX, "small", ranks=(2,), env={"UCX_TLS": tls, "UCX_RNDV_THRESH": threshold})
 
 
 @unittest.skipUnless(TIER == "long", "tools/check --long runs it")

@@ -13,7 +13,8 @@ struct Settings {
     /// Streams are spread over them, so that threads that drive different ones do not meet.
     std::size_t ports = 1;
     std::size_t max_message_bytes = 256 * 1024;
-    double latency_us = 2;  // where the library does not say
+    int64_t patience_ms = 5000;  // with peers that do not take what is to be taken back
+    double latency_us = 2;       // where the library does not say
     double bandwidth_gbs = 2.5;
 };
 

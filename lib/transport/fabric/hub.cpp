@@ -79,7 +79,9 @@ Hub::News& Hub::news() {
 void Hub::kick(Flow& flow) {
     bool inside = owner_.try_take();
     if (inside) {
-        ready_.append(flow);
+        // Alone: it need not line up.
+        const bool alone = ready_.empty() && !ready_.added() && talking_.empty() && !blocked_;
+        if (!alone || send_next(flow)) ready_.append(flow);
     } else {
         ready_.add(flow);
         inside = owner_.try_take();

@@ -83,7 +83,8 @@ Result<> FabricTransport::listen() {
                                                .max_message_bytes = settings_.max_message_bytes,
                                                .doorbell_fd = context_.doorbell_fd,
                                                .retired = &retired_,
-                                               .events = this});
+                                               .events = this,
+                                               .patience_ms = settings_.patience_ms});
         TUTTI_TRY(hub->open_port(**factory_));
         const PortLimits& limits = hub->limits();
         if (limits.max_message_bytes > 0)

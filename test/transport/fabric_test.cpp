@@ -1,0 +1,256 @@
+// The fabric's engine over a library that misbehaves, and over peers that do.
+#include "transport/fake_port.h"
+
+namespace tutti::test {
+namespace {
+
+using fabric::Header;
+using fabric::Kind;
+
+/// Good manners, before and after.
+struct Reset {
+    Reset() { reset(); }
+    ~Reset() { reset(); }
+    static void reset() {
+        manners = {};
+        fake_version = "1.0";
+        fake_ports.clear();
+    }
+};
+
+struct FakeDuo : Reset, Duo {
+    FakeDuo() : Duo(fake_kind) {}
+    FakePort& port(Rank rank) { return *fake_ports[static_cast<std::size_t>(rank)]; }
+};
+
+struct Traffic {
+    Duo::Lane lane;
+    uint64_t sent = 0, got = 0;
+    Buffer wanted;
+    std::deque<Buffer> pushed;
+    static std::size_t bytes(uint64_t number) {
+        return number % 5 == 0 ? 9000 + number * 37 % 4000 : number * 61 % 2500;
+    }
+};
+
+// Sends one message if it can, reads one if there is one. False: what came is wrong.
+bool step(Traffic& t, uint64_t messages) {
+    if (t.sent < messages && t.lane.sender->can_push()) {
+        t.pushed.push_back(pattern(Traffic::bytes(t.sent), t.sent));
+        const Buffer& data = t.pushed.back();
+        if (t.sent % 3 == 0) {
+            std::byte* place = t.lane.sender->reserve(data.size());
+            if (!place) return false;
+            std::copy(data.begin(), data.end(), place);
+            t.lane.sender->commit(make_tag(t.sent), data.size());
+        } else {
+            t.lane.sender->push(make_tag(t.sent), data.data(), data.size());
+        }
+        ++t.sent;
+    }
+    if (t.got == t.sent) return true;
+    const std::size_t bytes = Traffic::bytes(t.got);
+    if (t.got % 2 == 0 && t.wanted.empty()) {
+        t.wanted.resize(bytes + 1);
+        t.lane.receiver->offer(make_tag(t.got), t.wanted.data(), bytes);
+    }
+    const auto message = t.lane.receiver->peek(make_tag(t.got), bytes);
+    if (!message.data) return true;
+    const Buffer expected = pattern(bytes, t.got);
+    const bool right = message.tag == make_tag(t.got) &&
+                       std::equal(expected.begin(), expected.end(), message.data);
+    t.lane.receiver->release();
+    t.wanted.clear();
+    ++t.got;
+    return right;
+}
+
+TEST_CASE("fabric: keeps every byte when messages overtake each other and the library is busy") {
+    const auto seed = std::random_device{}() % 1'000'000;
+    INFO("seed " << seed);
+    FakeDuo duo;
+    fake_random.seed(seed + 1);
+    std::vector<Traffic> lanes(3);
+    for (std::size_t i = 0; i < lanes.size(); ++i)
+        lanes[i].lane = i == 1 ? Duo::open(duo.b, duo.a, 1) : duo.open(static_cast<uint16_t>(i));
+    manners = {.busy = 30, .slow = 40, .reorder = true};
+    constexpr uint64_t messages = 600;
+    const auto finished = [&] {
+        return std::all_of(lanes.begin(), lanes.end(), [](Traffic& t) {
+            return t.got == messages && t.lane.sender->drained();
+        });
+    };
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+        for (Traffic& t : lanes) REQUIRE(step(t, messages));
+        return finished();
+    }));
+    REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));
+}
+
+TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told once") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    manners.fetch_fails = true;
+    const Buffer data = pattern(50'000, 1);
+    Buffer wanted(data.size());
+    lane.receiver->offer(make_tag(1), wanted.data(), wanted.size());
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    REQUIRE(
+        eventually({&duo.a, &duo.b}, [&] { return lane.receiver->health() == Code::peer_lost; }));
+    REQUIRE(lane.receiver->peek(make_tag(1), data.size()).data == nullptr);
+    lane.receiver->cancel();
+    for (int i = 0; i < 20; ++i) duo.b.turn();
+    REQUIRE(duo.b.sink.lost().size() == 1);
+    REQUIRE(duo.b.sink.lost()[0].first == 0);
+}
+
+TEST_CASE("fabric: waits, but not for ever, for memory that the library has") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    manners.never_sent = true;
+    const Buffer data = pattern(50'000, 1);
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    REQUIRE_FALSE(lane.sender->drained());
+    const int64_t start_ns = now_ns();
+    lane.sender->cancel();
+    REQUIRE(now_ns() - start_ns >= 200'000'000);
+    REQUIRE(lane.sender->health() == Code::peer_lost);
+    REQUIRE(duo.a.sink.lost().size() == 1);
+    REQUIRE(duo.a.sink.lost()[0].second.find("200 ms") != std::string::npos);
+}
+
+// What rank 0 would say to rank 1.
+Header header_to(const TestEndpoint& to, Kind kind) {
+    const auto address = fabric::decode_address("fake", "1.0", to.address.address);
+    REQUIRE(address);
+    Header out;
+    out.magic = Header::magic_of(kind);
+    out.sender = 0;
+    out.nonce = address->nonce;
+    out.comm = 7;
+    return out;
+}
+
+struct Violation {
+    const char* cause;
+    void (*change)(Header& header, Buffer& payload);
+};
+
+TEST_CASE("fabric: loses the peer, and names the rule, when a message breaks one") {
+    const Violation violations[] = {
+        {"at most 262144", [](Header&, Buffer& p) { p.resize(262'145); }},
+        {"credits allow", [](Header& h, Buffer&) { h.position = 8; }},
+        {"credits allow", [](Header& h, Buffer&) { h.position = 0xffffffff; }},
+        {"did not owe", [](Header& h, Buffer&) { h.credits = 1; }},
+        {"did not owe",
+         [](Header& h, Buffer&) {
+             h.magic = Header::magic_of(Kind::credit);
+             h.credits = 65535;
+             h.lane = 5;
+         }},
+        {"hello is malformed",
+         [](Header& h, Buffer& p) {
+             h.magic = Header::magic_of(Kind::hello);
+             p.resize(30, std::byte{0xff});
+         }},
+        {"without an address", [](Header& h, Buffer&) { h.magic = Header::magic_of(Kind::hello); }},
+    };
+    for (const Violation& violation : violations) {
+        INFO(violation.cause);
+        FakeDuo duo;
+        auto lane = duo.open(0);
+        Header header = header_to(duo.b, Kind::data);
+        Buffer payload;
+        violation.change(header, payload);
+        header.bytes = static_cast<uint32_t>(payload.size());
+        duo.port(1).inject(header, payload);
+        REQUIRE(eventually({&duo.b}, [&] { return !duo.b.sink.lost().empty(); }));
+        INFO(duo.b.sink.lost()[0].second);
+        REQUIRE(duo.b.sink.lost()[0].second.find(violation.cause) != std::string::npos);
+        REQUIRE(lane.receiver->health() == Code::peer_lost);
+    }
+}
+
+TEST_CASE("fabric: the same place twice, and a size that is not the call's") {
+    for (const bool twice : {true, false}) {
+        FakeDuo duo;
+        auto lane = duo.open(0);
+        Header header = header_to(duo.b, Kind::data);
+        header.tag = make_tag(1);
+        header.bytes = 100;
+        for (int i = 0; i < (twice ? 2 : 1); ++i) duo.port(1).inject(header, Buffer(100));
+        REQUIRE(eventually({&duo.b}, [&] {
+            if (!twice) REQUIRE(lane.receiver->peek(make_tag(1), 101).data == nullptr);
+            duo.b.turn();
+            return !duo.b.sink.lost().empty();
+        }));
+        const char* cause = twice ? "credits allow" : "100 bytes where its call has 101";
+        REQUIRE(duo.b.sink.lost()[0].second.find(cause) != std::string::npos);
+    }
+}
+
+TEST_CASE("fabric: does not hear those who have not read its address") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    const Header right = header_to(duo.b, Kind::bye);
+    Header header = right;
+    header.nonce += 1;
+    duo.port(1).inject(header);
+    header = right;
+    header.sender = 2;
+    duo.port(1).inject(header);
+    header = right;
+    header.magic = 0x12345678;
+    duo.port(1).inject(header);
+    header = right;
+    header.bytes = 1;
+    duo.port(1).inject(header);
+    const Buffer data = pattern(300, 1);
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+        return lane.receiver->peek(make_tag(1), data.size()).data != nullptr;
+    }));
+    lane.receiver->release();
+    for (int i = 0; i < 20; ++i) duo.b.turn();
+    REQUIRE(lane.receiver->health() == Code::ok);
+    REQUIRE(duo.b.sink.lost().empty());
+}
+
+TEST_CASE("fabric: refuses a peer whose library has another version, and says which") {
+    const Reset reset;
+    TestEndpoint here(fake_kind, 0, 2);
+    fake_version = "1.7";
+    TestEndpoint there(fake_kind, 1, 2);
+    const auto refused =
+        here.transport->open({.peer = 1, .comm = 7, .lane = 0}, there.address, Deadline{});
+    REQUIRE_FALSE(refused);
+    INFO(refused.error().message);
+    REQUIRE(refused.error().rank == 1);
+    for (const char* word : {"rank 1", "fake 1.0", "fake 1.7"})
+        REQUIRE(refused.error().message.find(word) != std::string::npos);
+}
+
+TEST_CASE("fabric: forgets the channels of retired communicators") {
+    FakeDuo duo;
+    const Buffer data = pattern(100, 1);
+    for (uint32_t comm = 1; comm <= fabric::max_channels + 50; ++comm) {
+        auto sender =
+            duo.a.transport->open({.peer = 1, .comm = comm, .lane = 0}, duo.b.address, Deadline{});
+        INFO((sender ? "" : sender.error().message));
+        REQUIRE(sender);
+        (*sender)->push(make_tag(comm), data.data(), data.size());
+        std::unique_ptr<Receiver> receiver;
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+            if (!receiver) receiver = duo.b.sink.take({.peer = 0, .comm = comm, .lane = 0});
+            return receiver && receiver->peek(make_tag(comm), data.size()).data;
+        }));
+        for (TestEndpoint* end : {&duo.a, &duo.b}) end->transport->retire(comm);
+        if (comm % 2 == 0) receiver.reset();
+        sender->reset();
+        receiver.reset();
+    }
+    REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));
+}
+
+}  // namespace
+}  // namespace tutti::test

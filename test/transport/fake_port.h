@@ -1,0 +1,221 @@
+// A library of messages that behaves as badly as a port may: they overtake each other, it has no
+// room, nothing is done at once, and payloads cannot be had. All in one process, one thread at a
+// time.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "transport/fabric/fabric.h"
+#include "transport/fabric/header.h"
+#include "transport/joined.h"
+
+namespace tutti::test {
+
+/// How badly. Of a hundred calls, so many.
+struct Manners {
+    unsigned busy = 0, slow = 0;
+    bool reorder = false;
+    bool fetch_fails = false;
+    bool never_sent = false;  // payloads stay with the library for ever
+};
+inline Manners manners;
+inline std::minstd_rand fake_random{1};
+inline std::string fake_version = "1.0";
+
+inline std::recursive_mutex fake_library;
+using FakeLock = std::lock_guard<std::recursive_mutex>;
+
+inline bool happens(unsigned percent) {
+    return fake_random() % 100 < percent;
+}
+
+class FakePort final : public fabric::Port {
+public:
+    explicit FakePort(fabric::PortEvents& events) : events_(events) {
+        limits_.eager_bytes = 2000;
+        address_ = ByteWriter().put(this).take();
+    }
+
+    ~FakePort() override {
+        const FakeLock lock(fake_library);
+        while (!peers_.empty()) part(peers_.begin());
+        for (FakePort* other : known_)
+            std::erase_if(other->peers_, [this](const auto& p) { return p.second == this; });
+    }
+
+    const fabric::PortLimits& limits() const override { return limits_; }
+    const Bytes& address() const override { return address_; }
+    Result<> connect(Rank peer, ByteView address) override {
+        const FakeLock lock(fake_library);
+        ByteReader in(address);
+        peers_[peer] = in.get<FakePort*>();
+        peers_[peer]->known_.push_back(this);
+        return {};
+    }
+    void disconnect(Rank peer) override {
+        const FakeLock lock(fake_library);
+        const auto found = peers_.find(peer);
+        if (found == peers_.end()) return;
+        FakePort* other = found->second;
+        part(found);
+        for (auto& [context, to] : std::exchange(under_way_, {}))
+            to == other ? events_.sent(context) : void(under_way_.emplace(context, to));
+        for (void* context : std::exchange(fetching_, {}))
+            events_.fetched(context, Code::peer_lost);
+    }
+
+    fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
+                          std::size_t bytes, void* context) override {
+        const FakeLock lock(fake_library);
+        const auto to = peers_.find(peer);
+        if (to == peers_.end()) return fabric::Progress::failed;
+        if (happens(manners.busy)) return fabric::Progress::busy;
+        Message message{.from = this, .header = {header, header + fabric::header_bytes}};
+        const bool eager = bytes <= limits_.eager_bytes;
+        if (eager && bytes > 0) message.payload.assign(data, data + bytes);
+        message.data = eager ? nullptr : data;
+        message.bytes = bytes;
+        message.context = context;
+        to->second->inbox_.push_back(std::move(message));
+        if (eager && !happens(manners.slow)) return fabric::Progress::done;
+        if (eager) done_.push_back(context);
+        if (context) under_way_.emplace(context, to->second);
+        return fabric::Progress::pending;
+    }
+    fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes,
+                           void* context) override {
+        const FakeLock lock(fake_library);
+        auto& held = *static_cast<Message*>(hold);
+        if (happens(manners.busy)) return fabric::Progress::busy;
+        if (manners.fetch_fails || !held.from) return fabric::Progress::failed;
+        std::memcpy(where, held.data, bytes);
+        held.from->let_go(std::exchange(held.context, nullptr));
+        if (!happens(manners.slow)) return fabric::Progress::done;
+        fetching_.push_back(context);
+        return fabric::Progress::pending;
+    }
+    void release(void* hold) override {
+        const FakeLock lock(fake_library);
+        auto* held = static_cast<Message*>(hold);
+        if (held->from && held->data) held->from->let_go(held->context);
+        std::erase_if(held_, [&](const auto& one) { return one.get() == held; });
+    }
+
+    bool progress(fabric::PortEvents& events) override {
+        const FakeLock lock(fake_library);
+        bool moved = false;
+        for (const Rank rank : std::exchange(cut_, {})) events.lost(rank, "it hung up");
+        for (void* context : std::exchange(done_, {})) {
+            moved = true;
+            if (under_way_.erase(context) > 0) events.sent(context);
+        }
+        for (void* context : std::exchange(fetching_, {})) events.fetched(context, Code::ok);
+        for (int i = 0; i < 4 && !inbox_.empty(); ++i) {
+            const std::size_t ahead = manners.reorder ? fake_random() % inbox_.size() : 0;
+            Message message = std::move(inbox_[ahead]);
+            inbox_.erase(inbox_.begin() + static_cast<std::ptrdiff_t>(ahead));
+            deliver(std::move(message), events);
+            moved = true;
+        }
+        return moved;
+    }
+    int wake_fd() const override { return -1; }
+    bool arm() override { return true; }
+    Result<> add_memory(std::byte*, std::size_t) override { return {}; }
+    void remove_memory(std::byte*, std::size_t) override {}
+    void flush(Deadline) override {}
+
+    /// A message that no engine made.
+    void inject(const fabric::Header& header, const Buffer& payload = {}) {
+        const FakeLock lock(fake_library);
+        const auto* first = reinterpret_cast<const std::byte*>(&header);
+        inbox_.push_back({.from = nullptr,
+                          .header = {first, first + sizeof header},
+                          .payload = payload,
+                          .bytes = payload.size()});
+    }
+
+private:
+    struct Message {
+        FakePort* from = nullptr;
+        Bytes header;
+        Bytes payload;
+        const std::byte* data = nullptr;
+        std::size_t bytes = 0;
+        void* context = nullptr;
+    };
+    void let_go(void* context) {
+        if (context && !manners.never_sent) done_.push_back(context);
+    }
+    void part(std::map<Rank, FakePort*>::iterator peer) {
+        FakePort* other = peer->second;
+        peers_.erase(peer);
+        std::erase(other->known_, this);
+        other->forget(this);
+        for (const auto& [rank, port] : other->peers_)
+            if (port == this) other->cut_.push_back(rank);
+    }
+    void forget(FakePort* other) {
+        std::erase_if(inbox_, [&](const Message& m) { return m.from == other; });
+        for (auto& held : held_)
+            if (held->from == other) held->from = nullptr;
+    }
+    void deliver(Message&& message, fabric::PortEvents& events) {
+        auto held = std::make_unique<Message>(std::move(message));
+        fabric::Arrival arrival;
+        arrival.header = held->header.data();
+        arrival.data = held->payload.empty() ? nullptr : held->payload.data();
+        arrival.bytes = held->bytes;
+        // Some libraries cannot keep what came with its header.
+        const bool may_stay = held->data || happens(50);
+        arrival.hold = may_stay ? held.get() : nullptr;
+        if (events.arrived(arrival))
+            held_.push_back(std::move(held));
+        else if (held->data && held->from)
+            held->from->let_go(held->context);
+    }
+
+    fabric::PortEvents& events_;
+    fabric::PortLimits limits_;
+    Bytes address_;
+    std::map<Rank, FakePort*> peers_;
+    std::vector<FakePort*> known_;
+    std::vector<Rank> cut_;  // of peers that have hung up
+    std::deque<Message> inbox_;
+    std::vector<std::unique_ptr<Message>> held_;
+    std::vector<void*> done_, fetching_;
+    std::map<void*, FakePort*> under_way_;
+};
+
+/// The ports that were opened last, in order.
+inline std::vector<FakePort*> fake_ports;
+
+class FakeFactory final : public fabric::PortFactory {
+public:
+    explicit FakeFactory(std::string version) : version_(std::move(version)) {}
+    std::string_view name() const override { return "fake"; }
+    std::string version() const override { return version_; }
+    std::string path() const override { return "memory"; }
+    Result<std::unique_ptr<fabric::Port>> open(fabric::PortEvents& events) override {
+        auto port = std::make_unique<FakePort>(events);
+        fake_ports.push_back(port.get());
+        return port;
+    }
+
+private:
+    const std::string version_;
+};
+
+inline std::unique_ptr<Transport> make_fake_transport(const TransportContext& context) {
+    return fabric::make_fabric_transport(context, std::make_unique<FakeFactory>(fake_version),
+                                         {.name = "fake", .patience_ms = 200});
+}
+
+inline constexpr JoinedTransport fake_kind{"fake", make_fake_transport};
+
+}  // namespace tutti::test

@@ -1,0 +1,85 @@
+// What is UCX's own: what it leaves behind, and what it says when it cannot start.
+#include <dirent.h>
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <cstdlib>
+
+#include "transport/joined.h"
+
+namespace tutti::test {
+namespace {
+
+constexpr JoinedTransport ucx_kind{"ucx", make_ucx_transport};
+
+int open_files() {
+    int count = 0;
+    DIR* folder = ::opendir("/proc/self/fd");
+    REQUIRE(folder != nullptr);
+    while (::readdir(folder) != nullptr) ++count;
+    ::closedir(folder);
+    return count;
+}
+
+// Two endpoints that meet, move something by rendezvous, and part.
+void live_once(uint64_t number) {
+    Duo duo(ucx_kind);
+    auto lane = duo.open(0);
+    const Buffer data = pattern(200'000, number);
+    lane.sender->push(make_tag(number), data.data(), data.size());
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+        const auto message = lane.receiver->peek(make_tag(number), data.size());
+        return message.data && std::equal(data.begin(), data.end(), message.data);
+    }));
+    lane.receiver->release();
+}
+
+TEST_CASE("ucx: endpoints that come and go leave nothing") {
+    const auto cycles = static_cast<uint64_t>(
+        std::getenv("TUTTI_TEST_CYCLES") ? std::atoi(std::getenv("TUTTI_TEST_CYCLES")) : 20);
+    for (uint64_t i = 0; i < 5; ++i) live_once(i);
+    const int files = open_files();
+    const std::size_t heap = ::mallinfo2().uordblks;
+    for (uint64_t i = 0; i < cycles; ++i) live_once(i);
+    const auto grown = static_cast<double>(::mallinfo2().uordblks) - static_cast<double>(heap);
+    INFO("files " << files << " then " << open_files() << ", heap grew by " << grown);
+    REQUIRE(open_files() <= files);
+    REQUIRE(grown < 256.0 * 1024);
+}
+
+std::string refusal(TransportContext context) {
+    Reactor news, data;
+    CollectingSink sink;
+    context.size = 2;
+    context.reactor = &news;
+    context.data_reactor = &data;
+    context.sink = &sink;
+    const auto transport = make_ucx_transport(context);
+    const auto listening = transport->listen();
+    REQUIRE_FALSE(listening);
+    return listening.error().message;
+}
+
+TEST_CASE("ucx: says what is wrong when it cannot start") {
+    ::setenv("UCX_TLS", "nonsense", 1);
+    rlimit limit{}, low{};
+    ::getrlimit(RLIMIT_MEMLOCK, &limit);
+    low = limit;
+    low.rlim_cur = 65'536;
+    ::setrlimit(RLIMIT_MEMLOCK, &low);
+    const std::string why = refusal({});
+    ::unsetenv("UCX_TLS");
+    ::setrlimit(RLIMIT_MEMLOCK, &limit);
+    INFO(why);
+    for (const char* word : {"UCX", "UCX_TLS", "64 KiB", "ulimit -l"})
+        REQUIRE(why.find(word) != std::string::npos);
+}
+
+TEST_CASE("ucx: refuses an interface that is not there") {
+    const std::string why = refusal({.iface = "nosuch0"});
+    INFO(why);
+    REQUIRE(why.find("nosuch0") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace tutti::test
