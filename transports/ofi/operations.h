@@ -14,8 +14,9 @@ struct Peer {
     bool connected = false;        // by the engine; otherwise known from what it sent
     bool reached = false;          // something that was sent has left
     bool gone = false;             // lost or disconnected
-    int64_t refused_since_ns = 0;  // not reached, and libfabric takes nothing for it; 0: not so
-    std::size_t staged = 0;
+    int64_t refused_since_ns = 0;  // libfabric takes nothing for it, though idle; 0: not so
+    std::size_t staged = 0;        // buffers of ours
+    std::size_t leaving = 0;       // sends that libfabric has not finished
 };
 
 struct Operation {

@@ -9,6 +9,11 @@
 namespace tutti::ofi {
 namespace {
 
+// Who waits for a peer and has nothing to send it would not hear of its death: so often it sends
+// something.
+constexpr int64_t ping_ns = 200'000'000;
+constexpr uint32_t turns_per_look = 16;
+
 // How long a disconnect waits for libfabric to let go of memory. A dead process's connections
 // break at once, and a cancelled receive ends at once.
 constexpr int let_go_ms = 1000;
@@ -76,7 +81,8 @@ void OfiPort::lose(Peer& peer, const std::string& cause) {
 
 // Ends what libfabric does not have in its hands, and asks it to let go of the rest.
 void OfiPort::drop_waiting(Peer& peer) {
-    std::erase_if(control_, [&](const Control& c) { return c.peer == &peer; });
+    leaving_ -= std::exchange(peer.leaving, 0);
+    control_.remove_if([&](const Control& c) { return c.peer == &peer; });
     outgoing_.each([&](Outgoing& out) {
         if (out.peer == &peer && out.state != Outgoing::State::sending) finish(out);
     });
@@ -86,13 +92,23 @@ void OfiPort::drop_waiting(Peer& peer) {
     });
 }
 
-bool OfiPort::anything_moves(const Peer& peer) {
-    bool out_moves = false, in_moves = false;
-    outgoing_.each([&](const Outgoing& out) { out_moves |= out.peer == &peer; });
+bool OfiPort::waits_for(const Peer& peer) {
+    bool waits = false;
+    outgoing_.each([&](const Outgoing& out) { waits |= out.peer == &peer; });
     incoming_.each([&](const Incoming& in) {
-        in_moves |= in.peer == &peer && in.state == Incoming::State::fetching;
+        waits |= in.peer == &peer && in.state == Incoming::State::fetching;
     });
-    return out_moves || in_moves;
+    return waits;
+}
+
+void OfiPort::look_after_peers() {
+    if (++turns_ % turns_per_look != 0 || outgoing_.taken() + incoming_.taken() == 0) return;
+    const int64_t now = now_ns();
+    if (now - looked_ns_ < ping_ns) return;
+    looked_ns_ = now;
+    for (Peer* peer : by_rank_)
+        if (peer && peer->reached && !peer->gone && waits_for(*peer))
+            say_now({peer, prefix_to(*peer, Kind::ping, 0, 0)});
 }
 
 void OfiPort::disconnect(Rank rank) {
@@ -102,7 +118,7 @@ void OfiPort::disconnect(Rank rank) {
     drop_waiting(*peer);
     const auto deadline = Deadline::after_ms(let_go_ms);
     Completion completion;
-    while (anything_moves(*peer)) {
+    while (waits_for(*peer)) {
         if (next(completion))
             handle(completion);
         else if (deadline.passed())

@@ -120,6 +120,7 @@ Result<> OfiPort::grow() {
 bool OfiPort::progress(fabric::PortEvents& events) {
     events_ = &events;
     if (!broken_.empty()) return false;
+    look_after_peers();
     bool moved = retry();
     // What is there now; not what comes meanwhile, or a busy peer would keep us here for ever.
     read_completions();
@@ -133,8 +134,7 @@ bool OfiPort::progress(fabric::PortEvents& events) {
 
 bool OfiPort::next(Completion& completion) {
     if (completions_.empty() && !read_completions()) return false;
-    completion = completions_.front();
-    completions_.pop_front();
+    completion = completions_.pop();
     return true;
 }
 
@@ -146,10 +146,8 @@ bool OfiPort::read_completions() {
     for (ssize_t i = 0; i < got; ++i) {
         auto* operation = static_cast<Operation*>(entries[static_cast<std::size_t>(i)].op_context);
         if (!operation) continue;
-        if (operation->kind != Operation::Kind::receive &&
-            operation->kind != Operation::Kind::payload_in)
-            --leaving_;
-        completions_.push_back({operation, entries[static_cast<std::size_t>(i)].len, 0});
+        left(*operation);
+        completions_.push({operation, entries[static_cast<std::size_t>(i)].len, 0});
     }
     return got > 0;
 }
@@ -162,11 +160,20 @@ bool OfiPort::read_error() {
         log::debug("libfabric ({}): {}", objects_.provider(), reason(entry.err));
         return false;
     }
-    if (operation->kind != Operation::Kind::receive &&
-        operation->kind != Operation::Kind::payload_in)
-        --leaving_;
-    completions_.push_back({operation, entry.len, entry.err == 0 ? FI_EIO : entry.err});
+    left(*operation);
+    completions_.push({operation, entry.len, entry.err == 0 ? FI_EIO : entry.err});
     return true;
+}
+
+// A send that libfabric has done with.
+void OfiPort::left(Operation& operation) {
+    Peer* peer = nullptr;
+    if (operation.kind == Operation::Kind::staged) peer = static_cast<Staged&>(operation).peer;
+    if (operation.kind == Operation::Kind::payload_out)
+        peer = static_cast<Outgoing&>(operation).peer;
+    if (!peer || peer->leaving == 0) return;
+    --peer->leaving;
+    --leaving_;
 }
 
 void OfiPort::handle(const Completion& completion) {
@@ -255,14 +262,11 @@ void OfiPort::flush(Deadline deadline) {
     while (broken_.empty() && (leaving_ > 0 || !control_.empty() || !granted_.empty())) {
         retry();
         const bool read = read_completions();
-        std::deque<Completion> kept;
-        for (const Completion& one : completions_) {
-            if (one.operation->kind == Operation::Kind::staged && one.error == 0)
-                handle(one);
-            else
-                kept.push_back(one);
-        }
-        completions_ = std::move(kept);
+        completions_.remove_if([&](const Completion& one) {
+            const bool wanted = one.operation->kind == Operation::Kind::staged && one.error == 0;
+            if (wanted) handle(one);
+            return wanted;
+        });
         if (deadline.passed()) return;
         if (!read) std::this_thread::yield();
     }

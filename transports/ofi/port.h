@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "transports/ofi/operations.h"
+#include "transports/ofi/queue.h"
 #include "transports/ofi/slots.h"
 
 namespace tutti::ofi {
@@ -61,13 +62,15 @@ private:
     Result<> insert(Peer& peer, ByteView where);
     void lose(Peer& peer, const std::string& cause);
     void drop_waiting(Peer& peer);
-    bool anything_moves(const Peer& peer);
+    bool waits_for(const Peer& peer);
+    void look_after_peers();
     void give_up(const Peer& stuck);
 
     // Completions.
     bool next(Completion& completion);
     bool read_completions();
     bool read_error();
+    void left(Operation& operation);
     void handle(const Completion& completion);
     void failed(const Completion& completion);
 
@@ -121,10 +124,12 @@ private:
     Slots<Outgoing> outgoing_;
     Slots<Incoming> incoming_;
 
-    std::deque<Control> control_;         // that found no room yet
-    std::deque<uint64_t> granted_;        // payloads that found no room yet, by number
-    std::size_t leaving_ = 0;             // sends that libfabric has not finished
-    std::deque<Completion> completions_;  // read, and not handled yet
+    Queue<Control> control_;   // that found no room yet
+    Queue<uint64_t> granted_;  // payloads that found no room yet, by number
+    uint32_t turns_ = 0;
+    int64_t looked_ns_ = 0;
+    std::size_t leaving_ = 0;        // sends to those who are there that are not finished
+    Queue<Completion> completions_;  // read, and not handled yet
 };
 
 }  // namespace tutti::ofi

@@ -96,12 +96,38 @@ InfoPtr make_hints() {
     return hints;
 }
 
-std::string describe(const std::vector<ProviderInfo>& all) {
-    std::string out;
-    for (const ProviderInfo& one : all)
-        out += fmt::format("{}{} ({}{}{})", out.empty() ? "" : ", ", one.provider, one.domain,
-                           one.unusable.empty() ? "" : ": ", one.unusable);
+// Each provider once; why not, only of those that were asked for.
+std::string describe(const std::vector<ProviderInfo>& all, const ProviderWish& wish) {
+    std::string out, last;
+    for (const ProviderInfo& one : all) {
+        if (!out.empty()) out += one.provider == last ? "" : ", ";
+        const bool asked = wish.provider.empty() || names(wish.provider, one.provider);
+        if (one.provider != last) out += one.provider;
+        if (asked) out += fmt::format(" ({}: {})", one.domain, one.unusable);
+        last = one.provider;
+    }
     return out.empty() ? "none" : out;
+}
+
+// For one way of a provider's, what libfabric says of its endpoint types: reliable datagrams first.
+std::vector<const fi_info*> datagrams_first(const fi_info* all) {
+    std::vector<const fi_info*> out;
+    for (const fi_info* one = all; one; one = one->next) out.push_back(one);
+    std::stable_partition(out.begin(), out.end(),
+                          [](const fi_info* i) { return i->ep_attr->type == FI_EP_RDM; });
+    return out;
+}
+
+ProviderInfo row_of(const fi_info& info, const Wanted& wanted) {
+    ProviderInfo row;
+    row.provider = provider_of(info);
+    row.fabric = text_or_empty(info.fabric_attr->name);
+    row.domain = domain_of(info);
+    const uint32_t version = info.fabric_attr->prov_version;
+    row.version = fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
+    row.unusable = objection(info, wanted);
+    row.capabilities = library().fi_tostr(&info.caps, FI_TYPE_CAPS);
+    return row;
 }
 
 }  // namespace
@@ -144,7 +170,7 @@ Result<InfoPtr> choose_provider(const ProviderWish& wish) {
     return fail(Code::unsupported, "libfabric {}: no provider fits{}{}; there are: {}",
                 library_version(),
                 wish.provider.empty() ? "" : " TUTTI_OFI_PROVIDER=", wish.provider,
-                describe(providers(wish)));
+                describe(providers(wish), wish));
 }
 
 std::vector<ProviderInfo> providers(const ProviderWish& wish) {
@@ -154,23 +180,12 @@ std::vector<ProviderInfo> providers(const ProviderWish& wish) {
     std::vector<ProviderInfo> out;
     if (!load_library()) return out;
     const InfoPtr all = get_info(nullptr);
-    for (const fi_info* one = all.get(); one; one = one->next) {
-        ProviderInfo row;
-        row.provider = provider_of(*one);
-        row.fabric = text_or_empty(one->fabric_attr->name);
-        row.domain = domain_of(*one);
-        const uint32_t version = one->fabric_attr->prov_version;
-        row.version = fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
-        row.unusable = objection(*one, wanted);
-        row.capabilities = library().fi_tostr(&one->caps, FI_TYPE_CAPS);
-        // One row for each way: its endpoint types are details, and one usable type is enough.
+    for (const fi_info* one : datagrams_first(all.get())) {
         const auto same = std::find_if(out.begin(), out.end(), [&](const ProviderInfo& r) {
-            return r.provider == row.provider && r.fabric == row.fabric && r.domain == row.domain;
+            return r.provider == provider_of(*one) && r.domain == domain_of(*one) &&
+                   r.fabric == text_or_empty(one->fabric_attr->name);
         });
-        if (same == out.end())
-            out.push_back(std::move(row));
-        else if (!same->unusable.empty() && row.unusable.empty())
-            *same = std::move(row);
+        if (same == out.end()) out.push_back(row_of(*one, wanted));
     }
     std::stable_sort(out.begin(), out.end(), [](const ProviderInfo& a, const ProviderInfo& b) {
         return preference(a.provider) < preference(b.provider);

@@ -36,8 +36,8 @@ using InfoPtr = std::unique_ptr<fi_info, FreeInfo>;
 /// The best that fits. unsupported: there is none (lists those there are, and why not).
 Result<InfoPtr> choose_provider(const ProviderWish& wish);
 
-/// All of them, the preferred first; what `wish` means for them. Never fails: no providers, no
-/// rows.
+/// All of them, the preferred first, and what `wish` means for them. Empty where there is no
+/// libfabric: load_library() says why.
 std::vector<ProviderInfo> providers(const ProviderWish& wish = {});
 
 /// "1.17": of the library that is loaded.

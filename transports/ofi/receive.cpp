@@ -61,6 +61,8 @@ bool OfiPort::take_message(Bounce& bounce, std::size_t bytes) {
         case Kind::drop:
             granted(*peer, prefix);
             break;
+        case Kind::ping:
+            break;
     }
     return false;
 }

@@ -9,9 +9,9 @@ namespace {
 
 using fabric::Progress;
 
-// Some providers connect in the background, and take nothing until they have; and they try again
-// for ever. So long and no longer.
-constexpr int64_t connect_ns = 30'000'000'000;
+// Providers connect in the background, take nothing until they have, and try for ever: also again,
+// when a process that was reached has died. Then they do not connect within this time.
+constexpr int64_t reconnect_ns = 500'000'000;
 
 }  // namespace
 
@@ -45,6 +45,8 @@ Progress OfiPort::post(Staged& staged) {
                 staged.peer->address, static_cast<Operation*>(&staged));
     if (code == 0) {
         ++leaving_;
+        ++staged.peer->leaving;
+        staged.peer->refused_since_ns = 0;
         return Progress::done;
     }
     Peer& peer = *staged.peer;
@@ -59,12 +61,13 @@ Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::siz
                                reason(code)));
         return Progress::failed;
     }
-    if (peer.reached) return Progress::busy;
+    // There may be no room; or it was never there, and may yet come.
+    if (!peer.reached || peer.staged > 0 || leaving_ >= staged_.size()) return Progress::busy;
     const int64_t now = now_ns();
     if (peer.refused_since_ns == 0) peer.refused_since_ns = now;
-    if (now - peer.refused_since_ns < connect_ns) return Progress::busy;
-    lose(peer, fmt::format("libfabric ({}): no connection within {} s", objects_.provider(),
-                           connect_ns / 1'000'000'000));
+    if (now - peer.refused_since_ns < reconnect_ns) return Progress::busy;
+    lose(peer, fmt::format("libfabric ({}): the connection broke, and it takes no other",
+                           objects_.provider()));
     return Progress::failed;
 }
 
@@ -117,7 +120,7 @@ Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte*
 
 void OfiPort::say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes) {
     const Control control{&peer, prefix_to(peer, kind, number, bytes)};
-    if (!control_.empty() || !say_now(control)) control_.push_back(control);
+    if (!control_.empty() || !say_now(control)) control_.push(control);
 }
 
 // False: not yet.
@@ -134,21 +137,19 @@ bool OfiPort::say_now(const Control& control) {
 bool OfiPort::retry() {
     bool moved = false;
     for (std::size_t left = control_.size(); left > 0 && !control_.empty(); --left) {
-        const Control control = control_.front();
-        control_.pop_front();
+        const Control control = control_.pop();
         if (say_now(control))
             moved = true;
         else
-            control_.push_back(control);
+            control_.push(control);
     }
     for (std::size_t left = granted_.size(); left > 0 && !granted_.empty(); --left) {
-        const uint64_t number = granted_.front();
-        granted_.pop_front();
+        const uint64_t number = granted_.pop();
         Outgoing* const out = outgoing_.find(number);
         if (!out || send_payload(*out) == Left::yes)
             moved = true;
         else
-            granted_.push_back(number);
+            granted_.push(number);
     }
     if (posted_ < posted_goal_ && !resting_.empty()) post_bounces();
     return moved;
@@ -160,7 +161,7 @@ void OfiPort::granted(Peer& peer, const Prefix& prefix) {
     if (prefix.kind == Kind::drop) return finish(*out);
     out->tag = prefix.bytes;
     out->state = Outgoing::State::granted;
-    if (send_payload(*out) == Left::no_room) granted_.push_back(prefix.number);
+    if (send_payload(*out) == Left::no_room) granted_.push(prefix.number);
 }
 
 OfiPort::Left OfiPort::send_payload(Outgoing& out) {
@@ -170,6 +171,7 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
     if (code == 0) {
         out.state = Outgoing::State::sending;
         ++leaving_;
+        ++out.peer->leaving;
         return Left::yes;
     }
     return refused(*out.peer, code, "sending", out.bytes) == Progress::busy ? Left::no_room

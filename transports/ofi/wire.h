@@ -14,6 +14,7 @@ enum class Kind : uint32_t {
     announce,             // header; the payload waits under `number` at the sender
     grant,                // the payload `number` is wanted, under the tag in `bytes`
     drop,                 // the payload `number` is not wanted
+    ping,                 // nothing: that it leaves says that the peer is there
 };
 
 /// Ports have random numbers, which only the job's store tells: what was meant for another port (an
@@ -42,6 +43,7 @@ inline bool plausible(const Prefix& prefix, std::size_t bytes, std::size_t eager
                    prefix.bytes > eager_bytes;
         case Kind::grant:
         case Kind::drop:
+        case Kind::ping:
             return bytes == sizeof(Prefix);
     }
     return false;
