@@ -91,6 +91,8 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
     }
     if (!mismatch_) return Entry::proceed;
     if (delivered_) return Entry::wait;
+    // A call from before the mismatch, which others may have returned from already.
+    if (failing() && next_number < (mismatch_from_ & number_mask)) return Entry::proceed;
     error = *mismatch_;
     if (mismatch_from_ == owed_from) {
         mismatch_.reset();
@@ -154,6 +156,7 @@ std::optional<uint64_t> Agreement::failing_epoch() {
 void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
     Lock lock(mutex_);
     if (!failing() || epoch != epoch_ || self_quiet_) return;
+    if (last_number + 1 < (mismatch_from_ & number_mask)) return;  // the caller is late
     self_quiet_ = true;
     quiet_number_ = std::max(quiet_number_, last_number);
     take_quiet(lock);
@@ -263,7 +266,8 @@ void Agreement::propose(const Tag& tag) {
 
 void Agreement::take_proposal(Rank from, const Tag& tag) {
     Lock lock(mutex_);
-    if (tag.epoch() != epoch_ || dead_ || failing() || proposals_.size() > max_proposals) return;
+    if (tag.epoch() != epoch_ || dead_ || proposals_.size() > max_proposals) return;
+    if (failing() && tag.sequence >= mismatch_from_) return;
     Proposal& p = proposals_[tag.sequence];
     if (p.have == 0) {
         p.tag = tag;

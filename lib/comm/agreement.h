@@ -3,8 +3,9 @@
 //
 // An epoch is a stretch of operations without a mismatch. When calls differ, whoever sees it floods
 // the news; every rank fails its operations from that one on, reports "quiet" up the tree once it
-// runs nothing of the epoch any more, and goes on when the root says "resume". No message of an old
-// epoch can then meet an operation of a new one other than as stale.
+// has run all before that one and runs nothing of the epoch any more, and goes on when the root
+// says "resume". No message of an old epoch can then meet an operation of a new one other than as
+// stale.
 #pragma once
 
 #include <atomic>
@@ -55,7 +56,8 @@ public:
     /// The epoch that has a mismatch, if this one has.
     std::optional<uint64_t> failing_epoch();
     /// Nothing of that epoch runs here any more, as was seen after failing_epoch() had said so: who
-    /// looked earlier may have missed what began since.
+    /// looked earlier may have missed what began since. Not taken for an answer while the caller
+    /// has yet to call what comes before the mismatch.
     void quiet(uint64_t epoch, uint64_t last_number);
 
     void raise(const Error& error);  // the communicator is over, for everyone

@@ -25,9 +25,9 @@ public:
     void resume(uint64_t sequence) override { resumed = sequence; }
 
     /// The next call, as its issuer sees it.
-    Agreement::Entry next_call() {
+    Agreement::Entry next_call(uint64_t number = 6) {
         Error ignored;
-        return agreement.admit(1, ignored);
+        return agreement.admit(number, ignored);
     }
 
 private:
@@ -111,4 +111,43 @@ TEST_CASE("an old look at what runs makes no rank quiet") {
     ranks[2].agreement.quiet(1, 5);
     ranks.deliver();
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 5).sequence);
+}
+
+// Nobody waits for the last rank of a scan: others may be two calls ahead of it when they disagree.
+TEST_CASE("a rank that is behind a mismatch catches up before it hears of it") {
+    Ranks ranks(3);
+    Tag other = numbered(0, 5);
+    other.count = 1;
+    ranks[0].agreement.raise_mismatch(numbered(0, 5), 1, other);
+    ranks.deliver();
+    for (Rank r : {0, 1}) {
+        REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
+        ranks[r].agreement.quiet(0, 5);
+    }
+    ranks[2].agreement.quiet(0, 3);
+    ranks.deliver();
+    CHECK(ranks[2].next_call(4) == Agreement::Entry::proceed);
+    CHECK(!ranks[2].agreement.verdict(numbered(0, 4).sequence));
+    for (auto& rank : ranks.all) CHECK(rank->resumed == 0);
+    // It has run the last good operation: now the others may go on, and its next call is told.
+    ranks[2].agreement.quiet(0, 4);
+    ranks.deliver();
+    for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(1, 5).sequence);
+    CHECK(ranks[2].next_call(6) == Agreement::Entry::refused);
+    CHECK(ranks[2].next_call(6) == Agreement::Entry::proceed);
+}
+
+TEST_CASE("strict: what comes before a mismatch is still agreed on") {
+    Ranks ranks(3);
+    Tag different = numbered(0, 2);
+    different.count = 1;
+    for (Rank r : {0, 1}) {
+        ranks[r].agreement.propose(numbered(0, 1));
+        ranks[r].agreement.propose(r == 0 ? numbered(0, 2) : different);
+    }
+    ranks.deliver();
+    REQUIRE(ranks[0].agreement.verdict(numbered(0, 2).sequence));
+    ranks[2].agreement.propose(numbered(0, 1));
+    ranks.deliver();
+    for (auto& rank : ranks.all) CHECK(rank->agreement.agreed(1));
 }
