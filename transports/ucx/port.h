@@ -1,8 +1,8 @@
 // A UCP worker as the fabric engine wants it. Messages are active messages: up to eager_bytes with
 // their header, above it as UCX chooses, which is by rendezvous for what is large: the receiver
 // then reads the payload out of the sender's memory, or has it written into its own, where the
-// network can. That is the one-sided path; puts and flags of our own would need a reply with an
-// address first, and were no faster (docs/transports.md).
+// network can. That is the one-sided path: puts and flags of our own would first need an answer
+// that says where to, which is what rendezvous is.
 //
 // Registration is UCX's own: its cache keeps what was registered, evicts, and watches for memory
 // that is unmapped, so that the same address mapped again is registered anew.

@@ -118,6 +118,16 @@ void Hub::settle() {
         losing_.pop_back();
         lose(*peer, cause, true);
     }
+    // What is on its way to them they do not want, and its memory is the caller's again.
+    for (std::size_t i = 0; i < leaving_.size();) {
+        Peer* peer = leaving_[i];
+        if (peer->due != 0) {
+            ++i;
+            continue;
+        }
+        leaving_.erase(leaving_.begin() + static_cast<std::ptrdiff_t>(i));
+        if (peer->state != Peer::State::gone) drop_peer(*peer);
+    }
     std::size_t waiting = 0;
     // The list may grow meanwhile.
     for (std::size_t i = 0; i < to_fetch_.size(); ++i) {
@@ -307,17 +317,15 @@ void Hub::drop_peer(Peer& peer) {
 
 /// A peer that said bye is gone when all it sent is here; then it may go.
 void Hub::leave_if_done(Peer& peer) {
-    if (!peer.bye_received || peer.received != peer.last ||
-        peer.health.load(std::memory_order_relaxed) != Code::ok)
-        return;
+    if (!peer.bye_received || peer.received != peer.last || peer.leaving) return;
     bool complete = true;
     for (auto& [key, flow] : flows_[peer.rank])
         for (const Slot& slot : flow->in.slots)
             complete &= slot.state.load(std::memory_order_relaxed) != SlotState::fetching;
     if (!complete) return;
+    peer.leaving = true;
     owe(peer, Peer::farewell_due);
-    peer.health.store(Code::peer_lost, std::memory_order_seq_cst);
-    ring_doorbell(options_.doorbell_fd);
+    leaving_.push_back(&peer);
 }
 
 void Hub::begin_close(Deadline deadline) {

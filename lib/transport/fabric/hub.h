@@ -159,6 +159,7 @@ private:
     std::array<Flow*, cached_flows> recent_{};
     std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
     std::vector<Peer*> talking_;    // with something due
+    std::vector<Peer*> leaving_;    // that have said bye, until they have heard farewell
     std::vector<Slot*> to_fetch_;
     std::vector<std::pair<Peer*, std::string>> losing_;   // found in an event
     std::vector<std::pair<Peer*, Header>> late_credits_;  // for retired communicators

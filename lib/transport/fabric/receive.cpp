@@ -1,7 +1,4 @@
 // A hub's incoming direction. Everything a peer sends is checked before it is used.
-#include <sched.h>
-
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
