@@ -43,7 +43,7 @@ struct Staged : Operation {
     Peer* peer = nullptr;
 };
 
-/// A payload that was announced and lies at the caller's.
+/// A payload that is sent from where it lies, which is at the caller's.
 struct Outgoing : Operation {
     Outgoing() : Operation(Kind::payload_out) {}
     enum class State : uint8_t { announced, granted, sending };
@@ -55,6 +55,7 @@ struct Outgoing : Operation {
     void* context = nullptr;
     uint64_t tag = 0;
     Registered registered;
+    Staged* staged = nullptr;  // the header that goes with it, if it was not announced
 };
 
 /// A payload that a peer has announced.

@@ -14,9 +14,10 @@
 namespace tutti::ofi {
 namespace {
 
-// Buffers posted for small messages, and as many for those that leave; halved where the provider's
-// queues are short, which large payloads want a part of too.
-constexpr std::size_t most_bounces = 256;
+// Few enough to stay in the cache, which they go round in. Buffers posted for small messages, and
+// as many for those that leave; halved where the provider's queues are short, which large payloads
+// want a part of too.
+constexpr std::size_t most_bounces = 64;
 constexpr std::size_t most_staged = 128;
 // The completion queue never overruns: it has room for all that is posted, and for this many
 // payloads on their way at once.
@@ -64,6 +65,12 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
         limits_.bandwidth_gbs = static_cast<double>(info.nic->link_attr->speed) / 8e9;
     message_bytes_ = envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes);
     slot_bytes_ = round_up(slot_offset_bytes + message_bytes_, cache_line_bytes);
+    two_pieces_ = info.tx_attr->iov_limit >= 2;
+    staged_bytes_ =
+        two_pieces_
+            ? std::min(slot_bytes_, round_up(slot_offset_bytes + envelope_bytes + copied_bytes,
+                                             cache_line_bytes))
+            : slot_bytes_;
     address_ = ByteWriter()
                    .put(port_)
                    .put_text(objects_.provider())
@@ -90,10 +97,10 @@ Result<> OfiPort::prepare() {
     }
     posted_goal_ = share(most_bounces, objects_.info->rx_attr->size);
     const std::size_t staged = share(most_staged, objects_.info->tx_attr->size);
-    TUTTI_ASSIGN(Block block, Block::make(memory_, staged * slot_bytes_));
+    TUTTI_ASSIGN(Block block, Block::make(memory_, staged * staged_bytes_));
     for (std::size_t i = 0; i < staged; ++i) {
         Staged& one = staged_.emplace_back();
-        one.data = block.data() + i * slot_bytes_ + slot_offset_bytes;
+        one.data = block.data() + i * staged_bytes_ + slot_offset_bytes;
         one.descriptor = block.descriptor();
         free_staged_.push_back(&one);
     }

@@ -47,6 +47,9 @@ public:
     void flush(Deadline deadline) override;
 
 private:
+    // Copying this much costs less than two pieces and waiting for their end.
+    static constexpr std::size_t copied_bytes = 8192;
+
     struct Control {
         Peer* peer = nullptr;
         Prefix prefix;
@@ -79,6 +82,8 @@ private:
     Staged* take_staged(Peer& peer);
     void give_staged(Staged& staged);
     fabric::Progress post(Staged& staged);
+    fabric::Progress send_in_place(Staged& staged, const std::byte* data, std::size_t bytes,
+                                   void* context);
     fabric::Progress announce(Peer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, void* context);
     fabric::Progress refused(Peer& peer, long code, std::string_view what, std::size_t bytes);
@@ -115,7 +120,8 @@ private:
 
     std::vector<Block> blocks_;
     std::size_t message_bytes_ = 0;  // of the longest that needs no grant
-    std::size_t slot_bytes_ = 0;
+    std::size_t slot_bytes_ = 0, staged_bytes_ = 0;
+    bool two_pieces_ = false;  // a message may lie in two places
     std::deque<Bounce> bounces_;
     std::vector<Bounce*> resting_;  // bounces that are neither posted nor held
     std::size_t posted_ = 0, posted_goal_ = 0;

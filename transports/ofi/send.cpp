@@ -1,5 +1,7 @@
 #include <rdma/fi_errno.h>
+#include <sys/uio.h>
 
+#include <array>
 #include <cstring>
 
 #include "transports/ofi/port.h"
@@ -81,9 +83,43 @@ Progress OfiPort::send(Rank rank, const std::byte* header, const std::byte* data
     const Prefix prefix = prefix_to(*peer, Kind::eager, 0, bytes);
     std::memcpy(staged->data, &prefix, sizeof prefix);
     std::memcpy(staged->data + sizeof prefix, header, fabric::header_bytes);
+    staged->bytes = envelope_bytes;
+    if (bytes > copied_bytes && two_pieces_) return send_in_place(*staged, data, bytes, context);
     if (bytes > 0) std::memcpy(staged->data + envelope_bytes, data, bytes);
     staged->bytes = envelope_bytes + bytes;
     return post(*staged);
+}
+
+// The header from our buffer, the payload from the caller's.
+Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size_t bytes,
+                                void* context) {
+    Peer& peer = *staged.peer;
+    auto registered = memory_.use(data, bytes);
+    if (!registered) {
+        give_staged(staged);
+        lose(peer, registered.error().message);
+        return Progress::failed;
+    }
+    Outgoing& out = outgoing_.take();
+    const std::array pieces = {iovec{staged.data, staged.bytes},
+                               iovec{const_cast<std::byte*>(data), bytes}};
+    std::array<void*, 2> descriptors = {staged.descriptor, registered->descriptor()};
+    const ssize_t code = fi_sendv(objects_.endpoint.get(), pieces.data(), descriptors.data(), 2,
+                                  peer.address, static_cast<Operation*>(&out));
+    if (code != 0) {
+        outgoing_.give(out);
+        give_staged(staged);
+        return refused(peer, code, "sending", bytes);
+    }
+    ++leaving_;
+    ++peer.leaving;
+    out.state = Outgoing::State::sending;
+    out.peer = &peer;
+    out.bytes = bytes;
+    out.context = context;
+    out.registered = std::move(*registered);
+    out.staged = &staged;
+    return Progress::pending;
 }
 
 Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte* data,
@@ -180,6 +216,10 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
 
 void OfiPort::finish(Outgoing& out) {
     void* const context = out.context;
+    if (out.staged) {
+        out.peer->reached = true;
+        give_staged(*out.staged);
+    }
     outgoing_.give(out);
     events_->sent(context);
 }
