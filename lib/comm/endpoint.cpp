@@ -189,6 +189,7 @@ void Endpoint::peer_lost(Rank peer, const std::string& cause) {
 void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
     const std::lock_guard lock(clients_mutex_);
     if (leaving_ || left_.count(peer) > 0 || !lost_.emplace(peer, cause).second) return;
+    for (const auto& transport : transports_) transport->peer_gone(peer);
     control_.flood(ByteWriter()
                        .put(Topic::loss)
                        .put(peer)

@@ -72,6 +72,10 @@ public:
     /// What was sent still arrives; then nothing is kept of it. From any thread.
     virtual void retire(uint32_t comm) { static_cast<void>(comm); }
 
+    /// That peer's process is dead, as others found out: whatever waits for it need not wait longer.
+    /// From any thread; does not wait for those that are inside.
+    virtual void peer_gone(Rank peer) { static_cast<void>(peer); }
+
     /// The program's memory that operations will use again and again: what it takes to send from it
     /// and receive into it is done now. Each add has its remove; ranges may overlap. Any thread.
     virtual Result<> add_memory(std::byte* data, std::size_t bytes) {

@@ -126,6 +126,25 @@ TEST_CASE("fabric: waits, but not for ever, for memory that the library has") {
     REQUIRE(duo.a.sink.lost()[0].second.find("200 ms") != std::string::npos);
 }
 
+TEST_CASE("fabric: waits no longer for memory when others know that the peer is dead") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    manners.never_sent = true;
+    const Buffer data = pattern(50'000, 1);
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    duo.a.transport->peer_gone(3);  // a stranger
+    REQUIRE(lane.sender->health() == Code::ok);
+    // The first waits inside for what never comes.
+    std::thread other([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        duo.a.transport->peer_gone(1);
+    });
+    lane.sender->cancel();
+    other.join();
+    REQUIRE(lane.sender->health() == Code::peer_lost);
+    REQUIRE(duo.a.sink.lost().empty());
+}
+
 // What rank 0 would say to rank 1.
 Header header_to(const TestEndpoint& to, Kind kind) {
     const auto address = fabric::decode_address("fake", "1.0", to.address.address);

@@ -107,6 +107,8 @@ void Hub::woken() {
 void Hub::turn() {
     blocked_ = false;
     if (port_->progress(*this)) armed_ = false;
+    if (any_condemned_.load(std::memory_order_relaxed)) [[unlikely]]
+        drop_condemned();
     settle();
     flush();
 }
@@ -303,6 +305,28 @@ void Hub::lose(Peer& peer, const std::string& cause, bool is_news) {
     drop_peer(peer);
     if (expected) return;
     news().lost.emplace_back(peer.rank, fmt::format("rank {}: {}", peer.rank, cause));
+}
+
+void Hub::condemn(Rank peer) {
+    {
+        const std::lock_guard lock(condemned_mutex_);
+        condemned_.push_back(peer);
+        any_condemned_.store(true, std::memory_order_relaxed);
+    }
+    progress();
+}
+
+// No news: whoever said so has told everyone.
+void Hub::drop_condemned() {
+    std::vector<Rank> condemned;
+    {
+        const std::lock_guard lock(condemned_mutex_);
+        condemned.swap(condemned_);
+        any_condemned_.store(false, std::memory_order_relaxed);
+    }
+    for (const Rank rank : condemned)
+        if (const auto peer = peers_.find(rank); peer != peers_.end())
+            lose(*peer->second, "its process ended", false);
 }
 
 // What is pending gets its events first: once channels hear that the peer is lost, nothing touches

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -49,6 +50,8 @@ public:
     int wake_fd() const { return port_->wake_fd(); }
 
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
+    /// That peer's process is known to be dead. Also while another thread is in, and waits for it.
+    void condemn(Rank peer);
     /// As Transport's.
     Result<> add_memory(std::byte* data, std::size_t bytes);
     void remove_memory(std::byte* data, std::size_t bytes);
@@ -103,6 +106,7 @@ private:
     void forget(Flow& flow);
     void lose(Peer& peer, const std::string& cause, bool is_news);
     void drop_peer(Peer& peer);
+    void drop_condemned();
     void leave_if_done(Peer& peer);
 
     // Sending.
@@ -151,6 +155,9 @@ private:
     OwnerFlag owner_;
     std::atomic<bool> closed_{false};
     std::atomic<int> delivering_{0};
+    std::mutex condemned_mutex_;
+    std::vector<Rank> condemned_;  // to be dropped by whoever is in next
+    std::atomic<bool> any_condemned_{false};
     ReadyList<Flow> ready_;
 
     // The owner's.

@@ -47,6 +47,9 @@ public:
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
     void retire(uint32_t comm) override { retired_.insert(comm); }
+    void peer_gone(Rank peer) override {
+        for (const auto& hub : hubs_) hub->condemn(peer);
+    }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     void progress() override;
