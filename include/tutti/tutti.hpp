@@ -65,6 +65,12 @@ public:
         return Communicator(copy);
     }
 
+    /// A buffer that networks know in advance; it ends before this communicator does.
+    template <Element T>
+    Memory<T> allocate(std::size_t count) {
+        return Memory<T>(get(), count);
+    }
+
     /// A sum of which this rank's contribution is multiplied by scalar first, unrounded; for
     /// buffers of its type, and for no other communicator. All ranks make them in the same order.
     template <Element T>
@@ -557,49 +563,6 @@ private:
     }
 
     detail::Handle<tutti_comm, tutti_comm_destroy> comm_;
-};
-
-/// A buffer that networks know in advance (tutti_mem_alloc): zeroed, and a Buffer like a vector.
-/// Move only; it ends before its communicator does.
-template <Element T>
-class Memory {
-public:
-    Memory() = default;
-    Memory(Communicator& comm, std::size_t count) : comm_(comm.get()), size_(count) {
-        void* data = nullptr;
-        if (count > static_cast<std::size_t>(-1) / sizeof(T))
-            detail::refuse(std::to_string(count) + " elements are more than memory can hold");
-        check(tutti_mem_alloc(comm_, count * sizeof(T), &data));
-        data_ = static_cast<T*>(data);
-    }
-    Memory(Memory&& other) noexcept { swap(other); }
-    Memory& operator=(Memory&& other) noexcept {
-        swap(other);
-        return *this;
-    }
-    ~Memory() {
-        if (data_ != nullptr) tutti_mem_free(comm_, data_);
-    }
-
-    T* data() { return data_; }
-    const T* data() const { return data_; }
-    std::size_t size() const { return size_; }
-    T* begin() { return data_; }
-    T* end() { return data_ + size_; }
-    const T* begin() const { return data_; }
-    const T* end() const { return data_ + size_; }
-    T& operator[](std::size_t i) { return data_[i]; }
-    const T& operator[](std::size_t i) const { return data_[i]; }
-
-private:
-    void swap(Memory& other) {
-        std::swap(comm_, other.comm_);
-        std::swap(data_, other.data_);
-        std::swap(size_, other.size_);
-    }
-    tutti_comm* comm_ = nullptr;
-    T* data_ = nullptr;
-    std::size_t size_ = 0;
 };
 
 }  // namespace cxx

@@ -34,7 +34,7 @@ TEST_CASE("memory: handed out zeroed, aligned and of any size") {
 
 TEST_CASE("memory: buffers of it serve operations, and live no longer than the communicator") {
     tutti::Communicator comm;
-    tutti::Memory<float> buffer(comm, 1000);
+    tutti::Memory<float> buffer = comm.allocate<float>(1000);
     REQUIRE(buffer.size() == 1000);
     for (float& x : buffer) x = 2;
     comm.allreduce(buffer, buffer);
