@@ -2,16 +2,17 @@
 // and the dependency in meson.build.
 #pragma once
 
+#include <cstdlib>
+#include <cstring>
 #include <random>
+#include <vector>
 
 #include "transport/endpoints.h"
 
 namespace tutti::test {
 
-inline constexpr JoinedTransport joined[] = {
-    {"inproc", make_inproc_transport},
-    {"shm", make_shm_transport},
-    {"tcp", make_tcp_transport},
+inline constexpr JoinedTransport all_joined[] = {
+    {"inproc", make_inproc_transport}, {"shm", make_shm_transport}, {"tcp", make_tcp_transport},
 #if TUTTI_HAVE_UCX
     {"ucx", make_ucx_transport},
 #endif
@@ -19,6 +20,16 @@ inline constexpr JoinedTransport joined[] = {
     {"ofi", make_ofi_transport},
 #endif
 };
+
+/// Those that TUTTI_TEST_TRANSPORTS names, or all: libraries that are loaded late are tested in
+/// processes of their own, where sanitizers are set for them.
+inline const std::vector<JoinedTransport> joined = [] {
+    const char* wanted = std::getenv("TUTTI_TEST_TRANSPORTS");
+    std::vector<JoinedTransport> list;
+    for (const JoinedTransport& kind : all_joined)
+        if (!wanted || std::strstr(wanted, kind.name)) list.push_back(kind);
+    return list;
+}();
 
 using Buffer = std::vector<std::byte>;
 

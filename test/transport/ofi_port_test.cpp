@@ -58,7 +58,7 @@ void take(PortDuo& duo, PortEnd& at, uint64_t number, const Buffer& data) {
     REQUIRE(message.bytes == data.size());
     Buffer got(data.size());
     if (message.data || data.empty()) {
-        if (message.data) std::memcpy(got.data(), message.data, got.size());
+        if (!got.empty()) std::memcpy(got.data(), message.data, got.size());
     } else {
         auto result = fabric::Progress::busy;
         REQUIRE(turning({&duo.a, &duo.b}, [&] {
@@ -71,7 +71,7 @@ void take(PortDuo& duo, PortEnd& at, uint64_t number, const Buffer& data) {
             at.log.fetches.clear();
         }
     }
-    REQUIRE(std::memcmp(got.data(), data.data(), data.size()) == 0);
+    REQUIRE(got == data);
     at.port->release(message.hold);
 }
 
@@ -367,6 +367,13 @@ std::size_t resident_bytes() {
     return pages * 4096;
 }
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t most_growth = 256
+                                    << 20;  // sanitizers keep what was freed, and a shadow of it
+#else
+constexpr std::size_t most_growth = 4 << 20;
+#endif
+
 TEST_CASE("ofi port: leaves nothing behind when ports come and go a thousand times") {
     if (present().empty()) return;
     const auto cycle = [&](bool talk) {
@@ -377,7 +384,7 @@ TEST_CASE("ofi port: leaves nothing behind when ports come and go a thousand tim
     const std::size_t descriptors = open_descriptors(), bytes = resident_bytes();
     for (int i = 0; i < 1000; ++i) cycle(i % 10 == 0);
     REQUIRE(open_descriptors() <= descriptors + 2);
-    REQUIRE(resident_bytes() < bytes + (4 << 20));
+    REQUIRE(resident_bytes() < bytes + most_growth);
 }
 
 // ---- providers -------------------------------------------------------------------------------
