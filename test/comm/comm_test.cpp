@@ -11,6 +11,7 @@
 
 #include "comm/communicator.h"
 #include "support/catch.h"
+#include "support/sanitized.h"
 
 using namespace tutti;
 
@@ -94,12 +95,6 @@ std::string allreduce(Communicator& comm, std::size_t count) {
         if (value != expected) return fmt::format("count {}: {} is not {}", count, value, expected);
     return "";
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;
-#else
-constexpr bool sanitized = false;
-#endif
 
 /// Memory of this process that it shares with no other.
 long own_bytes() {
@@ -370,6 +365,6 @@ TEST_CASE("communicator: parts come and go on every transport and leave no memor
             return allreduce(comm, 1000);
         }));
         // Without the sanitizers' own.
-        if (!sanitized) REQUIRE(after - before < 4 << 20);
+        if (!test::sanitized) REQUIRE(after - before < 4 << 20);
     }
 }

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "net/socket.h"
+#include "support/sanitized.h"
 #include "transport/ports.h"
 #include "transports/ofi/factory.h"
 
@@ -367,12 +368,8 @@ std::size_t resident_bytes() {
     return pages * 4096;
 }
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t most_growth = 256
-                                    << 20;  // sanitizers keep what was freed, and a shadow of it
-#else
-constexpr std::size_t most_growth = 4 << 20;
-#endif
+// Sanitizers keep what was freed, and a shadow of it.
+constexpr std::size_t most_growth = (test::sanitized ? 256 : 4) << 20;
 
 TEST_CASE("ofi port: leaves nothing behind when ports come and go a thousand times") {
     if (present().empty()) return;
