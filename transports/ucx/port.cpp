@@ -236,7 +236,7 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
     Peer* peer = find(rank);
     if (!peer || peer->failed) return Progress::failed;
     Request& request = take_request(*peer, context, false);
-    std::memcpy(request.header.data(), header, fabric::header_bytes);
+    std::memcpy(request.message.data(), header, fabric::header_bytes);
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -244,13 +244,30 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
     param.user_data = &request;
     if (bytes <= eager_bytes || peer->slow) param.flags = UCP_AM_SEND_FLAG_EAGER;
     param.memory_type = UCS_MEMORY_TYPE_HOST;
-    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.header.data(),
+    if (bytes <= joined_bytes) {
+        if (bytes > 0) std::memcpy(request.message.data() + fabric::header_bytes, data, bytes);
+        return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, nullptr, 0,
+                                                     request.message.data(),
+                                                     fabric::header_bytes + bytes, &param));
+    }
+    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
                                                  fabric::header_bytes, data, bytes, &param));
+}
+
+/// The data is there during the event only.
+ucs_status_t UcxPort::take_joined(const void* data, std::size_t length) {
+    Arrival arrival;
+    arrival.header = static_cast<const std::byte*>(data);
+    arrival.data = arrival.header + fabric::header_bytes;
+    arrival.bytes = length - fabric::header_bytes;
+    events_.arrived(arrival);
+    return UCS_OK;
 }
 
 ucs_status_t UcxPort::on_message(void* self, const void* header, std::size_t header_length,
                                  void* data, std::size_t length, const ucp_am_recv_param_t* param) {
     auto& port = *static_cast<UcxPort*>(self);
+    if (header_length == 0 && length >= fabric::header_bytes) return port.take_joined(data, length);
     if (header_length != fabric::header_bytes) return UCS_OK;
     const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
     const bool can_stay = rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;

@@ -47,6 +47,11 @@ public:
     void flush(Deadline deadline) override;
 
 private:
+    /// Payloads up to here are sent behind their header as one piece: UCX sends one piece that fits
+    /// a slot of its shared memory (128 bytes, its own words included) at once, and two only by a
+    /// request.
+    static constexpr std::size_t joined_bytes = 32;
+
     struct Peer {
         UcxPort* port = nullptr;
         Rank rank = nobody;
@@ -56,7 +61,7 @@ private:
     };
     /// A send or a fetch that the library has: UCX wants headers to stay until then.
     struct Request {
-        std::array<std::byte, fabric::header_bytes> header;
+        std::array<std::byte, fabric::header_bytes + joined_bytes> message;
         UcxPort* port = nullptr;
         Peer* peer = nullptr;
         void* context = nullptr;
@@ -91,6 +96,7 @@ private:
     static ucs_status_t on_message(void* self, const void* header, std::size_t header_length,
                                    void* data, std::size_t length,
                                    const ucp_am_recv_param_t* param);
+    ucs_status_t take_joined(const void* data, std::size_t length);
     static void on_sent(void* request, ucs_status_t status, void* ours);
     static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
