@@ -135,6 +135,12 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) -> Result<> { return c.iface = v, Result<>{}; }},
     {"ofi_provider", "tcp, verbs, efa, …", "libfabric's provider for the transport ofi",
      [](Config& c, std::string_view v) -> Result<> { return c.ofi_provider = v, Result<>{}; }},
+    {"fabric_ports", "1 … 16", "UCX workers or libfabric endpoints of a rank; streams take turns",
+     [](Config& c, std::string_view v) -> Result<> {
+         TUTTI_ASSIGN(const int64_t ports, parse_int(v, 1, 16));
+         c.fabric_ports = static_cast<int>(ports);
+         return {};
+     }},
     {"host_id", "text", "act as another host than the neighbours on this machine",
      [](Config& c, std::string_view v) -> Result<> { return c.host_id = v, Result<>{}; }},
     {"algo", "ring, recursive_doubling, …",

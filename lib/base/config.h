@@ -28,6 +28,7 @@ struct Config {
     std::size_t unexpected_bytes = std::size_t{64} << 20;
     std::string iface;
     std::string ofi_provider;
+    int fabric_ports = 1;  // of ucx and ofi
     std::string host_id;
     std::string algo;
     std::string tuning;  // a file of tutti-tune's

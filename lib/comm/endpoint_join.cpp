@@ -151,6 +151,7 @@ Result<> Endpoint::open_transports() {
     context.host_id = host_id_;
     context.iface = config_.iface;
     context.ofi_provider = config_.ofi_provider;
+    context.fabric_ports = config_.fabric_ports;
     context.loopback_only = config_.secret.empty() && !config_.insecure;
     context.doorbell_fd = doorbell_.get();
     context.reactor = &reactor_;

@@ -43,6 +43,7 @@ struct TransportContext {
     std::string host_id;
     std::string iface;         // TUTTI_IFACE: interface name or address, empty: choose
     std::string ofi_provider;  // TUTTI_OFI_PROVIDER, empty: choose
+    int fabric_ports = 1;      // of transports that are a library's
     bool loopback_only = true;
     int doorbell_fd = -1;      // eventfd: rung by peers in shared memory to wake this process's waiters
     Reactor* reactor = nullptr;       // accepts and news: always served

@@ -386,6 +386,10 @@ class Fabrics(Processes):
             self.each(BEHAVIOUR, case)
         self.each(BEHAVIOUR, "fork", ranks=(2,))
 
+    def test_streams_over_ports_of_their_own(self):
+        for case in ("requests", "streams", "plans"):
+            self.each(BEHAVIOUR, case, env={"TUTTI_FABRIC_PORTS": "2", "TUTTI_NRINGS": "4"})
+
     def test_manual_progress(self):
         self.each(BEHAVIOUR, "manual", env={"TUTTI_PROGRESS": "manual"})
 

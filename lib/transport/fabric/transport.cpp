@@ -80,7 +80,7 @@ private:
 Result<> FabricTransport::listen() {
     if (!factory_) return tl::unexpected(factory_.error());
     Address address{.version = (*factory_)->version(), .nonce = random_nonce(), .ports = {}};
-    for (std::size_t i = 0; i < settings_.ports; ++i) {
+    for (int i = 0; i < context_.fabric_ports; ++i) {
         auto hub =
             std::make_shared<Hub>(Hub::Options{.rank = context_.rank,
                                                .size = context_.size,
