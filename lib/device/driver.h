@@ -1,0 +1,96 @@
+// The CUDA driver as it is found at run time. Its few entry points are declared here, so that one
+// binary is built without any CUDA header and runs with and without a GPU. The driver is not loaded
+// because it exists: only if the program has it in the process already, or a setting names it.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace tutti::device {
+
+// The driver's own names for things, as its ABI has them.
+using Status = int;
+using Ordinal = int;
+using Address = unsigned long long;
+struct ContextTag;
+struct StreamTag;
+struct EventTag;
+using ContextHandle = ContextTag*;
+using StreamHandle = StreamTag*;
+using EventHandle = EventTag*;
+
+inline constexpr Status success = 0, not_initialized = 3, not_ready = 600;
+
+// X(member, result of dlsym's first name, its older name or the same, signature)
+#define TUTTI_CUDA_FUNCTIONS(X)                                                                 \
+    X(init, "cuInit", "cuInit", Status(unsigned))                                               \
+    X(driver_version, "cuDriverGetVersion", "cuDriverGetVersion", Status(int*))                 \
+    X(device_count, "cuDeviceGetCount", "cuDeviceGetCount", Status(int*))                       \
+    X(device_name, "cuDeviceGetName", "cuDeviceGetName", Status(char*, int, Ordinal))           \
+    X(pci_bus_id, "cuDeviceGetPCIBusId", "cuDeviceGetPCIBusId", Status(char*, int, Ordinal))    \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain",                   \
+      Status(ContextHandle*, Ordinal))                                                          \
+    X(primary_release, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease",             \
+      Status(Ordinal))                                                                          \
+    X(context_push, "cuCtxPushCurrent_v2", "cuCtxPushCurrent", Status(ContextHandle))           \
+    X(context_pop, "cuCtxPopCurrent_v2", "cuCtxPopCurrent", Status(ContextHandle*))             \
+    X(context_device, "cuCtxGetDevice", "cuCtxGetDevice", Status(Ordinal*))                     \
+    X(pointer_attributes, "cuPointerGetAttributes", "cuPointerGetAttributes",                   \
+      Status(unsigned, int*, void**, Address))                                                  \
+    X(stream_create, "cuStreamCreate", "cuStreamCreate", Status(StreamHandle*, unsigned))       \
+    X(stream_destroy, "cuStreamDestroy_v2", "cuStreamDestroy", Status(StreamHandle))            \
+    X(stream_context, "cuStreamGetCtx", "cuStreamGetCtx", Status(StreamHandle, ContextHandle*)) \
+    X(stream_wait_event, "cuStreamWaitEvent", "cuStreamWaitEvent",                              \
+      Status(StreamHandle, EventHandle, unsigned))                                              \
+    X(stream_wait_value, "cuStreamWaitValue32_v2", "cuStreamWaitValue32",                       \
+      Status(StreamHandle, Address, uint32_t, unsigned))                                        \
+    X(event_create, "cuEventCreate", "cuEventCreate", Status(EventHandle*, unsigned))           \
+    X(event_destroy, "cuEventDestroy_v2", "cuEventDestroy", Status(EventHandle))                \
+    X(event_record, "cuEventRecord", "cuEventRecord", Status(EventHandle, StreamHandle))        \
+    X(event_query, "cuEventQuery", "cuEventQuery", Status(EventHandle))                         \
+    X(host_alloc, "cuMemHostAlloc", "cuMemHostAlloc", Status(void**, std::size_t, unsigned))    \
+    X(host_free, "cuMemFreeHost", "cuMemFreeHost", Status(void*))                               \
+    X(copy_async, "cuMemcpyAsync", "cuMemcpyAsync",                                             \
+      Status(Address, Address, std::size_t, StreamHandle))                                      \
+    X(error_name, "cuGetErrorName", "cuGetErrorName", Status(Status, const char**))             \
+    X(error_text, "cuGetErrorString", "cuGetErrorString", Status(Status, const char**))
+
+/// All of it is there, or there is no driver.
+struct Driver {
+#define TUTTI_CUDA_MEMBER(member, name, older, ...) \
+    template <typename Signature>                   \
+    using member##_type = Signature*;               \
+    member##_type<__VA_ARGS__> member = nullptr;
+    TUTTI_CUDA_FUNCTIONS(TUTTI_CUDA_MEMBER)
+#undef TUTTI_CUDA_MEMBER
+    std::string path;  // what was loaded
+    int version = 0;   // 13000 is CUDA 13.0
+};
+
+extern std::atomic<const Driver*> found_driver;
+
+/// The driver, if find_driver() has found one: the only thing that host memory's calls look at.
+inline const Driver* driver() {
+    // Pairs with the release in find_driver(): whoever sees it sees what is in it.
+    return found_driver.load(std::memory_order_acquire);
+}
+
+/// Looks for it, anew at each call until it was found; then it stays for good. path "": only if the
+/// process has loaded it itself; "auto": as the system finds it. unsupported says where it looked.
+Result<const Driver*> find_driver(const std::string& path);
+
+/// Why a call of the driver's failed, as an Error: "doing: CUDA_ERROR_… (text)".
+Error driver_error(const Driver& driver, Status status, const std::string& doing);
+
+/// The status of a driver's call as a Result.
+inline Result<> check(const Driver& driver, Status status, const char* doing) {
+    if (status == success) [[likely]]
+        return {};
+    return tl::unexpected(driver_error(driver, status, doing));
+}
+
+}  // namespace tutti::device

@@ -1,0 +1,104 @@
+#include "device/handles.h"
+
+namespace tutti::device {
+namespace {
+
+constexpr unsigned non_blocking = 1;     // CU_STREAM_NON_BLOCKING
+constexpr unsigned disable_timing = 2;   // CU_EVENT_DISABLE_TIMING
+constexpr unsigned portable_memory = 1;  // CU_MEMHOSTALLOC_PORTABLE: pinned for every context
+
+}  // namespace
+
+Result<Context> Context::retain(const Driver& driver, Ordinal device) {
+    ContextHandle handle = nullptr;
+    TUTTI_TRY(check(driver, driver.primary_retain(&handle, device), "using the device"));
+    return Context(driver, device, handle);
+}
+
+Context::Context(Context&& other) noexcept
+    : driver_(other.driver_),
+      device_(other.device_),
+      handle_(std::exchange(other.handle_, nullptr)) {}
+
+Context::~Context() {
+    if (handle_) driver_->primary_release(device_);
+}
+
+Result<> Context::owns(StreamHandle stream) const {
+    if (!stream) return {};
+    const Scope current(*this);
+    ContextHandle of_stream = nullptr;
+    TUTTI_TRY(check(*driver_, driver_->stream_context(stream, &of_stream),
+                    "asking whose the device stream is"));
+    if (of_stream == handle_) return {};
+    Ordinal theirs = device_;
+    ContextHandle popped = nullptr;
+    TUTTI_TRY(check(*driver_, driver_->context_push(of_stream), "asking for a stream's device"));
+    driver_->context_device(&theirs);
+    driver_->context_pop(&popped);
+    if (theirs == device_) return {};
+    return fail(Code::invalid, "the device stream is device {}'s, the communicator's device is {}",
+                theirs, device_);
+}
+
+Result<Stream> Stream::create(const Context& context) {
+    const Context::Scope current(context);
+    StreamHandle handle = nullptr;
+    TUTTI_TRY(check(context.driver(), context.driver().stream_create(&handle, non_blocking),
+                    "making a device stream"));
+    return Stream(context, handle);
+}
+
+Stream::~Stream() {
+    if (!handle_) return;
+    const Context::Scope current(*context_);
+    context_->driver().stream_destroy(handle_);
+}
+
+Result<Event> Event::create(const Context& context) {
+    const Context::Scope current(context);
+    EventHandle handle = nullptr;
+    TUTTI_TRY(check(context.driver(), context.driver().event_create(&handle, disable_timing),
+                    "making a device event"));
+    return Event(context, handle);
+}
+
+Event::~Event() {
+    if (!handle_) return;
+    const Context::Scope current(*context_);
+    context_->driver().event_destroy(handle_);
+}
+
+Result<> Event::record(StreamHandle stream) const {
+    return check(context_->driver(), context_->driver().event_record(handle_, stream),
+                 "recording a device event");
+}
+
+Result<> Event::hold(StreamHandle stream) const {
+    return check(context_->driver(), context_->driver().stream_wait_event(stream, handle_, 0),
+                 "making a device stream wait");
+}
+
+Result<bool> Event::passed() const {
+    const Status status = context_->driver().event_query(handle_);
+    if (status == not_ready) return false;
+    TUTTI_TRY(check(context_->driver(), status, "waiting for the device"));
+    return true;
+}
+
+Result<PinnedBuffer> PinnedBuffer::allocate(const Context& context, std::size_t bytes) {
+    if (bytes == 0) return PinnedBuffer(context, {});
+    const Context::Scope current(context);
+    void* data = nullptr;
+    TUTTI_TRY(check(context.driver(), context.driver().host_alloc(&data, bytes, portable_memory),
+                    "allocating pinned memory"));
+    return PinnedBuffer(context, {static_cast<std::byte*>(data), bytes});
+}
+
+PinnedBuffer::~PinnedBuffer() {
+    if (memory_.empty()) return;
+    const Context::Scope current(*context_);
+    context_->driver().host_free(memory_.data());
+}
+
+}  // namespace tutti::device

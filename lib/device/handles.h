@@ -1,0 +1,108 @@
+// Owners of what the driver hands out, and the context they live in.
+#pragma once
+
+#include <span>
+#include <utility>
+
+#include "device/driver.h"
+
+namespace tutti::device {
+
+/// One device, its primary context held. Handles below live in it and must go before it.
+class Context {
+public:
+    static Result<Context> retain(const Driver& driver, Ordinal device);
+    Context(Context&& other) noexcept;
+    Context& operator=(Context&&) = delete;
+    ~Context();
+
+    const Driver& driver() const { return *driver_; }
+    Ordinal device() const { return device_; }
+    ContextHandle handle() const { return handle_; }
+
+    /// Current on this thread as long as it lives, whatever was current before.
+    class Scope {
+    public:
+        explicit Scope(const Context& context) : driver_(context.driver()) {
+            pushed_ = driver_.context_push(context.handle()) == success;
+        }
+        ~Scope() {
+            ContextHandle popped = nullptr;
+            if (pushed_) driver_.context_pop(&popped);
+        }
+        Scope(const Scope&) = delete;
+
+    private:
+        const Driver& driver_;
+        bool pushed_ = false;
+    };
+
+    /// invalid if that stream is another device's. nullptr, the legacy default stream, is
+    /// everyone's.
+    Result<> owns(StreamHandle stream) const;
+
+private:
+    Context(const Driver& driver, Ordinal device, ContextHandle handle)
+        : driver_(&driver), device_(device), handle_(handle) {}
+    const Driver* driver_;
+    Ordinal device_;
+    ContextHandle handle_;
+};
+
+/// A stream that does not wait for the legacy default stream.
+class Stream {
+public:
+    static Result<Stream> create(const Context& context);
+    Stream(Stream&& other) noexcept
+        : context_(other.context_), handle_(std::exchange(other.handle_, nullptr)) {}
+    Stream& operator=(Stream&&) = delete;
+    ~Stream();
+    StreamHandle handle() const { return handle_; }
+
+private:
+    Stream(const Context& context, StreamHandle handle) : context_(&context), handle_(handle) {}
+    const Context* context_;
+    StreamHandle handle_;
+};
+
+class Event {
+public:
+    static Result<Event> create(const Context& context);
+    Event(Event&& other) noexcept
+        : context_(other.context_), handle_(std::exchange(other.handle_, nullptr)) {}
+    Event& operator=(Event&&) = delete;
+    ~Event();
+
+    /// Marks the end of what is on the stream by now.
+    Result<> record(StreamHandle stream) const;
+    /// What comes on that stream from now on waits for the mark.
+    Result<> hold(StreamHandle stream) const;
+    /// Whether the mark was passed. Never waits.
+    Result<bool> passed() const;
+
+private:
+    Event(const Context& context, EventHandle handle) : context_(&context), handle_(handle) {}
+    const Context* context_;
+    EventHandle handle_;
+};
+
+/// Host memory that a device copies to and from by itself. Made and freed while nothing runs: both
+/// wait for the device, and a collective's kernel may be what it would wait for.
+class PinnedBuffer {
+public:
+    static Result<PinnedBuffer> allocate(const Context& context, std::size_t bytes);
+    PinnedBuffer(PinnedBuffer&& other) noexcept
+        : context_(other.context_), memory_(std::exchange(other.memory_, {})) {}
+    PinnedBuffer& operator=(PinnedBuffer&&) = delete;
+    ~PinnedBuffer();
+    std::byte* data() const { return memory_.data(); }
+    std::size_t size() const { return memory_.size(); }
+
+private:
+    PinnedBuffer(const Context& context, std::span<std::byte> memory)
+        : context_(&context), memory_(memory) {}
+    const Context* context_;
+    std::span<std::byte> memory_;
+};
+
+}  // namespace tutti::device

@@ -1,0 +1,86 @@
+#include "device/memory.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <string>
+
+namespace tutti::device {
+namespace {
+
+struct Range {
+    std::uintptr_t begin = 0, end = 0;
+    bool has(std::uintptr_t at) const { return at >= begin && at < end; }
+};
+
+// A thread's stack stays where it is as long as the thread can ask.
+Range find_stack() {
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {};
+    void* low = nullptr;
+    std::size_t bytes = 0;
+    const bool known = pthread_attr_getstack(&attributes, &low, &bytes) == 0;
+    pthread_attr_destroy(&attributes);
+    const auto begin = reinterpret_cast<std::uintptr_t>(low);
+    // The first thread's grows down to a limit that may be none at all: only what it has used.
+    const auto used = reinterpret_cast<std::uintptr_t>(&attributes);
+    return known ? Range{std::max(begin, used - std::min<std::uintptr_t>(used, 64 * 1024)),
+                         begin + bytes}
+                 : Range{};
+}
+
+// The 47th field of the process's state; the second is its name, which may hold anything.
+std::uintptr_t read_heap_begin() {
+    constexpr int fields_between = 44;
+    std::ifstream file("/proc/self/stat");
+    std::string line, skipped;
+    std::getline(file, line);
+    const auto name_end = line.rfind(')');
+    std::istringstream fields(name_end == std::string::npos ? "" : line.substr(name_end + 1));
+    for (int i = 0; i < fields_between; ++i) fields >> skipped;
+    std::uintptr_t begin = 0;
+    fields >> begin;
+    return fields && begin != 0 ? begin : std::numeric_limits<std::uintptr_t>::max();
+}
+
+// The kernel maps nothing between the start of the heap and its present end.
+bool in_heap(std::uintptr_t at) {
+    static const std::uintptr_t begin = read_heap_begin();
+    return at >= begin && at < reinterpret_cast<std::uintptr_t>(::sbrk(0));
+}
+
+bool surely_host(std::uintptr_t at) {
+    thread_local const Range stack = find_stack();
+    return stack.has(at) || in_heap(at);
+}
+
+// CUpointer_attribute and CUmemorytype.
+constexpr int attribute_memory_type = 2, attribute_is_managed = 8, attribute_ordinal = 9;
+constexpr unsigned type_device = 2;
+
+}  // namespace
+
+std::string describe(MemoryKind kind) {
+    return kind.on_device() ? fmt::format("memory of device {}", kind.device) : "host memory";
+}
+
+// Unknown addresses are no error: their attributes are zero.
+MemoryKind ask_driver(const Driver& driver, const void* pointer) {
+    const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+    if (at == 0 || surely_host(at)) return {};
+    unsigned type = 0, managed = 0;
+    int ordinal = MemoryKind::host;
+    int attributes[] = {attribute_memory_type, attribute_is_managed, attribute_ordinal};
+    void* values[] = {&type, &managed, &ordinal};
+    if (driver.pointer_attributes(std::size(attributes), attributes, values, at) != success)
+        return {};
+    const bool here = type == type_device || managed != 0;
+    return here && ordinal >= 0 ? MemoryKind{ordinal} : MemoryKind{};
+}
+
+}  // namespace tutti::device

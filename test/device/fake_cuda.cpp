@@ -1,0 +1,403 @@
+#include "device/fake_cuda.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+constexpr int ok = 0, invalid_value = 1, invalid_device = 101, invalid_context = 201,
+              invalid_handle = 400, not_ready = 600;
+constexpr int most_devices = 8;
+
+int device_count() {
+    const char* text = std::getenv("FAKE_CUDA_DEVICES");
+    return text ? std::atoi(text) : 4;
+}
+int delay_us() {
+    const char* text = std::getenv("FAKE_CUDA_DELAY_US");
+    return text ? std::atoi(text) : 200;
+}
+
+/// A thread that does what is queued, in order, each thing after a delay of its own.
+class Worker {
+public:
+    Worker() : thread_([this] { run(); }) {}
+    ~Worker() {
+        {
+            const std::lock_guard lock(mutex_);
+            stop_ = true;
+        }
+        changed_.notify_all();
+        thread_.join();
+    }
+    void add(std::function<void()> work) {
+        {
+            const std::lock_guard lock(mutex_);
+            queue_.push_back(std::move(work));
+            ++added_;
+        }
+        changed_.notify_all();
+    }
+    void drain() {
+        std::unique_lock lock(mutex_);
+        const auto upto = added_;
+        changed_.wait(lock, [&] { return done_ >= upto; });
+    }
+
+private:
+    void run() {
+        std::minstd_rand random(static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(this) >> 4));
+        const auto most = static_cast<unsigned>(delay_us());
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+            if (queue_.empty()) return;
+            const auto work = std::move(queue_.front());
+            queue_.pop_front();
+            lock.unlock();
+            if (most > 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
+            work();
+            lock.lock();
+            ++done_;
+            changed_.notify_all();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> queue_;
+    uint64_t added_ = 0, done_ = 0;
+    bool stop_ = false;
+    std::thread thread_;
+};
+
+struct FakeContext;
+struct FakeStream {
+    FakeContext* context;
+    Worker worker;
+};
+struct FakeContext {
+    int device = 0;
+    int retained = 0;
+    std::unique_ptr<FakeStream> legacy;
+};
+struct FakeEvent {
+    FakeContext* context;
+    std::shared_ptr<std::atomic<uint64_t>> passed = std::make_shared<std::atomic<uint64_t>>(0);
+    std::atomic<uint64_t> recorded{0};
+};
+struct Memory {
+    std::size_t bytes = 0;
+    int device = -1;          // -1: pinned host memory
+    char* touched = nullptr;  // where workers reach it
+};
+
+struct State {
+    std::mutex mutex;
+    FakeContext contexts[most_devices];
+    std::map<std::uintptr_t, Memory> memory;
+    std::atomic<int> live{0}, collectives[most_devices]{}, broken[most_devices]{};
+    std::string violations;
+};
+// Never destroyed: streams' threads may outlive main.
+State& state() {
+    static auto* made = new State;
+    return *made;
+}
+
+thread_local std::vector<FakeContext*> current;
+
+FakeContext* context() {
+    return current.empty() ? nullptr : current.back();
+}
+
+FakeStream* resolve(void* stream) {
+    if (stream) return static_cast<FakeStream*>(stream);
+    FakeContext* c = context();
+    if (!c) return nullptr;
+    const std::lock_guard lock(state().mutex);
+    if (!c->legacy) c->legacy.reset(new FakeStream{c, {}});
+    return c->legacy.get();
+}
+
+int broken(int device) {
+    return state().broken[device].load();
+}
+int broken_here() {
+    return context() ? broken(context()->device) : ok;
+}
+
+const std::pair<const std::uintptr_t, Memory>* find(std::uintptr_t at) {
+    auto& memory = state().memory;
+    auto next = memory.upper_bound(at);
+    if (next == memory.begin()) return nullptr;
+    --next;
+    return at < next->first + next->second.bytes ? &*next : nullptr;
+}
+
+void must_be_idle(const char* what) {
+    if (context() && state().collectives[context()->device] > 0)
+        fake_cuda_violation((std::string(what) + " while a collective is under way").c_str());
+}
+
+}  // namespace
+
+extern "C" {
+
+int cuInit(unsigned) {
+    return device_count() > 0 ? ok : 100;
+}
+int cuDriverGetVersion(int* version) {
+    return *version = 13000, ok;
+}
+int cuDeviceGetCount(int* count) {
+    return *count = device_count(), ok;
+}
+int cuDeviceGetName(char* name, int length, int device) {
+    std::snprintf(name, static_cast<std::size_t>(length), "stand-in %d", device);
+    return ok;
+}
+int cuDeviceGetPCIBusId(char* name, int length, int device) {
+    if (device < 0 || device >= device_count()) return invalid_device;
+    std::snprintf(name, static_cast<std::size_t>(length), "0000:%02X:00.0", device + 16);
+    return ok;
+}
+int cuDevicePrimaryCtxRetain(void** out, int device) {
+    if (device < 0 || device >= device_count()) return invalid_device;
+    if (broken(device) != ok) return broken(device);
+    const std::lock_guard lock(state().mutex);
+    FakeContext& c = state().contexts[device];
+    c.device = device;
+    ++c.retained;
+    ++state().live;
+    *out = &c;
+    return ok;
+}
+int cuDevicePrimaryCtxRelease_v2(int device) {
+    const std::lock_guard lock(state().mutex);
+    if (--state().contexts[device].retained < 0)
+        state().violations += "a context released more often than retained\n";
+    --state().live;
+    return ok;
+}
+int cuCtxPushCurrent_v2(void* c) {
+    if (!c) return invalid_context;
+    current.push_back(static_cast<FakeContext*>(c));
+    return ok;
+}
+int cuCtxPopCurrent_v2(void** c) {
+    if (current.empty()) return invalid_context;
+    *c = current.back();
+    current.pop_back();
+    return ok;
+}
+int cuCtxGetDevice(int* device) {
+    if (!context()) return invalid_context;
+    return *device = context()->device, ok;
+}
+int cuPointerGetAttributes(unsigned count, int* attributes, void** values, unsigned long long at) {
+    const std::lock_guard lock(state().mutex);
+    const auto* found = find(at);
+    for (unsigned i = 0; i < count; ++i) {
+        auto* value = static_cast<int*>(values[i]);
+        if (attributes[i] == 2) *value = !found ? 0 : found->second.device < 0 ? 1 : 2;
+        if (attributes[i] == 8) *value = 0;
+        if (attributes[i] == 9) *value = found ? std::max(0, found->second.device) : 0;
+    }
+    return ok;
+}
+int cuStreamCreate(void** stream, unsigned) {
+    if (!context()) return invalid_context;
+    if (broken_here() != ok) return broken_here();
+    ++state().live;
+    *stream = new FakeStream{context(), {}};
+    return ok;
+}
+int cuStreamDestroy_v2(void* stream) {
+    delete static_cast<FakeStream*>(stream);
+    --state().live;
+    return ok;
+}
+int cuStreamGetCtx(void* stream, void** c) {
+    return *c = resolve(stream)->context, ok;
+}
+int cuEventCreate(void** event, unsigned) {
+    if (!context()) return invalid_context;
+    if (broken_here() != ok) return broken_here();
+    ++state().live;
+    *event = new FakeEvent{context()};
+    return ok;
+}
+int cuEventDestroy_v2(void* event) {
+    delete static_cast<FakeEvent*>(event);
+    --state().live;
+    return ok;
+}
+int cuEventRecord(void* event, void* stream) {
+    auto* e = static_cast<FakeEvent*>(event);
+    FakeStream* s = resolve(stream);
+    if (!s) return invalid_context;
+    if (s->context != e->context) return invalid_handle;
+    if (broken(e->context->device) != ok) return broken(e->context->device);
+    const uint64_t mark = ++e->recorded;
+    s->worker.add([passed = e->passed, mark] { passed->store(mark); });
+    return ok;
+}
+int cuEventQuery(void* event) {
+    auto* e = static_cast<FakeEvent*>(event);
+    if (broken(e->context->device) != ok) return broken(e->context->device);
+    return e->passed->load() >= e->recorded ? ok : not_ready;
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+    auto* e = static_cast<FakeEvent*>(event);
+    FakeStream* s = resolve(stream);
+    if (!s) return invalid_context;
+    if (broken(s->context->device) != ok) return broken(s->context->device);
+    s->worker.add([passed = e->passed, mark = e->recorded.load()] {
+        while (passed->load() < mark) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
+    return ok;
+}
+int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
+    FakeStream* s = resolve(stream);
+    auto* word = static_cast<uint32_t*>(fake_cuda_touch(reinterpret_cast<void*>(address), 4));
+    if (!s) return invalid_context;
+    if (!word) return invalid_value;
+    s->worker.add([word, value] {
+        while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0)
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+    });
+    return ok;
+}
+int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
+    if (!context()) return invalid_context;
+    if (broken_here() != ok) return broken_here();
+    must_be_idle("pinned memory allocated");
+    *memory = std::calloc(1, bytes);
+    const std::lock_guard lock(state().mutex);
+    state().memory[reinterpret_cast<std::uintptr_t>(*memory)] = {bytes, -1,
+                                                                 static_cast<char*>(*memory)};
+    ++state().live;
+    return ok;
+}
+int cuMemFreeHost(void* memory) {
+    must_be_idle("pinned memory freed");
+    const std::lock_guard lock(state().mutex);
+    if (state().memory.erase(reinterpret_cast<std::uintptr_t>(memory)) == 0) return invalid_value;
+    std::free(memory);
+    --state().live;
+    return ok;
+}
+int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t bytes, void* stream) {
+    FakeStream* s = resolve(stream);
+    if (!s) return invalid_context;
+    if (broken(s->context->device) != ok) return broken(s->context->device);
+    s->worker.add([=] {
+        void* target = fake_cuda_touch(reinterpret_cast<void*>(to), bytes);
+        const void* source = fake_cuda_touch(reinterpret_cast<void*>(from), bytes);
+        if (target && source)
+            std::memcpy(target, source, bytes);
+        else
+            fake_cuda_violation("a copy to or from memory that is not there any more");
+    });
+    return ok;
+}
+int cuGetErrorName(int status, const char** name) {
+    *name = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OF_THE_STAND_IN";
+    return ok;
+}
+int cuGetErrorString(int, const char** text) {
+    return *text = "as the test wanted it", ok;
+}
+
+// ---- what only the tests and the other stand-in know ------------------------------------------
+
+void fake_cuda_enqueue(void* stream, void (*work)(void*), void* argument) {
+    resolve(stream)->worker.add([=] { work(argument); });
+}
+void* fake_cuda_touch(const void* address, std::size_t bytes) {
+    const std::lock_guard lock(state().mutex);
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    const auto* found = find(at);
+    if (!found) return const_cast<void*>(address);
+    if (at + bytes > found->first + found->second.bytes) return nullptr;
+    return found->second.touched + (at - found->first);
+}
+int fake_cuda_current(void) {
+    return context() ? context()->device : -1;
+}
+void fake_cuda_collective(int device, int change) {
+    state().collectives[device] += change;
+}
+
+// One file mapped twice: at the device's address nobody may touch it.
+void* fake_cuda_alloc(int device, std::size_t bytes) {
+    const std::size_t whole = (bytes + 4095) / 4096 * 4096;
+    const int fd = ::memfd_create("device memory", MFD_CLOEXEC);
+    if (fd < 0 || ::ftruncate(fd, static_cast<off_t>(whole)) != 0) return nullptr;
+    void* address = ::mmap(nullptr, whole, PROT_NONE, MAP_SHARED, fd, 0);
+    void* touched = ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ::close(fd);
+    const std::lock_guard lock(state().mutex);
+    state().memory[reinterpret_cast<std::uintptr_t>(address)] = {whole, device,
+                                                                 static_cast<char*>(touched)};
+    return address;
+}
+void fake_cuda_free(void* address) {
+    const std::lock_guard lock(state().mutex);
+    const auto found = state().memory.find(reinterpret_cast<std::uintptr_t>(address));
+    ::munmap(address, found->second.bytes);
+    ::munmap(found->second.touched, found->second.bytes);
+    state().memory.erase(found);
+}
+void fake_cuda_poke(void* address, const void* from, std::size_t bytes) {
+    std::memcpy(fake_cuda_touch(address, bytes), from, bytes);
+}
+void fake_cuda_peek(void* to, const void* address, std::size_t bytes) {
+    std::memcpy(to, fake_cuda_touch(address, bytes), bytes);
+}
+void fake_cuda_increment(void* stream, void* address, std::size_t count, int us) {
+    resolve(stream)->worker.add([=] {
+        std::this_thread::sleep_for(std::chrono::microseconds(us));
+        auto* values = static_cast<float*>(fake_cuda_touch(address, count * sizeof(float)));
+        for (std::size_t i = 0; i < count; ++i) values[i] += 1;
+    });
+}
+void fake_cuda_synchronize(void* stream) {
+    resolve(stream)->worker.drain();
+}
+
+void fake_cuda_break(int device, int status) {
+    state().broken[device] = status;
+}
+int fake_cuda_live(void) {
+    return state().live;
+}
+void fake_cuda_violation(const char* what) {
+    const std::lock_guard lock(state().mutex);
+    state().violations += std::string(what) + "\n";
+    std::fprintf(stderr, "stand-in: violation: %s\n", what);
+}
+const char* fake_cuda_violations(void) {
+    const std::lock_guard lock(state().mutex);
+    thread_local std::string kept;
+    kept = state().violations;
+    return kept.c_str();
+}
+}

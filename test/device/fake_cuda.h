@@ -1,0 +1,37 @@
+// A stand-in for the CUDA driver: host memory that only its own threads can touch, streams that are
+// threads with injected delays, and a record of what was done wrong. It is loaded the way the real
+// driver is; tests reach what follows through the same handle.
+#pragma once
+
+#include <cstddef>
+
+extern "C" {
+
+/// Puts work at the end of a stream, as a kernel's launch does. `running` counts kernels per
+/// device.
+void fake_cuda_enqueue(void* stream, void (*work)(void*), void* argument);
+/// Where a device address (or a host's) can be touched by work on a stream. nullptr: nowhere.
+void* fake_cuda_touch(const void* address, std::size_t bytes);
+/// The ordinal of the device that is current on this thread, -1 if none is.
+int fake_cuda_current(void);
+/// A kernel of a collective begins (+1) to exist or is over (-1) on that device.
+void fake_cuda_collective(int device, int change);
+
+/// Device memory, and moving bytes to and from it after everything on the device is done.
+void* fake_cuda_alloc(int device, std::size_t bytes);
+void fake_cuda_free(void* address);
+void fake_cuda_poke(void* address, const void* from, std::size_t bytes);
+void fake_cuda_peek(void* to, const void* address, std::size_t bytes);
+/// A kernel on that stream that adds one to each of count floats, after a while.
+void fake_cuda_increment(void* stream, void* address, std::size_t count, int delay_us);
+void fake_cuda_synchronize(void* stream);
+
+/// From now on every call that touches that device fails with this status; 0: no more.
+void fake_cuda_break(int device, int status);
+/// Handles that exist: streams, events, pinned buffers, retained contexts.
+int fake_cuda_live(void);
+/// Something a real driver would have hung or crashed on.
+void fake_cuda_violation(const char* what);
+/// All of them, one a line; "" if there are none.
+const char* fake_cuda_violations(void);
+}
