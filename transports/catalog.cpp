@@ -15,10 +15,19 @@ constexpr TransportKind kinds[] = {
 #endif
 };
 
+constexpr DeviceLibraryKind libraries[] = {
+    {"nccl", "NVIDIA's GPUs, through NCCL 2.18 or newer as it is found at run time",
+     make_nccl_library},
+};
+
 }  // namespace
 
 std::span<const TransportKind> transports() {
     return kinds;
+}
+
+std::span<const DeviceLibraryKind> device_libraries() {
+    return libraries;
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "transport/device_library.h"
 #include "transport/transport.h"
 
 namespace tutti {
@@ -31,11 +32,24 @@ struct TransportKind {
 
 std::span<const TransportKind> transports();
 
+/// Libraries that do whole collectives on device memory; they are no channels, and chosen by where
+/// the buffers are.
+struct DeviceLibraryKind {
+    std::string_view name;
+    std::string_view summary;
+    // path: where to look after what the process has; "" for nowhere in particular. unsupported
+    // says where it looked.
+    Result<std::unique_ptr<DeviceLibrary>> (*load)(const std::string& path);
+};
+std::span<const DeviceLibraryKind> device_libraries();
+
 std::unique_ptr<Transport> make_inproc_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_shm_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_tcp_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context);
 std::unique_ptr<Transport> make_ofi_transport(const TransportContext& context);
+
+Result<std::unique_ptr<DeviceLibrary>> make_nccl_library(const std::string& path);
 
 std::vector<Device> shm_devices();
 std::vector<Device> tcp_devices();

@@ -2,7 +2,10 @@
 // names the schedule it must agree with, and a differential test holds it to that.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +33,15 @@ struct IntrinsicShape {
     Rank root = 0;
     uint32_t stream = 0;
     int32_t divisor = 1;  // avg: the number of contributions
+
+    // What only a device's library asks for: counts are in elements of the dtype there.
+    Dtype dtype = Dtype::uint8;
+    Op op = Op::sum;                                 // built in; sum where there is a factor
+    std::optional<std::array<std::byte, 8>> factor;  // a pre-multiplied sum's, of the dtype
+    struct Blocks {
+        std::vector<std::size_t> counts, displacements;
+    };
+    Blocks input, output;  // where blocks have different lengths, else empty
 };
 
 /// The communicator an intrinsic serves. Rank 0 leads: it makes what the others join.

@@ -2,6 +2,8 @@
 // intrinsic that does the whole collective at once. Nothing here allocates once it is bound.
 #pragma once
 
+#include <string>
+
 #include "base/result.h"
 #include "transport/channel.h"
 
@@ -12,11 +14,24 @@ struct Trouble {
     Code code = Code::ok;
     Rank peer = nobody;  // whose message or silence it was
     Tag got;             // mismatch: the other side's call
+    std::string cause;   // where a library said more than the code does
 };
 
 class Operation {
 public:
     virtual ~Operation() = default;
+
+    /// What a device does by itself is put on its stream (a library's handle), before start() and
+    /// in the order of the calls, as every rank has it. On failure nothing was begun. Others have
+    /// nothing to do here.
+    virtual Result<> launch(const void* in, void* out, void* device_stream) {
+        static_cast<void>(in), static_cast<void>(out), static_cast<void>(device_stream);
+        return {};
+    }
+    /// Nobody rings when it can go on: whoever waits looks again soon.
+    virtual bool polled() const { return false; }
+    /// False while ending it would take an earlier run, which may still succeed, with it.
+    virtual bool may_cancel() { return true; }
 
     /// Begins a run. in and out may be the same memory. Only when no run is under way.
     virtual void start(const Tag& tag, const void* in, void* out) = 0;

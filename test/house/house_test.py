@@ -30,7 +30,7 @@ BUILDS_ON = {
     "catalogs": {"schedule", "transport"},
     "capi": {"comm", "api"},
     "collectives": {"schedule"},
-    "transports": {"transport", "net", "reduce"},
+    "transports": {"transport", "net", "reduce", "device"},
     "api": set(),
     "trainer": {"api"},
     "python": {"api"},

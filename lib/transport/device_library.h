@@ -1,0 +1,48 @@
+// Collectives that a device's own library does on device memory: an intrinsic whose groups are
+// joined when they are first needed, with an identifier that rank 0 made.
+#pragma once
+
+#include "transport/intrinsic.h"
+
+namespace tutti {
+
+struct DeviceGroupRequest {
+    Rank rank = 0, size = 1;
+    int32_t device = 0;
+    std::vector<std::byte> id;
+    int64_t timeout_ms = 0;  // of operations, for what their launch may have to wait for
+};
+
+/// This rank's membership. Its operations do everything in launch() and are polled until the device
+/// is done; bind and launch are the issuing thread's.
+class DeviceGroup {
+public:
+    virtual ~DeviceGroup() = default;
+    /// unsupported: the library cannot do it, and why.
+    virtual Result<> serves(const IntrinsicShape& shape) const = 0;
+    virtual Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) = 0;
+    /// invalid for a stream of another device.
+    virtual Result<> check_stream(void* device_stream) const = 0;
+    /// In order if nothing is under way and the others leave too, else by force; bounded.
+    virtual void leave(Deadline deadline) = 0;
+};
+
+class DeviceLibrary {
+public:
+    virtual ~DeviceLibrary() = default;
+    virtual std::string_view name() const = 0;
+    /// For people: "NCCL 2.28.7 (libnccl.so.2)".
+    virtual std::string describe() const = 0;
+    virtual int version() const = 0;
+    /// The schedule algorithm whose results it must equal, within what docs/gpu.md says.
+    virtual std::string_view reference(Collective collective) const = 0;
+    /// Whether two ranks may share a device.
+    virtual bool shares_devices() const = 0;
+    virtual std::size_t id_bytes() const = 0;
+    virtual Result<std::vector<std::byte>> make_id() const = 0;
+    /// Blocks until all have joined, or to the deadline.
+    virtual Result<std::shared_ptr<DeviceGroup>> join(const DeviceGroupRequest& request,
+                                                      Deadline deadline) const = 0;
+};
+
+}  // namespace tutti

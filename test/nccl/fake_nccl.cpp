@@ -1,0 +1,421 @@
+// A stand-in for NCCL: collectives on the stand-in driver's streams, computed through a shared
+// file. It hangs where NCCL would hang, gives garbage where NCCL would, and records what NCCL
+// forbids.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "device/fake_cuda.h"
+#include "nccl/shared_ranks.h"
+#include "reduce/reduce.h"
+
+namespace {
+
+using namespace fake_nccl;
+using tutti::Dtype;
+using tutti::Op;
+
+constexpr int ok = 0, internal_error = 3, invalid_argument = 4, invalid_usage = 5, remote_error = 6,
+              in_progress = 7;
+enum Kind { all_reduce = 1, broadcast, reduce, all_gather, reduce_scatter, exchange };
+
+struct Part {
+    int peer;
+    const void* send;
+    void* receive;
+    std::size_t bytes;
+};
+struct Asked {
+    int kind = 0, dtype = 0, op = 0, root = 0;
+    const void* in = nullptr;
+    void* out = nullptr;
+    std::size_t count = 0;
+    void* stream = nullptr;
+    std::vector<Part> parts;
+};
+struct PremulOp {
+    int dtype;
+    std::byte scalar[8];
+};
+
+struct Communicator {
+    std::unique_ptr<SharedRanks> ranks;
+    int device = -1;
+    std::thread joining;
+    std::atomic<int> state{in_progress};
+    std::atomic<int> polls_left{0};  // queries that still answer "in progress"
+    std::atomic<bool> abort{false};
+    std::atomic<int> running{0};
+    std::atomic<uint64_t> turn{0};
+    std::vector<std::unique_ptr<PremulOp>> premuls;
+    bool finalized = false;
+};
+
+std::atomic<int> live{0};
+thread_local int depth = 0;
+thread_local std::vector<std::pair<Communicator*, Asked>> grouped;
+
+int number(const char* variable, int otherwise) {
+    const char* text = std::getenv(variable);
+    return text ? std::atoi(text) : otherwise;
+}
+
+constexpr Dtype dtypes[] = {Dtype::int8,     Dtype::uint8,       Dtype::int32,
+                            Dtype::uint32,   Dtype::int64,       Dtype::uint64,
+                            Dtype::float16,  Dtype::float32,     Dtype::float64,
+                            Dtype::bfloat16, Dtype::float8_e4m3, Dtype::float8_e5m2};
+constexpr Op ops[] = {Op::sum, Op::prod, Op::max, Op::min, Op::avg};
+constexpr int built_in_ops = 5;
+
+std::size_t bytes_of(const Asked& asked) {
+    return asked.count * tutti::dtype_bytes(dtypes[asked.dtype]);
+}
+
+void pause() {
+    std::this_thread::sleep_for(std::chrono::microseconds(30));
+}
+
+/// False if the communicator was aborted meanwhile.
+template <typename Test>
+bool wait_for(const Communicator& comm, Test test) {
+    while (!test()) {
+        if (comm.abort) return false;
+        pause();
+    }
+    return true;
+}
+
+// ---- a collective, on its stream's thread -------------------------------------------------------
+
+/// Rounds at every hop, as a ring does; the ranks' order differs by nobody.
+void combine(const Communicator& comm, const Asked& asked, std::size_t at, std::size_t count,
+             std::byte* out) {
+    const Dtype dtype = dtypes[asked.dtype];
+    const bool premul = asked.op >= built_in_ops;
+    const auto reducer = *tutti::Reducer::make(dtype, premul ? Op::sum : ops[asked.op]);
+    using tutti::Width;
+    const int n = comm.ranks->size();
+    const std::size_t offset = at * tutti::dtype_bytes(dtype);
+    std::vector<std::byte> sum(count * reducer.bytes(Width::partial) + 8);
+    reducer.move(Width::raw, n == 1 ? Width::final : Width::partial,
+                 false)({.dst = n == 1 ? out : sum.data(),
+                         .a = comm.ranks->area(0) + offset,
+                         .count = count,
+                         .divisor = n});
+    for (int r = 1; r < n; ++r) {
+        const bool last = r == n - 1;
+        reducer.reduce(Width::partial, Width::raw, last ? Width::final : Width::partial,
+                       false)({.dst = last ? out : sum.data(),
+                               .a = sum.data(),
+                               .b = comm.ranks->area(r) + offset,
+                               .count = count,
+                               .divisor = n});
+    }
+}
+
+void publish(Communicator& comm, const Asked& asked, std::size_t input_bytes) {
+    std::byte* area = comm.ranks->area(comm.ranks->rank());
+    Called& called = comm.ranks->own().called;
+    called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count, {}};
+    if (asked.kind != exchange) {
+        const void* from = fake_cuda_touch(asked.in, input_bytes);
+        if (input_bytes > area_bytes || !from) return fake_cuda_violation("an input out of bounds");
+        std::memcpy(area, from, input_bytes);
+        if (asked.op >= built_in_ops) {
+            const PremulOp& op = *comm.premuls[static_cast<std::size_t>(asked.op - built_in_ops)];
+            const auto times =
+                tutti::Reducer::make(dtypes[op.dtype], Op::prod)
+                    ->reduce(tutti::Width::raw, tutti::Width::raw, tutti::Width::final, false);
+            const std::size_t one = tutti::dtype_bytes(dtypes[op.dtype]);
+            for (std::size_t i = 0; i < input_bytes; i += one)
+                times({.dst = area + i, .a = area + i, .b = op.scalar, .count = 1});
+        }
+        return;
+    }
+    std::size_t at = 0;
+    for (const Part& part : asked.parts) {
+        if (!part.send) continue;
+        const void* from = fake_cuda_touch(part.send, part.bytes);
+        if (at + part.bytes > area_bytes || !from)
+            return fake_cuda_violation("a send out of bounds");
+        std::memcpy(area + at, from, part.bytes);
+        called.parts[part.peer] = {at, part.bytes};
+        at += part.bytes;
+    }
+}
+
+void take(Communicator& comm, const Asked& asked, std::size_t block) {
+    const SharedRanks& ranks = *comm.ranks;
+    const auto n = static_cast<std::size_t>(ranks.size()),
+               me = static_cast<std::size_t>(ranks.rank());
+    const bool has_out =
+        (asked.kind != reduce || ranks.rank() == asked.root) && asked.kind != exchange;
+    const std::size_t out_bytes = asked.kind == all_gather ? block * n : block;
+    auto* out = has_out ? static_cast<std::byte*>(fake_cuda_touch(asked.out, out_bytes)) : nullptr;
+    if (has_out && !out) return fake_cuda_violation("an output out of bounds");
+    switch (asked.kind) {
+        case all_reduce:
+        case reduce:
+            if (out) combine(comm, asked, 0, asked.count, out);
+            return;
+        case reduce_scatter:
+            return combine(comm, asked, me * asked.count, asked.count, out);
+        case broadcast:
+            std::memcpy(out, ranks.area(asked.root), block);
+            return;
+        case all_gather:
+            for (std::size_t r = 0; r < n; ++r)
+                std::memcpy(out + r * block, ranks.area(static_cast<int>(r)), block);
+            return;
+        default:
+            break;
+    }
+    for (const Part& part : asked.parts) {
+        if (!part.receive) continue;
+        const auto& sent = ranks.seat(part.peer).called.parts[me];
+        auto* to = static_cast<std::byte*>(fake_cuda_touch(part.receive, part.bytes));
+        if (!to)
+            fake_cuda_violation("a receive out of bounds");
+        else
+            std::memcpy(to, ranks.area(part.peer) + sent.at,
+                        std::min<std::size_t>(part.bytes, sent.bytes));
+    }
+}
+
+void run(Communicator& comm, const Asked& asked) {
+    const std::size_t block = bytes_of(asked);
+    const auto n = static_cast<std::size_t>(comm.ranks->size());
+    const uint64_t turn = ++comm.turn;
+    const bool gives = asked.kind != broadcast || comm.ranks->rank() == asked.root;
+    if (comm.abort) return;
+    if (!wait_for(comm,
+                  [&] { return comm.ranks->all([&](Seat& s) { return s.finished >= turn - 1; }); }))
+        return;
+    if (gives)
+        publish(comm, asked, asked.kind == reduce_scatter ? block * n : block);
+    else
+        comm.ranks->own().called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count, {}};
+    comm.ranks->own().published = turn;
+    const auto everyone_called = [&] {
+        return comm.ranks->all([&](Seat& s) { return s.published >= turn; });
+    };
+    if (!wait_for(comm, everyone_called)) return;
+    // Other collectives or lengths wait for bytes that never come; types and operators go unseen.
+    const auto same = [&](Seat& s) {
+        return s.called.kind == asked.kind && s.called.root == asked.root &&
+               (asked.kind == exchange || s.called.count == asked.count);
+    };
+    if (!wait_for(comm, [&] { return comm.ranks->all(same); })) return;
+    take(comm, asked, block);
+    comm.ranks->own().finished = turn;
+}
+
+struct Job {
+    Communicator* comm;
+    Asked asked;
+};
+void run_job(void* argument) {
+    const std::unique_ptr<Job> job(static_cast<Job*>(argument));
+    run(*job->comm, job->asked);
+    fake_cuda_collective(job->comm->device, -1);
+    --job->comm->running;
+}
+
+// ---- the calls ----------------------------------------------------------------------------------
+
+int must_be_ready(Communicator* comm, const char* what) {
+    if (comm->polls_left > 0 || comm->state == in_progress)
+        fake_cuda_violation((std::string(what) + " while NCCL is in progress").c_str());
+    if (comm->abort || comm->finalized)
+        fake_cuda_violation((std::string(what) + " on a communicator that is over").c_str());
+    return comm->state == in_progress ? invalid_usage : comm->state.load();
+}
+
+void begin(Communicator* comm, Asked asked) {
+    ++comm->running;
+    fake_cuda_collective(comm->device, +1);
+    void* stream = asked.stream;
+    fake_cuda_enqueue(stream, run_job, new Job{comm, std::move(asked)});
+}
+
+int end_group() {
+    std::vector<std::pair<Communicator*, Asked>> all;
+    all.swap(grouped);
+    std::set<Communicator*> touched;
+    std::vector<std::pair<Communicator*, Asked>> merged;
+    for (auto& [comm, asked] : all) {
+        touched.insert(comm);
+        if (asked.kind == exchange && !merged.empty() && merged.back().first == comm &&
+            merged.back().second.kind == exchange)
+            merged.back().second.parts.push_back(asked.parts[0]);
+        else
+            merged.emplace_back(comm, std::move(asked));
+    }
+    for (auto& [comm, asked] : merged) begin(comm, std::move(asked));
+    for (Communicator* comm : touched) comm->polls_left = 2;
+    return touched.empty() ? ok : in_progress;
+}
+
+int call(Communicator* comm, Asked asked) {
+    if (const int state = must_be_ready(comm, "a collective"); state != ok) return state;
+    if (number("FAKE_NCCL_FAIL_LAUNCH", -1) == comm->ranks->rank()) return internal_error;
+    if (fake_cuda_current() != comm->device)
+        fake_cuda_violation("a collective with another device current");
+    grouped.emplace_back(comm, std::move(asked));
+    return depth > 0 ? ok : end_group();
+}
+
+void join(Communicator* comm) {
+    const SharedRanks& ranks = *comm->ranks;
+    ranks.own().joined = 1;
+    if (!wait_for(*comm, [&] { return ranks.all([](Seat& s) { return s.joined == 1; }); })) return;
+    int state = number("FAKE_NCCL_FAIL_JOIN", -1) == ranks.rank() ? internal_error : ok;
+    for (int r = 0; r < ranks.size(); ++r)
+        if (r != ranks.rank() && std::strcmp(ranks.seat(r).device, ranks.own().device) == 0)
+            state = invalid_usage;
+    comm->state = state;
+}
+
+void forget(Communicator* comm) {
+    if (comm->joining.joinable()) comm->joining.join();
+    while (comm->running > 0) pause();
+    --live;
+    delete comm;
+}
+
+}  // namespace
+
+extern "C" {
+
+int cuDeviceGetPCIBusId(char* name, int length, int device);
+
+int ncclGetVersion(int* version) {
+    return *version = number("FAKE_NCCL_VERSION", 22807), ok;
+}
+const char* ncclGetErrorString(int status) {
+    return status == ok              ? "no error"
+           : status == invalid_usage ? "invalid usage"
+           : status == remote_error  ? "remote process exited or there was a network error"
+                                     : "internal error";
+}
+const char* ncclGetLastError(void*) {
+    return "the stand-in was told to fail";
+}
+
+struct Id {
+    char bytes[128];
+};
+int ncclGetUniqueId(Id* id) {
+    std::memset(id, 0, sizeof *id);
+    const std::string path = SharedRanks::make();
+    std::memcpy(id->bytes, path.data(), path.size());
+    return ok;
+}
+struct Config {
+    std::size_t size;
+    unsigned magic, version;
+    int blocking;
+};
+int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config* config) {
+    if (config->magic != 0xcafebeef || config->blocking != 0)
+        fake_cuda_violation("a communicator that blocks");
+    auto* comm = new Communicator;
+    comm->ranks = std::make_unique<SharedRanks>(id.bytes, rank, size);
+    comm->device = fake_cuda_current();
+    if (comm->device < 0) fake_cuda_violation("a communicator without a current device");
+    cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
+    comm->joining = std::thread(join, comm);
+    ++live;
+    *out = comm;
+    return in_progress;
+}
+int ncclCommGetAsyncError(Communicator* comm, int* state) {
+    // A rank that was told to breaks down once it has worked.
+    if (comm->state == ok && comm->turn > 0 && number("FAKE_NCCL_BREAK", -1) == comm->ranks->rank())
+        comm->state = internal_error;
+    *state = comm->state;
+    if (comm->polls_left > 0 && comm->state == ok) {
+        --comm->polls_left;
+        *state = in_progress;
+    }
+    return ok;
+}
+int ncclCommFinalize(Communicator* comm) {
+    if (comm->running > 0) fake_cuda_violation("a communicator finalized while it works");
+    comm->polls_left = 1;
+    comm->finalized = true;
+    return in_progress;
+}
+int ncclCommDestroy(Communicator* comm) {
+    if (!comm->finalized) fake_cuda_violation("a communicator destroyed that was not finalized");
+    forget(comm);
+    return ok;
+}
+int ncclCommAbort(Communicator* comm) {
+    if (comm->abort.exchange(true)) fake_cuda_violation("a communicator aborted twice");
+    forget(comm);
+    return ok;
+}
+int ncclGroupStart() {
+    return ++depth, ok;
+}
+int ncclGroupEnd() {
+    if (depth == 0) {
+        fake_cuda_violation("a group ended that was not begun");
+        return invalid_usage;
+    }
+    return --depth > 0 ? ok : end_group();
+}
+
+int ncclAllReduce(const void* in, void* out, std::size_t count, int dtype, int op,
+                  Communicator* comm, void* stream) {
+    return call(comm, {all_reduce, dtype, op, 0, in, out, count, stream, {}});
+}
+int ncclBroadcast(const void* in, void* out, std::size_t count, int dtype, int root,
+                  Communicator* comm, void* stream) {
+    return call(comm, {broadcast, dtype, 0, root, in, out, count, stream, {}});
+}
+int ncclReduce(const void* in, void* out, std::size_t count, int dtype, int op, int root,
+               Communicator* comm, void* stream) {
+    return call(comm, {reduce, dtype, op, root, in, out, count, stream, {}});
+}
+int ncclAllGather(const void* in, void* out, std::size_t count, int dtype, Communicator* comm,
+                  void* stream) {
+    return call(comm, {all_gather, dtype, 0, 0, in, out, count, stream, {}});
+}
+int ncclReduceScatter(const void* in, void* out, std::size_t count, int dtype, int op,
+                      Communicator* comm, void* stream) {
+    return call(comm, {reduce_scatter, dtype, op, 0, in, out, count, stream, {}});
+}
+int ncclSend(const void* in, std::size_t bytes, int, int peer, Communicator* comm, void* stream) {
+    return call(comm,
+                {exchange, 1, 0, 0, nullptr, nullptr, 0, stream, {{peer, in, nullptr, bytes}}});
+}
+int ncclRecv(void* out, std::size_t bytes, int, int peer, Communicator* comm, void* stream) {
+    return call(comm,
+                {exchange, 1, 0, 0, nullptr, nullptr, 0, stream, {{peer, nullptr, out, bytes}}});
+}
+int ncclRedOpCreatePreMulSum(int* op, void* scalar, int dtype, int residence, Communicator* comm) {
+    if (residence != 1) return invalid_argument;
+    auto made = std::make_unique<PremulOp>();
+    made->dtype = dtype;
+    std::memcpy(made->scalar, scalar, tutti::dtype_bytes(dtypes[dtype]));
+    comm->premuls.push_back(std::move(made));
+    *op = built_in_ops + static_cast<int>(comm->premuls.size()) - 1;
+    return ok;
+}
+int ncclRedOpDestroy(int op, Communicator*) {
+    return op >= built_in_ops ? ok : invalid_argument;
+}
+
+/// Communicators that exist.
+int fake_nccl_live() {
+    return live;
+}
+}

@@ -1,0 +1,64 @@
+// What the ranks of a stand-in communicator share: a file that each maps, whether they are threads
+// or processes. One round at a time: everyone publishes, everyone reads, everyone says so.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace fake_nccl {
+
+constexpr int most_ranks = 8, most_parts = 2 * most_ranks;
+constexpr std::size_t area_bytes = std::size_t{8} << 20;
+
+/// What a rank calls, and where in its area the bytes for each peer lie.
+struct Called {
+    int kind = 0, dtype = 0, op = 0, root = 0;
+    uint64_t count = 0;
+    struct Part {
+        uint64_t at = 0, bytes = 0;
+    };
+    Part parts[most_ranks];  // of an exchange: by receiver
+};
+
+struct Seat {
+    std::atomic<int> joined{0};
+    std::atomic<int> left{0};
+    char device[32] = {};
+    std::atomic<uint64_t> published{0}, finished{0};
+    Called called;
+};
+
+struct Table {
+    Seat seats[most_ranks];
+};
+
+class SharedRanks {
+public:
+    static std::string make();  // a new file's path
+    SharedRanks(const std::string& path, int rank, int size);
+    ~SharedRanks();
+    SharedRanks(const SharedRanks&) = delete;
+
+    Seat& seat(int rank) const { return table_->seats[rank]; }
+    Seat& own() const { return seat(rank_); }
+    std::byte* area(int rank) const { return areas_ + static_cast<std::size_t>(rank) * area_bytes; }
+    int rank() const { return rank_; }
+    int size() const { return size_; }
+    template <typename Test>
+    bool all(Test test) const {
+        for (int r = 0; r < size_; ++r)
+            if (!test(seat(r))) return false;
+        return true;
+    }
+
+private:
+    const std::string path_;
+    const int rank_, size_;
+    std::size_t mapped_ = 0;
+    Table* table_ = nullptr;
+    std::byte* areas_ = nullptr;
+};
+
+}  // namespace fake_nccl

@@ -1,0 +1,101 @@
+// NCCL as a device library: what it serves, and how its groups are joined.
+#include "transports/catalog.h"
+#include "transports/nccl/operation.h"
+
+#include <cstdlib>
+#include <cstring>
+
+namespace tutti {
+namespace nccl {
+namespace {
+
+// From this version on two ranks may share a device, if this is set to 1.
+constexpr int shares_devices_since = 23000;
+constexpr const char* share_variable = "NCCL_MULTI_RANK_GPU_ENABLE";
+
+class NcclGroup final : public DeviceGroup {
+public:
+    explicit NcclGroup(std::shared_ptr<Membership> membership)
+        : membership_(std::move(membership)) {}
+
+    Result<> serves(const IntrinsicShape& shape) const override {
+        switch (shape.collective) {
+            case Collective::barrier:
+            case Collective::scan:
+            case Collective::exscan:
+                return fail(Code::unsupported, "NCCL has no {}", collective_name(shape.collective));
+            default:
+                return elements_of(shape, membership_->library().version).map([](Elements) {});
+        }
+    }
+    Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override {
+        TUTTI_TRY(serves(shape));
+        TUTTI_ASSIGN(const Elements elements, elements_of(shape, membership_->library().version));
+        return make_operation(membership_, runs_, shape, elements);
+    }
+    Result<> check_stream(void* stream) const override {
+        return membership_->context().owns(static_cast<device::StreamHandle>(stream));
+    }
+    void leave(Deadline deadline) override { membership_->leave(deadline); }
+
+private:
+    const std::shared_ptr<Membership> membership_;
+    const std::shared_ptr<Runs> runs_ = make_runs();
+};
+
+class NcclLibrary final : public DeviceLibrary {
+public:
+    explicit NcclLibrary(const Library& library) : library_(library) {}
+    std::string_view name() const override { return "nccl"; }
+    std::string describe() const override {
+        return fmt::format("NCCL {} ({})", version_text(library_.version), library_.where);
+    }
+    int version() const override { return library_.version; }
+    std::string_view reference(Collective collective) const override {
+        switch (collective) {
+            case Collective::allreduce:
+            case Collective::allgather:
+            case Collective::reduce_scatter:
+                return "ring";
+            case Collective::alltoall:
+                return "pairwise";
+            default:
+                return "binomial";
+        }
+    }
+    bool shares_devices() const override {
+        const char* set = std::getenv(share_variable);
+        return library_.version >= shares_devices_since && set && std::strcmp(set, "1") == 0;
+    }
+    std::size_t id_bytes() const override { return sizeof(UniqueId); }
+    Result<std::vector<std::byte>> make_id() const override {
+        UniqueId id{};
+        if (const Status status = library_.get_unique_id(&id); status != success)
+            return tl::unexpected(
+                nccl_error(library_, nullptr, status, "making NCCL's identifier"));
+        const auto* bytes = reinterpret_cast<const std::byte*>(id.bytes);
+        return std::vector(bytes, bytes + sizeof id.bytes);
+    }
+    Result<std::shared_ptr<DeviceGroup>> join(const DeviceGroupRequest& request,
+                                              Deadline deadline) const override {
+        const device::Driver* driver = device::driver();
+        if (!driver) return fail(Code::unsupported, "there is no CUDA driver");
+        TUTTI_ASSIGN(device::Context context, device::Context::retain(*driver, request.device));
+        TUTTI_ASSIGN(auto joined,
+                     Membership::join(library_, std::move(context), request, deadline));
+        return std::make_shared<NcclGroup>(std::move(joined));
+    }
+
+private:
+    const Library& library_;
+};
+
+}  // namespace
+}  // namespace nccl
+
+Result<std::unique_ptr<DeviceLibrary>> make_nccl_library(const std::string& path) {
+    TUTTI_ASSIGN(const nccl::Library* library, nccl::load_library(path));
+    return std::make_unique<nccl::NcclLibrary>(*library);
+}
+
+}  // namespace tutti

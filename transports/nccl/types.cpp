@@ -1,0 +1,56 @@
+#include "transports/nccl/types.h"
+
+#include "transports/nccl/library.h"
+
+namespace tutti::nccl {
+namespace {
+
+constexpr int as_bytes = 1;  // ncclUint8
+
+struct Type {
+    Dtype dtype;
+    int number;
+    int since;  // the version in which it can be reduced
+};
+constexpr Type types[] = {
+    {Dtype::int8, 0, 0},
+    {Dtype::uint8, 1, 0},
+    {Dtype::int32, 2, 0},
+    {Dtype::uint32, 3, 0},
+    {Dtype::int64, 4, 0},
+    {Dtype::uint64, 5, 0},
+    {Dtype::float16, 6, 0},
+    {Dtype::float32, 7, 0},
+    {Dtype::float64, 8, 0},
+    {Dtype::bfloat16, 9, 21000},
+    {Dtype::float8_e4m3, 10, 22400},
+    {Dtype::float8_e5m2, 11, 22400},
+};
+
+struct Operator {
+    Op op;
+    int number;
+};
+constexpr Operator operators[] = {
+    {Op::sum, 0}, {Op::prod, 1}, {Op::max, 2}, {Op::min, 3}, {Op::avg, 4}};
+
+}  // namespace
+
+Result<Elements> elements_of(const IntrinsicShape& shape, int version) {
+    if (!traits_of(shape.collective).reduces)
+        return Elements{as_bytes, dtype_bytes(shape.dtype), 0};
+    const Type* type = nullptr;
+    for (const Type& t : types)
+        if (t.dtype == shape.dtype && version >= t.since) type = &t;
+    if (!type)
+        return fail(Code::unsupported, "NCCL {} does not reduce {}", version_text(version),
+                    dtype_name(shape.dtype));
+    // NCCL divides integers in its own way: the host's rounds towards zero.
+    const bool averages_integers = shape.op == Op::avg && !is_float(shape.dtype);
+    for (const Operator& o : operators)
+        if (o.op == shape.op && !averages_integers) return Elements{type->number, 1, o.number};
+    return fail(Code::unsupported, "NCCL has no {} of {}", op_name(shape.op),
+                dtype_name(shape.dtype));
+}
+
+}  // namespace tutti::nccl
