@@ -14,6 +14,9 @@
  * **Buffers.** in == out means in place. Otherwise the buffers must not overlap. After a failure
  * they are valid memory with undefined contents. No alignment is required.
  *
+ * **Device memory.** Collectives take buffers on a GPU as they take host memory, found out by the
+ * pointer: see "device memory" below, and docs/gpu.md.
+ *
  * **Deadlines.** Every operation has one (the communicator's, or the call's own); passing it fails
  * the communicator on all ranks with TUTTI_ERR_TIMEOUT.
  */
@@ -114,7 +117,7 @@ typedef struct {
 typedef struct {
     size_t struct_size;     /**< sizeof(tutti_call_opts): lets later versions add fields */
     int stream;             /**< which ring, 0 … nrings-1; < 0: round-robin */
-    void* device_stream;    /**< a device stream to order device buffers by; NULL: host memory */
+    void* device_stream;    /**< orders an operation on device memory; NULL: the communicator's */
     int64_t timeout_ms;     /**< < 0: the communicator's; 0: for ever */
     const char* algorithm;  /**< by name (tutti_algorithm_name); NULL: tutti chooses */
     tutti_dtype wire_dtype; /**< < 0: as the data */
@@ -227,6 +230,29 @@ TUTTI_API tutti_status tutti_mem_free(tutti_comm* comm, void* data);
 TUTTI_API tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int fd);
 /** Ends a registration, by where its memory begins. INVALID if there is none. */
 TUTTI_API tutti_status tutti_mem_deregister(tutti_comm* comm, void* data);
+
+/* ---- device memory ---------------------------------------------------------------------------- */
+
+/* Collectives on a GPU's memory go to NCCL where it has them, else through pinned host memory
+ * (TUTTI_DEVICE=staged: always). Both buffers are one GPU's, and all calls of a communicator are on
+ * the same GPU; the first one is where the ranks join NCCL. Such an operation is ordered by a device
+ * stream (a CUstream or cudaStream_t) and does not block the host: blocking forms return when it is on
+ * the stream, requests are done when the device is. What a blocking form's operation fails with
+ * later, the communicator's next call returns, or tutti_comm_sync. Messages, tutti_barrier and
+ * tutti_allreduce_multi are for host memory. */
+
+/** The stream of calls that name none; NULL, as at first: the legacy default stream, which waits for
+ *  all others. INVALID for another device's, UNSUPPORTED without a CUDA driver. */
+TUTTI_API tutti_status tutti_comm_set_device_stream(tutti_comm* comm, void* device_stream);
+/** What comes on the communicator's stream from now on waits for what is on calc_stream by now: call
+ *  it between the kernels that fill a buffer and its collective. Never blocks the host. */
+TUTTI_API tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream);
+/** What comes on calc_stream from now on waits for what is on the communicator's stream by now: call it
+ *  between a collective and the kernels that use its result. Never blocks the host. */
+TUTTI_API tutti_status tutti_sync_comm_stream(tutti_comm* comm, void* calc_stream);
+/** Waits until all that blocking forms have put on device streams is done, up to timeout_ms (< 0: to
+ *  their own deadlines), and returns the first failure among it. TIMEOUT: they go on. */
+TUTTI_API tutti_status tutti_comm_sync(tutti_comm* comm, int64_t timeout_ms);
 
 /* ---- operators -------------------------------------------------------------------------------- */
 

@@ -98,6 +98,13 @@ Result<> set_progress(Config& c, std::string_view v) {
     return {};
 }
 
+Result<> set_device(Config& c, std::string_view v) {
+    if (v != "library" && v != "staged")
+        return fail(Code::invalid, "'{}' is neither 'library' nor 'staged'", v);
+    c.device = v == "staged" ? DeviceWay::staged : DeviceWay::library;
+    return {};
+}
+
 Result<> set_log(Config&, std::string_view v) {
     log::Level level{};
     if (!log::parse_level(v, level))
@@ -157,6 +164,15 @@ constexpr ConfigKey keys[] = {
     {"check", "frames, strict", "strict: agree on every call before any data moves", set_check},
     {"progress", "thread, manual", "manual: the program calls tutti_progress, no thread of ours",
      set_progress},
+    {"device", "library, staged",
+     "how collectives on device memory are done: by NCCL, or through host memory, where ranks "
+     "without "
+     "a device may take part",
+     set_device},
+    {"cuda_library", "auto, path", "the CUDA driver to load where the program has not loaded it",
+     [](Config& c, std::string_view v) -> Result<> { return c.cuda_library = v, Result<>{}; }},
+    {"nccl_library", "path", "the NCCL to load where the program has not loaded one",
+     [](Config& c, std::string_view v) -> Result<> { return c.nccl_library = v, Result<>{}; }},
     {"reproducible", "0", "sums independent of the rank count",
      [](Config&, std::string_view v) { return refuse_unless_off(v, "reproducible summation"); }},
     {"tls", "0", "encrypted connections",

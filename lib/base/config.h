@@ -14,6 +14,8 @@ namespace tutti {
 
 enum class Check : uint8_t { frames, strict };
 enum class Progress : uint8_t { thread, manual };
+/// How collectives on device memory are done.
+enum class DeviceWay : uint8_t { library, staged };
 
 struct Config {
     Rank rank = 0;
@@ -36,6 +38,8 @@ struct Config {
     Check check = Check::frames;
     Progress progress = Progress::thread;
     bool insecure = false;
+    DeviceWay device = DeviceWay::library;
+    std::string cuda_library, nccl_library;  // where to look besides what the process has
     std::string dump;  // where the flight recorder goes when an operation fails
 };
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
+
+#include "comm/extent.h"
 
 namespace tutti {
 namespace {
@@ -22,67 +23,6 @@ Result<BlockList> list_of(const char* function, const BlockArrays& arrays, int r
     list.counts = {arrays.counts, n};
     if (arrays.displacements) list.displacements = {arrays.displacements, n};
     return list;
-}
-
-/// One of the rank's buffers, in elements.
-struct Extent {
-    bool used = true;        // the rank has this buffer at all
-    bool row = false;        // a block for every rank, else one block or message
-    std::size_t length = 0;  // from its start to the end of its last element
-    std::size_t own = 0;     // where the rank's own block starts
-};
-
-Extent extent_of(const Call& call, const Communicator& comm, Space space) {
-    const auto me = static_cast<std::size_t>(comm.rank()),
-               n = static_cast<std::size_t>(comm.size());
-    const bool in = space == Space::input, root = comm.rank() == call.root;
-    Extent e;
-    switch (call.collective) {
-        case Collective::broadcast:
-            e.used = !in || root;
-            break;
-        case Collective::reduce:
-            e.used = in || root;
-            break;
-        case Collective::exscan:
-            e.used = in || me > 0;
-            break;
-        case Collective::gather:
-            e.used = in || root;
-            e.row = !in;
-            break;
-        case Collective::scatter:
-            e.used = !in || root;
-            e.row = in;
-            break;
-        case Collective::allgather:
-            e.row = !in;
-            break;
-        case Collective::reduce_scatter:
-            e.row = in;
-            break;
-        case Collective::alltoall:
-            e.row = true;
-            break;
-        default:
-            break;
-    }
-    e.length = call.count;
-    if (!e.row || !e.used) return e;
-    if (!call.uneven) {
-        e.length = call.count * n;
-        e.own = call.count * me;
-        return e;
-    }
-    const BlockList& list = in ? call.input : call.output;
-    e.length = 0;
-    for (std::size_t i = 0, packed = 0; i < list.counts.size(); ++i) {
-        const std::size_t start = list.displacements.empty() ? packed : list.displacements[i];
-        if (i == me) e.own = start;
-        if (list.counts[i] > 0) e.length = std::max(e.length, start + list.counts[i]);
-        packed += list.counts[i];
-    }
-    return e;
 }
 
 Result<> check_overlap(const char* function, const Call& call, const Extent& in_extent,
@@ -126,11 +66,6 @@ Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* o
         return fail(Code::invalid, "{}: opts.struct_size is 0: start from TUTTI_CALL_OPTS_INIT",
                     function);
     std::memcpy(&read, opts, std::min(opts->struct_size, sizeof read));
-    if (read.device_stream)
-        return fail(Code::unsupported,
-                    "{}: opts.device_stream is set, but this build has no device library: "
-                    "host memory only",
-                    function);
     if (read.wire_dtype >= 0)
         return fail(Code::unsupported,
                     "{}: opts.wire_dtype is set, but this version sends data as it is", function);
@@ -225,8 +160,8 @@ Result<> check_buffers(const char* function, const Communicator& comm, const Cal
     // Lengths that no memory has would make nonsense of what follows.
     constexpr std::size_t surely_fits = std::size_t{1} << 40;
     if (!whole || call.count > surely_fits) TUTTI_TRY(comm.planner().check(call, -1));
-    const Extent in_extent = extent_of(call, comm, Space::input);
-    const Extent out_extent = extent_of(call, comm, Space::output);
+    const Extent in_extent = extent_of(call, comm.rank(), comm.size(), Space::input);
+    const Extent out_extent = extent_of(call, comm.rank(), comm.size(), Space::output);
     if (in_extent.used && in_extent.length > 0 && !in)
         return fail(Code::invalid, "{}: the input is NULL but count is {}", function,
                     in_extent.length);
@@ -259,7 +194,8 @@ Result<> start_checked(const char* function, tutti_comm* comm, const Call& check
     Call call = checked;
     TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
     if (o.algorithm) call.algorithm = o.algorithm;
-    TUTTI_ASSIGN(auto started, comm->impl->start(call, o.stream, o.timeout_ms, in, out));
+    TUTTI_ASSIGN(auto started,
+                 comm->impl->start(call, o.stream, o.timeout_ms, in, out, o.device_stream));
     *request = to_c(started.release());
     return {};
 }
@@ -273,6 +209,7 @@ Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,
     TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
     if (o.algorithm) call->algorithm = o.algorithm;
     TUTTI_ASSIGN(auto made, comm->impl->make_plan(*call, o.stream));
+    made->device_stream = o.device_stream;
     *plan = new tutti_plan{comm->impl, std::move(made)};
     return {};
 }

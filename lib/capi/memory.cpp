@@ -34,6 +34,10 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
                                "tutti_mem_register: fd is {}, but no transport of this build maps "
                                "the program's shared memory; with -1 it is registered for networks",
                                fd);
+        if (const auto kind = tutti::device::memory_of(data); kind.on_device())
+            return tutti::fail(Code::unsupported,
+                               "tutti_mem_register: that is {}: collectives take it as it is",
+                               tutti::device::describe(kind));
         return comm->impl->memory().add(static_cast<std::byte*>(data), bytes);
     });
 }

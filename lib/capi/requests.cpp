@@ -92,7 +92,7 @@ tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
 
 void tutti_plan_destroy(tutti_plan* plan) {
     // A run that is still under way has a deadline; its memory must not go before it.
-    while (plan && plan->impl->busy.load(std::memory_order_acquire)) plan->comm->progress();
+    while (plan && plan->impl->busy_anywhere()) plan->comm->progress();
     delete plan;
 }
 

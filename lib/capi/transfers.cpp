@@ -31,6 +31,11 @@ Result<> fill(const char* function, Transfer& transfer, const Asked& asked) {
     if (asked.count > std::numeric_limits<std::ptrdiff_t>::max() / element_bytes)
         return fail(Code::invalid, "{}: {} elements of {} are more bytes than memory can hold",
                     function, asked.count, dtype_name(dtype));
+    if (asked.count > 0)
+        if (const device::MemoryKind kind = device::memory_of(asked.memory); kind.on_device())
+            return fail(Code::unsupported,
+                        "{}: the buffer is {}: messages are for host memory, collectives for both",
+                        function, device::describe(kind));
     transfer.sends = asked.sends;
     // A send only reads; one pointer serves both.
     transfer.memory = static_cast<std::byte*>(const_cast<void*>(asked.memory));

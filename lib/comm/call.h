@@ -23,6 +23,13 @@ struct BlockList {
     }
 };
 
+/// Where a call's buffers are, and what is done about it.
+enum class Path : uint8_t {
+    host,     // host memory
+    library,  // a device's own library
+    staged,   // device memory, copied to the host's and back
+};
+
 struct Call {
     Collective collective = Collective::allreduce;
     std::size_t count = 0;  // of the message or of each block; uneven: of this rank's own block
@@ -32,14 +39,15 @@ struct Call {
     std::string_view algorithm;  // "": tutti's choice
     bool uneven = false;         // the v form: blocks have the lengths below
     bool in_place = false;       // only an alltoall has to know before it is bound
-    int32_t inputs = 0;          // buffers of this rank in one allreduce; 0: it is no multi
-    BlockList input, output;     // of the buffers that have a block for each rank
+    Path path = Path::host;
+    int32_t inputs = 0;       // buffers of this rank in one allreduce; 0: it is no multi
+    BlockList input, output;  // of the buffers that have a block for each rank
 
     /// The lists matter where they are: few calls have any, and all are compared on their way in.
     bool operator==(const Call& other) const {
         return count == other.count && collective == other.collective && dtype == other.dtype &&
                op == other.op && root == other.root && uneven == other.uneven &&
-               in_place == other.in_place && inputs == other.inputs &&
+               in_place == other.in_place && path == other.path && inputs == other.inputs &&
                algorithm == other.algorithm &&
                (!uneven || (input == other.input && output == other.output));
     }

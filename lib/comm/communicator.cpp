@@ -39,6 +39,10 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
         return fail(Code::invalid, "TUTTI_ALGO: there is no algorithm '{}'; there are: {}",
                     config.algo, names);
     }
+    // One that was named must be there; any other is looked for again when it matters.
+    if (const auto found = device::find_driver(config.cuda_library);
+        !found && !config.cuda_library.empty() && config.cuda_library != "auto")
+        return wrap(found.error(), fmt::format("rank {}: TUTTI_CUDA_LIBRARY", config.rank));
     TUTTI_ASSIGN(std::shared_ptr<Endpoint> endpoint, Endpoint::join(config, std::move(own_store)));
     const bool one_host = endpoint->one_host();
     std::shared_ptr<Communicator> comm(
@@ -57,12 +61,34 @@ void Communicator::abort() {
 
 void Communicator::destroy() {
     if (destroyed_.exchange(true) || !home_.here()) return;
+    // What was called is done in order; it has deadlines.
+    constexpr int64_t longest_ms = 60'000;
+    const int64_t timeout_ms = endpoint_->config().timeout_ms;
+    if (!detached_.empty())
+        (void)sync(timeout_ms == 0 ? longest_ms : std::min(timeout_ms, longest_ms));
     const uint64_t last = streams_.end_all(sequence_);
     transfers_.end_all();
+    leave_devices();
     agreement_.say_bye(last);
     memory_.clear();
     // The last communicator takes this process out of the job.
     if (endpoint_->remove(group_.id())) endpoint_->leave(Deadline::after_ms(1000));
+}
+
+// In order where that is possible: the others leave too, or the deadline ends it.
+void Communicator::leave_devices() {
+    constexpr int64_t most_ms = 1000;
+    detached_.clear();
+    for (PlanCache& plans : plans_) {
+        plans.drop(Path::library);
+        plans.drop(Path::staged);
+    }
+    planner_.use(Planner::DeviceMeans{});
+    if (devices_.group && devices_.generation == generation_ && !agreement_.over())
+        devices_.group->leave(Deadline::after_ms(most_ms));
+    devices_.group.reset();
+    devices_.staging.reset();
+    devices_.context.reset();
 }
 
 // ---- trouble
@@ -77,6 +103,7 @@ void Communicator::settle() {
 
 void Communicator::resume(uint64_t sequence) {
     const auto held = streams_.hold_all();
+    generation_.fetch_add(1);
     sequence_ = sequence;
     planner_.reset_intrinsics();
 }

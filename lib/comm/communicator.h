@@ -2,12 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/agreement.h"
 #include "comm/channel_table.h"
+#include "comm/devices.h"
 #include "comm/endpoint.h"
 #include "comm/forks.h"
 #include "comm/plan_cache.h"
@@ -44,17 +46,30 @@ public:
     Planner& planner() { return planner_; }
     const Planner& planner() const { return planner_; }
 
-    /// Blocking: returns when the operation is over.
+    /// Blocking: returns when the operation is over; on device memory, when it is on the stream. An
+    /// error that such an operation ended with later comes from the next call.
     Result<> run(const Call& call, const void* in, void* out);
     /// stream < 0: round-robin.
+    /// device_stream nullptr: the communicator's.
     Result<std::unique_ptr<Request>> start(const Call& call, int stream, int64_t timeout_ms,
-                                           const void* in, void* out);
+                                           const void* in, void* out,
+                                           void* device_stream = nullptr);
 
     /// Persistent plans belong to the caller.
     Result<std::unique_ptr<Plan>> make_plan(const Call& call, int stream);
     Result<> run(Plan& plan, const void* in, void* out);
     Result<std::unique_ptr<Request>> start(Plan& plan, int64_t timeout_ms, const void* in,
                                            void* out);
+
+    /// The device stream of calls that name none, nullptr for the legacy default one.
+    Result<> set_device_stream(void* device_stream);
+    /// What comes on the communicator's stream from now on waits for what is on that one by now.
+    /// The host waits for nothing.
+    Result<> hold_own_stream(void* before) { return order_streams(before, devices_.stream); }
+    /// The other way round.
+    Result<> hold_stream(void* after) { return order_streams(devices_.stream, after); }
+    /// Waits for all that ran without a request on device memory; the first failure among it.
+    Result<> sync(int64_t timeout_ms);
 
     Result<> check(const Transfer& transfer) const { return transfers_.check(transfer); }
     /// A send or a receive, on the caller's stack: returns when it is over.
@@ -89,6 +104,27 @@ private:
     Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
     Result<> post(Transfer& transfer, int64_t timeout_ms);
 
+    // On device memory: device_calls.cpp, device_join.cpp.
+    Result<bool> on_device(const Call& call, const void* in, const void* out,
+                           void* device_stream) const;
+    Result<device::MemoryKind> one_kind(const Call& call, const void* in, const void* out) const;
+    Result<> join_devices(device::Ordinal device);
+    Result<> join_library(device::Ordinal device);
+    Result<std::shared_ptr<DeviceGroup>> make_device_group(device::Ordinal device);
+    Result<> agree_on_devices(device::Ordinal device, const Result<>& own);
+    Result<std::vector<std::byte>> share_device_id();
+    Result<> wait_for_idle_device();
+    Result<std::unique_ptr<Request>> start_on_device(const Call& call, Plan* own, uint32_t stream,
+                                                     int64_t timeout_ms, const void* in, void* out,
+                                                     void* device_stream);
+    Result<Plan*> device_plan(const Call& call, Plan* own, uint32_t stream);
+    Result<> run_on_device(const Call& call, Plan* own, uint32_t stream, const void* in, void* out,
+                           void* device_stream);
+    Result<> launch(Request& request);
+    Result<> need_driver() const;
+    Result<> order_streams(void* before, void* after);
+    Result<> owed();
+
     // Moving and waiting: progress.cpp.
     Result<> finish_blocking(Request& request);
     bool drive_all(bool& moved, bool may_open = true);
@@ -96,6 +132,7 @@ private:
     void sleep_until_moved(const Request& request, int64_t limit_ms);
     void look_at_clocks();
     void arm_all(bool on);
+    void leave_devices();
 
     // EndpointClient
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
@@ -126,8 +163,11 @@ private:
     Streams streams_;
     Transfers transfers_;
     UserMemory memory_;
-    uint64_t sequence_ = 0;     // of the last operation; the issuing thread's
-    uint64_t round_robin_ = 0;  // non-blocking calls so far
+    Devices devices_;                                // the issuing thread's
+    std::deque<std::unique_ptr<Request>> detached_;  // likewise: on devices, of blocking calls
+    std::atomic<uint64_t> generation_{1};            // of device groups; changes with streams held
+    uint64_t sequence_ = 0;                          // of the last operation; the issuing thread's
+    uint64_t round_robin_ = 0;                       // non-blocking calls so far
     std::atomic<bool> destroyed_{false};
 };
 

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int service_tick_ms = 1000;
 constexpr int sleep_ms = 100;  // between looks at deadlines
+constexpr int watch_ms = 1;    // between looks at what does not ring
 // The first byte of a control message. news: to, from, and a communicator's news, passed on until
 // it is there. loss: a rank that is gone and why, for everyone. leaving: the sender's process ends
 // in order.
@@ -148,6 +149,7 @@ void Endpoint::pump() {
 }
 
 void Endpoint::sleep(int timeout_ms) {
+    if (watched_ > 0) timeout_ms = std::min(timeout_ms, watch_ms);
     if (manual()) {
         reactor_.poll(timeout_ms);
     } else if (data_reactor_.poll(timeout_ms) == 0 && timeout_ms > 0) {
@@ -296,7 +298,7 @@ void Endpoint::serve() {
         moved = false;
         if (serve_clients(moved) && !moved && !kicked_) {
             reactor_.modify(data_reactor_.fd(), EPOLLIN);
-            reactor_.poll(sleep_ms);
+            reactor_.poll(watched_ > 0 ? watch_ms : sleep_ms);
             reactor_.modify(data_reactor_.fd(), 0);
         }
         arm_clients(false);

@@ -79,6 +79,8 @@ public:
     Intrinsics join_intrinsics(const Group& group, Deadline deadline);
     /// What counts as this rank's host, as a number.
     uint64_t host_hash() const { return std::hash<std::string>{}(host_id_); }
+    /// The machine, whatever host it acts as.
+    uint64_t machine_hash() const { return std::hash<std::string>{}(machine_id_); }
     /// Ids of communicators from here on are free, as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
     void use_ids(uint32_t up_to) {
@@ -102,6 +104,8 @@ public:
     void pump();
     /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first.
     void sleep(int timeout_ms);
+    /// While something is watched, nobody sleeps for long: it does not ring.
+    void watch(int change) { watched_.fetch_add(change); }
     /// Wakes whoever sleeps on the data reactor.
     void ring();
     /// Tells the service thread that there is work to drive.
@@ -182,6 +186,7 @@ private:
     std::map<Rank, std::string> lost_;  // gone, and why
     std::set<Rank> left_;               // said that they would go
 
+    std::atomic<int> watched_{0};
     std::atomic<bool> stop_{false}, kicked_{false}, leaving_{false};
     std::thread thread_;
 };

@@ -109,6 +109,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
                   {"algo", config_.algo},
                   {"fit_ms", std::to_string(config_.fit_ms)},
                   {"tuning", tuning ? tuning_.fingerprint() : "unusable"},
+                  {"device", config_.device == DeviceWay::staged ? "staged" : "library"},
                   {"check", config_.check == Check::strict ? "strict" : "frames"}};
     bootstrap_ = std::make_unique<Bootstrap>(std::move(self));
 

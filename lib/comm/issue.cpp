@@ -37,6 +37,9 @@ Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
     }
     PlanCache& plans = plans_[stream];
     if (Plan* plan = plans.find(call)) return plan;
+    // The program may have loaded the driver since we looked: then the buffers may be a device's.
+    if (!device::driver() && device::find_driver(endpoint_->config().cuda_library))
+        return fail(Code::in_progress, "there is a device driver now");
     plans.make_room();
     // Not under the stream's ownership: binding may wait for peers.
     TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream));
@@ -127,6 +130,10 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
     } else {
         owned.keep();
     }
+    if (request.on_device && request.generation != generation_.load()) {
+        streams_.release(stream);
+        return fail(Code::in_progress, "the device's group is another by now");
+    }
     request.plan = &plan;
     request.operation = &plan.operation_for(request.in, request.out);
     request.timeout_ms = timeout_ms;
@@ -146,7 +153,14 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
 
 Result<> Communicator::run(const Call& call, const void* in, void* out) {
     TUTTI_TRY(forked());
+    if (!detached_.empty()) [[unlikely]]
+        TUTTI_TRY(owed());
+    if (device::driver()) [[unlikely]] {
+        TUTTI_ASSIGN(const bool device, on_device(call, in, out, nullptr));
+        if (device) return run_on_device(call, nullptr, 0, in, out, nullptr);
+    }
     auto plan = plan_for(call, 0);
+    if (!plan && plan.error().code == Code::in_progress) return run(call, in, out);
     if (!plan) return tl::unexpected(std::move(plan).error());
     Request request;
     request.in = in;
@@ -157,7 +171,15 @@ Result<> Communicator::run(const Call& call, const void* in, void* out) {
 
 Result<> Communicator::run(Plan& plan, const void* in, void* out) {
     TUTTI_TRY(forked());
-    if (plan.busy) return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
+    if (!detached_.empty()) [[unlikely]]
+        TUTTI_TRY(owed());
+    if (device::driver() || plan.device_stream) [[unlikely]] {
+        TUTTI_ASSIGN(const bool device, on_device(plan.call, in, out, plan.device_stream));
+        if (device)
+            return run_on_device(plan.call, &plan, plan.stream, in, out, plan.device_stream);
+    }
+    if (plan.busy_anywhere())
+        return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
     Request request;
     request.in = in;
     request.out = out;
@@ -168,7 +190,16 @@ Result<> Communicator::run(Plan& plan, const void* in, void* out) {
 Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, int64_t timeout_ms, const void* in,
                                                      void* out) {
     TUTTI_TRY(forked());
-    if (plan.busy) return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
+    if (!detached_.empty()) [[unlikely]]
+        TUTTI_TRY(owed());
+    if (plan.busy_anywhere())
+        return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
+    if (device::driver() || plan.device_stream) [[unlikely]] {
+        TUTTI_ASSIGN(const bool device, on_device(plan.call, in, out, plan.device_stream));
+        if (device)
+            return start_on_device(plan.call, &plan, plan.stream, timeout_ms, in, out,
+                                   plan.device_stream);
+    }
     auto request = std::make_unique<Request>();
     request->in = in;
     request->out = out;
@@ -184,12 +215,22 @@ Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, int64_t timeout
 }
 
 Result<std::unique_ptr<Request>> Communicator::start(const Call& call, int stream,
-                                                     int64_t timeout_ms, const void* in,
-                                                     void* out) {
+                                                     int64_t timeout_ms, const void* in, void* out,
+                                                     void* device_stream) {
     TUTTI_TRY(forked());
     TUTTI_TRY(planner_.check(call, stream));
-    TUTTI_ASSIGN(Plan * plan, plan_for(call, next_stream(stream)));
-    return start(*plan, timeout_ms, in, out);
+    if (device::driver() || device_stream) [[unlikely]] {
+        TUTTI_TRY(owed());
+        TUTTI_ASSIGN(const bool device, on_device(call, in, out, device_stream));
+        if (device)
+            return start_on_device(call, nullptr, next_stream(stream), timeout_ms, in, out,
+                                   device_stream);
+    }
+    auto plan = plan_for(call, next_stream(stream));
+    if (!plan && plan.error().code == Code::in_progress)
+        return start(call, stream, timeout_ms, in, out, device_stream);
+    if (!plan) return tl::unexpected(std::move(plan).error());
+    return start(**plan, timeout_ms, in, out);
 }
 
 // ---- sends and receives

@@ -20,6 +20,8 @@ public:
     /// Before a plan is bound: drops those that do not run when there are too many.
     void make_room();
     Plan* keep(std::unique_ptr<Plan> plan);
+    /// Those of that path; they do not run.
+    void drop(Path path);
 
 private:
     Plan* search(const Call& call);

@@ -230,6 +230,17 @@ Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, con
 }
 
 Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream) {
+    switch (call.path) {
+        case Path::library:
+            return make_library(call, stream);
+        case Path::staged:
+            return make_staged(call, stream);
+        default:
+            return make_host(call, stream);
+    }
+}
+
+Result<std::unique_ptr<Plan>> Planner::make_host(const Call& call, uint32_t stream) {
     const auto chosen = choose(call);
     if (!chosen) return tl::unexpected(annotate(chosen.error(), call));
     const Choice& choice = *chosen;

@@ -9,6 +9,8 @@
 #include "comm/plan.h"
 #include "comm/reduction.h"
 #include "comm/selection.h"
+#include "engine/staged.h"
+#include "transport/device_library.h"
 
 namespace tutti {
 
@@ -29,6 +31,15 @@ public:
     /// The cost model's constants from now on, here and in the parts that are split off. The same
     /// on every rank.
     void use(const Constants& constants);
+    /// What calls on device memory need; nothing: there are none any more.
+    struct DeviceMeans {
+        std::shared_ptr<DeviceGroup> group;
+        std::shared_ptr<const StagingArea> staging;
+    };
+    void use(DeviceMeans means) { device_ = std::move(means); }
+    /// How a call on device memory would be done; unsupported if the call insists on what cannot.
+    Result<Path> path_of(const Call& call, DeviceWay way) const;
+
     /// After a mismatch, while nothing runs.
     void reset_intrinsics();
 
@@ -63,6 +74,10 @@ private:
     void make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const;
     Result<std::unique_ptr<Operation>> bind_operation(const Plan& plan, const Choice& choice,
                                                       const Reduction& reduction);
+    Result<IntrinsicShape> device_shape(const Call& call) const;
+    Result<std::unique_ptr<Plan>> make_host(const Call& call, uint32_t stream);
+    Result<std::unique_ptr<Plan>> make_library(const Call& call, uint32_t stream);
+    Result<std::unique_ptr<Plan>> make_staged(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Operation>> bind_intrinsic(const Plan& plan, const Reducer& reducer);
     Result<std::unique_ptr<Operation>> bind_schedule(const Plan& plan, const Choice& choice,
                                                      const Reducer& reducer, bool in_place);
@@ -74,6 +89,7 @@ private:
     Terrain terrain_;
     const Hosts* hosts_ = nullptr;
     Endpoint::Intrinsics intrinsics_;
+    DeviceMeans device_;
     const uint64_t serial_;     // no other communicator of the process has it
     uint32_t premul_sums_ = 0;  // made so far
 };

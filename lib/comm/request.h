@@ -50,6 +50,10 @@ struct Request {
     std::atomic<Code> code{Code::in_progress};  // published last: then the fields below are final
     Error error;
     Completion completion;
+    bool on_device = false;            // launched by its issuer, then polled
+    std::atomic<bool> launched{true};  // until then nobody else touches the operation
+    void* device_stream = nullptr;
+    uint64_t generation = 0;             // of the device group that it is for
     std::shared_ptr<Communicator> keep;  // non-blocking: the communicator outlives the request
 
     // Owned by whoever owns the stream.

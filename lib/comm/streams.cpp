@@ -39,6 +39,7 @@ void Streams::push(Stream& stream, Request& request) {
     }
     stream.tail = &request;
     stream.queued.fetch_add(1, std::memory_order_relaxed);
+    if (request.on_device) waiting_.watch();
 }
 
 void Streams::drive(Stream& stream, bool& moved) {
@@ -51,6 +52,8 @@ void Streams::drive(Stream& stream, bool& moved) {
             }
         }
         Operation& operation = *request->operation;
+        if (!request->launched.load(std::memory_order_acquire)) [[unlikely]]
+            return;
         if (!request->started) {
             if (strict_ && !agreement_.agreed(request->tag.sequence)) return;
             request->started = true;
@@ -83,10 +86,12 @@ void Streams::pop(Stream& stream, Code code, const Error& error) {
 void Streams::complete(Request& request, Code code, const Error& error) {
     Operation& operation = *request.operation;
     if (code != Code::ok) {
-        if (request.started) operation.cancel();
+        // A device's runs from its launch on.
+        if (request.started || request.on_device) operation.cancel();
         request.error = annotate(error, request.tag);
     }
     if (request.armed) operation.arm(false);
+    if (request.on_device) waiting_.unwatch();
     recorder_.end(request.tag, code);
     if (code != Code::ok) dump_once();
     request.plan->busy.store(false, std::memory_order_release);
@@ -117,7 +122,10 @@ Error Streams::annotate(const Error& error, const Tag& tag) const {
 void Streams::fail_head(Stream& stream, Code code) {
     const Request& request = *stream.head;
     const Trouble trouble = request.operation->trouble();
-    Error error{code, trouble.peer, 0, fmt::format("rank {}: {}", trouble.peer, code_name(code))};
+    Error error{code, trouble.peer, 0,
+                trouble.cause.empty() ? fmt::format("rank {}: {}", trouble.peer, code_name(code))
+                                      : fmt::format("rank {}: {}", rank_, trouble.cause)};
+    if (!trouble.cause.empty() && error.rank == nobody) error.rank = rank_;
     if (code == Code::mismatch) {
         agreement_.raise_mismatch(request.tag, trouble.peer, trouble.got);
     } else {
@@ -132,7 +140,11 @@ void Streams::purge(Stream& stream) {
     Request** link = &stream.head;
     Request* before = nullptr;
     while (Request* request = *link) {
-        const auto verdict = agreement_.verdict(request->tag.sequence);
+        // One that is being launched goes when its issuer has seen the alarm; a device's, when
+        // those before it are over.
+        const bool may_end =
+            request->launched.load(std::memory_order_acquire) && request->operation->may_cancel();
+        const auto verdict = may_end ? agreement_.verdict(request->tag.sequence) : std::nullopt;
         if (!verdict) {
             before = request;
             link = &request->next;

@@ -34,7 +34,7 @@ public:
     Stream& operator[](uint32_t stream) { return streams_[stream]; }
 
     // With the stream owned by the caller.
-    void push(Stream& stream, Request& request);
+    void push(Stream& stream, Request& request);  // watched from now on if it is a device's
     void drive(Stream& stream, bool& moved);
     /// Gives the owner word back.
     void release(Stream& stream);

@@ -18,6 +18,10 @@ public:
     void add_pending() { pending_.fetch_add(1); }
     void drop_pending() { pending_.fetch_sub(1); }
 
+    /// Operations on devices: nobody rings when they move on.
+    void watch() { endpoint_.watch(1); }
+    void unwatch() { endpoint_.watch(-1); }
+
     /// Threads of the program that drive: the service thread leaves the work to them.
     bool waiters() const { return waiters_.load() > 0; }
     void enter() { waiters_.fetch_add(1); }

@@ -12,33 +12,24 @@ constexpr unsigned portable_memory = 1;  // CU_MEMHOSTALLOC_PORTABLE: pinned for
 Result<Context> Context::retain(const Driver& driver, Ordinal device) {
     ContextHandle handle = nullptr;
     TUTTI_TRY(check(driver, driver.primary_retain(&handle, device), "using the device"));
-    return Context(driver, device, handle);
-}
-
-Context::Context(Context&& other) noexcept
-    : driver_(other.driver_),
-      device_(other.device_),
-      handle_(std::exchange(other.handle_, nullptr)) {}
-
-Context::~Context() {
-    if (handle_) driver_->primary_release(device_);
+    return Context(std::shared_ptr<const Held>(new Held{driver, device, handle}));
 }
 
 Result<> Context::owns(StreamHandle stream) const {
     if (!stream) return {};
     const Scope current(*this);
     ContextHandle of_stream = nullptr;
-    TUTTI_TRY(check(*driver_, driver_->stream_context(stream, &of_stream),
+    TUTTI_TRY(check(driver(), driver().stream_context(stream, &of_stream),
                     "asking whose the device stream is"));
-    if (of_stream == handle_) return {};
-    Ordinal theirs = device_;
+    if (of_stream == handle()) return {};
+    Ordinal theirs = device();
     ContextHandle popped = nullptr;
-    TUTTI_TRY(check(*driver_, driver_->context_push(of_stream), "asking for a stream's device"));
-    driver_->context_device(&theirs);
-    driver_->context_pop(&popped);
-    if (theirs == device_) return {};
+    TUTTI_TRY(check(driver(), driver().context_push(of_stream), "asking for a stream's device"));
+    driver().context_device(&theirs);
+    driver().context_pop(&popped);
+    if (theirs == device()) return {};
     return fail(Code::invalid, "the device stream is device {}'s, the communicator's device is {}",
-                theirs, device_);
+                theirs, device());
 }
 
 Result<Stream> Stream::create(const Context& context) {
@@ -51,8 +42,8 @@ Result<Stream> Stream::create(const Context& context) {
 
 Stream::~Stream() {
     if (!handle_) return;
-    const Context::Scope current(*context_);
-    context_->driver().stream_destroy(handle_);
+    const Context::Scope current(context_);
+    context_.driver().stream_destroy(handle_);
 }
 
 Result<Event> Event::create(const Context& context) {
@@ -65,24 +56,24 @@ Result<Event> Event::create(const Context& context) {
 
 Event::~Event() {
     if (!handle_) return;
-    const Context::Scope current(*context_);
-    context_->driver().event_destroy(handle_);
+    const Context::Scope current(context_);
+    context_.driver().event_destroy(handle_);
 }
 
 Result<> Event::record(StreamHandle stream) const {
-    return check(context_->driver(), context_->driver().event_record(handle_, stream),
+    return check(context_.driver(), context_.driver().event_record(handle_, stream),
                  "recording a device event");
 }
 
 Result<> Event::hold(StreamHandle stream) const {
-    return check(context_->driver(), context_->driver().stream_wait_event(stream, handle_, 0),
+    return check(context_.driver(), context_.driver().stream_wait_event(stream, handle_, 0),
                  "making a device stream wait");
 }
 
 Result<bool> Event::passed() const {
-    const Status status = context_->driver().event_query(handle_);
+    const Status status = context_.driver().event_query(handle_);
     if (status == not_ready) return false;
-    TUTTI_TRY(check(context_->driver(), status, "waiting for the device"));
+    TUTTI_TRY(check(context_.driver(), status, "waiting for the device"));
     return true;
 }
 
@@ -97,8 +88,8 @@ Result<PinnedBuffer> PinnedBuffer::allocate(const Context& context, std::size_t 
 
 PinnedBuffer::~PinnedBuffer() {
     if (memory_.empty()) return;
-    const Context::Scope current(*context_);
-    context_->driver().host_free(memory_.data());
+    const Context::Scope current(context_);
+    context_.driver().host_free(memory_.data());
 }
 
 }  // namespace tutti::device

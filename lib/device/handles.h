@@ -1,6 +1,7 @@
 // Owners of what the driver hands out, and the context they live in.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -8,17 +9,14 @@
 
 namespace tutti::device {
 
-/// One device, its primary context held. Handles below live in it and must go before it.
+/// One device, its primary context held by all copies of this and by what was made in it.
 class Context {
 public:
     static Result<Context> retain(const Driver& driver, Ordinal device);
-    Context(Context&& other) noexcept;
-    Context& operator=(Context&&) = delete;
-    ~Context();
 
-    const Driver& driver() const { return *driver_; }
-    Ordinal device() const { return device_; }
-    ContextHandle handle() const { return handle_; }
+    const Driver& driver() const { return held_->driver; }
+    Ordinal device() const { return held_->device; }
+    ContextHandle handle() const { return held_->handle; }
 
     /// Current on this thread as long as it lives, whatever was current before.
     class Scope {
@@ -42,11 +40,14 @@ public:
     Result<> owns(StreamHandle stream) const;
 
 private:
-    Context(const Driver& driver, Ordinal device, ContextHandle handle)
-        : driver_(&driver), device_(device), handle_(handle) {}
-    const Driver* driver_;
-    Ordinal device_;
-    ContextHandle handle_;
+    struct Held {
+        const Driver& driver;
+        Ordinal device;
+        ContextHandle handle;
+        ~Held() { driver.primary_release(device); }
+    };
+    explicit Context(std::shared_ptr<const Held> held) : held_(std::move(held)) {}
+    std::shared_ptr<const Held> held_;
 };
 
 /// A stream that does not wait for the legacy default stream.
@@ -60,8 +61,8 @@ public:
     StreamHandle handle() const { return handle_; }
 
 private:
-    Stream(const Context& context, StreamHandle handle) : context_(&context), handle_(handle) {}
-    const Context* context_;
+    Stream(const Context& context, StreamHandle handle) : context_(context), handle_(handle) {}
+    Context context_;
     StreamHandle handle_;
 };
 
@@ -81,8 +82,8 @@ public:
     Result<bool> passed() const;
 
 private:
-    Event(const Context& context, EventHandle handle) : context_(&context), handle_(handle) {}
-    const Context* context_;
+    Event(const Context& context, EventHandle handle) : context_(context), handle_(handle) {}
+    Context context_;
     EventHandle handle_;
 };
 
@@ -100,8 +101,8 @@ public:
 
 private:
     PinnedBuffer(const Context& context, std::span<std::byte> memory)
-        : context_(&context), memory_(memory) {}
-    const Context* context_;
+        : context_(context), memory_(memory) {}
+    Context context_;
     std::span<std::byte> memory_;
 };
 

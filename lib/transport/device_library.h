@@ -21,6 +21,8 @@ public:
     /// unsupported: the library cannot do it, and why.
     virtual Result<> serves(const IntrinsicShape& shape) const = 0;
     virtual Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) = 0;
+    /// Whether nothing that was launched is under way.
+    virtual bool idle() const = 0;
     /// invalid for a stream of another device.
     virtual Result<> check_stream(void* device_stream) const = 0;
     /// In order if nothing is under way and the others leave too, else by force; bounded.

@@ -2,6 +2,7 @@
 // intrinsic that does the whole collective at once. Nothing here allocates once it is bound.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "base/result.h"
@@ -21,11 +22,13 @@ class Operation {
 public:
     virtual ~Operation() = default;
 
+    using GiveUp = std::function<bool()>;
     /// What a device does by itself is put on its stream (a library's handle), before start() and
-    /// in the order of the calls, as every rank has it. On failure nothing was begun. Others have
-    /// nothing to do here.
-    virtual Result<> launch(const void* in, void* out, void* device_stream) {
-        static_cast<void>(in), static_cast<void>(out), static_cast<void>(device_stream);
+    /// in the order of the calls, as every rank has it. It may have to wait, and fails when
+    /// give_up() says so; then nothing of it runs. Others have nothing to do here.
+    virtual Result<> launch(const void* in, void* out, void* device_stream, const GiveUp& give_up) {
+        static_cast<void>(in), static_cast<void>(out), static_cast<void>(device_stream),
+            static_cast<void>(give_up);
         return {};
     }
     /// Nobody rings when it can go on: whoever waits looks again soon.

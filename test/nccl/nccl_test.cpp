@@ -45,6 +45,8 @@ const DeviceLibrary& library() {
     return *loaded;
 }
 
+const Operation::GiveUp never = [] { return false; };
+
 struct Member {
     Rank rank = 0, size = 1;
     std::shared_ptr<DeviceGroup> group;
@@ -139,7 +141,7 @@ std::vector<float> run(Member& m, const IntrinsicShape& shape, const std::vector
     auto operation = m.group->bind(shape);
     if (!m.holds(operation.has_value(), operation ? "" : operation.error().message)) return {};
     const Floats input(m.rank, in), output(m.rank, std::vector<float>(out_count, -1));
-    const auto launched = (*operation)->launch(input.get(), output.get(), m.stream);
+    const auto launched = (*operation)->launch(input.get(), output.get(), m.stream, never);
     if (!m.holds(launched.has_value(), launched ? "" : launched.error().message)) return {};
     (*operation)->start({}, nullptr, nullptr);
     m.holds(m.finish(**operation) == Code::ok, "an operation failed");
@@ -268,7 +270,8 @@ TEST_CASE("nccl: a collective waits for the kernel before it on its stream") {
         auto operation = *m.group->bind(shape_of(Collective::allreduce, 500));
         for (int round = 0; round < 5; ++round) {
             fake_cuda_increment(m.stream, data.get(), 500, 3000);
-            m.holds(operation->launch(data.get(), data.get(), m.stream).has_value(), "launch");
+            m.holds(operation->launch(data.get(), data.get(), m.stream, never).has_value(),
+                    "launch");
             m.holds(operation->progress() == Code::in_progress, "it returned before it was done");
             m.holds(m.finish(*operation) == Code::ok, "it ends");
         }
@@ -283,13 +286,14 @@ TEST_CASE("nccl: what is cancelled is aborted, and nothing touches its buffers a
         auto second = *m.group->bind(shape_of(Collective::broadcast, 4));
         const Floats data(m.rank, {1, 1, 1, 1});
         if (m.rank == 1) return;  // it never calls: the others would wait for ever
-        m.holds(first->launch(data.get(), data.get(), m.stream).has_value(), "launch");
-        m.holds(second->launch(data.get(), data.get(), m.stream).has_value(), "launch again");
+        m.holds(first->launch(data.get(), data.get(), m.stream, never).has_value(), "launch");
+        m.holds(second->launch(data.get(), data.get(), m.stream, never).has_value(),
+                "launch again");
         m.holds(first->may_cancel() && !second->may_cancel(), "the earlier one goes first");
         first->cancel();
         m.holds(second->may_cancel(), "then the later one");
         second->cancel();
-        const auto again = first->launch(data.get(), data.get(), m.stream);
+        const auto again = first->launch(data.get(), data.get(), m.stream, never);
         m.holds(!again && again.error().message.find("aborted") != std::string::npos, "no more");
         fake_cuda_synchronize(m.stream);
         m.holds(data.values() == std::vector<float>(4, 1), "untouched");
@@ -302,8 +306,9 @@ TEST_CASE("nccl: an asynchronous error ends the operation with NCCL's words") {
         auto operation = *m.group->bind(shape_of(Collective::allreduce, 4));
         const Floats data(m.rank, {1, 1, 1, 1});
         fake_cuda_increment(m.stream, data.get(), 4, m.rank == 0 ? 100'000 : 0);
-        m.holds(operation->launch(data.get(), data.get(), m.stream).has_value() || m.rank == 1,
-                "launch");
+        m.holds(
+            operation->launch(data.get(), data.get(), m.stream, never).has_value() || m.rank == 1,
+            "launch");
         if (m.rank == 0) return operation->cancel();
         m.holds(m.finish(*operation) == Code::system || operation->trouble().cause.empty(),
                 "it fails");
@@ -333,7 +338,7 @@ TEST_CASE("nccl: a launch that NCCL refuses leaves nothing running") {
     with_group(1, [](Member& m) {
         auto operation = *m.group->bind(shape_of(Collective::allreduce, 4));
         const Floats data(m.rank, {1, 1, 1, 1});
-        const auto launched = operation->launch(data.get(), data.get(), m.stream);
+        const auto launched = operation->launch(data.get(), data.get(), m.stream, never);
         m.holds(!launched && launched.error().message.find("internal error") != std::string::npos,
                 "the launch fails");
         m.holds(operation->progress() == Code::ok && operation->may_cancel(), "nothing runs");

@@ -12,6 +12,8 @@ namespace {
 constexpr useconds_t poll_us = 50;
 constexpr int64_t remote_grace_ns = 2'000'000'000;
 
+const Operation::GiveUp never = [] { return false; };
+
 }  // namespace
 
 Membership::Membership(const Library& library, device::Context context,
@@ -45,7 +47,7 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
     const std::lock_guard lock(mutex_);
     CommConfig config;
     Status status = library_.init_rank_config(&comm_, size_, id, rank_, &config);
-    if (status == success || status == in_progress) status = settle(deadline);
+    if (status == success || status == in_progress) status = settle(deadline, never);
     if (status == in_progress)
         return fail(Code::timeout, "rank {}: not all {} ranks joined NCCL's communicator in time",
                     rank_, size_);
@@ -53,12 +55,12 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
 }
 
 // The deadline is looked at between queries only: NCCL never blocks us.
-Status Membership::settle(Deadline deadline) {
+Status Membership::settle(Deadline deadline, const Operation::GiveUp& give_up) {
     for (;;) {
         Status status = in_progress;
         const Status asked = library_.async_error(comm_, &status);
         if (asked != success) return asked;
-        if (status != in_progress || stop_ || deadline.passed()) return status;
+        if (status != in_progress || stop_ || deadline.passed() || give_up()) return status;
         ::usleep(poll_us);
     }
 }
@@ -117,7 +119,7 @@ void Membership::leave(Deadline deadline) {
         if (!comm_) return;
         const device::Context::Scope current(context_);
         Status status = library_.finalize(comm_);
-        if (status == success || status == in_progress) status = settle(deadline);
+        if (status == success || status == in_progress) status = settle(deadline, never);
         if (status == success) {
             library_.destroy(std::exchange(comm_, nullptr));
             stop_ = true;

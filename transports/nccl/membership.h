@@ -29,9 +29,10 @@ public:
     int64_t timeout_ms() const { return timeout_ms_; }
 
     /// Enqueues what `calls(comm)` asks for, as one group, and waits until NCCL has taken it, which
-    /// takes long for the first only. The context is current. Fails at once after stop().
+    /// takes long for the first only and ends when give_up() says so. The context is current. Fails
+    /// at once after stop(); what fails on the way is for the caller to stop().
     template <typename Calls>
-    Result<> submit(Calls&& calls) {
+    Result<> submit(Calls&& calls, const Operation::GiveUp& give_up) {
         const std::lock_guard lock(mutex_);
         if (!comm_ || stop_) return tl::unexpected(over());
         Status status = library_.group_start();
@@ -41,7 +42,7 @@ public:
             const Status ended = library_.group_end();
             if (status == success || status == in_progress) status = ended;
         }
-        if (status == in_progress) status = settle(Deadline::after_ms(timeout_ms_));
+        if (status == in_progress) status = settle(Deadline::after_ms(timeout_ms_), give_up);
         return take(status, "starting a collective");
     }
     /// The same without a group, for what NCCL answers at once.
@@ -65,7 +66,7 @@ public:
 private:
     Membership(const Library& library, device::Context context, const DeviceGroupRequest& request);
     Result<> connect(const DeviceGroupRequest& request, Deadline deadline);
-    Status settle(Deadline deadline);
+    Status settle(Deadline deadline, const Operation::GiveUp& give_up);
     Result<> take(Status status, const char* doing);
     Error over() const;
 

@@ -33,6 +33,7 @@ public:
         TUTTI_ASSIGN(const Elements elements, elements_of(shape, membership_->library().version));
         return make_operation(membership_, runs_, shape, elements);
     }
+    bool idle() const override { return none(*runs_); }
     Result<> check_stream(void* stream) const override {
         return membership_->context().owns(static_cast<device::StreamHandle>(stream));
     }

@@ -23,6 +23,10 @@ public:
         (run.before ? run.before->after : first_) = run.after;
         (run.after ? run.after->before : last_) = run.before;
     }
+    bool empty() {
+        const std::lock_guard lock(mutex_);
+        return first_ == nullptr;
+    }
     bool is_first(const Link& run) {
         const std::lock_guard lock(mutex_);
         return first_ == &run;
@@ -33,6 +37,10 @@ private:
     Link* first_ = nullptr;
     Link* last_ = nullptr;
 };
+
+bool none(Runs& runs) {
+    return runs.empty();
+}
 
 std::shared_ptr<Runs> make_runs() {
     return std::make_shared<Runs>();
@@ -96,12 +104,16 @@ public:
         return {};
     }
 
-    Result<> launch(const void* in, void* out, void* stream) override {
+    Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         const device::Context::Scope current(membership_->context());
         auto launched =
-            membership_->submit([&](Comm comm) { return enqueue(in, out, comm, stream); });
+            membership_->submit([&](Comm comm) { return enqueue(in, out, comm, stream); }, give_up);
         if (launched) launched = done_.record(static_cast<device::StreamHandle>(stream));
-        if (!launched) return launched;
+        if (!launched) {
+            // Who knows how far it came.
+            membership_->stop();
+            return launched;
+        }
         runs_->add(link_);
         launched_ = true;
         return {};

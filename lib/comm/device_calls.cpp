@@ -1,0 +1,236 @@
+// Calls on device memory: found out by the buffers, launched by the caller in the order of the
+// calls, and polled from then on.
+#include <unistd.h>
+
+#include "comm/communicator.h"
+#include "comm/extent.h"
+
+namespace tutti {
+namespace {
+
+// How often a mismatch may come between joining and issuing before we say so.
+constexpr int most_attempts = 8;
+constexpr useconds_t strict_poll_us = 20;
+
+}  // namespace
+
+// The kind of all the buffers that this rank uses.
+Result<device::MemoryKind> Communicator::one_kind(const Call& call, const void* in,
+                                                  const void* out) const {
+    const Extent a = extent_of(call, rank(), size(), Space::input);
+    const Extent b = extent_of(call, rank(), size(), Space::output);
+    const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
+    const device::MemoryKind of_in = has_in ? device::memory_of(in) : device::MemoryKind{};
+    const device::MemoryKind of_out = has_out ? device::memory_of(out) : device::MemoryKind{};
+    if (!has_in || !has_out || of_in == of_out) return has_in ? of_in : of_out;
+    const bool mixed = !of_in.on_device() || !of_out.on_device();
+    if (mixed && endpoint_->config().device == DeviceWay::staged)
+        return of_in.on_device() ? of_in : of_out;
+    return fail(Code::invalid,
+                "rank {}: {}: the input is {}, the output {}: both must be of one kind{}", rank(),
+                collective_name(call.collective), device::describe(of_in), device::describe(of_out),
+                mixed ? ", or set TUTTI_DEVICE=staged on every rank" : "");
+}
+
+Result<bool> Communicator::on_device(const Call& call, const void* in, const void* out,
+                                     void* device_stream) const {
+    if (!device::driver()) [[likely]] {
+        if (!device_stream) return false;
+        // The program may have loaded the driver since.
+        const auto found = device::find_driver(endpoint_->config().cuda_library);
+        if (!found)
+            return wrap(found.error(),
+                        fmt::format("rank {}: a device stream was given, but", rank()));
+    }
+    if (call.collective == Collective::barrier) return false;
+    if (call.inputs > 0) {
+        const auto* list = static_cast<const void* const*>(in);
+        bool any = device::memory_of(out).on_device();
+        for (int32_t i = 0; i < call.inputs; ++i) any |= device::memory_of(list[i]).on_device();
+        if (!any) return false;
+        return fail(Code::unsupported,
+                    "rank {}: allreduce_multi takes host memory: add a device's inputs there first",
+                    rank());
+    }
+    if (!device::memory_of(in).on_device() && !device::memory_of(out).on_device()) {
+        // Of different blocks this rank may have none: then it is where the caller says.
+        const bool stated = device_stream || devices_.stream_was_set;
+        return call.uneven && call.count == 0 && !in && !out && stated;
+    }
+    TUTTI_ASSIGN(const device::MemoryKind kind, one_kind(call, in, out));
+    if (!kind.on_device()) return false;
+    if (!devices_.joined() || devices_.device == kind.device) return true;
+    return fail(Code::invalid, "rank {}: {}: the buffers are {}, the communicator's device is {}",
+                rank(), collective_name(call.collective), device::describe(kind), devices_.device);
+}
+
+// ---- issuing
+// -------------------------------------------------------------------------------------
+
+Result<Plan*> Communicator::device_plan(const Call& call, Plan* own, uint32_t stream) {
+    if (call.path == Path::staged) TUTTI_TRY(wait_for_idle_device());
+    if (!own) return plan_for(call, stream);
+    const bool current = own->on_device && own->on_device->call.path == call.path &&
+                         own->on_device->generation == devices_.generation;
+    if (!current) {
+        TUTTI_ASSIGN(own->on_device, bind_plan(call, stream));
+        own->on_device->generation = devices_.generation;
+    }
+    return own->on_device.get();
+}
+
+Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wanted, Plan* own,
+                                                               uint32_t stream, int64_t timeout_ms,
+                                                               const void* in, void* out,
+                                                               void* device_stream) {
+    const auto kind = one_kind(wanted, in, out);
+    if (!kind) return tl::unexpected(kind.error());
+    device::Ordinal device = devices_.joined() ? devices_.device : kind->device;
+    if (device < 0) device = 0;
+    TUTTI_TRY(planner_.check(wanted, static_cast<int>(stream)));
+    void* const on_stream = device_stream ? device_stream : devices_.stream;
+    for (int attempt = 0; attempt < most_attempts; ++attempt) {
+        TUTTI_TRY(enter_before_binding(stream));
+        TUTTI_TRY(join_devices(device));
+        if (on_stream != devices_.checked_stream) {
+            if (auto own_stream =
+                    devices_.context->owns(static_cast<device::StreamHandle>(on_stream));
+                !own_stream)
+                return wrap(own_stream.error(), fmt::format("rank {}", rank()));
+            devices_.checked_stream = on_stream;
+        }
+        Call call = wanted;
+        call.in_place = in == out;
+        TUTTI_ASSIGN(call.path, planner_.path_of(call, endpoint_->config().device));
+        call.in_place = false;
+        TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
+        auto request = std::make_unique<Request>();
+        request->in = in;
+        request->out = out;
+        request->on_device = true;
+        request->launched = false;
+        request->device_stream = on_stream;
+        request->generation = call.path == Path::library ? devices_.generation : generation_.load();
+        request->keep = shared_from_this();
+        const int64_t limit_ms = timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms;
+        waiting_.add_pending();
+        auto submitted = submit(*request, *plan, limit_ms);
+        if (!submitted) {
+            waiting_.drop_pending();
+            // A mismatch came and went meanwhile: everyone joins anew.
+            if (submitted.error().code == Code::in_progress) continue;
+            return tl::unexpected(std::move(submitted).error());
+        }
+        streams_.release(streams_[stream]);
+        TUTTI_TRY(launch(*request));
+        return request;
+    }
+    return fail(Code::system, "rank {}: the ranks called different things again and again", rank());
+}
+
+// Not with the stream owned: it may have to wait for NCCL, and whoever settles a mismatch meanwhile
+// needs the stream. The request stays as it is until it is launched.
+Result<> Communicator::launch(Request& request) {
+    Stream& stream = streams_[request.plan->stream];
+    const auto give_up = [&] {
+        endpoint_->pump();
+        look_at_clocks();
+        return agreement_.alarm() && agreement_.verdict(request.tag.sequence).has_value();
+    };
+    bool given_up = false;
+    while (strict_ && !agreement_.agreed(request.tag.sequence) && !(given_up = give_up()))
+        ::usleep(strict_poll_us);
+    Result<> launched = fail(Code::aborted, "it was not launched");
+    if (!given_up)
+        launched =
+            request.operation->launch(request.in, request.out, request.device_stream, give_up);
+    if (!launched && !give_up())
+        agreement_.raise({launched.error().code, rank(), 0,
+                          fmt::format("rank {}: {}: {}", rank(), describe_call(request.tag),
+                                      launched.error().message)});
+    request.launched.store(true, std::memory_order_release);
+    bool moved = false;
+    {
+        Owned owned(stream.owner);
+        owned.keep();
+    }
+    streams_.drive(stream, moved);
+    streams_.release(stream);
+    if (launched) {
+        if (!request.done() && !manual()) endpoint_->kick();
+        return {};
+    }
+    // Whoever holds the stream ends it; it has a deadline.
+    wait(request, -1);
+    return tl::unexpected(request.error);
+}
+
+Result<> Communicator::run_on_device(const Call& call, Plan* own, uint32_t stream, const void* in,
+                                     void* out, void* device_stream) {
+    TUTTI_ASSIGN(auto request, start_on_device(call, own, stream, -1, in, out, device_stream));
+    detached_.push_back(std::move(request));
+    return {};
+}
+
+// ---- what is told later
+// --------------------------------------------------------------------------
+
+Result<> Communicator::owed() {
+    while (!detached_.empty() && detached_.front()->done()) {
+        const auto request = std::move(detached_.front());
+        detached_.pop_front();
+        if (request->code.load(std::memory_order_acquire) != Code::ok)
+            return tl::unexpected(std::move(request->error));
+    }
+    return {};
+}
+
+Result<> Communicator::sync(int64_t timeout_ms) {
+    const Deadline limit = Deadline::after_ms(timeout_ms < 0 ? 0 : timeout_ms);
+    while (!detached_.empty()) {
+        const int64_t left_ms = timeout_ms < 0    ? -1
+                                : timeout_ms == 0 ? 0
+                                                  : std::max<int64_t>(1, limit.left_ms(timeout_ms));
+        if (!wait(*detached_.front(), left_ms))
+            return fail(Code::timeout,
+                        "rank {}: {} operations on device memory are not done after {} ms", rank(),
+                        detached_.size(), timeout_ms);
+        TUTTI_TRY(owed());
+    }
+    return {};
+}
+
+Result<> Communicator::need_driver() const {
+    const auto found = device::find_driver(endpoint_->config().cuda_library);
+    if (!found) return wrap(found.error(), fmt::format("rank {}", rank()));
+    return {};
+}
+
+Result<> Communicator::set_device_stream(void* device_stream) {
+    TUTTI_TRY(forked());
+    TUTTI_TRY(need_driver());
+    if (devices_.joined())
+        if (auto own = devices_.context->owns(static_cast<device::StreamHandle>(device_stream));
+            !own)
+            return wrap(own.error(), fmt::format("rank {}", rank()));
+    devices_.stream = device_stream;
+    devices_.stream_was_set = true;
+    return {};
+}
+
+Result<> Communicator::order_streams(void* before, void* after) {
+    TUTTI_TRY(forked());
+    TUTTI_TRY(need_driver());
+    if (before == after) return {};
+    // Before the first collective the device is the one that the program works with.
+    device::Ordinal device = devices_.device;
+    if (!devices_.joined() && device::driver()->context_device(&device) != device::success)
+        return fail(Code::invalid, "rank {}: no device is current on this thread", rank());
+    TUTTI_ASSIGN(const device::Context context, device::Context::retain(*device::driver(), device));
+    const device::Context::Scope current(context);
+    TUTTI_ASSIGN(const device::Event mark, device::Event::create(context));
+    TUTTI_TRY(mark.record(static_cast<device::StreamHandle>(before)));
+    return mark.hold(static_cast<device::StreamHandle>(after));
+}
+
+}  // namespace tutti

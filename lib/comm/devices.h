@@ -1,0 +1,29 @@
+// What a communicator knows of device memory: the device, the group of its library, the streams.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "device/handles.h"
+#include "device/memory.h"
+#include "engine/staged.h"
+#include "transport/device_library.h"
+
+namespace tutti {
+
+/// The issuing thread's. All of it comes with the first call on device memory.
+struct Devices {
+    device::Ordinal device = device::MemoryKind::host;
+    void* stream = nullptr;  // of calls that name none
+    bool stream_was_set = false;
+    void* checked_stream = nullptr;  // the last one that was found to be the device's
+    std::optional<device::Context> context;
+    std::shared_ptr<DeviceLibrary> library;
+    std::shared_ptr<DeviceGroup> group;
+    std::shared_ptr<const StagingArea> staging;
+    uint64_t generation = 0;  // of the group
+
+    bool joined() const { return context.has_value(); }
+};
+
+}  // namespace tutti

@@ -1,0 +1,19 @@
+// How much memory a call uses of each of a rank's buffers.
+#pragma once
+
+#include "comm/call.h"
+
+namespace tutti {
+
+/// One of the rank's buffers, in elements.
+struct Extent {
+    bool used = true;        // the rank has this buffer at all
+    bool row = false;        // a block for every rank, else one block or message
+    std::size_t length = 0;  // from its start to the end of its last element
+    std::size_t own = 0;     // where the rank's own block starts
+};
+
+/// Of the input or the output (Space).
+Extent extent_of(const Call& call, Rank rank, Rank ranks, Space space);
+
+}  // namespace tutti

@@ -1,0 +1,201 @@
+#include "engine/staged.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+constexpr useconds_t poll_us = 20;
+constexpr int most_polls = 100'000;
+constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+
+device::Address address(const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+class StagedOperation final : public Operation {
+public:
+    /// One after the other: the input, the output, the word that the caller's stream waits for.
+    static std::size_t word_at(const StageRequest& r) {
+        return round_up(r.in_bytes + r.out_bytes, no_share_bytes);
+    }
+
+    StagedOperation(std::shared_ptr<const StagingArea> area, StageRequest request,
+                    std::unique_ptr<Operation> inner, std::unique_ptr<Operation> in_place,
+                    device::PinnedBuffer memory, device::Event ready, device::Event fetched,
+                    device::Event stored)
+        : area_(std::move(area)),
+          r_(std::move(request)),
+          inner_(std::move(inner)),
+          in_place_(std::move(in_place)),
+          memory_(std::move(memory)),
+          ready_(std::move(ready)),
+          fetched_(std::move(fetched)),
+          stored_(std::move(stored)),
+          word_(*reinterpret_cast<uint32_t*>(memory_.data() + word_at(r_))) {}
+    ~StagedOperation() override { cancel(); }
+
+    Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
+        const device::Context::Scope current(area_->context);
+        place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
+        const auto callers = static_cast<device::StreamHandle>(stream);
+        TUTTI_TRY(ready_.record(callers));
+        TUTTI_TRY(ready_.hold(area_->inputs.handle()));
+        TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
+        TUTTI_TRY(fetched_.record(area_->inputs.handle()));
+        TUTTI_TRY(check(
+            driver(),
+            driver().stream_wait_value(callers, address(&word_), run_ + 1, wait_until_at_least),
+            "making the caller's stream wait"));
+        ++run_;
+        out_ = static_cast<std::byte*>(out);
+        phase_ = Phase::launched;
+        return {};
+    }
+    bool polled() const override { return phase_ != Phase::running; }
+    void start(const Tag& tag, const void*, void*) override {
+        tag_ = tag;
+        trouble_ = {};
+        moved_ = false;
+        if (phase_ == Phase::launched) phase_ = Phase::fetching;
+    }
+
+    Code progress() override {
+        moved_ = false;
+        if (phase_ == Phase::fetching) {
+            const auto here = fetched_.passed();
+            if (!here) return failed(here.error());
+            if (!*here) return Code::in_progress;
+            moved_ = true;
+            phase_ = Phase::running;
+            running().start(tag_, in_, result_);
+        }
+        if (phase_ == Phase::running) {
+            const Code code = running().progress();
+            moved_ |= running().moved();
+            if (code != Code::ok) return code;
+            if (const auto sent = send_results(); !sent) return failed(sent.error());
+            phase_ = Phase::storing;
+        }
+        if (phase_ == Phase::storing) {
+            const auto there = stored_.passed();
+            if (!there) return failed(there.error());
+            if (!*there) return Code::in_progress;
+            release();
+        }
+        return Code::ok;
+    }
+    bool moved() const override { return moved_; }
+    const Trouble& trouble() const override {
+        return phase_ == Phase::running && trouble_.code == Code::ok ? running().trouble()
+                                                                     : trouble_;
+    }
+    void cancel() override {
+        if (phase_ == Phase::idle) return;
+        if (phase_ == Phase::running) running().cancel();
+        // These copies wait for nothing but each other.
+        for (int i = 0; phase_ == Phase::storing && i < most_polls; ++i) {
+            if (const auto there = stored_.passed(); !there || *there) break;
+            ::usleep(poll_us);
+        }
+        release();
+    }
+    void arm(bool on) override {
+        if (phase_ == Phase::running) running().arm(on);
+    }
+    Code health() const override {
+        return phase_ == Phase::running ? running().health() : Code::ok;
+    }
+    Rank waits_for() const override {
+        return phase_ == Phase::running ? running().waits_for() : nobody;
+    }
+
+private:
+    enum class Phase : uint8_t { idle, launched, fetching, running, storing };
+
+    const device::Driver& driver() const { return area_->context.driver(); }
+    Operation& running() const { return in_place_ && same_ ? *in_place_ : *inner_; }
+
+    // In place stays in place: the one buffer lies in the other's copy as it does in the original.
+    void place(const std::byte* in, const std::byte* out) {
+        same_ = in == out;
+        in_ = memory_.data();
+        result_ = in_ + r_.in_bytes;
+        if (r_.in_bytes == 0 || r_.out_bytes == 0) return;
+        if (in >= out && in < out + r_.out_bytes)
+            in_ = result_ + (in - out);
+        else if (out >= in && out < in + r_.in_bytes)
+            result_ = in_ + (out - in);
+    }
+
+    Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& stream) {
+        if (bytes == 0) return {};
+        return check(driver(),
+                     driver().copy_async(address(to), address(from), bytes, stream.handle()),
+                     "copying between device and host");
+    }
+
+    Result<> send_results() {
+        const device::Context::Scope current(area_->context);
+        for (const StageRequest::Piece& piece : r_.results)
+            TUTTI_TRY(copy(out_ + piece.at, result_ + piece.at, piece.bytes, area_->outputs));
+        return stored_.record(area_->outputs.handle());
+    }
+
+    /// The caller's stream goes on, whatever became of the run.
+    void release() {
+        std::atomic_ref(word_).store(run_, std::memory_order_release);
+        phase_ = Phase::idle;
+    }
+
+    Code failed(const Error& error) {
+        trouble_ = {error.code, error.rank, {}, error.message};
+        return error.code;
+    }
+
+    const std::shared_ptr<const StagingArea> area_;
+    const StageRequest r_;
+    const std::unique_ptr<Operation> inner_, in_place_;
+    const device::PinnedBuffer memory_;
+    const device::Event ready_, fetched_, stored_;
+    uint32_t& word_;
+    uint32_t run_ = 0;
+    Phase phase_ = Phase::idle;
+    bool same_ = false, moved_ = false;
+    std::byte* in_ = nullptr;
+    std::byte* result_ = nullptr;
+    std::byte* out_ = nullptr;  // the caller's
+    Tag tag_;
+    Trouble trouble_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const StagingArea>> StagingArea::make(const device::Driver& driver,
+                                                             device::Ordinal device) {
+    TUTTI_ASSIGN(device::Context context, device::Context::retain(driver, device));
+    TUTTI_ASSIGN(device::Stream inputs, device::Stream::create(context));
+    TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));
+    return std::make_shared<const StagingArea>(std::move(context), std::move(inputs),
+                                               std::move(outputs));
+}
+
+Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,
+                                         StageRequest request, std::unique_ptr<Operation> inner,
+                                         std::unique_ptr<Operation> in_place) {
+    const device::Context& context = area->context;
+    const std::size_t bytes = StagedOperation::word_at(request) + no_share_bytes;
+    TUTTI_ASSIGN(device::PinnedBuffer memory, device::PinnedBuffer::allocate(context, bytes));
+    std::memset(memory.data() + bytes - no_share_bytes, 0, no_share_bytes);
+    TUTTI_ASSIGN(device::Event ready, device::Event::create(context));
+    TUTTI_ASSIGN(device::Event fetched, device::Event::create(context));
+    TUTTI_ASSIGN(device::Event stored, device::Event::create(context));
+    return std::make_unique<StagedOperation>(
+        std::move(area), std::move(request), std::move(inner), std::move(in_place),
+        std::move(memory), std::move(ready), std::move(fetched), std::move(stored));
+}
+
+}  // namespace tutti

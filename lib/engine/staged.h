@@ -1,0 +1,39 @@
+// A host's collective on device memory: the input is copied to pinned memory, the operation runs
+// there, and the result is copied back, all in the order of the caller's stream, for which nobody
+// waits.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/handles.h"
+#include "transport/operation.h"
+
+namespace tutti {
+
+/// What staged operations of a communicator share. Results travel on a stream of their own: an
+/// input may wait for the caller's stream, which may wait for an earlier result.
+struct StagingArea {
+    StagingArea(device::Context in, device::Stream from, device::Stream to)
+        : context(std::move(in)), inputs(std::move(from)), outputs(std::move(to)) {}
+    device::Context context;
+    device::Stream inputs, outputs;
+    static Result<std::shared_ptr<const StagingArea>> make(const device::Driver& driver,
+                                                           device::Ordinal device);
+};
+
+struct StageRequest {
+    struct Piece {
+        std::size_t at = 0, bytes = 0;
+    };
+    std::size_t in_bytes = 0, out_bytes = 0;  // from the buffers' starts; 0: the rank has none
+    std::vector<Piece> results;               // of the output: what the operation writes
+};
+
+/// Allocates pinned memory, which waits for the device: while no collective runs there. in_place is
+/// run where in == out, if it is not null. `inner` may be a rank's whose peers use host memory.
+Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,
+                                         StageRequest request, std::unique_ptr<Operation> inner,
+                                         std::unique_ptr<Operation> in_place);
+
+}  // namespace tutti

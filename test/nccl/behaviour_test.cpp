@@ -1,0 +1,308 @@
+// Order, errors and ends of operations on device memory.
+#include <atomic>
+#include <chrono>
+
+#include "nccl/job.h"
+
+using namespace gpu_test;
+
+namespace {
+
+const Call sum100 = call_of(Collective::allreduce, 100);
+
+/// The communicator works, on both kinds of memory.
+void still_works(Ranked& r, void* stream = nullptr) {
+    const OnDevice in(r.rank, std::vector<float>(100, 1)), out(r.rank, std::vector<float>(100));
+    r.works(r.finish(r.comm->start(sum100, -1, -1, in.get(), out.get(), stream)), "afterwards");
+    r.holds(out.floats()[99] == static_cast<float>(r.size), "afterwards: the values");
+    std::vector<float> host(100, 1);
+    r.works(r.comm->run(sum100, host.data(), host.data()), "afterwards, on the host");
+    r.holds(host[0] == static_cast<float>(r.size), "afterwards: the host's values");
+}
+
+device::Stream stream_of(const Ranked& r) {
+    return std::move(*device::Stream::create(*device::Context::retain(*device::driver(), r.rank)));
+}
+
+}  // namespace
+
+TEST_CASE("device streams: the host is not held up, and kernels before and after are in order") {
+    for (const char* algorithm : {"", "staged"})
+        run({.ranks = 2}, [&](Ranked& r) {
+            const device::Stream stream = stream_of(r);
+            r.works(r.comm->set_device_stream(stream.handle()), "set");
+            const OnDevice data(r.rank, std::vector<float>(100, 1));
+            Call call = sum100;
+            call.algorithm = algorithm;
+            r.works(r.comm->run(call, data.get(), data.get()), "the first, which joins");
+            r.works(r.comm->sync(-1), "sync");
+            constexpr int slow_us = 150'000;
+            for (int round = 0; round < 2; ++round) {
+                fake_cuda_increment(stream.handle(), data.get(), 100, slow_us);
+                r.works(r.comm->run(call, data.get(), data.get()), "run");
+                fake_cuda_increment(stream.handle(), data.get(), 100, 0);
+            }
+            r.fails(r.comm->sync(1), Code::timeout, "not done after 1 ms");
+            r.works(r.comm->sync(-1), "sync");
+            fake_cuda_synchronize(stream.handle());
+            // 1 → 2, then x → 2 (x + 1) + 1 twice
+            r.holds(data.floats() == std::vector<float>(100, 17), "the values");
+        });
+}
+
+TEST_CASE("device streams: a pair of streams is ordered by calls, not by waiting") {
+    run({.ranks = 2}, [](Ranked& r) {
+        const device::Stream calc = stream_of(r), own = stream_of(r);
+        const auto context = device::Context::retain(*device::driver(), r.rank);
+        const device::Context::Scope current(*context);
+        r.works(r.comm->set_device_stream(own.handle()), "set");
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        for (int round = 0; round < 3; ++round) {
+            fake_cuda_increment(calc.handle(), data.get(), 100, 20'000);
+            r.works(r.comm->hold_own_stream(calc.handle()), "calc first");
+            r.works(r.comm->run(sum100, data.get(), data.get()), "run");
+            r.works(r.comm->hold_stream(calc.handle()), "then calc");
+        }
+        fake_cuda_increment(calc.handle(), data.get(), 100, 0);
+        fake_cuda_synchronize(calc.handle());
+        r.holds(data.floats() == std::vector<float>(100, 23), "x → 2 (x + 1) three times, and 1");
+        r.works(r.comm->sync(-1), "sync");
+    });
+}
+
+TEST_CASE("device memory: plans run on it, blocking and not") {
+    run({.ranks = 2}, [](Ranked& r) {
+        auto plan = r.comm->make_plan(sum100, 0);
+        if (!r.works(plan, "plan")) return;
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        for (int round = 0; round < 3; ++round) {
+            r.works(r.finish(r.comm->start(**plan, -1, data.get(), data.get())), "start");
+            r.works(r.comm->run(**plan, data.get(), data.get()), "run");
+            r.works(r.comm->sync(-1), "sync");
+        }
+        r.holds(data.floats()[7] == 64, "six times two");
+        std::vector<float> host(100, 1);
+        r.works(r.comm->run(**plan, host.data(), host.data()), "on the host");
+        r.holds(host[0] == 2, "the host's values");
+    });
+}
+
+TEST_CASE("device memory: many operations are under way at a time, over both streams") {
+    const Setting fast("FAKE_CUDA_DELAY_US", "20");
+    run({.ranks = 2}, [](Ranked& r) {
+        constexpr std::size_t most = 40;
+        std::vector<std::unique_ptr<OnDevice>> data;
+        std::vector<std::unique_ptr<Request>> requests;
+        for (std::size_t i = 0; i < most; ++i) {
+            data.push_back(std::make_unique<OnDevice>(
+                r.rank, std::vector<float>(100, 1.0f + static_cast<float>(i))));
+            auto request = r.comm->start(sum100, -1, -1, data[i]->get(), data[i]->get());
+            if (!r.works(request, "start")) return;
+            requests.push_back(std::move(*request));
+        }
+        for (std::size_t i = 0; i < most; ++i) {
+            r.comm->wait(*requests[i], -1);
+            r.holds(requests[i]->code.load() == Code::ok, "a request failed");
+            r.holds(data[i]->floats()[99] == 2 * (1.0f + static_cast<float>(i)), "the values");
+        }
+    });
+}
+
+// ---- different calls
+// -----------------------------------------------------------------------------
+
+TEST_CASE("mismatch: other operators on devices are found, although NCCL would not notice") {
+    run({.ranks = 2}, [](Ranked& r) {
+        still_works(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        Call call = sum100;
+        if (r.rank == 1) call.op = Op::max;
+        r.works(r.comm->run(call, data.get(), data.get()), "it is launched");
+        r.fails(r.comm->sync(-1), Code::mismatch, "max");
+        still_works(r);
+    });
+}
+
+TEST_CASE("mismatch: other lengths and collectives hang in NCCL, and are ended") {
+    for (const bool lengths : {true, false})
+        run({.ranks = 3}, [&](Ranked& r) {
+            still_works(r);
+            const OnDevice data(r.rank, std::vector<float>(100, 1));
+            Call call = sum100;
+            if (r.rank == 2 && lengths) call.count = 50;
+            if (r.rank == 2 && !lengths) call.collective = Collective::broadcast;
+            r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
+                    "called different things");
+            still_works(r);
+        });
+}
+
+TEST_CASE("mismatch: host memory on one rank and a device's on another") {
+    run({.ranks = 2}, [](Ranked& r) {
+        still_works(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        std::vector<float> host(100, 1);
+        std::byte* mine = r.rank == 0 ? data.get() : reinterpret_cast<std::byte*>(host.data());
+        r.fails(r.finish(r.comm->start(sum100, -1, -1, mine, mine)), Code::mismatch,
+                "called different things");
+        still_works(r);
+    });
+}
+
+TEST_CASE("mismatch: the operation before it still succeeds") {
+    run({.ranks = 2}, [](Ranked& r) {
+        still_works(r);
+        const OnDevice first(r.rank, std::vector<float>(100, 1)),
+            second(r.rank, std::vector<float>(100, 1));
+        const device::Stream stream = stream_of(r);
+        fake_cuda_increment(stream.handle(), first.get(), 100, 400'000);
+        auto early = r.comm->start(sum100, 0, -1, first.get(), first.get(), stream.handle());
+        Call call = sum100;
+        if (r.rank == 1) call.op = Op::min;
+        auto late = r.comm->start(call, 0, -1, second.get(), second.get(), stream.handle());
+        r.works(r.finish(std::move(early)), "the earlier one");
+        r.holds(first.floats()[5] == 4, "its values");
+        r.fails(r.finish(std::move(late)), Code::mismatch, "min");
+        still_works(r);
+    });
+}
+
+TEST_CASE("strict checking: nothing is launched before all called the same") {
+    run({.ranks = 2, .change = [](Config& c) { c.check = Check::strict; }}, [](Ranked& r) {
+        still_works(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        Call call = sum100;
+        if (r.rank == 1) call.op = Op::max;
+        const auto result = r.comm->run(call, data.get(), data.get());
+        r.fails(result, Code::mismatch, "max");
+        r.holds(data.floats() == std::vector<float>(100, 1), "the output is untouched");
+        still_works(r);
+    });
+}
+
+// ---- ends
+// ----------------------------------------------------------------------------------------
+
+TEST_CASE("deadline: the rank that did not call is named, and NCCL lets go of the buffers") {
+    std::atomic<bool> heard{false};
+    run({.ranks = 2}, [&](Ranked& r) {
+        still_works(r);
+        if (r.rank == 1) {
+            for (int i = 0; i < 20'000 && !heard; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return;
+        }
+        const device::Stream stream = stream_of(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        r.fails(r.finish(r.comm->start(sum100, 0, 700, data.get(), data.get(), stream.handle())),
+                Code::timeout, "rank 1 has not called it");
+        fake_cuda_synchronize(stream.handle());
+        r.holds(data.floats() == std::vector<float>(100, 1), "untouched");
+        heard = true;
+    });
+}
+
+TEST_CASE("abort: ends what is on the device, from another thread") {
+    run({.ranks = 2}, [](Ranked& r) {
+        still_works(r);
+        if (r.rank == 1) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            return r.comm->abort();
+        }
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        r.fails(r.finish(r.comm->start(sum100, -1, -1, data.get(), data.get())), Code::aborted,
+                "rank 1 called tutti_comm_abort");
+    });
+}
+
+TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
+    for (const char* variable : {"FAKE_NCCL_FAIL_LAUNCH", "FAKE_NCCL_BREAK"}) {
+        run({.ranks = 2}, [&](Ranked& r) {
+            still_works(r);
+            static std::atomic<int> ready{0};
+            ++ready;
+            while (ready % 2 != 0) std::this_thread::yield();
+            if (r.rank == 0) ::setenv(variable, "1", 1);
+            while (!::getenv(variable)) std::this_thread::yield();
+            const device::Stream stream = stream_of(r);
+            const OnDevice data(r.rank, std::vector<float>(100, 1));
+            fake_cuda_increment(stream.handle(), data.get(), 100, 100'000);
+            r.fails(r.finish(r.comm->start(sum100, 0, -1, data.get(), data.get(), stream.handle())),
+                    Code::system, "internal error: the stand-in was told to fail");
+            fake_cuda_synchronize(stream.handle());
+        });
+        ::unsetenv(variable);
+    }
+}
+
+TEST_CASE("errors: a broken device fails the operation, and the host's communicators go on") {
+    run({.ranks = 2}, [](Ranked& r) {
+        still_works(r);
+        Config other = *r.config;
+        other.job = "host only";
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        if (r.rank == 0) fake_cuda_break(0, 700);
+        const auto failed = r.finish(r.comm->start(sum100, -1, -1, data.get(), data.get()));
+        r.fails(failed, Code::system, "CUDA_ERROR_ILLEGAL_ADDRESS");
+        auto host = Communicator::create(other, nullptr);
+        if (!r.works(host, "a new communicator")) return;
+        std::vector<float> values(100, 1);
+        r.works((*host)->run(sum100, values.data(), values.data()), "on the host");
+        r.holds(values[0] == 2, "its values");
+        (*host)->destroy();
+    });
+    fake_cuda_break(0, 0);
+}
+
+// ---- wrong buffers
+// -----------------------------------------------------------------------------
+
+TEST_CASE("bad input: mixed buffers, other devices, other devices' streams") {
+    run({.ranks = 2}, [](Ranked& r) {
+        std::vector<float> host(1 << 20);
+        const OnDevice own(r.rank, host), other(r.rank + 2, std::vector<float>(100));
+        r.fails(r.comm->run(sum100, host.data(), own.get()), Code::invalid,
+                fmt::format("the input is host memory, the output memory of device {}", r.rank));
+        r.fails(r.comm->start(sum100, -1, -1, own.get(), other.get()), Code::invalid,
+                "both must be of one kind");
+        still_works(r);
+        r.fails(r.comm->run(sum100, other.get(), other.get()), Code::invalid,
+                fmt::format("the buffers are memory of device {}, the communicator's device is {}",
+                            r.rank + 2, r.rank));
+        const auto context = device::Context::retain(*device::driver(), r.rank + 2);
+        const auto stream = device::Stream::create(*context);
+        r.fails(r.comm->start(sum100, -1, -1, own.get(), own.get(), stream->handle()),
+                Code::invalid, fmt::format("the device stream is device {}'s", r.rank + 2));
+        r.fails(r.comm->set_device_stream(stream->handle()), Code::invalid, "device stream is");
+        Call named = sum100;
+        named.algorithm = "ring";
+        r.fails(r.comm->start(named, -1, -1, own.get(), own.get()), Code::unsupported,
+                "not by 'ring'");
+        named.algorithm = "nccl";
+        named.op = Op::max;
+        named.dtype = Dtype::int16;
+        r.fails(r.comm->start(named, -1, -1, own.get(), own.get()), Code::unsupported, "int16");
+        still_works(r);
+    });
+}
+
+TEST_CASE("bad input: two ranks on one GPU are both named") {
+    run({.ranks = 3}, [](Ranked& r) {
+        const OnDevice data(r.rank / 2, std::vector<float>(100, 1));
+        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::unsupported,
+                "ranks 0 and 1 both use the GPU 0000:10:00.0");
+        std::vector<float> host(100, 1);
+        r.works(r.comm->run(sum100, host.data(), host.data()), "the host goes on");
+    });
+}
+
+TEST_CASE("bad input: joining fails on one rank, all hear of it, the host goes on") {
+    const Setting fail("FAKE_NCCL_FAIL_JOIN", "1");
+    run({.ranks = 2}, [](Ranked& r) {
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::system,
+                r.rank == 1 ? "internal error" : "another rank could not join");
+        std::vector<float> host(100, 1);
+        r.works(r.comm->run(sum100, host.data(), host.data()), "the host goes on");
+    });
+}

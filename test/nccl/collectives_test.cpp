@@ -1,0 +1,213 @@
+// Collectives on device memory against the same on host memory: every type and operator, through
+// the device's library where it has them, else through the host.
+#include <cstring>
+
+#include "comm/extent.h"
+#include "nccl/job.h"
+
+using namespace gpu_test;
+
+namespace {
+
+/// Small whole numbers, which every type holds exactly, as do sums and products of a few.
+std::vector<std::byte> numbers(Dtype dtype, std::size_t count, unsigned seed) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>((seed + 3 * i) % 3 + 1);
+    std::vector<std::byte> out(count * dtype_bytes(dtype));
+    for (std::size_t i = 0; i < count; ++i) {
+        const auto whole = static_cast<uint64_t>(values[i]);
+        std::byte* at = out.data() + i * dtype_bytes(dtype);
+        if (!is_float(dtype)) {
+            std::memcpy(at, &whole, dtype_bytes(dtype));
+        } else if (dtype == Dtype::float64) {
+            const double wide = values[i];
+            std::memcpy(at, &wide, sizeof wide);
+        } else if (dtype == Dtype::float32) {
+            std::memcpy(at, &values[i], sizeof(float));
+        } else {
+            // A sum's accumulator rounded to its type.
+            Reducer::make(dtype, Op::sum)
+                ->move(Width::partial, Width::final, false)(
+                    {.dst = at, .a = reinterpret_cast<const std::byte*>(&values[i]), .count = 1});
+        }
+    }
+    return out;
+}
+
+/// The same call on both kinds of memory gives the same bytes. The buffers are as long as either
+/// needs, and what no one writes stays.
+void compare(Ranked& r, const Call& call, const std::string& what) {
+    const std::size_t bytes = dtype_bytes(call.dtype);
+    const auto length = [&](Space space) {
+        const Extent e = extent_of(call, r.rank, r.size, space);
+        return e.used ? e.length : 0;
+    };
+    const auto in = numbers(call.dtype, length(Space::input), static_cast<unsigned>(r.rank));
+    std::vector<std::byte> expected(length(Space::output) * bytes, std::byte{0x55});
+    const OnDevice input(r.rank, in), output(r.rank, expected);
+    Call host = call;
+    host.algorithm = {};
+    const bool one_buffer = call.collective == Collective::broadcast;
+    if (one_buffer && r.rank == call.root) {
+        expected = in;
+        fake_cuda_poke(output.get(), in.data(), in.size());
+    }
+    r.works(r.comm->run(host, one_buffer ? expected.data() : in.data(), expected.data()),
+            what + " on the host");
+    const auto* from = one_buffer ? output.get() : input.get();
+    r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), what);
+    r.holds(output.bytes() == expected, what + ": other values than on the host");
+}
+
+constexpr Collective reducing[] = {Collective::allreduce, Collective::reduce,
+                                   Collective::reduce_scatter, Collective::scan,
+                                   Collective::exscan};
+constexpr Collective moving[] = {Collective::broadcast, Collective::allgather, Collective::gather,
+                                 Collective::scatter, Collective::alltoall};
+
+std::string name_of(const Call& call) {
+    return fmt::format("{} {} {}", collective_name(call.collective), dtype_name(call.dtype),
+                       op_name(call.op));
+}
+
+}  // namespace
+
+TEST_CASE("device memory: every collective equals the host's") {
+    for (const Rank ranks : {1, 2, 4})
+        run({.ranks = ranks}, [](Ranked& r) {
+            for (const Collective c : reducing)
+                compare(r, call_of(c, 37), std::string(collective_name(c)));
+            for (const Collective c : moving) {
+                compare(r, call_of(c, 37, Dtype::int16, Op::sum, r.size - 1),
+                        std::string(collective_name(c)));
+            }
+        });
+}
+
+TEST_CASE("device memory: every type and operator equals the host's, whoever does it") {
+    const Setting fast("FAKE_CUDA_DELAY_US", "0");
+    run({.ranks = 2}, [](Ranked& r) {
+        for (int32_t dtype = 0; dtype < dtype_count; ++dtype)
+            for (int32_t op = 0; op < op_count; ++op) {
+                const Call call = call_of(Collective::allreduce, 9, static_cast<Dtype>(dtype),
+                                          static_cast<Op>(op));
+                if (r.comm->planner().check(call, -1)) compare(r, call, name_of(call));
+            }
+    });
+}
+
+TEST_CASE("device memory: through the host when the call asks for it") {
+    run({.ranks = 4}, [](Ranked& r) {
+        for (const Collective c : reducing) {
+            Call call = call_of(c, 1000);
+            call.algorithm = "staged";
+            compare(r, call, "staged " + name_of(call));
+        }
+        for (const Collective c : moving) {
+            Call call = call_of(c, 100);
+            call.algorithm = "staged";
+            compare(r, call, "staged " + name_of(call));
+        }
+    });
+}
+
+TEST_CASE("device memory: blocks of different lengths, gaps left alone") {
+    run({.ranks = 3}, [](Ranked& r) {
+        const std::vector<std::size_t> counts{2, 1, 3}, at{5, 0, 10};
+        for (const char* algorithm : {"", "staged"}) {
+            const auto me = static_cast<std::size_t>(r.rank);
+            Call gather = call_of(Collective::allgather, counts[me]);
+            gather.uneven = true;
+            gather.output = {counts, at};
+            gather.algorithm = algorithm;
+            compare(r, gather, fmt::format("allgatherv {}", algorithm));
+            Call scatter = call_of(Collective::reduce_scatter, counts[me]);
+            scatter.uneven = true;
+            scatter.input = {counts, {}};
+            scatter.algorithm = algorithm;
+            compare(r, scatter, fmt::format("reduce_scatterv {}", algorithm));
+            Call all = call_of(Collective::alltoall, 0);
+            std::vector<std::size_t> to(3), from(3);
+            for (std::size_t i = 0; i < 3; ++i) {
+                to[i] = me + i + 1;
+                from[i] = i + me + 1;
+            }
+            all.count = to[me];
+            all.uneven = true;
+            all.input = {to, {}};
+            all.output = {from, {}};
+            all.algorithm = algorithm;
+            compare(r, all, fmt::format("alltoallv {}", algorithm));
+        }
+    });
+}
+
+TEST_CASE("device memory: in place") {
+    run({.ranks = 2}, [](Ranked& r) {
+        const std::vector<float> values{1, 2, 3, 4};
+        for (const char* algorithm : {"", "staged"}) {
+            const OnDevice all(r.rank, values);
+            Call sum = call_of(Collective::allreduce, 4);
+            sum.algorithm = algorithm;
+            r.works(r.finish(r.comm->start(sum, 0, -1, all.get(), all.get())), "allreduce");
+            r.holds(all.floats() == std::vector<float>{2, 4, 6, 8}, "allreduce in place");
+            Call scatter = call_of(Collective::reduce_scatter, 2);
+            scatter.algorithm = algorithm;
+            std::byte* own = all.get() + 8 * r.rank;
+            r.works(r.finish(r.comm->start(scatter, 0, -1, all.get(), own)), "reduce_scatter");
+            const std::vector<float> wanted =
+                r.rank == 0 ? std::vector<float>{4, 8, 6, 8} : std::vector<float>{2, 4, 12, 16};
+            r.holds(all.floats() == wanted, "reduce_scatter in place");
+            Call gather = call_of(Collective::allgather, 2);
+            gather.algorithm = algorithm;
+            r.works(r.finish(r.comm->start(gather, 0, -1, own, all.get())), "allgather");
+            r.holds(all.floats() == std::vector<float>{4, 8, 12, 16}, "allgather in place");
+        }
+        const OnDevice all(r.rank, values);
+        const Call exchange = call_of(Collective::alltoall, 2);
+        r.fails(r.comm->start(exchange, 0, -1, all.get(), all.get()), Code::unsupported,
+                "in place");
+        Call staged = exchange;
+        staged.algorithm = "staged";
+        r.works(r.finish(r.comm->start(staged, 0, -1, all.get(), all.get())), "alltoall");
+        const float kept = r.rank == 0 ? 1 : 3;
+        r.holds(all.floats() == std::vector<float>{kept, kept + 1, kept, kept + 1},
+                "alltoall in place");
+    });
+}
+
+TEST_CASE("device memory: pre-multiplied sums and operators of the program's own") {
+    run({.ranks = 2}, [](Ranked& r) {
+        const float factor = r.rank == 0 ? 2 : 10;
+        const auto premul = r.comm->planner().make_premul_sum(&factor, Dtype::float32);
+        if (!r.works(premul, "premul")) return;
+        compare(r, call_of(Collective::allreduce, 20, Dtype::float32, *premul), "premul");
+        // Its scalar is wider than the data: NCCL would round it.
+        compare(r, call_of(Collective::allreduce, 20, Dtype::bfloat16, *premul), "premul of bf16");
+        (void)remove_operator(*premul);
+        compare(r, call_of(Collective::allreduce, 5), "and again without");
+    });
+}
+
+TEST_CASE("device memory: ranks on host memory take part in what is staged") {
+    run({.ranks = 3, .change = [](Config& c) { c.device = DeviceWay::staged; }}, [](Ranked& r) {
+        const std::vector<float> mine(5000, static_cast<float>(r.rank + 1));
+        std::vector<float> host_out(5000);
+        const OnDevice in(r.rank, mine), out(r.rank, std::vector<float>(5000));
+        const Call call = call_of(Collective::allreduce, 5000);
+        for (int round = 0; round < 3; ++round) {
+            if (r.rank == round) {
+                r.works(r.comm->run(call, mine.data(), host_out.data()), "on the host");
+                r.holds(host_out[4999] == 6, "the host's values");
+            } else {
+                r.works(r.comm->run(call, in.get(), out.get()), "on the device");
+                r.works(r.comm->sync(-1), "sync");
+                r.holds(out.floats()[4999] == 6, "the device's values");
+            }
+        }
+        // One rank's buffers may differ too.
+        r.works(r.comm->run(call, mine.data(), out.get()), "from the host to the device");
+        r.works(r.comm->sync(-1), "sync");
+        r.holds(out.floats()[0] == 6, "mixed");
+    });
+}

@@ -1,0 +1,170 @@
+// A rank on the stand-in GPU: the C API's side of device memory, in processes of their own.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "process/rank.h"
+
+using namespace rank_test;
+
+namespace {
+
+// The stand-in driver's own entry points; its process has it loaded, as a framework would have.
+struct Stand {
+    void* (*alloc)(int, std::size_t) = nullptr;
+    void (*poke)(void*, const void*, std::size_t) = nullptr;
+    void (*peek)(void*, const void*, std::size_t) = nullptr;
+    void (*increment)(void*, void*, std::size_t, int) = nullptr;
+    const char* (*violations)() = nullptr;
+    int (*live)() = nullptr;
+
+    Stand() {
+        void* handle = dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW);
+        require(handle != nullptr, "the stand-in driver");
+        const auto load = [&](auto& function, const char* name) {
+            function =
+                reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+        };
+        load(alloc, "fake_cuda_alloc");
+        load(poke, "fake_cuda_poke");
+        load(peek, "fake_cuda_peek");
+        load(increment, "fake_cuda_increment");
+        load(violations, "fake_cuda_violations");
+        load(live, "fake_cuda_live");
+    }
+};
+const Stand& stand() {
+    static const Stand made;
+    return made;
+}
+
+constexpr std::size_t count = 3000;
+
+/// Floats on this rank's device.
+struct Floats {
+    explicit Floats(float value) : at(stand().alloc(rank_of, count * sizeof(float))) {
+        const std::vector<float> values(count, value);
+        stand().poke(at, values.data(), count * sizeof(float));
+    }
+    bool all(float value) const {
+        std::vector<float> values(count);
+        stand().peek(values.data(), at, count * sizeof(float));
+        return values == std::vector<float>(count, value);
+    }
+    void* at;
+};
+
+float total() {
+    return static_cast<float>(ranks * (ranks + 1)) / 2;
+}
+
+void collectives(tutti_comm* comm) {
+    const Floats in(static_cast<float>(rank_of + 1)), out(0);
+    need(tutti_allreduce(comm, in.at, out.at, count, TUTTI_FLOAT32, TUTTI_SUM), "allreduce");
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(out.all(total()), "the sums");
+    need(tutti_allreduce(comm, in.at, out.at, count, TUTTI_FLOAT32, TUTTI_MAX), "allreduce");
+    need(tutti_broadcast(comm, in.at, count, TUTTI_FLOAT32, ranks - 1), "broadcast");
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(out.all(static_cast<float>(ranks)) && in.all(static_cast<float>(ranks)), "the largest");
+    // NCCL has no scan: through the host.
+    need(tutti_scan(comm, in.at, out.at, count, TUTTI_FLOAT32, TUTTI_SUM), "scan");
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(out.all(static_cast<float>(ranks * (rank_of + 1))), "the prefixes");
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.algorithm = "staged";
+    need(tutti_iallreduce(comm, in.at, in.at, count, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request));
+    need(tutti_wait(&request, -1), "wait");
+    require(in.all(static_cast<float>(ranks * ranks)), "staged");
+    tutti_plan* plan = nullptr;
+    need(tutti_plan_allreduce(comm, count, TUTTI_FLOAT32, TUTTI_MIN, nullptr, &plan), "plan");
+    need(tutti_plan_run(plan, in.at, out.at), "run");
+    need(tutti_comm_sync(comm, -1), "sync");
+    tutti_plan_destroy(plan);
+    require(out.all(static_cast<float>(ranks * ranks)), "by a plan");
+}
+
+void parts(tutti_comm* comm) {
+    tutti_comm* part = nullptr;
+    need(tutti_comm_split(comm, rank_of % 2, 0, &part), "split");
+    const Floats data(1);
+    need(tutti_allreduce(part, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM), "on the part");
+    need(tutti_comm_sync(part, -1), "sync");
+    require(data.all(static_cast<float>(tutti_comm_size(part))), "the part's values");
+    need(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_MAX), "on the whole");
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(data.all(static_cast<float>((ranks + 1) / 2)), "the whole's values");
+    need(tutti_comm_destroy(part), "destroy");
+}
+
+void wrong(tutti_comm* comm) {
+    const Floats data(1);
+    std::vector<float> host(count);
+    expect_error(tutti_allreduce(comm, data.at, host.data(), count, TUTTI_FLOAT32, TUTTI_SUM),
+                 TUTTI_ERR_INVALID, "must be of one kind");
+    expect_error(tutti_send(comm, data.at, count, TUTTI_FLOAT32, 0, 1), TUTTI_ERR_UNSUPPORTED,
+                 "messages are for host memory");
+    expect_error(tutti_mem_register(comm, data.at, 100, -1), TUTTI_ERR_UNSUPPORTED,
+                 "memory of device");
+    const void* inputs[] = {data.at, data.at};
+    expect_error(tutti_allreduce_multi(comm, inputs, 2, data.at, count, TUTTI_FLOAT32, TUTTI_SUM),
+                 TUTTI_ERR_UNSUPPORTED, "takes host memory");
+    const tutti_op op = rank_of == 0 ? TUTTI_MAX : TUTTI_SUM;
+    need(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, op), "launched");
+    expect_error(tutti_comm_sync(comm, -1), TUTTI_ERR_MISMATCH, "called different things");
+    const Floats again(1);
+    need(tutti_allreduce(comm, again.at, again.at, count, TUTTI_FLOAT32, TUTTI_SUM), "again");
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(again.all(static_cast<float>(ranks)), "the communicator works on");
+}
+
+/// The last rank dies with a collective under way.
+void death(tutti_comm* comm) {
+    const Floats data(1);
+    need(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM), "allreduce");
+    need(tutti_comm_sync(comm, -1), "sync");
+    if (rank_of == ranks - 1) ::_exit(0);
+    need(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM), "launched");
+    expect_error(tutti_comm_sync(comm, -1), TUTTI_ERR_PEER_LOST, "is gone");
+    require(tutti_last_error_rank() == ranks - 1, "the rank at fault");
+}
+
+void absent(tutti_comm* comm) {
+    const Floats data(1);
+    std::vector<float> host(count, 1);
+    expect_error(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM),
+                 TUTTI_ERR_UNSUPPORTED, std::getenv("EXPECTED"));
+    need(tutti_allreduce(comm, host.data(), host.data(), count, TUTTI_FLOAT32, TUTTI_SUM), "host");
+    require(host[0] == static_cast<float>(ranks), "the host's values");
+}
+
+void without_driver(tutti_comm* comm) {
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.device_stream = &opts;
+    std::vector<float> host(count, 1);
+    expect_error(tutti_iallreduce(comm, host.data(), host.data(), count, TUTTI_FLOAT32, TUTTI_SUM,
+                                  &opts, &request),
+                 TUTTI_ERR_UNSUPPORTED, "TUTTI_CUDA_LIBRARY");
+    expect_error(tutti_comm_set_device_stream(comm, &opts), TUTTI_ERR_UNSUPPORTED, "libcuda.so.1");
+    expect_error(tutti_sync_calc_stream(comm, &opts), TUTTI_ERR_UNSUPPORTED, "CUDA driver");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const int result = run_case(argc, argv,
+                                {{"collectives", collectives},
+                                 {"parts", parts},
+                                 {"wrong", wrong},
+                                 {"death", death},
+                                 {"absent", absent},
+                                 {"without_driver", without_driver}});
+    if (argc > 1 && std::strcmp(argv[1], "without_driver") == 0) return result;
+    require(std::strcmp(stand().violations(), "") == 0, stand().violations());
+    require(stand().live() == 0, "handles of the driver are left");
+    return result;
+}

@@ -1,0 +1,57 @@
+"""Processes with a stand-in GPU each: device memory through the C API."""
+import os
+import subprocess
+import unittest
+
+RUN = os.environ["TUTTI_RUN"]
+DEVICES = os.environ["TUTTI_DEVICES"]
+STANDINS = {"TUTTI_CUDA_LIBRARY": os.environ["TUTTI_FAKE_CUDA"],
+            "TUTTI_NCCL_LIBRARY": os.environ["TUTTI_FAKE_NCCL"]}
+HANG_GUARD_S = 300
+
+
+def run(ranks, case, env=None, options=()):
+    command = [RUN, "-n", str(ranks), *options, DEVICES, case]
+    # None takes a variable away.
+    merged = {**os.environ, **STANDINS, **(env or {})}
+    return subprocess.run(command, env={k: v for k, v in merged.items() if v is not None},
+                          capture_output=True, text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+
+
+class Devices(unittest.TestCase):
+    def right(self, *arguments, **how):
+        done = run(*arguments, **how)
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+        self.assertNotIn("violation", done.stderr)
+
+    def test_collectives(self):
+        for ranks in (1, 2, 4):
+            with self.subTest(ranks=ranks):
+                self.right(ranks, "collectives")
+
+    def test_collectives_across_acted_hosts(self):
+        self.right(4, "collectives", options=("--hosts-act", "2"))
+
+    def test_parts_of_a_communicator_have_groups_of_their_own(self):
+        self.right(4, "parts")
+
+    def test_wrong_calls(self):
+        self.right(2, "wrong")
+
+    def test_a_rank_that_dies_is_named(self):
+        self.right(3, "death", options=("--keep-going",))
+
+    def test_nccl_that_is_too_old_and_then_the_host_goes_on(self):
+        self.right(2, "absent", env={"FAKE_NCCL_VERSION": "21602",
+                                     "EXPECTED": "rank 0 cannot use a device library: NCCL 2.16.2"})
+
+    def test_no_driver(self):
+        self.right(2, "without_driver", env={"TUTTI_CUDA_LIBRARY": None})
+
+    def test_a_driver_that_is_not_where_it_was_said(self):
+        done = run(1, "collectives", env={"TUTTI_CUDA_LIBRARY": "/nowhere/libcuda.so"})
+        self.assertNotEqual(done.returncode, 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
