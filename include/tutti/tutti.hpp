@@ -45,6 +45,12 @@ public:
     void abort() { check(tutti_comm_abort(get())); }
     tutti_comm* get() const { return comm_.get(); }
 
+    /// Device memory: as the C functions of these names.
+    void set_device_stream(void* stream) { check(tutti_comm_set_device_stream(get(), stream)); }
+    void sync_calc_stream(void* stream) { check(tutti_sync_calc_stream(get(), stream)); }
+    void sync_comm_stream(void* stream) { check(tutti_sync_comm_stream(get(), stream)); }
+    void sync(int64_t timeout_ms = -1) { check(tutti_comm_sync(get(), timeout_ms)); }
+
     /// Collective: a communicator of the ranks that give the same color (>= 0), ranked by key, then
     /// by their rank here; nothing for a color < 0.
     std::optional<Communicator> split(int color, int key = 0) {

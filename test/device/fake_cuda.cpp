@@ -318,6 +318,20 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
     });
     return ok;
 }
+// For programs that use the driver themselves.
+int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
+    if (!context()) return invalid_context;
+    *address = reinterpret_cast<std::uintptr_t>(fake_cuda_alloc(context()->device, bytes));
+    return ok;
+}
+int cuMemcpyHtoD_v2(unsigned long long to, const void* from, std::size_t bytes) {
+    fake_cuda_poke(reinterpret_cast<void*>(to), from, bytes);
+    return ok;
+}
+int cuMemcpyDtoH_v2(void* to, unsigned long long from, std::size_t bytes) {
+    fake_cuda_peek(to, reinterpret_cast<void*>(from), bytes);
+    return ok;
+}
 int cuGetErrorName(int status, const char** name) {
     *name = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR_OF_THE_STAND_IN";
     return ok;
@@ -385,6 +399,13 @@ void fake_cuda_synchronize(void* stream) {
 
 void fake_cuda_break(int device, int status) {
     state().broken[device] = status;
+}
+std::atomic<int> told[fake_told_count] = {-1, -1};
+void fake_cuda_tell(int what, int rank) {
+    told[what] = rank;
+}
+int fake_cuda_told(int what) {
+    return told[what];
 }
 int fake_cuda_live(void) {
     return state().live;

@@ -28,6 +28,10 @@ void fake_cuda_synchronize(void* stream);
 
 /// From now on every call that touches that device fails with this status; 0: no more.
 void fake_cuda_break(int device, int status);
+/// What a test tells the stand-ins while threads run: from now on, that rank; -1: nobody any more.
+enum { fake_fail_launch, fake_break_down, fake_told_count };
+void fake_cuda_tell(int what, int rank);
+int fake_cuda_told(int what);
 /// Handles that exist: streams, events, pinned buffers, retained contexts.
 int fake_cuda_live(void);
 /// Something a real driver would have hung or crashed on.

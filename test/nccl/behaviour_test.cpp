@@ -216,14 +216,13 @@ TEST_CASE("abort: ends what is on the device, from another thread") {
 }
 
 TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
-    for (const char* variable : {"FAKE_NCCL_FAIL_LAUNCH", "FAKE_NCCL_BREAK"}) {
+    for (const int what : {fake_fail_launch, fake_break_down}) {
+        std::atomic<int> ready{0};
         run({.ranks = 2}, [&](Ranked& r) {
             still_works(r);
-            static std::atomic<int> ready{0};
             ++ready;
-            while (ready % 2 != 0) std::this_thread::yield();
-            if (r.rank == 0) ::setenv(variable, "1", 1);
-            while (!::getenv(variable)) std::this_thread::yield();
+            while (ready < 2) std::this_thread::yield();
+            fake_cuda_tell(what, 1);
             const device::Stream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             fake_cuda_increment(stream.handle(), data.get(), 100, 100'000);
@@ -231,7 +230,7 @@ TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
                     Code::system, "internal error: the stand-in was told to fail");
             fake_cuda_synchronize(stream.handle());
         });
-        ::unsetenv(variable);
+        fake_cuda_tell(what, -1);
     }
 }
 

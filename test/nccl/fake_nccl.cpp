@@ -264,7 +264,7 @@ int end_group() {
 
 int call(Communicator* comm, Asked asked) {
     if (const int state = must_be_ready(comm, "a collective"); state != ok) return state;
-    if (number("FAKE_NCCL_FAIL_LAUNCH", -1) == comm->ranks->rank()) return internal_error;
+    if (fake_cuda_told(fake_fail_launch) == comm->ranks->rank()) return internal_error;
     if (fake_cuda_current() != comm->device)
         fake_cuda_violation("a collective with another device current");
     grouped.emplace_back(comm, std::move(asked));
@@ -337,7 +337,8 @@ int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config
 }
 int ncclCommGetAsyncError(Communicator* comm, int* state) {
     // A rank that was told to breaks down once it has worked.
-    if (comm->state == ok && comm->turn > 0 && number("FAKE_NCCL_BREAK", -1) == comm->ranks->rank())
+    if (comm->state == ok && comm->turn > 0 &&
+        fake_cuda_told(fake_break_down) == comm->ranks->rank())
         comm->state = internal_error;
     *state = comm->state;
     if (comm->polls_left > 0 && comm->state == ok) {

@@ -31,6 +31,15 @@ private:
     const char* name_;
 };
 
+class Told {
+public:
+    Told(int what, int rank) : what_(what) { fake_cuda_tell(what, rank); }
+    ~Told() { fake_cuda_tell(what_, -1); }
+
+private:
+    int what_;
+};
+
 int live_communicators() {
     static auto* count = reinterpret_cast<int (*)()>(
         dlsym(dlopen(std::getenv("TUTTI_FAKE_NCCL"), RTLD_NOW | RTLD_NOLOAD), "fake_nccl_live"));
@@ -301,7 +310,7 @@ TEST_CASE("nccl: what is cancelled is aborted, and nothing touches its buffers a
 }
 
 TEST_CASE("nccl: an asynchronous error ends the operation with NCCL's words") {
-    const Setting broken("FAKE_NCCL_BREAK", "1");
+    const Told broken(fake_break_down, 1);
     with_group(2, [](Member& m) {
         auto operation = *m.group->bind(shape_of(Collective::allreduce, 4));
         const Floats data(m.rank, {1, 1, 1, 1});
@@ -334,7 +343,7 @@ TEST_CASE("nccl: joining that fails somewhere fails, and leaves nothing") {
 }
 
 TEST_CASE("nccl: a launch that NCCL refuses leaves nothing running") {
-    const Setting fail("FAKE_NCCL_FAIL_LAUNCH", "0");
+    const Told fail(fake_fail_launch, 0);
     with_group(1, [](Member& m) {
         auto operation = *m.group->bind(shape_of(Collective::allreduce, 4));
         const Floats data(m.rank, {1, 1, 1, 1});

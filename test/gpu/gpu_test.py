@@ -1,0 +1,185 @@
+"""On a real GPU: what tutti does with its memory, alone and with several ranks on one device.
+
+Needs no CUDA toolkit, only the driver and NCCL. Without a GPU everything is skipped with the reason.
+TUTTI_GPU_REPORT names a file for what was run on what.
+"""
+import ctypes
+import datetime
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+COUNT = 1 << 20
+FLOAT32, SUM, MAX = 10, 0, 1
+LIMIT_S = 300
+# A stand-in for the driver, where the test itself is tested.
+CUDA = os.environ.get("TUTTI_CUDA_LIBRARY", "libcuda.so.1")
+
+
+class Gpu:
+    """The driver, with device memory in the primary context of one device."""
+
+    def __init__(self, ordinal=0):
+        self.lib = ctypes.CDLL(CUDA)
+        self.need("cuInit", 0)
+        count = ctypes.c_int()
+        self.need("cuDeviceGetCount", ctypes.byref(count))
+        if count.value == 0:
+            raise OSError("the driver knows no device")
+        self.count = count.value
+        context = ctypes.c_void_p()
+        self.need("cuDevicePrimaryCtxRetain", ctypes.byref(context), ordinal)
+        self.need("cuCtxPushCurrent_v2", context)
+
+    def need(self, name, *arguments):
+        status = getattr(self.lib, name)(*arguments)
+        if status != 0:
+            raise OSError(f"{name}: CUDA error {status}")
+
+    def version(self):
+        number = ctypes.c_int()
+        self.need("cuDriverGetVersion", ctypes.byref(number))
+        return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+    def name(self, ordinal=0):
+        text = ctypes.create_string_buffer(100)
+        self.need("cuDeviceGetName", text, 100, ordinal)
+        return text.value.decode()
+
+    def floats(self, value, count=COUNT):
+        at = ctypes.c_uint64()
+        self.need("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(4 * count))
+        host = (ctypes.c_float * count)(*([value] * count))
+        self.need("cuMemcpyHtoD_v2", at, host, ctypes.c_size_t(4 * count))
+        return at
+
+    def read(self, at, count=COUNT):
+        host = (ctypes.c_float * count)()
+        self.need("cuMemcpyDtoH_v2", host, at, ctypes.c_size_t(4 * count))
+        return host
+
+
+class Rank:
+    """A rank through the C API."""
+
+    def __init__(self):
+        self.lib = ctypes.CDLL(os.environ["TUTTI_LIBRARY"])
+        self.lib.tutti_last_error.restype = ctypes.c_char_p
+        self.comm = ctypes.c_void_p()
+        self.need("create", None, ctypes.byref(self.comm))
+        self.rank = self.lib.tutti_comm_rank(self.comm)
+        self.size = self.lib.tutti_comm_size(self.comm)
+
+    def need(self, call, *arguments):
+        status = getattr(self.lib, "tutti_comm_" + call)(*arguments)
+        if status != 0:
+            sys.exit(f"{call}: {self.lib.tutti_last_error().decode()}")
+
+    def allreduce(self, at, out, op=SUM):
+        status = self.lib.tutti_allreduce(self.comm, at, out, ctypes.c_size_t(COUNT), FLOAT32, op)
+        if status != 0:
+            sys.exit(f"allreduce: {self.lib.tutti_last_error().decode()}")
+
+    def sync(self):
+        self.need("sync", self.comm, ctypes.c_int64(-1))
+
+
+def pointer(at):
+    return ctypes.c_void_p(at.value if isinstance(at, ctypes.c_uint64) else ctypes.addressof(at))
+
+
+def work(case):
+    """One rank of a job, under tutti-run."""
+    on_host = case == "with_host_ranks" and os.environ["TUTTI_RANK"] == "0"
+    own_device = int(os.environ["TUTTI_RANK"]) if case == "own_devices" else 0
+    gpu = None if on_host else Gpu(own_device)
+    rank = Rank()
+    total = rank.size * (rank.size + 1) / 2
+    for _ in range(3):
+        if on_host:
+            data = (ctypes.c_float * COUNT)(*([rank.rank + 1] * COUNT))
+        else:
+            data = gpu.floats(rank.rank + 1)
+        rank.allreduce(pointer(data), pointer(data))
+        rank.allreduce(pointer(data), pointer(data), MAX)
+        rank.sync()
+        values = data if on_host else gpu.read(data)
+        if values[0] != total or values[COUNT - 1] != total:
+            sys.exit(f"rank {rank.rank}: {values[0]} and {values[COUNT - 1]}, not {total}")
+    rank.need("destroy", rank.comm)
+
+
+try:
+    GPU = Gpu() if __name__ == "__main__" and len(sys.argv) < 3 else None
+    MISSING = ""
+except OSError as reason:
+    GPU, MISSING = None, str(reason)
+REPORT = []
+
+
+@unittest.skipIf(bool(MISSING), MISSING)
+class OnGpu(unittest.TestCase):
+    def job(self, case, ranks, **env):
+        command = [os.environ["TUTTI_RUN"], "-n", str(ranks), sys.executable, __file__, "rank", case]
+        done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True,
+                              timeout=LIMIT_S, stdin=subprocess.DEVNULL)
+        REPORT.append({"case": case, "ranks": ranks, "settings": env, "passed": done.returncode == 0})
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+
+    def test_one_rank_through_nccl(self):
+        self.job("alone", 1)
+
+    def test_one_rank_through_the_host(self):
+        self.job("alone", 1, TUTTI_DEVICE="staged")
+
+    def test_ranks_that_share_a_device_through_the_host(self):
+        self.job("shared", 3, TUTTI_DEVICE="staged")
+
+    def test_ranks_with_and_without_a_device(self):
+        self.job("with_host_ranks", 3, TUTTI_DEVICE="staged")
+
+    def test_strict_checking(self):
+        self.job("alone", 1, TUTTI_CHECK="strict")
+
+    def test_ranks_that_share_a_device_are_refused_by_name(self):
+        command = [os.environ["TUTTI_RUN"], "-n", "2", sys.executable, __file__, "rank", "shared"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S,
+                              stdin=subprocess.DEVNULL)
+        REPORT.append({"case": "refused", "ranks": 2, "passed": done.returncode != 0})
+        self.assertIn("ranks 0 and 1 both use the GPU", done.stdout + done.stderr)
+
+    def test_a_device_each_through_nccl(self):
+        if GPU.count < 2:
+            self.skipTest(f"the machine has {GPU.count} GPU")
+        self.job("own_devices", min(GPU.count, 8))
+
+
+def nccl_version():
+    for path in (os.environ.get("TUTTI_NCCL_LIBRARY"), "libnccl.so.2"):
+        try:
+            number = ctypes.c_int()
+            if path and ctypes.CDLL(path).ncclGetVersion(ctypes.byref(number)) == 0:
+                return f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}"
+        except OSError:
+            continue
+    return "none"
+
+
+def tearDownModule():
+    path = os.environ.get("TUTTI_GPU_REPORT")
+    if not path:
+        return
+    facts = {"date": datetime.date.today().isoformat(), "missing": MISSING, "nccl": nccl_version(),
+             "driver": GPU.version() if GPU else "none", "device": GPU.name() if GPU else "none",
+             "devices": GPU.count if GPU else 0, "cases": REPORT}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(facts, file, indent=2)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2 and sys.argv[1] == "rank":
+        work(sys.argv[2])
+    else:
+        unittest.main()
