@@ -43,6 +43,12 @@ Measurement::Measurement(tutti::Communicator& comm, const Options& options, std:
         out_.push_back(allocate(max_bytes));
         if (needs_in) in_.push_back(allocate(max_bytes));
     }
+    if (!options.device) return;
+    device_ = std::make_unique<Device>(comm.rank());
+    bytes_ = max_bytes;
+    for (std::size_t i = 0; i < out_.size(); ++i) device_out_.push_back(device_->allocate(bytes_));
+    for (std::size_t i = 0; i < in_.size(); ++i) device_in_.push_back(device_->allocate(bytes_));
+    upload(!needs_in);
 }
 
 Measurement::Memory Measurement::allocate(std::size_t bytes) {
@@ -56,8 +62,25 @@ Measurement::Memory Measurement::allocate(std::size_t bytes) {
 std::vector<Buffers> Measurement::buffers(const Call& call, bool in_place) const {
     std::vector<Buffers> list;
     for (std::size_t i = 0; i < out_.size(); ++i)
-        list.push_back(place(call, seat_, (in_place ? out_ : in_)[i].get(), out_[i].get()));
+        list.push_back(device_
+                           ? place(call, seat_, (in_place ? device_out_ : device_in_)[i].get(),
+                                   device_out_[i].get())
+                           : place(call, seat_, (in_place ? out_ : in_)[i].get(), out_[i].get()));
     return list;
+}
+
+void Measurement::upload(bool in_place) const {
+    for (std::size_t i = 0; device_ && i < out_.size(); ++i) {
+        device_->write(device_out_[i], out_[i].get(), bytes_);
+        if (!in_place) device_->write(device_in_[i], in_[i].get(), bytes_);
+    }
+}
+
+void Measurement::download(bool in_place) const {
+    for (std::size_t i = 0; device_ && i < out_.size(); ++i) {
+        device_->read(out_[i].get(), device_out_[i], bytes_);
+        if (!in_place) device_->read(in_[i].get(), device_in_[i], bytes_);
+    }
 }
 
 Outcome Measurement::measure(const Call& call, bool in_place) {
@@ -80,7 +103,10 @@ uint64_t Measurement::check_once(const Call& call, bool in_place, Operation& ope
         if (!in_place) checker_.fill(in_[i].get(), layout.in, call);
         checker_.fill(out_[i].get(), layout.before, call);
     }
+    upload(in_place);
     operation.run();
+    if (device_) comm_.sync();
+    download(in_place);
     uint64_t wrong = 0;
     for (std::size_t i = 0; i < out_.size(); ++i) {
         wrong += checker_.count_wrong(out_[i].get(), layout.after, call);
@@ -111,10 +137,13 @@ void Measurement::prepare_timing(const Call& call, bool in_place) {
     // Sums that are added to themselves again and again soon overflow; zeros stay zeros.
     if (!in_place || !call.collective->reduces()) return;
     for (const Memory& memory : out_) std::memset(memory.get(), 0, bytes_of(call, seat_.ranks));
+    upload(true);
 }
 
 void Measurement::run_turns(Operation& operation, int turns) {
     for (int i = 0; i < turns; ++i) operation.run();
+    // Blocking calls have only put them on the stream: a batch ends when the device is done.
+    if (device_) comm_.sync();
     // Where data flows one way (from a root, to a root, along a prefix), the ranks that only send
     // wait for nobody: they would run ahead as far as credits go, and most samples of a receiver
     // would find their data already there, twenty times too fast. So the sample ends when all ranks

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "check.h"
+#include "device.h"
 #include "operation.h"
 #include "options.h"
 #include "statistics.h"
@@ -44,6 +45,9 @@ private:
     };
     using Memory = std::unique_ptr<std::byte[], FreeAligned>;
     static Memory allocate(std::size_t bytes);
+    /// The bytes from which operations start and with which they end, where they are a device's.
+    void upload(bool in_place) const;
+    void download(bool in_place) const;
 
     std::vector<Buffers> buffers(const Call& call, bool in_place) const;
     uint64_t check_once(const Call& call, bool in_place, Operation& operation);
@@ -61,6 +65,9 @@ private:
     Checker checker_;
     std::vector<Memory> in_;
     std::vector<Memory> out_;
+    std::size_t bytes_ = 0;
+    std::unique_ptr<Device> device_;  // with --memory device; its buffers mirror those above
+    std::vector<DeviceMemory> device_in_, device_out_;
 };
 
 }  // namespace bench

@@ -104,6 +104,10 @@ void add_how(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--streams", o.streams, "operations in flight, each on its stream (--async)")
         ->type_name("K")
         ->check(CLI::Range(1, 1024));
+    app.add_option_function<std::string>(
+           "--memory", [&o](const std::string& kind) { o.device = kind == "device"; },
+           "host, or device: on the GPU that CUDA_VISIBLE_DEVICES and the rank choose")
+        ->check(CLI::IsMember({"host", "device"}));
     app.add_flag("--persistent", o.persistent, "bind once, run often (plans)");
 }
 

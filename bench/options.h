@@ -32,6 +32,7 @@ struct Options {
     bool in_place = true;
     bool out_of_place = true;
     bool check = true;
+    bool device = false;  // buffers in a GPU's memory
     bool stats = false;
     bool explain = false;
     std::string transport;

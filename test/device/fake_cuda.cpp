@@ -324,6 +324,10 @@ int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
     *address = reinterpret_cast<std::uintptr_t>(fake_cuda_alloc(context()->device, bytes));
     return ok;
 }
+int cuMemFree_v2(unsigned long long address) {
+    fake_cuda_free(reinterpret_cast<void*>(address));
+    return ok;
+}
 int cuMemcpyHtoD_v2(unsigned long long to, const void* from, std::size_t bytes) {
     fake_cuda_poke(reinterpret_cast<void*>(to), from, bytes);
     return ok;

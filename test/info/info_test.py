@@ -156,13 +156,15 @@ class ActedMachine(Info):
         self.assertEqual(item["adapter"], "Amazon EFA")
         self.assertIn("modprobe efa", item["why_not"])
 
-    def test_gpus_are_seen_and_not_promised(self):
+    def test_gpus_are_seen_and_why_they_cannot_be_used(self):
         self.pci("0000:17:00.0", "0x10de", "0x2330", "0x030200", "nvidia")
         self.pci("0000:02:00.0", "0x1a03", "0x2000", "0x030000", "ast")  # a server's console
         self.write("proc/driver/nvidia/gpus/0000:17:00.0/information", "Model: \t\t NVIDIA H100")
+        os.environ["TUTTI_CUDA_LIBRARY"] = "/nowhere/libcuda.so"
+        self.addCleanup(os.environ.pop, "TUTTI_CUDA_LIBRARY")
         [gpu] = self.json("--root", self.root, "gpus")["gpus"]["items"]
         self.assertEqual((gpu["model"], gpu["driver"], gpu["usable"]), ("NVIDIA H100", "nvidia", False))
-        self.assertIn("not part of this build yet", gpu["why_not"])
+        self.assertIn("cannot be loaded from /nowhere/libcuda.so", gpu["why_not"])
 
     def test_nodes_and_huge_pages(self):
         for node in (0, 1, 10):

@@ -5,6 +5,7 @@ import unittest
 
 RUN = os.environ["TUTTI_RUN"]
 DEVICES = os.environ["TUTTI_DEVICES"]
+BENCH = os.environ["TUTTI_BENCH"]
 STANDINS = {"TUTTI_CUDA_LIBRARY": os.environ["TUTTI_FAKE_CUDA"],
             "TUTTI_NCCL_LIBRARY": os.environ["TUTTI_FAKE_NCCL"]}
 HANG_GUARD_S = 300
@@ -44,6 +45,16 @@ class Devices(unittest.TestCase):
     def test_nccl_that_is_too_old_and_then_the_host_goes_on(self):
         self.right(2, "absent", env={"FAKE_NCCL_VERSION": "21602",
                                      "EXPECTED": "rank 0 cannot use a device library: NCCL 2.16.2"})
+
+    def test_the_benchmark_checks_every_element_on_devices(self):
+        for collective in ("allreduce", "alltoall", "scan"):
+            with self.subTest(collective=collective):
+                done = subprocess.run(
+                    [BENCH, collective, "--ranks", "2", "--memory", "device", "-b", "8", "-e", "64K", "-f", "64",
+                     "-n", "3", "-w", "1", "--out-of-place-only", "--json", "-"], env={**os.environ, **STANDINS},
+                    capture_output=True, text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+                self.assertIn('"wrong"', done.stdout)
 
     def test_no_driver(self):
         self.right(2, "without_driver", env={"TUTTI_CUDA_LIBRARY": None})

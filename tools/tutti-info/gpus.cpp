@@ -1,16 +1,31 @@
-#include <fmt/format.h>
+#include <cstdlib>
 
+#include "device/driver.h"
 #include "pci.h"
 #include "sections.h"
+#include "transports/catalog.h"
 
 namespace tutti::info {
 namespace {
 
-constexpr std::string_view not_yet = "GPUs are not part of this build yet";
+constexpr uint32_t nvidia = 0x10de;
+
+std::string setting(const char* name, const char* otherwise) {
+    const char* value = std::getenv(name);
+    return value ? value : otherwise;
+}
+
+/// Why collectives cannot use NVIDIA's GPUs on this machine; "" if they can.
+std::string why_not() {
+    const auto driver = device::find_driver(setting("TUTTI_CUDA_LIBRARY", "auto"));
+    if (!driver) return driver.error().message;
+    const auto library = device_libraries()[0].load(setting("TUTTI_NCCL_LIBRARY", ""));
+    return library ? "" : library.error().message;
+}
 
 std::string_view maker_of(uint32_t vendor) {
     switch (vendor) {
-        case 0x10de:
+        case nvidia:
             return "NVIDIA";
         case 0x1002:
             return "AMD";
@@ -30,15 +45,17 @@ Item look_at(const Tree& tree, const PciDevice& device) {
     const std::string maker(maker_of(device.vendor));
     const std::string model =
         tree.value("/proc/driver/nvidia/gpus/" + device.slot + "/information", "Model");
+    const std::string reason = device.vendor != nvidia ? "only NVIDIA's GPUs are used"
+                               : device.driver.empty() ? "no driver has taken it"
+                                                       : why_not();
     const std::string driver = device.driver.empty() ? "none" : device.driver;
     return {.name = device.slot,
             .facts = {{"maker", maker, model.empty() ? maker : ""},
                       {"model", model, model},
                       {"driver", device.driver, "driver " + driver},
                       {"numa_node", device.node, {}}},
-            .usable = false,
-            .why_not = std::string(not_yet) +
-                       (device.driver.empty() ? "; and no driver has taken it" : ""),
+            .usable = reason.empty(),
+            .why_not = reason,
             .parts = {}};
 }
 
@@ -51,7 +68,7 @@ Section look_at_gpus(const Tree& tree) {
     for (const PciDevice& device : pci_devices(tree))
         if (may_compute(device.kind) && !maker_of(device.vendor).empty())
             out.items.push_back(look_at(tree, device));
-    out.none = fmt::format("no GPU on the PCI bus ({})", not_yet);
+    out.none = "no GPU on the PCI bus";
     return out;
 }
 
