@@ -124,6 +124,7 @@ private:
     Result<> need_driver() const;
     Result<> order_streams(void* before, void* after);
     Result<> owed();
+    Result<> wait_until_free(Plan& plan);
 
     // Moving and waiting: progress.cpp.
     Result<> finish_blocking(Request& request);

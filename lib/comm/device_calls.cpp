@@ -68,10 +68,11 @@ Result<bool> Communicator::on_device(const Call& call, const void* in, const voi
 // -------------------------------------------------------------------------------------
 
 Result<Plan*> Communicator::device_plan(const Call& call, Plan* own, uint32_t stream) {
-    if (call.path == Path::staged) TUTTI_TRY(wait_for_idle_device());
+    const bool current = own ? own->on_device && own->on_device->call.path == call.path &&
+                                   own->on_device->generation == devices_.generation
+                             : plans_[stream].find(call) != nullptr;
+    if (!current && call.path == Path::staged) TUTTI_TRY(wait_for_idle_device());
     if (!own) return plan_for(call, stream);
-    const bool current = own->on_device && own->on_device->call.path == call.path &&
-                         own->on_device->generation == devices_.generation;
     if (!current) {
         TUTTI_ASSIGN(own->on_device, bind_plan(call, stream));
         own->on_device->generation = devices_.generation;

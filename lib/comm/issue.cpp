@@ -169,17 +169,25 @@ Result<> Communicator::run(const Call& call, const void* in, void* out) {
     return finish_blocking(request);
 }
 
+// A blocking run on device memory had returned before it was done; any other is the caller's
+// mistake.
+Result<> Communicator::wait_until_free(Plan& plan) {
+    TUTTI_TRY(sync(-1));
+    if (!plan.busy_anywhere()) return {};
+    return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
+}
+
 Result<> Communicator::run(Plan& plan, const void* in, void* out) {
     TUTTI_TRY(forked());
     if (!detached_.empty()) [[unlikely]]
         TUTTI_TRY(owed());
+    if (plan.busy_anywhere()) [[unlikely]]
+        TUTTI_TRY(wait_until_free(plan));
     if (device::driver() || plan.device_stream) [[unlikely]] {
         TUTTI_ASSIGN(const bool device, on_device(plan.call, in, out, plan.device_stream));
         if (device)
             return run_on_device(plan.call, &plan, plan.stream, in, out, plan.device_stream);
     }
-    if (plan.busy_anywhere())
-        return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
     Request request;
     request.in = in;
     request.out = out;
@@ -192,8 +200,8 @@ Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, int64_t timeout
     TUTTI_TRY(forked());
     if (!detached_.empty()) [[unlikely]]
         TUTTI_TRY(owed());
-    if (plan.busy_anywhere())
-        return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
+    if (plan.busy_anywhere()) [[unlikely]]
+        TUTTI_TRY(wait_until_free(plan));
     if (device::driver() || plan.device_stream) [[unlikely]] {
         TUTTI_ASSIGN(const bool device, on_device(plan.call, in, out, plan.device_stream));
         if (device)

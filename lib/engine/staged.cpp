@@ -96,9 +96,10 @@ public:
     void cancel() override {
         if (phase_ == Phase::idle) return;
         if (phase_ == Phase::running) running().cancel();
-        // These copies wait for nothing but each other.
-        for (int i = 0; phase_ == Phase::storing && i < most_polls; ++i) {
-            if (const auto there = stored_.passed(); !there || *there) break;
+        // Results wait for nothing but each other; the input for what was on the caller's stream.
+        const device::Event& copies = phase_ == Phase::storing ? stored_ : fetched_;
+        for (int i = 0; phase_ != Phase::running && i < most_polls; ++i) {
+            if (const auto over = copies.passed(); !over || *over) break;
             ::usleep(poll_us);
         }
         release();
