@@ -39,8 +39,7 @@ Result<bool> Communicator::on_device(const Call& call, const void* in, const voi
         // The program may have loaded the driver since.
         const auto found = device::find_driver(endpoint_->config().cuda_library);
         if (!found)
-            return wrap(found.error(),
-                        fmt::format("rank {}: a device stream was given, but", rank()));
+            return wrap(found.error(), fmt::format("rank {}: a device stream was given", rank()));
     }
     if (call.collective == Collective::barrier) return false;
     if (call.inputs > 0) {

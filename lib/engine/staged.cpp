@@ -26,7 +26,7 @@ public:
     StagedOperation(std::shared_ptr<const StagingArea> area, StageRequest request,
                     std::unique_ptr<Operation> inner, std::unique_ptr<Operation> in_place,
                     device::PinnedBuffer memory, device::Event ready, device::Event fetched,
-                    device::Event stored)
+                    device::Event stored, device::Event gone_on)
         : area_(std::move(area)),
           r_(std::move(request)),
           inner_(std::move(inner)),
@@ -35,6 +35,7 @@ public:
           ready_(std::move(ready)),
           fetched_(std::move(fetched)),
           stored_(std::move(stored)),
+          gone_on_(std::move(gone_on)),
           word_(*reinterpret_cast<uint32_t*>(memory_.data() + word_at(r_))) {}
     ~StagedOperation() override { cancel(); }
 
@@ -51,6 +52,11 @@ public:
             driver().stream_wait_value(callers, address(&word_), run_ + 1, wait_until_at_least),
             "making the caller's stream wait"));
         ++run_;
+        // Until it has gone on it looks at the word, which must be there.
+        if (const auto marked = gone_on_.record(callers); !marked) {
+            release();
+            return marked;
+        }
         out_ = static_cast<std::byte*>(out);
         phase_ = Phase::launched;
         return {};
@@ -86,6 +92,12 @@ public:
             if (!*there) return Code::in_progress;
             release();
         }
+        if (phase_ == Phase::releasing) {
+            const auto gone = gone_on_.passed();
+            if (!gone) return failed(gone.error());
+            if (!*gone) return Code::in_progress;
+            phase_ = Phase::idle;
+        }
         return Code::ok;
     }
     bool moved() const override { return moved_; }
@@ -97,12 +109,10 @@ public:
         if (phase_ == Phase::idle) return;
         if (phase_ == Phase::running) running().cancel();
         // Results wait for nothing but each other; the input for what was on the caller's stream.
-        const device::Event& copies = phase_ == Phase::storing ? stored_ : fetched_;
-        for (int i = 0; phase_ != Phase::running && i < most_polls; ++i) {
-            if (const auto over = copies.passed(); !over || *over) break;
-            ::usleep(poll_us);
-        }
+        if (phase_ != Phase::running) wait_for(phase_ == Phase::storing ? stored_ : fetched_);
         release();
+        wait_for(gone_on_);
+        phase_ = Phase::idle;
     }
     void arm(bool on) override {
         if (phase_ == Phase::running) running().arm(on);
@@ -115,7 +125,7 @@ public:
     }
 
 private:
-    enum class Phase : uint8_t { idle, launched, fetching, running, storing };
+    enum class Phase : uint8_t { idle, launched, fetching, running, storing, releasing };
 
     const device::Driver& driver() const { return area_->context.driver(); }
     Operation& running() const { return in_place_ && same_ ? *in_place_ : *inner_; }
@@ -149,7 +159,15 @@ private:
     /// The caller's stream goes on, whatever became of the run.
     void release() {
         std::atomic_ref(word_).store(run_, std::memory_order_release);
-        phase_ = Phase::idle;
+        phase_ = Phase::releasing;
+    }
+
+    /// Bounded: a device that hangs is no reason for us to.
+    static void wait_for(const device::Event& event) {
+        for (int i = 0; i < most_polls; ++i) {
+            if (const auto passed = event.passed(); !passed || *passed) return;
+            ::usleep(poll_us);
+        }
     }
 
     Code failed(const Error& error) {
@@ -161,7 +179,7 @@ private:
     const StageRequest r_;
     const std::unique_ptr<Operation> inner_, in_place_;
     const device::PinnedBuffer memory_;
-    const device::Event ready_, fetched_, stored_;
+    const device::Event ready_, fetched_, stored_, gone_on_;
     uint32_t& word_;
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;
@@ -194,9 +212,11 @@ Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area
     TUTTI_ASSIGN(device::Event ready, device::Event::create(context));
     TUTTI_ASSIGN(device::Event fetched, device::Event::create(context));
     TUTTI_ASSIGN(device::Event stored, device::Event::create(context));
-    return std::make_unique<StagedOperation>(
-        std::move(area), std::move(request), std::move(inner), std::move(in_place),
-        std::move(memory), std::move(ready), std::move(fetched), std::move(stored));
+    TUTTI_ASSIGN(device::Event gone_on, device::Event::create(context));
+    return std::make_unique<StagedOperation>(std::move(area), std::move(request), std::move(inner),
+                                             std::move(in_place), std::move(memory),
+                                             std::move(ready), std::move(fetched),
+                                             std::move(stored), std::move(gone_on));
 }
 
 }  // namespace tutti

@@ -89,7 +89,7 @@ TEST_CASE("capi: what this build cannot do is said, not ignored") {
     opts.device_stream = &x;
     REQUIRE(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request) ==
             TUTTI_ERR_UNSUPPORTED);
-    REQUIRE(std::strstr(tutti_last_error(), "device_stream"));
+    REQUIRE(std::strstr(tutti_last_error(), "device stream"));
     opts = TUTTI_CALL_OPTS_INIT;
     opts.algorithm = "magic";
     REQUIRE(tutti_iallreduce(comm, &x, &x, 1, TUTTI_FLOAT32, TUTTI_SUM, &opts, &request) ==
