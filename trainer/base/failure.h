@@ -1,0 +1,51 @@
+// How things go wrong inside the layer: an exception with a status and a sentence. It never leaves
+// the C boundary (guard), and where threads meet it is carried over by std::exception_ptr.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "tutti/trainer.h"
+
+namespace tutti::trainer {
+
+class Failure : public std::runtime_error {
+public:
+    Failure(tutti_status status, const std::string& what)
+        : std::runtime_error(what), status_(status) {}
+    tutti_status status() const { return status_; }
+
+private:
+    tutti_status status_;
+};
+
+template <typename... Args>
+[[noreturn]] void invalid(fmt::format_string<Args...> format, Args&&... args) {
+    throw Failure(TUTTI_ERR_INVALID, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Of a tutti call; its own last error comes into the sentence.
+inline void check_call(tutti_status status, const std::string& doing) {
+    if (status != TUTTI_OK) throw Failure(status, fmt::format("{}: {}", doing, tutti_last_error()));
+}
+
+/// The text of this thread's last failure.
+std::string& last_error();
+tutti_status report(tutti_status status, const std::string& text);
+/// What the current exception comes to; call it in a catch block.
+tutti_status report_current(const char* function);
+
+/// Runs a C function's body.
+template <typename Body>
+tutti_status guard(const char* function, Body&& body) noexcept {
+    try {
+        body();
+        return TUTTI_OK;
+    } catch (...) {
+        return report_current(function);
+    }
+}
+
+}  // namespace tutti::trainer
