@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "support/catch.h"
+#include "trainer/expect.h"
 #include "trainer/net.h"
 #include "trainer/ranks.h"
 
@@ -9,22 +10,10 @@ namespace {
 
 const net::Shape shape;
 
-std::string error_of(const std::function<void()>& call) {
-    try {
-        call();
-    } catch (const tutti::Error& error) {
-        return error.what();
-    }
-    return "no error";
-}
-
-void expect(const std::string& text, const std::string& words) {
-    INFO(text);
-    REQUIRE(text.find(words) != std::string::npos);
-}
+using expect::error_of;
 
 void expect_build_error(tutti::TrainerSpec spec, const std::string& words) {
-    expect(error_of([&] { tutti::Trainer(std::move(spec)); }), words);
+    expect::words(error_of([&] { tutti::Trainer(std::move(spec)); }), words);
 }
 
 std::vector<double> trained(int devices, int micro_batches, int steps, bool fixed,
@@ -222,16 +211,16 @@ TEST_CASE("trainer: ranks that declare different models all fail, and one says w
         if (rank == 2) mine.widths = {3, 6, 1};
         const tutti::Trainer trainer(net::spec<float>(mine, 1, comm));
     });
-    expect(problems[0], "rank 2 declares another model than rank 0");
-    expect(problems[1], "rank 2 declares another model than rank 0");
-    expect(problems[2], "parameter 'layer1/w' of float32 [6, 3] here");
+    expect::words(problems[0], "rank 2 declares another model than rank 0");
+    expect::words(problems[1], "rank 2 declares another model than rank 0");
+    expect::words(problems[2], "parameter 'layer1/w' of float32 [6, 3] here");
     const auto failing = ranks::run(2, [](tutti_comm* comm, int rank) {
         tutti::TrainerSpec spec = net::spec<float>(shape, 1, comm);
         if (rank == 1) spec.update = [](tutti::Model&, double) { throw std::runtime_error("no"); };
         const tutti::Trainer trainer(std::move(spec));
     });
-    expect(failing[0], "rank 1 could not build its model");
-    expect(failing[1], "the update builder of scope device_0 failed: no");
+    expect::words(failing[0], "rank 1 could not build its model");
+    expect::words(failing[1], "the update builder of scope device_0 failed: no");
 }
 
 TEST_CASE("trainer: operations that fail or throw are named, and nothing hangs") {
@@ -250,7 +239,7 @@ TEST_CASE("trainer: operations that fail or throw are named, and nothing hangs")
             tutti::Trainer trainer(std::move(spec));
             trainer.init_sync();
             const std::string text = error_of([&] { trainer.step(); });
-            expect(text, "/bad' threw: the disk is full");
+            expect::words(text, "/bad' threw: the disk is full");
             fails = false;
             trainer.step();  // one process: it goes on
         }
@@ -282,8 +271,9 @@ TEST_CASE("trainer: a false declaration is an error that names it") {
     };
     const auto copy = [](float* w, float* own) { own[0] = w[0]; };
     REQUIRE(checked({"layer1/w"}, {"own"}, copy) == "no error");
-    expect(checked({}, {"own"}, copy),
-           "operation 'device_0/sly' touches 'device_0/layer1/w', which it does not declare");
-    expect(checked({"layer1/w", "own"}, {}, copy),
-           "operation 'device_0/sly' writes 'device_0/own', which it declares as read only");
+    expect::words(
+        checked({}, {"own"}, copy),
+        "operation 'device_0/sly' touches 'device_0/layer1/w', which it does not declare");
+    expect::words(checked({"layer1/w", "own"}, {}, copy),
+                  "operation 'device_0/sly' writes 'device_0/own', which it declares as read only");
 }

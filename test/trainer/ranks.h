@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -32,8 +33,8 @@ private:
 /// Runs body once a rank. Catch2's macros are not for several threads: bodies throw, and what they
 /// throw comes back by rank, "" for nothing.
 inline std::vector<std::string> run(int count,
-                                    const std::function<void(tutti_comm*, int rank)>& body) {
-    const Folder folder;
+                                    const std::function<void(tutti_comm*, int rank)>& body,
+                                    const Folder& folder = {}) {
     std::vector<std::string> problems(static_cast<std::size_t>(count));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < count; ++rank)
@@ -51,6 +52,10 @@ inline std::vector<std::string> run(int count,
         });
     for (std::thread& thread : threads) thread.join();
     return problems;
+}
+
+inline void require(bool holds, const std::string& what) {
+    if (!holds) throw std::runtime_error(what);
 }
 
 }  // namespace ranks
