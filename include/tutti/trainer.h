@@ -35,8 +35,7 @@ typedef int32_t tutti_buffer;               /**< a declared buffer; of one train
 /** This thread's last failure of a tutti_trainer call in words; "" if there was none. */
 TUTTI_API const char* tutti_trainer_last_error(void);
 
-/* ---- devices ----------------------------------------------------------------------------------
- */
+/* ---- devices ------------------------------------------------------------------------------ */
 
 /** What a buffer may be used for while an operation runs (checking mode). */
 typedef enum { TUTTI_ACCESS_NONE = 0, TUTTI_ACCESS_READ, TUTTI_ACCESS_WRITE } tutti_access;
@@ -71,8 +70,7 @@ TUTTI_API tutti_status tutti_device_create_cpu(tutti_device** device);
 /** After the trainers that use it. NULL is fine. */
 TUTTI_API void tutti_device_destroy(tutti_device* device);
 
-/* ---- declaring a model ------------------------------------------------------------------------
- */
+/* ---- declaring a model ------------------------------------------------------------------------ */
 
 /** What a buffer is. */
 typedef enum {
@@ -182,21 +180,26 @@ TUTTI_API tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer,
 /** The gradient of a buffer, for the update builder. INVALID if it has none. */
 TUTTI_API tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of,
                                             tutti_buffer* gradient);
-/** The learning rate ("learning_rate", one float64 of kind state) and the number of finished steps
- *  ("iteration", one int64, counted by the layer), for the update builder. */
+/** The learning rate: "learning_rate", one float64 of kind state, for the update builder. */
 TUTTI_API tutti_status tutti_model_learning_rate(tutti_model* model, double value,
                                                  tutti_buffer* buffer);
+/** How many steps are finished: "iteration", one int64 of kind state, counted by the layer, for the
+ *  update builder. */
 TUTTI_API tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer);
 /** Adds an operation after those declared so far. */
 TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec);
+/** Adds a collective after the operations declared so far. */
 TUTTI_API tutti_status tutti_model_collective(tutti_model* model,
                                               const tutti_collective_spec* spec);
 /** Names from here to tutti_model_leave are below name/. */
 TUTTI_API tutti_status tutti_model_enter(tutti_model* model, const char* name);
+/** Ends the innermost tutti_model_enter. */
 TUTTI_API tutti_status tutti_model_leave(tutti_model* model);
-/** Which local device this is, and which of all replicas. */
+/** Which local device this is. */
 TUTTI_API int tutti_model_device(const tutti_model* model);
+/** Which of all replicas: rank × devices + device. */
 TUTTI_API int tutti_model_replica(const tutti_model* model);
+/** Devices × ranks. */
 TUTTI_API int tutti_model_replicas(const tutti_model* model);
 /** A loss: the backward pass begins here, with a gradient of 1 for each element. */
 TUTTI_API tutti_status tutti_losses_add(tutti_losses* losses, tutti_buffer loss);
@@ -209,7 +212,9 @@ TUTTI_API tutti_status tutti_losses_add(tutti_losses* losses, tutti_buffer loss)
 TUTTI_API void* tutti_step_data(tutti_step* step, tutti_buffer buffer);
 /** Of its gradient. NULL without failure if it has none: nothing is to be computed. */
 TUTTI_API void* tutti_step_gradient(tutti_step* step, tutti_buffer buffer);
+/** The local device that the operation runs for. */
 TUTTI_API int tutti_step_device(const tutti_step* step);
+/** Which of the step's micro-batches this is. */
 TUTTI_API int tutti_step_micro_batch(const tutti_step* step);
 /** The step's number, from 0; with what was restored counted. */
 TUTTI_API int64_t tutti_step_iteration(const tutti_step* step);
@@ -218,8 +223,7 @@ TUTTI_API double tutti_step_loss_scale(const tutti_step* step);
 /** This replica's samples of this micro-batch, as given to tutti_trainer_step; -1 if none were. */
 TUTTI_API int64_t tutti_step_samples(const tutti_step* step);
 
-/* ---- building ---------------------------------------------------------------------------------
- */
+/* ---- building ----------------------------------------------------------------------------- */
 
 typedef tutti_status (*tutti_input_builder)(tutti_model* model, void* user);
 typedef tutti_status (*tutti_forward_builder)(tutti_model* model, double loss_scale,
@@ -280,8 +284,7 @@ TUTTI_API tutti_status tutti_parallelize(const tutti_parallelize_spec* spec,
 /** NULL is fine. Never hangs. */
 TUTTI_API void tutti_trainer_destroy(tutti_trainer* trainer);
 
-/* ---- training ---------------------------------------------------------------------------------
- */
+/* ---- training ----------------------------------------------------------------------------- */
 
 /** Collective, once before the first step: parameters, computed buffers and state of rank 0's
  *  device 0 go everywhere. */
@@ -301,12 +304,13 @@ TUTTI_API tutti_status tutti_trainer_epoch_barrier(tutti_trainer* trainer);
  *  order from any thread, finish. Parameters that were not used count as zero at finish. Gradients
  *  are zero after begin. */
 TUTTI_API tutti_status tutti_trainer_begin(tutti_trainer* trainer);
+/** The parameter's gradient on that device is complete: its bucket may be reduced. From any thread. */
 TUTTI_API tutti_status tutti_trainer_grad_ready(tutti_trainer* trainer, int device,
                                                 const char* parameter);
+/** After every grad_ready has returned: waits for all gradients, then updates. */
 TUTTI_API tutti_status tutti_trainer_finish(tutti_trainer* trainer);
 
-/* ---- looking ----------------------------------------------------------------------------------
- */
+/* ---- looking ------------------------------------------------------------------------------ */
 
 /** How many buffers the device's scope has; -1 for a device that is none. */
 TUTTI_API int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device);
@@ -320,6 +324,7 @@ TUTTI_API tutti_status tutti_trainer_find(const tutti_trainer* trainer, int devi
  *  buffers that share memory. */
 TUTTI_API tutti_status tutti_trainer_read(tutti_trainer* trainer, int device, const char* name,
                                           void* host, size_t bytes);
+/** As tutti_trainer_read, from the host to the device. */
 TUTTI_API tutti_status tutti_trainer_write(tutti_trainer* trainer, int device, const char* name,
                                            const void* host, size_t bytes);
 
@@ -333,6 +338,7 @@ typedef struct {
     int buckets;
     int gradient_buffers; /**< of one device */
 } tutti_trainer_counters;
+/** Fills counters; set its struct_size before. */
 TUTTI_API tutti_status tutti_trainer_count(const tutti_trainer* trainer,
                                            tutti_trainer_counters* counters);
 /** Bytes of one parameter's gradients that were reduced so far. */
