@@ -121,6 +121,30 @@ void tutti_trainer::append_fixed_sums(Program& program, bool last) {
         }
 }
 
+// Also on one replica alone: the update finds each row once.
+void tutti_trainer::append_sparse_sums(Program& program) {
+    for (int b : recorder_.of_kind(0, TUTTI_PARAMETER)) {
+        if (!recorder_.buffer(b).sparse()) continue;
+        const std::string& name = recorder_.buffer(b).name;
+        if (!synchronous())
+            invalid("'{}' is sparse; options.local_steps is for dense parameters", name);
+        Node node{.name = "sparse gradient of " + name};
+        std::vector<SparseEntries> entries;
+        for (int d = 0; d < devices(); ++d) {
+            const Buffer& table = recorder_.buffer(recorder_.find(d, name));
+            entries.push_back({table.gradient, table.sparse_rows, table.sparse_count});
+            node.reads.insert(node.reads.end(),
+                              {table.gradient, table.sparse_rows, table.sparse_count});
+        }
+        node.writes = node.reads;
+        node.task = add_task({.name = node.name});
+        tasks_.back().whole = [this, entries = std::move(entries)] {
+            return sum_sparse(recorder_, devices_, comm_, entries);
+        };
+        program.nodes.push_back(std::move(node));
+    }
+}
+
 void tutti_trainer::append_computed_sync(Program& program) {
     for (Group& group : computed_) {
         const bool mean = settings_.computed_mean && floating(group.dtype);
@@ -206,6 +230,7 @@ void tutti_trainer::assemble() {
         append_fixed_sums(last_, true);
     }
     if (!bucket_tasks_.empty()) insert_buckets(last_, backward_begin_);
+    if (trains_) append_sparse_sums(last_);
     if (reduces) append_computed_sync(last_);
     if (trains_) append_update(last_);
     mark_zeroes(micro_);

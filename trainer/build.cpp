@@ -75,6 +75,7 @@ void tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize
                       .device = device,
                       .replica = comm_.rank() * devices() + device,
                       .replicas = replicas(),
+                      .micro_batches = settings_.micro_batches,
                       .phase = phase,
                       .builder = builder_name(phase),
                       .scopes = {}};

@@ -84,7 +84,7 @@ int64_t tutti_trainer::step(const int64_t* samples) {
             context.zero_parameter_gradients = m == 0 || settings_.fixed_order;
             executor_->run(m + 1 == settings_.micro_batches ? last_ : micro_, context);
         }
-    } catch (const Failure& failure) {
+    } catch (const std::exception& failure) {
         if (comm_.size() > 1) broken_ = failure.what();
         throw;
     }
@@ -118,7 +118,7 @@ void tutti_trainer::finish() {
     try {
         stream_->finish();
         executor_->run(last_, {.iteration = iteration_});
-    } catch (const Failure& failure) {
+    } catch (const std::exception& failure) {
         if (comm_.size() > 1) broken_ = failure.what();
         throw;
     }
@@ -130,6 +130,15 @@ void tutti_trainer::finish() {
 void tutti_trainer::epoch_barrier() {
     if (!broken_.empty()) need_working("tutti_trainer_epoch_barrier");
     if (comm_.size() > 1) check_call(tutti_barrier(comm_.get()), "epoch barrier");
+}
+
+void tutti_trainer::sparse_pull(const std::string& parameter, int64_t total_rows,
+                                const int64_t* rows, std::size_t count, void* values) {
+    need_working("tutti_trainer_sparse_pull");
+    std::vector<const Buffer*> shards;
+    for (int d = 0; d < devices(); ++d) shards.push_back(&find(d, parameter));
+    pull_rows({.shards = shards, .devices = devices_, .total_rows = total_rows}, comm_,
+              {rows, count}, static_cast<std::byte*>(values));
 }
 
 const Buffer& tutti_trainer::find(int device, const std::string& name) const {

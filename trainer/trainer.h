@@ -10,6 +10,7 @@
 #include "trainer/sync/averaging.h"
 #include "trainer/sync/gradient_stream.h"
 #include "trainer/sync/micro_sums.h"
+#include "trainer/sync/sparse.h"
 
 struct tutti_trainer {
 public:
@@ -29,6 +30,8 @@ public:
     const tutti::trainer::Buffer& find(int device, const std::string& name) const;
     void read(int device, const std::string& name, void* host, std::size_t bytes);
     void write(int device, const std::string& name, const void* host, std::size_t bytes);
+    void sparse_pull(const std::string& parameter, int64_t total_rows, const int64_t* rows,
+                     std::size_t count, void* values);
     void count(tutti_trainer_counters& counters) const;
     uint64_t reduced_bytes(const std::string& parameter) const;
 
@@ -48,6 +51,7 @@ private:
     Program compute_program();
     void insert_buckets(Program& program, std::size_t backward_begin);
     void append_fixed_sums(Program& program, bool last);
+    void append_sparse_sums(Program& program);
     void append_computed_sync(Program& program);
     void append_update(Program& program);
     void mark_zeroes(Program& program) const;

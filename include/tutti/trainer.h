@@ -70,7 +70,7 @@ TUTTI_API tutti_status tutti_device_create_cpu(tutti_device** device);
 /** After the trainers that use it. NULL is fine. */
 TUTTI_API void tutti_device_destroy(tutti_device* device);
 
-/* ---- declaring a model ------------------------------------------------------------------------ */
+/* ---- declaring a model -------------------------------------------------------------------- */
 
 /** What a buffer is. */
 typedef enum {
@@ -84,7 +84,8 @@ typedef enum {
 
 enum {
     TUTTI_DISTRIBUTED = 1, /**< a shard: each replica has its own; nothing of it is synchronised */
-    TUTTI_KEEP = 2         /**< stays readable after the step, so shares no memory */
+    TUTTI_KEEP = 2,        /**< stays readable after the step, so shares no memory */
+    TUTTI_SPARSE = 4       /**< a table whose gradient has few rows (tutti_model_sparse) */
 };
 
 #define TUTTI_MAX_DIMENSIONS 8
@@ -99,10 +100,11 @@ typedef struct {
     int dimensions; /**< of shape; 0: one, as bytes say */
     int64_t shape[TUTTI_MAX_DIMENSIONS];
     tutti_buffer gradient_of; /**< TUTTI_GRADIENT: whose */
-    uint32_t flags;           /**< TUTTI_DISTRIBUTED, TUTTI_KEEP */
+    uint32_t flags;           /**< TUTTI_DISTRIBUTED, TUTTI_KEEP, TUTTI_SPARSE */
+    int64_t sparse_rows;      /**< TUTTI_SPARSE: the most rows that one micro-batch touches */
 } tutti_buffer_spec;
 #define TUTTI_BUFFER_SPEC_INIT \
-    { sizeof(tutti_buffer_spec), NULL, TUTTI_PARAMETER, TUTTI_FLOAT32, 0, 0, {0}, -1, 0 }
+    { sizeof(tutti_buffer_spec), NULL, TUTTI_PARAMETER, TUTTI_FLOAT32, 0, 0, {0}, -1, 0, 0 }
 
 /** A buffer of a device, as declared. */
 typedef struct {
@@ -180,6 +182,13 @@ TUTTI_API tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer,
 /** The gradient of a buffer, for the update builder. INVALID if it has none. */
 TUTTI_API tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of,
                                             tutti_buffer* gradient);
+/** The gradient of a TUTTI_SPARSE parameter is a list: count[0] entries, entry i for the row rows[i]
+ *  (int64) of the table, with values[i] as long as a row. A backward function appends entries, a row
+ *  may come several times; the update reads each row once, in order, summed over all replicas.
+ *  Operations that read the parameter may append; the update builder's declare what they read. */
+TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter,
+                                          tutti_buffer* values, tutti_buffer* rows,
+                                          tutti_buffer* count);
 /** The learning rate: "learning_rate", one float64 of kind state, for the update builder. */
 TUTTI_API tutti_status tutti_model_learning_rate(tutti_model* model, double value,
                                                  tutti_buffer* buffer);
@@ -204,8 +213,7 @@ TUTTI_API int tutti_model_replicas(const tutti_model* model);
 /** A loss: the backward pass begins here, with a gradient of 1 for each element. */
 TUTTI_API tutti_status tutti_losses_add(tutti_losses* losses, tutti_buffer loss);
 
-/* ---- inside an operation ----------------------------------------------------------------------
- */
+/* ---- inside an operation ------------------------------------------------------------------ */
 
 /** Device memory of a declared buffer; NULL, and the step fails, if this operation did not declare
  *  it. */
@@ -299,6 +307,14 @@ TUTTI_API tutti_status tutti_trainer_step(tutti_trainer* trainer, const int64_t*
                                           int64_t* total);
 /** Collective: waits for all ranks. */
 TUTTI_API tutti_status tutti_trainer_epoch_barrier(tutti_trainer* trainer);
+
+/** Collective, between steps: rows of a table that is sharded over all replicas, each of which holds
+ *  ceil(total_rows / replicas) rows, or what is left of them, in a TUTTI_DISTRIBUTED parameter of its
+ *  own. Copies row rows[i] to the i-th place of values, on the host. Ranks may ask for different
+ *  rows and numbers of them. INVALID on all ranks if one asks for a row that there is not. */
+TUTTI_API tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const char* parameter,
+                                                 int64_t total_rows, const int64_t* rows,
+                                                 size_t count, void* values);
 
 /** With external_autograd, a step is begin, grad_ready for every parameter of every device in any
  *  order from any thread, finish. Parameters that were not used count as zero at finish. Gradients

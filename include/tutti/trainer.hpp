@@ -80,14 +80,7 @@ public:
 
     tutti_buffer buffer(const std::string& name, tutti_buffer_kind kind, tutti_dtype dtype,
                         const Shape& shape, uint32_t flags = 0) {
-        tutti_buffer_spec spec = TUTTI_BUFFER_SPEC_INIT;
-        spec.name = name.c_str();
-        spec.kind = kind;
-        spec.dtype = dtype;
-        spec.flags = flags;
-        spec.dimensions = static_cast<int>(shape.size());
-        for (std::size_t i = 0; i < shape.size() && i < TUTTI_MAX_DIMENSIONS; ++i)
-            spec.shape[i] = shape[i];
+        const tutti_buffer_spec spec = spec_of(name, kind, dtype, shape, flags);
         tutti_buffer made = -1;
         detail::check_trainer(tutti_model_buffer(model_, &spec, &made));
         return made;
@@ -111,6 +104,23 @@ public:
     template <Element T>
     tutti_buffer state(const std::string& name, const Shape& shape, uint32_t flags = 0) {
         return buffer(name, TUTTI_STATE, dtype_of<T>, shape, flags);
+    }
+    /// A sparse parameter's gradient, as tutti_model_sparse tells.
+    struct Sparse {
+        tutti_buffer parameter, values, rows, count;
+    };
+    template <Element T>
+    Sparse sparse_parameter(const std::string& name, const Shape& shape, int64_t rows) {
+        tutti_buffer_spec spec = spec_of(name, TUTTI_PARAMETER, dtype_of<T>, shape, TUTTI_SPARSE);
+        spec.sparse_rows = rows;
+        tutti_buffer made = -1;
+        detail::check_trainer(tutti_model_buffer(model_, &spec, &made));
+        return sparse(made);
+    }
+    Sparse sparse(tutti_buffer parameter) {
+        Sparse s{parameter, -1, -1, -1};
+        detail::check_trainer(tutti_model_sparse(model_, parameter, &s.values, &s.rows, &s.count));
+        return s;
     }
     tutti_buffer find(const std::string& name) {
         tutti_buffer found = -1;
@@ -174,6 +184,18 @@ public:
     tutti_model* get() const { return model_; }
 
 private:
+    static tutti_buffer_spec spec_of(const std::string& name, tutti_buffer_kind kind,
+                                     tutti_dtype dtype, const Shape& shape, uint32_t flags) {
+        tutti_buffer_spec spec = TUTTI_BUFFER_SPEC_INIT;
+        spec.name = name.c_str();
+        spec.kind = kind;
+        spec.dtype = dtype;
+        spec.flags = flags;
+        spec.dimensions = static_cast<int>(shape.size());
+        for (std::size_t i = 0; i < shape.size() && i < TUTTI_MAX_DIMENSIONS; ++i)
+            spec.shape[i] = shape[i];
+        return spec;
+    }
     // What a function throws ends in trainer.h's side, which names the operation.
     template <StepFunction Functions::*which>
     static tutti_status call(tutti_step* step, void* user) {
@@ -219,6 +241,16 @@ public:
         detail::check_trainer(tutti_trainer_grad_ready(get(), device, parameter.c_str()));
     }
     void finish() { detail::check_trainer(tutti_trainer_finish(get())); }
+
+    /// Rows of a table that is sharded over all replicas; row_elements of each.
+    template <Element T>
+    std::vector<T> sparse_pull(const std::string& parameter, int64_t total_rows,
+                               const std::vector<int64_t>& rows, std::size_t row_elements) {
+        std::vector<T> values(rows.size() * row_elements);
+        detail::check_trainer(tutti_trainer_sparse_pull(get(), parameter.c_str(), total_rows,
+                                                        rows.data(), rows.size(), values.data()));
+        return values;
+    }
 
     tutti_buffer_info find(int device, const std::string& name) const {
         tutti_buffer_info info{};

@@ -118,6 +118,19 @@ tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of, tutti_buf
     });
 }
 
+tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter, tutti_buffer* values,
+                                tutti_buffer* rows, tutti_buffer* count) {
+    return guard(__func__, [&] {
+        const Recorder& recorder = *need(model, "model").recorder;
+        if (!recorder.valid(parameter) || !recorder.buffer(parameter).sparse())
+            invalid("{} is no sparse parameter", parameter);
+        const Buffer& table = recorder.buffer(parameter);
+        need(values, "values") = table.gradient;
+        need(rows, "rows") = table.sparse_rows;
+        need(count, "count") = table.sparse_count;
+    });
+}
+
 tutti_status tutti_model_learning_rate(tutti_model* model, double value, tutti_buffer* buffer) {
     return guard(__func__, [&] {
         const int made = declare_state(need(model, "model"), "learning_rate", TUTTI_FLOAT64);
@@ -233,6 +246,16 @@ tutti_status tutti_trainer_step(tutti_trainer* trainer, const int64_t* samples, 
 
 tutti_status tutti_trainer_epoch_barrier(tutti_trainer* trainer) {
     return guard(__func__, [&] { need(trainer, "trainer").epoch_barrier(); });
+}
+
+tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const char* parameter,
+                                       int64_t total_rows, const int64_t* rows, size_t count,
+                                       void* values) {
+    return guard(__func__, [&] {
+        if (count > 0 && (!rows || !values)) invalid("{} is NULL", rows ? "values" : "rows");
+        need(trainer, "trainer")
+            .sparse_pull(&need(parameter, "parameter"), total_rows, rows, count, values);
+    });
 }
 
 tutti_status tutti_trainer_begin(tutti_trainer* trainer) {

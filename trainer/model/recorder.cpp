@@ -91,6 +91,10 @@ int tutti_model::declare(const tutti_buffer_spec& spec) {
                   .dtype = spec.dtype,
                   .flags = spec.flags};
     buffer.shape = shape_of(spec, element, &buffer.bytes);
+    if (spec.flags & TUTTI_SPARSE) {
+        const int parameter = recorder->add(std::move(buffer));
+        return declare_sparse(parameter, spec.sparse_rows);
+    }
     if (spec.kind != TUTTI_GRADIENT) return recorder->add(std::move(buffer));
     if (!recorder->valid(spec.gradient_of) || recorder->buffer(spec.gradient_of).device != device)
         invalid("gradient '{}': gradient_of is no buffer of device_{}", spec.name, device);
@@ -104,6 +108,39 @@ int tutti_model::declare(const tutti_buffer_spec& spec) {
     const int index = recorder->add(std::move(buffer));
     recorder->buffer(spec.gradient_of).gradient = index;
     return index;
+}
+
+// There is room for the entries of all replicas' micro-batches.
+int tutti_model::declare_sparse(int parameter, int64_t rows) {
+    const Buffer table = recorder->buffer(parameter);
+    if (table.kind != TUTTI_PARAMETER || table.distributed() || table.shape.empty() ||
+        (table.dtype != TUTTI_FLOAT32 && table.dtype != TUTTI_FLOAT64) || rows < 1)
+        invalid(
+            "'{}' is sparse, so it is a parameter of float32 or float64, not distributed, with "
+            "sparse_rows of at least 1",
+            table.full_name());
+    const int64_t room = rows * replicas * micro_batches;
+    const auto add = [&](const char* ending, tutti_dtype dtype, std::vector<int64_t> shape) {
+        Buffer buffer{.name = table.name + ending,
+                      .device = device,
+                      .kind = TUTTI_GRADIENT,
+                      .dtype = dtype,
+                      .bytes = tutti_dtype_size(dtype),
+                      .shape = shape};
+        for (int64_t extent : shape) buffer.bytes *= static_cast<std::size_t>(extent);
+        buffer.gradient_of = parameter;
+        return recorder->add(std::move(buffer));
+    };
+    std::vector<int64_t> values = table.shape;
+    values.front() = room;
+    const int gradient = add("_grad", table.dtype, values);
+    const int indices = add("_grad_rows", TUTTI_INT64, {room});
+    const int count = add("_grad_count", TUTTI_INT64, {1});
+    Buffer& declared = recorder->buffer(parameter);
+    declared.gradient = gradient;
+    declared.sparse_rows = indices;
+    declared.sparse_count = count;
+    return parameter;
 }
 
 int tutti_model::find(const std::string& name) const {

@@ -24,11 +24,13 @@ struct Buffer {
     uint32_t flags = 0;
     int gradient = none;
     int gradient_of = none;
+    int sparse_rows = none, sparse_count = none;  // buffers beside gradient, of a sparse parameter
     void* data = nullptr;
     bool shares_memory = false;
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     bool distributed() const { return (flags & TUTTI_DISTRIBUTED) != 0; }
+    bool sparse() const { return sparse_rows != none; }
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
 
@@ -96,6 +98,7 @@ struct tutti_model {
     int device = 0;
     int replica = 0;
     int replicas = 1;
+    int micro_batches = 1;
     tutti::trainer::Phase phase = tutti::trainer::Phase::forward;
     const char* builder = "forward builder";
     std::vector<std::string> scopes;
@@ -109,6 +112,7 @@ struct tutti_model {
     void leave();
 
 private:
+    int declare_sparse(int parameter, int64_t rows);
     void check_handles(const std::string& operation, const tutti_buffer* list, std::size_t count,
                        const char* what) const;
 };

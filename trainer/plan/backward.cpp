@@ -194,8 +194,12 @@ Item reversed_operation(const Recorder& recorder, const Operation& op) {
     node.reads.insert(node.reads.end(), op.writes.begin(), op.writes.end());
     for (int b : op.writes)
         if (const int g = recorder.buffer(b).gradient; g != none) node.reads.push_back(g);
-    for (int b : op.reads)
-        if (const int g = recorder.buffer(b).gradient; g != none) node.writes.push_back(g);
+    for (int b : op.reads) {
+        const Buffer& read = recorder.buffer(b);
+        if (read.gradient != none) node.writes.push_back(read.gradient);
+        if (read.sparse())
+            node.writes.insert(node.writes.end(), {read.sparse_rows, read.sparse_count});
+    }
     node.call = op.backward;
     node.user = op.user;
     node.of_samples = true;

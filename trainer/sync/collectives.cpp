@@ -74,6 +74,10 @@ tutti_request* Collectives::reduce_all(Task& task, void* out) {
 
 tutti_request* Collectives::begin(Task& task) {
     ++issued_;
+    if (task.whole) {
+        bytes_ += task.whole();
+        return nullptr;
+    }
     if (!alone()) bytes_ += task.bytes();
     const auto devices = devices_.size();
     const auto root = static_cast<std::size_t>(task.root);
@@ -124,6 +128,7 @@ void Collectives::copy_all(const Task& task, std::size_t bytes) {
 }
 
 void Collectives::end(Task& task) {
+    if (task.whole) return;
     const auto devices = devices_.size();
     const auto replicas = devices * static_cast<std::size_t>(comm_.size());
     switch (task.kind) {

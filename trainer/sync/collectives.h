@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,8 +39,9 @@ struct Task {
     int stream = 0;
     int every = 1;  // steps
     bool is_bucket = false;
-    std::vector<int> parameters;  // of a bucket, of device 0
-    DeviceMemory scratch = {};    // on device 0, for kinds that need it
+    std::vector<int> parameters;           // of a bucket, of device 0
+    std::function<uint64_t()> whole = {};  // does all at once instead; returns bytes
+    DeviceMemory scratch = {};             // on device 0, for kinds that need it
 
     std::size_t bytes() const { return count * tutti_dtype_size(dtype); }
 };
