@@ -4,7 +4,7 @@
 #include "trainer/plan/backward.h"
 #include "trainer/trainer.h"
 
-using namespace tutti::trainer;
+using namespace tutti::training;
 
 namespace {
 

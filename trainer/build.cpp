@@ -8,7 +8,7 @@
 #include "trainer/plan/sanity.h"
 #include "trainer/trainer.h"
 
-using namespace tutti::trainer;
+using namespace tutti::training;
 
 namespace {
 

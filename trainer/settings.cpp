@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 constexpr std::size_t default_bucket_bytes = std::size_t{25} << 20;
@@ -95,4 +95,4 @@ Settings settings_of(const tutti_trainer_options* given, int devices) {
     return s;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -3,7 +3,7 @@
 
 #include "trainer/base/failure.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 struct Settings {
     bool dag = false;
@@ -28,4 +28,4 @@ struct Settings {
 /// Throws for what makes no sense, naming option or variable.
 Settings settings_of(const tutti_trainer_options* options, int devices);
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -3,7 +3,7 @@
 
 #include "trainer/trainer.h"
 
-using namespace tutti::trainer;
+using namespace tutti::training;
 
 namespace {
 

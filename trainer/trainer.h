@@ -23,11 +23,13 @@ public:
     void grad_ready(int device, const std::string& parameter);
     void finish();
 
-    const tutti::trainer::Recorder& recorder() const { return recorder_; }
-    tutti::trainer::Device& device(int index) { return *devices_[static_cast<std::size_t>(index)]; }
+    const tutti::training::Recorder& recorder() const { return recorder_; }
+    tutti::training::Device& device(int index) {
+        return *devices_[static_cast<std::size_t>(index)];
+    }
     int devices() const { return static_cast<int>(devices_.size()); }
     bool trains() const { return trains_; }
-    const tutti::trainer::Buffer& find(int device, const std::string& name) const;
+    const tutti::training::Buffer& find(int device, const std::string& name) const;
     void read(int device, const std::string& name, void* host, std::size_t bytes);
     void write(int device, const std::string& name, const void* host, std::size_t bytes);
     void sparse_pull(const std::string& parameter, int64_t total_rows, const int64_t* rows,
@@ -36,13 +38,13 @@ public:
     uint64_t reduced_bytes(const std::string& parameter) const;
 
 private:
-    using Group = tutti::trainer::Group;
-    using Program = tutti::trainer::Program;
-    using Task = tutti::trainer::Task;
+    using Group = tutti::training::Group;
+    using Program = tutti::training::Program;
+    using Task = tutti::training::Task;
 
     // build.cpp: what the builders declare
     void declare(const tutti_parallelize_spec& spec);
-    void run_builder(tutti::trainer::Phase phase, int device, const tutti_parallelize_spec& spec);
+    void run_builder(tutti::training::Phase phase, int device, const tutti_parallelize_spec& spec);
     void check_result(tutti_status status, const char* builder, int device);
     void agree(const std::string& failure);
     void check_ranks_alike();
@@ -60,7 +62,7 @@ private:
     void adopt_parameters();
     void bind_tasks();
     int add_task(Task task);
-    void joined(tutti::trainer::Node& node, const std::vector<tutti::trainer::Item>& parts);
+    void joined(tutti::training::Node& node, const std::vector<tutti::training::Item>& parts);
     int bucket_task(const Group& bucket);
 
     bool synchronous() const { return settings_.local_steps == 0; }
@@ -72,12 +74,12 @@ private:
     int64_t count_samples(const int64_t* samples);
     std::vector<Group*> kept_groups();
 
-    tutti::trainer::Settings settings_;
-    std::vector<tutti::trainer::Device*> devices_;
-    tutti::trainer::Comm comm_;
-    tutti::trainer::Recorder recorder_;
+    tutti::training::Settings settings_;
+    std::vector<tutti::training::Device*> devices_;
+    tutti::training::Comm comm_;
+    tutti::training::Recorder recorder_;
     bool trains_;
-    tutti::trainer::Collectives collectives_;
+    tutti::training::Collectives collectives_;
     std::deque<Task> tasks_;
     struct Binding {  // a task's buffers, by device, known once memory is placed
         int task;
@@ -85,7 +87,7 @@ private:
     };
     std::vector<Binding> bindings_;
     std::deque<Group> parameters_, computed_, state_, buckets_;
-    std::vector<tutti::trainer::DeviceMemory> rest_;  // by device
+    std::vector<tutti::training::DeviceMemory> rest_;  // by device
     std::vector<int> bucket_tasks_;
     struct GroupTask {
         Group* group;
@@ -93,13 +95,13 @@ private:
     };
     std::vector<GroupTask> group_tasks_;  // tasks on whole groups
     std::vector<int> sync_tasks_;
-    std::unique_ptr<tutti::trainer::Averaging> averaging_;
-    std::unique_ptr<tutti::trainer::MicroSums> micro_sums_;
+    std::unique_ptr<tutti::training::Averaging> averaging_;
+    std::unique_ptr<tutti::training::MicroSums> micro_sums_;
     std::size_t backward_begin_ = 0;
     Program micro_, last_;
-    tutti::trainer::Engine engine_;
-    std::unique_ptr<tutti::trainer::Executor> executor_;
-    std::unique_ptr<tutti::trainer::GradientStream> stream_;
+    tutti::training::Engine engine_;
+    std::unique_ptr<tutti::training::Executor> executor_;
+    std::unique_ptr<tutti::training::GradientStream> stream_;
     int next_stream_ = 0;
     int64_t iteration_ = 0;
     int64_t steps_ = 0;

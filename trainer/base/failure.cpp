@@ -2,7 +2,7 @@
 
 #include <new>
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 std::string& last_error() {
     thread_local std::string text;
@@ -28,4 +28,4 @@ tutti_status report_current(const char* function) {
     }
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -9,7 +9,7 @@
 
 #include "tutti/trainer.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 class Failure : public std::runtime_error {
 public:
@@ -48,4 +48,4 @@ tutti_status guard(const char* function, Body&& body) noexcept {
     }
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

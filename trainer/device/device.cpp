@@ -4,7 +4,7 @@ namespace {
 
 void need(tutti_status status, const std::string& what) {
     if (status == TUTTI_OK) return;
-    throw tutti::trainer::Failure(
+    throw tutti::training::Failure(
         status, fmt::format("the device could not {}: {}", what, tutti_status_string(status)));
 }
 

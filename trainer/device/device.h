@@ -25,7 +25,7 @@ private:
     void* user_;
 };
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 using Device = tutti_device;
 
@@ -61,4 +61,4 @@ private:
     std::size_t bytes_ = 0;
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -9,7 +9,7 @@
 
 #include "trainer/plan/layout.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 // What the signal handler may read: set before pages are protected, by the one who holds the mutex.
@@ -84,4 +84,4 @@ std::string Checker::end() {
     return text;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -7,7 +7,7 @@
 #include "trainer/device/device.h"
 #include "trainer/plan/program.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 /// Buffers lie on pages of their own (Checker::page_bytes). One operation at a time in a process.
 class Checker {
@@ -36,4 +36,4 @@ private:
     std::vector<Region> regions_;
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

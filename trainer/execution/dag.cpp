@@ -1,6 +1,6 @@
 #include "trainer/execution/executors.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 DagExecutor::DagExecutor(Engine& engine, int threads, int max_in_flight)
     : engine_(engine), max_in_flight_(max_in_flight) {
@@ -177,4 +177,4 @@ void DagExecutor::fail(std::exception_ptr cause) {
     changed_.notify_all();
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

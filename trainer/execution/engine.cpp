@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 struct Work {
@@ -97,7 +97,7 @@ void Engine::give_up() {
     if (comm_.size() > 1) tutti_comm_abort(comm_.get());
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training
 
 bool tutti_step::declares(int buffer) const {
     return std::ranges::find(node->reads, buffer) != node->reads.end() ||

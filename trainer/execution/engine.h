@@ -9,16 +9,16 @@
 
 /// What a running operation is handed.
 struct tutti_step {
-    const tutti::trainer::Recorder* recorder;
-    const tutti::trainer::Node* node;
-    const tutti::trainer::RunContext* context;
+    const tutti::training::Recorder* recorder;
+    const tutti::training::Node* node;
+    const tutti::training::RunContext* context;
     std::string failure;
 
     void* data(int buffer);
     bool declares(int buffer) const;
 };
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 class Engine {
 public:
@@ -64,4 +64,4 @@ public:
     virtual void run(Program& program, const RunContext& context) = 0;
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

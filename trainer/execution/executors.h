@@ -12,7 +12,7 @@
 
 #include "trainer/execution/engine.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 class SerialExecutor final : public Executor {
 public:
@@ -87,4 +87,4 @@ private:
     std::vector<std::thread> threads_;
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

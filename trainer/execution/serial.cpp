@@ -1,6 +1,6 @@
 #include "trainer/execution/executors.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 void SerialExecutor::complete_oldest(const Program& program, const RunContext& context) {
     const Pending oldest = pending_.front();
@@ -48,4 +48,4 @@ void SerialExecutor::run(Program& program, const RunContext& context) {
     }
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <string_view>
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 void check_name(const char* what, const char* name) {
@@ -66,9 +66,9 @@ std::vector<int> Recorder::of_kind(int device, tutti_buffer_kind kind) const {
     return found;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training
 
-using namespace tutti::trainer;
+using namespace tutti::training;
 
 std::string tutti_model::scoped(const std::string& name) const {
     std::string full;

@@ -10,7 +10,7 @@
 
 #include "trainer/base/failure.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 constexpr int none = -1;
 
@@ -90,16 +90,16 @@ private:
     std::unordered_map<std::string, int> by_name_;  // with the device's scope
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training
 
 /// One device's scope, as the builders see it.
 struct tutti_model {
-    tutti::trainer::Recorder* recorder = nullptr;
+    tutti::training::Recorder* recorder = nullptr;
     int device = 0;
     int replica = 0;
     int replicas = 1;
     int micro_batches = 1;
-    tutti::trainer::Phase phase = tutti::trainer::Phase::forward;
+    tutti::training::Phase phase = tutti::training::Phase::forward;
     const char* builder = "forward builder";
     std::vector<std::string> scopes;
 

@@ -6,7 +6,7 @@
 
 #include "trainer/device/device.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 bool has_backward(const Operation& op) {
@@ -259,4 +259,4 @@ Items backward_items(Recorder& recorder, int device, int replica, int replicas,
     return items;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -3,7 +3,7 @@
 
 #include "trainer/plan/program.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 /// Declares the gradients that are missing: of every parameter, and of what lies between a
 /// parameter and a loss. With external autograd only the parameters'.
@@ -20,4 +20,4 @@ Items backward_items(Recorder& recorder, int device, int replica, int replicas,
 void merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
            const std::function<void(Node&, const std::vector<Item>&)>& joined);
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 // The buffer of the same name on each device.
@@ -136,4 +136,4 @@ std::vector<Lifetime> lifetimes_of(const Program& program, const Recorder& recor
     return by_buffer;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

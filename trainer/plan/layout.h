@@ -6,7 +6,7 @@
 #include "trainer/device/device.h"
 #include "trainer/plan/program.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 /// Buffers that lie one after the other, at the same offsets on every device, so that one
 /// collective moves them. Gaps between them are zero and stay so.
@@ -52,4 +52,4 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t alignment) {
     return (bytes + alignment - 1) / alignment * alignment;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

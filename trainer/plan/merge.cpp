@@ -1,6 +1,6 @@
 #include "trainer/plan/backward.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 const char* kind_name(tutti_collective_kind kind) {
@@ -63,4 +63,4 @@ void merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
     }
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -7,7 +7,7 @@
 
 #include "trainer/model/recorder.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 /// What the nodes of one run have in common.
 struct RunContext {
@@ -59,4 +59,4 @@ using Items = std::vector<Item>;
 /// Fills before and after from reads and writes, and from the memory that buffers share.
 void find_dependencies(Program& program, const Recorder& recorder);
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

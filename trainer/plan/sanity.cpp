@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 void check_own(const Recorder& recorder, const Operation& op, const std::vector<int>& list,
@@ -85,4 +85,4 @@ std::string signature(const Recorder& recorder, int device) {
     return text;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -3,7 +3,7 @@
 
 #include "trainer/model/recorder.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 /// No operation touches another device's buffer, and all devices have the same parameters.
 void check_sanity(const Recorder& recorder);
@@ -12,4 +12,4 @@ void check_sanity(const Recorder& recorder);
 /// their names alone.
 std::string signature(const Recorder& recorder, int device);
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

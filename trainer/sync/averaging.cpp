@@ -1,6 +1,6 @@
 #include "trainer/sync/averaging.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 Averaging::Averaging(std::deque<Group>& parameters, std::vector<Device*> devices)
     : parameters_(parameters), devices_(std::move(devices)) {
@@ -40,4 +40,4 @@ std::vector<void*> Averaging::ways(std::size_t group) const {
     return list;
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -5,7 +5,7 @@
 
 #include "trainer/plan/layout.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 class Averaging {
 public:
@@ -28,4 +28,4 @@ private:
     std::vector<Pieces> pieces_;  // by group
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

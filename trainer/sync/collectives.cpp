@@ -1,6 +1,6 @@
 #include "trainer/sync/collectives.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 tutti_comm* create_alone() {
@@ -155,4 +155,4 @@ void Collectives::end(Task& task) {
     }
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -9,7 +9,7 @@
 
 #include "trainer/device/device.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 /// A communicator of the trainer's own.
 class Comm {
@@ -78,4 +78,4 @@ private:
     uint64_t bytes_ = 0;
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -1,6 +1,6 @@
 #include "trainer/sync/gradient_stream.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 GradientStream::GradientStream(Engine& engine, Program buckets,
                                std::vector<std::vector<int>> members, std::size_t all_buffers,
@@ -89,4 +89,4 @@ void GradientStream::finish() {
     }
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -5,7 +5,7 @@
 
 #include "trainer/execution/engine.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 class GradientStream {
 public:
@@ -45,4 +45,4 @@ private:
     std::deque<Pending> pending_;
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

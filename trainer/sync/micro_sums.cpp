@@ -1,6 +1,6 @@
 #include "trainer/sync/micro_sums.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 MicroSums::MicroSums(std::deque<Group>& buckets, std::vector<Device*> devices, int micro_batches)
     : buckets_(buckets), devices_(std::move(devices)) {
@@ -37,4 +37,4 @@ void MicroSums::take_up(std::size_t bucket, std::size_t device, int micro) {
         if ((micro >> l) & 1) add(bucket, device, levels[l]);
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

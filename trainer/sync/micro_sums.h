@@ -6,7 +6,7 @@
 
 #include "trainer/plan/layout.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 class MicroSums {
 public:
@@ -28,4 +28,4 @@ private:
     std::vector<std::vector<Levels>> levels_;  // by bucket and device
 };
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

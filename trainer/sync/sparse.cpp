@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tutti::trainer {
+namespace tutti::training {
 namespace {
 
 struct List {
@@ -200,4 +200,4 @@ void pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> r
         std::copy_n(got.data() + i * bytes, bytes, values + r.order[i] * bytes);
 }
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training

@@ -8,7 +8,7 @@
 #include "trainer/model/recorder.h"
 #include "trainer/sync/collectives.h"
 
-namespace tutti::trainer {
+namespace tutti::training {
 
 /// One device's list.
 struct SparseEntries {
@@ -30,4 +30,4 @@ struct ShardedTable {
 void pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> rows,
                std::byte* values);
 
-}  // namespace tutti::trainer
+}  // namespace tutti::training
