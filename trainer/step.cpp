@@ -1,5 +1,6 @@
 // What happens after building: synchronising, stepping, looking.
 #include <algorithm>
+#include <array>
 
 #include "trainer/trainer.h"
 
@@ -57,14 +58,26 @@ void tutti_trainer::store_iteration() {
 
 int64_t tutti_trainer::count_samples(const int64_t* samples) {
     if (!samples) invalid("options.uneven is set, but samples is NULL");
-    int64_t total = 0;
+    std::array<int64_t, 2> own = {0, devices()};  // samples, first device that has any
     for (int i = 0; i < devices() * settings_.micro_batches; ++i) {
         if (samples[i] < 0) invalid("samples[{}] is {}", i, samples[i]);
-        total += samples[i];
+        own[0] += samples[i];
+        if (samples[i] > 0) own[1] = std::min<int64_t>(own[1], i / settings_.micro_batches);
     }
+    std::vector<int64_t> all(own.begin(), own.end());
+    all.resize(2 * static_cast<std::size_t>(comm_.size()));
     if (comm_.size() > 1)
-        check_call(tutti_allreduce(comm_.get(), &total, &total, 1, TUTTI_INT64, TUTTI_SUM),
+        check_call(tutti_allgather(comm_.get(), own.data(), all.data(), 2, TUTTI_INT64),
                    "number of samples");
+    int64_t total = 0;
+    for (int rank = comm_.size() - 1; rank >= 0; --rank) {
+        const int64_t* of_rank = &all[2 * static_cast<std::size_t>(rank)];
+        total += of_rank[0];
+        if (of_rank[0] == 0) continue;
+        for (const GroupTask& use : group_tasks_)
+            tasks_[static_cast<std::size_t>(use.task)].root =
+                rank * devices() + static_cast<int>(of_rank[1]);
+    }
     return total;
 }
 

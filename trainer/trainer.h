@@ -71,6 +71,7 @@ private:
     void need_working(const char* call) const;
     void load_iteration();
     void store_iteration();
+    /// Of all replicas; and whose computed parameters are the newest: the first that has samples.
     int64_t count_samples(const int64_t* samples);
     std::vector<Group*> kept_groups();
 

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <numeric>
@@ -101,9 +102,10 @@ public:
     ByHand(const Options& o, tutti_comm* comm)
         : o_(o),
           comm_(comm),
-          parameters_(o.count() * static_cast<std::size_t>(o.layers)),
-          gradients_(parameters_.size()),
-          values_(parameters_.size()) {}
+          memory_(3 * o.count() * static_cast<std::size_t>(o.layers) + page),
+          parameters_(aligned(memory_.data())),
+          gradients_(parameters_ + o.count() * static_cast<std::size_t>(o.layers)),
+          values_(gradients_ + o.count() * static_cast<std::size_t>(o.layers)) {}
 
     void step() {
         const std::size_t n = o_.count();
@@ -130,7 +132,15 @@ private:
 
     Options o_;
     tutti_comm* comm_;
-    std::vector<float> parameters_, gradients_, values_;
+    static constexpr std::size_t page = 4096;
+    // As the layer's buffers are: else vector instructions cross cache lines.
+    static float* aligned(float* at) {
+        const auto address = reinterpret_cast<std::uintptr_t>(at);
+        return reinterpret_cast<float*>((address + page - 1) / page * page);
+    }
+
+    std::vector<float> memory_;
+    float *parameters_, *gradients_, *values_;
 };
 
 template <typename Step>

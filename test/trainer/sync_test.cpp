@@ -257,6 +257,26 @@ TEST_CASE("uneven: replicas weigh as many as their samples, and those that ran o
     REQUIRE(net::largest_difference(first, change(alone.before, alone.after)) < 1e-6);
 }
 
+TEST_CASE("uneven: computed parameters come from the first replica that still has samples") {
+    const net::Shape shape = with_statistics();
+    expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
+        tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+        options.uneven = 1;
+        tutti::Trainer trainer(net::spec<float>(shape, 2, comm, options));
+        trainer.init_sync();
+        trainer.step(std::array<int64_t, 2>{4, 4});
+        const auto before = trainer.read<float>(0, "running_mean");
+        trainer.step(std::array<int64_t, 2>{0, rank == 0 ? 0 : 4});  // only the very last has some
+        for (int d = 0; d < 2; ++d) {
+            require(trainer.read<int64_t>(d, "batches")[0] == 2, "an old counter was spread");
+            const auto mean = trainer.read<float>(d, "running_mean");
+            require(mean != before && mean == of_rank_0(comm, mean), "old statistics were spread");
+        }
+        trainer.step(std::array<int64_t, 2>{4, 4});
+        require(trainer.read<int64_t>(1, "batches")[0] == 3, "it does not go on");
+    }));
+}
+
 TEST_CASE("uneven: ranks go on until the last has no more samples, and all know when that is") {
     const net::Shape shape = with_statistics();
     expect::no_problem(ranks::run(3, [&](tutti_comm* comm, int rank) {

@@ -167,9 +167,12 @@ void DagExecutor::make_ready(int n) {
 
 void DagExecutor::done(int n) {
     --remaining_;
+    const std::size_t before = ready_.size();
     for (int next : node(n).after)
         if (--waits_[static_cast<std::size_t>(next)] == 0) make_ready(next);
-    changed_.notify_all();
+    // One of them is for this thread, which looks again before it sleeps.
+    std::size_t more = ready_.size() - before + (can_issue() ? 1 : 0);
+    for (; more > 1; --more) changed_.notify_one();
 }
 
 void DagExecutor::fail(std::exception_ptr cause) {
