@@ -19,6 +19,13 @@ std::vector<int> all_members(const Group& group) {
     return list;
 }
 
+// What the layer adds itself, devices add.
+void need_addable(const Group& group, const char* option) {
+    if (group.dtype == TUTTI_FLOAT32 || group.dtype == TUTTI_FLOAT64) return;
+    invalid("{} is for parameters of float32 and float64; there are some of {}", option,
+            tutti_dtype_name(group.dtype));
+}
+
 Node node_on(const Group& group, const std::string& name, int device) {
     Node node{.name = name, .device = device};
     if (device == none)
@@ -219,6 +226,11 @@ void tutti_trainer::assemble() {
         for (Group& bucket :
              make_buckets(recorder_, {settings_.bucket_bytes, settings_.first_bucket_bytes}))
             buckets_.push_back(std::move(bucket));
+    if (trains_)
+        for (const Group& group : parameters_) {
+            if (settings_.fixed_order) need_addable(group, "options.fixed_order");
+            if (!synchronous()) need_addable(group, "options.local_steps");
+        }
     const bool several = settings_.micro_batches > 1;
     const bool reduces = trains_ && replicas() > 1;
     if (reduces && synchronous())

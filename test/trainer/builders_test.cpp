@@ -85,6 +85,44 @@ TEST_CASE("trainer: a builder that throws or declares a buffer twice is named") 
     expect_build_error(spec, "buffer 'a b': a name has letters");
 }
 
+TEST_CASE("trainer: what the layer cannot add is refused when it is built") {
+    tutti::TrainerSpec spec = net::spec<float>(shape, 2);
+    const auto forward = spec.forward;
+    spec.forward = [=](tutti::Model& m, double scale) {
+        m.buffer("half", TUTTI_PARAMETER, TUTTI_FLOAT16, {4});
+        return forward(m, scale);
+    };
+    const tutti::Trainer plain(spec);
+    spec.options.fixed_order = 1;
+    expect_build_error(spec,
+                       "options.fixed_order is for parameters of float32 and float64; there "
+                       "are some of float16");
+    spec.options.fixed_order = 0;
+    spec.options.local_steps = 2;
+    expect_build_error(spec, "options.local_steps is for parameters of float32");
+}
+
+TEST_CASE("trainer: options and variables that make no sense are named") {
+    const auto with = [](const std::function<void(tutti_trainer_options&)>& change) {
+        tutti::TrainerSpec spec = net::spec<float>(shape, 1);
+        change(spec.options);
+        return spec;
+    };
+    using Options = tutti_trainer_options;
+    expect_build_error(with([](Options& o) { o.micro_batches = 0; }), "options.micro_batches is 0");
+    expect_build_error(with([](Options& o) { o.threads = -1; }), "options.threads is -1");
+    expect_build_error(with([](Options& o) { o.struct_size = 3; }), "options.struct_size is 3");
+    expect_build_error(with([](Options& o) { o.uneven = o.local_steps = 1; }),
+                       "options.uneven and local_steps exclude each other");
+    expect_build_error(with([](Options& o) {
+                           o.uneven = 1;
+                           o.scale = TUTTI_SCALE_LEARNING_RATE;
+                       }),
+                       "options.uneven weighs losses");
+    tutti::TrainerSpec none = net::spec<float>(shape, 0);
+    expect_build_error(none, "0 devices; at least one is needed");
+}
+
 TEST_CASE("trainer: a communicator of one rank is legal") {
     const auto problems = ranks::run(1, [](tutti_comm* comm, int) {
         if (trained(2, 1, 3, false, comm) != trained(2, 1, 3, false))

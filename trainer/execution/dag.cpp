@@ -83,10 +83,13 @@ void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
         else
             compute(lock);
     } catch (...) {
-        if (lock.owns_lock()) lock.unlock();
+        if (!lock.owns_lock()) lock.lock();
+        // First the cause: what the others see of the end is only its consequence.
+        if (!failure_) failure_ = std::current_exception();
+        lock.unlock();
         engine_.give_up();  // may call on_complete, which takes the lock
         lock.lock();
-        fail(std::current_exception());
+        changed_.notify_all();
     }
 }
 
@@ -173,11 +176,6 @@ void DagExecutor::done(int n) {
     // One of them is for this thread, which looks again before it sleeps.
     std::size_t more = ready_.size() - before + (can_issue() ? 1 : 0);
     for (; more > 1; --more) changed_.notify_one();
-}
-
-void DagExecutor::fail(std::exception_ptr cause) {
-    if (!failure_) failure_ = std::move(cause);
-    changed_.notify_all();
 }
 
 }  // namespace tutti::training

@@ -58,7 +58,6 @@ private:
     void compute(std::unique_lock<std::mutex>& lock);
     void make_ready(int node);
     void done(int node);
-    void fail(std::exception_ptr cause);
     Node& node(int index) { return program_->nodes[static_cast<std::size_t>(index)]; }
 
     Engine& engine_;
