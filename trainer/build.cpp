@@ -57,7 +57,7 @@ tutti_trainer::tutti_trainer(const tutti_parallelize_spec& spec)
         check_sanity(recorder_);
         assemble();
     });
-    if (status != TUTTI_OK) failure = last_error();
+    if (status != TUTTI_OK) failure = tutti_trainer_last_error();
     agree(failure);
     if (status != TUTTI_OK) throw Failure(status, failure);
     check_ranks_alike();
@@ -65,7 +65,7 @@ tutti_trainer::tutti_trainer(const tutti_parallelize_spec& spec)
 
 void tutti_trainer::check_result(tutti_status status, const char* builder, int device) {
     if (status == TUTTI_OK) return;
-    const std::string& why = last_error();
+    const std::string why = tutti_trainer_last_error();
     throw Failure(status, fmt::format("the {} of scope device_{} failed: {}", builder, device,
                                       why.empty() ? tutti_status_string(status) : why.c_str()));
 }
@@ -80,7 +80,7 @@ void tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize
                       .builder = builder_name(phase),
                       .scopes = {}};
     tutti_losses losses{.model = &model, .list = {}};
-    last_error().clear();
+    clear_last_error();
     tutti_status status = TUTTI_OK;
     try {
         if (phase == Phase::input)
@@ -91,8 +91,7 @@ void tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize
         else
             status = spec.update(&model, settings_.scale_learning_rate ? scale() : 1, spec.user);
     } catch (const std::exception& error) {
-        last_error() = error.what();
-        status = TUTTI_ERR_SYSTEM;
+        status = report(Failure(TUTTI_ERR_SYSTEM, error.what()));
     }
     check_result(status, model.builder, device);
     if (phase != Phase::forward) return;

@@ -19,7 +19,7 @@
 #ifndef TUTTI_TRAINER_H
 #define TUTTI_TRAINER_H
 
-#include "tutti/tutti.h"
+#include "tutti/trainer_errors.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,9 +31,6 @@ typedef struct tutti_model tutti_model;     /**< one device's scope, while a bui
 typedef struct tutti_losses tutti_losses;   /**< what a forward builder fills */
 typedef struct tutti_step tutti_step;       /**< what a running operation is handed */
 typedef int32_t tutti_buffer;               /**< a declared buffer; of one trainer; < 0: none */
-
-/** This thread's last failure of a tutti_trainer call in words; "" if there was none. */
-TUTTI_API const char* tutti_trainer_last_error(void);
 
 /* ---- devices ------------------------------------------------------------------------------ */
 

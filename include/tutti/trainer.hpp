@@ -35,7 +35,8 @@ inline namespace cxx {  // as in buffers.hpp
 
 namespace detail {
 inline void check_trainer(tutti_status status) {
-    if (status != TUTTI_OK) throw Error(status, -1, tutti_trainer_last_error());
+    if (status != TUTTI_OK)
+        throw Error(status, tutti_trainer_last_error_rank(), tutti_trainer_last_error());
 }
 }  // namespace detail
 

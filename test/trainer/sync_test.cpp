@@ -140,9 +140,9 @@ TEST_CASE("computed: every k steps only then") {
 
 TEST_CASE("computed: as a mean, floats are averaged and integers broadcast") {
     net::Shape shape = with_statistics();
-    tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
-    options.computed_sync = TUTTI_COMPUTED_MEAN;
     expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
+        tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+        options.computed_sync = TUTTI_COMPUTED_MEAN;
         options.computed_every = 1;
         tutti::Trainer averaged(net::spec<float>(shape, 1, comm, options));
         options.computed_every = 100;  // never: each keeps its own

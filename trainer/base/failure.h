@@ -13,12 +13,15 @@ namespace tutti::training {
 
 class Failure : public std::runtime_error {
 public:
-    Failure(tutti_status status, const std::string& what)
-        : std::runtime_error(what), status_(status) {}
+    Failure(tutti_status status, const std::string& what, int rank = -1)
+        : std::runtime_error(what), status_(status), rank_(rank) {}
     tutti_status status() const { return status_; }
+    /// At fault; -1 if none is known.
+    int rank() const { return rank_; }
 
 private:
     tutti_status status_;
+    int rank_;
 };
 
 template <typename... Args>
@@ -28,12 +31,15 @@ template <typename... Args>
 
 /// Of a tutti call; its own last error comes into the sentence.
 inline void check_call(tutti_status status, const std::string& doing) {
-    if (status != TUTTI_OK) throw Failure(status, fmt::format("{}: {}", doing, tutti_last_error()));
+    if (status != TUTTI_OK)
+        throw Failure(status, fmt::format("{}: {}", doing, tutti_last_error()),
+                      tutti_last_error_rank());
 }
 
-/// The text of this thread's last failure.
-std::string& last_error();
-tutti_status report(tutti_status status, const std::string& text);
+/// For tutti_trainer_last_error and its like.
+tutti_status report(const Failure& failure);
+/// Forgets the last one.
+void clear_last_error();
 /// What the current exception comes to; call it in a catch block.
 tutti_status report_current(const char* function);
 

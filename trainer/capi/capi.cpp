@@ -59,10 +59,6 @@ tutti_buffer declare_state(tutti_model& model, const char* name, tutti_dtype dty
 
 }  // namespace
 
-const char* tutti_trainer_last_error(void) {
-    return last_error().c_str();
-}
-
 tutti_status tutti_device_create(const tutti_device_functions* functions, void* user,
                                  tutti_device** device) {
     return guard(__func__, [&] {
@@ -219,7 +215,7 @@ tutti_status tutti_parallelize(const tutti_parallelize_spec* spec, tutti_trainer
         need(trainer, "trainer") = new tutti_trainer(*spec);
         return TUTTI_OK;
     } catch (const Failure& failure) {
-        return report(failure.status(), failure.what());
+        return report(failure);
     } catch (...) {
         return report_current(__func__);
     }
