@@ -26,6 +26,7 @@ struct Options {
     int rounds = 6;           // overhead: passes over a layer's parameters, forward
     int blocks = 15, steps_per_block = 8;
     bool dag = false;
+    double at_least = 0;  // overlap: less hidden is a failure
 
     std::size_t count() const { return layer_bytes / sizeof(float); }
 };
@@ -203,13 +204,14 @@ int overlap(const Options& o) {
     const double compute = step_ms(o, comm, nullptr, o.compute_ms);
     const double communication = step_ms(o, comm, comm.get(), 0);
     const double both = step_ms(o, comm, comm.get(), o.compute_ms);
+    const double hidden = 1 - (both - compute) / communication;
     if (comm.rank() == 0)
         fmt::print(
             "overlap: {} layers of {} bytes, {}: compute {:.1f} ms, communication {:.1f} ms, "
             "step {:.1f} ms, hidden {:.3f}\n",
             o.layers, o.layer_bytes, o.dag ? "dag" : "serial", compute, communication, both,
-            1 - (both - compute) / communication);
-    return 0;
+            hidden);
+    return hidden >= o.at_least ? 0 : 1;
 }
 
 }  // namespace
@@ -227,6 +229,7 @@ int main(int argc, char** argv) {
         app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 6 passes)");
         app.add_option("--blocks", o.blocks, "turns (default 15)");
         app.add_option("--steps", o.steps_per_block, "in a turn (default 8)");
+        app.add_option("--at-least", o.at_least, "overlap: fail below this share (default 0)");
         app.add_option("--execution", execution, "serial or dag (default serial)")
             ->check(CLI::IsMember({"serial", "dag"}));
         CLI11_PARSE(app, argc, argv);

@@ -31,6 +31,8 @@ public:
     Epoch run_epoch();
     /// Whether all replicas hold the same parameters and statistics, bit for bit.
     bool in_step();
+    /// Parameters and statistics of device 0.
+    std::vector<double> values() const { return values_of(trainer_, 0); }
 
 private:
     tutti::TrainerSpec training_spec();

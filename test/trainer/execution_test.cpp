@@ -68,6 +68,7 @@ TEST_CASE("execution: serial and graph give the same bits, with any number of th
         dag.execution = TUTTI_EXECUTION_DAG;
         for (int threads : {1, 2, 5}) {
             dag.threads = threads;
+            dag.max_in_flight = threads;
             REQUIRE(trained(shape, devices, nullptr, dag) == serial);
         }
         expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int) {
