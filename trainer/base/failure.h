@@ -24,6 +24,12 @@ private:
     int rank_;
 };
 
+/// One that every rank finds in the same place: nobody has to be told.
+class AgreedFailure : public Failure {
+public:
+    using Failure::Failure;
+};
+
 template <typename... Args>
 [[noreturn]] void invalid(fmt::format_string<Args...> format, Args&&... args) {
     throw Failure(TUTTI_ERR_INVALID, fmt::format(format, std::forward<Args>(args)...));

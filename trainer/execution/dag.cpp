@@ -85,9 +85,10 @@ void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
     } catch (...) {
         if (!lock.owns_lock()) lock.lock();
         // First the cause: what the others see of the end is only its consequence.
-        if (!failure_) failure_ = std::current_exception();
+        const std::exception_ptr cause = std::current_exception();
+        if (!failure_) failure_ = cause;
         lock.unlock();
-        engine_.give_up();  // may call on_complete, which takes the lock
+        engine_.give_up(cause);  // may call on_complete, which takes the lock
         lock.lock();
         changed_.notify_all();
     }
@@ -173,9 +174,9 @@ void DagExecutor::done(int n) {
     const std::size_t before = ready_.size();
     for (int next : node(n).after)
         if (--waits_[static_cast<std::size_t>(next)] == 0) make_ready(next);
-    // One of them is for this thread, which looks again before it sleeps.
-    std::size_t more = ready_.size() - before + (can_issue() ? 1 : 0);
-    for (; more > 1; --more) changed_.notify_one();
+    // One of them is for this thread, which looks again before it sleeps, and issues what may be
+    // issued before it computes: that is too short to wake another for.
+    for (std::size_t more = ready_.size() - before; more > 1; --more) changed_.notify_one();
 }
 
 }  // namespace tutti::training

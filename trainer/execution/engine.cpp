@@ -93,8 +93,14 @@ void Engine::wait(const Node& node, tutti_request* request) {
     check_call(tutti_wait(&request, -1), fmt::format("'{}'", node.name));
 }
 
-void Engine::give_up() {
-    if (comm_.size() > 1) tutti_comm_abort(comm_.get());
+void Engine::give_up(const std::exception_ptr& cause) {
+    try {
+        std::rethrow_exception(cause);
+    } catch (const AgreedFailure&) {
+        return;
+    } catch (...) {
+        if (comm_.size() > 1) tutti_comm_abort(comm_.get());
+    }
 }
 
 }  // namespace tutti::training

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 
 #include "trainer/execution/checker.h"
 #include "trainer/plan/program.h"
@@ -40,8 +41,8 @@ public:
     /// The request's end, with the task's name if it failed.
     void wait(const Node& node, tutti_request* request);
 
-    /// After a failure the other ranks must not wait for this one.
-    void give_up();
+    /// After a failure the other ranks must not wait for this one; unless they all have it.
+    void give_up(const std::exception_ptr& cause);
 
 private:
     Task& task_of(const Node& node) { return tasks_[static_cast<std::size_t>(node.task)]; }

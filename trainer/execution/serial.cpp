@@ -41,7 +41,7 @@ void SerialExecutor::run(Program& program, const RunContext& context) {
     try {
         run_in_order(program, context);
     } catch (...) {
-        engine_.give_up();
+        engine_.give_up(std::current_exception());
         for (Pending& p : pending_) tutti_wait(&p.request, -1);  // the first cause is told
         pending_.clear();
         throw;

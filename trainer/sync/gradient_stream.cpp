@@ -52,7 +52,7 @@ void GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock) {
             lock.lock();
         }
     } catch (...) {
-        drop();
+        drop(std::current_exception());
         if (!lock.owns_lock()) lock.lock();
         issuing_ = false;
         under_way_ = false;
@@ -69,8 +69,8 @@ void GradientStream::complete_oldest() {
     engine_.end(node, context_);
 }
 
-void GradientStream::drop() noexcept {
-    engine_.give_up();
+void GradientStream::drop(const std::exception_ptr& cause) noexcept {
+    engine_.give_up(cause);
     for (Pending& p : pending_) tutti_wait(&p.request, -1);
     pending_.clear();
 }
@@ -84,7 +84,7 @@ void GradientStream::finish() {
     try {
         while (!pending_.empty()) complete_oldest();
     } catch (...) {
-        drop();
+        drop(std::current_exception());
         throw;
     }
 }

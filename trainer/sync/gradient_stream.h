@@ -28,7 +28,7 @@ private:
     };
     void issue_what_is_ready(std::unique_lock<std::mutex>& lock);
     void complete_oldest();
-    void drop() noexcept;
+    void drop(const std::exception_ptr& cause) noexcept;
 
     Engine& engine_;
     Program program_;

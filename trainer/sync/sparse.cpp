@@ -45,8 +45,9 @@ List gather(Comm& comm, const List& own, bool valid, std::size_t bytes_of_row,
     check_call(tutti_allgather(comm.get(), &mine, counts.data(), 1, TUTTI_INT64), name);
     const auto bad = std::ranges::find(counts, -1);
     if (bad != counts.end())
-        invalid("'{}' of rank {} has more entries than sparse_rows allow", name,
-                bad - counts.begin());
+        throw AgreedFailure(TUTTI_ERR_INVALID,
+                            fmt::format("'{}' of rank {} has more entries than sparse_rows allow",
+                                        name, bad - counts.begin()));
     std::vector<std::size_t> rows(counts.begin(), counts.end()), bytes;
     for (std::size_t n : rows) bytes.push_back(n * bytes_of_row);
     const std::size_t total = std::accumulate(rows.begin(), rows.end(), std::size_t{0});
