@@ -16,6 +16,7 @@ constexpr double test_share = 0.2;
 struct Options {
     int epochs = 30;
     digits::TrainingOptions training;
+    std::string execution = "serial";
     std::string data = digits::default_data_path();
     std::string curve;
     double min_accuracy = 0.95;
@@ -28,6 +29,10 @@ void add_options(CLI::App& app, Options& o) {
         ->check(CLI::PositiveNumber);
     app.add_option("--batch", o.training.batch, "images per step, over all ranks (default 64)")
         ->check(CLI::PositiveNumber);
+    app.add_option("--devices", o.training.devices, "of each rank (default 1)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--execution", o.execution, "serial or dag (default serial)")
+        ->check(CLI::IsMember({"serial", "dag"}));
     app.add_option("--lr", o.training.rate, "learning rate (default 0.05)")
         ->check(CLI::PositiveNumber);
     app.add_option("--momentum", o.training.momentum, "of the steps (default 0.9)");
@@ -72,8 +77,8 @@ int train(const Options& o) {
         curve.add(number, epoch.loss, epoch.test_accuracy);
     }
     if (reports)
-        fmt::print("digits: ranks {}, test accuracy {:.1f} %\n", comm.size(),
-                   100 * epoch.test_accuracy);
+        fmt::print("digits: ranks {}, devices {}, test accuracy {:.1f} %\n", comm.size(),
+                   o.training.devices, 100 * epoch.test_accuracy);
     if (epoch.test_accuracy >= o.min_accuracy) return 0;
     if (reports)
         fmt::print(stderr, "digits: the test accuracy is below {:g} %\n", 100 * o.min_accuracy);
@@ -89,6 +94,7 @@ int main(int argc, char** argv) {
                      "digits");
         add_options(app, options);
         CLI11_PARSE(app, argc, argv);
+        options.training.dag = options.execution == "dag";
         return options.compare.empty() ? train(options) : compare(options);
     } catch (const std::exception& error) {
         fmt::print(stderr, "digits: {}\n", error.what());

@@ -1,100 +1,91 @@
 #include "model.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <random>
 
 namespace digits {
 namespace {
 
-// Where the pieces lie in the vector of parameters.
-constexpr std::size_t w1 = 0;
-constexpr std::size_t b1 = w1 + hidden * pixels;
-constexpr std::size_t w2 = b1 + hidden;
-constexpr std::size_t b2 = w2 + classes * hidden;
-static_assert(b2 + classes == parameter_count);
+constexpr const char* parameters[] = {"fc1/w",     "fc1/b", "norm/gamma",
+                                      "norm/beta", "fc2/w", "fc2/b"};
+constexpr const char* computed[] = {"norm/running_mean", "norm/running_variance"};
 
 // Uniform in ±1; std::uniform_real_distribution differs between libraries.
 double uniform(std::mt19937_64& random) {
     return static_cast<double>(random() >> 11) * 0x1p-52 - 1.0;
 }
 
+void fill(tutti::Trainer& trainer, const char* name, const auto& value) {
+    std::vector<double> values = trainer.read<double>(0, name);
+    for (double& v : values) v = value();
+    trainer.write(0, name, values);
+}
+
 }  // namespace
 
-struct Model::Activations {
-    std::array<double, hidden> hidden_units{};
-    std::array<double, classes> probabilities{};
-};
-
-Model::Model(uint64_t seed) : parameters_(parameter_count) {
-    std::mt19937_64 random(seed);
-    for (std::size_t i = w1; i < b1; ++i) parameters_[i] = uniform(random) / std::sqrt(pixels);
-    for (std::size_t i = w2; i < b2; ++i) parameters_[i] = uniform(random) / std::sqrt(hidden);
+void build_input(tutti::Model& model, const Shares& shares, int64_t capacity) {
+    const tutti_buffer x = model.input<double>("x", {capacity, pixels});
+    const tutti_buffer labels = model.input<int64_t>("labels", {capacity});
+    model.operation("read", {}, {x, labels}, [&shares, x, labels](const tutti::Step& s) {
+        double* values = s.data<double>(x);
+        int64_t* label = s.data<int64_t>(labels);
+        for (const Image* image : shares[static_cast<std::size_t>(s.device())]) {
+            values = std::copy(image->values.begin(), image->values.end(), values);
+            *label++ = static_cast<int64_t>(image->label);
+        }
+    });
 }
 
-Model::Activations Model::forward(const Image& image) const {
-    Activations a;
-    const double* p = parameters_.data();
-    for (std::size_t h = 0; h < hidden; ++h) {
-        double sum = p[b1 + h];
-        for (std::size_t i = 0; i < pixels; ++i) sum += p[w1 + h * pixels + i] * image.values[i];
-        a.hidden_units[h] = std::tanh(sum);
-    }
-    for (std::size_t c = 0; c < classes; ++c) {
-        double sum = p[b2 + c];
-        for (std::size_t h = 0; h < hidden; ++h) sum += p[w2 + c * hidden + h] * a.hidden_units[h];
-        a.probabilities[c] = sum;
-    }
-    const double largest = *std::max_element(a.probabilities.begin(), a.probabilities.end());
-    double total = 0;
-    for (double& value : a.probabilities) total += value = std::exp(value - largest);
-    for (double& value : a.probabilities) value /= total;
-    return a;
+tutti::Losses build_forward(tutti::Model& model, bool training) {
+    const tutti_buffer x = model.find("x");
+    const Values images{x, model.shape(x)[0], pixels};
+    const Values units = fully_connected(model, "fc1", images, hidden);
+    const Values active = tanh(model, "tanh", batch_norm(model, "norm", units, training));
+    const Values logits = fully_connected(model, "fc2", active, classes);
+    return {softmax_loss(model, logits, model.find("labels"))};
 }
 
-void Model::score(const Activations& a, const Image& image, Score& score) {
-    const auto best = std::max_element(a.probabilities.begin(), a.probabilities.end());
-    score.loss -= std::log(std::max(a.probabilities[image.label], 1e-300));
-    if (static_cast<std::size_t>(best - a.probabilities.begin()) == image.label) score.correct += 1;
-}
-
-Score Model::add_gradient(std::span<const Image* const> images, std::span<double> gradient) const {
-    Score total;
-    const double* p = parameters_.data();
-    double* g = gradient.data();
-    for (const Image* image : images) {
-        const Activations a = forward(*image);
-        score(a, *image, total);
-        std::array<double, hidden> back{};
-        for (std::size_t c = 0; c < classes; ++c) {
-            const double error = a.probabilities[c] - (c == image->label ? 1.0 : 0.0);
-            g[b2 + c] += error;
-            for (std::size_t h = 0; h < hidden; ++h) {
-                g[w2 + c * hidden + h] += error * a.hidden_units[h];
-                back[h] += error * p[w2 + c * hidden + h];
+void build_update(tutti::Model& model, double rate, double momentum, double lr_scale) {
+    const tutti_buffer lr = model.learning_rate(rate);
+    model.iteration();
+    for (const char* name : parameters) {
+        model.enter("sgd");
+        const tutti_buffer p = model.find(name), g = model.gradient(p);
+        const tutti::Shape shape = model.shape(p);
+        const int64_t count = shape.size() == 2 ? shape[0] * shape[1] : shape[0];
+        std::string plain = name;
+        std::replace(plain.begin(), plain.end(), '/', '.');
+        const tutti_buffer v = model.state<double>(plain, {count});
+        model.operation(plain, {p, g, v, lr}, {p, v}, [=](const tutti::Step& s) {
+            double* velocity = s.data<double>(v);
+            const double step = *s.data<double>(lr) * lr_scale;
+            for (int64_t i = 0; i < count; ++i) {
+                velocity[i] = momentum * velocity[i] + s.data<double>(g)[i];
+                s.data<double>(p)[i] -= step * velocity[i];
             }
-        }
-        for (std::size_t h = 0; h < hidden; ++h) {
-            const double error = back[h] * (1 - a.hidden_units[h] * a.hidden_units[h]);
-            g[b1 + h] += error;
-            for (std::size_t i = 0; i < pixels; ++i)
-                g[w1 + h * pixels + i] += error * image->values[i];
-        }
+        });
+        model.leave();
     }
-    return total;
 }
 
-Score Model::evaluate(std::span<const Image> images) const {
-    Score total;
-    for (const Image& image : images) score(forward(image), image, total);
-    return total;
+void initialise(tutti::Trainer& trainer, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    fill(trainer, "fc1/w", [&] { return uniform(random) / std::sqrt(pixels); });
+    fill(trainer, "fc2/w", [&] { return uniform(random) / std::sqrt(hidden); });
+    fill(trainer, "norm/gamma", [] { return 1.0; });
+    fill(trainer, "norm/running_variance", [] { return 1.0; });
 }
 
-void Optimizer::step(std::span<double> parameters, std::span<const double> gradient) {
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        velocity_[i] = momentum_ * velocity_[i] + gradient[i];
-        parameters[i] -= rate_ * velocity_[i];
-    }
+std::vector<double> values_of(const tutti::Trainer& trainer, int device) {
+    std::vector<double> all;
+    const auto add = [&](const char* name) {
+        const std::vector<double> values = trainer.read<double>(device, name);
+        all.insert(all.end(), values.begin(), values.end());
+    };
+    for (const char* name : parameters) add(name);
+    for (const char* name : computed) add(name);
+    return all;
 }
 
 }  // namespace digits

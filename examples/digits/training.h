@@ -1,4 +1,4 @@
-// The data-parallel part: who takes which images, and what is reduced.
+// The data-parallel part: who takes which images. What is reduced, and when, is the layer's.
 #pragma once
 
 #include "dataset.h"
@@ -8,10 +8,12 @@
 namespace digits {
 
 struct TrainingOptions {
+    int devices = 1;         // of this process
     std::size_t batch = 64;  // over all ranks
     double rate = 0.05;
     double momentum = 0.9;
     uint64_t seed = 1;
+    bool dag = false;
 };
 
 /// Averages and shares, the same on every rank.
@@ -27,26 +29,28 @@ public:
     Training(tutti::Communicator& comm, Dataset dataset, const TrainingOptions& options);
 
     Epoch run_epoch();
-    /// Whether all ranks hold the same parameters, bit for bit.
+    /// Whether all replicas hold the same parameters and statistics, bit for bit.
     bool in_step();
+    /// Parameters and statistics of device 0.
+    std::vector<double> values() const { return values_of(trainer_, 0); }
 
 private:
-    struct Share {
-        std::size_t begin;
-        std::size_t end;
-    };
-    Share share_of(std::size_t count) const;
+    tutti::TrainerSpec training_spec();
+    tutti::TrainerSpec testing_spec();
+    /// Cuts images among replicas, sets this process's shares and returns their sizes.
+    std::vector<int64_t> share_out(std::span<const Image* const> images);
     double train_batch(std::span<const Image* const> batch);
     double accuracy(std::span<const Image> images);
+    std::size_t replicas() const;
 
     tutti::Communicator& comm_;
     Dataset dataset_;
     TrainingOptions options_;
-    Model model_;
-    Optimizer optimizer_;
+    Shares shares_;
+    tutti::Trainer trainer_;
+    tutti::Trainer tester_;
     std::mt19937_64 order_random_;
     std::vector<const Image*> order_;
-    std::vector<double> sums_;  // the gradient, then the loss: one allreduce a batch
 };
 
 }  // namespace digits

@@ -209,21 +209,30 @@ class Headers(unittest.TestCase):
                 "-I", str(SOURCE / "include"), str(unit)], capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 0, run.stderr)
 
-    def test_the_c_header_compiles_alone_as_c11(self):
-        self.compiles("TUTTI_CC", "c11", ".c", "tutti/tutti.h")
+    def headers(self, suffix):
+        found = sorted(p.name for p in (SOURCE / "include" / "tutti").glob("*" + suffix))
+        self.assertTrue(found)
+        return found
 
-    def test_the_c_header_compiles_alone_as_cxx(self):
-        for standard in ("c++11", "c++20"):
-            self.compiles("TUTTI_CXX", standard, ".cpp", "tutti/tutti.h")
+    def test_c_headers_compile_alone_as_c11(self):
+        for header in self.headers(".h"):
+            self.compiles("TUTTI_CC", "c11", ".c", "tutti/" + header)
 
-    def test_the_cxx_header_compiles_alone(self):
-        self.compiles("TUTTI_CXX", "c++20", ".cpp", "tutti/tutti.hpp")
+    def test_c_headers_compile_alone_as_cxx(self):
+        for header in self.headers(".h"):
+            for standard in ("c++11", "c++20"):
+                self.compiles("TUTTI_CXX", standard, ".cpp", "tutti/" + header)
+
+    def test_cxx_headers_compile_alone(self):
+        for header in self.headers(".hpp"):
+            self.compiles("TUTTI_CXX", "c++20", ".cpp", "tutti/" + header)
 
     def test_every_function_of_the_c_api_is_documented(self):
-        lines = read(SOURCE / "include" / "tutti" / "tutti.h").splitlines()
-        bare = [line for before, line in zip(lines, lines[1:])
-                if line.startswith("TUTTI_API") and not before.rstrip().endswith("*/")]
-        self.assertEqual(bare, [])
+        for header in self.headers(".h"):
+            lines = read(SOURCE / "include" / "tutti" / header).splitlines()
+            bare = [line for before, line in zip(lines, lines[1:])
+                    if line.startswith("TUTTI_API") and not before.rstrip().endswith("*/")]
+            self.assertEqual(bare, [], header)
 
 
 if __name__ == "__main__":

@@ -62,12 +62,12 @@ class Installed(unittest.TestCase):
     def pkg_config(self, *arguments):
         return shlex.split(self.ok("pkg-config", *arguments, "tutti", env=self.pkgconfig_env))
 
-    def declared(self):
-        text = (self.prefix / "include" / "tutti" / "tutti.h").read_text(encoding="utf-8")
+    def declared(self, header="tutti.h"):
+        text = (self.prefix / "include" / "tutti" / header).read_text(encoding="utf-8")
         return set(re.findall(r"(?m)^TUTTI_API[^;(]*?\b(tutti_\w+)\(", text))
 
-    def exported(self):
-        lines = self.ok("nm", "-D", "--defined-only", self.libraries / "libtutti.so.0").splitlines()
+    def exported(self, library="libtutti.so.0"):
+        lines = self.ok("nm", "-D", "--defined-only", self.libraries / library).splitlines()
         return {line.split()[-1].split("@")[0] for line in lines if line.strip()}
 
     def test_the_headers_are_there(self):
@@ -133,6 +133,31 @@ class Installed(unittest.TestCase):
         program = self.compile_example("example_static", [f"-L{alone}", *flags])
         self.assertNotIn("libtutti", self.ok("readelf", "-d", "-W", program))
         self.run_example(program)
+
+    def test_the_trainer_library_exports_what_its_header_declares(self):
+        declared = set()
+        for path in (self.prefix / "include" / "tutti").glob("*.h"):
+            if path.name != "tutti.h":
+                declared |= self.declared(path.name)
+        self.assertGreater(len(declared), 30)
+        self.assertEqual(self.exported("libtutti_trainer.so.0"), declared)
+
+    def test_a_c_program_links_with_the_trainer_library_and_runs(self):
+        pc = self.find("tutti-trainer.pc")
+        pc.write_text(re.sub(r"(?m)^prefix=.*$", f"prefix={self.prefix}", pc.read_text(encoding="utf-8")),
+                      encoding="utf-8")
+        flags = shlex.split(self.ok("pkg-config", "--cflags", "--libs", "tutti-trainer", env=self.pkgconfig_env))
+        source, program = self.work / "trainer.c", self.work / "trainer"
+        source.write_text("#include <tutti/trainer.h>\n#include <string.h>\n"
+                          "int main(void) {\n"
+                          "    tutti_trainer* trainer = NULL;\n"
+                          "    tutti_parallelize_spec spec = TUTTI_PARALLELIZE_INIT;\n"
+                          "    if (tutti_parallelize(&spec, &trainer) != TUTTI_ERR_INVALID) return 1;\n"
+                          "    return strstr(tutti_trainer_last_error(), \"devices\") == NULL;\n"
+                          "}\n", encoding="utf-8")
+        self.ok(*shlex.split(os.environ["TUTTI_CC"]), "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", program,
+                source, *flags)
+        self.ok(program, env=self.run_env)
 
     def test_the_programs_run_from_where_they_are_installed(self):
         programs = {p.name for p in (self.prefix / "bin").iterdir()}

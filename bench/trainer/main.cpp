@@ -1,0 +1,242 @@
+// tutti-trainer-bench: what the trainer layer costs beside hand-written collectives, and how much
+// of the communication it hides. Run it with tutti-run -n 2 (overhead), or with ./overlap
+// (overlap).
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <numeric>
+#include <thread>
+
+#include "tutti/trainer.hpp"
+#include "tutti/tutti.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+    int layers = 16;
+    std::size_t layer_bytes = std::size_t{1} << 20;
+    double compute_ms = 300;  // overlap: of a step, a third of it forward
+    int rounds = 6;           // overhead: passes over a layer's parameters, forward
+    int blocks = 15, steps_per_block = 8;
+    bool dag = false;
+    double at_least = 0;  // overlap: less hidden is a failure
+
+    std::size_t count() const { return layer_bytes / sizeof(float); }
+};
+
+double milliseconds(Clock::duration time) {
+    return std::chrono::duration<double, std::milli>(time).count();
+}
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    return values[values.size() / 2];
+}
+
+// Stands for a layer's arithmetic: reads parameters, writes as many values.
+void work(const float* in, float* out, std::size_t count, int rounds) {
+    for (int r = 0; r < rounds; ++r)
+        for (std::size_t i = 0; i < count; ++i) out[i] = out[i] * 0.5f + in[i] * 0.25f;
+}
+
+void sgd(float* parameters, const float* gradient, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) parameters[i] -= 0.001f * gradient[i];
+}
+
+void sleep_ms(double ms) {
+    std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
+}
+
+struct Layer {
+    tutti_buffer w, y, values;
+};
+
+using LayerFunction = std::function<void(const tutti::Step&, const Layer&)>;
+
+/// A chain of layers, each with parameters of its own.
+tutti::TrainerSpec chain(const Options& o, tutti_comm* comm, const LayerFunction& forward,
+                         const LayerFunction& backward, bool updates) {
+    tutti::TrainerSpec spec;
+    spec.comm = comm;
+    spec.options.execution = o.dag ? TUTTI_EXECUTION_DAG : TUTTI_EXECUTION_SERIAL;
+    spec.options.bucket_bytes = spec.options.first_bucket_bytes = o.layer_bytes;
+    const auto count = static_cast<int64_t>(o.count());
+    spec.forward = [=](tutti::Model& m, double) {
+        tutti_buffer x = -1;
+        for (int l = 0; l < o.layers; ++l) {
+            const std::string name = "layer" + std::to_string(l);
+            const Layer layer{m.parameter<float>(name, {count}),
+                              m.activation<float>(name + ".y", {1}),
+                              m.activation<float>(name + ".values", {count})};
+            std::vector<tutti_buffer> reads = {layer.w};
+            if (x >= 0) reads.push_back(x);
+            m.operation(
+                name, reads, {layer.y, layer.values},
+                [=](const tutti::Step& s) { forward(s, layer); },
+                [=](const tutti::Step& s) { backward(s, layer); });
+            x = layer.y;
+        }
+        return tutti::Losses{x};
+    };
+    spec.update = [=](tutti::Model& m, double) {
+        for (int l = 0; updates && l < o.layers; ++l) {
+            const std::string name = "layer" + std::to_string(l);
+            const tutti_buffer w = m.find(name), g = m.gradient(w);
+            m.operation("update." + name, {w, g}, {w}, [=](const tutti::Step& s) {
+                sgd(s.data<float>(w), s.data<float>(g), static_cast<std::size_t>(count));
+            });
+        }
+    };
+    return spec;
+}
+
+/// The same step without the layer.
+class ByHand {
+public:
+    ByHand(const Options& o, tutti_comm* comm)
+        : o_(o),
+          comm_(comm),
+          memory_(3 * o.count() * static_cast<std::size_t>(o.layers) + page),
+          parameters_(aligned(memory_.data())),
+          gradients_(parameters_ + o.count() * static_cast<std::size_t>(o.layers)),
+          values_(gradients_ + o.count() * static_cast<std::size_t>(o.layers)) {}
+
+    void step() {
+        const std::size_t n = o_.count();
+        for (std::size_t l = 0; l < layers(); ++l)
+            work(&parameters_[l * n], &values_[l * n], n, o_.rounds);
+        std::vector<tutti_request*> requests(layers());
+        std::size_t waited = layers();
+        const auto wait_oldest = [&] { tutti::check(tutti_wait(&requests[--waited], -1)); };
+        for (std::size_t l = layers(); l-- > 0;) {
+            std::memset(&gradients_[l * n], 0, n * sizeof(float));
+            work(&parameters_[l * n], &gradients_[l * n], n, 2 * o_.rounds);
+            while (waited - l > 4) wait_oldest();  // as many under way as the layer has
+            tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+            opts.stream = static_cast<int>(l % 2);
+            tutti::check(tutti_iallreduce(comm_, &gradients_[l * n], &gradients_[l * n], n,
+                                          TUTTI_FLOAT32, TUTTI_SUM, &opts, &requests[l]));
+        }
+        while (waited > 0) wait_oldest();
+        for (std::size_t l = 0; l < layers(); ++l) sgd(&parameters_[l * n], &gradients_[l * n], n);
+    }
+
+private:
+    std::size_t layers() const { return static_cast<std::size_t>(o_.layers); }
+
+    Options o_;
+    tutti_comm* comm_;
+    static constexpr std::size_t page = 4096;
+    // As the layer's buffers are: else vector instructions cross cache lines.
+    static float* aligned(float* at) {
+        const auto address = reinterpret_cast<std::uintptr_t>(at);
+        return reinterpret_cast<float*>((address + page - 1) / page * page);
+    }
+
+    std::vector<float> memory_;
+    float *parameters_, *gradients_, *values_;
+};
+
+template <typename Step>
+double block_ms(const Options& o, tutti::Communicator& comm, Step&& step) {
+    comm.barrier();
+    const auto start = Clock::now();
+    for (int i = 0; i < o.steps_per_block; ++i) step();
+    return milliseconds(Clock::now() - start) / o.steps_per_block;
+}
+
+// In turns, so that what disturbs one disturbs the other; the median of the ratios.
+int overhead(const Options& o) {
+    tutti::Communicator comm;
+    const std::size_t n = o.count();
+    tutti::Trainer trainer(chain(
+        o, comm.get(),
+        [=](const tutti::Step& s, const Layer& l) {
+            work(s.data<float>(l.w), s.data<float>(l.values), n, o.rounds);
+        },
+        [=](const tutti::Step& s, const Layer& l) {
+            work(s.data<float>(l.w), s.gradient<float>(l.w), n, 2 * o.rounds);
+        },
+        true));
+    trainer.init_sync();
+    ByHand by_hand(o, comm.get());
+    std::vector<double> layer, hand, ratios;
+    for (int b = 0; b < o.blocks + 1; ++b) {
+        const double with = block_ms(o, comm, [&] { trainer.step(); });
+        const double without = block_ms(o, comm, [&] { by_hand.step(); });
+        if (b == 0) continue;  // plans, pages
+        layer.push_back(with);
+        hand.push_back(without);
+        ratios.push_back(with / without);
+    }
+    if (comm.rank() == 0)
+        fmt::print(
+            "overhead: {} layers of {} bytes, {}: by hand {:.3f} ms, layer {:.3f} ms a step, "
+            "ratio {:.4f} (median of {} turns)\n",
+            o.layers, o.layer_bytes, o.dag ? "dag" : "serial", median(hand), median(layer),
+            median(ratios), ratios.size());
+    return 0;
+}
+
+double step_ms(const Options& o, tutti::Communicator& comm, tutti_comm* of_trainer,
+               double compute_ms) {
+    const double each = compute_ms / 3 / o.layers;
+    tutti::Trainer trainer(chain(
+        o, of_trainer, [=](const tutti::Step&, const Layer&) { sleep_ms(each); },
+        [=](const tutti::Step&, const Layer&) { sleep_ms(2 * each); }, false));
+    trainer.init_sync();
+    trainer.step();
+    std::vector<double> times;
+    for (int b = 0; b < o.blocks; ++b) times.push_back(block_ms(o, comm, [&] { trainer.step(); }));
+    return median(times);
+}
+
+// Operations that wait, as those that a card computes.
+int overlap(const Options& o) {
+    tutti::Communicator comm;
+    const double compute = step_ms(o, comm, nullptr, o.compute_ms);
+    const double communication = step_ms(o, comm, comm.get(), 0);
+    const double both = step_ms(o, comm, comm.get(), o.compute_ms);
+    const double hidden = 1 - (both - compute) / communication;
+    if (comm.rank() == 0)
+        fmt::print(
+            "overlap: {} layers of {} bytes, {}: compute {:.1f} ms, communication {:.1f} ms, "
+            "step {:.1f} ms, hidden {:.3f}\n",
+            o.layers, o.layer_bytes, o.dag ? "dag" : "serial", compute, communication, both,
+            hidden);
+    return hidden >= o.at_least ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        Options o;
+        CLI::App app("Measures the trainer layer.", "tutti-trainer-bench");
+        std::string what = "overhead", execution = "serial";
+        app.add_option("what", what, "overhead or overlap")
+            ->check(CLI::IsMember({"overhead", "overlap"}));
+        app.add_option("--layers", o.layers, "with parameters each (default 16)");
+        app.add_option("--layer-bytes", o.layer_bytes, "of parameters (default 1 MiB)");
+        app.add_option("--compute-ms", o.compute_ms, "overlap: of a step (default 300)");
+        app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 6 passes)");
+        app.add_option("--blocks", o.blocks, "turns (default 15)");
+        app.add_option("--steps", o.steps_per_block, "in a turn (default 8)");
+        app.add_option("--at-least", o.at_least, "overlap: fail below this share (default 0)");
+        app.add_option("--execution", execution, "serial or dag (default serial)")
+            ->check(CLI::IsMember({"serial", "dag"}));
+        CLI11_PARSE(app, argc, argv);
+        o.dag = execution == "dag";
+        return what == "overlap" ? overlap(o) : overhead(o);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "tutti-trainer-bench: {}\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,365 @@
+/**
+ * @file trainer.h
+ * @brief Data-parallel training over devices and hosts, without one collective call. C11 and C++;
+ *        link with -ltutti_trainer.
+ *
+ * Builders describe a model to a recorder, once for each device: its buffers and its operations,
+ * with what each reads and writes. From these declarations alone follow the order of the backward
+ * pass, when a gradient is ready, which buffers may share memory, and what must wait for what. The
+ * arithmetic is the program's own. docs/trainer.md tells how the parts fit together.
+ *
+ * **Errors.** Every call returns a status; tutti_trainer_last_error() is a sentence about this
+ * thread's last failure. A failure in a step of several ranks ends the trainer on all of them.
+ *
+ * **Threads.** Calls on one trainer come from one thread at a time, but for
+ * tutti_trainer_grad_ready. Operations run on the trainer's threads.
+ *
+ * **Memory.** Buffers lie on devices and are reached through tutti_device_functions only.
+ */
+#ifndef TUTTI_TRAINER_H
+#define TUTTI_TRAINER_H
+
+#include "tutti/trainer_errors.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tutti_device tutti_device;   /**< where buffers lie and operations run */
+typedef struct tutti_trainer tutti_trainer; /**< a model on all local devices */
+typedef struct tutti_model tutti_model;     /**< one device's scope, while a builder runs */
+typedef struct tutti_losses tutti_losses;   /**< what a forward builder fills */
+typedef struct tutti_step tutti_step;       /**< what a running operation is handed */
+typedef int32_t tutti_buffer;               /**< a declared buffer; of one trainer; < 0: none */
+
+/* ---- devices ------------------------------------------------------------------------------ */
+
+/** What a buffer may be used for while an operation runs (checking mode). */
+typedef enum { TUTTI_ACCESS_NONE = 0, TUTTI_ACCESS_READ, TUTTI_ACCESS_WRITE } tutti_access;
+
+/** How a device's memory is reached. Functions return TUTTI_OK or an error; they may be called from
+ *  any thread, and what they were asked for is done when they return. Start from
+ *  TUTTI_DEVICE_FUNCTIONS_INIT. */
+typedef struct {
+    size_t struct_size; /**< sizeof(tutti_device_functions) */
+    /** Memory of that many bytes, zeroed, aligned to a page. */
+    tutti_status (*alloc)(void* user, size_t bytes, void** data);
+    void (*free)(void* user, void* data, size_t bytes);
+    /** Either side may be this device's memory, another's of the same kind, or the host's. */
+    tutti_status (*copy)(void* user, void* to, const void* from, size_t bytes);
+    tutti_status (*zero)(void* user, void* data, size_t bytes);
+    /** y[i] = a * x[i] + b * y[i] for floating types; b == 0 does not read y. */
+    tutti_status (*axpby)(void* user, size_t count, tutti_dtype dtype, double a, const void* x,
+                          double b, void* y);
+    /** Calls work(argument) where this device's operations run. */
+    tutti_status (*run)(void* user, void (*work)(void* argument), void* argument);
+    /** Makes whole pages fault; NULL: this device cannot check declarations. */
+    tutti_status (*protect)(void* user, void* data, size_t bytes, tutti_access access);
+} tutti_device_functions;
+#define TUTTI_DEVICE_FUNCTIONS_INIT \
+    { sizeof(tutti_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+
+/** A device of the program's own. The table is copied. INVALID names a function that is missing. */
+TUTTI_API tutti_status tutti_device_create(const tutti_device_functions* functions, void* user,
+                                           tutti_device** device);
+/** Cores of this host and its memory; as many of them as one likes. */
+TUTTI_API tutti_status tutti_device_create_cpu(tutti_device** device);
+/** After the trainers that use it. NULL is fine. */
+TUTTI_API void tutti_device_destroy(tutti_device* device);
+
+/* ---- declaring a model -------------------------------------------------------------------- */
+
+/** What a buffer is. */
+typedef enum {
+    TUTTI_PARAMETER = 0, /**< learnt: has a gradient, equal on all replicas */
+    TUTTI_COMPUTED,      /**< not learnt but kept, such as running statistics: synchronised */
+    TUTTI_GRADIENT,      /**< of another buffer (gradient_of); the layer makes those not declared */
+    TUTTI_ACTIVATION,    /**< of one micro-batch */
+    TUTTI_INPUT,         /**< filled by the input builder's operations, or by the program */
+    TUTTI_STATE          /**< the optimiser's: momentum, learning rate, iteration counter */
+} tutti_buffer_kind;
+
+enum {
+    TUTTI_DISTRIBUTED = 1, /**< a shard: each replica has its own; nothing of it is synchronised */
+    TUTTI_KEEP = 2,        /**< stays readable after the step, so shares no memory */
+    TUTTI_SPARSE = 4       /**< a table whose gradient has few rows (tutti_model_sparse) */
+};
+
+#define TUTTI_MAX_DIMENSIONS 8
+
+/** A buffer's declaration. Start from TUTTI_BUFFER_SPEC_INIT. */
+typedef struct {
+    size_t struct_size;
+    const char* name; /**< within the scope; letters, digits and . _ - */
+    tutti_buffer_kind kind;
+    tutti_dtype dtype;
+    size_t bytes;   /**< a multiple of the dtype's size; 0: from shape */
+    int dimensions; /**< of shape; 0: one, as bytes say */
+    int64_t shape[TUTTI_MAX_DIMENSIONS];
+    tutti_buffer gradient_of; /**< TUTTI_GRADIENT: whose */
+    uint32_t flags;           /**< TUTTI_DISTRIBUTED, TUTTI_KEEP, TUTTI_SPARSE */
+    int64_t sparse_rows;      /**< TUTTI_SPARSE: the most rows that one micro-batch touches */
+} tutti_buffer_spec;
+#define TUTTI_BUFFER_SPEC_INIT \
+    { sizeof(tutti_buffer_spec), NULL, TUTTI_PARAMETER, TUTTI_FLOAT32, 0, 0, {0}, -1, 0, 0 }
+
+/** A buffer of a device, as declared. */
+typedef struct {
+    size_t struct_size;
+    const char* name; /**< without the device's scope; valid while the trainer is */
+    tutti_buffer_kind kind;
+    tutti_dtype dtype;
+    size_t bytes;
+    int dimensions;
+    int64_t shape[TUTTI_MAX_DIMENSIONS];
+    uint32_t flags;
+    void* data; /**< on the device */
+} tutti_buffer_info;
+
+/** An operation's arithmetic. Anything but TUTTI_OK fails the step with the operation's name. A C++
+ *  function may throw: that is a failure with what it says. */
+typedef tutti_status (*tutti_operation_fn)(tutti_step* step, void* user);
+
+/** An operation's declaration. The backward function may read what forward reads and writes and the
+ *  gradients of its writes, and *adds* to the gradients of its reads. Start from
+ *  TUTTI_OPERATION_SPEC_INIT. */
+typedef struct {
+    size_t struct_size;
+    const char* name;
+    const tutti_buffer* reads;
+    size_t read_count;
+    const tutti_buffer* writes; /**< a buffer may be in both lists */
+    size_t write_count;
+    tutti_operation_fn forward;
+    tutti_operation_fn backward; /**< NULL: gradients end here */
+    void* user;
+} tutti_operation_spec;
+#define TUTTI_OPERATION_SPEC_INIT \
+    { sizeof(tutti_operation_spec), NULL, NULL, 0, NULL, 0, NULL, NULL, NULL }
+
+/** A collective among all replicas (devices × hosts), as an operation. */
+typedef enum {
+    TUTTI_COLLECTIVE_ALLREDUCE = 0,
+    TUTTI_COLLECTIVE_BROADCAST,
+    TUTTI_COLLECTIVE_REDUCE,
+    TUTTI_COLLECTIVE_ALLGATHER,
+    TUTTI_COLLECTIVE_REDUCE_SCATTER
+} tutti_collective_kind;
+
+/** What the gradient of an allreduced sum is. */
+typedef enum {
+    TUTTI_BACKWARD_SUM = 0, /**< each replica has a loss of its own: the sum of their gradients */
+    TUTTI_BACKWARD_COPY     /**< all compute one and the same loss: its gradient as it is */
+} tutti_backward_convention;
+
+/** Start from TUTTI_COLLECTIVE_SPEC_INIT. Every device declares the same ones in the same order. */
+typedef struct {
+    size_t struct_size;
+    const char* name;
+    tutti_collective_kind kind;
+    tutti_buffer in, out; /**< different buffers; replica r's block is the r-th where there are */
+    tutti_op op;          /**< max, min and prod have no gradient: refused where one is needed */
+    int root;             /**< replica: rank × devices + device */
+    tutti_backward_convention backward; /**< of an allreduce */
+} tutti_collective_spec;
+#define TUTTI_COLLECTIVE_SPEC_INIT                                                             \
+    {                                                                                          \
+        sizeof(tutti_collective_spec), NULL, TUTTI_COLLECTIVE_ALLREDUCE, -1, -1, TUTTI_SUM, 0, \
+            TUTTI_BACKWARD_SUM                                                                 \
+    }
+
+/** Declares a buffer. INVALID if the name is taken or the size makes no sense. */
+TUTTI_API tutti_status tutti_model_buffer(tutti_model* model, const tutti_buffer_spec* spec,
+                                          tutti_buffer* buffer);
+/** A buffer by name: in this scope, or "device_0/name" of another. */
+TUTTI_API tutti_status tutti_model_find(tutti_model* model, const char* name, tutti_buffer* buffer);
+/** What was declared, of a buffer of any scope. Set info->struct_size before; data is NULL. */
+TUTTI_API tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer,
+                                        tutti_buffer_info* info);
+/** The gradient of a buffer, for the update builder. INVALID if it has none. */
+TUTTI_API tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of,
+                                            tutti_buffer* gradient);
+/** The gradient of a TUTTI_SPARSE parameter is a list: count[0] entries, entry i for the row rows[i]
+ *  (int64) of the table, with values[i] as long as a row. A backward function appends entries, a row
+ *  may come several times; the update reads each row once, in order, summed over all replicas.
+ *  Operations that read the parameter may append; the update builder's declare what they read. */
+TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter,
+                                          tutti_buffer* values, tutti_buffer* rows,
+                                          tutti_buffer* count);
+/** The learning rate: "learning_rate", one float64 of kind state, for the update builder. */
+TUTTI_API tutti_status tutti_model_learning_rate(tutti_model* model, double value,
+                                                 tutti_buffer* buffer);
+/** How many steps are finished: "iteration", one int64 of kind state, counted by the layer, for the
+ *  update builder. */
+TUTTI_API tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer);
+/** Adds an operation after those declared so far. */
+TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec);
+/** Adds a collective after the operations declared so far. */
+TUTTI_API tutti_status tutti_model_collective(tutti_model* model,
+                                              const tutti_collective_spec* spec);
+/** Names from here to tutti_model_leave are below name/. */
+TUTTI_API tutti_status tutti_model_enter(tutti_model* model, const char* name);
+/** Ends the innermost tutti_model_enter. */
+TUTTI_API tutti_status tutti_model_leave(tutti_model* model);
+/** Which local device this is. */
+TUTTI_API int tutti_model_device(const tutti_model* model);
+/** Which of all replicas: rank × devices + device. */
+TUTTI_API int tutti_model_replica(const tutti_model* model);
+/** Devices × ranks. */
+TUTTI_API int tutti_model_replicas(const tutti_model* model);
+/** A loss: the backward pass begins here, with a gradient of 1 for each element. */
+TUTTI_API tutti_status tutti_losses_add(tutti_losses* losses, tutti_buffer loss);
+
+/* ---- inside an operation ------------------------------------------------------------------ */
+
+/** Device memory of a declared buffer; NULL, and the step fails, if this operation did not declare
+ *  it. */
+TUTTI_API void* tutti_step_data(tutti_step* step, tutti_buffer buffer);
+/** Of its gradient. NULL without failure if it has none: nothing is to be computed. */
+TUTTI_API void* tutti_step_gradient(tutti_step* step, tutti_buffer buffer);
+/** The local device that the operation runs for. */
+TUTTI_API int tutti_step_device(const tutti_step* step);
+/** Which of the step's micro-batches this is. */
+TUTTI_API int tutti_step_micro_batch(const tutti_step* step);
+/** The step's number, from 0; with what was restored counted. */
+TUTTI_API int64_t tutti_step_iteration(const tutti_step* step);
+/** What a mean over this replica's samples is multiplied by, in this step. */
+TUTTI_API double tutti_step_loss_scale(const tutti_step* step);
+/** This replica's samples of this micro-batch, as given to tutti_trainer_step; -1 if none were. */
+TUTTI_API int64_t tutti_step_samples(const tutti_step* step);
+
+/* ---- building ----------------------------------------------------------------------------- */
+
+typedef tutti_status (*tutti_input_builder)(tutti_model* model, void* user);
+typedef tutti_status (*tutti_forward_builder)(tutti_model* model, double loss_scale,
+                                              tutti_losses* losses, void* user);
+typedef tutti_status (*tutti_update_builder)(tutti_model* model, double lr_scale, void* user);
+
+typedef enum { TUTTI_EXECUTION_SERIAL = 0, TUTTI_EXECUTION_DAG } tutti_execution;
+typedef enum { TUTTI_SCALE_LOSS = 0, TUTTI_SCALE_LEARNING_RATE } tutti_scale;
+typedef enum { TUTTI_COMPUTED_BROADCAST = 0, TUTTI_COMPUTED_MEAN } tutti_computed_sync;
+
+/** Everything has a sensible default: start from TUTTI_TRAINER_OPTIONS_INIT. */
+typedef struct {
+    size_t struct_size;
+    tutti_execution
+        execution;       /**< TUTTI_EXECUTION=serial|dag in the environment wins over serial */
+    int threads;         /**< of the DAG; 0: TUTTI_TRAINER_THREADS, else one per device + 1 */
+    tutti_scale scale;   /**< where 1 / (replicas × micro-batches) is applied */
+    int micro_batches;   /**< per replica and step */
+    int uneven;          /**< sample numbers differ: weigh by them (one tiny sum a step) */
+    int fixed_order;     /**< sums in pairs by replica and micro-batch; float32 and float64 */
+    size_t bucket_bytes; /**< 0: 25 MiB */
+    size_t first_bucket_bytes; /**< 0: 1 MiB */
+    int max_in_flight;         /**< collectives at once; 0: 4 */
+    int rings;                 /**< used in turn; 0: 2 */
+    tutti_computed_sync computed_sync;
+    int computed_every;           /**< steps between synchronisations; 0: 1 */
+    int local_steps;              /**< LocalSGD: steps between averages; 0: synchronous SGD */
+    int optimize_gradient_memory; /**< gradients and activations share memory */
+    int check_declarations;       /**< 1, or TUTTI_TRAINER_CHECK=1: false declarations are errors */
+    int external_autograd;        /**< no operations: tutti_trainer_grad_ready tells */
+    tutti_trainer* parameters_of; /**< use that trainer's parameters and computed buffers */
+} tutti_trainer_options;
+#define TUTTI_TRAINER_OPTIONS_INIT                                                                 \
+    {                                                                                              \
+        sizeof(tutti_trainer_options), TUTTI_EXECUTION_SERIAL, 0, TUTTI_SCALE_LOSS, 1, 0, 0, 0, 0, \
+            0, 0, TUTTI_COMPUTED_BROADCAST, 0, 0, 0, 0, 0, NULL                                    \
+    }
+
+/** What to train, and on what. Start from TUTTI_PARALLELIZE_INIT. */
+typedef struct {
+    size_t struct_size;
+    tutti_device* const* devices;
+    int device_count;
+    tutti_comm* comm;          /**< NULL: this process alone. Copied: stays the program's. */
+    tutti_input_builder input; /**< may be NULL */
+    tutti_forward_builder forward;
+    tutti_update_builder update;          /**< NULL: forward only */
+    void* user;                           /**< of the builders */
+    const tutti_trainer_options* options; /**< NULL: defaults */
+} tutti_parallelize_spec;
+#define TUTTI_PARALLELIZE_INIT \
+    { sizeof(tutti_parallelize_spec), NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL }
+
+/** Collective: runs the builders once for each device, checks what they declared and allocates.
+ *  INVALID names the builder, operation, buffer and scopes at fault. */
+TUTTI_API tutti_status tutti_parallelize(const tutti_parallelize_spec* spec,
+                                         tutti_trainer** trainer);
+/** NULL is fine. Never hangs. */
+TUTTI_API void tutti_trainer_destroy(tutti_trainer* trainer);
+
+/* ---- training ----------------------------------------------------------------------------- */
+
+/** Collective, once before the first step: parameters, computed buffers and state of rank 0's
+ *  device 0 go everywhere. */
+TUTTI_API tutti_status tutti_trainer_init_sync(tutti_trainer* trainer);
+/** The same, any number of times, such as after loading a checkpoint. Creates nothing. */
+TUTTI_API tutti_status tutti_trainer_sync(tutti_trainer* trainer);
+/** Collective: one step of micro_batches micro-batches. samples: NULL, or for options.uneven how
+ *  many each device has in each micro-batch (device × micro_batches + micro-batch), 0 for those
+ * that ran out. total: NULL, or the samples of all replicas; 0 means that all ran out: nothing was
+ * done. */
+TUTTI_API tutti_status tutti_trainer_step(tutti_trainer* trainer, const int64_t* samples,
+                                          int64_t* total);
+/** Collective: waits for all ranks. */
+TUTTI_API tutti_status tutti_trainer_epoch_barrier(tutti_trainer* trainer);
+
+/** Collective, between steps: rows of a table that is sharded over all replicas, each of which holds
+ *  ceil(total_rows / replicas) rows, or what is left of them, in a TUTTI_DISTRIBUTED parameter of its
+ *  own. Copies row rows[i] to the i-th place of values, on the host. Ranks may ask for different
+ *  rows and numbers of them. INVALID on all ranks if one asks for a row that there is not. */
+TUTTI_API tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const char* parameter,
+                                                 int64_t total_rows, const int64_t* rows,
+                                                 size_t count, void* values);
+
+/** With external_autograd, a step is begin, grad_ready for every parameter of every device in any
+ *  order from any thread, finish. Parameters that were not used count as zero at finish. Gradients
+ *  are zero after begin. */
+TUTTI_API tutti_status tutti_trainer_begin(tutti_trainer* trainer);
+/** The parameter's gradient on that device is complete: its bucket may be reduced. From any thread. */
+TUTTI_API tutti_status tutti_trainer_grad_ready(tutti_trainer* trainer, int device,
+                                                const char* parameter);
+/** After every grad_ready has returned: waits for all gradients, then updates. */
+TUTTI_API tutti_status tutti_trainer_finish(tutti_trainer* trainer);
+
+/* ---- looking ------------------------------------------------------------------------------ */
+
+/** How many buffers the device's scope has; -1 for a device that is none. */
+TUTTI_API int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device);
+/** The index-th, in the order of declaration. Set info->struct_size before. */
+TUTTI_API tutti_status tutti_trainer_buffer_info(const tutti_trainer* trainer, int device,
+                                                 int index, tutti_buffer_info* info);
+/** By name, without the device's scope. "name_grad" is the gradient that the layer made. */
+TUTTI_API tutti_status tutti_trainer_find(const tutti_trainer* trainer, int device,
+                                          const char* name, tutti_buffer_info* info);
+/** Between steps: copies a buffer to the host, or from it. bytes is its whole size. INVALID for
+ *  buffers that share memory. */
+TUTTI_API tutti_status tutti_trainer_read(tutti_trainer* trainer, int device, const char* name,
+                                          void* host, size_t bytes);
+/** As tutti_trainer_read, from the host to the device. */
+TUTTI_API tutti_status tutti_trainer_write(tutti_trainer* trainer, int device, const char* name,
+                                           const void* host, size_t bytes);
+
+/** Numbers since the trainer was made, of this rank. */
+typedef struct {
+    size_t struct_size;
+    int64_t steps;
+    int64_t collectives;       /**< issued */
+    uint64_t collective_bytes; /**< of their messages */
+    size_t device_bytes;       /**< memory of one device's buffers: the largest */
+    int buckets;
+    int gradient_buffers; /**< of one device */
+} tutti_trainer_counters;
+/** Fills counters; set its struct_size before. */
+TUTTI_API tutti_status tutti_trainer_count(const tutti_trainer* trainer,
+                                           tutti_trainer_counters* counters);
+/** Bytes of one parameter's gradients that were reduced so far. */
+TUTTI_API tutti_status tutti_trainer_reduced_bytes(const tutti_trainer* trainer,
+                                                   const char* parameter, uint64_t* bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,160 @@
+// Row 8: buckets, their order and overlap, unused parameters, frameworks with their own autograd.
+#include <algorithm>
+#include <atomic>
+#include <random>
+
+#include "support/catch.h"
+#include "trainer/expect.h"
+#include "trainer/net.h"
+#include "trainer/ranks.h"
+
+namespace {
+
+using ranks::require;
+
+// Parameters p0, p1, … of the given lengths and nothing else, plain SGD with a rate of 1.
+tutti::TrainerSpec autograd(const std::vector<int64_t>& lengths, int devices, tutti_comm* comm) {
+    tutti::TrainerSpec spec;
+    spec.devices = devices;
+    spec.comm = comm;
+    spec.options.external_autograd = 1;
+    spec.options.first_bucket_bytes = 64;
+    spec.options.bucket_bytes = 256;
+    spec.options.max_in_flight = 2;
+    spec.forward = [=](tutti::Model& m, double) {
+        for (std::size_t i = 0; i < lengths.size(); ++i)
+            m.parameter<float>("p" + std::to_string(i), {lengths[i]});
+        return tutti::Losses{};
+    };
+    spec.update = [=](tutti::Model& m, double) {
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+            const tutti_buffer p = m.find("p" + std::to_string(i)), g = m.gradient(p);
+            const int64_t count = lengths[i];
+            m.operation("update" + std::to_string(i), {p, g}, {p}, [=](const tutti::Step& s) {
+                for (int64_t k = 0; k < count; ++k) s.data<float>(p)[k] -= s.data<float>(g)[k];
+            });
+        }
+    };
+    return spec;
+}
+
+}  // namespace
+
+TEST_CASE("gradients: buckets are filled from the last parameter on, the first one smaller") {
+    tutti::Trainer trainer(autograd({8, 8, 40, 40, 8, 8, 8}, 2, nullptr));
+    REQUIRE(trainer.counters().buckets == 3);  // 8 8 | 8 40 | 40 8 8, of 16 and 64 elements
+    const auto address = [&](const char* name) {
+        return static_cast<const char*>(trainer.find(0, name).data);
+    };
+    REQUIRE(address("p5_grad") - address("p6_grad") == 64);
+    REQUIRE(address("p0_grad") - address("p1_grad") == 64);
+}
+
+TEST_CASE("gradients: a bucket's reduction starts while backward goes on") {
+    for (auto execution : {TUTTI_EXECUTION_SERIAL, TUTTI_EXECUTION_DAG})
+        expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int) {
+            net::Shape shape;
+            shape.widths = {3, 8, 8, 8, 1};
+            tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+            options.first_bucket_bytes = options.bucket_bytes = 8 * 8 * 4 + 8 * 4;  // a layer
+            options.execution = execution;
+            options.threads = 1;
+            tutti::TrainerSpec spec = net::spec<float>(shape, 1, comm, options);
+            tutti::Trainer* self = nullptr;
+            int64_t before = 0, during = -1;
+            const auto forward = spec.forward;
+            spec.forward = [&, forward](tutti::Model& m, double scale) {
+                // First in forward, so last in backward.
+                const tutti_buffer p = m.parameter<float>("early", {1});
+                const tutti_buffer y = m.activation<float>("early_loss", {1});
+                m.operation(
+                    "early", {p}, {y},
+                    [&](const tutti::Step&) { before = self->counters().collectives; },
+                    [&](const tutti::Step&) { during = self->counters().collectives - before; });
+                tutti::Losses losses = forward(m, scale);
+                losses.push_back(y);
+                return losses;
+            };
+            tutti::Trainer trainer(std::move(spec));
+            self = &trainer;
+            trainer.init_sync();
+            trainer.step();
+            require(during >= 3, "only " + std::to_string(during) + " were under way");
+        }));
+}
+
+TEST_CASE("gradients: a parameter that no operation uses has a gradient of zero") {
+    expect::no_problem(ranks::run(2, [](tutti_comm* comm, int) {
+        const net::Shape shape;
+        tutti::TrainerSpec spec = net::spec<float>(shape, 2, comm);
+        const auto forward = spec.forward;
+        spec.forward = [=](tutti::Model& m, double scale) {
+            m.parameter<float>("unused", {5});
+            return forward(m, scale);
+        };
+        tutti::Trainer trainer(std::move(spec));
+        net::initialise<float>(trainer, shape);
+        trainer.init_sync();
+        trainer.write<float>(0, "unused_grad", std::vector<float>(5, 9));
+        for (int i = 0; i < 2; ++i) trainer.step();
+        for (int d = 0; d < 2; ++d)
+            require(trainer.read<float>(d, "unused_grad") == std::vector<float>(5, 0), "not 0");
+    }));
+}
+
+TEST_CASE("autograd: gradients told in any order from any thread are summed, unused ones zero") {
+    const std::vector<int64_t> lengths = {8, 30, 5, 64, 7, 12};
+    constexpr int devices = 2, unused = 4;
+    expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
+        tutti::Trainer trainer(autograd(lengths, devices, comm));
+        trainer.init_sync();
+        std::mt19937 random(static_cast<unsigned>(rank));
+        for (int step = 0; step < 20; ++step) {
+            trainer.begin();
+            std::atomic<int> failures = 0;
+            std::vector<std::thread> threads;
+            for (int d = 0; d < devices; ++d)
+                threads.emplace_back([&, d, seed = random()] {
+                    std::vector<int> order;
+                    for (int i = 0; i < static_cast<int>(lengths.size()); ++i)
+                        if (i != unused) order.push_back(i);
+                    std::shuffle(order.begin(), order.end(), std::mt19937(seed));
+                    for (int i : order) {
+                        const std::string name = "p" + std::to_string(i);
+                        auto* g = static_cast<float*>(trainer.find(d, name + "_grad").data);
+                        for (int64_t k = 0; k < lengths[i]; ++k)
+                            g[k] = static_cast<float>(100 * i + 10 * rank + d);
+                        try {
+                            trainer.grad_ready(d, name);
+                        } catch (const tutti::Error&) {
+                            ++failures;
+                        }
+                    }
+                });
+            for (std::thread& thread : threads) thread.join();
+            require(failures == 0, "grad_ready failed");
+            trainer.finish();
+            for (int d = 0; d < devices; ++d)
+                for (int i = 0; i < static_cast<int>(lengths.size()); ++i) {
+                    const auto each = static_cast<float>(i == unused ? 0 : 400 * i + 22);
+                    require(
+                        trainer.read<float>(d, "p" + std::to_string(i)) ==
+                            std::vector<float>(lengths[i], -each * static_cast<float>(step + 1)),
+                        "p" + std::to_string(i) + " is wrong");
+                }
+        }
+    }));
+}
+
+TEST_CASE("autograd: telling twice, too early or of what is no parameter is an error") {
+    tutti::Trainer trainer(autograd({4}, 1, nullptr));
+    trainer.init_sync();
+    expect::error([&] { trainer.step(); }, "call begin and finish");
+    expect::error([&] { trainer.grad_ready(0, "p0"); }, "outside of begin and finish");
+    trainer.begin();
+    expect::error([&] { trainer.begin(); }, "before the last step's finish");
+    expect::error([&] { trainer.grad_ready(0, "p1"); }, "no buffer 'p1'");
+    trainer.grad_ready(0, "p0");
+    expect::error([&] { trainer.grad_ready(0, "p0"); }, "'p0' was ready before");
+    trainer.finish();
+}

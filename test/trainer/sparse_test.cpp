@@ -1,0 +1,161 @@
+// Row 8: sparse gradients come to what dense ones do; rows are pulled from sharded tables.
+#include "support/catch.h"
+#include "trainer/expect.h"
+#include "trainer/net.h"
+#include "trainer/ranks.h"
+
+namespace {
+
+using ranks::require;
+
+constexpr int64_t rows = 20, width = 3, picks = 6;
+
+// Which rows a replica's micro-batch looks up: few, some twice, some shared with other replicas.
+int64_t pick(const tutti::Step& s, int replica, int64_t i) {
+    return (s.iteration() * 7 + s.micro_batch() * 5 + replica * 3 + i * i) % rows;
+}
+
+/// loss = scale × sum over picked rows of |row - target|²; plain SGD.
+tutti::TrainerSpec lookup(bool sparse, int devices, tutti_comm* comm, int micro_batches) {
+    tutti::TrainerSpec spec;
+    spec.devices = devices;
+    spec.comm = comm;
+    spec.options.micro_batches = micro_batches;
+    spec.forward = [=](tutti::Model& m, double scale) {
+        const tutti::Shape shape = {rows, width};
+        const auto list = sparse ? m.sparse_parameter<double>("table", shape, picks)
+                                 : tutti::Model::Sparse{m.parameter<double>("table", shape)};
+        const tutti_buffer table = list.parameter, loss = m.activation<double>("loss", {1});
+        const int replica = m.replica();
+        m.operation(
+            "lookup", {table}, {loss}, [=](const tutti::Step& s) { *s.data<double>(loss) = 0; },
+            [=](const tutti::Step& s) {
+                for (int64_t i = 0; i < picks; ++i) {
+                    const int64_t row = pick(s, replica, i);
+                    double* g = s.gradient<double>(table) + row * width;
+                    if (sparse) {
+                        int64_t& count = *s.data<int64_t>(list.count);
+                        s.data<int64_t>(list.rows)[count] = row;
+                        g = s.data<double>(list.values) + count++ * width;
+                        std::fill(g, g + width, 0.0);
+                    }
+                    for (int64_t k = 0; k < width; ++k)
+                        g[k] += *s.gradient<double>(loss) * scale *
+                                (s.data<double>(table)[row * width + k] -
+                                 net::noise(static_cast<uint64_t>(replica + k)));
+                }
+            });
+        return tutti::Losses{loss};
+    };
+    spec.update = [=](tutti::Model& m, double) {
+        const tutti_buffer table = m.find("table");
+        if (!sparse) {
+            const tutti_buffer g = m.gradient(table);
+            m.operation("sgd", {table, g}, {table}, [=](const tutti::Step& s) {
+                for (int64_t i = 0; i < rows * width; ++i)
+                    s.data<double>(table)[i] -= 0.3 * s.data<double>(g)[i];
+            });
+            return;
+        }
+        const auto list = m.sparse(table);
+        m.operation("sgd", {table, list.values, list.rows, list.count}, {table},
+                    [=](const tutti::Step& s) {
+                        int64_t last = -1;
+                        for (int64_t i = 0; i < *s.data<int64_t>(list.count); ++i) {
+                            const int64_t row = s.data<int64_t>(list.rows)[i];
+                            if (row <= last) throw std::runtime_error("rows are out of order");
+                            last = row;
+                            for (int64_t k = 0; k < width; ++k)
+                                s.data<double>(table)[row * width + k] -=
+                                    0.3 * s.data<double>(list.values)[i * width + k];
+                        }
+                    });
+    };
+    return spec;
+}
+
+std::vector<double> trained(bool sparse, int devices, tutti_comm* comm, int micro_batches) {
+    tutti::Trainer trainer(lookup(sparse, devices, comm, micro_batches));
+    trainer.init_sync();
+    for (int i = 0; i < 10; ++i) trainer.step();
+    const auto first = trainer.read<double>(0, "table");
+    for (int d = 1; d < devices; ++d)
+        require(trainer.read<double>(d, "table") == first, "devices differ");
+    return first;
+}
+
+}  // namespace
+
+TEST_CASE("sparse: gradients of rows come to what dense gradients come to") {
+    for (int micro_batches : {1, 3})
+        for (int devices : {1, 2})
+            for (int count : {1, 3})
+                expect::no_problem(ranks::run(count, [&](tutti_comm* comm, int) {
+                    const auto dense = trained(false, devices, comm, micro_batches);
+                    const auto sparse = trained(true, devices, comm, micro_batches);
+                    require(net::largest_difference(dense, std::vector<double>(60)) > 0.1, "zero");
+                    require(net::largest_difference(dense, sparse) < 1e-12, "another sum");
+                }));
+}
+
+TEST_CASE("sparse: a list longer than its room is an error on every rank") {
+    const auto problems = ranks::run(2, [](tutti_comm* comm, int rank) {
+        tutti::TrainerSpec spec = lookup(true, 1, comm, 1);
+        spec.forward = [=](tutti::Model& m, double) {
+            const auto list = m.sparse_parameter<double>("table", {rows, width}, picks);
+            const tutti_buffer loss = m.activation<double>("loss", {1});
+            m.operation(
+                "overflow", {list.parameter}, {loss}, [](const tutti::Step&) {},
+                [=](const tutti::Step& s) {
+                    *s.data<int64_t>(list.count) = rank == 1 ? 2 * picks + 1 : 2 * picks;
+                });
+            return tutti::Losses{loss};
+        };
+        tutti::Trainer trainer(std::move(spec));
+        trainer.init_sync();
+        trainer.step();
+    });
+    for (const std::string& problem : problems)
+        expect::words(problem, "'table_grad' of rank 1 has more entries than sparse_rows allow");
+}
+
+TEST_CASE("sparse: pull fetches any rows of a sharded table, for each rank its own") {
+    constexpr int64_t all = 11;  // over 4 replicas: 3, 3, 3 and 2
+    expect::no_problem(ranks::run(2, [](tutti_comm* comm, int rank) {
+        tutti::TrainerSpec spec;
+        spec.devices = 2;
+        spec.comm = comm;
+        spec.forward = [](tutti::Model& m, double) {
+            const int64_t own = m.replica() == 3 ? 2 : 3;
+            m.parameter<float>("table", {own, width}, TUTTI_DISTRIBUTED);
+            return tutti::Losses{m.activation<float>("loss", {1})};
+        };
+        tutti::Trainer trainer(std::move(spec));
+        for (int d = 0; d < 2; ++d) {
+            std::vector<float> values = trainer.read<float>(d, "table");
+            for (std::size_t i = 0; i < values.size(); ++i)
+                values[i] = static_cast<float>((rank * 2 + d) * 3 * width) + static_cast<float>(i);
+            trainer.write(d, "table", values);
+        }
+        trainer.init_sync();
+        const std::vector<int64_t> wanted =
+            rank == 0 ? std::vector<int64_t>{10, 0, 4, 4, 7} : std::vector<int64_t>{2};
+        const auto got = trainer.sparse_pull<float>("table", all, wanted, width);
+        for (std::size_t i = 0; i < wanted.size(); ++i)
+            for (int64_t k = 0; k < width; ++k)
+                require(got[i * width + static_cast<std::size_t>(k)] ==
+                            static_cast<float>(wanted[i] * width + k),
+                        "a wrong row");
+        require(trainer.sparse_pull<float>("table", all, {}, width).empty(), "rows from nowhere");
+        std::string text = "no error";
+        try {
+            trainer.sparse_pull<float>("table", all, {rank == 1 ? all : 0}, width);
+        } catch (const tutti::Error& error) {
+            text = error.what();
+        }
+        require(text.find(rank == 1 ? "row 11 is not in a table of 11"
+                                    : "rank 1 could not take part") != std::string::npos,
+                text);
+        trainer.sparse_pull<float>("table", all, wanted, width);  // and it works on
+    }));
+}

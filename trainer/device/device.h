@@ -1,0 +1,64 @@
+// A device's table of functions, with failures for its statuses.
+#pragma once
+
+#include <cstddef>
+#include <utility>
+
+#include "trainer/base/failure.h"
+
+struct tutti_device {
+public:
+    tutti_device(const tutti_device_functions& functions, void* user)
+        : functions_(functions), user_(user) {}
+
+    void* alloc(std::size_t bytes);
+    void free(void* data, std::size_t bytes) noexcept { functions_.free(user_, data, bytes); }
+    void copy(void* to, const void* from, std::size_t bytes);
+    void zero(void* data, std::size_t bytes);
+    void axpby(std::size_t count, tutti_dtype dtype, double a, const void* x, double b, void* y);
+    void run(void (*work)(void*), void* argument);
+    bool can_protect() const { return functions_.protect != nullptr; }
+    void protect(void* data, std::size_t bytes, tutti_access access);
+
+private:
+    tutti_device_functions functions_;
+    void* user_;
+};
+
+namespace tutti::training {
+
+using Device = tutti_device;
+
+/// Cores and memory of this host.
+const tutti_device_functions& cpu_functions();
+
+/// A piece of a device's memory.
+class DeviceMemory {
+public:
+    DeviceMemory() = default;
+    DeviceMemory(Device& device, std::size_t bytes)
+        : device_(&device), data_(bytes ? device.alloc(bytes) : nullptr), bytes_(bytes) {}
+    DeviceMemory(DeviceMemory&& other) noexcept
+        : device_(other.device_),
+          data_(std::exchange(other.data_, nullptr)),
+          bytes_(other.bytes_) {}
+    DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+        std::swap(device_, other.device_);
+        std::swap(data_, other.data_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~DeviceMemory() {
+        if (data_) device_->free(data_, bytes_);
+    }
+
+    std::byte* data() const { return static_cast<std::byte*>(data_); }
+    std::size_t bytes() const { return bytes_; }
+
+private:
+    Device* device_ = nullptr;
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace tutti::training

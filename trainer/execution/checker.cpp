@@ -1,0 +1,87 @@
+#include "trainer/execution/checker.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <mutex>
+
+#include "trainer/plan/layout.h"
+
+namespace tutti::training {
+namespace {
+
+// What the signal handler may read: set before pages are protected, by the one who holds the mutex.
+std::mutex in_use;
+std::atomic<const Checker::Region*> first{nullptr};
+std::atomic<std::size_t> region_count{0};
+std::atomic<int> violated{none};  // the region
+struct sigaction previous;
+
+// Notes the first region that was touched, and lets the operation go on: what it does with the
+// value does not matter any more.
+void on_fault(int signal, siginfo_t* info, void*) {
+    const auto* at = static_cast<const std::byte*>(info->si_addr);
+    const Checker::Region* regions = first.load();
+    for (std::size_t i = 0; i < region_count.load(); ++i) {
+        if (at < regions[i].data || at >= regions[i].data + regions[i].bytes) continue;
+        int nothing = none;
+        violated.compare_exchange_strong(nothing, static_cast<int>(i));
+        ::mprotect(regions[i].data, regions[i].bytes, PROT_READ | PROT_WRITE);
+        return;
+    }
+    ::sigaction(signal, &previous, nullptr);  // not ours: it faults again, and that one sees it
+}
+
+tutti_access allowed(const Node& node, int buffer) {
+    if (std::ranges::find(node.writes, buffer) != node.writes.end()) return TUTTI_ACCESS_WRITE;
+    if (std::ranges::find(node.reads, buffer) != node.reads.end()) return TUTTI_ACCESS_READ;
+    return TUTTI_ACCESS_NONE;
+}
+
+}  // namespace
+
+void Checker::protect(const Region& region, tutti_access access) {
+    const int device = recorder_.buffer(region.buffer).device;
+    devices_[static_cast<std::size_t>(device)]->protect(region.data, region.bytes, access);
+}
+
+void Checker::begin(const Node& node) {
+    in_use.lock();
+    regions_.clear();
+    for (int b = 0; b < static_cast<int>(recorder_.buffers().size()); ++b) {
+        const Buffer& buffer = recorder_.buffer(b);
+        if (buffer.bytes == 0 || buffer.data == nullptr) continue;
+        regions_.push_back({static_cast<std::byte*>(buffer.data),
+                            round_up(buffer.bytes, page_bytes), b, allowed(node, b)});
+    }
+    first = regions_.data();
+    region_count = regions_.size();
+    violated = none;
+    struct sigaction action {};
+    action.sa_sigaction = on_fault;
+    action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
+    ::sigaction(SIGSEGV, &action, &previous);
+    for (const Region& region : regions_)
+        if (region.access != TUTTI_ACCESS_WRITE) protect(region, region.access);
+}
+
+std::string Checker::end() {
+    for (const Region& region : regions_)
+        if (region.access != TUTTI_ACCESS_WRITE) protect(region, TUTTI_ACCESS_WRITE);
+    ::sigaction(SIGSEGV, &previous, nullptr);
+    std::string text;
+    if (const int at = violated.load(); at != none) {
+        const Region& region = regions_[static_cast<std::size_t>(at)];
+        const std::string name = recorder_.buffer(region.buffer).full_name();
+        text = region.access == TUTTI_ACCESS_READ
+                   ? fmt::format("writes '{}', which it declares as read only", name)
+                   : fmt::format("touches '{}', which it does not declare", name);
+    }
+    region_count = 0;
+    in_use.unlock();
+    return text;
+}
+
+}  // namespace tutti::training

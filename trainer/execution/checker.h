@@ -1,0 +1,39 @@
+// Holds operations to what they declared: while one runs, buffers it did not declare fault.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trainer/device/device.h"
+#include "trainer/plan/program.h"
+
+namespace tutti::training {
+
+/// Buffers lie on pages of their own (Checker::page_bytes). One operation at a time in a process.
+class Checker {
+public:
+    static constexpr std::size_t page_bytes = 4096;
+
+    Checker(const Recorder& recorder, std::vector<Device*> devices)
+        : recorder_(recorder), devices_(std::move(devices)) {}
+
+    void begin(const Node& node);
+    /// What the operation touched against its declaration, "" if nothing.
+    std::string end();
+
+    struct Region {
+        std::byte* data = nullptr;
+        std::size_t bytes = 0;
+        int buffer = none;
+        tutti_access access = TUTTI_ACCESS_WRITE;
+    };
+
+private:
+    void protect(const Region& region, tutti_access access);
+
+    const Recorder& recorder_;
+    std::vector<Device*> devices_;
+    std::vector<Region> regions_;
+};
+
+}  // namespace tutti::training

@@ -1,0 +1,121 @@
+#include "trainer/execution/engine.h"
+
+#include <algorithm>
+
+namespace tutti::training {
+namespace {
+
+struct Work {
+    tutti_step* step;
+    tutti_status status = TUTTI_OK;
+    std::string thrown;
+};
+
+// An exception ends here: between this function and its caller may be a device's own runtime.
+void call_back(void* argument) {
+    auto* work = static_cast<Work*>(argument);
+    try {
+        work->status = work->step->node->call(work->step, work->step->node->user);
+    } catch (const std::exception& error) {
+        work->thrown = error.what();
+        work->status = TUTTI_ERR_SYSTEM;
+    } catch (...) {
+        work->thrown = "an exception of unknown type";
+        work->status = TUTTI_ERR_SYSTEM;
+    }
+}
+
+}  // namespace
+
+void Engine::zero(const Node& node, const RunContext& context) {
+    for (int b : node.zero) {
+        const Buffer& buffer = recorder_.buffer(b);
+        const bool of_parameter = buffer.gradient_of != none &&
+                                  recorder_.buffer(buffer.gradient_of).kind == TUTTI_PARAMETER;
+        if (of_parameter && !context.zero_parameter_gradients) continue;
+        device(buffer.device).zero(buffer.data, buffer.bytes);
+    }
+}
+
+void Engine::call(const Node& node, const RunContext& context) {
+    tutti_step step{&recorder_, &node, &context, {}};
+    Work work{&step, TUTTI_OK, {}};
+    if (checker_) checker_->begin(node);
+    std::string violation;
+    try {
+        device(node.device).run(call_back, &work);
+    } catch (...) {
+        if (checker_) checker_->end();
+        throw;
+    }
+    if (checker_) violation = checker_->end();
+    if (!violation.empty()) invalid("operation '{}' {}", node.name, violation);
+    if (!step.failure.empty()) invalid("operation '{}' {}", node.name, step.failure);
+    if (!work.thrown.empty())
+        throw Failure(work.status, fmt::format("operation '{}' threw: {}", node.name, work.thrown));
+    if (work.status != TUTTI_OK)
+        throw Failure(work.status, fmt::format("operation '{}' failed: {}", node.name,
+                                               tutti_status_string(work.status)));
+}
+
+void Engine::run(const Node& node, const RunContext& context) {
+    zero(node, context);
+    if (node.of_samples && context.ran_out(node.device)) return;
+    if (node.own)
+        node.own(context);
+    else
+        call(node, context);
+}
+
+tutti_request* Engine::begin(const Node& node, const RunContext& context) {
+    zero(node, context);
+    Task& task = task_of(node);
+    if (!context.is_turn(task.every)) return nullptr;
+    if (node.of_samples)
+        for (int b : node.reads) {
+            const Buffer& buffer = recorder_.buffer(b);
+            if (!context.ran_out(buffer.device)) continue;
+            if (buffer.kind == TUTTI_ACTIVATION || buffer.kind == TUTTI_GRADIENT)
+                device(buffer.device).zero(buffer.data, buffer.bytes);
+        }
+    tutti_request* request = collectives_.begin(task);
+    if (!checker_ || !request) return request;
+    wait(node, request);  // a transfer under way would meet protected pages
+    return nullptr;
+}
+
+void Engine::end(const Node& node, const RunContext& context) {
+    Task& task = task_of(node);
+    if (context.is_turn(task.every)) collectives_.end(task);
+}
+
+void Engine::wait(const Node& node, tutti_request* request) {
+    check_call(tutti_wait(&request, -1), fmt::format("'{}'", node.name));
+}
+
+void Engine::give_up(const std::exception_ptr& cause) {
+    try {
+        std::rethrow_exception(cause);
+    } catch (const AgreedFailure&) {
+        return;
+    } catch (...) {
+        if (comm_.size() > 1) tutti_comm_abort(comm_.get());
+    }
+}
+
+}  // namespace tutti::training
+
+bool tutti_step::declares(int buffer) const {
+    return std::ranges::find(node->reads, buffer) != node->reads.end() ||
+           std::ranges::find(node->writes, buffer) != node->writes.end();
+}
+
+void* tutti_step::data(int buffer) {
+    if (declares(buffer)) return recorder->buffer(buffer).data;
+    if (failure.empty())
+        failure = recorder->valid(buffer)
+                      ? fmt::format("uses '{}', which it does not declare",
+                                    recorder->buffer(buffer).full_name())
+                      : fmt::format("uses the buffer {}, which is none", buffer);
+    return nullptr;
+}

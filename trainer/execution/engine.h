@@ -1,0 +1,68 @@
+// Runs single nodes; the executors decide when.
+#pragma once
+
+#include <deque>
+#include <exception>
+
+#include "trainer/execution/checker.h"
+#include "trainer/plan/program.h"
+#include "trainer/sync/collectives.h"
+
+/// What a running operation is handed.
+struct tutti_step {
+    const tutti::training::Recorder* recorder;
+    const tutti::training::Node* node;
+    const tutti::training::RunContext* context;
+    std::string failure;
+
+    void* data(int buffer);
+    bool declares(int buffer) const;
+};
+
+namespace tutti::training {
+
+class Engine {
+public:
+    Engine(const Recorder& recorder, std::vector<Device*> devices, Comm& comm,
+           Collectives& collectives, std::deque<Task>& tasks)
+        : recorder_(recorder),
+          devices_(std::move(devices)),
+          comm_(comm),
+          collectives_(collectives),
+          tasks_(tasks) {}
+
+    void check_declarations() { checker_.emplace(recorder_, devices_); }
+
+    /// Everything but collectives.
+    void run(const Node& node, const RunContext& context);
+    /// A collective's request; NULL if there is nothing to wait for.
+    tutti_request* begin(const Node& node, const RunContext& context);
+    void end(const Node& node, const RunContext& context);
+    /// The request's end, with the task's name if it failed.
+    void wait(const Node& node, tutti_request* request);
+
+    /// After a failure the other ranks must not wait for this one; unless they all have it.
+    void give_up(const std::exception_ptr& cause);
+
+private:
+    Task& task_of(const Node& node) { return tasks_[static_cast<std::size_t>(node.task)]; }
+    Device& device(int index) { return *devices_[static_cast<std::size_t>(index)]; }
+    void zero(const Node& node, const RunContext& context);
+    void call(const Node& node, const RunContext& context);
+
+    const Recorder& recorder_;
+    std::vector<Device*> devices_;
+    Comm& comm_;
+    Collectives& collectives_;
+    std::deque<Task>& tasks_;
+    std::optional<Checker> checker_;
+};
+
+class Executor {
+public:
+    virtual ~Executor() = default;
+    /// Runs every node once. On failure nothing of it runs any more; the first cause is thrown.
+    virtual void run(Program& program, const RunContext& context) = 0;
+};
+
+}  // namespace tutti::training

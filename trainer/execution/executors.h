@@ -1,0 +1,89 @@
+// In the order of the program on the caller's thread, or as a graph on a pool of threads. Both
+// issue collectives in the program's order, which is the same on every rank.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <queue>
+#include <thread>
+
+#include "trainer/execution/engine.h"
+
+namespace tutti::training {
+
+class SerialExecutor final : public Executor {
+public:
+    SerialExecutor(Engine& engine, int max_in_flight)
+        : engine_(engine), max_in_flight_(static_cast<std::size_t>(max_in_flight)) {}
+    void run(Program& program, const RunContext& context) override;
+
+private:
+    struct Pending {
+        int node;
+        tutti_request* request;
+    };
+    void run_in_order(Program& program, const RunContext& context);
+    void complete_oldest(const Program& program, const RunContext& context);
+    void complete_through(const Program& program, const RunContext& context, int node);
+
+    Engine& engine_;
+    std::size_t max_in_flight_;
+    std::deque<Pending> pending_;
+};
+
+class DagExecutor final : public Executor {
+public:
+    DagExecutor(Engine& engine, int threads, int max_in_flight);
+    ~DagExecutor() override;
+    void run(Program& program, const RunContext& context) override;
+
+private:
+    // A request's completion, told by whichever thread sees it.
+    struct Completion {
+        DagExecutor* executor = nullptr;
+        int node = none;
+    };
+    static void on_complete(tutti_status status, void* user);
+
+    void work();
+    bool can_issue() const;
+    bool is_over() const;
+    void start(Program& program, const RunContext& context);
+    void take_one(std::unique_lock<std::mutex>& lock);
+    void issue(std::unique_lock<std::mutex>& lock);
+    void finish(std::unique_lock<std::mutex>& lock);
+    void compute(std::unique_lock<std::mutex>& lock);
+    void make_ready(int node);
+    void done(int node);
+    Node& node(int index) { return program_->nodes[static_cast<std::size_t>(index)]; }
+
+    Engine& engine_;
+    int max_in_flight_;
+    std::mutex mutex_;
+    std::condition_variable changed_, over_;
+    bool stop_ = false;
+
+    // Of the run under way.
+    Program* program_ = nullptr;
+    const RunContext* context_ = nullptr;
+    std::vector<int> waits_;  // by node: how many it still waits for
+    std::priority_queue<int, std::vector<int>, std::greater<>> ready_;
+    std::vector<int> order_;  // the collectives
+    std::size_t next_collective_ = 0;
+    std::vector<bool> may_issue_;  // by node
+    std::vector<tutti_request*> requests_;
+    std::vector<Completion> completions_;
+    std::deque<int> completed_;
+    bool issuing_ = false;
+    int in_flight_ = 0;
+    int running_ = 0;
+    std::size_t remaining_ = 0;
+    std::exception_ptr failure_;
+
+    std::vector<std::thread> threads_;
+};
+
+}  // namespace tutti::training

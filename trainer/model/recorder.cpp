@@ -1,0 +1,231 @@
+#include "trainer/model/recorder.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+namespace tutti::training {
+namespace {
+
+void check_name(const char* what, const char* name) {
+    if (!name || !*name) invalid("{} has no name", what);
+    const std::string_view text(name);
+    const bool plain = std::ranges::all_of(text, [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+    });
+    if (!plain)
+        invalid("{} '{}': a name has letters, digits and . _ - only (scopes: tutti_model_enter)",
+                what, name);
+}
+
+std::vector<int64_t> shape_of(const tutti_buffer_spec& spec, std::size_t element,
+                              std::size_t* bytes) {
+    if (spec.dimensions < 0 || spec.dimensions > TUTTI_MAX_DIMENSIONS)
+        invalid("buffer '{}' has {} dimensions; 0 to {} are possible", spec.name, spec.dimensions,
+                TUTTI_MAX_DIMENSIONS);
+    if (spec.bytes % element != 0)
+        invalid("buffer '{}': {} bytes are no multiple of {}'s {}", spec.name, spec.bytes,
+                tutti_dtype_name(spec.dtype), element);
+    if (spec.dimensions == 0) {
+        *bytes = spec.bytes;
+        return {static_cast<int64_t>(spec.bytes / element)};
+    }
+    std::size_t total = element;
+    for (int i = 0; i < spec.dimensions; ++i)
+        if (spec.shape[i] < 0 ||
+            __builtin_mul_overflow(total, static_cast<std::size_t>(spec.shape[i]), &total))
+            invalid("buffer '{}': dimension {} is {}", spec.name, i, spec.shape[i]);
+    if (spec.bytes != 0 && spec.bytes != total)
+        invalid("buffer '{}': its shape has {} bytes, its declaration says {}", spec.name, total,
+                spec.bytes);
+    *bytes = total;
+    return {spec.shape, spec.shape + spec.dimensions};
+}
+
+}  // namespace
+
+int Recorder::add(Buffer buffer) {
+    const int index = static_cast<int>(buffers_.size());
+    const auto [at, fresh] = by_name_.try_emplace(buffer.full_name(), index);
+    if (!fresh)
+        invalid("buffer '{}' is declared twice; give one of them another name", buffer.full_name());
+    buffers_.push_back(std::move(buffer));
+    return index;
+}
+
+int Recorder::find(int device, const std::string& name) const {
+    const auto found = by_name_.find(fmt::format("device_{}/{}", device, name));
+    return found == by_name_.end() ? none : found->second;
+}
+
+std::vector<int> Recorder::of_kind(int device, tutti_buffer_kind kind) const {
+    std::vector<int> found;
+    for (std::size_t i = 0; i < buffers_.size(); ++i)
+        if (buffers_[i].device == device && buffers_[i].kind == kind)
+            found.push_back(static_cast<int>(i));
+    return found;
+}
+
+}  // namespace tutti::training
+
+using namespace tutti::training;
+
+std::string tutti_model::scoped(const std::string& name) const {
+    std::string full;
+    for (const std::string& scope : scopes) full += scope + "/";
+    return full + name;
+}
+
+int tutti_model::declare(const tutti_buffer_spec& spec) {
+    check_name("a buffer", spec.name);
+    if (spec.kind < TUTTI_PARAMETER || spec.kind > TUTTI_STATE)
+        invalid("buffer '{}': {} is no kind", spec.name, static_cast<int>(spec.kind));
+    const std::size_t element = tutti_dtype_size(spec.dtype);
+    if (element == 0) invalid("buffer '{}': {} is no dtype", spec.name, spec.dtype);
+    if (phase == Phase::update && spec.kind == TUTTI_PARAMETER)
+        invalid("buffer '{}': the update builder cannot declare parameters; use kind state",
+                spec.name);
+    Buffer buffer{.name = scoped(spec.name),
+                  .device = device,
+                  .kind = spec.kind,
+                  .dtype = spec.dtype,
+                  .flags = spec.flags};
+    buffer.shape = shape_of(spec, element, &buffer.bytes);
+    if (spec.flags & TUTTI_SPARSE) {
+        const int parameter = recorder->add(std::move(buffer));
+        return declare_sparse(parameter, spec.sparse_rows);
+    }
+    if (spec.kind != TUTTI_GRADIENT) return recorder->add(std::move(buffer));
+    if (!recorder->valid(spec.gradient_of) || recorder->buffer(spec.gradient_of).device != device)
+        invalid("gradient '{}': gradient_of is no buffer of device_{}", spec.name, device);
+    Buffer& of = recorder->buffer(spec.gradient_of);
+    if (of.gradient != none)
+        invalid("'{}' has two gradients, '{}' and '{}'", of.full_name(),
+                recorder->buffer(of.gradient).name, buffer.name);
+    if (of.bytes != buffer.bytes || of.dtype != buffer.dtype)
+        invalid("gradient '{}' has not the size and dtype of '{}'", buffer.name, of.full_name());
+    buffer.gradient_of = spec.gradient_of;
+    const int index = recorder->add(std::move(buffer));
+    recorder->buffer(spec.gradient_of).gradient = index;
+    return index;
+}
+
+// There is room for the entries of all replicas' micro-batches.
+int tutti_model::declare_sparse(int parameter, int64_t rows) {
+    const Buffer table = recorder->buffer(parameter);
+    if (table.kind != TUTTI_PARAMETER || table.distributed() || table.shape.empty() ||
+        (table.dtype != TUTTI_FLOAT32 && table.dtype != TUTTI_FLOAT64) || rows < 1)
+        invalid(
+            "'{}' is sparse, so it is a parameter of float32 or float64, not distributed, with "
+            "sparse_rows of at least 1",
+            table.full_name());
+    const int64_t room = rows * replicas * micro_batches;
+    const auto add = [&](const char* ending, tutti_dtype dtype, std::vector<int64_t> shape) {
+        Buffer buffer{.name = table.name + ending,
+                      .device = device,
+                      .kind = TUTTI_GRADIENT,
+                      .dtype = dtype,
+                      .bytes = tutti_dtype_size(dtype),
+                      .shape = shape};
+        for (int64_t extent : shape) buffer.bytes *= static_cast<std::size_t>(extent);
+        buffer.gradient_of = parameter;
+        return recorder->add(std::move(buffer));
+    };
+    std::vector<int64_t> values = table.shape;
+    values.front() = room;
+    const int gradient = add("_grad", table.dtype, values);
+    const int indices = add("_grad_rows", TUTTI_INT64, {room});
+    const int count = add("_grad_count", TUTTI_INT64, {1});
+    Buffer& declared = recorder->buffer(parameter);
+    declared.gradient = gradient;
+    declared.sparse_rows = indices;
+    declared.sparse_count = count;
+    return parameter;
+}
+
+int tutti_model::find(const std::string& name) const {
+    constexpr std::string_view prefix = "device_";
+    const std::size_t slash = name.find('/');
+    if (name.starts_with(prefix) && slash != std::string::npos) {
+        const std::string digits = name.substr(prefix.size(), slash - prefix.size());
+        if (!digits.empty() && digits.size() < 6 &&
+            digits.find_first_not_of("0123456789") == std::string::npos)
+            if (const int found = recorder->find(std::stoi(digits), name.substr(slash + 1));
+                found != none)
+                return found;
+    }
+    int found = recorder->find(device, scoped(name));
+    if (found == none) found = recorder->find(device, name);
+    if (found == none) invalid("device_{} has no buffer '{}'", device, scoped(name));
+    return found;
+}
+
+void tutti_model::check_handles(const std::string& operation, const tutti_buffer* list,
+                                std::size_t count, const char* what) const {
+    if (count && !list) invalid("operation '{}': {} is NULL", operation, what);
+    for (std::size_t i = 0; i < count; ++i)
+        if (!recorder->valid(list[i]))
+            invalid("operation '{}': {}[{}] is {}, which is no buffer", operation, what, i,
+                    list[i]);
+}
+
+void tutti_model::operation(const tutti_operation_spec& spec) {
+    check_name("an operation", spec.name);
+    Operation op{.name = scoped(spec.name), .device = device, .phase = phase};
+    check_handles(op.full_name(), spec.reads, spec.read_count, "reads");
+    check_handles(op.full_name(), spec.writes, spec.write_count, "writes");
+    if (!spec.forward) invalid("operation '{}' has no forward function", op.full_name());
+    if (spec.read_count) op.reads.assign(spec.reads, spec.reads + spec.read_count);
+    if (spec.write_count) op.writes.assign(spec.writes, spec.writes + spec.write_count);
+    op.forward = spec.forward;
+    op.backward = spec.backward;
+    op.user = spec.user;
+    recorder->add(std::move(op));
+}
+
+void tutti_model::collective(const tutti_collective_spec& spec) {
+    check_name("a collective", spec.name);
+    Operation op{.name = scoped(spec.name), .device = device, .phase = phase};
+    check_handles(op.full_name(), &spec.in, 1, "in");
+    check_handles(op.full_name(), &spec.out, 1, "out");
+    if (spec.in == spec.out) invalid("collective '{}': in and out are one buffer", op.full_name());
+    if (spec.kind < TUTTI_COLLECTIVE_ALLREDUCE || spec.kind > TUTTI_COLLECTIVE_REDUCE_SCATTER)
+        invalid("collective '{}': {} is no kind", op.full_name(), static_cast<int>(spec.kind));
+    const Buffer& in = recorder->buffer(spec.in);
+    const Buffer& out = recorder->buffer(spec.out);
+    const auto blocks = static_cast<std::size_t>(replicas);
+    const std::size_t in_blocks = spec.kind == TUTTI_COLLECTIVE_REDUCE_SCATTER ? blocks : 1;
+    const std::size_t out_blocks = spec.kind == TUTTI_COLLECTIVE_ALLGATHER ? blocks : 1;
+    if (in.dtype != out.dtype || in.bytes * out_blocks != out.bytes * in_blocks)
+        invalid("collective '{}' among {} replicas: '{}' has {} bytes of {}, '{}' {} of {}",
+                op.full_name(), replicas, in.name, in.bytes, tutti_dtype_name(in.dtype), out.name,
+                out.bytes, tutti_dtype_name(out.dtype));
+    if (spec.root < 0 || spec.root >= replicas)
+        invalid("collective '{}': root {} is out of range; there are {} replicas", op.full_name(),
+                spec.root, replicas);
+    op.reads = {spec.in};
+    op.writes = {spec.out};
+    op.collective = CollectiveCall{spec.kind, spec.op, spec.root, spec.backward};
+    recorder->add(std::move(op));
+}
+
+void tutti_model::enter(const char* name) {
+    check_name("a scope", name);
+    scopes.emplace_back(name);
+}
+
+void tutti_model::leave() {
+    if (scopes.empty()) invalid("tutti_model_leave without tutti_model_enter");
+    scopes.pop_back();
+}
+
+void tutti_losses::add(int buffer) {
+    if (!model->recorder->valid(buffer)) invalid("a loss is {}, which is no buffer", buffer);
+    const Buffer& b = model->recorder->buffer(buffer);
+    if (b.device != model->device)
+        invalid("the {} of scope device_{} returned the loss '{}' of another scope", model->builder,
+                model->device, b.full_name());
+    if (b.kind != TUTTI_ACTIVATION || (b.dtype != TUTTI_FLOAT32 && b.dtype != TUTTI_FLOAT64))
+        invalid("the loss '{}' is no activation of float32 or float64", b.full_name());
+    list.push_back(buffer);
+}

@@ -1,0 +1,124 @@
+// What the builders declare, for all local devices: buffers and operations in their order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trainer/base/failure.h"
+
+namespace tutti::training {
+
+constexpr int none = -1;
+
+struct Buffer {
+    std::string name;  // without the device's scope
+    int device = 0;
+    tutti_buffer_kind kind = TUTTI_PARAMETER;
+    tutti_dtype dtype = TUTTI_FLOAT32;
+    std::size_t bytes = 0;
+    std::vector<int64_t> shape;
+    uint32_t flags = 0;
+    int gradient = none;
+    int gradient_of = none;
+    int sparse_rows = none, sparse_count = none;  // buffers beside gradient, of a sparse parameter
+    void* data = nullptr;
+    bool shares_memory = false;
+
+    std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
+    bool distributed() const { return (flags & TUTTI_DISTRIBUTED) != 0; }
+    bool sparse() const { return sparse_rows != none; }
+    std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
+};
+
+enum class Phase : uint8_t { input, forward, update };
+
+struct CollectiveCall {
+    tutti_collective_kind kind = TUTTI_COLLECTIVE_ALLREDUCE;
+    tutti_op op = TUTTI_SUM;
+    int root = 0;
+    tutti_backward_convention backward = TUTTI_BACKWARD_SUM;
+};
+
+struct Operation {
+    std::string name;
+    int device = 0;
+    Phase phase = Phase::forward;
+    std::vector<int> reads, writes;
+    tutti_operation_fn forward = nullptr, backward = nullptr;
+    void* user = nullptr;
+    std::optional<CollectiveCall> collective;
+
+    std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
+};
+
+class Recorder {
+public:
+    explicit Recorder(int devices) : devices_(devices) {}
+
+    int add(Buffer buffer);
+    void add(Operation operation) { operations_.push_back(std::move(operation)); }
+    /// none if there is no such buffer.
+    int find(int device, const std::string& name) const;
+    int devices() const { return devices_; }
+
+    std::vector<Buffer>& buffers() { return buffers_; }
+    const std::vector<Buffer>& buffers() const { return buffers_; }
+    Buffer& buffer(int index) { return buffers_[static_cast<std::size_t>(index)]; }
+    const Buffer& buffer(int index) const { return buffers_[static_cast<std::size_t>(index)]; }
+    const std::vector<Operation>& operations() const { return operations_; }
+    bool valid(int index) const {
+        return index >= 0 && static_cast<std::size_t>(index) < buffers_.size();
+    }
+    /// A device's buffers of a kind, in the order of declaration.
+    std::vector<int> of_kind(int device, tutti_buffer_kind kind) const;
+
+    std::vector<std::vector<int>> losses;  // by device
+    struct Initial {
+        int buffer;
+        double value;
+    };
+    std::vector<Initial> initial;  // of learning rates
+
+private:
+    int devices_;
+    std::vector<Buffer> buffers_;
+    std::vector<Operation> operations_;
+    std::unordered_map<std::string, int> by_name_;  // with the device's scope
+};
+
+}  // namespace tutti::training
+
+/// One device's scope, as the builders see it.
+struct tutti_model {
+    tutti::training::Recorder* recorder = nullptr;
+    int device = 0;
+    int replica = 0;
+    int replicas = 1;
+    int micro_batches = 1;
+    tutti::training::Phase phase = tutti::training::Phase::forward;
+    const char* builder = "forward builder";
+    std::vector<std::string> scopes;
+
+    std::string scoped(const std::string& name) const;
+    int declare(const tutti_buffer_spec& spec);
+    int find(const std::string& name) const;
+    void operation(const tutti_operation_spec& spec);
+    void collective(const tutti_collective_spec& spec);
+    void enter(const char* name);
+    void leave();
+
+private:
+    int declare_sparse(int parameter, int64_t rows);
+    void check_handles(const std::string& operation, const tutti_buffer* list, std::size_t count,
+                       const char* what) const;
+};
+
+struct tutti_losses {
+    tutti_model* model = nullptr;
+    std::vector<int> list;
+    void add(int buffer);
+};

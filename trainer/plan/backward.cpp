@@ -1,0 +1,262 @@
+#include "trainer/plan/backward.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "trainer/device/device.h"
+
+namespace tutti::training {
+namespace {
+
+bool has_backward(const Operation& op) {
+    return op.backward != nullptr || op.collective.has_value();
+}
+
+bool floating(tutti_dtype dtype) {
+    return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2;
+}
+
+using Marks = std::vector<bool>;
+
+bool any(const Marks& marks, const std::vector<int>& list) {
+    return std::ranges::any_of(list, [&](int b) { return marks[static_cast<std::size_t>(b)]; });
+}
+
+// A gradient would stand for two values.
+void refuse_second_writer(const Recorder& recorder, const Operation& op, int b,
+                          std::vector<const Operation*>& writers) {
+    const Operation*& writer = writers[static_cast<std::size_t>(b)];
+    if (std::ranges::find(op.reads, b) != op.reads.end())
+        invalid(
+            "operation '{}' reads and writes '{}', which has a gradient; give the result a "
+            "buffer of its own",
+            op.full_name(), recorder.buffer(b).name);
+    if (writer && writer != &op)
+        invalid(
+            "operations '{}' and '{}' both write '{}', which has a gradient; give each a "
+            "buffer of its own",
+            writer->full_name(), op.full_name(), recorder.buffer(b).name);
+    writer = &op;
+}
+
+/// What depends on a parameter, or on something whose gradient was declared.
+Marks depends_on_parameters(const Recorder& recorder) {
+    Marks marks(recorder.buffers().size());
+    std::vector<const Operation*> writers(marks.size());
+    for (std::size_t b = 0; b < marks.size(); ++b)
+        marks[b] =
+            recorder.buffers()[b].kind == TUTTI_PARAMETER || recorder.buffers()[b].gradient != none;
+    for (const Operation& op : recorder.operations()) {
+        if (op.phase != Phase::forward || !has_backward(op) || !any(marks, op.reads)) continue;
+        for (int b : op.writes) {
+            const Buffer& buffer = recorder.buffer(b);
+            if (buffer.kind != TUTTI_ACTIVATION || !floating(buffer.dtype)) continue;
+            refuse_second_writer(recorder, op, b, writers);
+            marks[static_cast<std::size_t>(b)] = true;
+        }
+    }
+    return marks;
+}
+
+Marks leads_to_loss(const Recorder& recorder, const Marks& depends) {
+    Marks marks(recorder.buffers().size());
+    for (const auto& losses : recorder.losses)
+        for (int loss : losses) {
+            if (!depends[static_cast<std::size_t>(loss)])
+                invalid(
+                    "the loss '{}' depends on no parameter through operations that have a "
+                    "backward function",
+                    recorder.buffer(loss).full_name());
+            marks[static_cast<std::size_t>(loss)] = true;
+        }
+    const auto& operations = recorder.operations();
+    for (auto op = operations.rbegin(); op != operations.rend(); ++op) {
+        if (op->phase != Phase::forward || !has_backward(*op) || !any(marks, op->writes)) continue;
+        for (int b : op->reads)
+            if (depends[static_cast<std::size_t>(b)]) marks[static_cast<std::size_t>(b)] = true;
+    }
+    return marks;
+}
+
+int declare(Recorder& recorder, int of, const std::string& name, bool is_gradient) {
+    const Buffer& like = recorder.buffer(of);
+    Buffer made{.name = name,
+                .device = like.device,
+                .kind = TUTTI_GRADIENT,
+                .dtype = like.dtype,
+                .bytes = like.bytes,
+                .shape = like.shape,
+                .flags = like.flags & TUTTI_DISTRIBUTED};
+    if (is_gradient) made.gradient_of = of;
+    const int index = recorder.add(std::move(made));
+    if (is_gradient) recorder.buffer(of).gradient = index;
+    return index;
+}
+
+Node seed_of(const Recorder& recorder, int loss, Device* device) {
+    const Buffer& buffer = recorder.buffer(loss);
+    auto ones = std::make_shared<std::vector<std::byte>>(buffer.bytes);
+    const std::size_t element = tutti_dtype_size(buffer.dtype);
+    for (std::size_t at = 0; at < buffer.bytes; at += element) {
+        const float single = 1;
+        const double wide = 1;
+        std::memcpy(ones->data() + at,
+                    buffer.dtype == TUTTI_FLOAT32 ? static_cast<const void*>(&single) : &wide,
+                    element);
+    }
+    Node node{.name = buffer.full_name() + "'s gradient", .device = buffer.device};
+    node.writes = {buffer.gradient};
+    node.of_samples = true;
+    const Recorder* all = &recorder;
+    const int gradient = buffer.gradient;
+    node.own = [all, gradient, ones, device](const RunContext&) {
+        device->copy(all->buffer(gradient).data, ones->data(), ones->size());
+    };
+    return node;
+}
+
+struct Reversed {
+    CollectiveCall call;
+    double scale = 1;  // of what is added to the input's gradient
+    bool communicates = true;
+};
+
+Reversed reverse(const CollectiveCall& call, const std::string& name, int replicas) {
+    if (call.kind != TUTTI_COLLECTIVE_BROADCAST && call.kind != TUTTI_COLLECTIVE_ALLGATHER &&
+        call.op != TUTTI_SUM && call.op != TUTTI_AVG) {
+        const char* op = tutti_op_name(call.op);
+        invalid("collective '{}' with operator {} has no gradient; only sum and avg have", name,
+                op ? op : "?");
+    }
+    const bool averaged = call.op == TUTTI_AVG;
+    Reversed back{.call = {.op = TUTTI_SUM, .root = call.root}};
+    if (averaged) back.scale = 1.0 / replicas;
+    switch (call.kind) {
+        case TUTTI_COLLECTIVE_ALLREDUCE:
+            back.communicates = call.backward == TUTTI_BACKWARD_SUM;
+            break;
+        case TUTTI_COLLECTIVE_BROADCAST:
+            back.call.kind = TUTTI_COLLECTIVE_REDUCE;
+            back.scale = 1;
+            break;
+        case TUTTI_COLLECTIVE_REDUCE:
+            back.call.kind = TUTTI_COLLECTIVE_BROADCAST;
+            break;
+        case TUTTI_COLLECTIVE_ALLGATHER:
+            back.call.kind = TUTTI_COLLECTIVE_REDUCE_SCATTER;
+            back.scale = 1;
+            break;
+        case TUTTI_COLLECTIVE_REDUCE_SCATTER:
+            back.call.kind = TUTTI_COLLECTIVE_ALLGATHER;
+            break;
+    }
+    return back;
+}
+
+Node addition(const Recorder& recorder, const std::string& name, int from, int to, double scale,
+              Device* device) {
+    Node node{.name = name, .device = recorder.buffer(to).device};
+    node.reads = {from};
+    node.writes = {to};
+    const Recorder* all = &recorder;
+    node.own = [all, from, to, scale, device](const RunContext&) {
+        const Buffer& target = all->buffer(to);
+        device->axpby(target.count(), target.dtype, scale, all->buffer(from).data, 1, target.data);
+    };
+    return node;
+}
+
+// The collective of the gradients, then what it gave is added to the input's gradient.
+void append_reversed(Items& items, Recorder& recorder, const Operation& op, int replica,
+                     int replicas, Device* device) {
+    const int in = op.reads.front();
+    const int out_gradient = recorder.buffer(op.writes.front()).gradient;
+    const Reversed back = reverse(*op.collective, op.full_name(), replicas);
+    int from = out_gradient;
+    if (back.communicates) {
+        from = declare(recorder, in, op.name + "_backward", false);
+        Node node{.name = op.full_name() + ", backward", .device = op.device};
+        node.reads = {out_gradient};
+        node.writes = {from};
+        node.of_samples = true;
+        items.push_back({std::move(node), back.call});
+    }
+    if (back.call.kind == TUTTI_COLLECTIVE_REDUCE && back.call.root != replica) return;
+    items.push_back({addition(recorder, op.full_name() + ", sum of gradients", from,
+                              recorder.buffer(in).gradient, back.scale, device),
+                     {}});
+}
+
+Item reversed_operation(const Recorder& recorder, const Operation& op) {
+    Node node{.name = op.full_name() + ", backward", .device = op.device};
+    node.reads = op.reads;
+    node.reads.insert(node.reads.end(), op.writes.begin(), op.writes.end());
+    for (int b : op.writes)
+        if (const int g = recorder.buffer(b).gradient; g != none) node.reads.push_back(g);
+    for (int b : op.reads) {
+        const Buffer& read = recorder.buffer(b);
+        if (read.gradient != none) node.writes.push_back(read.gradient);
+        if (read.sparse())
+            node.writes.insert(node.writes.end(), {read.sparse_rows, read.sparse_count});
+    }
+    node.call = op.backward;
+    node.user = op.user;
+    node.of_samples = true;
+    return {std::move(node), {}};
+}
+
+}  // namespace
+
+void declare_gradients(Recorder& recorder, bool external) {
+    Marks wanted(recorder.buffers().size());
+    if (!external) wanted = leads_to_loss(recorder, depends_on_parameters(recorder));
+    for (int b = 0; b < static_cast<int>(wanted.size()); ++b) {
+        const Buffer& buffer = recorder.buffer(b);
+        if (buffer.gradient != none || buffer.gradient_of != none) continue;
+        if (buffer.kind == TUTTI_PARAMETER && !floating(buffer.dtype))
+            invalid("parameter '{}' is of {}; what has no gradient is of kind computed",
+                    buffer.full_name(), tutti_dtype_name(buffer.dtype));
+        if (wanted[static_cast<std::size_t>(b)] || buffer.kind == TUTTI_PARAMETER)
+            declare(recorder, b, buffer.name + "_grad", true);
+    }
+}
+
+Items items_of(const Recorder& recorder, int device, Phase phase) {
+    Items items;
+    for (const Operation& op : recorder.operations()) {
+        if (op.device != device || op.phase != phase) continue;
+        Node node{.name = op.full_name(),
+                  .device = device,
+                  .reads = op.reads,
+                  .writes = op.writes,
+                  .call = op.forward,
+                  .user = op.user};
+        node.of_samples = phase != Phase::update;
+        items.push_back({std::move(node), op.collective});
+    }
+    return items;
+}
+
+Items backward_items(Recorder& recorder, int device, int replica, int replicas,
+                     const std::vector<Device*>& devices) {
+    Items items;
+    Device* here = devices[static_cast<std::size_t>(device)];
+    for (int loss : recorder.losses[static_cast<std::size_t>(device)])
+        items.push_back({seed_of(recorder, loss, here), {}});
+    const auto& operations = recorder.operations();
+    for (auto op = operations.rbegin(); op != operations.rend(); ++op) {
+        if (op->device != device || op->phase != Phase::forward || !has_backward(*op)) continue;
+        const auto has_gradient = [&](int b) { return recorder.buffer(b).gradient != none; };
+        if (!std::ranges::any_of(op->writes, has_gradient) ||
+            !std::ranges::any_of(op->reads, has_gradient))
+            continue;
+        if (op->collective)
+            append_reversed(items, recorder, *op, replica, replicas, here);
+        else
+            items.push_back(reversed_operation(recorder, *op));
+    }
+    return items;
+}
+
+}  // namespace tutti::training

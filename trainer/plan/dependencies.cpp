@@ -1,0 +1,85 @@
+#include <algorithm>
+
+#include "trainer/plan/program.h"
+
+namespace tutti::training {
+namespace {
+
+struct Use {
+    int last_writer = none;
+    std::vector<int> readers;  // since then
+    int first = none;
+    std::vector<int> all;
+};
+
+void depend(Program& program, int node, int on) {
+    if (on != none && on != node)
+        program.nodes[static_cast<std::size_t>(node)].before.push_back(on);
+}
+
+void touch(Use& use, int node) {
+    if (use.first == none) use.first = node;
+    use.all.push_back(node);
+}
+
+std::vector<Use> order_by_buffers(Program& program, std::size_t buffers) {
+    std::vector<Use> uses(buffers);
+    for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
+        const Node& node = program.nodes[static_cast<std::size_t>(n)];
+        const std::vector<int> reads = node.reads;
+        std::vector<int> writes = node.writes;
+        writes.insert(writes.end(), node.zero.begin(), node.zero.end());
+        for (int b : reads) {
+            Use& use = uses[static_cast<std::size_t>(b)];
+            depend(program, n, use.last_writer);
+            use.readers.push_back(n);
+            touch(use, n);
+        }
+        for (int b : writes) {
+            Use& use = uses[static_cast<std::size_t>(b)];
+            depend(program, n, use.last_writer);
+            for (int reader : use.readers) depend(program, n, reader);
+            use.readers.clear();
+            use.last_writer = n;
+            touch(use, n);
+        }
+    }
+    return uses;
+}
+
+bool same_memory(const Buffer& a, const Buffer& b) {
+    const auto* x = static_cast<const std::byte*>(a.data);
+    const auto* y = static_cast<const std::byte*>(b.data);
+    return a.device == b.device && x < y + b.bytes && y < x + a.bytes;
+}
+
+}  // namespace
+
+void find_dependencies(Program& program, const Recorder& recorder) {
+    for (Node& node : program.nodes) {
+        node.before.clear();
+        node.after.clear();
+    }
+    const std::vector<Use> uses = order_by_buffers(program, recorder.buffers().size());
+    std::vector<int> sharing;
+    for (int b = 0; b < static_cast<int>(uses.size()); ++b)
+        if (recorder.buffer(b).shares_memory && uses[static_cast<std::size_t>(b)].first != none)
+            sharing.push_back(b);
+    for (int a : sharing)
+        for (int b : sharing) {
+            const Use& earlier = uses[static_cast<std::size_t>(a)];
+            const Use& later = uses[static_cast<std::size_t>(b)];
+            if (earlier.all.back() >= later.first ||
+                !same_memory(recorder.buffer(a), recorder.buffer(b)))
+                continue;
+            for (int n : earlier.all) depend(program, later.first, n);
+        }
+    for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
+        std::vector<int>& before = program.nodes[static_cast<std::size_t>(n)].before;
+        std::ranges::sort(before);
+        before.erase(std::unique(before.begin(), before.end()), before.end());
+        for (int on : before) program.nodes[static_cast<std::size_t>(on)].after.push_back(n);
+    }
+}
+
+}  // namespace tutti::training

@@ -1,0 +1,55 @@
+// Where buffers lie: what is synchronised together in one piece, the rest in one arena a device.
+#pragma once
+
+#include <vector>
+
+#include "trainer/device/device.h"
+#include "trainer/plan/program.h"
+
+namespace tutti::training {
+
+/// Buffers that lie one after the other, at the same offsets on every device, so that one
+/// collective moves them. Gaps between them are zero and stay so.
+struct Group {
+    std::string name;
+    tutti_dtype dtype = TUTTI_FLOAT32;
+    std::vector<std::vector<int>> members;  // by device
+    std::size_t bytes = 0;
+    std::vector<DeviceMemory> memory;  // by device
+
+    std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
+    std::vector<void*> pointers() const;
+};
+
+struct BucketSizes {
+    std::size_t bytes = 0;
+    std::size_t first_bytes = 0;
+};
+
+/// The gradients that are reduced, last declared first: the first bucket smaller, so that the
+/// reduction begins early. One dtype each.
+std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& sizes);
+/// The buffers of a kind that are synchronised, a group for each dtype.
+std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind);
+
+/// Gives a group its memory and its members their addresses.
+void place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
+           std::size_t alignment);
+
+struct Lifetime {
+    int buffer = none;
+    int first = 0, last = 0;  // nodes
+};
+/// Offsets for buffers such that those that live at one time do not overlap: the largest first,
+/// each at the lowest place that is free. Returns the bytes of all.
+std::size_t pack(const Recorder& recorder, const std::vector<Lifetime>& lifetimes,
+                 std::size_t alignment, std::vector<std::size_t>& offsets);
+/// First and last use of each shareable buffer of the device; unused ones are left out.
+std::vector<Lifetime> lifetimes_of(const Program& program, const Recorder& recorder, int device,
+                                   const std::vector<bool>& shareable);
+
+constexpr std::size_t round_up(std::size_t bytes, std::size_t alignment) {
+    return (bytes + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace tutti::training

@@ -1,0 +1,66 @@
+#include "trainer/plan/backward.h"
+
+namespace tutti::training {
+namespace {
+
+const char* kind_name(tutti_collective_kind kind) {
+    static constexpr const char* names[] = {"allreduce", "broadcast", "reduce", "allgather",
+                                            "reduce-scatter"};
+    return names[kind];
+}
+
+void check_same(const Item& first, const Item& other, const Recorder& recorder) {
+    const CollectiveCall& a = *first.collective;
+    const CollectiveCall& b = *other.collective;
+    const Buffer& x = recorder.buffer(first.node.reads.front());
+    const Buffer& y = recorder.buffer(other.node.reads.front());
+    if (a.kind != b.kind || a.op != b.op || a.root != b.root || x.bytes != y.bytes ||
+        x.dtype != y.dtype)
+        invalid(
+            "devices declare different collectives in one place: {} '{}' of {} bytes and {} "
+            "'{}' of {} bytes",
+            kind_name(a.kind), first.node.name, x.bytes, kind_name(b.kind), other.node.name,
+            y.bytes);
+}
+
+Node join(const std::vector<Item>& parts) {
+    Node node{.name = parts.front().node.name};
+    node.of_samples = parts.front().node.of_samples;
+    for (const Item& part : parts) {
+        node.reads.insert(node.reads.end(), part.node.reads.begin(), part.node.reads.end());
+        node.writes.insert(node.writes.end(), part.node.writes.begin(), part.node.writes.end());
+    }
+    return node;
+}
+
+}  // namespace
+
+void merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
+           const std::function<void(Node&, const std::vector<Item>&)>& joined) {
+    std::vector<std::size_t> at(lists.size());
+    std::size_t left = 0;
+    for (const Items& list : lists) left += list.size();
+    while (left > 0) {
+        bool moved = false;
+        for (std::size_t d = 0; d < lists.size(); ++d) {
+            if (at[d] == lists[d].size() || lists[d][at[d]].collective) continue;
+            program.nodes.push_back(std::move(lists[d][at[d]++].node));
+            moved = true;
+            --left;
+        }
+        if (moved) continue;
+        std::vector<Item> parts;  // every device that is not done stands at a collective
+        for (std::size_t d = 0; d < lists.size(); ++d)
+            if (at[d] < lists[d].size()) parts.push_back(std::move(lists[d][at[d]++]));
+        if (parts.size() != lists.size())
+            invalid("collective '{}' is not declared by all {} devices", parts.front().node.name,
+                    lists.size());
+        for (const Item& part : parts) check_same(parts.front(), part, recorder);
+        left -= parts.size();
+        Node node = join(parts);
+        joined(node, parts);
+        program.nodes.push_back(std::move(node));
+    }
+}
+
+}  // namespace tutti::training

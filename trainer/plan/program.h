@@ -1,0 +1,62 @@
+// What a step runs: nodes in an order that is the same on every rank, and what each waits for.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trainer/model/recorder.h"
+
+namespace tutti::training {
+
+/// What the nodes of one run have in common.
+struct RunContext {
+    int micro = 0;
+    int micro_batches = 1;
+    int64_t iteration = 0;
+    double loss_scale = 1;             // where samples are not counted
+    int64_t total = 0;                 // of all replicas' samples, where they are
+    const int64_t* samples = nullptr;  // device × micro-batches + micro-batch; NULL: all have some
+    bool zero_parameter_gradients = true;
+
+    int64_t samples_of(int device) const {
+        return samples ? samples[device * micro_batches + micro] : -1;
+    }
+    double loss_scale_of(int device) const {
+        if (total == 0) return loss_scale;
+        return static_cast<double>(samples_of(device)) / static_cast<double>(total);
+    }
+    bool ran_out(int device) const { return device != none && samples_of(device) == 0; }
+    /// Whether this step is one of those that something happens after.
+    bool is_turn(int every) const { return (iteration + 1) % every == 0; }
+};
+
+struct Node {
+    std::string name;   // with its scope, for messages
+    int device = none;  // none: of all devices
+    std::vector<int> reads, writes;
+    std::vector<int> zero;  // gradients that begin to live here
+    tutti_operation_fn call = nullptr;
+    void* user = nullptr;
+    std::function<void(const RunContext&)> own;  // the layer's own work, instead of call
+    int task = none;                             // a collective
+    bool of_samples = false;                     // nothing to do on a device without samples
+    std::vector<int> before;                     // nodes that must be done first
+    std::vector<int> after;
+};
+
+struct Program {
+    std::vector<Node> nodes;
+};
+
+/// One entry of a device's list: an operation, or its place in a collective of all devices.
+struct Item {
+    Node node;
+    std::optional<CollectiveCall> collective;
+};
+using Items = std::vector<Item>;
+
+/// Fills before and after from reads and writes, and from the memory that buffers share.
+void find_dependencies(Program& program, const Recorder& recorder);
+
+}  // namespace tutti::training

@@ -1,0 +1,31 @@
+// The options with the environment and the defaults put in.
+#pragma once
+
+#include "trainer/base/failure.h"
+
+namespace tutti::training {
+
+struct Settings {
+    bool dag = false;
+    int threads = 0;
+    bool scale_learning_rate = false;
+    int micro_batches = 1;
+    bool uneven = false;
+    bool fixed_order = false;
+    std::size_t bucket_bytes = 0;
+    std::size_t first_bucket_bytes = 0;
+    int max_in_flight = 0;
+    int rings = 0;
+    bool computed_mean = false;
+    int computed_every = 1;
+    int local_steps = 0;
+    bool share_memory = false;
+    bool check = false;
+    bool external = false;
+    tutti_trainer* parameters_of = nullptr;
+};
+
+/// Throws for what makes no sense, naming option or variable.
+Settings settings_of(const tutti_trainer_options* options, int devices);
+
+}  // namespace tutti::training

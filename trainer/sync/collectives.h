@@ -1,0 +1,81 @@
+// Collectives among all replicas: the devices of this process, then the ranks.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/device/device.h"
+
+namespace tutti::training {
+
+/// A communicator of the trainer's own.
+class Comm {
+public:
+    /// A copy of comm; of this process alone if that is NULL.
+    explicit Comm(tutti_comm* comm);
+    tutti_comm* get() const { return comm_.get(); }
+    int rank() const { return tutti_comm_rank(get()); }
+    int size() const { return tutti_comm_size(get()); }
+
+private:
+    struct Destroy {
+        void operator()(tutti_comm* comm) const { tutti_comm_destroy(comm); }
+    };
+    std::unique_ptr<tutti_comm, Destroy> comm_;
+};
+
+/// One collective, bound to its buffers.
+struct Task {
+    std::string name;
+    tutti_collective_kind kind = TUTTI_COLLECTIVE_ALLREDUCE;
+    tutti_op op = TUTTI_SUM;
+    int root = 0;  // replica
+    tutti_dtype dtype = TUTTI_FLOAT32;
+    std::size_t count = 0;       // of in
+    std::vector<void*> in, out;  // by local device
+    int stream = 0;
+    int every = 1;  // steps
+    bool is_bucket = false;
+    std::vector<int> parameters;           // of a bucket, of device 0
+    std::function<uint64_t()> whole = {};  // does all at once instead; returns bytes
+    DeviceMemory scratch = {};             // on device 0, for kinds that need it
+
+    std::size_t bytes() const { return count * tutti_dtype_size(dtype); }
+};
+
+/// Issues tasks in the order of the calls. In three parts: the devices' share before, the request,
+/// and the devices' share after.
+class Collectives {
+public:
+    Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_order)
+        : comm_(comm), devices_(std::move(devices)), fixed_order_(fixed_order) {}
+
+    /// Allocates what the task needs while it runs.
+    void prepare(Task& task);
+    /// The devices' share and the call. NULL: there is nothing to wait for.
+    tutti_request* begin(Task& task);
+    /// When the request is done: every device gets its result.
+    void end(Task& task);
+
+    int64_t issued() const { return issued_; }
+    uint64_t bytes() const { return bytes_; }
+
+private:
+    std::size_t here() const { return static_cast<std::size_t>(comm_.rank()) * devices_.size(); }
+    bool alone() const { return comm_.size() == 1; }
+    tutti_request* reduce_all(Task& task, void* out);
+    void add_in_pairs(Task& task);
+    void copy_all(const Task& task, std::size_t bytes);
+    tutti_call_opts options(const Task& task) const;
+
+    Comm& comm_;
+    std::vector<Device*> devices_;
+    bool fixed_order_;
+    int64_t issued_ = 0;
+    uint64_t bytes_ = 0;
+};
+
+}  // namespace tutti::training

@@ -1,0 +1,48 @@
+// Buckets of a framework with its own autograd: told parameter by parameter, reduced in order.
+#pragma once
+
+#include <mutex>
+
+#include "trainer/execution/engine.h"
+
+namespace tutti::training {
+
+class GradientStream {
+public:
+    /// buckets: a program of nothing but the buckets' collectives, in their order. members: by
+    /// bucket, the gradients of all devices.
+    GradientStream(Engine& engine, Program buckets, std::vector<std::vector<int>> members,
+                   std::size_t all_buffers, int max_in_flight);
+
+    void begin(const RunContext& context);
+    bool under_way() const { return under_way_; }
+    /// From any thread. Throws if it was told before.
+    void ready(int gradient, const std::string& name);
+    /// Those that nobody told of count as they are; waits for all.
+    void finish();
+
+private:
+    struct Pending {
+        std::size_t bucket;
+        tutti_request* request;
+    };
+    void issue_what_is_ready(std::unique_lock<std::mutex>& lock);
+    void complete_oldest();
+    void drop(const std::exception_ptr& cause) noexcept;
+
+    Engine& engine_;
+    Program program_;
+    std::vector<std::vector<int>> members_;
+    std::size_t max_in_flight_;
+    RunContext context_;
+    std::mutex mutex_;
+    bool under_way_ = false;
+    bool issuing_ = false;
+    std::vector<bool> told_;            // by buffer
+    std::vector<int> bucket_of_;        // by buffer
+    std::vector<std::size_t> missing_;  // by bucket
+    std::size_t next_ = 0;
+    std::deque<Pending> pending_;
+};
+
+}  // namespace tutti::training

@@ -1,0 +1,31 @@
+// Gradients of micro-batches added in pairs, (0 + 1) + (2 + 3), so that as many micro-batches give
+// the same bits however they are spread over replicas.
+#pragma once
+
+#include <deque>
+
+#include "trainer/plan/layout.h"
+
+namespace tutti::training {
+
+class MicroSums {
+public:
+    MicroSums(std::deque<Group>& buckets, std::vector<Device*> devices, int micro_batches);
+
+    /// After micro-batch number micro, which is not the last: puts the bucket's gradients away.
+    void put_away(std::size_t bucket, std::size_t device, int micro);
+    /// After the last: adds what was put away to them.
+    void take_up(std::size_t bucket, std::size_t device, int micro);
+
+private:
+    struct Levels {
+        std::vector<DeviceMemory> of;  // level l: a sum of 2^l micro-batches
+    };
+    void add(std::size_t bucket, std::size_t device, const DeviceMemory& level);
+
+    std::deque<Group>& buckets_;
+    std::vector<Device*> devices_;
+    std::vector<std::vector<Levels>> levels_;  // by bucket and device
+};
+
+}  // namespace tutti::training
