@@ -16,6 +16,8 @@ FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "b
 LIB = {"base", "reduce", "schedule", "transport", "store", "net", "device", "engine", "comm", "capi"}
 CATALOGS = {"collectives/catalog.h", "transports/catalog.h"}
 
+C_HEADERS = sorted((SOURCE / "include" / "tutti").glob("*.h"))
+
 # What each folder builds on. It may include all of that, and what that builds on in turn.
 BUILDS_ON = {
     "base": set(),
@@ -209,20 +211,24 @@ class Headers(unittest.TestCase):
                 "-I", str(SOURCE / "include"), str(unit)], capture_output=True, text=True, check=False)
             self.assertEqual(run.returncode, 0, run.stderr)
 
-    def test_the_c_header_compiles_alone_as_c11(self):
-        self.compiles("TUTTI_CC", "c11", ".c", "tutti/tutti.h")
+    def test_every_c_header_compiles_alone_as_c11(self):
+        for header in C_HEADERS:
+            self.compiles("TUTTI_CC", "c11", ".c", f"tutti/{header.name}")
 
-    def test_the_c_header_compiles_alone_as_cxx(self):
-        for standard in ("c++11", "c++20"):
-            self.compiles("TUTTI_CXX", standard, ".cpp", "tutti/tutti.h")
+    def test_every_c_header_compiles_alone_as_cxx(self):
+        for header in C_HEADERS:
+            for standard in ("c++11", "c++20"):
+                self.compiles("TUTTI_CXX", standard, ".cpp", f"tutti/{header.name}")
 
     def test_the_cxx_header_compiles_alone(self):
         self.compiles("TUTTI_CXX", "c++20", ".cpp", "tutti/tutti.hpp")
 
     def test_every_function_of_the_c_api_is_documented(self):
-        lines = read(SOURCE / "include" / "tutti" / "tutti.h").splitlines()
-        bare = [line for before, line in zip(lines, lines[1:])
-                if line.startswith("TUTTI_API") and not before.rstrip().endswith("*/")]
+        bare = []
+        for header in C_HEADERS:
+            lines = read(header).splitlines()
+            bare += [f"{header.name}: {line}" for before, line in zip(lines, lines[1:])
+                     if line.startswith("TUTTI_API") and not before.rstrip().endswith("*/")]
         self.assertEqual(bare, [])
 
 

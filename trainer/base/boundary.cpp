@@ -1,0 +1,47 @@
+#include "trainer/base/boundary.h"
+
+#include <cstring>
+
+#include "tutti/trainer_errors.h"
+
+namespace tutti::trainer {
+namespace {
+Error& last_error() {
+    thread_local Error last{TUTTI_OK, -1, -1, {}};
+    return last;
+}
+}  // namespace
+
+tutti_status keep(const Error& error) {
+    last_error() = error;
+    return error.status;
+}
+
+tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what) {
+    char text[128];
+    // The GNU variant, which may return a constant instead of filling the buffer.
+    return fail(saved_errno == ENOMEM ? TUTTI_ERR_NO_MEMORY : TUTTI_ERR_SYSTEM, "{}: {}", what,
+                strerror_r(saved_errno, text, sizeof text));
+}
+
+Result<> from_call(tutti_status status, std::string_view doing) {
+    if (status == TUTTI_OK) return {};
+    const std::string cause = tutti_last_error();
+    return tl::unexpected<Error>(
+        Error{status, tutti_last_error_rank(), -1,
+              fmt::format("{}: {}", doing, cause.empty() ? tutti_status_string(status) : cause)});
+}
+
+}  // namespace tutti::trainer
+
+extern "C" {
+const char* tutti_trainer_last_error(void) {
+    return tutti::trainer::last_error().message.c_str();
+}
+int tutti_trainer_last_error_rank(void) {
+    return tutti::trainer::last_error().rank;
+}
+int tutti_trainer_last_error_device(void) {
+    return tutti::trainer::last_error().device;
+}
+}

@@ -1,0 +1,62 @@
+// Errors of the trainer layer are values: a status, the rank and device at fault, and a sentence.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+#include <tl/expected.hpp>
+#include <utility>
+
+#include "tutti/tutti.h"
+
+namespace tutti::trainer {
+
+struct Error {
+    tutti_status status = TUTTI_ERR_SYSTEM;
+    int rank = -1;
+    int device = -1;
+    std::string message;
+};
+
+template <typename T = void>
+using Result = tl::expected<T, Error>;
+
+template <typename... Args>
+tl::unexpected<Error> fail(tutti_status status, fmt::format_string<Args...> text, Args&&... args) {
+    return tl::unexpected<Error>(
+        Error{status, -1, -1, fmt::format(text, std::forward<Args>(args)...)});
+}
+
+/// The same, naming the device at fault.
+template <typename... Args>
+tl::unexpected<Error> fail_device(tutti_status status, int device, fmt::format_string<Args...> text,
+                                  Args&&... args) {
+    return tl::unexpected<Error>(
+        Error{status, -1, device, fmt::format(text, std::forward<Args>(args)...)});
+}
+
+/// "what: strerror(saved_errno)".
+tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what);
+
+/// What a call of tutti.h came to; its sentence with what was being done in front.
+Result<> from_call(tutti_status status, std::string_view doing);
+
+}  // namespace tutti::trainer
+
+/// Propagates the error of a Result expression: `TRAINER_TRY(do_it());`
+#define TRAINER_TRY(expression)                                                                 \
+    do {                                                                                        \
+        if (auto trainer_result_ = (expression); !trainer_result_)                              \
+            return tl::unexpected<::tutti::trainer::Error>(std::move(trainer_result_).error()); \
+    } while (false)
+
+#define TRAINER_CONCAT_(a, b) a##b
+#define TRAINER_CONCAT(a, b) TRAINER_CONCAT_(a, b)
+/// Binds the value of a Result expression or propagates its error.
+#define TRAINER_ASSIGN(target, expression) \
+    TRAINER_ASSIGN_(TRAINER_CONCAT(trainer_result_, __LINE__), target, expression)
+#define TRAINER_ASSIGN_(result, target, expression)                                         \
+    auto result = (expression);                                                             \
+    if (!result) return tl::unexpected<::tutti::trainer::Error>(std::move(result).error()); \
+    target = std::move(*result)

@@ -1,0 +1,23 @@
+// Structs of the C API that begin with their size, so that later versions can add fields.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "trainer/base/result.h"
+
+namespace tutti::trainer {
+
+/// The caller's struct over the defaults: an older program's is shorter, a newer one's longer.
+template <typename T>
+Result<T> read_struct(const T* given, const T& defaults, const char* start_from) {
+    T known = defaults;
+    if (!given) return known;
+    if (given->struct_size < sizeof(std::size_t))
+        return fail(TUTTI_ERR_INVALID, "struct_size is {}: start from {}", given->struct_size,
+                    start_from);
+    std::memcpy(&known, given, std::min(given->struct_size, sizeof known));
+    return known;
+}
+
+}  // namespace tutti::trainer
