@@ -182,7 +182,7 @@ TUTTI_API void tutti_parallel_destroy(tutti_parallel* state);
 /** Devices that take part now; 0 outside tutti_parallel_apply. */
 TUTTI_API int tutti_parallel_size(tutti_parallel* state);
 /** Gives a device's contribution to its next round, and says where its result goes. Never waits for
- *  other devices; whoever comes last combines. in and out stay valid until the round is done.
+ *  other devices; whoever comes last combines. in and out stay valid until the round is over.
  * round, which may be NULL, is what then and pull want. INVALID under sync = 0 with several
  * replicas, and for sizes that differ between devices. */
 TUTTI_API tutti_status tutti_parallel_push(tutti_parallel* state, int device, const void* in,

@@ -117,13 +117,15 @@ Result<uint64_t> Exchange::push(int device, const void* in, void* out, std::size
     if (++round.arrived == devices_) {
         // The oldest: all devices have pushed the earlier ones, and those were combined then.
         const Round complete = std::move(round);
+        combining_ = true;
         lock.unlock();
         const auto combined = combine(complete);
         lock.lock();
+        combining_ = false;
+        changed_.notify_all();
         if (combined && !failure_) {
             open_.pop_front();
             ++completed_;
-            changed_.notify_all();
         } else if (!combined) {
             fail_locked(combined.error());
         }
@@ -164,10 +166,10 @@ Result<> Exchange::combine(const Round& round) const {
     return {};
 }
 
-std::string Exchange::missing_devices() const {
+std::string Exchange::missing_devices(uint64_t round) const {
     std::string names;
-    if (open_.empty()) return names;
-    const auto& slots = open_.front().slots;
+    if (round - completed_ >= open_.size()) return names;
+    const auto& slots = open_[round - completed_].slots;
     for (std::size_t d = 0; d < slots.size(); ++d)
         if (!slots[d].here) names += fmt::format("{}{}", names.empty() ? "" : ", ", d);
     return names;
@@ -175,20 +177,26 @@ std::string Exchange::missing_devices() const {
 
 Result<> Exchange::pull(uint64_t round) {
     Lock lock(mutex_);
-    const auto over = [&] { return failure_ || round < completed_; };
+    const auto over = [&] { return is_over(round); };
+    const auto combined_now = [&] { return combining_ && round == completed_; };
     const int64_t timeout_ms = spec_.timeout_ms < 0 ? default_timeout_ms : spec_.timeout_ms;
-    if (timeout_ms == 0) {
-        changed_.wait(lock, over);
-    } else if (!changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), over)) {
+    const auto timeout = std::chrono::milliseconds(timeout_ms);
+    if (timeout_ms != 0 && !changed_.wait_for(lock, timeout, over) && !combined_now()) {
         auto late =
             trainer::fail(TUTTI_ERR_TIMEOUT, "exchange: no contribution of device {} in {} ms",
-                          missing_devices(), timeout_ms);
+                          missing_devices(round), timeout_ms);
         fail_locked(late.value());
         call_back(lock);
         return late;
     }
+    // An operator ends by itself; its outputs are not given up while it writes to them.
+    changed_.wait(lock, over);
     if (round < completed_) return {};
     return tl::unexpected<Error>(*failure_);
+}
+
+bool Exchange::is_over(uint64_t round) const {
+    return round < completed_ || (failure_ && !(combining_ && round == completed_));
 }
 
 void Exchange::then(uint64_t round, void (*function)(void*, tutti_status), void* user) {
@@ -201,8 +209,8 @@ void Exchange::call_back(Lock& lock) {
     if (callbacks_.empty()) return;
     std::vector<std::pair<Callback, tutti_status>> due;
     std::erase_if(callbacks_, [&](const Callback& callback) {
+        if (!is_over(callback.round)) return false;
         const bool complete = callback.round < completed_;
-        if (!complete && !failure_) return false;
         due.emplace_back(callback, complete ? TUTTI_OK : failure_->status);
         return true;
     });

@@ -59,7 +59,9 @@ private:
     void check_departed();
     void fail_locked(const Error& cause);
     Result<> combine(const Round& round) const;
-    std::string missing_devices() const;
+    std::string missing_devices(uint64_t round) const;
+    /// Complete or failed, and nobody writes to its outputs any more.
+    bool is_over(uint64_t round) const;
     /// Calls those whose round is over, without the lock.
     void call_back(Lock& lock);
 
@@ -72,6 +74,7 @@ private:
     std::deque<Round> open_;        // from completed_ on
     std::vector<uint64_t> pushed_;  // the next round of each device
     std::vector<bool> departed_;
+    bool combining_ = false;  // round completed_, without the lock
     std::optional<Error> failure_;
     std::vector<Callback> callbacks_;
 };

@@ -12,10 +12,19 @@ using tutti::trainer::parallel::Exchange;
 
 tutti_pool::tutti_pool(int devices) {
     threads_.reserve(static_cast<std::size_t>(devices));
-    for (int d = 0; d < devices; ++d) threads_.emplace_back([this, d] { work(d); });
+    try {
+        for (int d = 0; d < devices; ++d) threads_.emplace_back([this, d] { work(d); });
+    } catch (...) {
+        stop();  // the system has no more threads: those that are there end
+        throw;
+    }
 }
 
 tutti_pool::~tutti_pool() {
+    stop();
+}
+
+void tutti_pool::stop() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;

@@ -46,6 +46,7 @@ public:
 
 private:
     void work(int device);
+    void stop();
     void run_at_once();
     void run_one_after_another(const Call& call);
     /// A replica from its start to its end, whatever happens in it.

@@ -31,6 +31,9 @@ inline tutti_value make_value(Node node) {
     return {std::make_shared<const Node>(std::move(node))};
 }
 
+/// INVALID for a number of devices that no process has.
+Result<> check_devices(const char* function, int devices);
+
 struct SplitPlan {
     int devices = 1;
     tutti_split_opts opts = TUTTI_SPLIT_OPTS_INIT;

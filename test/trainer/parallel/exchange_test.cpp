@@ -161,3 +161,29 @@ TEST_CASE("exchange: sizes that differ, and devices that never give, are errors 
     REQUIRE(tutti_parallel_push(idle.get(), 0, x, x, 8, nullptr) == TUTTI_ERR_INVALID);
     REQUIRE(error_says("call it inside tutti_parallel_apply"));
 }
+
+TEST_CASE("exchange: nobody is released while the operator still writes to the outputs") {
+    // Its work takes longer than the time-out of a pull; all have given, so nothing is late.
+    std::promise<void> began;
+    tutti_parallel_spec spec = integers(20);
+    spec.user = &began;
+    spec.combine = [](void* user, const void* const*, void* const* outputs, int devices,
+                      size_t) -> tutti_status {
+        static_cast<std::promise<void>*>(user)->set_value();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        for (int d = 0; d < devices; ++d) *static_cast<int64_t*>(outputs[d]) = 42;
+        return TUTTI_OK;
+    };
+    const Parallel state = make_free(2, spec);
+    int64_t x[2] = {1, 2};
+    uint64_t round = 0;
+    ok(tutti_parallel_push(state.get(), 0, &x[0], &x[0], 8, &round));
+    std::thread last([&] { ok(tutti_parallel_push(state.get(), 1, &x[1], &x[1], 8, nullptr)); });
+    const bool inside = began.get_future().wait_for(patience) == std::future_status::ready;
+    const tutti_status status = tutti_parallel_pull(state.get(), round);
+    const int64_t seen = x[0];
+    last.join();
+    REQUIRE(inside);
+    REQUIRE(status == TUTTI_OK);
+    REQUIRE(seen == 42);
+}
