@@ -77,8 +77,8 @@ typedef struct {
 #define TUTTI_SHARDED_FC_SPEC_INIT \
     { sizeof(tutti_sharded_fc_spec), NULL, 0, 0, -1, NULL }
 
-/** Every rank makes the same layer. Its weight is the program's: rows × features, of the classes of
- *  tutti_shard_range; a `distributed` parameter, which nothing else synchronises. */
+/** Every rank makes the same layer. Its weight is the program's: rows × features, of the classes
+ *  of tutti_shard_range; a `distributed` parameter, which nothing else synchronises. */
 TUTTI_API tutti_status tutti_sharded_fc_create(const tutti_sharded_fc_spec* spec,
                                                tutti_sharded_fc** layer);
 /** Before its communicator. NULL is fine. */

@@ -5,12 +5,11 @@
 #include "tutti/trainer_errors.h"
 
 namespace tutti::trainer {
-namespace {
+
 Error& last_error() {
     thread_local Error last{TUTTI_OK, -1, -1, {}};
     return last;
 }
-}  // namespace
 
 tutti_status keep(const Error& error) {
     last_error() = error;

@@ -9,6 +9,8 @@
 
 namespace tutti::trainer {
 
+/// This thread's last failure in any call of the layer.
+Error& last_error();
 /// Keeps the error for this thread and returns its status.
 tutti_status keep(const Error& error);
 

@@ -2,11 +2,14 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <array>
 #include <cstring>
 #include <thread>
 
 #include "support/catch.h"
+#include "support/sanitized.h"
 #include "trainer/checkpoint/checkpoint_fixture.h"
+#include "tutti/checkpoint.hpp"
 
 using namespace tutti::test;
 
@@ -140,7 +143,7 @@ TEST_CASE("checkpoint: any flipped bit is found, and nothing of the file is used
     const Folder folder;
     const std::string whole = saved_model(folder);
     const std::size_t data = whole.size() - (6 + 2 + 6) * sizeof(float) - sizeof(int64_t);
-    for (std::size_t bit = 0; bit < 8 * whole.size(); bit += bit < 8 * data ? 3 : 1) {
+    for (std::size_t bit = 0; bit < 8 * whole.size(); bit += sanitized ? 5 : 1) {
         std::string flipped = whole;
         flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
         put(folder.file(), flipped);
@@ -284,4 +287,36 @@ TEST_CASE("checkpoint: entries that make no sense are refused by name") {
                    {"'b'", "2 rows from row 1 on are not among its 2"});
     expect_refused(tutti_checkpoint_set_text(list, "tutti.x", "y"), {"'tutti.x' is tutti's own"});
     expect_refused(tutti_checkpoint_save(list, nullptr, nullptr), {"path is NULL"});
+}
+
+TEST_CASE("checkpoint.hpp: ranges are saved and restored, and errors are exceptions") {
+    const Folder folder;
+    std::vector<double> rates{0.5, 0.25};
+    std::array<int32_t, 6> table{1, 2, 3, 4, 5, 6};
+    tutti::Checkpoint state;
+    state.add("rates", rates).add_shard("table", table, {3, 2}, 0).set_text("epoch", "4");
+    state.save(folder.file());
+    rates = {0, 0};
+    table.fill(0);
+    tutti::Checkpoint other;
+    std::vector<float> more{7};
+    std::array<int32_t, 4> last{};
+    other.add("rates", rates, {2, 1, 1}).add_shard("table", last, {3, 2}, 1).add("more", more);
+    try {
+        other.load(folder.file(), nullptr, {.allow_missing = true});
+        FAIL("a shape that differs was restored");
+    } catch (const tutti::Error& error) {
+        REQUIRE(error.status() == TUTTI_ERR_INVALID);
+        REQUIRE(std::string(error.what()).find("entry 'rates'") != std::string::npos);
+    }
+    REQUIRE_FALSE(other.text("epoch"));
+    tutti::Checkpoint right;
+    right.add("rates", rates).add_shard("table", last, {3, 2}, 1).add("more", more);
+    const auto missing = right.load(folder.file(), nullptr, {.allow_missing = true});
+    REQUIRE(missing == std::vector<std::string>{"more"});
+    REQUIRE(rates == std::vector<double>{0.5, 0.25});
+    REQUIRE(last == std::array<int32_t, 4>{3, 4, 5, 6});
+    REQUIRE(right.text("epoch") == "4");
+    REQUIRE_THROWS_AS(right.add("odd", more, {2}), tutti::Error);
+    REQUIRE_THROWS_AS(right.add_shard("odd", last, {9, 3}, 0), tutti::Error);
 }

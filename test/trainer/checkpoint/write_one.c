@@ -1,5 +1,5 @@
-/* Writes a checkpoint for layout_test.py to the path it is given, and with a number behind it that many
- * more, each with its number as "epoch". C, as a framework might. */
+/* Writes a checkpoint for layout_test.py to the path it is given, and with a number behind it that
+ * many more, each with its number as "epoch". C, as a framework might. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,7 +13,8 @@ static int failed(tutti_status status) {
 
 static int add_all(tutti_checkpoint* list, float* weight, double* size, int64_t* iteration) {
     const int64_t matrix[2] = {2, 3}, vector[1] = {2}, empty[2] = {3, 0};
-    return failed(tutti_checkpoint_add(list, "device_0/fc/weight", weight, TUTTI_FLOAT32, 2, matrix)) ||
+    const char* const name = "device_0/fc/weight";
+    return failed(tutti_checkpoint_add(list, name, weight, TUTTI_FLOAT32, 2, matrix)) ||
            failed(tutti_checkpoint_add(list, "größe", size, TUTTI_FLOAT64, 1, vector)) ||
            failed(tutti_checkpoint_add(list, "iteration", iteration, TUTTI_INT64, 0, NULL)) ||
            failed(tutti_checkpoint_add(list, "mask", NULL, TUTTI_UINT8, 2, empty)) ||
