@@ -1,0 +1,88 @@
+// Recognition in the manner of face recognition: an embedding that every rank has, and a classifier
+// whose classes are spread over the ranks.
+// usage: tutti-run -n N face_like [--epochs E] [--checkpoint FILE [--resume]] [--expect ACCURACY]
+#include <fmt/format.h>
+#include <CLI/CLI.hpp>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "net.h"
+
+namespace {
+
+constexpr std::size_t global_batch = 60;
+constexpr double test_share = 0.2;
+constexpr uint64_t seed = 20;
+constexpr float rate = 0.1F;
+
+struct Options {
+    int epochs = 12;
+    std::string checkpoint;
+    bool resume = false;
+    double expect = 0;
+};
+
+/// This rank's samples of a global batch, the same for every number of ranks taken together.
+std::vector<std::size_t> share_of(const std::vector<std::size_t>& order, std::size_t begin,
+                                  const tutti::Communicator& comm) {
+    std::vector<std::size_t> own;
+    const std::size_t end = std::min(order.size(), begin + global_batch);
+    for (std::size_t i = begin + static_cast<std::size_t>(comm.rank()); i < end;
+         i += static_cast<std::size_t>(comm.size()))
+        own.push_back(order[i]);
+    return own;
+}
+
+std::vector<std::size_t> all_of(std::size_t count) {
+    std::vector<std::size_t> order(count);
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    return order;
+}
+
+int run(const Options& options) {
+    tutti::Communicator comm;
+    const digits::Dataset data =
+        digits::load_dataset(digits::default_data_path(), test_share, seed);
+    face_like::Net net(comm);
+    const int begin = options.resume ? net.load(options.checkpoint) : 0;
+    const face_like::Batch test = face_like::to_batch(data.test, all_of(data.test.size()));
+    double loss = 0, accuracy = net.accuracy(test);
+    for (int epoch = begin; epoch < options.epochs; ++epoch) {
+        std::vector<std::size_t> order = all_of(data.training.size());
+        std::mt19937_64 random(seed +
+                               static_cast<uint64_t>(epoch));  // so that a resumed run goes on
+        digits::shuffle(order, random);
+        loss = 0;
+        for (std::size_t at = 0; at < order.size(); at += global_batch)
+            loss += net.train(face_like::to_batch(data.training, share_of(order, at, comm)), rate);
+        loss /= static_cast<double>((order.size() + global_batch - 1) / global_batch);
+        accuracy = net.accuracy(test);
+        if (comm.rank() == 0)
+            fmt::print("epoch {} loss {:.6f} accuracy {:.4f}\n", epoch + 1, loss, accuracy);
+        if (!options.checkpoint.empty()) net.save(options.checkpoint, epoch + 1);
+    }
+    if (accuracy >= options.expect) return 0;
+    fmt::print(stderr, "face_like: accuracy {:.4f}, expected {}\n", accuracy, options.expect);
+    return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options;
+    CLI::App app("Recognition with classes spread over the ranks");
+    app.add_option("--epochs", options.epochs, "in all, those before a checkpoint included");
+    auto* checkpoint =
+        app.add_option("--checkpoint", options.checkpoint, "written after every epoch");
+    app.add_flag("--resume", options.resume, "go on from the checkpoint")->needs(checkpoint);
+    app.add_option("--expect", options.expect, "fail below this accuracy");
+    CLI11_PARSE(app, argc, argv);
+    try {
+        return run(options);
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "face_like: {}\n", error.what());
+        return 1;
+    }
+}

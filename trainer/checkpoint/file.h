@@ -1,0 +1,80 @@
+// The file of a checkpoint: read with every check, written so that it appears whole or not at all.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "trainer/base/result.h"
+#include "trainer/checkpoint/layout.h"
+
+namespace tutti::trainer::checkpoint {
+
+/// Bytes that are read, written or sent at a time.
+inline constexpr std::size_t piece_bytes = std::size_t{4} << 20;
+
+class Descriptor {
+public:
+    Descriptor() = default;
+    explicit Descriptor(int fd) : fd_(fd) {}
+    Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(fd_, other.fd_);
+        return *this;
+    }
+    ~Descriptor();
+    int get() const { return fd_; }
+
+private:
+    int fd_ = -1;
+};
+
+/// A checkpoint that is open for reading. What replaces it under its name meanwhile is not seen.
+class CheckpointFile {
+public:
+    /// Reads and checks the header.
+    static Result<CheckpointFile> open(const std::string& path);
+    const Header& header() const { return header_; }
+    /// Reads every entry and holds it against its checksum.
+    Result<> verify() const;
+    /// Bytes of an entry, from offset on.
+    Result<> read(const Stored& entry, uint64_t offset, std::span<std::byte> to) const;
+
+private:
+    Result<> verify(const Stored& entry, std::span<std::byte> buffer) const;
+    std::string path_;
+    Descriptor fd_;
+    Header header_;
+    uint64_t data_at_ = 0;
+};
+
+/// path.partial, which becomes path when it is committed and else goes away. One that an earlier
+/// process left behind is overwritten.
+class PartialFile {
+public:
+    /// INVALID while another process writes the same one.
+    static Result<PartialFile> create(const std::string& path);
+    PartialFile(PartialFile&&) = default;
+    ~PartialFile();
+
+    /// After what was written before, from offset 0 on.
+    Result<> append(std::span<const std::byte> bytes);
+    Result<> overwrite_start(std::string_view bytes);
+    /// Syncs the file, renames it and syncs the folder.
+    Result<> commit();
+
+private:
+    explicit PartialFile(std::string path) : path_(std::move(path)), partial_(path_ + ".partial") {}
+    Result<bool> open_locked();
+    Result<> write_at(const std::byte* data, std::size_t bytes, uint64_t offset);
+    Result<> sync_folder() const;
+    std::string path_;
+    std::string partial_;
+    Descriptor fd_;
+    uint64_t written_ = 0;
+};
+
+}  // namespace tutti::trainer::checkpoint

@@ -1,0 +1,235 @@
+#include "trainer/checkpoint/layout.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "trainer/checkpoint/entries.h"
+
+namespace tutti::trainer::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view format_key = "tutti.format";
+constexpr std::string_view header_key = "tutti.header_crc32";
+constexpr std::string_view entry_key = "tutti.crc32.";
+constexpr std::string_view metadata_key = "__metadata__";
+constexpr std::size_t digits = 8;
+
+struct TypeName {
+    tutti_dtype dtype;
+    std::string_view name;
+};
+constexpr std::array type_names = {TypeName{TUTTI_INT8, "I8"},
+                                   TypeName{TUTTI_UINT8, "U8"},
+                                   TypeName{TUTTI_INT16, "I16"},
+                                   TypeName{TUTTI_UINT16, "U16"},
+                                   TypeName{TUTTI_INT32, "I32"},
+                                   TypeName{TUTTI_UINT32, "U32"},
+                                   TypeName{TUTTI_INT64, "I64"},
+                                   TypeName{TUTTI_UINT64, "U64"},
+                                   TypeName{TUTTI_FLOAT16, "F16"},
+                                   TypeName{TUTTI_BFLOAT16, "BF16"},
+                                   TypeName{TUTTI_FLOAT32, "F32"},
+                                   TypeName{TUTTI_FLOAT64, "F64"},
+                                   TypeName{TUTTI_FLOAT8_E4M3, "F8_E4M3"},
+                                   TypeName{TUTTI_FLOAT8_E5M2, "F8_E5M2"}};
+
+std::string_view name_of(tutti_dtype dtype) {
+    const auto* found = std::find_if(type_names.begin(), type_names.end(),
+                                     [&](const TypeName& t) { return t.dtype == dtype; });
+    return found == type_names.end() ? "" : found->name;
+}
+
+tutti_dtype dtype_named(std::string_view name) {
+    const auto* found = std::find_if(type_names.begin(), type_names.end(),
+                                     [&](const TypeName& t) { return t.name == name; });
+    return found == type_names.end() ? -1 : found->dtype;
+}
+
+std::optional<uint32_t> parse_checksum(std::string_view text) {
+    uint32_t value = 0;
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    // Lower case only: what is read is what was written, to the last bit.
+    if (text.size() != digits || fmt::format("{:08x}", value) != text || error != std::errc() ||
+        stop != text.data() + text.size())
+        return std::nullopt;
+    return value;
+}
+
+/// Where the header's own checksum stands in its text; npos where there is none.
+std::size_t own_checksum_at(std::string_view json) {
+    const std::string before = fmt::format("\"{}\":\"", header_key);
+    const std::size_t at = json.find(before);
+    if (at == json.npos || at + before.size() + digits > json.size()) return json.npos;
+    return at + before.size();
+}
+
+/// Of the text with its own checksum's digits as zeros.
+uint32_t own_checksum(std::string_view json, std::size_t at) {
+    uint32_t sum = checksum_of(0, json.data(), at);
+    sum = checksum_of(sum, "00000000", digits);
+    return checksum_of(sum, json.data() + at + digits, json.size() - at - digits);
+}
+
+tl::unexpected<Error> damaged(std::string_view what) {
+    return fail(TUTTI_ERR_INVALID,
+                "{}; the file is damaged: take an earlier checkpoint or another copy of it", what);
+}
+
+Result<> check_own_checksum(std::string_view json) {
+    const std::size_t at = own_checksum_at(json);
+    if (at == json.npos) return {};  // told apart by its format number
+    const auto stored = parse_checksum(json.substr(at, digits));
+    if (stored && *stored == own_checksum(json, at)) return {};
+    return damaged("its header does not match the header's checksum");
+}
+
+Result<Stored> parse_entry(const std::string& name, const Json& json) {
+    const auto bad = [&](std::string_view what) {
+        return damaged(fmt::format("entry '{}': {}", name, what));
+    };
+    if (!json.is_object() || !json.contains("dtype") || !json["dtype"].is_string() ||
+        !json.contains("shape") || !json["shape"].is_array() || !json.contains("data_offsets") ||
+        !json["data_offsets"].is_array() || json["data_offsets"].size() != 2)
+        return bad("its description has no dtype, shape and data_offsets");
+    Stored stored{.name = name, .dtype = dtype_named(json["dtype"].get<std::string>())};
+    if (stored.dtype < 0)
+        return fail(TUTTI_ERR_INVALID, "entry '{}': its type {} is none that tutti knows", name,
+                    json["dtype"].get<std::string>());
+    for (const Json& extent : json["shape"]) {
+        if (!extent.is_number_unsigned() || extent.get<uint64_t>() > INT64_MAX)
+            return bad("its shape has something else than extents");
+        stored.shape.push_back(extent.get<int64_t>());
+    }
+    for (const Json& offset : json["data_offsets"])
+        if (!offset.is_number_unsigned()) return bad("its data_offsets are not offsets");
+    stored.begin = json["data_offsets"][0].get<uint64_t>();
+    stored.end = json["data_offsets"][1].get<uint64_t>();
+    const auto bytes = checked_bytes(stored.dtype, stored.shape);
+    if (!bytes) return bad(bytes.error().message);
+    if (stored.end < stored.begin || stored.end - stored.begin != *bytes)
+        return bad(fmt::format("its data_offsets are not those of its {} bytes", *bytes));
+    return stored;
+}
+
+Result<int> parse_format(const Json& metadata) {
+    const std::string key(format_key);
+    int version = 0;
+    if (metadata.contains(key)) {
+        const std::string text = metadata[key].get<std::string>();
+        const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+        if (error != std::errc() || stop != text.data() + text.size()) version = 0;
+    }
+    if (version < 1)
+        return fail(TUTTI_ERR_INVALID,
+                    "it is no tutti checkpoint: its metadata has no {}. Another program wrote it, "
+                    "without checksums; read it with that program and save it anew",
+                    format_key);
+    if (version > format_version)
+        return fail(TUTTI_ERR_INVALID,
+                    "it has format {}, written by a newer version of tutti; this one ({}) reads "
+                    "formats up to {}: update tutti, or save it with the older one",
+                    version, tutti_version(), format_version);
+    return version;
+}
+
+Result<> take_metadata(const Json& metadata, Header& header) {
+    for (const auto& [key, value] : metadata.items())
+        if (!value.is_string()) return damaged(fmt::format("metadata '{}' is no text", key));
+    TRAINER_TRY(parse_format(metadata));
+    if (!metadata.contains(std::string(header_key)))
+        return damaged("its header has no checksum of itself");
+    for (const auto& [key, value] : metadata.items())
+        if (!key.starts_with(reserved_prefix)) header.texts[key] = value.get<std::string>();
+    for (Stored& entry : header.entries) {
+        const std::string key = fmt::format("{}{}", entry_key, entry.name);
+        if (!metadata.contains(key))
+            return damaged(fmt::format("entry '{}' has no checksum", entry.name));
+        const auto sum = parse_checksum(metadata[key].get<std::string>());
+        if (!sum) return damaged(fmt::format("entry '{}': its checksum is no number", entry.name));
+        entry.checksum = *sum;
+    }
+    return {};
+}
+
+/// The entries lie one after the other and fill the data.
+Result<> check_places(std::vector<Stored>& entries, uint64_t data_bytes) {
+    std::sort(entries.begin(), entries.end(), [](const Stored& a, const Stored& b) {
+        return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    uint64_t at = 0;
+    for (const Stored& entry : entries) {
+        if (entry.begin != at)
+            return damaged(fmt::format("entry '{}' begins at byte {} of the data, not {}",
+                                       entry.name, entry.begin, at));
+        at = entry.end;
+        if (at > data_bytes)
+            return fail(
+                TUTTI_ERR_INVALID,
+                "entry '{}' ends at byte {} of the data, of which there are {}: the file was "
+                "cut short. Copy it again, or take an earlier checkpoint",
+                entry.name, at, data_bytes);
+    }
+    if (at != data_bytes)
+        return damaged(fmt::format("{} bytes follow its last entry", data_bytes - at));
+    return {};
+}
+
+}  // namespace
+
+uint32_t checksum_of(uint32_t before, const void* data, std::size_t bytes) {
+    return static_cast<uint32_t>(crc32_z(before, static_cast<const Bytef*>(data), bytes));
+}
+
+std::string write_header(const Header& header) {
+    Json metadata;
+    metadata[std::string(format_key)] = std::to_string(format_version);
+    metadata[std::string(header_key)] = std::string(digits, '0');
+    for (const Stored& entry : header.entries)
+        metadata[fmt::format("{}{}", entry_key, entry.name)] =
+            fmt::format("{:08x}", entry.checksum);
+    for (const auto& [key, text] : header.texts) metadata[key] = text;
+    Json json;
+    json[std::string(metadata_key)] = std::move(metadata);
+    for (const Stored& entry : header.entries)
+        json[entry.name] = {{"dtype", name_of(entry.dtype)},
+                            {"shape", entry.shape},
+                            {"data_offsets", {entry.begin, entry.end}}};
+    std::string text = json.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const std::size_t at = own_checksum_at(text);
+    text.replace(at, digits, fmt::format("{:08x}", own_checksum(text, at)));
+    std::string length(length_bytes, '\0');
+    for (std::size_t i = 0; i < length_bytes; ++i)
+        length[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
+    return length + text;
+}
+
+Result<Header> parse_header(std::string_view text, uint64_t data_bytes) {
+    TRAINER_TRY(check_own_checksum(text));
+    const Json json = Json::parse(text, nullptr, false);
+    if (json.is_discarded() || !json.is_object()) return damaged("its header is no JSON");
+    const std::string metadata(metadata_key);
+    if (!json.contains(metadata) || !json[metadata].is_object()) {
+        TRAINER_TRY(parse_format(Json::object()));
+    }
+    Header header;
+    for (const auto& [key, value] : json.items()) {
+        if (key == metadata_key) continue;
+        TRAINER_ASSIGN(Stored entry, parse_entry(key, value));
+        header.entries.push_back(std::move(entry));
+    }
+    TRAINER_TRY(take_metadata(json[metadata], header));
+    TRAINER_TRY(check_places(header.entries, data_bytes));
+    return header;
+}
+
+}  // namespace tutti::trainer::checkpoint

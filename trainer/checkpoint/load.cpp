@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/file.h"
+#include "trainer/checkpoint/group.h"
+
+namespace tutti::trainer::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+
+/// What rank 0 knows before a value is touched: the file is whole and fits.
+struct Source {
+    CheckpointFile file;
+    Manifest manifest;
+    std::map<std::string_view, const Stored*> stored;
+};
+
+Result<std::string> open_source(std::optional<Source>& source,
+                                const std::vector<std::string>& manifests, const std::string& path,
+                                Strictness strictness) {
+    TRAINER_ASSIGN(Manifest manifest, merge_manifests(manifests));
+    TRAINER_ASSIGN(CheckpointFile file, CheckpointFile::open(path));
+    auto missing = match(manifest, file.header(), strictness);
+    if (!missing)
+        return fail(missing.error().status, "checkpoint '{}': {}", path, missing.error().message);
+    TRAINER_TRY(file.verify());
+    source.emplace(Source{std::move(file), std::move(manifest), {}});
+    const Header& header = source->file.header();
+    for (const Stored& entry : header.entries) source->stored.emplace(entry.name, &entry);
+    return Json{{"missing", *missing}, {"texts", header.texts}}.dump();
+}
+
+Loaded parse_reply(const std::string& reply) {
+    const Json json = Json::parse(reply);
+    return {json["texts"].get<Texts>(), json["missing"].get<std::vector<std::string>>()};
+}
+
+class Loading {
+public:
+    Loading(const Entries& entries, const Copier& copier, const Group& group,
+            const std::optional<Source>& source)
+        : entries_(entries),
+          copier_(copier),
+          group_(group),
+          source_(source),
+          buffer_(piece_bytes) {}
+
+    /// All ranks go through the entries by name. What fails at one rank does not stop the others:
+    /// its error is told at the end.
+    Result<> run(const std::vector<std::string>& missing) {
+        const auto skipped = [&](const std::string& name) {
+            return std::binary_search(missing.begin(), missing.end(), name);
+        };
+        if (group_.is_root()) {
+            for (const auto& [name, wanted] : source_->manifest)
+                if (!skipped(name)) TRAINER_TRY(deal(name, wanted));
+        } else {
+            for (const auto& [name, entry] : entries_)
+                if (!skipped(name)) TRAINER_TRY(take(entry));
+        }
+        return outcome_;
+    }
+
+private:
+    void note(Result<> result) {
+        if (!result && outcome_) outcome_ = std::move(result);
+    }
+    std::span<std::byte> piece(uint64_t left) {
+        return std::span(buffer_).first(std::min<uint64_t>(piece_bytes, left));
+    }
+    void put(const Part& part, uint64_t at, std::span<const std::byte> bytes) {
+        note(copier_.to_device(part.data + at, bytes.data(), bytes.size()));
+    }
+
+    Result<> deal(const std::string& name, const Wanted& wanted) {
+        const Stored& stored = *source_->stored.find(name)->second;
+        const uint64_t bytes = stored.end - stored.begin;
+        if (wanted.sharded) {
+            const auto rows = static_cast<uint64_t>(std::max<int64_t>(1, stored.shape[0]));
+            for (const Shard& shard : wanted.shards)
+                TRAINER_TRY(deal_shard(stored, shard, bytes / rows));
+            return {};
+        }
+        for (uint64_t at = 0; at < bytes; at += piece_bytes) {
+            const auto read = piece(bytes - at);
+            note(source_->file.read(stored, at, read));
+            TRAINER_TRY(group_.broadcast(read));
+            for (const Part& part : entries_.find(name)->second.parts) put(part, at, read);
+        }
+        return {};
+    }
+
+    Result<> deal_shard(const Stored& stored, const Shard& shard, uint64_t row_bytes) {
+        const uint64_t begin = static_cast<uint64_t>(shard.first_row) * row_bytes;
+        const uint64_t bytes = static_cast<uint64_t>(shard.rows) * row_bytes;
+        for (uint64_t at = 0; at < bytes; at += piece_bytes) {
+            const auto read = piece(bytes - at);
+            note(source_->file.read(stored, begin + at, read));
+            if (shard.rank == group_.rank())
+                put(part_of(entries_.find(stored.name)->second, shard), at, read);
+            else
+                TRAINER_TRY(group_.send(read, shard.rank));
+        }
+        return {};
+    }
+
+    Result<> take(const Entry& entry) {
+        if (entry.sharded) {
+            for (const Part& part : entry.parts) {
+                const uint64_t bytes = static_cast<uint64_t>(part.rows) * entry.row_bytes();
+                for (uint64_t at = 0; at < bytes; at += piece_bytes) {
+                    const auto got = piece(bytes - at);
+                    TRAINER_TRY(group_.receive(got, 0));
+                    put(part, at, got);
+                }
+            }
+            return {};
+        }
+        const uint64_t bytes = entry.bytes();
+        for (uint64_t at = 0; at < bytes; at += piece_bytes) {
+            const auto got = piece(bytes - at);
+            TRAINER_TRY(group_.broadcast(got));
+            for (const Part& part : entry.parts) put(part, at, got);
+        }
+        return {};
+    }
+
+    const Entries& entries_;
+    const Copier& copier_;
+    const Group& group_;
+    const std::optional<Source>& source_;
+    std::vector<std::byte> buffer_;
+    Result<> outcome_;
+};
+
+}  // namespace
+
+Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* comm,
+                    const std::string& path, Strictness strictness) {
+    const Group group(comm);
+    TRAINER_ASSIGN(const std::vector<std::string> manifests, group.gather(write_manifest(entries)));
+    std::optional<Source> source;
+    Result<std::string> ready = std::string();
+    if (group.is_root()) ready = open_source(source, manifests, path, strictness);
+    TRAINER_ASSIGN(const std::string reply, group.broadcast(std::move(ready)));
+    Loaded loaded = parse_reply(reply);
+    TRAINER_TRY(group.agree(Loading(entries, copier, group, source).run(loaded.missing)));
+    return loaded;
+}
+
+}  // namespace tutti::trainer::checkpoint

@@ -1,0 +1,149 @@
+#include "trainer/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+namespace tutti::trainer::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+
+Manifest read_manifest(const std::string& text, int rank) {
+    Manifest manifest;
+    const Json json = Json::parse(text);
+    for (const auto& [name, entry] : json.items()) {
+        Wanted wanted{.dtype = entry["dtype"].get<tutti_dtype>(),
+                      .shape = entry["shape"].get<std::vector<int64_t>>(),
+                      .sharded = entry["sharded"].get<bool>(),
+                      .shards = {}};
+        for (const Json& part : entry["parts"])
+            wanted.shards.push_back({.first_row = part[0].get<int64_t>(),
+                                     .rank = rank,
+                                     .device = part[2].get<int>(),
+                                     .rows = part[1].get<int64_t>()});
+        manifest.emplace(name, std::move(wanted));
+    }
+    return manifest;
+}
+
+tl::unexpected<Error> differs(int rank, const std::string& name, const std::string& what) {
+    return tl::unexpected<Error>(
+        Error{TUTTI_ERR_INVALID, rank, -1,
+              fmt::format("checkpoint: entry '{}' {}; all ranks save and restore the same entries",
+                          name, what)});
+}
+
+Result<> merge(Manifest& all, const Manifest& own, int rank) {
+    for (const auto& [name, wanted] : own) {
+        const auto found = all.find(name);
+        if (found == all.end()) {
+            if (!wanted.sharded)
+                return differs(rank, name, fmt::format("is of rank {}, not of rank 0", rank));
+            all.emplace(name, wanted);
+            continue;
+        }
+        Wanted& known = found->second;
+        if (known.dtype != wanted.dtype || known.shape != wanted.shape)
+            return differs(rank, name,
+                           fmt::format("is {} on rank {}, {} on a lower one",
+                                       describe(wanted.dtype, wanted.shape), rank,
+                                       describe(known.dtype, known.shape)));
+        if (known.sharded != wanted.sharded)
+            return differs(
+                rank, name,
+                fmt::format("is a shard on some ranks, whole on others (rank {})", rank));
+        if (wanted.sharded)
+            known.shards.insert(known.shards.end(), wanted.shards.begin(), wanted.shards.end());
+    }
+    for (const auto& [name, known] : all)
+        if (!known.sharded && !own.contains(name))
+            return differs(rank, name, fmt::format("is of rank 0, not of rank {}", rank));
+    return {};
+}
+
+}  // namespace
+
+std::string write_manifest(const Entries& entries) {
+    Json json = Json::object();
+    for (const auto& [name, entry] : entries) {
+        Json parts = Json::array();
+        if (entry.sharded)
+            for (const Part& part : entry.parts)
+                parts.push_back({part.first_row, part.rows, part.device});
+        json[name] = {{"dtype", entry.dtype},
+                      {"shape", entry.shape},
+                      {"sharded", entry.sharded},
+                      {"parts", std::move(parts)}};
+    }
+    return json.dump();
+}
+
+Result<Manifest> merge_manifests(const std::vector<std::string>& texts) {
+    Manifest all = read_manifest(texts.at(0), 0);
+    for (std::size_t rank = 1; rank < texts.size(); ++rank)
+        TRAINER_TRY(
+            merge(all, read_manifest(texts[rank], static_cast<int>(rank)), static_cast<int>(rank)));
+    for (auto& [name, wanted] : all)
+        std::sort(wanted.shards.begin(), wanted.shards.end(), [](const Shard& a, const Shard& b) {
+            return std::tuple(a.first_row, a.rank, a.device) <
+                   std::tuple(b.first_row, b.rank, b.device);
+        });
+    return all;
+}
+
+Result<> check_cover(const Manifest& manifest) {
+    for (const auto& [name, wanted] : manifest) {
+        if (!wanted.sharded) continue;
+        int64_t at = 0;
+        for (const Shard& shard : wanted.shards) {
+            if (shard.rows == 0) continue;
+            if (shard.first_row != at)
+                return differs(shard.rank, name,
+                               fmt::format("has row {} {}: rank {} has rows from {} on",
+                                           std::min(at, shard.first_row),
+                                           shard.first_row < at ? "twice" : "nowhere", shard.rank,
+                                           shard.first_row));
+            at += shard.rows;
+        }
+        const int64_t rows = wanted.shape.empty() ? 1 : wanted.shape[0];
+        if (at != rows) return differs(-1, name, fmt::format("has row {} of {} nowhere", at, rows));
+    }
+    return {};
+}
+
+Result<std::vector<std::string>> match(const Manifest& manifest, const Header& header,
+                                       Strictness strictness) {
+    std::map<std::string_view, const Stored*> stored;
+    for (const Stored& entry : header.entries) stored.emplace(entry.name, &entry);
+    std::vector<std::string> missing;
+    for (const auto& [name, wanted] : manifest) {
+        const auto found = stored.find(name);
+        if (found == stored.end()) {
+            if (!strictness.allow_missing)
+                return fail(TUTTI_ERR_INVALID,
+                            "it has no entry '{}': it is of another or an older model. Restore the "
+                            "model that it was saved from, or allow missing entries, which then "
+                            "keep the values they have",
+                            name);
+            missing.push_back(name);
+            continue;
+        }
+        const Stored& there = *found->second;
+        if (there.dtype != wanted.dtype || there.shape != wanted.shape)
+            return fail(
+                TUTTI_ERR_INVALID,
+                "entry '{}' is {}, the model's {}: it is of another model. Restore the model "
+                "that it was saved from",
+                name, describe(there.dtype, there.shape), describe(wanted.dtype, wanted.shape));
+        stored.erase(found);
+    }
+    if (!stored.empty() && !strictness.allow_extra)
+        return fail(TUTTI_ERR_INVALID,
+                    "it has an entry '{}' that the model has not: it is of another model. Restore "
+                    "the model that it was saved from, or allow extra entries",
+                    stored.begin()->first);
+    return missing;
+}
+
+}  // namespace tutti::trainer::checkpoint

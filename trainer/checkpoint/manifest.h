@@ -1,0 +1,46 @@
+// What all ranks together ask for: told to rank 0, which reads and writes for them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainer/base/result.h"
+#include "trainer/checkpoint/entries.h"
+#include "trainer/checkpoint/layout.h"
+
+namespace tutti::trainer::checkpoint {
+
+struct Shard {
+    int64_t first_row = 0;
+    int rank = 0;
+    int device = 0;
+    int64_t rows = 0;
+};
+
+struct Wanted {
+    tutti_dtype dtype = -1;
+    std::vector<int64_t> shape;
+    bool sharded = false;
+    std::vector<Shard> shards;  // by first row, then rank, then device
+};
+using Manifest = std::map<std::string, Wanted, std::less<>>;
+
+std::string write_manifest(const Entries& entries);
+
+/// All ranks' manifests as one: what is not sharded must be the same on each.
+Result<Manifest> merge_manifests(const std::vector<std::string>& texts);
+
+/// Each row of each sharded entry is there exactly once.
+Result<> check_cover(const Manifest& manifest);
+
+struct Strictness {
+    bool allow_missing = false;
+    bool allow_extra = false;
+};
+/// Names that the file lacks, where that is allowed; an error for whatever else does not fit.
+Result<std::vector<std::string>> match(const Manifest& manifest, const Header& header,
+                                       Strictness strictness);
+
+}  // namespace tutti::trainer::checkpoint

@@ -1,0 +1,82 @@
+// Exchange among the devices of a process: each gives a value a round and gets what they come to.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/base/result.h"
+#include "tutti/trainer_parallel.h"
+
+namespace tutti::trainer::parallel {
+
+/// Rounds complete in order: a device's next push comes after its push of this round, and the last
+/// one combines before it returns. The first failure ends all rounds that are not complete.
+class Exchange {
+public:
+    /// Of a pool: no devices take part until begin.
+    explicit Exchange(const tutti_parallel_spec& spec) : spec_(spec) {}
+    Exchange(const tutti_parallel_spec& spec, int devices) : spec_(spec) { begin(devices, true); }
+
+    /// A parallel_apply starts: rounds count from where they are.
+    void begin(int devices, bool at_once);
+    /// It is over; nobody waits any more.
+    void end();
+    /// A device will push no more.
+    void leave(int device);
+    void fail(const Error& cause);
+
+    int size();
+    Result<uint64_t> push(int device, const void* in, void* out, std::size_t bytes);
+    Result<> pull(uint64_t round);
+    void then(uint64_t round, void (*function)(void*, tutti_status), void* user);
+
+private:
+    struct Slot {
+        const void* in = nullptr;
+        void* out = nullptr;
+        std::size_t bytes = 0;
+        bool here = false;
+    };
+    struct Round {
+        std::vector<Slot> slots;
+        int arrived = 0;
+    };
+    struct Callback {
+        uint64_t round;
+        void (*function)(void*, tutti_status);
+        void* user;
+    };
+    using Lock = std::unique_lock<std::mutex>;
+
+    Result<> check_push(int device) const;
+    Result<> check_sizes(const Round& round) const;
+    void check_departed();
+    void fail_locked(const Error& cause);
+    Result<> combine(const Round& round) const;
+    std::string missing_devices(uint64_t round) const;
+    /// Complete or failed, and nobody writes to its outputs any more.
+    bool is_over(uint64_t round) const;
+    /// Calls those whose round is over, without the lock.
+    void call_back(Lock& lock);
+
+    const tutti_parallel_spec spec_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    int devices_ = 0;
+    bool at_once_ = true;
+    uint64_t completed_ = 0;        // rounds that are over with success
+    std::deque<Round> open_;        // from completed_ on
+    std::vector<uint64_t> pushed_;  // the next round of each device
+    std::vector<bool> departed_;
+    bool combining_ = false;  // round completed_, without the lock
+    std::optional<Error> failure_;
+    std::vector<Callback> callbacks_;
+};
+
+}  // namespace tutti::trainer::parallel

@@ -1,0 +1,138 @@
+#include "trainer/parallel/pool.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "trainer/base/boundary.h"
+
+using tutti::trainer::Error;
+using tutti::trainer::fail;
+using tutti::trainer::Result;
+using tutti::trainer::parallel::Exchange;
+
+tutti_pool::tutti_pool(int devices) {
+    threads_.reserve(static_cast<std::size_t>(devices));
+    try {
+        for (int d = 0; d < devices; ++d) threads_.emplace_back([this, d] { work(d); });
+    } catch (...) {
+        stop();  // the system has no more threads: those that are there end
+        throw;
+    }
+}
+
+tutti_pool::~tutti_pool() {
+    stop();
+}
+
+void tutti_pool::stop() {
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+}
+
+void tutti_pool::attach(Exchange* exchange) {
+    const std::lock_guard lock(mutex_);
+    exchanges_.push_back(exchange);
+}
+
+void tutti_pool::detach(Exchange* exchange) {
+    const std::lock_guard lock(mutex_);
+    std::erase(exchanges_, exchange);
+}
+
+Result<tutti_pool::Outputs> tutti_pool::apply(const Call& call) {
+    const std::unique_lock busy(busy_, std::try_to_lock);
+    if (!busy)
+        return fail(TUTTI_ERR_INVALID,
+                    "parallel_apply: the pool is in use by another call; use a pool each");
+    replicas_.clear();
+    for (int d = 0; d < call.replicas; ++d) {
+        const auto at = static_cast<std::size_t>(d);
+        replicas_.push_back({.device = d,
+                             .count = call.replicas,
+                             .flags = call.opts,
+                             .input = call.inputs.empty() ? nullptr : call.inputs[at]});
+    }
+    first_.reset();
+    for (Exchange* exchange : exchanges_) exchange->begin(call.replicas, call.opts.sync != 0);
+    call_ = &call;
+    if (call.opts.sync)
+        run_at_once();
+    else
+        run_one_after_another(call);
+    call_ = nullptr;
+    for (Exchange* exchange : exchanges_) exchange->end();
+    if (first_) return tl::unexpected<Error>(*first_);
+    Outputs outputs;
+    for (tutti_replica& replica : replicas_) outputs.push_back(std::move(replica.output));
+    return outputs;
+}
+
+void tutti_pool::run_at_once() {
+    std::unique_lock lock(mutex_);
+    ++generation_;
+    running_ = awake_ = static_cast<int>(replicas_.size());
+    wake_.notify_all();
+    // Ends as the replicas do: those that wait are released by those that fail or return.
+    done_.wait(lock, [&] { return running_ == 0; });
+    // A thread without a replica may wake later only: it finds no work, rather than the next
+    // call's.
+    awake_ = 0;
+}
+
+void tutti_pool::run_one_after_another(const Call& call) {
+    for (tutti_replica& replica : replicas_) {
+        run_replica(replica, call);
+        if (first_) return;
+    }
+}
+
+void tutti_pool::work(int device) {
+    uint64_t seen = 0;
+    std::unique_lock lock(mutex_);
+    while (true) {
+        wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
+        if (stop_) return;
+        seen = generation_;
+        if (device >= awake_) continue;
+        lock.unlock();
+        run_replica(replicas_[static_cast<std::size_t>(device)], *call_);
+        lock.lock();
+        if (--running_ == 0) done_.notify_all();
+    }
+}
+
+void tutti_pool::run_replica(tutti_replica& replica, const Call& call) {
+    tutti_status status = TUTTI_OK;
+    // Of this thread's earlier work: a text that is there afterwards is the replica's.
+    tutti::trainer::keep({TUTTI_OK, -1, -1, {}});
+    try {
+        status = call.function(&replica, call.user);
+        if (status != TUTTI_OK && replica.error.empty()) replica.error = tutti_trainer_last_error();
+        if (status != TUTTI_OK && replica.error.empty())
+            replica.error = tutti_status_string(status);
+    } catch (const std::exception& error) {
+        status = TUTTI_ERR_SYSTEM;
+        replica.error = error.what();
+    } catch (...) {
+        status = TUTTI_ERR_SYSTEM;
+        replica.error = "an exception of unknown type";
+    }
+    if (status != TUTTI_OK)
+        note_failure({status, tutti_trainer_last_error_rank(), replica.device,
+                      fmt::format("device {}: {}", replica.device, replica.error)});
+    for (Exchange* exchange : exchanges_) exchange->leave(replica.device);
+}
+
+/// The cause is kept before anyone is released, so that what the released say does not replace it.
+void tutti_pool::note_failure(Error cause) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!first_) first_ = cause;
+    }
+    cause.message = fmt::format("released, because {}", cause.message);
+    for (Exchange* exchange : exchanges_) exchange->fail(cause);
+}

@@ -1,0 +1,68 @@
+// Persistent worker threads, one a device, and the replicas that run on them.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/base/result.h"
+#include "trainer/parallel/exchange.h"
+#include "trainer/parallel/value.h"
+
+struct tutti_replica {
+    int device = 0;
+    int count = 1;
+    tutti_apply_opts flags = TUTTI_APPLY_OPTS_INIT;
+    const tutti_value* input = nullptr;
+    std::unique_ptr<tutti_value> output;
+    std::string error;
+};
+
+struct tutti_pool {
+public:
+    explicit tutti_pool(int devices);
+    ~tutti_pool();
+
+    int size() const { return static_cast<int>(threads_.size()); }
+
+    struct Call {
+        tutti_replica_fn function = nullptr;
+        void* user = nullptr;
+        std::vector<const tutti_value*> inputs;
+        int replicas = 1;
+        tutti_apply_opts opts = TUTTI_APPLY_OPTS_INIT;
+    };
+    using Outputs = std::vector<std::unique_ptr<tutti_value>>;
+    tutti::trainer::Result<Outputs> apply(const Call& call);
+
+    void attach(tutti::trainer::parallel::Exchange* exchange);
+    void detach(tutti::trainer::parallel::Exchange* exchange);
+
+private:
+    void work(int device);
+    void stop();
+    void run_at_once();
+    void run_one_after_another(const Call& call);
+    /// A replica from its start to its end, whatever happens in it.
+    void run_replica(tutti_replica& replica, const Call& call);
+    void note_failure(tutti::trainer::Error cause);
+
+    std::mutex busy_;  // held by the caller of apply
+    std::mutex mutex_;
+    std::condition_variable wake_, done_;
+    uint64_t generation_ = 0;
+    int awake_ = 0;    // devices of the call under way; none between calls
+    int running_ = 0;  // of them, those that are not done
+    bool stop_ = false;
+    const Call* call_ = nullptr;
+    std::vector<tutti_replica> replicas_;
+    std::optional<tutti::trainer::Error> first_;
+    std::vector<tutti::trainer::parallel::Exchange*> exchanges_;
+    std::vector<std::thread> threads_;
+};

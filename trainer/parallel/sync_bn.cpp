@@ -1,0 +1,269 @@
+// Synchronised batch-norm: sums of a process's devices meet in an exchange, whose operator takes
+// them on to the other hosts.
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "trainer/base/boundary.h"
+#include "trainer/base/structs.h"
+#include "trainer/parallel/pool.h"
+
+using namespace tutti::trainer;            // NOLINT: the C functions are its face
+using namespace tutti::trainer::parallel;  // NOLINT
+
+namespace {
+
+/// What a device keeps from a training forward for its backward.
+struct Saved {
+    std::vector<double> mean, inverse;
+    double count = 0;  // of the joined batch, elements of a channel
+};
+
+Result<> did(tutti_status status, int device, const char* what) {
+    if (status == TUTTI_OK) return {};
+    return fail_device(status, device, "sync_bn: {} on device {} failed: {}", what, device,
+                       tutti_status_string(status));
+}
+
+}  // namespace
+
+struct tutti_sync_bn {
+public:
+    tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec, const tutti_bn_math& math);
+    ~tutti_sync_bn() { pool_.detach(&exchange_); }
+
+    struct Shape {
+        std::size_t rows, inner;
+    };
+    Result<> train(int device, const void* x, Shape shape, const void* gamma, const void* beta,
+                   void* y);
+    Result<> evaluate(int device, const void* x, Shape shape, const void* gamma, const void* beta,
+                      void* y);
+    Result<> backward(int device, const void* x, const void* dy, Shape shape, const void* gamma,
+                      void* dx, void* dgamma, void* dbeta);
+    Result<> check_device(int device) const;
+    uint64_t bytes() const { return bytes_; }
+
+private:
+    static tutti_status combine(void* user, const void* const* inputs, void* const* outputs,
+                                int devices, size_t bytes);
+    /// Adds up over devices and hosts, in place.
+    Result<> add_up(int device, std::vector<double>& sums);
+    Result<> update_running(const std::vector<double>& mean, const std::vector<double>& variance,
+                            double count);
+    Result<> blend(int device, void* running, const std::vector<double>& batch, double factor);
+
+    tutti_pool& pool_;
+    const std::size_t channels_;
+    const double epsilon_, momentum_;
+    std::vector<void*> running_mean_, running_var_;
+    tutti_comm* const comm_;
+    const tutti_bn_math math_;
+    Exchange exchange_;
+    std::vector<Saved> saved_;
+    std::atomic<uint64_t> bytes_{0};
+};
+
+tutti_sync_bn::tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec,
+                             const tutti_bn_math& math)
+    : pool_(pool),
+      channels_(spec.channels),
+      epsilon_(spec.epsilon),
+      momentum_(spec.momentum),
+      comm_(spec.comm),
+      math_(math),
+      exchange_({sizeof(tutti_parallel_spec), combine, this, TUTTI_FLOAT64, -1}),
+      saved_(static_cast<std::size_t>(pool.size())) {
+    if (spec.running_mean && spec.running_var) {
+        running_mean_.assign(spec.running_mean, spec.running_mean + pool.size());
+        running_var_.assign(spec.running_var, spec.running_var + pool.size());
+    }
+    pool_.attach(&exchange_);
+}
+
+tutti_status tutti_sync_bn::combine(void* user, const void* const* inputs, void* const* outputs,
+                                    int devices, size_t bytes) {
+    auto& layer = *static_cast<tutti_sync_bn*>(user);
+    const std::size_t count = bytes / sizeof(double);
+    auto* sums = static_cast<double*>(outputs[0]);
+    for (std::size_t i = 0; i < count; ++i) {
+        double sum = 0;
+        for (int d = 0; d < devices; ++d) sum += static_cast<const double*>(inputs[d])[i];
+        sums[i] = sum;
+    }
+    // From whichever device came last; one at a time, and in the order of the rounds.
+    if (layer.comm_ && tutti_comm_size(layer.comm_) > 1) {
+        layer.bytes_ += bytes;
+        const tutti_status status =
+            tutti_allreduce(layer.comm_, sums, sums, count, TUTTI_FLOAT64, TUTTI_SUM);
+        if (const auto sent = from_call(status, "sync_bn: sum over the hosts"); !sent)
+            return keep(sent.error());
+    }
+    for (int d = 1; d < devices; ++d) std::copy_n(sums, count, static_cast<double*>(outputs[d]));
+    return TUTTI_OK;
+}
+
+Result<> tutti_sync_bn::add_up(int device, std::vector<double>& sums) {
+    TRAINER_ASSIGN(const uint64_t round,
+                   exchange_.push(device, sums.data(), sums.data(), sums.size() * sizeof(double)));
+    return exchange_.pull(round);
+}
+
+Result<> tutti_sync_bn::check_device(int device) const {
+    if (device >= 0 && device < pool_.size()) return {};
+    return fail(TUTTI_ERR_INVALID, "sync_bn: device {} is not among the pool's {}", device,
+                pool_.size());
+}
+
+Result<> tutti_sync_bn::train(int device, const void* x, Shape shape, const void* gamma,
+                              const void* beta, void* y) {
+    std::vector<double> sums(2 * channels_ + 1);
+    TRAINER_TRY(
+        did(math_.sums(math_.user, device, x, shape.rows, channels_, shape.inner, sums.data()),
+            device, "sums"));
+    sums.back() = static_cast<double>(shape.rows * shape.inner);
+    TRAINER_TRY(add_up(device, sums));
+    Saved& saved = saved_[static_cast<std::size_t>(device)];
+    saved.count = sums.back();
+    if (saved.count < 1)
+        return fail(TUTTI_ERR_INVALID, "sync_bn: no device of any host has a sample");
+    saved.mean.resize(channels_);
+    saved.inverse.resize(channels_);
+    std::vector<double> variance(channels_);
+    for (std::size_t c = 0; c < channels_; ++c) {
+        saved.mean[c] = sums[c] / saved.count;
+        variance[c] =
+            std::max(0.0, sums[channels_ + c] / saved.count - saved.mean[c] * saved.mean[c]);
+        saved.inverse[c] = 1 / std::sqrt(variance[c] + epsilon_);
+    }
+    // Device 0 takes part whenever any does.
+    if (device == 0) TRAINER_TRY(update_running(saved.mean, variance, saved.count));
+    return did(math_.normalize(math_.user, device, x, shape.rows, channels_, shape.inner,
+                               saved.mean.data(), saved.inverse.data(), gamma, beta, y),
+               device, "normalize");
+}
+
+Result<> tutti_sync_bn::update_running(const std::vector<double>& mean,
+                                       const std::vector<double>& variance, double count) {
+    const double unbiased = count > 1 ? count / (count - 1) : 1;
+    for (std::size_t d = 0; d < running_mean_.size(); ++d) {
+        const int device = static_cast<int>(d);
+        // Devices may share one array: it is updated once too.
+        const auto known = std::find(running_mean_.begin(), running_mean_.end(), running_mean_[d]);
+        if (known - running_mean_.begin() != device) continue;
+        TRAINER_TRY(blend(device, running_mean_[d], mean, 1));
+        TRAINER_TRY(blend(device, running_var_[d], variance, unbiased));
+    }
+    return {};
+}
+
+Result<> tutti_sync_bn::blend(int device, void* running, const std::vector<double>& batch,
+                              double factor) {
+    std::vector<double> values(channels_);
+    TRAINER_TRY(
+        did(math_.load(math_.user, device, running, channels_, values.data()), device, "load"));
+    for (std::size_t c = 0; c < channels_; ++c)
+        values[c] = (1 - momentum_) * values[c] + momentum_ * factor * batch[c];
+    return did(math_.store(math_.user, device, values.data(), channels_, running), device, "store");
+}
+
+Result<> tutti_sync_bn::evaluate(int device, const void* x, Shape shape, const void* gamma,
+                                 const void* beta, void* y) {
+    if (running_mean_.empty())
+        return fail(TUTTI_ERR_INVALID,
+                    "sync_bn: evaluation needs running statistics, and the layer was made without");
+    const auto at = static_cast<std::size_t>(device);
+    std::vector<double> mean(channels_), inverse(channels_);
+    TRAINER_TRY(did(math_.load(math_.user, device, running_mean_[at], channels_, mean.data()),
+                    device, "load"));
+    TRAINER_TRY(did(math_.load(math_.user, device, running_var_[at], channels_, inverse.data()),
+                    device, "load"));
+    for (double& value : inverse) value = 1 / std::sqrt(value + epsilon_);
+    return did(math_.normalize(math_.user, device, x, shape.rows, channels_, shape.inner,
+                               mean.data(), inverse.data(), gamma, beta, y),
+               device, "normalize");
+}
+
+Result<> tutti_sync_bn::backward(int device, const void* x, const void* dy, Shape shape,
+                                 const void* gamma, void* dx, void* dgamma, void* dbeta) {
+    const Saved& saved = saved_[static_cast<std::size_t>(device)];
+    if (saved.mean.empty())
+        return fail_device(TUTTI_ERR_INVALID, device,
+                           "sync_bn: backward on device {} comes before a training forward",
+                           device);
+    std::vector<double> sums(2 * channels_);
+    TRAINER_TRY(
+        did(math_.gradient_sums(math_.user, device, x, dy, shape.rows, channels_, shape.inner,
+                                saved.mean.data(), saved.inverse.data(), sums.data()),
+            device, "gradient_sums"));
+    if (dbeta)
+        TRAINER_TRY(
+            did(math_.store(math_.user, device, sums.data(), channels_, dbeta), device, "store"));
+    if (dgamma)
+        TRAINER_TRY(did(math_.store(math_.user, device, sums.data() + channels_, channels_, dgamma),
+                        device, "store"));
+    TRAINER_TRY(add_up(device, sums));
+    for (double& sum : sums) sum /= saved.count;
+    return did(
+        math_.input_gradient(math_.user, device, x, dy, shape.rows, channels_, shape.inner,
+                             saved.mean.data(), saved.inverse.data(), sums.data(), gamma, dx),
+        device, "input_gradient");
+}
+
+extern "C" {
+
+tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* spec,
+                                  tutti_sync_bn** layer) {
+    return guard([&]() -> Result<> {
+        const char* function = "tutti_sync_bn_create";
+        if (!pool || !spec) return null_argument(function, pool ? "spec" : "pool");
+        if (!layer) return null_argument(function, "layer");
+        const tutti_sync_bn_spec defaults = TUTTI_SYNC_BN_SPEC_INIT;
+        TRAINER_ASSIGN(const tutti_sync_bn_spec known,
+                       read_struct(spec, defaults, "TUTTI_SYNC_BN_SPEC_INIT"));
+        if (known.channels == 0 || !(known.epsilon >= 0) ||
+            !(known.momentum >= 0 && known.momentum <= 1))
+            return fail(TUTTI_ERR_INVALID, "{}: {} channels, epsilon {}, momentum {}", function,
+                        known.channels, known.epsilon, known.momentum);
+        if ((known.running_mean == nullptr) != (known.running_var == nullptr))
+            return fail(TUTTI_ERR_INVALID, "{}: give running_mean and running_var, or neither",
+                        function);
+        const tutti_bn_math& math = known.math ? *known.math : *tutti_bn_math_host();
+        if (math.struct_size < sizeof math || !math.sums || !math.normalize ||
+            !math.gradient_sums || !math.input_gradient || !math.load || !math.store)
+            return fail(TUTTI_ERR_INVALID, "{}: spec.math lacks a function", function);
+        *layer = new tutti_sync_bn(*pool, known, math);
+        return {};
+    });
+}
+
+void tutti_sync_bn_destroy(tutti_sync_bn* layer) {
+    delete layer;
+}
+
+tutti_status tutti_sync_bn_forward(tutti_sync_bn* layer, int device, int training, const void* x,
+                                   size_t rows, size_t inner, const void* gamma, const void* beta,
+                                   void* y) {
+    return guard([&]() -> Result<> {
+        if (!layer) return null_argument("tutti_sync_bn_forward", "layer");
+        TRAINER_TRY(layer->check_device(device));
+        const tutti_sync_bn::Shape shape{rows, inner};
+        return training ? layer->train(device, x, shape, gamma, beta, y)
+                        : layer->evaluate(device, x, shape, gamma, beta, y);
+    });
+}
+
+tutti_status tutti_sync_bn_backward(tutti_sync_bn* layer, int device, const void* x, const void* dy,
+                                    size_t rows, size_t inner, const void* gamma, void* dx,
+                                    void* dgamma, void* dbeta) {
+    return guard([&]() -> Result<> {
+        if (!layer) return null_argument("tutti_sync_bn_backward", "layer");
+        TRAINER_TRY(layer->check_device(device));
+        return layer->backward(device, x, dy, {rows, inner}, gamma, dx, dgamma, dbeta);
+    });
+}
+
+uint64_t tutti_sync_bn_bytes(const tutti_sync_bn* layer) {
+    return layer ? layer->bytes() : 0;
+}
+}
