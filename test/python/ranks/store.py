@@ -42,6 +42,7 @@ def rank_of_two(rank, port, ready, gone):
 class Options:
     def __init__(self, store, rank):
         self.store, self.group_rank, self.group_size, self.timeout = store, rank, 2, MINUTE
+        self.group_id = "late"
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def _settings(options) -> dict[str, str]:
 def _create(options, backend_options=None):
     timeout_ms = round(options.timeout.total_seconds() * 1000)
     return build().create(options.store, options.group_rank, options.group_size, timeout_ms,
-                          _settings(backend_options))
+                          options.group_id, _settings(backend_options))
 
 
 def register() -> None:

@@ -33,7 +33,8 @@ void set(const Config& config, const char* key, const std::string& value) {
 }  // namespace
 
 std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                   std::chrono::milliseconds timeout, const Settings& settings) {
+                                   std::chrono::milliseconds timeout, const std::string& name,
+                                   const Settings& settings) {
     tutti_config* raw = nullptr;
     check(tutti_config_create(&raw), "init");
     const Config config(raw, &tutti_config_destroy);
@@ -41,7 +42,9 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
     const std::string generation = host_store->next_generation(rank);
     set(config, "rank", std::to_string(rank));
     set(config, "size", std::to_string(size));
-    set(config, "job", generation);
+    // A job of its own: tutti tells the communicators of one job apart by counting, and which of
+    // its groups a process still has is its own affair.
+    set(config, "job", generation + "/" + name);
     set(config, "timeout_ms", std::to_string(timeout.count()));
     const int streams = streams_wanted(settings);
     for (const auto& [key, value] : settings) set(config, key.c_str(), value);

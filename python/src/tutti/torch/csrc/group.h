@@ -18,10 +18,11 @@ using Settings = std::map<std::string, std::string>;
 /// A communicator and the store it was made with; destroyed with the last user of it.
 class Group {
 public:
-    /// Blocks until all ranks have joined. Throws CallError or what the store throws.
+    /// Blocks until all ranks have joined. name: the group's, the same on all ranks. Throws
+    /// CallError or what the store throws.
     static std::shared_ptr<Group> join(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                        int size, std::chrono::milliseconds timeout,
-                                       const Settings& settings);
+                                       const std::string& name, const Settings& settings);
     /// A part of this group's communicator, which every rank of it takes part in; NULL for color <
     /// 0.
     std::shared_ptr<Group> split(int color, int key);

@@ -21,9 +21,9 @@ Backend& own(const BackendPtr& backend) {
 }
 
 BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                  int64_t timeout_ms, const Settings& settings) {
+                  int64_t timeout_ms, const std::string& name, const Settings& settings) {
     const std::chrono::milliseconds timeout(timeout_ms);
-    auto group = tutti_torch::Group::join(store, rank, size, timeout, settings);
+    auto group = tutti_torch::Group::join(store, rank, size, timeout, name, settings);
     return c10::make_intrusive<Backend>(std::move(group),
                                         c10::make_intrusive<Backend::Options>(settings, timeout));
 }
