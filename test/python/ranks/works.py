@@ -209,6 +209,15 @@ def groups_of_some_ranks():
 
 
 @case
+def groups_of_one_rank_do_not_confuse_later_groups():
+    alone = [dist.new_group([r], backend="tutti") for r in range(size())]
+    dist.all_reduce(ones(), group=alone[rank()])
+    x = ones()
+    dist.all_reduce(x, group=dist.new_group(backend="tutti"))
+    equal(x, ones() * size())
+
+
+@case
 def a_group_can_be_split():
     if not hasattr(dist, "split_group"):
         return
