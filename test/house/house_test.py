@@ -11,7 +11,8 @@ SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
 CODE = {".h", ".hpp", ".c", ".cpp"}
-FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "test")
+FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
+           "test")
 # Folders of the project by the name under which they are included.
 LIB = {"base", "reduce", "schedule", "transport", "store", "net", "device", "engine", "comm", "capi"}
 CATALOGS = {"collectives/catalog.h", "transports/catalog.h"}

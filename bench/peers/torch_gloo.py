@@ -1,0 +1,185 @@
+"""tutti beside gloo as backends of torch.distributed: two ranks, one process group of each, alternating blocks.
+
+usage: bench/compare --torch [--python FILE] [--sizes 8,64K,…] [--rounds 5] [--json FILE] [--strict]
+
+Needs a python with torch and the package tutti (tools/setup-python makes one). TUTTI_TRANSPORT=tcp compares TCP with
+gloo's. The ratio is the median of the rounds' ratios, tutti's time ÷ gloo's, on rank 0.
+"""
+import argparse
+import json
+import os
+import pathlib
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+KI, MI = 1 << 10, 1 << 20
+BLOCK_S = 0.15
+SIZES = (8, 64 * KI, MI, 16 * MI, 128 * MI)
+# What tutti's time may be, in times of gloo's, by type and bytes.
+GOALS = {"shm": {("float32", 8): 1 / 20, ("float32", 64 * KI): 1 / 12, ("float32", MI): 1 / 5,
+                 ("float32", 16 * MI): 1 / 6, ("float32", 128 * MI): 1 / 6, ("bfloat16", 16 * MI): 1 / 10},
+         "tcp": {("float32", 16 * MI): 0.6}}
+TCP_GOAL = 1.0
+OVERHEAD_GOAL_US = 3.0
+
+
+def size_of(text):
+    units = {"K": KI, "M": MI}
+    return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench/compare --torch", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=None, metavar="FILE",
+                        help="(that of build/python-env, else the one that runs this)")
+    parser.add_argument("--sizes", type=lambda text: [size_of(word) for word in text.split(",")], default=SIZES)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
+    return parser.parse_args()
+
+
+# ---- the ranks
+
+
+def timed(function, iterations):
+    began = time.perf_counter()
+    for _ in range(iterations):
+        function()
+    return (time.perf_counter() - began) / iterations * 1e6
+
+
+def measure(dist, torch, group, tensor, iterations):
+    dist.barrier(group=group)
+    return timed(lambda: dist.all_reduce(tensor, group=group), iterations)
+
+
+def iterations_for(dist, torch, group, tensor):
+    """The same on both ranks: about a block's time, by rank 0's clock."""
+    measure(dist, torch, group, tensor, 2)
+    guess = measure(dist, torch, group, tensor, 3)
+    count = torch.tensor([int(min(max(BLOCK_S * 1e6 / guess, 3), 20_000))])
+    dist.broadcast(count, 0)
+    return int(count)
+
+
+def compare(dist, torch, groups, dtype, nbytes, rounds):
+    tensor = torch.zeros(nbytes // dtype.itemsize, dtype=dtype)
+    counts = {name: iterations_for(dist, torch, group, tensor) for name, group in groups.items()}
+    times = {name: [] for name in groups}
+    for _ in range(rounds):
+        for name, group in groups.items():
+            times[name].append(measure(dist, torch, group, tensor, counts[name]))
+    return {"dtype": str(dtype).removeprefix("torch."), "bytes": nbytes, **times}
+
+
+def overhead(dist, torch):
+    """A call's time in a group of this rank alone, beside a backend that does nothing: both with torch's dispatch."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    groups = [dist.new_group([rank], backend="tutti") for rank in range(dist.get_world_size())]
+    tensor = torch.zeros(2)
+    own = groups[dist.get_rank()]
+    ours = min(timed(lambda: dist.all_reduce(tensor, group=own), 3000) for _ in range(5))
+    dist.destroy_process_group()
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
+    nothing = min(timed(lambda: dist.all_reduce(tensor), 3000) for _ in range(5))
+    return {"tutti_alone_us": ours, "dispatch_us": nothing}
+
+
+def be_a_rank(sizes, rounds):
+    import torch
+    import torch.distributed as dist
+
+    import tutti.torch
+
+    torch.set_num_threads(1)
+    dist.init_process_group("tutti")
+    groups = {"tutti": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
+    tell = print if dist.get_rank() == 0 else lambda *_, **__: None
+    tell(json.dumps({"torch": torch.__version__, "tutti": tutti.torch.build().library_version()}), flush=True)
+    cases = [(torch.float32, nbytes) for nbytes in sizes]
+    if 16 * MI in sizes:
+        cases.append((torch.bfloat16, 16 * MI))
+    for dtype, nbytes in cases:
+        tell(json.dumps(compare(dist, torch, groups, dtype, nbytes, rounds)), flush=True)
+    tell(json.dumps(overhead(dist, torch)), flush=True)
+
+
+# ---- the table
+
+
+def human(nbytes):
+    for unit, size in (("MiB", MI), ("KiB", KI)):
+        if nbytes >= size:
+            return f"{nbytes // size} {unit}"
+    return f"{nbytes} B"
+
+
+def row_of(found, transport):
+    ratios = [ours / theirs for ours, theirs in zip(found["tutti"], found["gloo"])]
+    goal = GOALS[transport].get((found["dtype"], found["bytes"]), TCP_GOAL if transport == "tcp" else None)
+    return {**found, "ratio": statistics.median(ratios), "ratios": ratios, "goal": goal,
+            "missed": goal is not None and statistics.median(ratios) > goal}
+
+
+def show(row):
+    judged = "" if row["goal"] is None else f"≤ {row['goal']:.3g}{' (missed)' if row['missed'] else ''}"
+    print(f"| {row['dtype']} | {human(row['bytes'])} | {statistics.median(row['tutti']):.4g} | "
+          f"{statistics.median(row['gloo']):.4g} | {row['ratio']:.3f} | {min(row['ratios']):.3f}–{max(row['ratios']):.3f}"
+          f" | {judged} |", flush=True)
+
+
+def python_for(given):
+    made = pathlib.Path(__file__).resolve().parents[2] / "build" / "python-env" / "bin" / "python"
+    return given or (str(made) if os.access(made, os.X_OK) else sys.executable)
+
+
+def main():
+    args = arguments()
+    if "TUTTI_COMPARE_RANK" in os.environ:
+        be_a_rank(args.sizes, args.rounds)
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [python_for(args.python), __file__, "--rounds", str(args.rounds), "--sizes",
+               ",".join(str(size) for size in args.sizes)]
+    transport = "tcp" if os.environ.get("TUTTI_TRANSPORT") == "tcp" else "shm"
+    ranks = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                                   "MASTER_PORT": port, "TUTTI_COMPARE_RANK": "1", "OMP_NUM_THREADS": "1"})
+             for rank in range(2)]
+    rows, versions, extra = [], {}, {}
+    for line in ranks[0].stdout:
+        if not line.startswith("{"):
+            continue
+        found = json.loads(line)
+        if "torch" in found:
+            versions = found
+            print(f"tutti {found['tutti']} and gloo in torch {found['torch']}, 2 ranks, {transport}, "
+                  f"{args.rounds} alternating rounds.\n\n"
+                  "| type | size | tutti, µs | gloo, µs | ratio | least–most | goal |\n|---|--:|--:|--:|--:|---|---|")
+        elif "dispatch_us" in found:
+            extra = found
+        else:
+            rows.append(row_of(found, transport))
+            show(rows[-1])
+    if any(process.wait() != 0 for process in ranks) or not rows:
+        sys.exit("compare: the ranks failed")
+    above = extra["tutti_alone_us"] - extra["dispatch_us"]
+    print(f"\nA call in a group of one rank: {extra['tutti_alone_us']:.2f} µs; torch's own dispatch of it: "
+          f"{extra['dispatch_us']:.2f} µs; above that {above:.2f} µs (goal ≤ {OVERHEAD_GOAL_US:g})")
+    if args.json:
+        pathlib.Path(args.json).write_text(json.dumps({"versions": versions, "transport": transport, "rows": rows,
+                                                       **extra}, indent=1) + "\n", encoding="utf-8")
+    if args.strict and (any(row["missed"] for row in rows) or above > OVERHEAD_GOAL_US):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

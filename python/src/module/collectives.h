@@ -1,0 +1,18 @@
+// The collectives by name.
+#pragma once
+
+#include "communicator.h"
+
+namespace tutti_python {
+
+struct Collective {
+    const char* name;
+    tutti_status (*run)(tutti_comm* comm, const Call& call);
+    tutti_status (*start)(tutti_comm* comm, const Call& call, const tutti_call_opts* opts,
+                          tutti_request** request);
+};
+
+/// ValueError for a name that is none.
+const Collective& collective_of(const char* name);
+
+}  // namespace tutti_python

@@ -1,0 +1,56 @@
+// A communicator for python: one function for all collectives, which communicator.py calls by name.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <map>
+#include <string>
+
+#include "request.h"
+
+namespace tutti_python {
+
+/// The arguments of a collective, as far as it has them.
+struct Call {
+    const void* in = nullptr;
+    void* out = nullptr;
+    std::size_t count = 0;
+    tutti_dtype dtype = TUTTI_UINT8;
+    tutti_op op = TUTTI_SUM;
+    int root = 0;
+};
+
+/// As tutti_comm: one thread at a time issues. The GIL is let go while a call waits.
+class Communicator {
+public:
+    explicit Communicator(const std::map<std::string, std::string>& settings);
+    ~Communicator() { close(); }
+    Communicator(const Communicator&) = delete;
+
+    int rank() const { return tutti_comm_rank(comm()); }
+    int size() const { return tutti_comm_size(comm()); }
+
+    /// count: elements of the arrays' type, as tutti.h counts for this collective.
+    void run(const char* collective, std::optional<Input> in, std::optional<Output> out,
+             std::size_t count, const char* op, int root);
+    std::unique_ptr<Request> start(const char* collective, std::optional<Input> in,
+                                   std::optional<Output> out, std::size_t count, const char* op,
+                                   int root, int64_t timeout_ms);
+    std::unique_ptr<Request> send(Input data, int destination, int tag, int64_t timeout_ms);
+    std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
+
+    /// NULL for a negative color.
+    std::unique_ptr<Communicator> split(int color, int key);
+    std::string explain(const char* collective, std::size_t bytes);
+    void dump(int fd);
+    void abort();
+    void close();
+
+private:
+    explicit Communicator(tutti_comm* comm) : comm_(comm) {}
+    tutti_comm* comm() const;
+
+    tutti_comm* comm_ = nullptr;
+};
+
+}  // namespace tutti_python

@@ -1,0 +1,62 @@
+// The module tutti._tutti: what communicator.py builds on.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "communicator.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using tutti_python::Communicator;
+using tutti_python::Request;
+using Settings = std::map<std::string, std::string>;
+
+std::vector<std::string> transports() {
+    std::vector<std::string> names;
+    for (int i = 0; const char* name = tutti_transport_name(i); ++i) names.emplace_back(name);
+    return names;
+}
+
+std::vector<std::string> algorithms(const char* collective) {
+    std::vector<std::string> names;
+    for (int i = 0; const char* name = tutti_algorithm_name(collective, i); ++i)
+        names.emplace_back(name);
+    return names;
+}
+
+}  // namespace
+
+NB_MODULE(_tutti, module) {
+    module.def("version", [] { return std::string(tutti_version()); });
+    module.def("transports", &transports);
+    module.def("algorithms", &algorithms, "collective"_a);
+    nb::class_<Request>(module, "Request")
+        .def("wait", &Request::wait, "timeout_ms"_a)
+        .def("fd", &Request::fd)
+        .def("source", &Request::source);
+    nb::class_<Communicator>(module, "Communicator")
+        .def(nb::init<const Settings&>(), "settings"_a)
+        .def_prop_ro("rank", &Communicator::rank)
+        .def_prop_ro("size", &Communicator::size)
+        // noconvert: an array that is not in one piece is an error, never a silent copy.
+        .def("run", &Communicator::run, "collective"_a, nb::arg("input").noconvert().none(),
+             nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a)
+        .def("start", &Communicator::start, "collective"_a, nb::arg("input").noconvert().none(),
+             nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a, "timeout_ms"_a)
+        .def("send", &Communicator::send, nb::arg("data").noconvert(), "destination"_a, "tag"_a,
+             "timeout_ms"_a)
+        .def("receive", &Communicator::receive, nb::arg("data").noconvert(), "source"_a, "tag"_a,
+             "timeout_ms"_a)
+        .def("split", &Communicator::split, "color"_a, "key"_a)
+        .def("explain", &Communicator::explain, "collective"_a, "bytes"_a)
+        .def("dump", &Communicator::dump, "fd"_a)
+        .def("abort", &Communicator::abort)
+        .def("close", &Communicator::close);
+}

@@ -1,0 +1,42 @@
+// A non-blocking operation and the arrays that it reads and writes.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "arrays.h"
+
+namespace tutti_python {
+
+/// One thread at a time. Dropping it waits for the operation, without the GIL.
+class Request {
+public:
+    Request(const char* operation, std::optional<Input> in, std::optional<Output> out)
+        : operation_(operation), in_(std::move(in)), out_(std::move(out)) {}
+    ~Request();
+    Request(const Request&) = delete;
+
+    tutti_request** slot() { return &request_; }
+    tutti_recv_status* received() { return received_.get(); }
+    /// True when it is over; raises what it came to.
+    bool wait(int64_t timeout_ms);
+    /// A descriptor that becomes readable when it is over; -1 if it is.
+    int fd();
+    /// (source, tag, elements) of a receive.
+    std::tuple<int, int, std::size_t> source() const {
+        return {received_->source, received_->tag, received_->count};
+    }
+
+private:
+    const char* operation_;
+    std::optional<Input> in_;
+    std::optional<Output> out_;
+    // Where it is does not change with the object's.
+    std::unique_ptr<tutti_recv_status> received_ = std::make_unique<tutti_recv_status>();
+    tutti_request* request_ = nullptr;
+};
+
+}  // namespace tutti_python

@@ -1,0 +1,20 @@
+from typing import Any
+
+from ._errors import (
+    AbortedError as AbortedError,
+    AuthenticationError as AuthenticationError,
+    Error as Error,
+    InvalidError as InvalidError,
+    MismatchError as MismatchError,
+    OutOfMemoryError as OutOfMemoryError,
+    PeerLostError as PeerLostError,
+    SystemFailureError as SystemFailureError,
+    TimedOutError as TimedOutError,
+    UnsupportedError as UnsupportedError,
+)
+from .communicator import ANY_SOURCE as ANY_SOURCE, Communicator as Communicator, Request as Request
+
+__version__: str
+
+def init(**settings: Any) -> Communicator: ...
+def info() -> dict[str, Any]: ...

@@ -1,0 +1,19 @@
+"""Where the package keeps what is not python."""
+
+from __future__ import annotations
+
+import pathlib
+
+PACKAGE = pathlib.Path(__file__).resolve().parent
+LIBRARY = PACKAGE / "lib"
+INCLUDE = PACKAGE / "include"
+PROGRAMS = PACKAGE / "bin"
+
+
+def program(name: str) -> pathlib.Path:
+    """The path of a program of tutti's; FileNotFoundError names what is there."""
+    path = PROGRAMS / name
+    if not path.is_file():
+        there = ", ".join(sorted(p.name for p in PROGRAMS.glob("*"))) or "nothing"
+        raise FileNotFoundError(f"{name} is not in {PROGRAMS}, which holds {there}: reinstall tutti")
+    return path

@@ -1,0 +1,303 @@
+"""Collectives over arrays."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import numpy as np
+
+from . import _tutti
+
+ANY_SOURCE = -1
+
+
+class Request:
+    """A non-blocking operation. Wait for it, await it, or leave the block of a ``with`` statement.
+
+    The arrays belong to it until it is over. Dropping it waits.
+    """
+
+    def __init__(self, native, result):
+        self._native = native
+        self._result = result
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """The operation's result. timeout is in seconds; TimeoutError leaves the operation under way."""
+        milliseconds = -1 if timeout is None else max(0, round(timeout * 1000))
+        if not self._native.wait(milliseconds):
+            raise TimeoutError(f"the operation is not over after {timeout} s; it goes on")
+        return self._result() if callable(self._result) else self._result
+
+    def test(self) -> bool:
+        """Whether it is over; makes progress. Raises what it came to."""
+        return self._native.wait(0)
+
+    async def _until_done(self) -> Any:
+        descriptor = -1 if self._native.wait(0) else self._native.fd()
+        if descriptor >= 0:
+            # A descriptor of our own: the request's is closed when it is waited for.
+            own = os.dup(descriptor)
+            loop, done = asyncio.get_running_loop(), asyncio.Event()
+            loop.add_reader(own, done.set)
+            try:
+                await done.wait()
+            finally:
+                loop.remove_reader(own)
+                os.close(own)
+        return self.wait()
+
+    def __await__(self):
+        return self._until_done().__await__()
+
+    def __enter__(self) -> Request:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.wait()
+
+
+class Communicator:
+    """This rank's membership of a group of ranks. A context manager; ``close`` leaves in order.
+
+    Arrays are numpy's or anything with the buffer protocol or DLPack in host memory, in one piece; they are used
+    where they lie, never copied. ``out`` may be the input (in place). Every rank makes the same calls in the same
+    order, with the same shapes and types. While a call waits, other threads of python run.
+
+    Every collective has a form with an ``i`` in front (``iallreduce``) that returns a Request.
+    """
+
+    def __init__(self, native):
+        self._native = native
+        self.rank: int = native.rank
+        self.size: int = native.size
+
+    def __repr__(self) -> str:
+        return f"<tutti.Communicator: rank {self.rank} of {self.size}>"
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(self, *exception) -> None:
+        self.close()
+
+    # ---- collectives: (name, input, output, elements per rank, operator, root) → result
+
+    def _blocking(self, name, source, target, count, op="sum", root=0):
+        self._native.run(name, source, target, count, op, root)
+        return target
+
+    def _starting(self, name, source, target, count, op="sum", root=0, timeout=None):
+        milliseconds = -1 if timeout is None else round(timeout * 1000)
+        return Request(self._native.start(name, source, target, count, op, root, milliseconds), target)
+
+    def allreduce(self, x, op: str = "sum", out=None):
+        """Every rank gets the sum (max, …) of all ranks' x, which has the same shape everywhere."""
+        return self._blocking("allreduce", *_same(x, out), op)
+
+    def iallreduce(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        return self._starting("allreduce", *_same(x, out), op, timeout=timeout)
+
+    def broadcast(self, x, root: int = 0):
+        """x of every rank becomes x of root, in place; returns x."""
+        return self._blocking("broadcast", None, *_both(x), root=root)
+
+    def ibroadcast(self, x, root: int = 0, timeout: float | None = None) -> Request:
+        return self._starting("broadcast", None, *_both(x), root=root, timeout=timeout)
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        self._blocking("barrier", None, None, 0)
+
+    def ibarrier(self, timeout: float | None = None) -> Request:
+        return self._starting("barrier", None, None, 0, timeout=timeout)
+
+    def reduce(self, x, op: str = "sum", root: int = 0, out=None):
+        """As allreduce, but the result goes to root alone; the others get None."""
+        return self._blocking("reduce", *self._at_root(x, out, root), op, root)
+
+    def ireduce(self, x, op: str = "sum", root: int = 0, out=None, timeout: float | None = None) -> Request:
+        return self._starting("reduce", *self._at_root(x, out, root), op, root, timeout)
+
+    def allgather(self, x, out=None):
+        """An array of shape (size, *x.shape): every rank's x, in rank order."""
+        return self._blocking("allgather", *self._grown(x, out))
+
+    def iallgather(self, x, out=None, timeout: float | None = None) -> Request:
+        return self._starting("allgather", *self._grown(x, out), timeout=timeout)
+
+    def reduce_scatter(self, x, op: str = "sum", out=None):
+        """x has shape (size, …): a block for each rank. Rank r gets the sum of all ranks' x[r]."""
+        return self._blocking("reduce_scatter", *self._shrunk(x, out), op)
+
+    def ireduce_scatter(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        return self._starting("reduce_scatter", *self._shrunk(x, out), op, timeout=timeout)
+
+    def gather(self, x, root: int = 0, out=None):
+        """Root gets an array of shape (size, *x.shape); the others get None."""
+        return self._blocking("gather", *self._gathered(x, root, out), root=root)
+
+    def igather(self, x, root: int = 0, out=None, timeout: float | None = None) -> Request:
+        return self._starting("gather", *self._gathered(x, root, out), root=root, timeout=timeout)
+
+    def scatter(self, x, out, root: int = 0):
+        """out of rank r becomes x[r] of root's x, which has shape (size, *out.shape); others pass None for x."""
+        return self._blocking("scatter", *self._scattered(x, out, root), root=root)
+
+    def iscatter(self, x, out, root: int = 0, timeout: float | None = None) -> Request:
+        return self._starting("scatter", *self._scattered(x, out, root), root=root, timeout=timeout)
+
+    def alltoall(self, x, out=None):
+        """x has shape (size, …): block r goes to rank r. Result[r] is the block that came from rank r."""
+        return self._blocking("alltoall", *self._blocks(x, out))
+
+    def ialltoall(self, x, out=None, timeout: float | None = None) -> Request:
+        return self._starting("alltoall", *self._blocks(x, out), timeout=timeout)
+
+    def scan(self, x, op: str = "sum", out=None):
+        """Rank r gets the sum of the x of ranks 0 … r."""
+        return self._blocking("scan", *_same(x, out), op)
+
+    def iscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        return self._starting("scan", *_same(x, out), op, timeout=timeout)
+
+    def exscan(self, x, op: str = "sum", out=None):
+        """Rank r gets the sum of the x of ranks 0 … r-1; rank 0's out stays as it is (zeros, if it is new)."""
+        x = _array(x)
+        return self._blocking("exscan", *_same(x, np.zeros_like(x) if out is None else out), op)
+
+    def iexscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        x = _array(x)
+        return self._starting("exscan", *_same(x, np.zeros_like(x) if out is None else out), op, timeout=timeout)
+
+    # ---- messages
+
+    def send(self, x, dest: int, tag: int = 0) -> None:
+        """Sends x to one rank."""
+        self.isend(x, dest, tag).wait()
+
+    def isend(self, x, dest: int, tag: int = 0, timeout: float | None = None) -> Request:
+        return Request(self._native.send(_array(x), dest, tag, -1 if timeout is None else round(timeout * 1000)), None)
+
+    def recv(self, out, source: int = ANY_SOURCE, tag: int = 0) -> tuple[int, int, int]:
+        """Receives into out; returns (source, tag, elements of out's type; a complex number counts as two)."""
+        return self.irecv(out, source, tag).wait()
+
+    def irecv(self, out, source: int = ANY_SOURCE, tag: int = 0, timeout: float | None = None) -> Request:
+        native = self._native.receive(out, source, tag, -1 if timeout is None else round(timeout * 1000))
+        return Request(native, native.source)
+
+    # ---- the communicator
+
+    def split(self, color: int, key: int | None = None) -> Communicator | None:
+        """Ranks that give the same color get a communicator of their own, ranked by key; None for color < 0."""
+        part = self._native.split(color, self.rank if key is None else key)
+        return None if part is None else Communicator(part)
+
+    def explain(self, collective: str, nbytes: int) -> str:
+        """Why tutti would choose which algorithm for such a call."""
+        return self._native.explain(collective, nbytes)
+
+    def dump(self, path: str | os.PathLike) -> None:
+        """Writes the flight recorder, the last 1,024 operations, as JSON lines."""
+        with open(path, "wb") as file:
+            self._native.dump(file.fileno())
+
+    def abort(self) -> None:
+        """Fails every pending and later operation on all ranks. From any thread."""
+        self._native.abort()
+
+    def close(self) -> None:
+        """Leaves in order; never hangs. Later calls raise ValueError."""
+        self._native.close()
+
+    # ---- shapes
+
+    def _at_root(self, x, out, root):
+        x = _array(x)
+        return (*_same(x, out),) if self.rank == root else (x, None, _count(x))
+
+    def _grown(self, x, out):
+        x = _array(x)
+        return x, _target(out, (self.size, *x.shape), x), _count(x)
+
+    def _gathered(self, x, root, out):
+        return self._grown(x, out) if self.rank == root else (_array(x), None, _count(_array(x)))
+
+    def _rows(self, x):
+        x = _array(x)
+        if not x.shape or x.shape[0] != self.size:
+            raise ValueError(f"the first dimension is for the {self.size} ranks, and the array has shape "
+                             f"{tuple(x.shape)}")
+        return x
+
+    def _shrunk(self, x, out):
+        x = self._rows(x)
+        return x, _target(out, x.shape[1:], x), _count(x) // self.size
+
+    def _blocks(self, x, out):
+        x = self._rows(x)
+        return x, _target(out, x.shape, x), _count(x) // self.size
+
+    def _scattered(self, x, out, root):
+        return (self._rows(x) if self.rank == root else None), out, _count(_array(out))
+
+
+def _array(x):
+    """Arrays as they are; numbers and lists as numpy arrays."""
+    return x if hasattr(x, "__dlpack__") or hasattr(x, "__array_interface__") else np.asarray(x)
+
+
+def _count(x) -> int:
+    count = 1
+    for extent in x.shape:
+        count *= int(extent)
+    return count
+
+
+def _like(x):
+    """A numpy type for the result of an array of any library."""
+    return x.dtype if isinstance(x, np.ndarray) else np.from_dlpack(x).dtype
+
+
+def _target(out, shape, x):
+    if out is None:
+        return np.empty(tuple(int(extent) for extent in shape), _like(x))
+    if tuple(_array(out).shape) != tuple(shape):
+        raise ValueError(f"out has shape {tuple(out.shape)}, the result {tuple(shape)}")
+    return out
+
+
+def _same(x, out):
+    x = _array(x)
+    return x, _target(out, x.shape, x), _count(x)
+
+
+def _both(x):
+    return x, _count(_array(x))
+
+
+def init(**settings) -> Communicator:
+    """Joins the job that the launcher (tutti-run, torchrun, Slurm, Open MPI, …) started; alone, a job of one rank.
+
+    Settings by the names of docs/configuration.md win over the environment: init(transport="shm", timeout_ms=10_000).
+    Blocks until all ranks have joined.
+    """
+    return Communicator(_tutti.Communicator({name: str(value) for name, value in settings.items()}))
+
+
+def info() -> dict[str, Any]:
+    """What this installation is: version, transports, algorithms, files."""
+    from . import _paths
+
+    collectives = ("allreduce", "broadcast", "barrier", "reduce", "allgather", "reduce_scatter", "gather", "scatter",
+                   "alltoall", "scan", "exscan")
+    return {
+        "version": _tutti.version(),
+        "transports": _tutti.transports(),
+        "algorithms": {name: _tutti.algorithms(name) for name in collectives},
+        "library": str(_paths.LIBRARY),
+        "include": str(_paths.INCLUDE),
+        "programs": sorted(path.name for path in _paths.PROGRAMS.glob("*")),
+    }

@@ -1,0 +1,105 @@
+"""tutti as a backend of torch.distributed.
+
+    import torch.distributed as dist
+    import tutti.torch                      # newer torch finds it without this line
+
+    dist.init_process_group("tutti")        # or "cpu:tutti,cuda:nccl"
+
+The backend is C++ that is compiled against the installed torch when it is first used, once per version of
+torch (``python -m tutti.torch`` does it ahead of time). pg_options takes tutti's settings by name:
+``init_process_group("tutti", pg_options=tutti.torch.Options(transport="tcp"))``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+
+OLDEST_TORCH = (2, 4)
+
+
+def _import_torch():
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError as error:
+        raise ImportError(f"tutti.torch needs PyTorch, which cannot be imported here ({error}): "
+                          "pip install torch") from error
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST_TORCH:
+        raise ImportError(f"tutti.torch needs PyTorch 2.4 or newer; this is {torch.__version__}")
+    if not dist.is_available():
+        raise ImportError(f"this PyTorch ({torch.__version__}) was built without torch.distributed")
+    return torch, dist
+
+
+torch, dist = _import_torch()
+
+from . import _errors  # noqa: E402
+from ._errors import (  # noqa: E402
+    AbortedError,
+    Error,
+    MismatchError,
+    PeerLostError,
+    TimedOutError,
+    UnsupportedError,
+)
+
+__all__ = ["AbortedError", "Error", "MismatchError", "Options", "PeerLostError", "TimedOutError",
+           "UnsupportedError", "backend_of", "build", "dump", "register"]
+
+_extension = None
+
+
+class Options(dict):
+    """tutti's settings for one group, by the names of docs/configuration.md: Options(transport="tcp")."""
+
+
+def build():
+    """The compiled backend; compiles it if this version of torch has none yet."""
+    global _extension
+    if _extension is None:
+        from . import _build
+
+        extension = _build.load()
+        extension.set_error_factory(_errors.make)
+        atexit.register(extension.interpreter_ends)
+        _extension = extension
+    return _extension
+
+
+def _settings(options) -> dict[str, str]:
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise TypeError("pg_options for the backend tutti are a tutti.torch.Options (a dict of settings), not "
+                        f"{type(options).__name__}")
+    return {str(name): str(value) for name, value in options.items()}
+
+
+def _create(options, backend_options=None):
+    timeout_ms = round(options.timeout.total_seconds() * 1000)
+    return build().create(options.store, options.group_rank, options.group_size, timeout_ms,
+                          options.group_id, _settings(backend_options))
+
+
+def register() -> None:
+    """Makes the name "tutti" known to torch.distributed; the import does it."""
+    if "TUTTI" not in dist.Backend._plugins:
+        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+
+
+def backend_of(group=None):
+    """The backend object of a group that uses tutti for tensors in host memory."""
+    group = group or dist.group.WORLD
+    backend = group._get_backend(torch.device("cpu"))
+    return getattr(backend, "wrapped_pg", backend)
+
+
+def dump(path: str | os.PathLike, group=None) -> None:
+    """Writes the group's flight recorder, its last 1,024 operations, as JSON lines."""
+    with open(path, "wb") as file:
+        build().dump(backend_of(group), file.fileno())
+
+
+register()

@@ -1,0 +1,197 @@
+"""Compiles the backend against the installed torch, once, and loads it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+
+import torch
+
+from .._paths import INCLUDE, LIBRARY
+
+SOURCES = pathlib.Path(__file__).resolve().parent / "csrc"
+NAME = "_tutti_torch"
+COMPILERS = ("c++", "g++", "clang++")
+TAIL_LINES = 30
+
+
+class BuildError(ImportError):
+    """The backend could not be compiled or loaded; the text says why and what to do."""
+
+
+def _compiler() -> list[str]:
+    if given := os.environ.get("CXX"):
+        words = shlex.split(given)
+        if not words or shutil.which(words[0]) is None:
+            raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, and the "
+                             f"compiler that CXX names ({given!r}) is not there")
+        return words
+    for name in COMPILERS:
+        if path := shutil.which(name):
+            return [path]
+    raise BuildError(f"tutti.torch has to be compiled once for torch {torch.__version__}, and there is no C++ "
+                     f"compiler here (looked for {', '.join(COMPILERS)}). Install one, for example with "
+                     "'apt-get install g++', or name one with CXX")
+
+
+def _flags() -> list[str]:
+    root = pathlib.Path(torch.__file__).resolve().parent
+    include = root / "include"
+    python = sysconfig.get_paths()["include"]
+    for header, what in ((include / "torch/csrc/distributed/c10d/Backend.hpp", "torch's headers"),
+                         (pathlib.Path(python) / "Python.h", "python's headers (Debian: python3-dev)"),
+                         (INCLUDE / "tutti/tutti.h", "tutti's headers")):
+        if not header.is_file():
+            raise BuildError(f"tutti.torch has to be compiled once, and {what} are missing: there is no {header}")
+    flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
+             f"-DTORCH_EXTENSION_NAME={NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H",
+             f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
+    # pybind11 of older versions of torch shares its types only between modules that agree on these.
+    for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
+        if value := getattr(torch._C, f"_PYBIND11_{name}", None):
+            flags.append(f'-DPYBIND11_{name}="{value}"')
+    flags += [word for folder in (include, include / "torch/csrc/api/include", python)
+              for word in ("-isystem", str(folder))]
+    flags += [f"-I{SOURCES}", f"-I{INCLUDE}"]
+    link = [f"-L{root / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch_python", f"-L{LIBRARY}", "-ltutti",
+            f"-Wl,-rpath,{LIBRARY}", f"-Wl,-rpath,{root / 'lib'}"]
+    return flags + ["{source}", "-o", "{target}"] + link
+
+
+def _identity() -> str:
+    """What a compiled backend depends on: another value, another file."""
+    digest = hashlib.sha256()
+    for source in sorted(SOURCES.glob("*")) + [INCLUDE / "tutti/tutti.h"]:
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    facts = [torch.__version__, str(torch.version.git_version), str(torch._C._GLIBCXX_USE_CXX11_ABI),
+             sysconfig.get_config_var("SOABI") or sys.version, str(LIBRARY), str(pathlib.Path(torch.__file__))]
+    digest.update("\0".join(facts).encode())
+    return digest.hexdigest()[:16]
+
+
+def _cache() -> pathlib.Path:
+    """A folder that only this user writes to: what is loaded from it is code."""
+    if given := os.environ.get("TUTTI_CACHE_DIR"):
+        choices = [pathlib.Path(given)]
+    else:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        choices = [pathlib.Path(home) / "tutti", pathlib.Path(tempfile.gettempdir()) / f"tutti-{os.getuid()}"]
+    problems = []
+    for folder in choices:
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            status = folder.stat()
+            if status.st_uid != os.getuid() or status.st_mode & 0o022:
+                problems.append(f"{folder} belongs to or can be written by somebody else")
+            elif not os.access(folder, os.W_OK | os.X_OK):
+                problems.append(f"{folder} cannot be written to")
+            else:
+                return folder
+        except OSError as error:
+            problems.append(f"{folder}: {error.strerror}")
+    raise BuildError("tutti.torch found no folder for its compiled backend: " + "; ".join(problems)
+                     + ". TUTTI_CACHE_DIR names another")
+
+
+@functools.lru_cache(maxsize=None)
+def target() -> pathlib.Path:
+    """Where the backend for this torch is, or will be."""
+    version = torch.__version__.replace("+", "-")
+    return _cache() / f"torch-{version}-{_identity()}" / f"{NAME}.so"
+
+
+def _say(text: str, end: str = "\n") -> None:
+    print(text, end=end, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _progress(text: str):
+    """On a terminal a line that counts the seconds; else one line."""
+    if not sys.stderr.isatty():
+        _say(text)
+        yield
+        return
+    began, over = time.monotonic(), threading.Event()
+
+    def count() -> None:
+        while not over.wait(1.0):
+            _say(f"\r{text} {time.monotonic() - began:.0f} s", end="")
+
+    _say(text, end="")
+    counter = threading.Thread(target=count, daemon=True)
+    counter.start()
+    try:
+        yield
+    finally:
+        over.set()
+        counter.join()
+        _say(f"\r{text} {time.monotonic() - began:.0f} s")
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path):
+    """One process at a time; the system lets go of the lock of one that dies."""
+    with open(folder / "lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with _progress("tutti: waiting for another process that builds the backend"):
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _compile(path: pathlib.Path) -> None:
+    compiler, flags = _compiler(), _flags()
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        # One unit: most of the time goes into torch's headers.
+        unit, built = pathlib.Path(scratch) / "unit.cpp", pathlib.Path(scratch) / path.name
+        unit.write_text("".join(f'#include "{source.name}"\n' for source in sorted(SOURCES.glob("*.cpp"))))
+        command = compiler + [word.format(source=unit, target=built) if word in ("{source}", "{target}") else word
+                              for word in flags]
+        with _progress(f"tutti: building the backend for torch {torch.__version__} (once, about a minute) …"):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            log = path.parent / "build.log"
+            log.write_text(shlex.join(command) + "\n" + done.stdout + done.stderr)
+            errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
+            raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__} with "
+                             f"{compiler[0]}, which has to know C++20 (GCC 11, Clang 14 or newer). The whole log is "
+                             f"in {log}. It says:\n" + "\n".join(errors[:TAIL_LINES]))
+        os.replace(built, path)
+
+
+def _import(path: pathlib.Path):
+    loader = importlib.machinery.ExtensionFileLoader(NAME, str(path))
+    spec = importlib.util.spec_from_file_location(NAME, path, loader=loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def load():
+    """The compiled backend as a module."""
+    path = target()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        with _locked(path.parent):
+            if not path.exists():
+                _compile(path)
+    try:
+        return _import(path)
+    except ImportError as error:
+        raise BuildError(f"tutti.torch was compiled for torch {torch.__version__} and cannot be loaded: {error}. If "
+                         f"torch or the compiler changed since, remove {path.parent} and start again") from error

@@ -1,0 +1,240 @@
+// What all calls have in common, and the life of the group.
+#include "backend.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/record_function.h>
+
+#include "together.h"
+
+namespace tutti_torch {
+namespace {
+
+// How long leaving waits for what was begun and not waited for.
+constexpr std::chrono::milliseconds leave_grace{5000};
+
+}  // namespace
+
+Backend::Backend(std::shared_ptr<Group> group, c10::intrusive_ptr<Options> options)
+    : c10d::Backend(tutti_comm_rank(group->comm()), tutti_comm_size(group->comm())),
+      options_(std::move(options)),
+      group_(std::move(group)),
+      pid_(::getpid()) {}
+
+Backend::~Backend() {
+    leave();
+}
+
+// ---- calls
+
+std::shared_ptr<Group> Backend::group() const {
+    const std::lock_guard lock(lifecycle_);
+    TORCH_CHECK(group_, "tutti: the process group is closed: it was destroyed or shut down");
+    return group_;
+}
+
+Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
+                             const Tensors& inputs, Tensors results) {
+    Call call;
+    call.group = group();
+    call.operation = std::make_shared<Operation>(kind.name, reaper_);
+    if (timeout.count() < 0) timeout = Milliseconds(timeout_ms_.load(std::memory_order_relaxed));
+    if (timeout == options_->timeout && timeout_ms_ < 0) timeout = Milliseconds(-1);
+    const bool profiled = at::hasCallbacks();
+    const Description description{kind.type, profiled ? kind.title : nullptr, ++sequence_,
+                                  timeout.count() < 0 ? options_->timeout : timeout};
+    call.work = c10::make_intrusive<Work>(description, rank_, call.operation,
+                                          profiled ? std::optional(inputs) : std::nullopt);
+    call.work->set_results(std::move(results));
+    call.opts = TUTTI_CALL_OPTS_INIT;
+    call.opts.timeout_ms = timeout.count();
+    call.async = async || coalescing_;
+    return call;
+}
+
+// A synchronous call throws here; torch's python waits for the Work all the same.
+Backend::WorkPtr Backend::started(Call& call) {
+    if (hasHooks()) report_to_hook(call);
+    if (coalescing_) coalesced_.push_back(call.work);
+    if (call.async)
+        remember(call.operation);
+    else
+        call.work->wait(kNoTimeout);
+    return call.work;
+}
+
+void Backend::check_root(int64_t root, const char* operation) const {
+    TORCH_CHECK_VALUE(root >= 0 && root < size_, "tutti ", operation, ": rank ", root,
+                      " is not in the group, which has ranks 0 to ", size_ - 1);
+}
+
+void Backend::check_list(std::size_t got, const char* operation, const char* what) const {
+    TORCH_CHECK_VALUE(got == static_cast<std::size_t>(size_), "tutti ", operation, ": expected ",
+                      size_, " ", what, ", one for each rank, got ", got);
+}
+
+Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction& reduction,
+                                       at::ScalarType type, const Call& call) {
+    if (op.op_ != c10d::ReduceOp::PREMUL_SUM) return {reduction.op, false};
+    const auto* factor = dynamic_cast<c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+    TORCH_CHECK_VALUE(factor, "tutti ", call.operation->name(),
+                      ": PREMUL_SUM without a factor; make it with _make_nccl_premul_sum");
+    at::ScalarType accumulator = c10::toRealValueType(type);
+    const bool small = at::isFloatingType(accumulator) && c10::elementSize(accumulator) < 4;
+    if (small) accumulator = at::kFloat;
+    const at::Tensor scalar =
+        factor->tensor_factor.defined()
+            ? factor->tensor_factor.to(at::kCPU, accumulator).contiguous()
+            : at::scalar_tensor(factor->double_factor, at::TensorOptions(accumulator));
+    tutti_op made = -1;
+    const std::lock_guard one_at_a_time(issuing_);
+    check(tutti_op_create_premul_sum(call.group->comm(), scalar.const_data_ptr(),
+                                     small ? TUTTI_FLOAT32 : reduction.element.dtype, &made),
+          call.operation->name());
+    return {made, true};
+}
+
+// ---- what is under way
+
+void Backend::remember(const std::shared_ptr<Operation>& operation) {
+    const std::lock_guard lock(lifecycle_);
+    inflight_.push_back(operation);
+    if (inflight_.size() < prune_at_) return;
+    const auto over = [](const std::weak_ptr<Operation>& weak) {
+        const auto held = weak.lock();
+        return !held || held->done();
+    };
+    inflight_.erase(std::remove_if(inflight_.begin(), inflight_.end(), over), inflight_.end());
+    prune_at_ = std::max<std::size_t>(64, 2 * inflight_.size());
+}
+
+std::vector<std::shared_ptr<Operation>> Backend::pending() {
+    const std::lock_guard lock(lifecycle_);
+    std::vector<std::shared_ptr<Operation>> found;
+    for (const auto& weak : inflight_)
+        if (auto held = weak.lock(); held && !held->done()) found.push_back(std::move(held));
+    return found;
+}
+
+void Backend::waitForPendingWorks() {
+    for (const auto& operation : pending()) operation->wait(kNoTimeout);
+}
+
+void Backend::registerOnCompletionHook(
+    std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
+    TORCH_CHECK(!hasHooks(), "tutti: this group has a completion hook already");
+    onCompletionHook_ = std::move(hook);
+}
+
+void Backend::report_to_hook(const Call& call) {
+    // Another clock in older versions.
+    using Clock = decltype(c10d::WorkInfo::timeStarted)::clock;
+    const auto began = Clock::now();
+    call.operation->when_done([hook = onCompletionHook_, began, type = call.work->retrieveOpType(),
+                               sequence = call.work->getSequencenumber()] {
+        const auto over = Clock::now();
+        const std::chrono::duration<float> active = over - began;
+        hook(std::make_shared<c10d::WorkInfo>(type, sequence, began, over, active));
+    });
+}
+
+void Backend::startCoalescing() {
+    TORCH_CHECK(!coalescing_, "tutti: startCoalescing within startCoalescing");
+    coalescing_ = true;
+}
+
+Backend::WorkPtr Backend::endCoalescing() {
+    TORCH_CHECK(coalescing_, "tutti: endCoalescing without startCoalescing");
+    coalescing_ = false;
+    return c10::make_intrusive<Together>(rank_, std::exchange(coalesced_, {}));
+}
+
+// ---- the group
+
+void Backend::setTimeout(Milliseconds timeout) {
+    options_->timeout = timeout;
+    timeout_ms_ = timeout.count();
+}
+
+uint64_t Backend::getSequenceNumberForGroup() {
+    return sequence_;
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::split(
+    const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+    const auto me = std::find(ranks.begin(), ranks.end(), rank_);
+    const bool member = me != ranks.end();
+    const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : -1;
+    const auto whole = group();
+    std::shared_ptr<Group> part;
+    {
+        const std::lock_guard one_at_a_time(issuing_);
+        part = whole->split(color, static_cast<int>(me - ranks.begin()));
+    }
+    if (!part) return nullptr;
+    auto own = c10::make_intrusive<Options>(options_->settings, options_->timeout);
+    auto backend = c10::make_intrusive<Backend>(std::move(part), std::move(own));
+    if (options && options->timeout != options_->timeout) backend->setTimeout(options->timeout);
+    return backend;
+}
+
+#if TUTTI_TORCH_AT_LEAST(2, 6)
+c10d::ErrorType Backend::getError() {
+    switch (reaper_->ended_by()) {
+        case TUTTI_OK:
+            return c10d::ErrorType::SUCCESS;
+        case TUTTI_ERR_TIMEOUT:
+            return c10d::ErrorType::TIMEOUT;
+        default:
+            return c10d::ErrorType::COMM_ERROR;
+    }
+}
+#endif
+
+void Backend::abort() {
+    std::shared_ptr<Group> group;
+    {
+        const std::lock_guard lock(lifecycle_);
+        group = group_;
+    }
+    if (group) (void)tutti_comm_abort(group->comm());
+}
+
+void Backend::shutdown() {
+    leave();
+}
+
+// What was begun gets a moment to end; what does not, ends with ABORTED. Never hangs.
+void Backend::leave() {
+    std::shared_ptr<Group> group;
+    {
+        const std::lock_guard lock(lifecycle_);
+        group = std::move(group_);
+        group_ = nullptr;
+    }
+    if (!group) return;
+    if (::getpid() != pid_) {
+        // A forked child has the memory but not the threads: its copy is left as it is.
+        new std::shared_ptr<Group>(std::move(group));
+        return;
+    }
+    const auto grace = ending_ ? Milliseconds(0) : leave_grace;
+    const auto limit = std::chrono::steady_clock::now() + grace;
+    for (const auto& operation : pending()) {
+        const auto left =
+            std::chrono::duration_cast<Milliseconds>(limit - std::chrono::steady_clock::now());
+        if (left.count() > 0) operation->wait(left);
+    }
+    group.reset();
+    reaper_->stop();
+}
+
+void Backend::dump(int fd) {
+    check(tutti_comm_dump(group()->comm(), fd), "dump");
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,266 @@
+// tutti as a backend of torch.distributed.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include <torch/version.h>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "dtypes.h"
+#include "errors.h"
+#include "group.h"
+#include "reaper.h"
+#include "tensors.h"
+#include "work.h"
+
+#define TUTTI_TORCH_AT_LEAST(major, minor) \
+    (TORCH_VERSION_MAJOR > (major) ||      \
+     (TORCH_VERSION_MAJOR == (major) && TORCH_VERSION_MINOR >= (minor)))
+
+namespace tutti_torch {
+
+// Some functions override a virtual one of this name in newer or in older versions of torch only.
+// Where there is none they are functions of their own, which nobody calls.
+#if defined(__GNUC__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsuggest-override"
+#endif
+
+class Backend final : public c10d::Backend {
+public:
+    using Tensors = std::vector<at::Tensor>;
+    using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+    using Milliseconds = std::chrono::milliseconds;
+
+    struct Options final : c10d::Backend::Options {
+        explicit Options(Settings given = {}, Milliseconds limit = kBackendDefaultTimeout)
+            : c10d::Backend::Options("tutti", limit), settings(std::move(given)) {}
+        c10::intrusive_ptr<c10d::Backend::Options> clone() const {
+            return c10::make_intrusive<Options>(*this);
+        }
+        Settings settings;
+    };
+
+    Backend(std::shared_ptr<Group> group, c10::intrusive_ptr<Options> options);
+    ~Backend() override;
+
+    const std::string getBackendName() const override { return "tutti"; }
+    c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() { return options_; }
+    void setTimeout(Milliseconds timeout);
+    uint64_t getSequenceNumberForGroup() override;
+    void setSequenceNumberForGroup() override {}
+    bool supportsSplitting() const { return true; }
+    // startCoalescing works, but batch_isend_irecv keeps a Work for each message without it.
+    bool supportsCoalescing() const { return false; }
+    c10::intrusive_ptr<c10d::Backend> split(
+        const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+        const c10::intrusive_ptr<c10d::Backend::Options>& options);
+#if TUTTI_TORCH_AT_LEAST(2, 6)
+    c10d::ErrorType getError();
+#endif
+    void abort();
+    void shutdown();
+    void waitForPendingWorks() override;
+    void registerOnCompletionHook(
+        std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+    void enableCollectivesTiming() override {}
+    void startCoalescing();
+    WorkPtr endCoalescing();
+    /// From now on groups are left at once: a rank that gives up must not hold up the news of it.
+    static void interpreter_ends() {
+        ending_ = true;
+    }
+    /// The last operations, as JSON lines.
+    void dump(int fd);
+
+    WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+    WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+    WorkPtr allreduce_coalesced(Tensors& tensors,
+                                const c10d::AllreduceCoalescedOptions& opts) override;
+    WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
+    WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
+    WorkPtr barrier(const c10d::BarrierOptions& opts) override;
+    void monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) override;
+
+    WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                      const c10d::AllgatherOptions& opts) override;
+    WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                const c10d::AllgatherOptions& opts) override;
+    WorkPtr all_gather_single(at::Tensor& output, at::Tensor& input,
+                              const c10d::AllgatherOptions& opts);
+    WorkPtr all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                        const c10d::AllgatherOptions& opts);
+    WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                   const c10d::GatherOptions& opts) override;
+    WorkPtr gather_single(at::Tensor& output, at::Tensor& input, const c10d::GatherOptions& opts);
+    WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                    const c10d::ScatterOptions& opts) override;
+    WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                           const c10d::ReduceScatterOptions& opts) override;
+    WorkPtr reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                  const c10d::ReduceScatterOptions& opts);
+    WorkPtr reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                            const c10d::ReduceScatterOptions& opts);
+    WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) override;
+    WorkPtr all_to_all_single(at::Tensor& output, at::Tensor& input,
+                              std::vector<int64_t>& output_splits,
+                              std::vector<int64_t>& input_splits,
+                              const c10d::AllToAllOptions& opts);
+
+    WorkPtr send(Tensors& tensors, int destination, int tag) override;
+    WorkPtr recv(Tensors& tensors, int source, int tag) override;
+    WorkPtr recvAnysource(Tensors& tensors, int tag) override;
+
+    // The names of torch before 2.15, which newer ones forward.
+    WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                            const c10d::AllgatherOptions& opts) override {
+        return all_gather_single(output, input, opts);
+    }
+    WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                            const c10d::AllgatherOptions& opts) override {
+        return all_gather_single_coalesced(outputs, inputs, opts);
+    }
+    WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input,
+                               const c10d::GatherOptions& opts) {
+        return gather_single(output, input, opts);
+    }
+    WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                 const c10d::ReduceScatterOptions& opts) override {
+        return reduce_scatter_single(output, input, opts);
+    }
+    WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                            const c10d::ReduceScatterOptions& opts) override {
+        return reduce_scatter_single_coalesced(outputs, inputs, opts);
+    }
+    WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input,
+                          std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                          const c10d::AllToAllOptions& opts) override {
+        return all_to_all_single(output, input, output_splits, input_splits, opts);
+    }
+
+private:
+    /// One call from its beginning to its Work.
+    struct Call {
+        std::shared_ptr<Operation> operation;
+        c10::intrusive_ptr<Work> work;
+        std::shared_ptr<Group> group;
+        tutti_call_opts opts;
+        bool async;
+        Memory memory() const { return Memory(*operation); }
+    };
+    struct Kind {
+        c10d::OpType type;
+        const char* name;   ///< in errors: "all_reduce"
+        const char* title;  ///< in profiles: "tutti:all_reduce"
+    };
+    /// A premultiplied sum's operator is this call's own.
+    struct OwnedOp {
+        tutti_op op;
+        bool owned;
+        ~OwnedOp() {
+            if (owned) (void)tutti_op_destroy(op);
+        }
+    };
+
+    Call begin(const Kind& kind, Milliseconds timeout, bool async, const Tensors& inputs,
+               Tensors results);
+    /// What all ranks know of the size of a call chooses its stream: large ones do not hold up
+    /// small ones. bytes is the same on all ranks; unknown_bytes where they do not know.
+    template <typename Blocking, typename Starting>
+    WorkPtr run(Call& call, std::size_t bytes, Blocking blocking, Starting starting);
+    template <typename Starting>
+    void start(Call& call, std::size_t bytes, Starting starting);
+    WorkPtr started(Call& call);
+    OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
+                         const Call& call);
+    std::shared_ptr<Group> group() const;
+    void remember(const std::shared_ptr<Operation>& operation);
+    std::vector<std::shared_ptr<Operation>> pending();
+    void report_to_hook(const Call& call);
+    void leave();
+    void check_root(int64_t root, const char* operation) const;
+    void check_list(std::size_t got, const char* operation, const char* what) const;
+    void check_blocks(const at::Tensor& whole, const at::Tensor& block,
+                      const char* operation) const;
+    void gather_into(Call& call, const Tensors& blocks, const at::Tensor& own);
+    void exchange(Call& call, const void* in, const std::vector<std::size_t>& in_counts, void* out,
+                  const std::vector<std::size_t>& out_counts, tutti_dtype dtype);
+    WorkPtr receive(Tensors& tensors, int source, int tag, const Kind& kind);
+    std::shared_ptr<Operation> post(const Group& group, const at::Tensor& words, int peer, int tag,
+                                    bool sending);
+    void watch_others(const Group& group, int tag, Milliseconds timeout, bool name_all);
+    void report_to_first(const Group& group, int tag, Milliseconds timeout);
+    at::Tensor shapes_of_all(const at::Tensor& tensor, const c10d::AllgatherOptions& opts);
+    int checked_tag(int tag, const char* operation) const;
+
+    static constexpr std::size_t unknown_bytes = 0;
+    // Tags from here on are the backend's own.
+    static constexpr int first_internal_tag = 1 << 30;
+    static constexpr std::size_t large_bytes = std::size_t{1} << 20;
+
+    const c10::intrusive_ptr<Options> options_;
+    const std::shared_ptr<Reaper> reaper_ = std::make_shared<Reaper>();
+    mutable std::mutex lifecycle_;
+    std::shared_ptr<Group> group_;  // NULL once the group is closed
+    std::vector<std::weak_ptr<Operation>> inflight_;
+    std::size_t prune_at_ = 64;
+    std::mutex issuing_;  // tutti wants one thread at a time
+    std::atomic<uint64_t> sequence_{0};
+    std::atomic<uint32_t> monitored_{0};
+    std::atomic<int64_t> timeout_ms_{-1};  // -1: as the communicator was made
+    const int pid_;
+    static inline std::atomic<bool> ending_{false};
+    bool coalescing_ = false;
+    std::vector<WorkPtr> coalesced_;
+};
+
+#if defined(__GNUC__)
+#pragma GCC diagnostic pop
+#endif
+
+template <typename Starting>
+void Backend::start(Call& call, std::size_t bytes, Starting starting) {
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = call.opts;
+    opts.stream = bytes > large_bytes ? call.group->streams() - 1 : 0;
+    tutti_status status = TUTTI_OK;
+    {
+        const std::lock_guard one_at_a_time(issuing_);
+        status = starting(call.group->comm(), &opts, &request);
+    }
+    check(status, call.operation->name());
+    call.operation->add(request);
+}
+
+template <typename Blocking, typename Starting>
+Backend::WorkPtr Backend::run(Call& call, std::size_t bytes, Blocking blocking, Starting starting) {
+    if (call.async || call.opts.timeout_ms >= 0 || bytes > large_bytes) {
+        start(call, bytes, starting);
+        return started(call);
+    }
+    tutti_status status = TUTTI_OK;
+    {
+        const std::lock_guard one_at_a_time(issuing_);
+        status = blocking(call.group->comm());
+    }
+    if (status != TUTTI_OK) {
+        call.operation->fail(last_failure(status, call.operation->name()));
+        reaper_->note(status);
+    }
+    call.operation->finish_now();
+    return started(call);
+}
+
+/// What torch's options say where they say it: older versions have no asyncOp.
+template <typename Opts>
+bool is_async(const Opts& opts) {
+    if constexpr (requires { opts.asyncOp; })
+        return opts.asyncOp;
+    else
+        return true;
+}
+
+}  // namespace tutti_torch

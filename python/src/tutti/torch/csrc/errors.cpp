@@ -1,0 +1,37 @@
+#include "errors.h"
+
+namespace tutti_torch {
+namespace {
+
+const char* words_for(tutti_status status) {
+    switch (status) {
+        case TUTTI_ERR_TIMEOUT:
+            return "timed out: ";
+        case TUTTI_ERR_PEER_LOST:
+            return "Connection closed by peer: ";
+        case TUTTI_ERR_ABORTED:
+            return "aborted, the group is closed: ";
+        case TUTTI_ERR_MISMATCH:
+            return "the ranks called different things: ";
+        default:
+            return "";
+    }
+}
+
+}  // namespace
+
+std::exception_ptr last_failure(tutti_status status, const std::string& operation) {
+    const std::string cause = tutti_last_error();
+    const int rank = tutti_last_error_rank();
+    const std::string text = "tutti " + operation + ": " + words_for(status) + cause;
+    if (status == TUTTI_ERR_INVALID)
+        return std::make_exception_ptr(
+            c10::ValueError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text));
+    return std::make_exception_ptr(CallError(status, rank, operation, cause, text));
+}
+
+void check(tutti_status status, const std::string& operation) {
+    if (status != TUTTI_OK) std::rethrow_exception(last_failure(status, operation));
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,76 @@
+#include "group.h"
+
+#include <cstdlib>
+
+#include <c10/util/Logging.h>
+
+#include "errors.h"
+
+namespace tutti_torch {
+namespace {
+
+using Config = std::unique_ptr<tutti_config, decltype(&tutti_config_destroy)>;
+
+constexpr int default_streams = 2;
+
+bool own_secret(const Settings& settings) {
+    return settings.count("secret") > 0 || settings.count("secret_file") > 0 ||
+           std::getenv("TUTTI_SECRET") != nullptr || std::getenv("TUTTI_SECRET_FILE") != nullptr;
+}
+
+int streams_wanted(const Settings& settings) {
+    const auto found = settings.find("nrings");
+    const char* text =
+        found != settings.end() ? found->second.c_str() : std::getenv("TUTTI_NRINGS");
+    const int streams = text ? std::atoi(text) : default_streams;
+    return streams > 0 ? streams : default_streams;  // nonsense is refused when it is set
+}
+
+void set(const Config& config, const char* key, const std::string& value) {
+    check(tutti_config_set(config.get(), key, value.c_str()), "init");
+}
+
+}  // namespace
+
+std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                   std::chrono::milliseconds timeout, const std::string& name,
+                                   const Settings& settings) {
+    tutti_config* raw = nullptr;
+    check(tutti_config_create(&raw), "init");
+    const Config config(raw, &tutti_config_destroy);
+    auto host_store = std::make_shared<HostStore>(store);
+    const std::string generation = host_store->next_generation(rank);
+    set(config, "rank", std::to_string(rank));
+    set(config, "size", std::to_string(size));
+    // A job of its own: tutti tells the communicators of one job apart by counting, and which of
+    // its groups a process still has is its own affair.
+    set(config, "job", generation + "/" + name);
+    set(config, "timeout_ms", std::to_string(timeout.count()));
+    const int streams = streams_wanted(settings);
+    for (const auto& [key, value] : settings) set(config, key.c_str(), value);
+    if (!own_secret(settings)) {
+        set(config, "secret", host_store->share_secret(rank, generation));
+        VLOG(1) << "tutti: the secret of this group went through torch's store: it is no safer "
+                   "than that; TUTTI_SECRET sets another";
+    }
+    host_store->attach(config.get());
+    tutti_comm* comm = nullptr;
+    const tutti_status status = tutti_comm_create(config.get(), &comm);
+    if (status != TUTTI_OK && !host_store->failure().empty())
+        TORCH_WARN("tutti: torch's store failed: ", host_store->failure());
+    check(status, "init");
+    return std::shared_ptr<Group>(new Group(comm, streams, std::move(host_store)));
+}
+
+std::shared_ptr<Group> Group::split(int color, int key) {
+    tutti_comm* part = nullptr;
+    check(tutti_comm_split(comm_, color, key, &part), "split");
+    if (!part) return nullptr;
+    return std::shared_ptr<Group>(new Group(part, streams_, store_));
+}
+
+Group::~Group() {
+    (void)tutti_comm_destroy(comm_);
+}
+
+}  // namespace tutti_torch

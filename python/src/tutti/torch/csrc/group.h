@@ -1,0 +1,45 @@
+// The communicator behind a process group.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "host_store.h"
+
+namespace tutti_torch {
+
+/// tutti's settings by name, for pg_options: {"transport": "tcp"}.
+using Settings = std::map<std::string, std::string>;
+
+/// A communicator and the store it was made with; destroyed with the last user of it.
+class Group {
+public:
+    /// Blocks until all ranks have joined. name: the group's, the same on all ranks. Throws
+    /// CallError or what the store throws.
+    static std::shared_ptr<Group> join(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                       int size, std::chrono::milliseconds timeout,
+                                       const std::string& name, const Settings& settings);
+    /// A part of this group's communicator, which every rank of it takes part in; NULL for color <
+    /// 0.
+    std::shared_ptr<Group> split(int color, int key);
+    ~Group();
+    Group(const Group&) = delete;
+
+    tutti_comm* comm() const { return comm_; }
+    /// How many operations may run at the same time; the same on all ranks.
+    int streams() const { return streams_; }
+
+private:
+    Group(tutti_comm* comm, int streams, std::shared_ptr<HostStore> store)
+        : comm_(comm), streams_(streams), store_(std::move(store)) {}
+
+    tutti_comm* comm_;
+    int streams_;
+    std::shared_ptr<HostStore> store_;
+};
+
+}  // namespace tutti_torch

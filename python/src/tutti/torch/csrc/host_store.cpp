@@ -1,0 +1,109 @@
+#include "host_store.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "errors.h"
+
+namespace tutti_torch {
+namespace {
+
+constexpr std::size_t secret_bytes = 32;
+
+std::string random_secret() {
+    std::array<unsigned char, secret_bytes> random{};
+    std::size_t filled = 0;
+    while (filled < random.size()) {
+        const ssize_t more = ::getrandom(random.data() + filled, random.size() - filled, 0);
+        TORCH_CHECK(more > 0, "tutti: the system gives no random bytes for the job's secret: ",
+                    std::strerror(errno));
+        filled += static_cast<std::size_t>(more);
+    }
+    static constexpr char digits[] = "0123456789abcdef";
+    std::string text;
+    for (const unsigned char byte : random) {
+        text += digits[byte >> 4];
+        text += digits[byte & 15];
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string HostStore::next_generation(int rank) {
+    return "tutti/" + std::to_string(store_->add("tutti/joined/" + std::to_string(rank), 1));
+}
+
+std::string HostStore::share_secret(int rank, const std::string& generation) {
+    const std::string key = generation + "/secret";
+    if (rank != 0) return store_->get_to_str(key);
+    std::string secret = random_secret();
+    store_->set(key, secret);
+    return secret;
+}
+
+void HostStore::attach(tutti_config* config) {
+    const tutti_store_callbacks callbacks{sizeof(tutti_store_callbacks), &HostStore::set,
+                                          &HostStore::get, &HostStore::add};
+    check(tutti_config_set_store(config, &callbacks, this), "init");
+}
+
+// No exception crosses the C API; the text is kept for whoever asks why the group did not form.
+template <typename Function>
+int HostStore::guarded(Function function) {
+    try {
+        return function();
+    } catch (const std::exception& error) {
+        failure_ = error.what();
+    } catch (...) {
+        failure_ = "an unknown exception";
+    }
+    return -1;
+}
+
+int HostStore::set(void* user, const char* key, const void* value, size_t size) {
+    auto& self = *static_cast<HostStore*>(user);
+    return self.guarded([&] {
+        const auto* bytes = static_cast<const uint8_t*>(value);
+        self.store_->set(key, std::vector<uint8_t>(bytes, bytes + size));
+        return 0;
+    });
+}
+
+// A store says "not in time" by an exception, like everything else that goes wrong; a second look
+// tells a store that is alive from one that is not.
+bool HostStore::appears(const std::string& key, int64_t timeout_ms) {
+    if (store_->check({key})) return true;
+    if (timeout_ms <= 0) return false;
+    try {
+        store_->wait({key}, std::chrono::milliseconds(timeout_ms));
+        return true;
+    } catch (const std::exception&) {
+        return store_->check({key});
+    }
+}
+
+int HostStore::get(void* user, const char* key, void* value, size_t capacity, size_t* size,
+                   int64_t timeout_ms) {
+    auto& self = *static_cast<HostStore*>(user);
+    return self.guarded([&] {
+        if (!self.appears(key, timeout_ms)) return 1;
+        const std::vector<uint8_t> found = self.store_->get(key);
+        std::copy_n(found.data(), std::min(found.size(), capacity), static_cast<uint8_t*>(value));
+        *size = found.size();
+        return 0;
+    });
+}
+
+int HostStore::add(void* user, const char* key, int64_t amount, int64_t* result) {
+    auto& self = *static_cast<HostStore*>(user);
+    return self.guarded([&] {
+        *result = self.store_->add(key, amount);
+        return 0;
+    });
+}
+
+}  // namespace tutti_torch

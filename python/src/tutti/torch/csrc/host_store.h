@@ -1,0 +1,39 @@
+// torch's own store, as the place where tutti's ranks meet.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace tutti_torch {
+
+/// Must outlive the communicator that was made with it.
+class HostStore {
+public:
+    explicit HostStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+    /// How often this rank has met others through this store; part of every key, so that what an
+    /// earlier group left there is not taken for news.
+    std::string next_generation(int rank);
+    /// A random secret that rank 0 publishes. No safer than the store.
+    std::string share_secret(int rank, const std::string& generation);
+    void attach(tutti_config* config);
+    /// What the store said when it failed last, "" if it did not.
+    const std::string& failure() const { return failure_; }
+
+private:
+    template <typename Function>
+    int guarded(Function function);
+    static int set(void* user, const char* key, const void* value, size_t size);
+    static int get(void* user, const char* key, void* value, size_t capacity, size_t* size,
+                   int64_t timeout_ms);
+    static int add(void* user, const char* key, int64_t amount, int64_t* result);
+    bool appears(const std::string& key, int64_t timeout_ms);
+
+    c10::intrusive_ptr<c10d::Store> store_;
+    std::string failure_;  // written by one callback at a time
+};
+
+}  // namespace tutti_torch

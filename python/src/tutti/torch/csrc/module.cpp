@@ -1,0 +1,62 @@
+// What python sees of the backend.
+#include <torch/csrc/utils/pybind.h>
+
+#include "backend.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using tutti_torch::Backend;
+using tutti_torch::CallError;
+using tutti_torch::Settings;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+Backend& own(const BackendPtr& backend) {
+    auto* found = dynamic_cast<Backend*>(backend.get());
+    if (!found)
+        throw py::type_error("this is a backend of " + backend->getBackendName() +
+                             ", not one of tutti's");
+    return *found;
+}
+
+BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                  int64_t timeout_ms, const std::string& name, const Settings& settings) {
+    const std::chrono::milliseconds timeout(timeout_ms);
+    auto group = tutti_torch::Group::join(store, rank, size, timeout, name, settings);
+    return c10::make_intrusive<Backend>(std::move(group),
+                                        c10::make_intrusive<Backend::Options>(settings, timeout));
+}
+
+// The python class for errors, by status; made by tutti.torch.
+py::object raise_with;
+
+void translate(std::exception_ptr error) {
+    if (!error) return;
+    try {
+        std::rethrow_exception(error);
+    } catch (const CallError& e) {
+        const py::object raised = raise_with(static_cast<int>(e.status), e.rank, e.operation,
+                                             e.cause, std::string(e.what_without_backtrace()));
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    }
+}
+
+}  // namespace
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+    module.def("create", &create, py::call_guard<py::gil_scoped_release>());
+    module.def(
+        "dump", [](const BackendPtr& backend, int fd) { own(backend).dump(fd); },
+        py::call_guard<py::gil_scoped_release>());
+    module.def("is_own", [](const BackendPtr& backend) {
+        return dynamic_cast<Backend*>(backend.get()) != nullptr;
+    });
+    module.def("set_error_factory", [](py::object factory) {
+        raise_with = std::move(factory);
+        raise_with.inc_ref();  // for ever: errors may come while the interpreter ends
+    });
+    module.def("interpreter_ends", &Backend::interpreter_ends);
+    module.def("library_version", [] { return std::string(tutti_version()); });
+    py::register_exception_translator(&translate);
+}

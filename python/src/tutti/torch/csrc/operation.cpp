@@ -1,0 +1,175 @@
+#include "operation.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include "errors.h"
+#include "reaper.h"
+
+namespace tutti_torch {
+namespace {
+
+// Shared by the requests of one operation: the last of them that is over hands it to the reaper.
+struct Watch {
+    std::shared_ptr<Operation> operation;
+    std::shared_ptr<Reaper> reaper;
+    std::atomic<std::size_t> left;
+};
+
+}  // namespace
+
+// Only without requests, or after they ended: whoever drops a Work gives its operation to the
+// reaper.
+Operation::~Operation() {
+    for (tutti_request*& request : requests_) (void)tutti_wait(&request, -1);
+}
+
+void Operation::finish_now() {
+    end();
+    done_.store(true, std::memory_order_release);
+}
+
+bool Operation::poll() {
+    if (done()) return true;
+    {
+        std::unique_lock lock(mutex_);
+        if (driven_) return done();
+        driven_ = true;
+    }
+    drive_until({}, true);
+    give_back();
+    return done();
+}
+
+bool Operation::wait(std::chrono::milliseconds timeout) {
+    if (done()) return true;
+    const bool bounded = timeout.count() > 0;
+    const auto limit = Clock::now() + timeout;
+    {
+        std::unique_lock lock(mutex_);
+        if (!take_part(lock, limit, bounded)) return done();
+    }
+    drive_until(limit, bounded);
+    give_back();
+    return done();
+}
+
+// Becomes the thread that drives. False: it is over, or the time is.
+bool Operation::take_part(std::unique_lock<std::mutex>& lock, Clock::time_point limit,
+                          bool bounded) {
+    const auto free = [&] { return !driven_ || done(); };
+    if (!bounded)
+        changed_.wait(lock, free);
+    else if (!changed_.wait_until(lock, limit, free))
+        return false;
+    if (done()) return false;
+    driven_ = true;
+    return true;
+}
+
+bool Operation::drive_until(Clock::time_point limit, bool bounded) {
+    for (tutti_request*& request : requests_) {
+        if (!request) continue;
+        int64_t left_ms = -1;
+        if (bounded) {
+            const auto left =
+                std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()).count();
+            left_ms = std::max<int64_t>(left, 0);
+        }
+        const tutti_status status = tutti_wait(&request, left_ms);
+        if (request) return false;
+        if (status == TUTTI_OK) continue;
+        if (!error_) error_ = last_failure(status, name_);
+        reaper_->note(status);
+    }
+    end();
+    return true;
+}
+
+// With the requests over: what is left to do is ours alone.
+void Operation::end() {
+    if (!error_ && expected_ && received_.count != *expected_) error_ = short_message();
+    if (!error_ && !copies_.empty()) {
+        // Below autograd: as if the operation itself had written there.
+        const at::AutoDispatchBelowADInplaceOrView raw;
+        try {
+            for (auto& [to, from] : copies_) to.copy_(from);
+        } catch (...) {
+            error_ = std::current_exception();
+        }
+    }
+    copies_.clear();
+    kept_.clear();
+    requests_.clear();
+}
+
+std::exception_ptr Operation::short_message() const {
+    const std::string text = c10::str("tutti ", name_, ": rank ", received_.source, " sent ",
+                                      received_.count, " elements, the tensor to receive them has ",
+                                      *expected_, "; both have to be of one size");
+    return std::make_exception_ptr(
+        CallError(TUTTI_ERR_MISMATCH, received_.source, name_, text, text));
+}
+
+// The driving thread leaves: with the operation over, or asleep again.
+void Operation::give_back() {
+    std::vector<Callback> callbacks;
+    bool watch = false;
+    {
+        const std::lock_guard lock(mutex_);
+        if (requests_.empty()) {
+            done_.store(true, std::memory_order_release);
+            callbacks.swap(callbacks_);
+        } else {
+            watch = wanted_ && !watched_;
+            watched_ = watched_ || wanted_;
+        }
+        if (!watch) driven_ = false;
+    }
+    if (watch) {
+        watch_requests();
+        const std::lock_guard lock(mutex_);
+        driven_ = false;
+    }
+    changed_.notify_all();
+    for (const Callback& callback : callbacks) callback();
+}
+
+void Operation::when_done(Callback callback) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (!done()) {
+            if (callback) callbacks_.push_back(std::move(callback));
+            wanted_ = true;
+            callback = nullptr;
+            if (driven_ || watched_) return;  // the driver watches when it leaves
+            driven_ = true;
+        }
+    }
+    if (done()) {
+        if (callback) callback();
+        return;
+    }
+    give_back();
+}
+
+// While this thread drives: requests do not go away under it.
+void Operation::watch_requests() {
+    auto* watch = new Watch{shared_from_this(), reaper_, 1};
+    for (tutti_request* request : requests_) {
+        if (!request) continue;
+        watch->left.fetch_add(1, std::memory_order_relaxed);
+        if (tutti_request_on_complete(request, &Operation::request_over, watch) != TUTTI_OK)
+            watch->left.fetch_sub(1, std::memory_order_relaxed);
+    }
+    request_over(TUTTI_OK, watch);
+}
+
+// From within tutti, which may not be called here: the reaper's thread does the rest.
+void Operation::request_over(tutti_status, void* user) {
+    auto* watch = static_cast<Watch*>(user);
+    if (watch->left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    watch->reaper->finish(std::move(watch->operation));
+    delete watch;
+}
+
+}  // namespace tutti_torch

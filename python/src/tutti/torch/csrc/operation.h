@@ -1,0 +1,102 @@
+// What one c10d call has under way.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+namespace tutti_torch {
+
+class Reaper;
+
+/// Requests, the tensors that they read and write, and what remains to be copied when they are
+/// done. Outlives its Work, if that is dropped: the results arrive all the same.
+///
+/// Threads: filled by the issuing thread; then anyone may wait and poll. One thread at a time
+/// drives the requests, others wait for it.
+class Operation : public std::enable_shared_from_this<Operation> {
+public:
+    using Callback = std::function<void()>;
+
+    Operation(std::string name, std::shared_ptr<Reaper> reaper)
+        : name_(std::move(name)), reaper_(std::move(reaper)) {}
+    ~Operation();
+    Operation(const Operation&) = delete;
+
+    const std::string& name() const { return name_; }
+
+    // ---- for the issuing thread, before anyone else sees it
+    void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
+    /// When all requests are done: to becomes from.
+    void copy_afterwards(at::Tensor to, at::Tensor from) {
+        copies_.emplace_back(std::move(to), std::move(from));
+    }
+    void add(tutti_request* request) {
+        if (request) requests_.push_back(request);
+    }
+    /// Where a receive writes who it came from.
+    tutti_recv_status* received() { return &received_; }
+    /// A message of another length than that is an error.
+    void expect(std::size_t count) { expected_ = count; }
+    /// A rank that could not issue all of it: what was issued still has to end.
+    void fail(std::exception_ptr error) { error_ = std::move(error); }
+    /// A call that was over when it returned.
+    void finish_now();
+
+    // ---- for anyone
+    bool done() const { return done_.load(std::memory_order_acquire); }
+    /// Makes progress; true when the operation is over.
+    bool poll();
+    /// False if it is not over after that long; 0 waits for the operation's own deadline.
+    bool wait(std::chrono::milliseconds timeout);
+    /// Once done() only.
+    const std::exception_ptr& error() const { return error_; }
+    const tutti_recv_status& source() const { return received_; }
+    /// Calls back once it is over, from whichever thread ends it; at once if it is over already.
+    /// From then on it ends without anybody waiting for it.
+    void when_done(Callback callback);
+    /// Nobody will wait for it any more.
+    void leave_alone() { when_done(nullptr); }
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    bool drive_until(Clock::time_point limit, bool bounded);
+    bool take_part(std::unique_lock<std::mutex>& lock, Clock::time_point limit, bool bounded);
+    void give_back();
+    void watch_requests();
+    void end();
+    std::exception_ptr short_message() const;
+    static void request_over(tutti_status status, void* user);
+
+    const std::string name_;
+    std::shared_ptr<Reaper> reaper_;
+    c10::SmallVector<tutti_request*, 2> requests_;
+    std::vector<at::Tensor> kept_;
+    std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+    tutti_recv_status received_{-1, -1, 0};
+    std::optional<std::size_t> expected_;
+    std::exception_ptr error_;
+    std::atomic<bool> done_{false};
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool driven_ = false;   // some thread is inside tutti with these requests
+    bool watched_ = false;  // the reaper hears when they are over
+    bool wanted_ = false;   // … and somebody asked for that
+    std::vector<Callback> callbacks_;
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,56 @@
+#include "reaper.h"
+
+#include <thread>
+
+#include "operation.h"
+
+namespace tutti_torch {
+namespace {
+
+thread_local const Reaper* employer = nullptr;
+
+}  // namespace
+
+void Reaper::finish(std::shared_ptr<Operation> operation) {
+    {
+        const std::lock_guard lock(mutex_);
+        queue_.push_back(std::move(operation));
+        if (idle_ < queue_.size()) {
+            ++threads_;
+            std::thread([self = shared_from_this()] { self->run(); }).detach();
+        }
+    }
+    changed_.notify_all();
+}
+
+void Reaper::stop() {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+    // A callback may drop the last reference to the group: a thread cannot wait for itself.
+    if (employer != this) changed_.wait(lock, [this] { return threads_ == 0; });
+}
+
+void Reaper::run() {
+    employer = this;
+    std::unique_lock lock(mutex_);
+    // One that idles is enough for the next operation.
+    while (!queue_.empty() || (!stopping_ && idle_ == 0)) {
+        if (queue_.empty()) {
+            ++idle_;
+            changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+            --idle_;
+            continue;
+        }
+        auto operation = std::move(queue_.front());
+        queue_.pop_front();
+        lock.unlock();
+        operation->wait(std::chrono::milliseconds(0));
+        operation.reset();
+        lock.lock();
+    }
+    --threads_;
+    changed_.notify_all();
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,46 @@
+// Threads that end operations for which nobody waits: futures, and Works that were dropped.
+#pragma once
+
+#include <tutti/tutti.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+
+namespace tutti_torch {
+
+class Operation;
+
+/// The first thread starts with the first operation that needs it. Callbacks of futures run here,
+/// and may call tutti and even wait for another future: while all threads are busy, another one
+/// starts. The threads keep it alive.
+class Reaper : public std::enable_shared_from_this<Reaper> {
+public:
+    /// From any thread, also from within tutti: does not block.
+    void finish(std::shared_ptr<Operation> operation);
+    /// Ends the threads once the queue is empty, and waits for that, unless this is one of them.
+    /// What comes later is ended by threads that end with it.
+    void stop();
+
+    /// What ended the group, TUTTI_OK while it works. Here, as all operations have it at hand.
+    void note(tutti_status status) {
+        if (status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_TIMEOUT ||
+            status == TUTTI_ERR_ABORTED)
+            ended_by_.store(status, std::memory_order_relaxed);
+    }
+    tutti_status ended_by() const { return ended_by_.load(std::memory_order_relaxed); }
+
+private:
+    void run();
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::shared_ptr<Operation>> queue_;
+    std::atomic<tutti_status> ended_by_{TUTTI_OK};
+    std::size_t threads_ = 0, idle_ = 0;
+    bool stopping_ = false;
+};
+
+}  // namespace tutti_torch

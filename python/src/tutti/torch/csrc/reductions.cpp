@@ -1,0 +1,196 @@
+// allreduce, reduce, reduce-scatter and their coalesced forms.
+#include <algorithm>
+
+#include "backend.h"
+
+namespace tutti_torch {
+namespace {
+
+using c10d::OpType;
+
+// Tensors smaller than this travel together: one call costs more than copying them.
+constexpr std::size_t packed_bytes = std::size_t{256} << 10;
+
+// The tensors of each call: small ones of one type together, large ones alone. The same on all
+// ranks, as sizes and types are.
+std::vector<std::vector<at::Tensor>> batches_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<std::vector<at::Tensor>> batches, alone;
+    for (const at::Tensor& tensor : tensors) {
+        if (tensor.nbytes() >= packed_bytes) {
+            alone.push_back({tensor});
+            continue;
+        }
+        const auto same = std::find_if(batches.begin(), batches.end(), [&](const auto& batch) {
+            return batch.front().scalar_type() == tensor.scalar_type();
+        });
+        if (same != batches.end())
+            same->push_back(tensor);
+        else
+            batches.push_back({tensor});
+    }
+    batches.insert(batches.end(), alone.begin(), alone.end());
+    return batches;
+}
+
+}  // namespace
+
+Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
+    constexpr Kind kind{OpType::ALLREDUCE, "all_reduce", "tutti:all_reduce"};
+    const at::Tensor& tensor = only(tensors, kind.name);
+    if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, opts);
+    check_tensor(tensor, kind.name, true);
+    const Reduction reduction = reduction_of(tensor.scalar_type(), opts.reduceOp.op_, kind.name);
+    Call call = begin(kind, opts.timeout, is_async(opts), tensors, tensors);
+    const OwnedOp op = operator_for(opts.reduceOp, reduction, tensor.scalar_type(), call);
+    void* data = call.memory().in_place(tensor);
+    const std::size_t count = reduction.element.count_in(tensor);
+    const tutti_dtype dtype = reduction.element.dtype;
+    return run(
+        call, tensor.nbytes(),
+        [&](tutti_comm* comm) { return tutti_allreduce(comm, data, data, count, dtype, op.op); },
+        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+            return tutti_iallreduce(comm, data, data, count, dtype, op.op, o, request);
+        });
+}
+
+Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
+                                              const c10d::AllreduceCoalescedOptions& opts) {
+    constexpr Kind kind{OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced",
+                        "tutti:all_reduce_coalesced"};
+    for (const at::Tensor& tensor : tensors) check_tensor(tensor, kind.name, true);
+    Call call = begin(kind, opts.timeout, is_async(opts), tensors, tensors);
+    for (const Tensors& batch : batches_of(tensors)) {
+        const at::ScalarType type = batch.front().scalar_type();
+        const Reduction reduction = reduction_of(type, opts.reduceOp.op_, kind.name);
+        const OwnedOp op = operator_for(opts.reduceOp, reduction, type, call);
+        void* data = call.memory().in_place(batch);
+        const std::size_t count = sum_of(counts_of(batch, reduction.element.parts));
+        start(call, count * batch.front().element_size(),
+              [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+                  return tutti_iallreduce(comm, data, data, count, reduction.element.dtype, op.op,
+                                          o, request);
+              });
+    }
+    return started(call);
+}
+
+Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
+    constexpr Kind kind{OpType::REDUCE, "reduce", "tutti:reduce"};
+    const at::Tensor& tensor = only(tensors, kind.name);
+    check_tensor(tensor, kind.name, true);
+    check_root(opts.rootRank, kind.name);
+    const Reduction reduction = reduction_of(tensor.scalar_type(), opts.reduceOp.op_, kind.name);
+    Call call = begin(kind, opts.timeout, is_async(opts), tensors, tensors);
+    const OwnedOp op = operator_for(opts.reduceOp, reduction, tensor.scalar_type(), call);
+    const int root = static_cast<int>(opts.rootRank);
+    // The tensors of the others stay as they are.
+    const void* in = rank_ == root ? call.memory().in_place(tensor) : call.memory().input(tensor);
+    void* out = rank_ == root ? const_cast<void*>(in) : nullptr;
+    const std::size_t count = reduction.element.count_in(tensor);
+    const tutti_dtype dtype = reduction.element.dtype;
+    return run(
+        call, tensor.nbytes(),
+        [&](tutti_comm* comm) { return tutti_reduce(comm, in, out, count, dtype, op.op, root); },
+        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+            return tutti_ireduce(comm, in, out, count, dtype, op.op, root, o, request);
+        });
+}
+
+Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                         const c10d::ReduceScatterOptions& opts) {
+    constexpr Kind kind{OpType::REDUCE_SCATTER, "reduce_scatter", "tutti:reduce_scatter"};
+    const at::Tensor& output = only(outputs, kind.name);
+    TORCH_CHECK_VALUE(inputs.size() == 1, "tutti reduce_scatter: expected one list of inputs");
+    const Tensors& blocks = inputs.front();
+    check_list(blocks.size(), kind.name, "inputs");
+    check_tensor(output, kind.name, true);
+    check_tensors(blocks, kind.name, false);
+    TORCH_CHECK_VALUE(output.scalar_type() == blocks.front().scalar_type() &&
+                          output.numel() == blocks[rank_].numel(),
+                      "tutti reduce_scatter: the output has ", output.numel(), " elements of ",
+                      output.scalar_type(), ", this rank's input ", blocks[rank_].numel(), " of ",
+                      blocks.front().scalar_type());
+    const Reduction reduction = reduction_of(output.scalar_type(), opts.reduceOp.op_, kind.name);
+    Call call = begin(kind, opts.timeout, is_async(opts), blocks, outputs);
+    const OwnedOp op = operator_for(opts.reduceOp, reduction, output.scalar_type(), call);
+    const auto counts = counts_of(blocks, reduction.element.parts);
+    const void* in = call.memory().inputs(blocks);
+    void* out = call.memory().output(output);
+    const tutti_dtype dtype = reduction.element.dtype;
+    const std::size_t bytes = sum_of(counts) * output.element_size();
+    if (all_equal(counts))
+        return run(
+            call, bytes,
+            [&](tutti_comm* comm) {
+                return tutti_reduce_scatter(comm, in, out, counts.front(), dtype, op.op);
+            },
+            [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+                return tutti_ireduce_scatter(comm, in, out, counts.front(), dtype, op.op, o,
+                                             request);
+            });
+    start(call, bytes, [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+        return tutti_ireduce_scatterv(comm, in, out, counts.data(), dtype, op.op, o, request);
+    });
+    return started(call);
+}
+
+void Backend::check_blocks(const at::Tensor& whole, const at::Tensor& block,
+                           const char* operation) const {
+    TORCH_CHECK_VALUE(
+        whole.scalar_type() == block.scalar_type() && whole.numel() == block.numel() * size_,
+        "tutti ", operation, ": a block has ", block.numel(), " elements of ", block.scalar_type(),
+        " and the whole ", whole.numel(), " of ", whole.scalar_type(),
+        "; the whole holds a block for each of the ", size_, " ranks");
+}
+
+Backend::WorkPtr Backend::reduce_scatter_single(at::Tensor& output, at::Tensor& input,
+                                                const c10d::ReduceScatterOptions& opts) {
+    constexpr Kind kind{OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor",
+                        "tutti:_reduce_scatter_base"};
+    check_tensor(output, kind.name, true);
+    check_tensor(input, kind.name, false);
+    check_blocks(input, output, kind.name);
+    const Reduction reduction = reduction_of(output.scalar_type(), opts.reduceOp.op_, kind.name);
+    Call call = begin(kind, opts.timeout, is_async(opts), {input}, {output});
+    const OwnedOp op = operator_for(opts.reduceOp, reduction, output.scalar_type(), call);
+    const void* in = call.memory().input(input);
+    void* out = call.memory().output(output);
+    const std::size_t count = reduction.element.count_in(output);
+    const tutti_dtype dtype = reduction.element.dtype;
+    return run(
+        call, input.nbytes(),
+        [&](tutti_comm* comm) { return tutti_reduce_scatter(comm, in, out, count, dtype, op.op); },
+        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+            return tutti_ireduce_scatter(comm, in, out, count, dtype, op.op, o, request);
+        });
+}
+
+Backend::WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
+                                                          const c10d::ReduceScatterOptions& opts) {
+    constexpr Kind kind{OpType::COALESCED, "reduce_scatter_tensor_coalesced",
+                        "tutti:reduce_scatter_tensor_coalesced"};
+    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "tutti ", kind.name, ": ", inputs.size(),
+                      " inputs and ", outputs.size(), " outputs");
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+        check_tensor(outputs[i], kind.name, true);
+        check_tensor(inputs[i], kind.name, false);
+        check_blocks(inputs[i], outputs[i], kind.name);
+    }
+    Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+        const at::ScalarType type = outputs[i].scalar_type();
+        const Reduction reduction = reduction_of(type, opts.reduceOp.op_, kind.name);
+        const OwnedOp op = operator_for(opts.reduceOp, reduction, type, call);
+        const void* in = call.memory().input(inputs[i]);
+        void* out = call.memory().output(outputs[i]);
+        start(call, inputs[i].nbytes(),
+              [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+                  return tutti_ireduce_scatter(comm, in, out,
+                                               reduction.element.count_in(outputs[i]),
+                                               reduction.element.dtype, op.op, o, request);
+              });
+    }
+    return started(call);
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,177 @@
+#include "tensors.h"
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace tutti_torch {
+namespace {
+
+// Its memory, from the first byte to the last, is its elements in order.
+bool plain(const at::Tensor& tensor) {
+    return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
+}
+
+at::Tensor scratch(const at::Tensor& like, int64_t count) {
+    return at::empty({count}, like.options().memory_format(std::nullopt));
+}
+
+// One after the other in memory, as if they were one tensor.
+bool adjacent(const std::vector<at::Tensor>& tensors) {
+    const char* expected = nullptr;
+    for (const at::Tensor& tensor : tensors) {
+        if (!plain(tensor)) return false;
+        if (tensor.numel() == 0) continue;
+        const char* begin = static_cast<const char*>(tensor.const_data_ptr());
+        if (expected && begin != expected) return false;
+        expected = begin + tensor.nbytes();
+    }
+    return true;
+}
+
+void* begin_of(const std::vector<at::Tensor>& tensors) {
+    for (const at::Tensor& tensor : tensors)
+        if (tensor.numel() > 0) return tensor.data_ptr();
+    return nullptr;
+}
+
+int64_t total(const std::vector<at::Tensor>& tensors) {
+    int64_t count = 0;
+    for (const at::Tensor& tensor : tensors) count += tensor.numel();
+    return count;
+}
+
+}  // namespace
+
+const void* Memory::input(const at::Tensor& tensor) {
+    at::Tensor source = plain(tensor) ? tensor : packed({tensor});
+    const void* data = source.const_data_ptr();
+    operation_.keep(std::move(source));
+    return data;
+}
+
+void* Memory::output(const at::Tensor& tensor) {
+    at::Tensor target = plain(tensor) ? tensor : spread({tensor});
+    void* data = target.data_ptr();
+    operation_.keep(std::move(target));
+    return data;
+}
+
+void* Memory::in_place(const at::Tensor& tensor) {
+    if (plain(tensor)) {
+        operation_.keep(tensor);
+        return tensor.data_ptr();
+    }
+    return in_place(std::vector<at::Tensor>{tensor});
+}
+
+const void* Memory::inputs(const std::vector<at::Tensor>& tensors) {
+    if (adjacent(tensors)) {
+        for (const at::Tensor& tensor : tensors) operation_.keep(tensor);
+        return begin_of(tensors);
+    }
+    at::Tensor flat = packed(tensors);
+    const void* data = flat.const_data_ptr();
+    operation_.keep(std::move(flat));
+    return data;
+}
+
+void* Memory::outputs(const std::vector<at::Tensor>& tensors) {
+    if (adjacent(tensors)) {
+        for (const at::Tensor& tensor : tensors) operation_.keep(tensor);
+        return begin_of(tensors);
+    }
+    at::Tensor flat = spread(tensors);
+    void* data = flat.data_ptr();
+    operation_.keep(std::move(flat));
+    return data;
+}
+
+void* Memory::in_place(const std::vector<at::Tensor>& tensors) {
+    if (adjacent(tensors)) return outputs(tensors);
+    at::Tensor flat = packed(tensors);
+    int64_t begin = 0;
+    for (const at::Tensor& tensor : tensors) {
+        operation_.copy_afterwards(tensor,
+                                   flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+        begin += tensor.numel();
+    }
+    void* data = flat.data_ptr();
+    operation_.keep(std::move(flat));
+    return data;
+}
+
+// A copy of their elements, one tensor after the other.
+at::Tensor Memory::packed(const std::vector<at::Tensor>& tensors) {
+    const at::AutoDispatchBelowADInplaceOrView raw;
+    at::Tensor flat = scratch(tensors.front(), total(tensors));
+    int64_t begin = 0;
+    for (const at::Tensor& tensor : tensors) {
+        flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+        begin += tensor.numel();
+    }
+    return flat;
+}
+
+// Memory that goes to them afterwards.
+at::Tensor Memory::spread(const std::vector<at::Tensor>& tensors) {
+    const at::AutoDispatchBelowADInplaceOrView raw;
+    at::Tensor flat = scratch(tensors.front(), total(tensors));
+    int64_t begin = 0;
+    for (const at::Tensor& tensor : tensors) {
+        operation_.copy_afterwards(tensor,
+                                   flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+        begin += tensor.numel();
+    }
+    return flat;
+}
+
+void check_tensor(const at::Tensor& tensor, const char* operation, bool written) {
+    TORCH_CHECK_VALUE(tensor.defined(), "tutti ", operation, ": a tensor is undefined");
+    TORCH_CHECK_VALUE(tensor.device().is_cpu(), "tutti ", operation, ": a tensor is on ",
+                      tensor.device(),
+                      ", and this backend works on host memory. Tensors of one call are on one "
+                      "device; for devices use \"cpu:tutti,cuda:nccl\"");
+    TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "tutti ", operation, ": tensors of layout ",
+                      tensor.layout(), " are not supported here (allreduce knows sparse COO)");
+    TORCH_CHECK_VALUE(
+        !written || at::has_internal_overlap(tensor.unsafeGetTensorImpl()) != at::MemOverlap::Yes,
+        "tutti ", operation,
+        ": elements of an output share memory (it was expanded); clone() it first");
+}
+
+void check_tensors(const std::vector<at::Tensor>& tensors, const char* operation, bool written) {
+    for (const at::Tensor& tensor : tensors) {
+        check_tensor(tensor, operation, written);
+        TORCH_CHECK_VALUE(tensor.scalar_type() == tensors.front().scalar_type(), "tutti ",
+                          operation, ": the tensors of one call have different types: ",
+                          tensors.front().scalar_type(), " and ", tensor.scalar_type());
+    }
+}
+
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation) {
+    TORCH_CHECK_VALUE(tensors.size() == 1, "tutti ", operation, ": expected one tensor, got ",
+                      tensors.size());
+    return tensors.front();
+}
+
+std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, std::size_t parts) {
+    std::vector<std::size_t> counts;
+    counts.reserve(tensors.size());
+    for (const at::Tensor& tensor : tensors)
+        counts.push_back(static_cast<std::size_t>(tensor.numel()) * parts);
+    return counts;
+}
+
+bool all_equal(const std::vector<std::size_t>& counts) {
+    return std::all_of(counts.begin(), counts.end(),
+                       [&](std::size_t count) { return count == counts.front(); });
+}
+
+std::size_t sum_of(const std::vector<std::size_t>& counts) {
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,46 @@
+// From tensors to memory in one piece, and back.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include "operation.h"
+
+namespace tutti_torch {
+
+/// Strided tensors are packed into a copy, and copied back when the operation is over; lists become
+/// one block after the other, without a copy where they lie like that already. Everything that a
+/// pointer leads to is kept alive by the operation.
+class Memory {
+public:
+    explicit Memory(Operation& operation) : operation_(operation) {}
+
+    const void* input(const at::Tensor& tensor);
+    void* output(const at::Tensor& tensor);
+    void* in_place(const at::Tensor& tensor);
+    const void* inputs(const std::vector<at::Tensor>& tensors);
+    void* outputs(const std::vector<at::Tensor>& tensors);
+    void* in_place(const std::vector<at::Tensor>& tensors);
+
+private:
+    at::Tensor packed(const std::vector<at::Tensor>& tensors);
+    at::Tensor spread(const std::vector<at::Tensor>& tensors);
+
+    Operation& operation_;
+};
+
+/// ValueError unless it is a dense tensor in host memory. written: nor if parts of it share memory.
+void check_tensor(const at::Tensor& tensor, const char* operation, bool written);
+/// The same for all of a list, which have to be of one type (that of first, if given).
+void check_tensors(const std::vector<at::Tensor>& tensors, const char* operation, bool written);
+/// Exactly one; the forms of torch with several devices per process are none of a CPU's.
+const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* operation);
+
+std::vector<std::size_t> counts_of(const std::vector<at::Tensor>& tensors, std::size_t parts);
+bool all_equal(const std::vector<std::size_t>& counts);
+std::size_t sum_of(const std::vector<std::size_t>& counts);
+
+}  // namespace tutti_torch

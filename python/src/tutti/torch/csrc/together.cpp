@@ -1,0 +1,64 @@
+#include "together.h"
+
+#include <algorithm>
+
+#include <ATen/core/ivalue.h>
+
+namespace tutti_torch {
+
+bool Together::isCompleted() {
+    bool all = true;
+    for (const auto& work : works_) all = work->isCompleted() && all;
+    return all;
+}
+
+bool Together::isSuccess() const {
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const auto& work) { return work->isSuccess(); });
+}
+
+std::exception_ptr Together::exception() const {
+    for (const auto& work : works_)
+        if (auto error = work->exception()) return error;
+    return nullptr;
+}
+
+std::vector<at::Tensor> Together::result() {
+    std::vector<at::Tensor> all;
+    for (const auto& work : works_)
+        for (at::Tensor& tensor : work->result()) all.push_back(std::move(tensor));
+    return all;
+}
+
+// All of them end, also after one has failed: their memory is in use until then.
+bool Together::wait(std::chrono::milliseconds timeout) {
+    std::exception_ptr first;
+    for (const auto& work : works_) {
+        try {
+            work->wait(timeout);
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
+    }
+    if (first) std::rethrow_exception(first);
+    return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Together::getFuture() {
+    c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
+        c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+    for (const auto& work : works_) futures.push_back(work->getFuture());
+    const auto type = c10::ListType::create(c10::TensorType::get());
+    return c10::collectAll(futures)->then(
+        [works = works_](c10::ivalue::Future&) {
+            std::vector<at::Tensor> all;
+            for (const auto& work : works) {
+                if (auto error = work->exception()) std::rethrow_exception(error);
+                for (at::Tensor& tensor : work->result()) all.push_back(std::move(tensor));
+            }
+            return c10::IValue(std::move(all));
+        },
+        type);
+}
+
+}  // namespace tutti_torch

@@ -1,0 +1,29 @@
+// Several Works as one.
+#pragma once
+
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace tutti_torch {
+
+/// What was issued between startCoalescing and endCoalescing.
+class Together final : public c10d::Work {
+public:
+    Together(int rank, std::vector<c10::intrusive_ptr<c10d::Work>> works)
+        : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works)) {}
+
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    std::vector<at::Tensor> result() override;
+    void synchronize() override { wait(kNoTimeout); }
+    /// The time-out is for each of them.
+    bool wait(std::chrono::milliseconds timeout) override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+private:
+    std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,56 @@
+// What a caller holds of an operation.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "operation.h"
+
+namespace tutti_torch {
+
+/// The parts of a call that its Work tells about.
+struct Description {
+    c10d::OpType type;
+    const char* title;  ///< "tutti:all_reduce": what a profiler shows; NULL without one
+    uint64_t sequence;
+    std::chrono::milliseconds timeout;
+};
+
+/// Threads: any, several at once. Waiting drives the operation on the caller's thread.
+class Work final : public c10d::Work {
+public:
+    Work(const Description& description, int rank, std::shared_ptr<Operation> operation,
+         const std::optional<std::vector<at::Tensor>>& inputs);
+    ~Work() override;
+
+    /// The value of the future and of result().
+    void set_results(std::vector<at::Tensor> results) { results_ = std::move(results); }
+
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    int sourceRank() const override;
+    std::vector<at::Tensor> result() override;
+    void synchronize() override;
+    bool wait(std::chrono::milliseconds timeout) override;
+    void abort() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    uint64_t getSequencenumber() const override { return description_.sequence; }
+    // In newer versions of torch only.
+    std::chrono::milliseconds getTimeout() const { return description_.timeout; }
+
+    /// Whatever is over by now is told to the base class: profilers hear of it there.
+    void settle();
+
+private:
+    const Description description_;
+    const std::shared_ptr<Operation> operation_;
+    std::vector<at::Tensor> results_;
+    std::mutex future_mutex_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    std::atomic<bool> settled_{false};
+};
+
+}  // namespace tutti_torch

@@ -1,0 +1,69 @@
+"""The package without torch: what pip installs, and collectives over numpy arrays."""
+import json
+import pathlib
+import unittest
+
+from support import HERE, PYTHON, run, setUpModule  # noqa: F401
+
+
+class Arrays(unittest.TestCase):
+    def check(self, ranks):
+        done = run(PYTHON, "-m", "tutti.run", "-n", ranks, "--no-prefix", "--timeout", 120,
+                   HERE / "ranks" / "arrays.py")
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-4000:])
+        self.assertEqual(done.stdout.count("CASE "), 7, done.stdout)
+
+    def test_two_ranks(self):
+        self.check(2)
+
+    def test_three_ranks(self):
+        self.check(3)
+
+    def test_one_rank_without_a_launcher(self):
+        done = run(PYTHON, "-c", "import tutti; c = tutti.init(); print(c.allreduce([1.5, 2.0]).tolist(), c)")
+        self.assertEqual(done.stdout.strip(), "[1.5, 2.0] <tutti.Communicator: rank 0 of 1>", done.stderr)
+
+
+class Installed(unittest.TestCase):
+    def test_info_says_what_there_is(self):
+        info = json.loads(run(PYTHON, "-c", "import json, tutti; print(json.dumps(tutti.info()))").stdout)
+        self.assertIn("shm", info["transports"])
+        self.assertIn("ring", info["algorithms"]["allreduce"])
+        self.assertEqual(info["programs"], ["tutti-bench", "tutti-run"])
+        self.assertTrue((pathlib.Path(info["include"]) / "tutti" / "tutti.h").is_file())
+
+    def test_the_programs_run(self):
+        done = run(PYTHON, "-m", "tutti.bench", "allreduce", "--ranks", 2, "-b", 8, "-e", 64, "-n", 3, "-w", 1,
+                   "--check")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("allreduce", done.stdout)
+        done = run(pathlib.Path(PYTHON).parent / "tutti-run", "-n", 2, "sh", "-c", "echo $TUTTI_RANK")
+        self.assertEqual(sorted(done.stdout.split()), ["0", "1", "[0]", "[1]"], done.stderr)
+
+    def test_nothing_is_found_by_luck(self):
+        """The libraries that a bare system lacks come with the package."""
+        script = "import tutti._paths as p; print(p.LIBRARY)"
+        library = pathlib.Path(run(PYTHON, "-c", script).stdout.strip())
+        for binary in (library / "libtutti.so", library.parent / "bin" / "tutti-run"):
+            done = run("ldd", binary)
+            self.assertIn("libc.so", done.stdout, done.stderr)
+            for line in done.stdout.splitlines():
+                name, _, place = line.strip().partition(" => ")
+                if name.startswith(("libfmt", "libspdlog", "libhwy", "libcrypto", "libssl")):
+                    self.assertTrue(str(pathlib.Path(place.split()[0]).resolve()).startswith(str(library)), line)
+
+    def test_the_stubs_name_what_there_is(self):
+        script = ("import ast, pathlib, tutti._tutti as native, tutti\n"
+                  "for module, name in ((native, '_tutti.pyi'), (tutti, '__init__.pyi')):\n"
+                  "    tree = ast.parse((pathlib.Path(tutti.__file__).parent / name).read_text())\n"
+                  "    for node in tree.body:\n"
+                  "        if hasattr(node, 'name'): getattr(module, node.name)\n"
+                  "        for item in getattr(node, 'body', []) if isinstance(node, ast.ClassDef) else []:\n"
+                  "            if item.name != '__init__': getattr(getattr(module, node.name), item.name)\n"
+                  "print('ok')")
+        done = run(PYTHON, "-c", script)
+        self.assertEqual(done.stdout.strip(), "ok", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

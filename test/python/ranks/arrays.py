@@ -1,0 +1,178 @@
+"""The package without torch: numpy arrays, buffers, requests, errors. Run by tutti-run."""
+import array
+import asyncio
+import sys
+import threading
+import time
+
+import numpy as np
+
+import tutti
+
+comm = tutti.init()
+rank, size = comm.rank, comm.size
+
+
+def same(got, wanted, what):
+    assert got.dtype == wanted.dtype and np.array_equal(got, wanted), f"{what}: got {got!r}, wanted {wanted!r}"
+
+
+def of(r, dtype=np.float32, count=6):
+    return (np.arange(count) % 3 + r + 1).astype(dtype)
+
+
+def collectives():
+    for dtype in (np.float32, np.float64, np.float16, np.int8, np.uint16, np.int64, np.uint64):
+        for op, function in (("sum", np.sum), ("max", np.max), ("min", np.min), ("prod", np.prod)):
+            wanted = function(np.stack([of(r, dtype).astype(np.int64) for r in range(size)]), axis=0).astype(dtype)
+            same(comm.allreduce(of(rank, dtype), op), wanted, f"{op} {dtype}")
+    x = of(rank)
+    assert comm.allreduce(x, out=x) is x, "in place"
+    same(x, sum(of(r) for r in range(size)), "in place")
+    same(comm.allreduce(of(rank, np.complex64) * 1j), sum(of(r, np.complex64) * 1j for r in range(size)), "complex")
+    same(comm.allreduce(np.array([rank == 0, False])), np.array([True, False]), "bool")
+    same(comm.allreduce(rank), np.array(size * (size - 1) // 2), "a number")
+    same(comm.allgather(of(rank)), np.stack([of(r) for r in range(size)]), "allgather")
+    blocks = np.stack([of(rank) * (r + 1) for r in range(size)])
+    same(comm.reduce_scatter(blocks), sum(of(r) for r in range(size)) * np.float32(rank + 1), "reduce_scatter")
+    same(comm.alltoall(blocks), np.stack([of(r) * (rank + 1) for r in range(size)]), "alltoall")
+    same(comm.scan(of(rank)), sum(of(r) for r in range(rank + 1)), "scan")
+    same(comm.exscan(of(rank)), sum((of(r) for r in range(rank)), np.zeros(6, np.float32)), "exscan")
+    for root in range(size):
+        same(comm.broadcast(of(rank), root), of(root), "broadcast")
+        reduced, gathered = comm.reduce(of(rank), root=root), comm.gather(of(rank), root)
+        if rank == root:
+            same(reduced, sum(of(r) for r in range(size)), "reduce")
+            same(gathered, np.stack([of(r) for r in range(size)]), "gather")
+        else:
+            assert reduced is None and gathered is None
+        same(comm.scatter(blocks if rank == root else None, np.empty(6, np.float32), root),
+             of(root) * np.float32(rank + 1), "scatter")
+    comm.barrier()
+    same(comm.allreduce(np.zeros((0, 3))), np.zeros((0, 3)), "no elements")
+
+
+def messages():
+    right, left = (rank + 1) % size, (rank - 1) % size
+    big = np.full(100_000, rank, np.int32)
+    with comm.isend(big, right, tag=2):
+        got = np.zeros_like(big)
+        assert comm.recv(got, left, tag=2) == (left, 2, got.size)
+    same(got, np.full(100_000, left, np.int32), "recv")
+    comm.isend(of(rank), right, tag=3)
+    assert comm.recv(np.zeros(6, np.float32), tag=3)[0] == left
+
+
+def requests():
+    x = of(rank)
+    request = comm.iallreduce(x)
+    same(request.wait(), sum(of(r) for r in range(size)), "iallreduce")
+    with comm.iallgather(x) as request:
+        pass
+    same(request.wait(), np.stack([of(r) for r in range(size)]), "a with statement")
+
+    async def several():
+        first, second = comm.iallreduce(np.full(1_000_000, 1.0)), comm.iallreduce(x, "max")
+        return await asyncio.gather(first, second)
+
+    first, second = asyncio.run(several())
+    same(first, np.full(1_000_000, float(size)), "await")
+    same(second, of(size - 1), "await")
+    if rank == 0:
+        late = comm.irecv(np.zeros(1), 1, tag=8)
+        try:
+            late.wait(timeout=0.05)
+            raise AssertionError("the wait was long enough")
+        except TimeoutError:
+            pass
+        assert not late.test()
+        comm.send(np.zeros(1), 1, tag=9)
+        late.wait()
+    elif rank == 1:
+        comm.recv(np.zeros(1), 0, tag=9)
+        comm.send(np.zeros(1), 0, tag=8)
+
+
+def other_arrays():
+    x = array.array("d", [rank, 2.0])
+    comm.broadcast(memoryview(x), 1)
+    assert list(x) == [1.0, 2.0], x
+    view = np.zeros((4, 6), np.float32)[:, ::2]
+    for call in (lambda: comm.allreduce(view, out=np.zeros((4, 3), np.float32)), lambda: comm.broadcast(view)):
+        try:
+            call()
+            raise AssertionError("a strided array was taken")
+        except TypeError:
+            pass
+    frozen = of(rank)
+    frozen.setflags(write=False)
+    comm.allreduce(frozen)
+    try:
+        comm.broadcast(frozen, (rank + 1) % size)
+        raise AssertionError("a read-only array was written to")
+    except (TypeError, ValueError, BufferError):
+        pass
+
+
+def errors():
+    try:
+        comm.allreduce(np.zeros(3 if rank == 0 else 4))
+        raise AssertionError("nothing was raised")
+    except tutti.MismatchError as error:
+        assert error.operation == "allreduce" and "3" in error.cause and "4" in error.cause, error
+    comm.barrier()
+    for wrong, kind in ((lambda: comm.allreduce(of(0), "median"), ValueError),
+                        (lambda: comm.allreduce(np.zeros(2, "M8[s]")), (TypeError, BufferError, ValueError)),
+                        (lambda: comm.broadcast(of(0), size), ValueError),
+                        (lambda: comm.alltoall(np.zeros((size + 1, 2))), ValueError),
+                        (lambda: comm.allgather(of(0), out=np.zeros(3, np.float32)), ValueError),
+                        (lambda: tutti.init(colour="red"), ValueError)):
+        try:
+            wrong()
+            raise AssertionError(f"nothing was raised, wanted {kind}")
+        except kind:
+            pass
+    comm.barrier()
+
+
+def the_interpreter_goes_on():
+    counted = [0]
+    over = threading.Event()
+
+    def count():
+        while not over.is_set():
+            counted[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    if rank == 0:
+        time.sleep(0.3)
+    before = counted[0]
+    comm.barrier()
+    over.set()
+    thread.join()
+    assert rank == 0 or counted[0] > before, "no other thread ran while the barrier waited"
+
+
+def groups():
+    part = comm.split(rank % 2)
+    assert part.size == len([r for r in range(size) if r % 2 == rank % 2])
+    same(part.allreduce(np.ones(2)), np.full(2, float(part.size)), "part")
+    part.close()
+    try:
+        part.barrier()
+        raise AssertionError("a closed communicator was used")
+    except ValueError:
+        pass
+    assert comm.split(-1 if rank == 0 else 0) is None or rank > 0
+    assert "allreduce" in comm.explain("allreduce", 1024)
+
+
+for test in (collectives, messages, requests, other_arrays, errors, the_interpreter_goes_on, groups):
+    test()
+    comm.barrier()
+    if rank == 0:
+        print(f"CASE {test.__name__}", flush=True)
+assert "torch" not in sys.modules
+comm.close()

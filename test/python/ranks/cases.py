@@ -1,0 +1,72 @@
+"""What a rank of a test runs: named cases, one after the other, whose outcome rank 0 prints as JSON lines.
+
+A case that fails on any rank is reported with that rank's traceback; the others go on."""
+import json
+import os
+import sys
+import traceback
+
+import torch
+import torch.distributed as dist
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+def rank():
+    return dist.get_rank()
+
+
+def size():
+    return dist.get_world_size()
+
+
+def equal(got, wanted, what=""):
+    if got.dtype != wanted.dtype or got.shape != wanted.shape:
+        raise AssertionError(f"{what}: got {got.dtype} {tuple(got.shape)}, wanted {wanted.dtype} "
+                             f"{tuple(wanted.shape)}")
+    if got.dtype.itemsize == 1 and got.dtype.is_floating_point:
+        got, wanted = got.float(), wanted.float()
+    if not torch.equal(got, wanted):
+        raise AssertionError(f"{what}: got {got}, wanted {wanted}")
+
+
+def close(got, wanted, what="", tolerance=1e-5):
+    if not torch.allclose(got.to(torch.complex128), wanted.to(torch.complex128), rtol=tolerance, atol=tolerance):
+        raise AssertionError(f"{what}: got {got}, wanted {wanted}")
+
+
+def raises(kinds, words, function, *arguments, **named):
+    """The exception that the call raises; it has to be of one of the kinds and hold all the words."""
+    try:
+        function(*arguments, **named)
+    except kinds as error:
+        for word in [words] if isinstance(words, str) else words:
+            if word not in str(error):
+                raise AssertionError(f"{word!r} is not in: {error}") from error
+        return error
+    raise AssertionError(f"nothing was raised; wanted {kinds} with {words}")
+
+
+def run():
+    """Runs all cases; between them the ranks tell each other through torch's store how it went."""
+    store = dist.distributed_c10d._get_default_store()
+    for name, function in CASES.items():
+        try:
+            function()
+            mine = ""
+        except BaseException:  # also what a broken case throws at the others
+            mine = f"rank {rank()}:\n{traceback.format_exc()}"
+        store.set(f"case/{name}/{rank()}", mine)
+        told = [store.get(f"case/{name}/{other}").decode() for other in range(size())]
+        failures = "\n".join(text for text in told if text)
+        if rank() == 0:
+            print("CASE " + json.dumps({"name": name, "failure": failures}), flush=True)
+        if failures and "TUTTI_TEST_KEEP_GOING" not in os.environ:
+            sys.stdout.flush()
+            os._exit(1)  # what comes after a broken case means little
+    dist.destroy_process_group()

@@ -1,0 +1,321 @@
+"""Every collective, over types, operators and memory layouts, beside gloo and beside what it has to be."""
+import torch
+import torch.distributed as dist
+
+import tutti.torch  # noqa: F401
+from cases import case, close, equal, rank, run, size
+
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64]
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+SMALL_FLOATS = [torch.float8_e4m3fn, torch.float8_e5m2]
+COMPLEX = [torch.complex64, torch.complex128]
+OPAQUE = [torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+Op = dist.ReduceOp
+
+dist.init_process_group("tutti")
+GLOO = dist.new_group(backend="gloo")
+
+
+def data(of, dtype=torch.float32, shape=(5, 3), salt=0):
+    """What rank `of` contributes: any rank can compute it. Small whole numbers: sums are exact in every type."""
+    count = 1
+    for extent in shape:
+        count *= extent
+    values = (torch.arange(count) * 7 + of * 3 + salt) % 5
+    if dtype == torch.bool:
+        return (values > 2).reshape(shape)
+    if dtype.is_complex:
+        return torch.complex(values.double(), (values * 2 - 3).double()).to(dtype).reshape(shape)
+    return values.to(torch.float64).to(torch.float32).to(dtype).reshape(shape)
+
+
+def everyone(**how):
+    return torch.stack([data(r, **how).to(wide(how.get("dtype", torch.float32))) for r in range(size())])
+
+
+def wide(dtype):
+    if dtype.is_complex:
+        return torch.complex128
+    return torch.float64 if dtype.is_floating_point else torch.int64
+
+
+def strided(tensor):
+    """The same values in memory that is not in one piece."""
+    room = torch.zeros(*tensor.shape[:-1], tensor.shape[-1] * 2, dtype=tensor.dtype)
+    view = room[..., ::2]
+    view.copy_(tensor)
+    assert not view.is_contiguous()
+    return view
+
+
+def expected(op, stacked):
+    return {Op.SUM: lambda s: s.sum(0), Op.MAX: lambda s: s.amax(0), Op.MIN: lambda s: s.amin(0),
+            Op.PRODUCT: lambda s: s.prod(0), Op.AVG: lambda s: s.sum(0) / size()}[op](stacked)
+
+
+@case
+def all_reduce_of_every_type():
+    for dtype in INTEGERS + FLOATS + SMALL_FLOATS:
+        for op in (Op.SUM, Op.MAX, Op.MIN, Op.PRODUCT):
+            x = data(rank(), dtype)
+            dist.all_reduce(x, op)
+            wanted = expected(op, everyone(dtype=dtype))
+            limit = torch.finfo(dtype).max if dtype.is_floating_point else torch.iinfo(dtype).max
+            if wanted.abs().max() <= limit:
+                equal(x, wanted.to(torch.float32).to(dtype) if dtype in SMALL_FLOATS else wanted.to(dtype),
+                      f"{op} {dtype}")
+
+
+@case
+def all_reduce_as_gloo_does_it():
+    for dtype in (torch.float32, torch.float64, torch.int32, torch.int64, torch.uint8, torch.int8):
+        for op in (Op.SUM, Op.MAX, Op.MIN, Op.PRODUCT):
+            ours, theirs = data(rank(), dtype), data(rank(), dtype)
+            dist.all_reduce(ours, op)
+            dist.all_reduce(theirs, op, group=GLOO)
+            equal(ours, theirs, f"{op} {dtype}")
+    for op in (Op.BAND, Op.BOR, Op.BXOR):
+        ours, theirs = data(rank(), torch.int32), data(rank(), torch.int32)
+        dist.all_reduce(ours, op)
+        dist.all_reduce(theirs, op, group=GLOO)
+        equal(ours, theirs, str(op))
+
+
+@case
+def all_reduce_avg():
+    for dtype in FLOATS:
+        x = data(rank(), dtype)
+        dist.all_reduce(x, Op.AVG)
+        close(x, expected(Op.AVG, everyone(dtype=dtype)), f"avg {dtype}", 1e-2)
+    x = data(rank(), torch.int32) - 2
+    dist.all_reduce(x, Op.AVG)
+    total = (everyone(dtype=torch.int32) - 2).sum(0)
+    equal(x, torch.div(total, size(), rounding_mode="trunc").to(torch.int32), "avg of integers")
+
+
+@case
+def all_reduce_of_bool_and_complex():
+    x = data(rank(), torch.bool)
+    dist.all_reduce(x)
+    equal(x, torch.stack([data(r, torch.bool) for r in range(size())]).any(0), "any")
+    x = data(rank(), torch.bool)
+    dist.all_reduce(x, Op.MIN)
+    equal(x, torch.stack([data(r, torch.bool) for r in range(size())]).all(0), "all")
+    for dtype in COMPLEX:
+        x = data(rank(), dtype)
+        dist.all_reduce(x)
+        equal(x, everyone(dtype=dtype).sum(0).to(dtype), str(dtype))
+
+
+@case
+def all_reduce_with_a_factor_per_rank():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        x = data(rank(), dtype)
+        dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
+        close(x, everyone(dtype=dtype).sum(0) * 0.5, f"premultiplied {dtype}", 1e-2)
+    x = data(rank())
+    dist.all_reduce(x, dist._make_nccl_premul_sum(torch.tensor([float(rank() + 1)])))
+    close(x, sum(data(r) * (r + 1) for r in range(size())), "a tensor as the factor")
+
+
+@case
+def strided_tensors():
+    x = strided(data(rank()))
+    dist.all_reduce(x)
+    equal(x.contiguous(), everyone().sum(0).float(), "all_reduce")
+    x = data(rank(), shape=(4, 6)).t()
+    dist.all_reduce(x)
+    equal(x.contiguous(), everyone(shape=(4, 6)).sum(0).float().t().contiguous(), "transposed")
+    x = strided(data(rank()))
+    dist.broadcast(x, 1)
+    equal(x.contiguous(), data(1), "broadcast")
+    outputs = [strided(torch.zeros(5, 3)) for _ in range(size())]
+    dist.all_gather(outputs, strided(data(rank())))
+    for r, got in enumerate(outputs):
+        equal(got.contiguous(), data(r), "all_gather")
+    x = strided(data(rank()))
+    dist.reduce(x, 0)
+    equal(x.contiguous(), everyone().sum(0).float() if rank() == 0 else data(rank()), "reduce")
+    work = dist.all_reduce(y := strided(data(rank())), async_op=True)
+    work.wait()
+    equal(y.contiguous(), everyone().sum(0).float(), "asynchronous")
+    if rank() == 0:
+        dist.send(strided(data(9)), 1)
+    elif rank() == 1:
+        x = strided(torch.zeros(5, 3))
+        dist.recv(x, 0)
+        equal(x.contiguous(), data(9), "recv")
+
+
+@case
+def broadcast_and_reduce():
+    for dtype in INTEGERS + FLOATS + SMALL_FLOATS + COMPLEX + OPAQUE + [torch.bool]:
+        for root in range(size()):
+            x = data(rank(), dtype)
+            dist.broadcast(x, root)
+            equal(x.view(torch.uint8) if dtype in OPAQUE else x,
+                  data(root, dtype).view(torch.uint8) if dtype in OPAQUE else data(root, dtype), f"{dtype}")
+    for root in range(size()):
+        x = data(rank())
+        dist.reduce(x, root, Op.MAX)
+        if rank() == root:
+            equal(x, expected(Op.MAX, everyone()).float())
+
+
+@case
+def all_gather_in_all_its_forms():
+    for dtype in (torch.float32, torch.int64, torch.bfloat16, torch.bool):
+        outputs = [torch.zeros(5, 3, dtype=dtype) for _ in range(size())]
+        dist.all_gather(outputs, data(rank(), dtype))
+        for r, got in enumerate(outputs):
+            equal(got, data(r, dtype), f"list of {dtype}")
+    whole = torch.zeros(size() * 5, 3)
+    dist.all_gather_into_tensor(whole, data(rank()))
+    equal(whole, torch.cat([data(r) for r in range(size())]), "into a tensor")
+    whole = torch.zeros(size(), 4)
+    whole[rank()] = rank() + 1
+    dist.all_gather_into_tensor(whole, whole[rank()])
+    equal(whole, (torch.arange(size()) + 1.0).unsqueeze(1).expand(size(), 4).contiguous(), "in place")
+    views = list(torch.zeros(size(), 6).unbind(0))
+    dist.all_gather(views, torch.full((6,), float(rank())))
+    for r, got in enumerate(views):
+        equal(got, torch.full((6,), float(r)), "views of one tensor")
+
+
+@case
+def uneven_lists():
+    outputs = [torch.zeros(r + 1, 2) for r in range(size())]
+    dist.all_gather(outputs, data(rank(), shape=(rank() + 1, 2)))
+    for r, got in enumerate(outputs):
+        equal(got, data(r, shape=(r + 1, 2)), "all_gather")
+    inputs = [torch.full((rank() + to + 1,), rank() * 10.0 + to) for to in range(size())]
+    outputs = [torch.zeros(rank() + come + 1) for come in range(size())]
+    dist.all_to_all(outputs, inputs)
+    for r, got in enumerate(outputs):
+        equal(got, torch.full((rank() + r + 1,), r * 10.0 + rank()), "all_to_all")
+    inputs = [data(rank(), shape=(r + 2,), salt=r) for r in range(size())]
+    output = torch.zeros(rank() + 2)
+    dist.reduce_scatter(output, inputs)
+    equal(output, sum(data(r, shape=(rank() + 2,), salt=rank()) for r in range(size())), "reduce_scatter")
+
+
+@case
+def gather_and_scatter():
+    for root in range(size()):
+        outputs = [torch.zeros(5, 3) for _ in range(size())] if rank() == root else None
+        dist.gather(data(rank()), outputs, dst=root)
+        for r, got in enumerate(outputs or []):
+            equal(got, data(r), "gather")
+        x = torch.zeros(5, 3)
+        dist.scatter(x, [data(r, salt=root) for r in range(size())] if rank() == root else None, src=root)
+        equal(x, data(rank(), salt=root), "scatter")
+
+
+@case
+def reduce_scatter_in_all_its_forms():
+    for op in (Op.SUM, Op.MAX, Op.AVG):
+        output = torch.zeros(5, 3)
+        dist.reduce_scatter(output, [data(rank(), salt=r) for r in range(size())], op)
+        close(output, expected(op, everyone(salt=rank())), f"list {op}")
+        whole = torch.cat([data(rank(), salt=r) for r in range(size())])
+        dist.reduce_scatter_tensor(output, whole, op)
+        close(output, expected(op, everyone(salt=rank())), f"tensor {op}")
+    whole = torch.cat([data(rank(), salt=r) for r in range(size())])
+    own = whole[rank() * 5:(rank() + 1) * 5]
+    dist.reduce_scatter_tensor(own, whole)
+    close(own, expected(Op.SUM, everyone(salt=rank())), "in place")
+
+
+@case
+def all_to_all_with_and_without_splits():
+    x = torch.arange(size() * 2.0) + rank() * 100
+    y = torch.zeros(size() * 2)
+    dist.all_to_all_single(y, x)
+    equal(y, torch.cat([torch.arange(rank() * 2.0, rank() * 2 + 2) + r * 100 for r in range(size())]))
+    sent = [to + 1 for to in range(size())]
+    x = torch.cat([torch.full((n, 3), rank() * 10.0 + to) for to, n in enumerate(sent)])
+    y = torch.zeros((rank() + 1) * size(), 3)
+    dist.all_to_all_single(y, x, [rank() + 1] * size(), sent)
+    equal(y, torch.cat([torch.full((rank() + 1, 3), r * 10.0 + rank()) for r in range(size())]), "splits")
+
+
+@case
+def no_elements():
+    dist.all_reduce(torch.zeros(0))
+    dist.broadcast(torch.zeros(0, 4), 0)
+    outputs = [torch.zeros(0) for _ in range(size())]
+    dist.all_gather(outputs, torch.zeros(0))
+    dist.all_gather_into_tensor(torch.zeros(0), torch.zeros(0))
+    dist.reduce_scatter_tensor(torch.zeros(0), torch.zeros(0))
+    dist.all_to_all_single(torch.zeros(0), torch.zeros(0))
+    outputs = [torch.zeros(r) for r in range(size())]
+    dist.all_gather(outputs, torch.full((rank(),), 1.0))
+    for r, got in enumerate(outputs):
+        equal(got, torch.ones(r), "a rank with nothing")
+
+
+@case
+def many_small_tensors_at_once():
+    tensors = [data(rank(), dtype, shape=(i % 7 + 1,), salt=i)
+               for i in range(60) for dtype in (torch.float32, torch.int32)]
+    with dist._coalescing_manager(async_ops=True) as manager:
+        for tensor in tensors[::2]:
+            dist.all_reduce(tensor)
+    manager.wait()
+    for i, tensor in enumerate(tensors[::2]):
+        equal(tensor, everyone(shape=(i % 7 + 1,), salt=i).sum(0).float(), f"tensor {i}")
+    mixed = [data(rank(), torch.float32), data(rank(), torch.int64), torch.full((100_000,), float(rank()))]
+    options = dist.AllreduceCoalescedOptions()
+    dist.group.WORLD.allreduce_coalesced(mixed, options).wait()
+    equal(mixed[0], everyone().sum(0).float(), "float32 among others")
+    equal(mixed[1], everyone(dtype=torch.int64).sum(0), "int64 among others")
+    equal(mixed[2], torch.full((100_000,), size() * (size() - 1) / 2), "a large one")
+
+
+@case
+def coalesced_gathers_and_scatters():
+    inputs = [data(rank(), shape=(i + 1,)) for i in range(3)]
+    outputs = [torch.zeros(size() * (i + 1)) for i in range(3)]
+    with dist._coalescing_manager():
+        for output, x in zip(outputs, inputs):
+            dist.all_gather_into_tensor(output, x)
+    for i, output in enumerate(outputs):
+        equal(output, torch.cat([data(r, shape=(i + 1,)) for r in range(size())]), "gathered")
+    inputs = [torch.cat([data(rank(), shape=(i + 1,), salt=r) for r in range(size())]) for i in range(3)]
+    outputs = [torch.zeros(i + 1) for i in range(3)]
+    with dist._coalescing_manager():
+        for output, x in zip(outputs, inputs):
+            dist.reduce_scatter_tensor(output, x)
+    for i, output in enumerate(outputs):
+        equal(output, everyone(shape=(i + 1,), salt=rank()).sum(0).float(), "scattered")
+
+
+@case
+def sparse_tensors():
+    x = torch.sparse_coo_tensor([[rank(), 7]], [[1.0, 2.0], [3.0, 4.0]], (10, 2))
+    ours, theirs = x.clone(), x.clone()
+    dist.all_reduce(ours)
+    dist.all_reduce(theirs, group=GLOO)
+    equal(ours.to_dense(), theirs.to_dense(), "sparse")
+
+
+@case
+def large_tensors():
+    for count in (70_001, 1_000_003):
+        ours, theirs = torch.arange(count) % 11 + rank(), torch.arange(count) % 11 + rank()
+        dist.all_reduce(ours)
+        dist.all_reduce(theirs, group=GLOO)
+        equal(ours, theirs, str(count))
+
+
+@case
+def objects():
+    gathered = [None] * size()
+    dist.all_gather_object(gathered, {"rank": rank(), "text": "x" * rank()})
+    assert gathered == [{"rank": r, "text": "x" * r} for r in range(size())], gathered
+    told = [{"a": 1}, "two"] if rank() == 0 else [None, None]
+    dist.broadcast_object_list(told, 0)
+    assert told == [{"a": 1}, "two"], told
+
+
+run()

@@ -1,0 +1,73 @@
+"""What happens when ranks do not come, give up or die. Started without a launcher: nobody ends the others.
+
+The last thing that rank 1 does is to raise and exit; the others measure how long it takes until they know."""
+import datetime
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import tutti.torch
+from cases import raises, rank, size
+
+SECOND = datetime.timedelta(seconds=1)
+dist.init_process_group("tutti")
+assert size() >= 2
+
+
+def told(path):
+    """A file in the test's folder: a way to tell that no group is needed for."""
+    end = time.monotonic() + 60
+    while not os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.002)
+    return os.path.getmtime(path)
+
+
+def late():
+    group = dist.new_group(backend="tutti", timeout=4 * SECOND)
+    if rank() == 1:
+        time.sleep(6)
+        raises(dist.DistBackendError, "", dist.all_reduce, torch.ones(4), group=group)
+    else:
+        error = raises(tutti.torch.TimedOutError, ["timed out", "rank 1"], dist.all_reduce, torch.ones(4), group=group)
+        assert error.rank == 1 and isinstance(error, TimeoutError) and error.operation == "all_reduce", repr(error)
+
+
+def aborted():
+    group = dist.new_group(backend="tutti")
+    backend = tutti.torch.backend_of(group)
+    x = torch.ones(4)
+    if rank() == 0:
+        time.sleep(0.5)
+        backend.abort()
+    raises(tutti.torch.AbortedError, "aborted", dist.all_reduce, x, group=group)
+    backend.shutdown()
+    raises(RuntimeError, "closed", dist.all_reduce, x, group=group)
+
+
+def work_of_a_lost_rank():
+    """Rank 1 raises before the collective."""
+    marker = os.environ["TUTTI_TEST_FOLDER"] + "/gone"
+    dist.barrier()
+    if rank() == 1:
+        with open(marker, "w", encoding="utf-8"):
+            pass
+        raise SystemExit(7)
+    x = torch.ones(4)
+    pending = dist.irecv(torch.zeros(4), 1)
+    error = raises(tutti.torch.PeerLostError, ["Connection closed by peer", "rank 1"], dist.all_reduce, x)
+    took = time.time() - told(marker)
+    assert error.rank == 1 and isinstance(error, ConnectionError), error
+    raises(tutti.torch.PeerLostError, "", pending.wait)
+    # Much less is usual; the machine may be loaded, and torch itself takes its time to exit.
+    assert took < 20, took
+    print(f"FAULT rank {rank()} knew after {took:.2f} s", flush=True)
+
+
+late()
+aborted()
+work_of_a_lost_rank()
+sys.stdout.flush()
+os._exit(0)  # the store of rank 0 may be gone

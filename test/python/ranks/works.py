@@ -1,0 +1,378 @@
+"""Works, futures, messages, barriers and groups: what programs rely on besides the results."""
+import datetime
+import os
+import tempfile
+import time
+import weakref
+
+import torch
+import torch.distributed as dist
+
+import tutti.torch
+from cases import case, equal, raises, rank, run, size
+
+dist.init_process_group("tutti")
+SECOND = datetime.timedelta(seconds=1)
+LARGE = 3_000_000  # elements: a message that waits for its receive
+
+
+def ones(count=4):
+    return torch.full((count,), 1.0)
+
+
+@case
+def a_work_is_completed_after_wait():
+    x = ones()
+    work = dist.all_reduce(x, async_op=True)
+    assert work.wait()
+    assert work.is_completed() and work.is_success()
+    equal(x, ones() * size())
+
+
+@case
+def polling_without_wait_makes_progress():
+    x = ones(LARGE)
+    work = dist.all_reduce(x, async_op=True)
+    end = time.monotonic() + 60
+    while not work.is_completed():
+        assert time.monotonic() < end
+    equal(x, ones(LARGE) * size())
+
+
+@case
+def a_work_that_nobody_keeps_still_happens():
+    x, strided = ones(), torch.ones(6, 4)[:, ::2]
+    dist.all_reduce(x, async_op=True)
+    dist.all_reduce(strided, async_op=True)
+    end = time.monotonic() + 60
+    while not (torch.equal(x, ones() * size()) and torch.equal(strided, torch.full((6, 2), float(size())))):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    dist.barrier()
+
+
+@case
+def a_future_holds_a_list_of_tensors():
+    x = ones()
+    future = dist.all_reduce(x, async_op=True).get_future()
+    value = future.wait()
+    assert isinstance(value, list) and len(value) == 1
+    equal(value[0], ones() * size())
+    outputs = [torch.zeros(4) for _ in range(size())]
+    value = dist.all_gather(outputs, ones(), async_op=True).get_future().wait()
+    assert len(value) == size()
+
+
+@case
+def a_future_goes_on_with_then():
+    x = ones()
+    work = dist.all_reduce(x, async_op=True)
+    chained = work.get_future().then(lambda done: done.value()[0] / size())
+    equal(chained.wait(), ones())
+    # A callback may call the backend again.
+    again = dist.all_reduce(ones(), async_op=True).get_future().then(
+        lambda done: dist.all_reduce(done.value()[0], async_op=True).get_future().wait()[0])
+    equal(again.wait(), ones() * size() * size())
+
+
+@case
+def a_wait_may_be_too_short():
+    if rank() == 0:
+        x = torch.zeros(4)
+        work = dist.irecv(x, 1, tag=5)
+        raises(RuntimeError, "timed out", work.wait, SECOND / 10)
+        assert not work.is_completed()
+        dist.send(ones(), 1, tag=6)
+        work.wait()
+        equal(x, ones())
+    elif rank() == 1:
+        dist.recv(torch.zeros(4), 0, tag=6)
+        dist.send(ones(), 0, tag=5)
+
+
+@case
+def tensors_live_as_long_as_the_operation():
+    x = ones()
+    alive = weakref.ref(x.untyped_storage())
+    work = dist.all_reduce(x, async_op=True)
+    del x
+    work.wait()
+    del work
+    dist.barrier()
+    assert alive() is None
+
+
+@case
+def messages_have_tags_and_sources():
+    if rank() == 0:
+        for tag in (3, 1, 2):
+            dist.send(ones() * tag, 1, tag=tag)
+    elif rank() == 1:
+        for tag in (1, 2, 3):
+            x = torch.zeros(4)
+            assert dist.recv(x, 0, tag=tag) == 0
+            equal(x, ones() * tag)
+    dist.barrier()
+    if rank() == 0:
+        seen = []
+        for _ in range(size() - 1):
+            x = torch.zeros(4)
+            work = dist.irecv(x, tag=9)
+            work.wait()
+            source = work._source_rank()
+            equal(x, ones() * source)
+            seen.append(source)
+        assert sorted(seen) == list(range(1, size())), seen
+    else:
+        dist.send(ones() * rank(), 0, tag=9)
+    dist.barrier()
+    if rank() == 0:
+        x = torch.zeros(4)
+        assert dist.recv(x) in range(1, size())
+        for _ in range(size() - 2):
+            dist.recv(x)
+    else:
+        dist.send(ones(), 0)
+
+
+@case
+def a_message_of_another_size_is_refused():
+    if rank() == 0:
+        dist.send(ones(3), 1)
+    elif rank() == 1:
+        error = raises(dist.DistBackendError, ["rank 0 sent 3 elements", "has 4"], dist.recv, torch.zeros(4), 0)
+        assert error.rank == 0
+    dist.barrier()
+
+
+@case
+def batches_of_sends_and_receives():
+    right, left = (rank() + 1) % size(), (rank() - 1) % size()
+    sent, got = [ones(n) * rank() for n in (4, LARGE)], [torch.zeros(4), torch.zeros(LARGE)]
+    batch = [dist.P2POp(dist.isend, x, right) for x in sent] + [dist.P2POp(dist.irecv, x, left) for x in got]
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    for x in got:
+        equal(x, torch.full_like(x, float(left)))
+
+
+@case
+def a_coalescing_manager_gives_one_work():
+    device = torch.device("cpu")
+    right, left = (rank() + 1) % size(), (rank() - 1) % size()
+    x, got = ones() * rank(), torch.zeros(4)
+    with dist._coalescing_manager(device=device, async_ops=True) as manager:
+        dist.isend(x, right)
+        dist.irecv(got, left)
+    manager.wait()
+    equal(got, ones() * left)
+
+
+@case
+def large_and_small_operations_overlap():
+    small, large = [ones() for _ in range(20)], [ones(LARGE) for _ in range(2)]
+    works = [dist.all_reduce(x, async_op=True) for pair in zip(small[:2], large) for x in pair]
+    works += [dist.all_reduce(x, async_op=True) for x in small[2:]]
+    for work in reversed(works):
+        work.wait()
+    for x in small + large:
+        equal(x, torch.full_like(x, float(size())))
+
+
+@case
+def one_rank_may_wait_where_another_does_not():
+    x = ones()
+    if rank() == 0:
+        dist.all_reduce(x)
+    else:
+        dist.all_reduce(x, async_op=True).wait()
+    equal(x, ones() * size())
+    y = ones(LARGE)
+    if rank() == 0:
+        dist.all_reduce(y, async_op=True).wait()
+    else:
+        dist.all_reduce(y)
+    equal(y, ones(LARGE) * size())
+
+
+@case
+def groups_of_some_ranks():
+    pairs = [dist.new_group([r, r + 1]) for r in range(0, size(), 2)]
+    mine = pairs[rank() // 2]
+    x = ones() * rank()
+    dist.all_reduce(x, group=mine)
+    first = rank() // 2 * 2
+    equal(x, ones() * (2 * first + 1))
+    dist.broadcast(x, first + 1, group=mine)
+    dist.destroy_process_group(mine)
+    raises(Exception, "", dist.all_reduce, ones(), group=mine)
+
+
+@case
+def groups_of_one_rank_do_not_confuse_later_groups():
+    alone = [dist.new_group([r], backend="tutti") for r in range(size())]
+    dist.all_reduce(ones(), group=alone[rank()])
+    x = ones()
+    dist.all_reduce(x, group=dist.new_group(backend="tutti"))
+    equal(x, ones() * size())
+
+
+@case
+def a_group_can_be_split():
+    if not hasattr(dist, "split_group"):
+        return
+    backend = tutti.torch.backend_of()
+    assert backend.supports_splitting
+    part = dist.group.WORLD.split_group([r for r in range(size()) if r % 2 == rank() % 2],
+                                        timeout=60 * SECOND, group_name=f"half{rank() % 2}")
+    x = ones() * rank()
+    part.allreduce([x]).wait()
+    equal(x, ones() * sum(r for r in range(size()) if r % 2 == rank() % 2))
+
+
+@case
+def barriers():
+    dist.barrier()
+    dist.barrier(async_op=True).wait()
+    dist.monitored_barrier()
+    dist.monitored_barrier(timeout=30 * SECOND, wait_all_ranks=True)
+
+
+@case
+def a_monitored_barrier_names_who_is_missing():
+    late = list(range(1, size(), 2))
+    if rank() in late:
+        time.sleep(5)  # after the barrier of the others has ended
+    else:
+        names = ("Ranks " if len(late) > 1 else "Rank ") + ", ".join(map(str, late))
+        error = raises(RuntimeError, [names, "failed to pass monitoredBarrier"], dist.monitored_barrier,
+                       timeout=2 * SECOND, wait_all_ranks=True)
+        assert error.rank == late[0]
+    if rank() in late:
+        raises(RuntimeError, ["failed to pass monitoredBarrier"], dist.monitored_barrier, timeout=5 * SECOND,
+               wait_all_ranks=True)
+    dist.barrier()
+    dist.monitored_barrier(timeout=60 * SECOND)
+
+
+@case
+def sequence_numbers_count_operations():
+    group = dist.group.WORLD
+    before = group._get_sequence_number_for_group()
+    dist.all_reduce(ones())
+    assert group._get_sequence_number_for_group() == before + 1
+
+
+@case
+def completion_hooks_hear_of_every_operation():
+    group, heard = dist.new_group(backend="tutti"), []
+    group._register_on_completion_hook(lambda info: heard.append(info.seq))
+    dist.all_reduce(ones(), group=group)
+    dist.all_reduce(ones(), group=group, async_op=True)
+    group._wait_for_pending_works()
+    end = time.monotonic() + 60
+    while len(heard) < 2 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(set(heard)) == 2, heard
+
+
+@case
+def profilers_see_operations_with_shapes():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        dist.all_reduce(torch.ones(3, 5))
+        dist.all_gather([torch.zeros(7) for _ in range(size())], torch.zeros(7))
+        dist.all_reduce(torch.ones(2, 2), async_op=True).wait()
+    shapes = {}
+    for event in profile.events():
+        if event.name.startswith("tutti:"):
+            shapes.setdefault(event.name, []).append(event.input_shapes)
+    assert shapes.get("tutti:all_reduce") == [[[3, 5]], [[2, 2]]], shapes
+    assert shapes.get("tutti:all_gather") == [[[7]]], shapes
+
+
+@case
+def bad_calls_are_refused_before_anything_is_sent():
+    raises(ValueError, "expanded", dist.all_reduce, torch.ones(1).expand(4))
+    raises(TypeError, ["BAND", "Float"], dist.all_reduce, ones(), dist.ReduceOp.BAND)
+    raises(TypeError, ["SUM", "Float8_e4m3fnuz"], dist.all_reduce,
+           torch.zeros(4, dtype=torch.float8_e4m3fnuz))
+    raises((TypeError, ValueError), "MAX", dist.all_reduce, torch.zeros(4, dtype=torch.complex64), dist.ReduceOp.MAX)
+    raises(ValueError, "a block for each", dist.group.WORLD._allgather_base, torch.zeros(6 * size() + 1),
+           torch.zeros(6))
+    raises(ValueError, "add up to", dist.all_to_all_single, torch.zeros(size()), torch.zeros(size()),
+           [1] * size(), [2] * size())
+    raises(ValueError, "one for each rank", dist.group.WORLD.allgather, [[torch.zeros(4)] * (size() + 1)],
+           [torch.zeros(4)])
+    raises(ValueError, "tags are 0", dist.send, ones(), (rank() + 1) % size(), tag=2**30)
+    dist.barrier()
+
+
+@case
+def calls_that_differ_name_both_and_the_group_works_on():
+    x = ones(8 if rank() == 0 else 9)
+    error = raises(dist.DistBackendError, ["8", "9"], dist.all_reduce, x)
+    assert isinstance(error, tutti.torch.MismatchError) and error.operation == "all_reduce", repr(error)
+    raises(tutti.torch.MismatchError, ["sum", "max"], dist.all_reduce, ones(),
+           dist.ReduceOp.SUM if rank() == 0 else dist.ReduceOp.MAX)
+    x = ones()
+    dist.all_reduce(x)
+    equal(x, ones() * size())
+
+
+@case
+def forked_children_leave_the_group_alone():
+    class Numbers(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return torch.tensor(float(index))
+
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork")
+    total = sum(batch.sum() for batch in loader)
+    assert total == 28
+    x = ones()
+    dist.all_reduce(x)
+    equal(x, ones() * size())
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if dist.get_rank() == rank() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    dist.barrier()
+
+
+@case
+def the_flight_recorder_can_be_dumped():
+    dist.all_reduce(torch.ones(123))
+    with tempfile.NamedTemporaryFile() as file:
+        tutti.torch.dump(file.name)
+        text = open(file.name, encoding="utf-8").read()
+    assert "123" in text and "allreduce" in text, text[-500:]
+
+
+@case
+def another_group_with_settings_of_its_own():
+    group = dist.new_group(backend="tutti", pg_options=tutti.torch.Options(transport="tcp"))
+    x = ones()
+    dist.all_reduce(x, group=group)
+    equal(x, ones() * size())
+    raises(Exception, "no_such_setting", dist.new_group, backend="tutti",
+           pg_options=tutti.torch.Options(no_such_setting=1))
+
+
+@case
+def destroy_with_work_in_flight():
+    group = dist.new_group(backend="tutti")
+    if rank() == 0:
+        work = dist.irecv(torch.zeros(4), 1, group=group)
+        began = time.monotonic()
+        dist.destroy_process_group(group)
+        del group
+        raises(RuntimeError, "", work.wait)
+        assert time.monotonic() - began < 30
+    else:
+        dist.destroy_process_group(group)
+    dist.barrier()
+
+
+run()

@@ -1,0 +1,62 @@
+"""Starting ranks of python programs with the package that was installed for the tests."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = os.environ.get("TUTTI_TEST_PYTHON", "")
+NEEDED = "tools/setup-python has not made an environment for the tests"
+TIMEOUT_S = 400
+
+
+def setUpModule():  # noqa: N802
+    missing = pathlib.Path(PYTHON).parent.parent / "missing"
+    if missing.is_file():
+        raise unittest.SkipTest(missing.read_text(encoding="utf-8").strip())
+    if not PYTHON or not os.access(PYTHON, os.X_OK):
+        raise unittest.SkipTest(NEEDED)
+
+
+def environment(**more):
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("TUTTI_", "PYTHON"))}
+    env.update({"PYTHONPATH": str(HERE / "ranks"), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
+                "TUTTI_DIGITS": str(HERE.parent.parent / "examples" / "digits" / "digits.csv.gz"),
+                "PYTHONDONTWRITEBYTECODE": "1"})
+    for name in ("TUTTI_CACHE_DIR", "TUTTI_TEST_FOLDER"):
+        if name in os.environ:
+            env[name] = os.environ[name]
+    env.update(more)
+    return env
+
+
+def run(*command, timeout_s=TIMEOUT_S, **env):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
+                          timeout=timeout_s, env=environment(**env), stdin=subprocess.DEVNULL)
+
+
+def torchrun(ranks, script, **env):
+    """The program under torch's own launcher."""
+    return run(PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--rdzv-backend", "c10d",
+               "--rdzv-endpoint", "127.0.0.1:0", HERE / "ranks" / script, **env)
+
+
+class Cases(unittest.TestCase):
+    """Cases of a program of ranks/, each a subtest."""
+
+    def check_ranks(self, ranks, script, **env):
+        self.check_cases(script, torchrun(ranks, script, **env))
+
+    def check_cases(self, script, done):
+        written = (HERE / "ranks" / script).read_text(encoding="utf-8").count("\n@case\n")
+        cases = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("CASE {")]
+        for case in cases:
+            with self.subTest(case["name"]):
+                self.assertEqual(case["failure"], "")
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-5000:])
+        self.assertEqual(len(cases), written)
+        for line in done.stderr.splitlines():
+            if "a step takes" in line:
+                print(line, file=sys.stderr)

@@ -1,0 +1,133 @@
+"""The backend of torch.distributed, with real torch and its own launcher, beside gloo."""
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import support
+from support import PYTHON, Cases, environment, run, setUpModule  # noqa: F401
+
+
+class Collectives(Cases):
+    def test_two_ranks(self):
+        self.check_ranks(2, "collectives.py")
+
+    def test_four_ranks(self):
+        self.check_ranks(4, "collectives.py")
+
+    def test_over_tcp(self):
+        self.check_ranks(2, "collectives.py", TUTTI_TRANSPORT="tcp")
+
+
+class Works(Cases):
+    def test_two_ranks(self):
+        self.check_ranks(2, "works.py")
+
+    def test_with_torchs_own_checks(self):
+        self.check_ranks(2, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+
+
+class Trainers(Cases):
+    def test_two_ranks(self):
+        self.check_ranks(2, "trainers.py")
+
+
+class Faults(unittest.TestCase):
+    def test_survivors_learn_who_is_gone(self):
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+            free.close()
+            ranks = [subprocess.Popen([PYTHON, str(support.HERE / "ranks" / "faults.py")], text=True,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                      env=environment(RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="127.0.0.1",
+                                                      MASTER_PORT=port, TUTTI_TEST_FOLDER=folder))
+                     for rank in range(3)]
+            try:
+                told = [process.communicate(timeout=support.TIMEOUT_S)[0] for process in ranks]
+            finally:
+                for process in ranks:
+                    process.kill()
+                    process.wait()
+        self.assertEqual([process.returncode for process in ranks], [0, 7, 0], "\n".join(told))
+        for rank in (0, 2):
+            self.assertIn(f"FAULT rank {rank} knew after", told[rank])
+
+    def test_a_dead_store_is_named_and_a_group_survives_it(self):
+        done = run(PYTHON, support.HERE / "ranks" / "store.py")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(done.stdout.count("STORE ok"), 2, done.stdout + done.stderr)
+
+
+class Building(unittest.TestCase):
+    """The first use compiles the backend, once, whoever comes."""
+
+    def build(self, **env):
+        return run(PYTHON, "-m", "tutti.torch", **env)
+
+    def test_torch_finds_it_by_its_name(self):
+        script = ("import torch.distributed as d, torch; d.init_process_group('tutti', rank=0, world_size=1, "
+                  "store=d.HashStore()); x = torch.ones(2); d.all_reduce(x); print(x.tolist(), d.get_backend())")
+        done = run(PYTHON, "-c", script)
+        if "torch.distributed.backends" in done.stderr or tuple(
+                int(part) for part in re.match(r"(\d+)\.(\d+)", self.torch_version()).groups()) < (2, 15):
+            self.skipTest("this torch does not look for backends by itself")
+        self.assertEqual(done.stdout.strip(), "[1.0, 1.0] tutti", done.stderr)
+
+    def torch_version(self):
+        return run(PYTHON, "-c", "import torch; print(torch.__version__)").stdout.strip()
+
+    def test_two_processes_at_once_build_it_once(self):
+        with tempfile.TemporaryDirectory() as cache:
+            log = pathlib.Path(cache) / "compiled"
+            compiler = pathlib.Path(cache) / "compiler"
+            # Says that it was called, and fails quickly: what is tested is who calls it.
+            compiler.write_text(f'#!/bin/sh\necho called >>"{log}"\nsleep 1\nfor word; do last=$out; out=$word;\n'
+                                'if [ "$last" = -o ]; then target=$out; fi; done\ntouch "$target"\n')
+            compiler.chmod(0o755)
+            several = [subprocess.Popen([PYTHON, "-c", "import tutti.torch._build as b; p = b.target(); "
+                                         "p.parent.mkdir(parents=True, exist_ok=True)\n"
+                                         "with b._locked(p.parent):\n    p.exists() or b._compile(p)"],
+                                        env=environment(TUTTI_CACHE_DIR=cache, CXX=str(compiler)),
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+            for process in several:
+                _, errors = process.communicate(timeout=support.TIMEOUT_S)
+                self.assertEqual(process.returncode, 0, errors)
+            self.assertEqual(log.read_text().count("called"), 1)
+
+    def test_without_a_compiler_it_says_what_to_install(self):
+        with tempfile.TemporaryDirectory() as cache:
+            done = self.build(TUTTI_CACHE_DIR=cache, PATH=cache)
+            self.assertIn("no C++ compiler", done.stderr)
+            done = self.build(TUTTI_CACHE_DIR=cache, CXX="no-such-compiler")
+            self.assertIn("no-such-compiler", done.stderr)
+            done = self.build(TUTTI_CACHE_DIR=cache, CXX="false")
+            self.assertIn("could not be compiled", done.stderr)
+
+    def test_what_does_not_load_is_explained(self):
+        with tempfile.TemporaryDirectory() as cache:
+            target = run(PYTHON, "-c", "import tutti.torch._build as b; print(b.target())",
+                         TUTTI_CACHE_DIR=cache).stdout.strip()
+            pathlib.Path(target).parent.mkdir()
+            pathlib.Path(target).write_bytes(b"no library")
+            done = self.build(TUTTI_CACHE_DIR=cache)
+            self.assertIn("cannot be loaded", done.stderr)
+            self.assertIn("remove", done.stderr)
+
+    def test_a_folder_that_others_can_write_to_is_not_trusted(self):
+        with tempfile.TemporaryDirectory() as cache:
+            os.chmod(cache, 0o777)
+            done = self.build(TUTTI_CACHE_DIR=cache)
+            self.assertIn("can be written by somebody else", done.stderr)
+
+    def test_without_torch_it_says_so(self):
+        script = "import sys; sys.modules['torch'] = None\ntry:\n    import tutti.torch\nexcept ImportError as e:\n" \
+                 "    print(e)"
+        self.assertIn("needs PyTorch", run(PYTHON, "-c", script).stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
