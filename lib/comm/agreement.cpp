@@ -156,6 +156,8 @@ std::optional<uint64_t> Agreement::failing_epoch() {
 void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
     Lock lock(mutex_);
     if (!failing() || epoch != epoch_ || self_quiet_) return;
+    // Operations that others ran and this rank was refused have numbers all the same.
+    last_number = std::max(last_number, begun_after_);
     if (last_number + 1 < (mismatch_from_ & number_mask)) return;  // the caller is late
     self_quiet_ = true;
     quiet_number_ = std::max(quiet_number_, last_number);
@@ -183,6 +185,7 @@ void Agreement::take_resume(uint64_t sequence) {
     const Lock lock(mutex_);
     if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
     epoch_ += 1;
+    begun_after_ = sequence & number_mask;
     // A rank that was idle still owes its caller the news: the next call gets it, and only then
     // does its epoch begin.
     if (delivered_) mismatch_.reset();

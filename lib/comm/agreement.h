@@ -112,6 +112,7 @@ private:
     std::atomic<uint64_t> agreed_{0};
     std::mutex mutex_;  // guards what follows
     uint64_t epoch_ = 0;
+    uint64_t begun_after_ = 0;  // the number of the last operation before this epoch
     std::optional<Error> dead_;
     std::optional<Error> mismatch_;
     uint64_t mismatch_from_ = 0;

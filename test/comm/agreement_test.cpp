@@ -137,6 +137,28 @@ TEST_CASE("a rank that is behind a mismatch catches up before it hears of it") {
     CHECK(ranks[2].next_call(6) == Agreement::Entry::proceed);
 }
 
+// A rank that hears of a mismatch before it makes the call is refused it, and never runs that
+// number.
+TEST_CASE("a rank that was refused one mismatch is not behind the next") {
+    Ranks ranks(3);
+    disagree(ranks, 0);
+    ranks[0].agreement.quiet(0, 5);
+    ranks[1].agreement.quiet(0, 5);
+    ranks[2].agreement.quiet(0, 4);
+    ranks.deliver();
+    for (auto& rank : ranks.all) REQUIRE(rank->resumed == numbered(1, 5).sequence);
+    Tag other = numbered(1, 6);
+    other.count = 1;
+    ranks[0].agreement.raise_mismatch(numbered(1, 6), 1, other);
+    ranks.deliver();
+    CHECK(ranks[2].next_call(6) == Agreement::Entry::refused);
+    ranks[0].agreement.quiet(1, 6);
+    ranks[1].agreement.quiet(1, 6);
+    ranks[2].agreement.quiet(1, 4);
+    ranks.deliver();
+    for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 6).sequence);
+}
+
 TEST_CASE("strict: what comes before a mismatch is still agreed on") {
     Ranks ranks(3);
     Tag different = numbered(0, 2);
