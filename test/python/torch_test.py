@@ -26,6 +26,9 @@ class Works(Cases):
     def test_two_ranks(self):
         self.check_ranks(2, "works.py")
 
+    def test_four_ranks(self):
+        self.check_ranks(4, "works.py")
+
     def test_with_torchs_own_checks(self):
         self.check_ranks(2, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
