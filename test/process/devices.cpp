@@ -126,7 +126,13 @@ void death(tutti_comm* comm) {
     const Floats data(1);
     need(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM), "allreduce");
     need(tutti_comm_sync(comm, -1), "sync");
-    if (rank_of == ranks - 1) ::_exit(0);
+    // Not before the others are done with the first.
+    int word = 0;
+    const int last = ranks - 1;
+    if (rank_of != last) need(tutti_send(comm, &word, 1, TUTTI_INT32, last, 0), "send");
+    for (int r = 0; rank_of == last && r < last; ++r)
+        need(tutti_recv(comm, &word, 1, TUTTI_INT32, r, 0, nullptr), "receive");
+    if (rank_of == last) ::_exit(0);
     need(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM), "launched");
     expect_error(tutti_comm_sync(comm, -1), TUTTI_ERR_PEER_LOST, "is gone");
     require(tutti_last_error_rank() == ranks - 1, "the rank at fault");
