@@ -10,8 +10,6 @@ namespace {
 constexpr uint64_t number_mask = (uint64_t{1} << Tag::epoch_shift) - 1;
 constexpr std::size_t max_proposals = 4096;
 constexpr int64_t stall_window_ns = 50'000'000;
-// mismatch_from_ of news whose epoch is over but which this rank's caller has not heard yet.
-constexpr uint64_t owed_from = ~uint64_t{0};
 
 }  // namespace
 
@@ -53,10 +51,6 @@ Error Agreement::departed_error() const {
                         first->first, first->second)};
 }
 
-bool Agreement::failing() const {
-    return mismatch_ && mismatch_from_ != owed_from;
-}
-
 std::optional<Error> Agreement::verdict(uint64_t sequence) {
     const Lock lock(mutex_);
     if (dead_) return dead_;
@@ -84,22 +78,25 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
     const Lock lock(mutex_);
     const bool departed = std::any_of(departed_.begin(), departed_.end(),
                                       [&](auto& d) { return next_number > d.second; });
-    if (!dead_ && departed && !(mismatch_ && !delivered_)) dead_ = departed_error();
+    const bool unheard = !owed_.empty() || (mismatch_ && !delivered_);
+    if (!dead_ && departed && !unheard) dead_ = departed_error();
     if (dead_) {
         error = *dead_;
+        return Entry::refused;
+    }
+    // One call for each: the others have made a call for each of them too.
+    if (!owed_.empty()) {
+        error = std::move(owed_.front());
+        owed_.pop_front();
+        if (fine()) alarm_.store(false, std::memory_order_seq_cst);
         return Entry::refused;
     }
     if (!mismatch_) return Entry::proceed;
     if (delivered_) return Entry::wait;
     // A call from before the mismatch, which others may have returned from already.
-    if (failing() && next_number < (mismatch_from_ & number_mask)) return Entry::proceed;
+    if (next_number < (mismatch_from_ & number_mask)) return Entry::proceed;
     error = *mismatch_;
-    if (mismatch_from_ == owed_from) {
-        mismatch_.reset();
-        if (departed_.empty()) alarm_.store(false, std::memory_order_seq_cst);
-    } else {
-        delivered_ = true;
-    }
+    delivered_ = true;
     return Entry::refused;
 }
 
@@ -150,12 +147,12 @@ void Agreement::take_mismatch(const News& news, Rank from) {
 
 std::optional<uint64_t> Agreement::failing_epoch() {
     const Lock lock(mutex_);
-    return failing() ? std::optional(epoch_) : std::nullopt;
+    return mismatch_ ? std::optional(epoch_) : std::nullopt;
 }
 
 void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
     Lock lock(mutex_);
-    if (!failing() || epoch != epoch_ || self_quiet_) return;
+    if (!mismatch_ || epoch != epoch_ || self_quiet_) return;
     // Operations that others ran and this rank was refused have numbers all the same.
     last_number = std::max(last_number, begun_after_);
     if (last_number + 1 < (mismatch_from_ & number_mask)) return;  // the caller is late
@@ -169,7 +166,7 @@ void Agreement::take_quiet(Lock& lock) {
     const bool all = self_quiet_ && std::all_of(children_.begin(), children_.end(), [&](Rank c) {
                          return quiet_children_.count(c) > 0;
                      });
-    if (!all || !failing() || quiet_sent_) return;
+    if (!all || !mismatch_ || quiet_sent_) return;
     quiet_sent_ = true;
     Tag tag;
     tag.sequence = epoch_ << Tag::epoch_shift | quiet_number_;
@@ -186,11 +183,9 @@ void Agreement::take_resume(uint64_t sequence) {
     if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
     epoch_ += 1;
     begun_after_ = sequence & number_mask;
-    // A rank that was idle still owes its caller the news: the next call gets it, and only then
-    // does its epoch begin.
-    if (delivered_) mismatch_.reset();
-    const bool owed = mismatch_.has_value();
-    if (owed) mismatch_from_ = owed_from;
+    // A rank that was idle still owes its caller the news: the next call gets it.
+    if (!delivered_ && mismatch_) owed_.push_back(*mismatch_);
+    mismatch_.reset();
     delivered_ = self_quiet_ = quiet_sent_ = false;
     quiet_children_.clear();
     quiet_number_ = 0;
@@ -198,7 +193,7 @@ void Agreement::take_resume(uint64_t sequence) {
     Tag tag;
     tag.sequence = sequence;
     for (Rank child : children_) host_.send_control(child, make(News::Kind::resume, tag));
-    if (!owed && !dead_ && departed_.empty()) alarm_.store(false, std::memory_order_seq_cst);
+    if (fine()) alarm_.store(false, std::memory_order_seq_cst);
 }
 
 void Agreement::say_bye(uint64_t last_number) {
@@ -270,7 +265,7 @@ void Agreement::propose(const Tag& tag) {
 void Agreement::take_proposal(Rank from, const Tag& tag) {
     Lock lock(mutex_);
     if (tag.epoch() != epoch_ || dead_ || proposals_.size() > max_proposals) return;
-    if (failing() && tag.sequence >= mismatch_from_) return;
+    if (mismatch_ && tag.sequence >= mismatch_from_) return;
     Proposal& p = proposals_[tag.sequence];
     if (p.have == 0) {
         p.tag = tag;

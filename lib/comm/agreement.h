@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -99,8 +100,7 @@ private:
     void take_proposal(Rank from, const Tag& tag);
     bool has_departed(Rank rank) const;
     Error departed_error() const;
-    /// Whether this epoch has a mismatch (not only one of before that the caller is still owed).
-    bool failing() const;
+    bool fine() const { return !dead_ && !mismatch_ && owed_.empty() && departed_.empty(); }
 
     const Rank rank_, size_;
     const uint32_t comm_;
@@ -114,9 +114,11 @@ private:
     uint64_t epoch_ = 0;
     uint64_t begun_after_ = 0;  // the number of the last operation before this epoch
     std::optional<Error> dead_;
-    std::optional<Error> mismatch_;
+    std::optional<Error> mismatch_;  // of this epoch
     uint64_t mismatch_from_ = 0;
     bool delivered_ = false;
+    std::deque<Error>
+        owed_;  // mismatches of epochs that are over, which the caller has yet to hear of
     bool self_quiet_ = false, quiet_sent_ = false;
     std::set<Rank> quiet_children_;
     uint64_t quiet_number_ = 0;

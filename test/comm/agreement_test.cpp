@@ -159,6 +159,31 @@ TEST_CASE("a rank that was refused one mismatch is not behind the next") {
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 6).sequence);
 }
 
+// The others may have disagreed twice before it makes the first of those calls.
+TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
+    Ranks ranks(3);
+    for (uint64_t epoch : {0, 1}) {
+        Tag other = numbered(epoch, 5 + epoch);
+        other.count = 1;
+        ranks[0].agreement.raise_mismatch(numbered(epoch, 5 + epoch), 1, other);
+        ranks.deliver();
+        for (Rank r : {0, 1}) {
+            REQUIRE(ranks[r].agreement.verdict(numbered(epoch, 5 + epoch).sequence));
+            ranks[r].agreement.quiet(epoch, 5 + epoch);
+        }
+        ranks[2].agreement.quiet(epoch, 4);
+        ranks.deliver();
+        for (auto& rank : ranks.all)
+            REQUIRE(rank->resumed == numbered(epoch + 1, 5 + epoch).sequence);
+    }
+    CHECK(ranks[2].agreement.alarm());
+    CHECK(ranks[2].next_call(7) == Agreement::Entry::refused);
+    CHECK(ranks[2].agreement.alarm());
+    CHECK(ranks[2].next_call(7) == Agreement::Entry::refused);
+    CHECK(!ranks[2].agreement.alarm());
+    for (auto& rank : ranks.all) CHECK(rank->next_call(7) == Agreement::Entry::proceed);
+}
+
 TEST_CASE("strict: what comes before a mismatch is still agreed on") {
     Ranks ranks(3);
     Tag different = numbered(0, 2);
