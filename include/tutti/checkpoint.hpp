@@ -18,16 +18,10 @@
 
 #include "tutti/checkpoint.h"
 #include "tutti/handles.hpp"
+#include "tutti/trainer_errors.hpp"
 
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
-
-namespace detail {
-inline void check_trainer(tutti_status status) {
-    if (status != TUTTI_OK)
-        throw Error(status, tutti_trainer_last_error_rank(), tutti_trainer_last_error());
-}
-}  // namespace detail
 
 /// How strict a restore is.
 struct RestoreOptions {

@@ -29,16 +29,10 @@
 #include "tutti/buffers.hpp"
 #include "tutti/handles.hpp"
 #include "tutti/trainer.h"
+#include "tutti/trainer_errors.hpp"
 
 namespace tutti {
 inline namespace cxx {  // as in buffers.hpp
-
-namespace detail {
-inline void check_trainer(tutti_status status) {
-    if (status != TUTTI_OK)
-        throw Error(status, tutti_trainer_last_error_rank(), tutti_trainer_last_error());
-}
-}  // namespace detail
 
 /// What an operation is handed: its buffers, where their memory is the host's.
 class Step {

@@ -124,6 +124,7 @@ private:
     Result<> need_driver() const;
     Result<> order_streams(void* before, void* after);
     Result<> owed();
+    Result<bool> ready(Plan& plan, const void* in, const void* out);
     Result<> wait_until_free(Plan& plan);
 
     // Moving and waiting: progress.cpp.

@@ -177,17 +177,22 @@ Result<> Communicator::wait_until_free(Plan& plan) {
     return fail(Code::invalid, "rank {}: the plan's last run is not done", rank());
 }
 
-Result<> Communicator::run(Plan& plan, const void* in, void* out) {
+/// Before a plan runs again. True: on a device's memory.
+Result<bool> Communicator::ready(Plan& plan, const void* in, const void* out) {
     TUTTI_TRY(forked());
     if (!detached_.empty()) [[unlikely]]
         TUTTI_TRY(owed());
     if (plan.busy_anywhere()) [[unlikely]]
         TUTTI_TRY(wait_until_free(plan));
-    if (device::driver() || plan.device_stream) [[unlikely]] {
-        TUTTI_ASSIGN(const bool device, on_device(plan.call, in, out, plan.device_stream));
-        if (device)
-            return run_on_device(plan.call, &plan, plan.stream, in, out, plan.device_stream);
-    }
+    if (!device::driver() && !plan.device_stream) [[likely]]
+        return false;
+    return on_device(plan.call, in, out, plan.device_stream);
+}
+
+Result<> Communicator::run(Plan& plan, const void* in, void* out) {
+    TUTTI_ASSIGN(const bool device, ready(plan, in, out));
+    if (device) [[unlikely]]
+        return run_on_device(plan.call, &plan, plan.stream, in, out, plan.device_stream);
     Request request;
     request.in = in;
     request.out = out;
@@ -197,17 +202,10 @@ Result<> Communicator::run(Plan& plan, const void* in, void* out) {
 
 Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, int64_t timeout_ms, const void* in,
                                                      void* out) {
-    TUTTI_TRY(forked());
-    if (!detached_.empty()) [[unlikely]]
-        TUTTI_TRY(owed());
-    if (plan.busy_anywhere()) [[unlikely]]
-        TUTTI_TRY(wait_until_free(plan));
-    if (device::driver() || plan.device_stream) [[unlikely]] {
-        TUTTI_ASSIGN(const bool device, on_device(plan.call, in, out, plan.device_stream));
-        if (device)
-            return start_on_device(plan.call, &plan, plan.stream, timeout_ms, in, out,
-                                   plan.device_stream);
-    }
+    TUTTI_ASSIGN(const bool device, ready(plan, in, out));
+    if (device) [[unlikely]]
+        return start_on_device(plan.call, &plan, plan.stream, timeout_ms, in, out,
+                               plan.device_stream);
     auto request = std::make_unique<Request>();
     request->in = in;
     request->out = out;

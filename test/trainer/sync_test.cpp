@@ -3,6 +3,7 @@
 #include "trainer/expect.h"
 #include "trainer/net.h"
 #include "trainer/ranks.h"
+#include "tutti/checkpoint.hpp"  // beside trainer.hpp
 
 namespace {
 

@@ -1,0 +1,25 @@
+/**
+ * @file trainer_errors.hpp
+ * @brief What the C++ layers over the trainer's headers have in common: a status becomes an
+ * exception.
+ */
+#ifndef TUTTI_TRAINER_ERRORS_HPP
+#define TUTTI_TRAINER_ERRORS_HPP
+
+#include "tutti/handles.hpp"
+#include "tutti/trainer_errors.h"
+
+namespace tutti {
+inline namespace cxx {  // as in buffers.hpp
+
+namespace detail {
+inline void check_trainer(tutti_status status) {
+    if (status != TUTTI_OK)
+        throw Error(status, tutti_trainer_last_error_rank(), tutti_trainer_last_error());
+}
+}  // namespace detail
+
+}  // namespace cxx
+}  // namespace tutti
+
+#endif
