@@ -183,7 +183,8 @@ int cuDevicePrimaryCtxRetain(void** out, int device) {
     if (broken(device) != ok) return broken(device);
     const std::lock_guard lock(state().mutex);
     FakeContext& c = state().contexts[device];
-    c.device = device;
+    // Others read it without the lock: once written it stays.
+    if (c.device != device) c.device = device;
     ++c.retained;
     ++state().live;
     *out = &c;
