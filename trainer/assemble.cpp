@@ -176,26 +176,23 @@ void tutti_trainer::append_update(Program& program) {
     for (std::size_t g = 0; g < parameters_.size(); ++g) {
         const Group& group = parameters_[g];
         const int every = settings_.local_steps;
-        for (int d = 0; d < devices(); ++d) {
-            Node node = node_on(group, "way of " + group.name, d);
-            const auto at = static_cast<std::size_t>(d);
-            node.own = [this, g, at, every](const RunContext& context) {
-                if (context.is_turn(every)) averaging_->take_way(g, at);
-            };
-            program.nodes.push_back(std::move(node));
-        }
+        const auto on_each = [&](const std::string& what,
+                                 void (Averaging::*act)(std::size_t, std::size_t)) {
+            for (int d = 0; d < devices(); ++d) {
+                Node node = node_on(group, what + group.name, d);
+                const auto at = static_cast<std::size_t>(d);
+                node.own = [this, g, at, every, act](const RunContext& context) {
+                    if (context.is_turn(every)) ((*averaging_).*act)(g, at);
+                };
+                program.nodes.push_back(std::move(node));
+            }
+        };
+        on_each("way of ", &Averaging::take_way);
         Node average = node_on(group, "average of " + group.name, none);
         average.task =
             add_task({.name = average.name, .op = TUTTI_AVG, .dtype = group.dtype, .every = every});
         program.nodes.push_back(std::move(average));
-        for (int d = 0; d < devices(); ++d) {
-            Node node = node_on(group, "step of " + group.name, d);
-            const auto at = static_cast<std::size_t>(d);
-            node.own = [this, g, at, every](const RunContext& context) {
-                if (context.is_turn(every)) averaging_->go_way(g, at);
-            };
-            program.nodes.push_back(std::move(node));
-        }
+        on_each("step of ", &Averaging::go_way);
     }
 }
 

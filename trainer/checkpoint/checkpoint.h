@@ -17,8 +17,15 @@ struct Copier {
     tutti_checkpoint_copy copy = nullptr;
     void* user = nullptr;
 
-    Result<> from_device(std::byte* to, const std::byte* from, std::size_t bytes) const;
-    Result<> to_device(std::byte* to, const std::byte* from, std::size_t bytes) const;
+    Result<> from_device(std::byte* to, const std::byte* from, std::size_t bytes) const {
+        return move(to, from, bytes, false);
+    }
+    Result<> to_device(std::byte* to, const std::byte* from, std::size_t bytes) const {
+        return move(to, from, bytes, true);
+    }
+
+private:
+    Result<> move(std::byte* to, const std::byte* from, std::size_t bytes, bool inwards) const;
 };
 
 using Texts = std::map<std::string, std::string>;

@@ -138,20 +138,12 @@ Result<std::string> as_verdict(Result<> result) {
 
 }  // namespace
 
-Result<> Copier::from_device(std::byte* to, const std::byte* from, std::size_t bytes) const {
+Result<> Copier::move(std::byte* to, const std::byte* from, std::size_t bytes, bool inwards) const {
     if (copy == nullptr) {
         std::memcpy(to, from, bytes);
-    } else if (const int code = copy(user, to, from, bytes, 0); code != 0) {
-        return fail(TUTTI_ERR_SYSTEM, "checkpoint: the copy from a device failed with {}", code);
-    }
-    return {};
-}
-
-Result<> Copier::to_device(std::byte* to, const std::byte* from, std::size_t bytes) const {
-    if (copy == nullptr) {
-        std::memcpy(to, from, bytes);
-    } else if (const int code = copy(user, to, from, bytes, 1); code != 0) {
-        return fail(TUTTI_ERR_SYSTEM, "checkpoint: the copy to a device failed with {}", code);
+    } else if (const int code = copy(user, to, from, bytes, inwards ? 1 : 0); code != 0) {
+        return fail(TUTTI_ERR_SYSTEM, "checkpoint: the copy {} a device failed with {}",
+                    inwards ? "to" : "from", code);
     }
     return {};
 }

@@ -16,7 +16,8 @@ struct Settings {
     double bandwidth_gbs = 2.5;
 };
 
-/// The factory's ports, as many as the context says, once it could be made: an error is told by listen().
+/// The factory's ports, as many as the context says, once it could be made: an error is told by
+/// listen().
 std::unique_ptr<Transport> make_fabric_transport(const TransportContext& context,
                                                  Result<std::unique_ptr<PortFactory>> factory,
                                                  const Settings& settings);
