@@ -4,8 +4,6 @@
 #include <numeric>
 
 namespace tutti {
-namespace {
-
 Blocks to_blocks(const BlockList& list) {
     Blocks blocks;
     blocks.counts.assign(list.counts.begin(), list.counts.end());
@@ -16,8 +14,6 @@ Blocks to_blocks(const BlockList& list) {
                         std::size_t{0});
     return blocks;
 }
-
-}  // namespace
 
 Result<> check_lengths(const Call& call, Rank ranks) {
     const std::size_t most = std::numeric_limits<std::ptrdiff_t>::max() / dtype_bytes(call.dtype);

@@ -23,6 +23,9 @@ struct BlockList {
     }
 };
 
+/// With every displacement written out.
+Blocks to_blocks(const BlockList& list);
+
 /// Where a call's buffers are, and what is done about it.
 enum class Path : uint8_t {
     host,     // host memory
@@ -38,7 +41,6 @@ struct Call {
     Rank root = 0;
     std::string_view algorithm;  // "": tutti's choice
     bool uneven = false;         // the v form: blocks have the lengths below
-    bool in_place = false;       // only an alltoall has to know before it is bound
     Path path = Path::host;
     int32_t inputs = 0;       // buffers of this rank in one allreduce; 0: it is no multi
     BlockList input, output;  // of the buffers that have a block for each rank
@@ -47,8 +49,7 @@ struct Call {
     bool operator==(const Call& other) const {
         return count == other.count && collective == other.collective && dtype == other.dtype &&
                op == other.op && root == other.root && uneven == other.uneven &&
-               in_place == other.in_place && path == other.path && inputs == other.inputs &&
-               algorithm == other.algorithm &&
+               path == other.path && inputs == other.inputs && algorithm == other.algorithm &&
                (!uneven || (input == other.input && output == other.output));
     }
 };

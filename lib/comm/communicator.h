@@ -100,11 +100,15 @@ private:
     Result<std::unique_ptr<Plan>> bind_plan(const Call& call, uint32_t stream);
     Result<> enter_before_binding(uint32_t stream);
     Error binding_failed(const Error& error);
+    Result<std::unique_ptr<Request>> start_on_host(Plan& plan, int64_t timeout_ms, const void* in,
+                                                   void* out);
     Result<> submit(Request& request, Plan& plan, int64_t timeout_ms);
     Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
     Result<> post(Transfer& transfer, int64_t timeout_ms);
 
     // On device memory: device_calls.cpp, device_join.cpp.
+    Result<bool> goes_to_device(const Call& call, const void* in, const void* out,
+                                void* device_stream);
     Result<bool> on_device(const Call& call, const void* in, const void* out,
                            void* device_stream) const;
     Result<device::MemoryKind> one_kind(const Call& call, const void* in, const void* out) const;

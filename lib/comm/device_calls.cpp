@@ -100,9 +100,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
             devices_.checked_stream = on_stream;
         }
         Call call = wanted;
-        call.in_place = in == out;
-        TUTTI_ASSIGN(call.path, planner_.path_of(call, endpoint_->config().device));
-        call.in_place = false;
+        TUTTI_ASSIGN(call.path, planner_.path_of(call, in == out, endpoint_->config().device));
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<Request>();
         request->in = in;
@@ -222,13 +220,16 @@ Result<> Communicator::order_streams(void* before, void* after) {
     TUTTI_TRY(forked());
     TUTTI_TRY(need_driver());
     if (before == after) return {};
-    // Before the first collective the device is the one that the program works with.
-    device::Ordinal device = devices_.device;
-    if (!devices_.joined() && device::driver()->context_device(&device) != device::success)
-        return fail(Code::invalid, "rank {}: no device is current on this thread", rank());
-    TUTTI_ASSIGN(const device::Context context, device::Context::retain(*device::driver(), device));
-    const device::Context::Scope current(context);
-    TUTTI_ASSIGN(const device::Event mark, device::Event::create(context));
+    std::optional<device::Context> context = devices_.context;
+    if (!context) {
+        // Before the first collective the device is the one that the program works with.
+        device::Ordinal device = 0;
+        if (device::driver()->context_device(&device) != device::success)
+            return fail(Code::invalid, "rank {}: no device is current on this thread", rank());
+        TUTTI_ASSIGN(context, device::Context::retain(*device::driver(), device));
+    }
+    const device::Context::Scope current(*context);
+    TUTTI_ASSIGN(const device::Event mark, device::Event::create(*context));
     TUTTI_TRY(mark.record(static_cast<device::StreamHandle>(before)));
     return mark.hold(static_cast<device::StreamHandle>(after));
 }

@@ -151,14 +151,21 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
     return {};
 }
 
-Result<> Communicator::run(const Call& call, const void* in, void* out) {
-    TUTTI_TRY(forked());
+/// Tells what earlier calls on device memory still owe; true: this call is one.
+Result<bool> Communicator::goes_to_device(const Call& call, const void* in, const void* out,
+                                          void* device_stream) {
     if (!detached_.empty()) [[unlikely]]
         TUTTI_TRY(owed());
-    if (device::driver()) [[unlikely]] {
-        TUTTI_ASSIGN(const bool device, on_device(call, in, out, nullptr));
-        if (device) return run_on_device(call, nullptr, 0, in, out, nullptr);
-    }
+    if (!device::driver() && !device_stream) [[likely]]
+        return false;
+    return on_device(call, in, out, device_stream);
+}
+
+Result<> Communicator::run(const Call& call, const void* in, void* out) {
+    TUTTI_TRY(forked());
+    TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, nullptr));
+    if (device) [[unlikely]]
+        return run_on_device(call, nullptr, 0, in, out, nullptr);
     auto plan = plan_for(call, 0);
     if (!plan && plan.error().code == Code::in_progress) return run(call, in, out);
     if (!plan) return tl::unexpected(std::move(plan).error());
@@ -180,13 +187,9 @@ Result<> Communicator::wait_until_free(Plan& plan) {
 /// Before a plan runs again. True: on a device's memory.
 Result<bool> Communicator::ready(Plan& plan, const void* in, const void* out) {
     TUTTI_TRY(forked());
-    if (!detached_.empty()) [[unlikely]]
-        TUTTI_TRY(owed());
     if (plan.busy_anywhere()) [[unlikely]]
         TUTTI_TRY(wait_until_free(plan));
-    if (!device::driver() && !plan.device_stream) [[likely]]
-        return false;
-    return on_device(plan.call, in, out, plan.device_stream);
+    return goes_to_device(plan.call, in, out, plan.device_stream);
 }
 
 Result<> Communicator::run(Plan& plan, const void* in, void* out) {
@@ -206,6 +209,11 @@ Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, int64_t timeout
     if (device) [[unlikely]]
         return start_on_device(plan.call, &plan, plan.stream, timeout_ms, in, out,
                                plan.device_stream);
+    return start_on_host(plan, timeout_ms, in, out);
+}
+
+Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, int64_t timeout_ms,
+                                                             const void* in, void* out) {
     auto request = std::make_unique<Request>();
     request->in = in;
     request->out = out;
@@ -225,18 +233,15 @@ Result<std::unique_ptr<Request>> Communicator::start(const Call& call, int strea
                                                      void* device_stream) {
     TUTTI_TRY(forked());
     TUTTI_TRY(planner_.check(call, stream));
-    if (device::driver() || device_stream) [[unlikely]] {
-        TUTTI_TRY(owed());
-        TUTTI_ASSIGN(const bool device, on_device(call, in, out, device_stream));
-        if (device)
-            return start_on_device(call, nullptr, next_stream(stream), timeout_ms, in, out,
-                                   device_stream);
-    }
+    TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, device_stream));
+    if (device) [[unlikely]]
+        return start_on_device(call, nullptr, next_stream(stream), timeout_ms, in, out,
+                               device_stream);
     auto plan = plan_for(call, next_stream(stream));
     if (!plan && plan.error().code == Code::in_progress)
         return start(call, stream, timeout_ms, in, out, device_stream);
     if (!plan) return tl::unexpected(std::move(plan).error());
-    return start(**plan, timeout_ms, in, out);
+    return start_on_host(**plan, timeout_ms, in, out);
 }
 
 // ---- sends and receives

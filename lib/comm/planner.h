@@ -38,7 +38,7 @@ public:
     };
     void use(DeviceMeans means) { device_ = std::move(means); }
     /// How a call on device memory would be done; unsupported if the call insists on what cannot.
-    Result<Path> path_of(const Call& call, DeviceWay way) const;
+    Result<Path> path_of(const Call& call, bool in_place, DeviceWay way) const;
 
     /// After a mismatch, while nothing runs.
     void reset_intrinsics();

@@ -14,16 +14,8 @@ constexpr std::string_view library_name = "nccl", staged_name = "staged";
 constexpr uint64_t library_mark = uint64_t{0xd5} << 40;
 
 IntrinsicShape::Blocks listed(const BlockList& list) {
-    IntrinsicShape::Blocks blocks;
-    blocks.counts.assign(list.counts.begin(), list.counts.end());
-    blocks.displacements.assign(list.displacements.begin(), list.displacements.end());
-    if (!blocks.displacements.empty()) return blocks;
-    std::size_t at = 0;
-    for (const std::size_t count : blocks.counts) {
-        blocks.displacements.push_back(at);
-        at += count;
-    }
-    return blocks;
+    Blocks blocks = to_blocks(list);
+    return {std::move(blocks.counts), std::move(blocks.displacements)};
 }
 
 /// What the operation writes of the output.
@@ -32,7 +24,7 @@ std::vector<StageRequest::Piece> results_of(const Call& call, const Extent& out)
     std::vector<StageRequest::Piece> pieces;
     if (!out.used) return pieces;
     if (!out.row || !call.uneven) return {{0, out.length * bytes}};
-    const auto blocks = listed(call.output);
+    const Blocks blocks = to_blocks(call.output);
     for (std::size_t i = 0; i < blocks.counts.size(); ++i)
         pieces.push_back({blocks.displacements[i] * bytes, blocks.counts[i] * bytes});
     return pieces;
@@ -60,7 +52,7 @@ Result<IntrinsicShape> Planner::device_shape(const Call& call) const {
     return shape;
 }
 
-Result<Path> Planner::path_of(const Call& call, DeviceWay way) const {
+Result<Path> Planner::path_of(const Call& call, bool in_place, DeviceWay way) const {
     const bool library = call.algorithm.empty() || call.algorithm == library_name;
     if (!library && call.algorithm != staged_name)
         return fail(Code::unsupported,
@@ -71,7 +63,7 @@ Result<Path> Planner::path_of(const Call& call, DeviceWay way) const {
     auto served = device_shape(call).and_then(
         [&](const IntrinsicShape& shape) { return device_.group->serves(shape); });
     // It has nowhere to keep what it overwrites, and the others do not know that it would need it.
-    if (served && call.collective == Collective::alltoall && call.in_place)
+    if (served && call.collective == Collective::alltoall && in_place)
         return fail(Code::unsupported,
                     "rank {}: an alltoall in place on device memory: use separate buffers, or the "
                     "algorithm '{}' on every rank",
@@ -100,7 +92,6 @@ Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t st
     Call host = call;
     host.path = Path::host;
     host.algorithm = {};
-    host.in_place = false;
     TUTTI_ASSIGN(auto inner, make_host(host, stream));
     const Extent in = extent_of(call, place_.rank, place_.size, Space::input);
     const Extent out = extent_of(call, place_.rank, place_.size, Space::output);
