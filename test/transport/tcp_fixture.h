@@ -54,7 +54,12 @@ public:
         const auto met = net::introduce(fd_.get(), {secret, "tcp/test"}, hello, soon());
         INFO((met ? "" : met.error().message));
         REQUIRE(met);
+        if (!net::recv_all(fd_.get(), std::as_writable_bytes(std::span(&answer_, 1)), soon()))
+            answer_ = {};
     }
+
+    /// 0: it hung up.
+    tcp::Answer answer() const { return answer_; }
 
     /// False if the other side hung up.
     bool send(ByteView bytes) { return net::send_all(fd_.get(), bytes, soon()).has_value(); }
@@ -72,6 +77,7 @@ public:
 
 private:
     UniqueFd fd_;
+    tcp::Answer answer_{};
 };
 
 /// The receiving half of a lane that rank `peer` opened on communicator 7.

@@ -1,5 +1,5 @@
 // What TCP channels do beyond the conformance suite: where messages land, what cancelling leaves
-// behind, when credits travel, and how connections are made.
+// behind, and when credits travel.
 #include "transport/tcp_fixture.h"
 
 namespace tutti::test {
@@ -215,118 +215,6 @@ TEST_CASE("tcp: drops the messages of a lane whose receiver is gone, and opens i
     REQUIRE(eventually({&duo.a, &duo.b}, [&] {
         return holds(again.receiver->peek(make_tag(100), data.size()), data);
     }));
-}
-
-// ---- connecting --------------------------------------------------------------------------------
-
-TEST_CASE("tcp: speaks IPv6") {
-    const JoinedTransport kind{"tcp", [](const TransportContext& context) {
-                                   TransportContext six = context;
-                                   six.iface = "::1";
-                                   return make_tcp_transport(six);
-                               }};
-    if (!net::choose_address("::1", true)) return;  // a machine without it
-    Duo duo(kind);
-    REQUIRE(duo.a.address.address.find("[::1]:") == 0);
-    auto lane = duo.open(0);
-    const Buffer data = pattern(large, 1);
-    lane.sender->push(make_tag(1), data.data(), data.size());
-    REQUIRE(eventually({&duo.a, &duo.b},
-                       [&] { return holds(lane.receiver->peek(make_tag(1), data.size()), data); }));
-}
-
-TEST_CASE("tcp: carries messages both ways when both sides connect at once") {
-    for (int round = 0; round < 10; ++round) {
-        Duo duo(tcp_kind);
-        std::atomic<int> at_the_line{0};
-        std::unique_ptr<Sender> senders[2];
-        const auto open = [&](int me) {
-            TestEndpoint& from = me == 0 ? duo.a : duo.b;
-            TestEndpoint& to = me == 0 ? duo.b : duo.a;
-            for (++at_the_line; at_the_line < 2;) cpu_relax();
-            auto opened = from.transport->open({.peer = to.address.rank, .comm = 7, .lane = 2},
-                                               to.address, soon());
-            if (opened) senders[me] = std::move(*opened);
-        };
-        std::thread other([&] { open(1); });
-        open(0);
-        other.join();
-        REQUIRE((senders[0] && senders[1]));
-        std::unique_ptr<Receiver> receivers[2];
-        REQUIRE(eventually({&duo.a, &duo.b}, [&] {
-            if (!receivers[0]) receivers[0] = duo.a.sink.take({.peer = 1, .comm = 7, .lane = 2});
-            if (!receivers[1]) receivers[1] = duo.b.sink.take({.peer = 0, .comm = 7, .lane = 2});
-            return receivers[0] && receivers[1];
-        }));
-        const Buffer data = pattern(20'000, 1);
-        for (uint64_t i = 0; i < 3 * tcp::credits_per_channel; ++i) {
-            for (auto& sender : senders) {
-                REQUIRE(eventually({&duo.a, &duo.b}, [&] { return sender->can_push(); }));
-                sender->push(make_tag(i), data.data(), data.size());
-            }
-            for (auto& receiver : receivers) {
-                REQUIRE(eventually({&duo.a, &duo.b}, [&] {
-                    return holds(receiver->peek(make_tag(i), data.size()), data);
-                }));
-                receiver->release();
-            }
-        }
-    }
-}
-
-TEST_CASE("tcp: names the address and the rank when nobody listens there") {
-    TestEndpoint endpoint(tcp_kind, 0, 8);
-    auto listener = net::listen_tcp({"127.0.0.1", 0});
-    REQUIRE(listener);
-    const auto port = net::local_port(listener->get());
-    REQUIRE(port);
-    listener->reset();  // a port that was free a moment ago
-    const std::string address = fmt::format("127.0.0.1:{}", *port);
-    const auto opened =
-        endpoint.transport->open({.peer = 5, .comm = 7, .lane = 0},
-                                 {.rank = 5, .host_id = "this host", .address = address}, soon());
-    REQUIRE_FALSE(opened);
-    REQUIRE(opened.error().rank == 5);
-    REQUIRE(opened.error().message.find("rank 5") != std::string::npos);
-    REQUIRE(opened.error().message.find(address) != std::string::npos);
-}
-
-TEST_CASE("tcp: gives up at the deadline when the other side accepts and says nothing") {
-    TestEndpoint endpoint(tcp_kind, 0, 8);
-    auto listener = net::listen_tcp({"127.0.0.1", 0});
-    REQUIRE(listener);
-    const auto port = net::local_port(listener->get());
-    REQUIRE(port);
-    const auto opened = endpoint.transport->open(
-        {.peer = 5, .comm = 7, .lane = 0},
-        {.rank = 5, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)},
-        Deadline::after_ms(200));
-    REQUIRE_FALSE(opened);
-    REQUIRE(opened.error().code == Code::timeout);
-    REQUIRE(opened.error().rank == 5);
-}
-
-TEST_CASE("tcp: refuses a peer with another secret") {
-    TestEndpoint endpoint(tcp_kind, 0, 2);
-    TestEndpoint stranger(tcp_kind, 1, 2, "test", "another secret");
-    const auto opened =
-        stranger.transport->open({.peer = 0, .comm = 7, .lane = 0}, endpoint.address, soon());
-    REQUIRE_FALSE(opened);
-    REQUIRE(opened.error().code == Code::auth);
-    REQUIRE(endpoint.sink.lost().empty());
-}
-
-TEST_CASE("tcp: tries each address that is worth trying") {
-    Duo duo(tcp_kind);
-    PeerAddress peer = duo.b.address;
-    peer.address = "127.0.0.1:1," + duo.b.address.address;
-    REQUIRE(duo.a.transport->may_reach(peer));
-    REQUIRE(duo.a.transport->open({.peer = 1, .comm = 7, .lane = 0}, peer, soon()));
-    // Between ranks that listen on loopback alone, the hosts are only acted.
-    peer.host_id = "another host";
-    REQUIRE(duo.a.transport->may_reach(peer));
-    peer.address = "nonsense";
-    REQUIRE_FALSE(duo.a.transport->may_reach(peer));
 }
 
 }  // namespace

@@ -11,13 +11,17 @@ namespace tutti::tcp {
 
 using tutti::credits_per_channel;
 
-inline constexpr uint32_t protocol_version = 1;
+inline constexpr uint32_t protocol_version = 2;
 
 /// Large enough that system calls and headers do not count, small enough that a message the kernel
 /// has just written is still in the second-level cache when it is reduced.
 inline constexpr std::size_t max_message_bytes = 256 * 1024;
 /// Channels on one connection: with the limit above and the credits, what a peer can make us hold.
 inline constexpr std::size_t max_channels = 4096;
+
+/// What a rank says to a hello, before the first frame. crossing: it is connecting to the caller
+/// itself, and that connection is for both.
+enum class Answer : uint8_t { taken = 1, crossing };
 
 enum class Kind : uint8_t { open = 1, data, credit, bye };
 

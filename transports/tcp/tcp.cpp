@@ -1,13 +1,20 @@
 // The TCP transport: a listener, and a connection per peer, made when it is first needed.
+//
+// One for both directions: the kernel then acknowledges a message with the next one the other way,
+// and so do our credits. Of two calls that cross, the lower rank's goes through.
 #include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <span>
 
 #include "base/log.h"
 #include "net/acceptor.h"
@@ -26,6 +33,8 @@ constexpr std::size_t direct_limit = 4;
 // Connections that one rank may have made to us: it needs one.
 constexpr std::ptrdiff_t accepted_limit = 4;
 constexpr int close_poll_ms = 2;
+// How long a call that crossed waits for the other before it tries again.
+constexpr int64_t crossing_ms = 500;
 
 bool is_loopback(std::string_view host) {
     return host.starts_with("127.") || host == "::1" || host == "localhost";
@@ -55,11 +64,18 @@ public:
 private:
     net::AuthKey key() const { return {context_.secret, "tcp/" + context_.job}; }
     bool usable(const net::HostPort& address, const PeerAddress& peer) const;
-    Result<ConnectionPtr> connect(const PeerAddress& peer, Deadline deadline);
-    Result<ConnectionPtr> add(UniqueFd fd, Rank peer);
+    Result<ConnectionPtr> meet(const PeerAddress& peer, Deadline deadline);
+    Result<UniqueFd> call(const PeerAddress& peer, Deadline deadline) const;
+    Result<UniqueFd> introduce(UniqueFd fd, Deadline deadline) const;
     ConnectionPtr find(Rank peer);
+    // With the lock.
+    ConnectionPtr find_locked(Rank peer) const;
+    Result<ConnectionPtr> add(UniqueFd fd, Rank peer);
+    std::optional<tcp::Answer> answer(Rank peer) const;
+
     void accepted(UniqueFd fd, const Bytes& hello);
     static void say_goodbye(int fd);
+    static bool say(int fd, tcp::Answer answer);
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     void lost(Rank peer, const std::string& cause) override;
 
@@ -71,7 +87,10 @@ private:
     Retired retired_;
 
     std::mutex connecting_;  // two threads that open to one peer make one connection
-    std::mutex mutex_;       // guards the three below
+    std::mutex mutex_;       // guards what follows
+    std::condition_variable added_;
+    Rank calling_ = nobody;
+    std::set<Rank> called_;                   // whose connections we made
     std::vector<ConnectionPtr> connections_;  // kept to the end: progress() reads without the lock
     std::set<Rank> lost_;
     bool closed_ = false;
@@ -124,38 +143,76 @@ Result<std::unique_ptr<Sender>> TcpTransport::open(const ChannelId& id, const Pe
     if (const ConnectionPtr connection = find(peer.rank)) return connection->open(id);
     // Bounded: whoever is inside connects with a deadline of its own.
     const std::lock_guard connecting(connecting_);
-    ConnectionPtr connection = find(peer.rank);
-    if (!connection) {
-        auto made = connect(peer, deadline);
-        if (!made) {
-            Error error = std::move(made).error();
-            error.rank = peer.rank;
-            return wrap(std::move(error), fmt::format("connecting to rank {} at '{}' by TCP",
-                                                      peer.rank, peer.address));
-        }
-        connection = *made;
-    }
-    return connection->open(id);
+    auto met = meet(peer, deadline);
+    if (met) return (*met)->open(id);
+    Error error = std::move(met).error();
+    error.rank = peer.rank;
+    return wrap(std::move(error),
+                fmt::format("connecting to rank {} at '{}' by TCP", peer.rank, peer.address));
 }
 
-Result<ConnectionPtr> TcpTransport::connect(const PeerAddress& peer, Deadline deadline) {
+/// A lower rank that cannot reach us gives up some time, and our own call then goes through.
+Result<ConnectionPtr> TcpTransport::meet(const PeerAddress& peer, Deadline deadline) {
+    for (;;) {
+        {
+            const std::lock_guard lock(mutex_);
+            if (ConnectionPtr connection = find_locked(peer.rank)) return connection;
+            calling_ = peer.rank;
+        }
+        auto fd = call(peer, deadline);
+        std::unique_lock lock(mutex_);
+        calling_ = nobody;
+        if (fd) {
+            called_.insert(peer.rank);
+            return add(std::move(*fd), peer.rank);
+        }
+        if (fd.error().code != Code::in_progress) return tl::unexpected(std::move(fd).error());
+        added_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(crossing_ms)),
+                        [&] { return closed_ || find_locked(peer.rank); });
+        if (closed_) return fail_rank(Code::aborted, peer.rank, "the transport is closed");
+        if (deadline.passed() && !find_locked(peer.rank))
+            return fail_rank(Code::timeout, peer.rank,
+                             "rank {} said that it is connecting to this rank, and did not arrive: "
+                             "can it reach {}?",
+                             peer.rank, address_);
+    }
+}
+
+Result<UniqueFd> TcpTransport::call(const PeerAddress& peer, Deadline deadline) const {
     Error last{Code::unsupported, peer.rank, 0, "it published no address that leads there"};
     for (const net::HostPort& address : parse_addresses(peer.address)) {
         if (!usable(address, peer)) continue;
         auto fd = net::connect_tcp(address, {.deadline = deadline, .keep_trying = false});
-        if (!fd) {
-            last = std::move(fd).error();
-            continue;
-        }
-        const Bytes hello = ByteWriter().put(tcp::protocol_version).put(context_.rank).take();
-        TUTTI_TRY(net::introduce(fd->get(), key(), hello, deadline));
-        return add(std::move(*fd), peer.rank);
+        if (fd) return introduce(std::move(*fd), deadline);
+        last = std::move(fd).error();
     }
     return tl::unexpected(std::move(last));
 }
 
+/// in_progress: the other side's own call is under way.
+Result<UniqueFd> TcpTransport::introduce(UniqueFd fd, Deadline deadline) const {
+    const Bytes hello = ByteWriter().put(tcp::protocol_version).put(context_.rank).take();
+    TUTTI_TRY(net::introduce(fd.get(), key(), hello, deadline));
+    tcp::Answer answer{};
+    const auto heard =
+        net::recv_all(fd.get(), std::as_writable_bytes(std::span(&answer, 1)), deadline);
+    if (!heard && heard.error().code == Code::peer_lost)
+        return fail(
+            Code::peer_lost,
+            "it hung up on our hello: did its process end, or does it run another version of "
+            "tutti?");
+    if (!heard) return tl::unexpected(heard.error());
+    if (answer == tcp::Answer::taken) return fd;
+    if (answer == tcp::Answer::crossing) return fail(Code::in_progress, "it is calling us");
+    return fail(Code::auth, "it answered {} to our hello", static_cast<int>(answer));
+}
+
 ConnectionPtr TcpTransport::find(Rank peer) {
     const std::lock_guard lock(mutex_);
+    return find_locked(peer);
+}
+
+ConnectionPtr TcpTransport::find_locked(Rank peer) const {
     const auto found = std::find_if(
         connections_.begin(), connections_.end(),
         [&](const ConnectionPtr& c) { return c->peer() == peer && c->health() == Code::ok; });
@@ -163,19 +220,19 @@ ConnectionPtr TcpTransport::find(Rank peer) {
 }
 
 Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
+    if (closed_) return fail_rank(Code::aborted, peer, "the transport is closed");
     const auto connection = std::make_shared<Connection>(
         std::move(fd), Connection::Options{.peer = peer,
                                            .doorbell_fd = context_.doorbell_fd,
                                            .data_reactor = context_.data_reactor,
                                            .retired = &retired_,
                                            .events = this});
-    const std::lock_guard lock(mutex_);
-    if (closed_) return fail_rank(Code::aborted, peer, "the transport is closed");
     TUTTI_TRY(connection->watch());
     const std::size_t index = connections_.size();
     connections_.push_back(connection);
     if (index < direct_limit) direct_[index].store(connection.get(), std::memory_order_release);
     count_.store(index + 1, std::memory_order_release);
+    added_.notify_all();
     return connection;
 }
 
@@ -183,8 +240,27 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
 void TcpTransport::say_goodbye(int fd) {
     tcp::Header bye;
     bye.magic = tcp::Header::magic_of(tcp::Kind::bye);
-    if (::send(fd, &bye, sizeof bye, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    if (!say(fd, tcp::Answer::taken) ||
+        ::send(fd, &bye, sizeof bye, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         log::debug("tcp: no goodbye: {}", std::strerror(errno));
+}
+
+// A fresh socket's buffer has room.
+bool TcpTransport::say(int fd, tcp::Answer answer) {
+    return ::send(fd, &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof answer;
+}
+
+/// nullopt: it is refused.
+std::optional<tcp::Answer> TcpTransport::answer(Rank peer) const {
+    const bool ours = calling_ == peer || (called_.contains(peer) && find_locked(peer));
+    if (ours && context_.rank < peer) return tcp::Answer::crossing;
+    const auto same = std::count_if(
+        connections_.begin(), connections_.end(),
+        [&](const ConnectionPtr& c) { return c->peer() == peer && c->health() == Code::ok; });
+    if (same < accepted_limit) return tcp::Answer::taken;
+    log::warn("rank {}: refused a data connection: rank {} has {} already", context_.rank, peer,
+              same);
+    return std::nullopt;
 }
 
 void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
@@ -196,21 +272,12 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
                   context_.rank, version, tcp::protocol_version, rank, context_.size);
         return;
     }
-    {
-        const std::lock_guard lock(mutex_);
-        // Who is leaving may be called by someone who does not know it yet, and must not seem lost.
-        if (closed_) return say_goodbye(fd.get());
-        const auto same = std::count_if(
-            connections_.begin(), connections_.end(),
-            [&](const ConnectionPtr& c) { return c->peer() == rank && c->health() == Code::ok; });
-        if (same >= accepted_limit) {
-            log::warn("rank {}: refused a data connection: rank {} has {} already", context_.rank,
-                      rank, same);
-            return;
-        }
-    }
-    const auto added = add(std::move(fd), rank);
-    if (!added && added.error().code != Code::aborted)
+    const std::lock_guard lock(mutex_);
+    // Who is leaving may be called by someone who does not know it yet, and must not seem lost.
+    if (closed_) return say_goodbye(fd.get());
+    const auto said = answer(rank);
+    if (!said || !say(fd.get(), *said) || *said == tcp::Answer::crossing) return;
+    if (const auto added = add(std::move(fd), rank); !added)
         log::warn("rank {}: data connection of rank {}: {}", context_.rank, rank,
                   added.error().message);
 }
@@ -245,6 +312,7 @@ void TcpTransport::close(Deadline deadline) {
         if (std::exchange(closed_, true)) return;
         open = connections_;
     }
+    added_.notify_all();
     const auto all = open;
     for (const ConnectionPtr& connection : all) connection->begin_close(deadline);
     std::vector<pollfd> fds;

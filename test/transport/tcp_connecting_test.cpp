@@ -1,0 +1,228 @@
+// How TCP connections are made: which addresses are tried, who calls whom, and what is said when
+// nobody answers.
+#include <atomic>
+#include <filesystem>
+#include <span>
+#include <thread>
+
+#include "net/reactor.h"
+#include "transport/tcp_fixture.h"
+
+namespace tutti::test {
+namespace {
+
+TEST_CASE("tcp: speaks IPv6") {
+    const JoinedTransport kind{"tcp", [](const TransportContext& context) {
+                                   TransportContext six = context;
+                                   six.iface = "::1";
+                                   return make_tcp_transport(six);
+                               }};
+    if (!net::choose_address("::1", true)) return;  // a machine without it
+    Duo duo(kind);
+    REQUIRE(duo.a.address.address.find("[::1]:") == 0);
+    auto lane = duo.open(0);
+    const Buffer data = pattern(tcp::max_message_bytes, 1);
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    REQUIRE(eventually({&duo.a, &duo.b},
+                       [&] { return holds(lane.receiver->peek(make_tag(1), data.size()), data); }));
+}
+
+std::ptrdiff_t open_fds() {
+    const std::filesystem::directory_iterator fds("/proc/self/fd");
+    return std::distance(begin(fds), end(fds));
+}
+
+TEST_CASE("tcp: carries messages both ways over one connection when both sides connect at once") {
+    for (int round = 0; round < 10; ++round) {
+        Duo duo(tcp_kind);
+        const auto before = open_fds();
+        std::atomic<int> at_the_line{0};
+        std::unique_ptr<Sender> senders[2];
+        const auto open = [&](int me) {
+            TestEndpoint& from = me == 0 ? duo.a : duo.b;
+            TestEndpoint& to = me == 0 ? duo.b : duo.a;
+            for (++at_the_line; at_the_line < 2;) cpu_relax();
+            auto opened = from.transport->open({.peer = to.address.rank, .comm = 7, .lane = 2},
+                                               to.address, soon());
+            if (opened) senders[me] = std::move(*opened);
+        };
+        std::thread other([&] { open(1); });
+        open(0);
+        other.join();
+        REQUIRE((senders[0] && senders[1]));
+        std::unique_ptr<Receiver> receivers[2];
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+            if (!receivers[0]) receivers[0] = duo.a.sink.take({.peer = 1, .comm = 7, .lane = 2});
+            if (!receivers[1]) receivers[1] = duo.b.sink.take({.peer = 0, .comm = 7, .lane = 2});
+            return receivers[0] && receivers[1];
+        }));
+        // Its two ends.
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] { return open_fds() == before + 2; }));
+        const Buffer data = pattern(20'000, 1);
+        for (uint64_t i = 0; i < 3 * tcp::credits_per_channel; ++i) {
+            for (auto& sender : senders) {
+                REQUIRE(eventually({&duo.a, &duo.b}, [&] { return sender->can_push(); }));
+                sender->push(make_tag(i), data.data(), data.size());
+            }
+            for (auto& receiver : receivers) {
+                REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+                    return holds(receiver->peek(make_tag(i), data.size()), data);
+                }));
+                receiver->release();
+            }
+        }
+    }
+}
+
+/// Rank 0, which gives these answers to whoever calls, one each, and hangs up on the others.
+class Answering {
+public:
+    explicit Answering(std::vector<tcp::Answer> answers) : answers_(std::move(answers)) {
+        auto listener = net::listen_tcp({"127.0.0.1", 0});
+        REQUIRE(listener);
+        const auto port = net::local_port(listener->get());
+        REQUIRE(port);
+        address = {
+            .rank = 0, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)};
+        acceptor_ = std::make_unique<net::Acceptor>(
+            reactor_, std::move(*listener), net::AuthKey{"a secret", "tcp/test"},
+            [this](UniqueFd fd, const Bytes&) { answer(std::move(fd)); }, net::Acceptor::Options{});
+        pump_ = std::thread([this] {
+            while (!stop_) reactor_.poll(10);
+        });
+    }
+    ~Answering() {
+        stop_ = true;
+        pump_.join();
+    }
+    int calls() const { return calls_; }
+
+    PeerAddress address;
+
+private:
+    void answer(UniqueFd fd) {
+        const auto index = static_cast<std::size_t>(calls_++);
+        if (index < answers_.size() &&
+            net::send_all(fd.get(), std::as_bytes(std::span(&answers_[index], 1)), soon()))
+            taken_.push_back(std::move(fd));
+    }
+
+    const std::vector<tcp::Answer> answers_;
+    Reactor reactor_;
+    std::unique_ptr<net::Acceptor> acceptor_;
+    std::vector<UniqueFd> taken_;
+    std::atomic<int> calls_{0};
+    std::atomic<bool> stop_{false};
+    std::thread pump_;
+};
+
+TEST_CASE("tcp: uses the lower rank's connection when its own call is answered with one") {
+    TestEndpoint endpoint(tcp_kind, 1, 2);
+    const Answering lower({tcp::Answer::crossing});
+    std::unique_ptr<RawPeer> peer;
+    std::thread calls([&] {
+        while (lower.calls() == 0) std::this_thread::yield();
+        peer = std::make_unique<RawPeer>(endpoint, 0);
+    });
+    const auto opened =
+        endpoint.transport->open({.peer = 0, .comm = 7, .lane = 2}, lower.address, soon());
+    calls.join();
+    REQUIRE(opened);
+    REQUIRE(peer->answer() == tcp::Answer::taken);
+    REQUIRE(peer->read_header().magic == tcp::Header::magic_of(tcp::Kind::open));
+    REQUIRE(lower.calls() == 1);
+}
+
+TEST_CASE("tcp: calls again when the connection that it was promised does not come") {
+    TestEndpoint endpoint(tcp_kind, 1, 2);
+    const Answering lower({tcp::Answer::crossing, tcp::Answer::taken});
+    REQUIRE(endpoint.transport->open({.peer = 0, .comm = 7, .lane = 2}, lower.address, soon()));
+    REQUIRE(lower.calls() == 2);
+}
+
+TEST_CASE("tcp: says so when the connection that it was promised never comes") {
+    TestEndpoint endpoint(tcp_kind, 1, 2);
+    const Answering lower(std::vector(100, tcp::Answer::crossing));
+    const auto opened = endpoint.transport->open({.peer = 0, .comm = 7, .lane = 2}, lower.address,
+                                                 Deadline::after_ms(200));
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::timeout);
+    REQUIRE(opened.error().message.find("can it reach 127.0.0.1:") != std::string::npos);
+}
+
+TEST_CASE("tcp: names what may be wrong when the other side hangs up on its hello") {
+    TestEndpoint endpoint(tcp_kind, 1, 2);
+    const Answering lower({});
+    const auto opened =
+        endpoint.transport->open({.peer = 0, .comm = 7, .lane = 2}, lower.address, soon());
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::peer_lost);
+    REQUIRE(opened.error().message.find("another version of tutti") != std::string::npos);
+}
+
+TEST_CASE("tcp: tells a higher rank that its own call is under way, and a lower one nothing else") {
+    TestEndpoint endpoint(tcp_kind, 1, 3);
+    Answering callee({tcp::Answer::taken});
+    callee.address.rank = 2;
+    REQUIRE(endpoint.transport->open({.peer = 2, .comm = 7, .lane = 2}, callee.address, soon()));
+    REQUIRE(RawPeer(endpoint, 2).answer() == tcp::Answer::crossing);
+    REQUIRE(RawPeer(endpoint, 0).answer() == tcp::Answer::taken);
+}
+
+TEST_CASE("tcp: names the address and the rank when nobody listens there") {
+    TestEndpoint endpoint(tcp_kind, 0, 8);
+    auto listener = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(listener);
+    const auto port = net::local_port(listener->get());
+    REQUIRE(port);
+    listener->reset();  // a port that was free a moment ago
+    const std::string address = fmt::format("127.0.0.1:{}", *port);
+    const auto opened =
+        endpoint.transport->open({.peer = 5, .comm = 7, .lane = 0},
+                                 {.rank = 5, .host_id = "this host", .address = address}, soon());
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().rank == 5);
+    REQUIRE(opened.error().message.find("rank 5") != std::string::npos);
+    REQUIRE(opened.error().message.find(address) != std::string::npos);
+}
+
+TEST_CASE("tcp: gives up at the deadline when the other side accepts and says nothing") {
+    TestEndpoint endpoint(tcp_kind, 0, 8);
+    auto listener = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(listener);
+    const auto port = net::local_port(listener->get());
+    REQUIRE(port);
+    const auto opened = endpoint.transport->open(
+        {.peer = 5, .comm = 7, .lane = 0},
+        {.rank = 5, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)},
+        Deadline::after_ms(200));
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::timeout);
+    REQUIRE(opened.error().rank == 5);
+}
+
+TEST_CASE("tcp: refuses a peer with another secret") {
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    TestEndpoint stranger(tcp_kind, 1, 2, "test", "another secret");
+    const auto opened =
+        stranger.transport->open({.peer = 0, .comm = 7, .lane = 0}, endpoint.address, soon());
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::auth);
+    REQUIRE(endpoint.sink.lost().empty());
+}
+
+TEST_CASE("tcp: tries each address that is worth trying") {
+    Duo duo(tcp_kind);
+    PeerAddress peer = duo.b.address;
+    peer.address = "127.0.0.1:1," + duo.b.address.address;
+    REQUIRE(duo.a.transport->may_reach(peer));
+    REQUIRE(duo.a.transport->open({.peer = 1, .comm = 7, .lane = 0}, peer, soon()));
+    // Between ranks that listen on loopback alone, the hosts are only acted.
+    peer.host_id = "another host";
+    REQUIRE(duo.a.transport->may_reach(peer));
+    peer.address = "nonsense";
+    REQUIRE_FALSE(duo.a.transport->may_reach(peer));
+}
+
+}  // namespace
+}  // namespace tutti::test
