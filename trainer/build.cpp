@@ -61,6 +61,7 @@ tutti_trainer::tutti_trainer(const tutti_parallelize_spec& spec)
     agree(failure);
     if (status != TUTTI_OK) throw Failure(status, failure);
     check_ranks_alike();
+    number_rows();
 }
 
 void tutti_trainer::check_result(tutti_status status, const char* builder, int device) {
@@ -109,6 +110,19 @@ void tutti_trainer::declare(const tutti_parallelize_spec& spec) {
     if (!trains_) return;
     declare_gradients(recorder_, settings_.external);
     for (int d = 0; d < devices(); ++d) run_builder(Phase::update, d, spec);
+    keep_iteration();
+}
+
+// A checkpoint has it also where the update does not need it.
+void tutti_trainer::keep_iteration() {
+    for (int d = 0; d < devices(); ++d)
+        if (recorder_.find(d, iteration_name) == none)
+            recorder_.add(Buffer{.name = iteration_name,
+                                 .device = d,
+                                 .kind = TUTTI_STATE,
+                                 .dtype = TUTTI_INT64,
+                                 .bytes = sizeof(iteration_),
+                                 .shape = {1}});
 }
 
 double tutti_trainer::scale() const {

@@ -6,20 +6,17 @@
 
 using namespace tutti::training;
 
-namespace {
-
-constexpr const char* iteration_name = "iteration";
-
-}  // namespace
-
 void tutti_trainer::need_working(const char* call) const {
     if (!broken_.empty())
         throw Failure(TUTTI_ERR_ABORTED, fmt::format("the trainer ended before: {}", broken_));
+    if (!half_loaded_.empty())
+        invalid("{} after a tutti_trainer_load that failed half-way ({}); load again", call,
+                half_loaded_);
     if (!synced_) invalid("{} before tutti_trainer_init_sync", call);
 }
 
 void tutti_trainer::sync() {
-    if (!broken_.empty()) need_working("tutti_trainer_sync");
+    if (!broken_.empty() || !half_loaded_.empty()) need_working("tutti_trainer_sync");
     if (replicas() > 1) {
         const RunContext context;
         std::vector<std::pair<Task*, tutti_request*>> under_way;

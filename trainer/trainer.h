@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/execution/executors.h"
 #include "trainer/plan/layout.h"
 #include "trainer/settings.h"
@@ -11,6 +12,10 @@
 #include "trainer/sync/gradient_stream.h"
 #include "trainer/sync/micro_sums.h"
 #include "trainer/sync/sparse.h"
+
+namespace tutti::training {
+inline constexpr const char* iteration_name = "iteration";
+}
 
 struct tutti_trainer {
 public:
@@ -32,6 +37,15 @@ public:
     const tutti::training::Buffer& find(int device, const std::string& name) const;
     void read(int device, const std::string& name, void* host, std::size_t bytes);
     void write(int device, const std::string& name, const void* host, std::size_t bytes);
+    /// Of a model's state, with how many characters of its name are the scope's.
+    struct Param {
+        const tutti::training::Buffer* buffer;
+        std::size_t prefix;
+    };
+    std::vector<Param> params(const std::string& scope) const;
+    void add_to(tutti::trainer::checkpoint::Entries& entries) const;
+    void save(const std::string& path);
+    void load(const std::string& path, const tutti_checkpoint_opts* opts);
     void sparse_pull(const std::string& parameter, int64_t total_rows, const int64_t* rows,
                      std::size_t count, void* values);
     void count(tutti_trainer_counters& counters) const;
@@ -48,6 +62,9 @@ private:
     void check_result(tutti_status status, const char* builder, int device);
     void agree(const std::string& failure);
     void check_ranks_alike();
+    void keep_iteration();
+    // params.cpp: the model's state and its checkpoint
+    void number_rows();
     // assemble.cpp: programs and memory
     void assemble();
     Program compute_program();
@@ -107,5 +124,6 @@ private:
     int64_t iteration_ = 0;
     int64_t steps_ = 0;
     bool synced_ = false;
-    std::string broken_;  // why nothing works any more
+    std::string half_loaded_;  // why the parameters are of no use until they are loaded again
+    std::string broken_;       // why nothing works any more
 };

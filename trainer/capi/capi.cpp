@@ -39,6 +39,9 @@ void describe(const Buffer& buffer, tutti_buffer_info& info) {
         info.shape[i] = i < buffer.shape.size() ? buffer.shape[i] : 0;
     info.flags = buffer.flags;
     info.data = buffer.data;
+    info.total_rows = buffer.total_rows;
+    info.first_row = buffer.first_row;
+    info.own_rows = buffer.own_rows;
 }
 
 const Buffer* nth(const tutti_trainer& trainer, int device, int index) {
@@ -305,6 +308,41 @@ tutti_status tutti_trainer_write(tutti_trainer* trainer, int device, const char*
         if (!host) invalid("host is NULL");
         need(trainer, "trainer").write(device, &need(name, "name"), host, bytes);
     });
+}
+
+int tutti_trainer_param_count(const tutti_trainer* trainer, const char* scope) {
+    int count = -1;
+    guard(__func__, [&] {
+        const auto list = need(trainer, "trainer").params(&need(scope, "scope"));
+        count = static_cast<int>(list.size());
+    });
+    return count;
+}
+
+tutti_status tutti_trainer_param(const tutti_trainer* trainer, const char* scope, int index,
+                                 tutti_buffer_info* info) {
+    return guard(__func__, [&] {
+        const auto list = need(trainer, "trainer").params(&need(scope, "scope"));
+        if (index < 0 || static_cast<std::size_t>(index) >= list.size())
+            invalid("scope '{}' has no parameter {}; there are {}", scope, index, list.size());
+        const auto& [buffer, prefix] = list[static_cast<std::size_t>(index)];
+        describe(*buffer, need(info, "info"));
+        info->name += prefix;
+    });
+}
+
+tutti_status tutti_trainer_save(tutti_trainer* trainer, const char* path) {
+    return guard(__func__, [&] { need(trainer, "trainer").save(&need(path, "path")); });
+}
+
+tutti_status tutti_trainer_load(tutti_trainer* trainer, const char* path,
+                                const tutti_checkpoint_opts* opts) {
+    return guard(__func__, [&] { need(trainer, "trainer").load(&need(path, "path"), opts); });
+}
+
+tutti_status tutti_trainer_checkpoint(tutti_trainer* trainer, tutti_checkpoint* checkpoint) {
+    return guard(__func__,
+                 [&] { need(trainer, "trainer").add_to(need(checkpoint, "checkpoint").entries); });
 }
 
 tutti_status tutti_trainer_count(const tutti_trainer* trainer, tutti_trainer_counters* counters) {

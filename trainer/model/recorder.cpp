@@ -91,6 +91,7 @@ int tutti_model::declare(const tutti_buffer_spec& spec) {
                   .dtype = spec.dtype,
                   .flags = spec.flags};
     buffer.shape = shape_of(spec, element, &buffer.bytes);
+    take_rows(buffer, spec.total_rows);
     if (spec.flags & TUTTI_SPARSE) {
         const int parameter = recorder->add(std::move(buffer));
         return declare_sparse(parameter, spec.sparse_rows);
@@ -108,6 +109,21 @@ int tutti_model::declare(const tutti_buffer_spec& spec) {
     const int index = recorder->add(std::move(buffer));
     recorder->buffer(spec.gradient_of).gradient = index;
     return index;
+}
+
+// Which rows of the whole a shard has; without total_rows the trainer finds out from all ranks.
+void tutti_model::take_rows(Buffer& buffer, int64_t total_rows) const {
+    if (total_rows == 0) return;
+    if (!buffer.distributed() || total_rows < 0)
+        invalid("buffer '{}' has total_rows {}; those are for TUTTI_DISTRIBUTED, and positive",
+                buffer.name, total_rows);
+    const int64_t each = (total_rows + replicas - 1) / replicas;
+    buffer.total_rows = total_rows;
+    buffer.first_row = std::min(total_rows, replica * each);
+    buffer.own_rows = std::min(each, total_rows - buffer.first_row);
+    if (buffer.shape.front() < buffer.own_rows)
+        invalid("buffer '{}' has {} rows, but replica {} of {} holds {} of {}", buffer.full_name(),
+                buffer.shape.front(), replica, replicas, buffer.own_rows, total_rows);
 }
 
 // There is room for the entries of all replicas' micro-batches.

@@ -25,11 +25,16 @@ struct Buffer {
     int gradient = none;
     int gradient_of = none;
     int sparse_rows = none, sparse_count = none;  // buffers beside gradient, of a sparse parameter
+    int64_t total_rows = 0, first_row = 0, own_rows = 0;  // of a distributed one
     void* data = nullptr;
     bool shares_memory = false;
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     bool distributed() const { return (flags & TUTTI_DISTRIBUTED) != 0; }
+    /// Part of a model's state: what is synchronised, or a shard, and belongs in a checkpoint.
+    bool kept() const {
+        return kind == TUTTI_PARAMETER || kind == TUTTI_COMPUTED || kind == TUTTI_STATE;
+    }
     bool sparse() const { return sparse_rows != none; }
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
@@ -113,6 +118,7 @@ struct tutti_model {
 
 private:
     int declare_sparse(int parameter, int64_t rows);
+    void take_rows(tutti::training::Buffer& buffer, int64_t total_rows) const;
     void check_handles(const std::string& operation, const tutti_buffer* list, std::size_t count,
                        const char* what) const;
 };

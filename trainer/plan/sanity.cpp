@@ -78,7 +78,7 @@ std::string signature(const Recorder& recorder, int device) {
             const Buffer& buffer = recorder.buffer(b);
             text += fmt::format("{} '{}'", plural(kind), buffer.name);
             text += buffer.distributed()
-                        ? " (distributed)\n"
+                        ? fmt::format(" (distributed, total_rows {})\n", buffer.total_rows)
                         : fmt::format(" of {} [{}]\n", tutti_dtype_name(buffer.dtype),
                                       fmt::join(buffer.shape, ", "));
         }
