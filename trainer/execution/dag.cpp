@@ -1,10 +1,15 @@
 #include "trainer/execution/executors.h"
 
 namespace tutti::training {
+namespace {
+
+constexpr int64_t poll = 0, until_done = -1;  // timeouts
+
+}  // namespace
 
 DagExecutor::DagExecutor(Engine& engine, int threads, int max_in_flight)
     : engine_(engine), max_in_flight_(max_in_flight) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { serve(); });
 }
 
 DagExecutor::~DagExecutor() {
@@ -22,8 +27,6 @@ void DagExecutor::start(Program& program, const RunContext& context) {
     context_ = &context;
     waits_.assign(count, 0);
     may_issue_.assign(count, false);
-    requests_.assign(count, nullptr);
-    completions_.assign(count, {});
     order_.clear();
     next_collective_ = 0;
     remaining_ = count;
@@ -39,59 +42,78 @@ void DagExecutor::start(Program& program, const RunContext& context) {
 void DagExecutor::run(Program& program, const RunContext& context) {
     std::unique_lock lock(mutex_);
     start(program, context);
-    changed_.notify_all();
-    over_.wait(lock, [this] { return is_over(); });
+    for (std::size_t more = ready_.size(); more > 1; --more) changed_.notify_one();
+    while (!is_over()) {
+        if (has_work()) {
+            take_one(lock);
+            continue;
+        }
+        caller_sleeps_ = true;
+        changed_.wait(lock, [this] { return is_over() || has_work(); });
+        caller_sleeps_ = false;
+    }
     program_ = nullptr;
     ready_ = {};
-    completed_.clear();
     if (failure_) std::rethrow_exception(failure_);
 }
 
+// After a failure what runs comes to its end, and what was issued.
 bool DagExecutor::is_over() const {
-    if (remaining_ == 0) return running_ == 0;
-    return failure_ && running_ == 0 && in_flight_ == 0;
+    if (running_ > 0) return false;
+    return remaining_ == 0 || (failure_ && in_flight_ == 0);
 }
 
 // In the program's order on every rank: whoever is first here is first everywhere.
 bool DagExecutor::can_issue() const {
-    return !issuing_ && next_collective_ < order_.size() && in_flight_ < max_in_flight_ &&
+    return in_flight_ < max_in_flight_ && next_is_ready();
+}
+
+bool DagExecutor::next_is_ready() const {
+    return !issuing_ && next_collective_ < order_.size() &&
            may_issue_[static_cast<std::size_t>(order_[next_collective_])];
 }
 
-void DagExecutor::work() {
+// What is ready is computed before anybody waits, but room for the next collective is looked for.
+bool DagExecutor::is_held_up() const {
+    return in_flight_ >= max_in_flight_ && next_is_ready() && !finishing_ && !pending_.empty();
+}
+
+bool DagExecutor::has_work() const {
+    if (!program_) return false;
+    if (!failure_ && (can_issue() || !ready_.empty())) return true;
+    return !finishing_ && !pending_.empty();
+}
+
+void DagExecutor::serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] {
-            if (stop_) return true;
-            if (!program_) return false;
-            return !completed_.empty() || (!failure_ && (can_issue() || !ready_.empty()));
-        });
+        changed_.wait(lock, [this] { return stop_ || has_work(); });
         if (stop_) return;
-        ++running_;
         take_one(lock);
-        --running_;
-        if (is_over()) over_.notify_all();
+        if (caller_sleeps_ && is_over()) changed_.notify_all();
     }
 }
 
 void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
+    ++running_;
     try {
-        if (!completed_.empty())
-            finish(lock);
-        else if (can_issue())
+        if (!failure_ && is_held_up()) finish(lock, poll);
+        if (!failure_ && can_issue())
             issue(lock);
-        else
+        else if (!failure_ && !ready_.empty())
             compute(lock);
+        else if (!finishing_ && !pending_.empty())
+            finish(lock, until_done);
     } catch (...) {
         if (!lock.owns_lock()) lock.lock();
         // First the cause: what the others see of the end is only its consequence.
         const std::exception_ptr cause = std::current_exception();
         if (!failure_) failure_ = cause;
         lock.unlock();
-        engine_.give_up(cause);  // may call on_complete, which takes the lock
+        engine_.give_up(cause);
         lock.lock();
-        changed_.notify_all();
     }
+    --running_;
 }
 
 void DagExecutor::compute(std::unique_lock<std::mutex>& lock) {
@@ -105,7 +127,6 @@ void DagExecutor::compute(std::unique_lock<std::mutex>& lock) {
 
 void DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
     const int n = order_[next_collective_++];
-    const auto at = static_cast<std::size_t>(n);
     issuing_ = true;
     ++in_flight_;
     lock.unlock();
@@ -121,45 +142,40 @@ void DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
     }
     lock.lock();
     issuing_ = false;
-    if (!request) {
-        --in_flight_;
-        done(n);
+    if (request) {
+        pending_.push_back({n, request});
         return;
     }
-    requests_[at] = request;
-    completions_[at] = {this, n};
-    if (can_issue()) changed_.notify_one();
-    lock.unlock();  // the callback may come at once, and takes the lock
-    if (tutti_request_on_complete(request, on_complete, &completions_[at]) != TUTTI_OK)
-        on_complete(TUTTI_OK, &completions_[at]);  // then finish() waits for it
-    lock.lock();
+    --in_flight_;
+    done(n);
 }
 
-void DagExecutor::on_complete(tutti_status, void* user) {
-    const auto* completion = static_cast<const Completion*>(user);
-    DagExecutor& self = *completion->executor;
-    const std::lock_guard lock(self.mutex_);
-    self.completed_.push_back(completion->node);
-    self.changed_.notify_one();
-}
-
-void DagExecutor::finish(std::unique_lock<std::mutex>& lock) {
-    const int n = completed_.front();
-    completed_.pop_front();
-    tutti_request* request = requests_[static_cast<std::size_t>(n)];
+// Collectives end in the order of their issue nearly always; to wait for the oldest is to drive
+// all.
+void DagExecutor::finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
+    Pending oldest = pending_.front();
+    pending_.pop_front();
     const bool failed = failure_ != nullptr;
+    finishing_ = true;
     lock.unlock();
+    bool is_done = false;
     try {
-        engine_.wait(node(n), request);
-        if (!failed) engine_.end(node(n), *context_);
+        is_done = engine_.wait(node(oldest.node), &oldest.request, timeout_ms);
+        if (is_done && !failed) engine_.end(node(oldest.node), *context_);
     } catch (...) {
         lock.lock();
+        finishing_ = false;
         --in_flight_;
         throw;
     }
     lock.lock();
+    finishing_ = false;
+    if (!is_done) {
+        pending_.push_front(oldest);
+        return;
+    }
     --in_flight_;
-    if (!failed) done(n);
+    if (!failed) done(oldest.node);
 }
 
 void DagExecutor::make_ready(int n) {

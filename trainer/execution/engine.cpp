@@ -80,7 +80,7 @@ tutti_request* Engine::begin(const Node& node, const RunContext& context) {
         }
     tutti_request* request = collectives_.begin(task);
     if (!checker_ || !request) return request;
-    wait(node, request);  // a transfer under way would meet protected pages
+    wait(node, &request);  // a transfer under way would meet protected pages
     return nullptr;
 }
 
@@ -89,8 +89,11 @@ void Engine::end(const Node& node, const RunContext& context) {
     if (context.is_turn(task.every)) collectives_.end(task);
 }
 
-void Engine::wait(const Node& node, tutti_request* request) {
-    check_call(tutti_wait(&request, -1), fmt::format("'{}'", node.name));
+bool Engine::wait(const Node& node, tutti_request** request, int64_t timeout_ms) {
+    const tutti_status status = tutti_wait(request, timeout_ms);
+    if (status == TUTTI_IN_PROGRESS) return false;
+    if (status != TUTTI_OK) check_call(status, fmt::format("'{}'", node.name));
+    return true;
 }
 
 void Engine::give_up(const std::exception_ptr& cause) {

@@ -38,8 +38,8 @@ public:
     /// A collective's request; NULL if there is nothing to wait for.
     tutti_request* begin(const Node& node, const RunContext& context);
     void end(const Node& node, const RunContext& context);
-    /// The request's end, with the task's name if it failed.
-    void wait(const Node& node, tutti_request* request);
+    /// The request's end, with the task's name if it failed. False: it runs on after timeout_ms.
+    bool wait(const Node& node, tutti_request** request, int64_t timeout_ms = -1);
 
     /// After a failure the other ranks must not wait for this one; unless they all have it.
     void give_up(const std::exception_ptr& cause);

@@ -3,10 +3,10 @@
 namespace tutti::training {
 
 void SerialExecutor::complete_oldest(const Program& program, const RunContext& context) {
-    const Pending oldest = pending_.front();
+    Pending oldest = pending_.front();
     pending_.pop_front();
     const Node& node = program.nodes[static_cast<std::size_t>(oldest.node)];
-    engine_.wait(node, oldest.request);
+    engine_.wait(node, &oldest.request);
     engine_.end(node, context);
 }
 

@@ -62,10 +62,10 @@ void GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock) {
 }
 
 void GradientStream::complete_oldest() {
-    const Pending oldest = pending_.front();
+    Pending oldest = pending_.front();
     pending_.pop_front();
     const Node& node = program_.nodes[oldest.bucket];
-    engine_.wait(node, oldest.request);
+    engine_.wait(node, &oldest.request);
     engine_.end(node, context_);
 }
 
