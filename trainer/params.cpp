@@ -2,9 +2,10 @@
 #include <algorithm>
 #include <charconv>
 
+#include "trainer/base/boundary.h"
 #include "trainer/trainer.h"
 
-using namespace tutti::training;
+using namespace tutti::trainer;
 namespace checkpoint = tutti::trainer::checkpoint;
 
 namespace {
@@ -18,25 +19,20 @@ checkpoint::ScopedName parse(const std::string& scope) {
 }
 
 int copy_with_device(void* user, void* to, const void* from, std::size_t bytes, int) {
-    return guard("a checkpoint's copy",
-                 [&] { static_cast<tutti_device*>(user)->copy(to, from, bytes); });
-}
-
-void throw_error(const tutti::trainer::Error& error) {
-    throw Failure(error.status, error.message, error.rank);
+    return guard([&] { return static_cast<tutti_device*>(user)->copy(to, from, bytes); });
 }
 
 }  // namespace
 
 // Shards that do not say where they begin follow one another in the order of the replicas.
-void tutti_trainer::number_rows() {
+Result<> tutti_trainer::number_rows() {
     std::vector<int> shards;  // of device 0; the other devices and ranks have as many
     for (int b = 0; b < static_cast<int>(recorder_.buffers().size()); ++b) {
         const Buffer& buffer = recorder_.buffer(b);
         if (buffer.device == 0 && buffer.kept() && buffer.distributed() && buffer.total_rows == 0)
             shards.push_back(b);
     }
-    if (shards.empty()) return;
+    if (shards.empty()) return {};
     const auto each = shards.size() * devices_.size();
     std::vector<int64_t> own, all(each * static_cast<std::size_t>(comm_.size()));
     std::vector<Buffer*> parts;
@@ -45,8 +41,8 @@ void tutti_trainer::number_rows() {
             parts.push_back(&recorder_.buffer(recorder_.find(d, recorder_.buffer(b).name)));
             own.push_back(parts.back()->shape.front());
         }
-    check_call(tutti_allgather(comm_.get(), own.data(), all.data(), each, TUTTI_INT64),
-               "rows of shards");
+    TRAINER_TRY(from_call(tutti_allgather(comm_.get(), own.data(), all.data(), each, TUTTI_INT64),
+                          "rows of shards"));
     for (std::size_t i = 0; i < each; ++i) {
         const std::size_t shard = i / devices_.size(), device = i % devices_.size();
         Buffer& part = *parts[i];
@@ -61,9 +57,10 @@ void tutti_trainer::number_rows() {
                 part.total_rows += rows;
             }
     }
+    return {};
 }
 
-std::vector<tutti_trainer::Param> tutti_trainer::params(const std::string& scope) const {
+Result<std::vector<tutti_trainer::Param>> tutti_trainer::params(const std::string& scope) const {
     const auto [device, inner] = parse(scope);
     const std::string prefix = inner.empty() ? "" : std::string(inner) + "/";
     std::vector<Param> list;
@@ -73,11 +70,11 @@ std::vector<tutti_trainer::Param> tutti_trainer::params(const std::string& scope
         found = true;
         if (buffer.kept()) list.push_back({&buffer, prefix.size()});
     }
-    if (!found) invalid("there is no scope '{}'; there are {} devices", scope, devices());
+    if (!found) return invalid("there is no scope '{}'; there are {} devices", scope, devices());
     return list;
 }
 
-void tutti_trainer::add_to(checkpoint::Entries& entries) const {
+Result<> tutti_trainer::add_to(checkpoint::Entries& entries) const {
     for (const Buffer& buffer : recorder_.buffers()) {
         if (!buffer.kept()) continue;
         checkpoint::Entry entry{.dtype = buffer.dtype, .shape = buffer.shape, .parts = {}};
@@ -91,31 +88,29 @@ void tutti_trainer::add_to(checkpoint::Entries& entries) const {
         }
         part.copier = {copy_with_device, devices_[static_cast<std::size_t>(buffer.device)]};
         const std::string name = buffer.full_name();
-        const auto added = checkpoint::add_part(entries, name.c_str(), std::move(entry), part);
-        if (!added) throw_error(added.error());
+        TRAINER_TRY(checkpoint::add_part(entries, name.c_str(), std::move(entry), part));
     }
+    return {};
 }
 
-void tutti_trainer::save(const std::string& path) {
-    need_working("tutti_trainer_save");
+Result<> tutti_trainer::save(const std::string& path) {
+    TRAINER_TRY(need_working("tutti_trainer_save"));
     checkpoint::Entries entries;
-    add_to(entries);
-    const auto saved = checkpoint::save(entries, {}, {}, comm_.get(), path);
-    if (!saved) throw_error(saved.error());
+    TRAINER_TRY(add_to(entries));
+    return checkpoint::save(entries, {}, {}, comm_.get(), path);
 }
 
-void tutti_trainer::load(const std::string& path, const tutti_checkpoint_opts* opts) {
-    if (!broken_.empty()) need_working("tutti_trainer_load");
-    const auto strictness = checkpoint::read_strictness(opts);
-    if (!strictness) throw_error(strictness.error());
+Result<> tutti_trainer::load(const std::string& path, const tutti_checkpoint_opts* opts) {
+    if (!broken_.empty()) TRAINER_TRY(need_working("tutti_trainer_load"));
+    TRAINER_ASSIGN(const auto strictness, checkpoint::read_strictness(opts));
     checkpoint::Entries entries;
-    add_to(entries);
+    TRAINER_TRY(add_to(entries));
     bool began = false;
-    const auto loaded = checkpoint::load(entries, {}, comm_.get(), path, *strictness, &began);
+    const auto loaded = checkpoint::load(entries, {}, comm_.get(), path, strictness, &began);
     if (!loaded) {
         if (began) half_loaded_ = loaded.error().message;
-        throw_error(loaded.error());
+        return tl::unexpected<Error>(loaded.error());
     }
     half_loaded_.clear();
-    sync();
+    return sync();
 }

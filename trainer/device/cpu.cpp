@@ -5,7 +5,7 @@
 
 #include "trainer/device/device.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 tutti_status alloc(void*, size_t bytes, void** data) {
@@ -74,4 +74,4 @@ const tutti_device_functions& cpu_functions() {
     return functions;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

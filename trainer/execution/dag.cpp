@@ -1,6 +1,7 @@
+#include "trainer/base/boundary.h"
 #include "trainer/execution/executors.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 constexpr int64_t poll = 0, until_done = -1;  // timeouts
@@ -30,7 +31,7 @@ void DagExecutor::start(Program& program, const RunContext& context) {
     order_.clear();
     next_collective_ = 0;
     remaining_ = count;
-    failure_ = nullptr;
+    outcome_ = {};
     for (int n = 0; n < static_cast<int>(count); ++n) {
         waits_[static_cast<std::size_t>(n)] = static_cast<int>(node(n).before.size());
         if (node(n).task != none) order_.push_back(n);
@@ -39,7 +40,7 @@ void DagExecutor::start(Program& program, const RunContext& context) {
         if (node(n).before.empty()) make_ready(n);
 }
 
-void DagExecutor::run(Program& program, const RunContext& context) {
+Result<> DagExecutor::run(Program& program, const RunContext& context) {
     std::unique_lock lock(mutex_);
     start(program, context);
     for (std::size_t more = ready_.size(); more > 1; --more) changed_.notify_one();
@@ -54,13 +55,13 @@ void DagExecutor::run(Program& program, const RunContext& context) {
     }
     program_ = nullptr;
     ready_ = {};
-    if (failure_) std::rethrow_exception(failure_);
+    return std::move(outcome_);
 }
 
 // After a failure what runs comes to its end, and what was issued.
 bool DagExecutor::is_over() const {
     if (running_ > 0) return false;
-    return remaining_ == 0 || (failure_ && in_flight_ == 0);
+    return remaining_ == 0 || (!outcome_ && in_flight_ == 0);
 }
 
 // In the program's order on every rank: whoever is first here is first everywhere.
@@ -80,7 +81,7 @@ bool DagExecutor::is_held_up() const {
 
 bool DagExecutor::has_work() const {
     if (!program_) return false;
-    if (!failure_ && (can_issue() || !ready_.empty())) return true;
+    if (outcome_ && (can_issue() || !ready_.empty())) return true;
     return !finishing_ && !pending_.empty();
 }
 
@@ -96,19 +97,12 @@ void DagExecutor::serve() {
 
 void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
     ++running_;
-    try {
-        if (!failure_ && is_held_up()) finish(lock, poll);
-        if (!failure_ && can_issue())
-            issue(lock);
-        else if (!failure_ && !ready_.empty())
-            compute(lock);
-        else if (!finishing_ && !pending_.empty())
-            finish(lock, until_done);
-    } catch (...) {
-        if (!lock.owns_lock()) lock.lock();
+    Result<> result = contain([&] { return next(lock); });
+    if (!lock.owns_lock()) lock.lock();  // what an operation's own code throws
+    if (!result) {
+        const Error cause = std::move(result).error();
         // First the cause: what the others see of the end is only its consequence.
-        const std::exception_ptr cause = std::current_exception();
-        if (!failure_) failure_ = cause;
+        if (outcome_) outcome_ = tl::unexpected<Error>(cause);
         lock.unlock();
         engine_.give_up(cause);
         lock.lock();
@@ -116,66 +110,70 @@ void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
     --running_;
 }
 
-void DagExecutor::compute(std::unique_lock<std::mutex>& lock) {
+Result<> DagExecutor::next(std::unique_lock<std::mutex>& lock) {
+    if (outcome_ && is_held_up()) TRAINER_TRY(finish(lock, poll));
+    if (outcome_ && can_issue()) return issue(lock);
+    if (outcome_ && !ready_.empty()) return compute(lock);
+    if (!finishing_ && !pending_.empty()) return finish(lock, until_done);
+    return {};
+}
+
+Result<> DagExecutor::compute(std::unique_lock<std::mutex>& lock) {
     const int n = ready_.top();
     ready_.pop();
     lock.unlock();
-    engine_.run(node(n), *context_);
+    TRAINER_TRY(engine_.run(node(n), *context_));
     lock.lock();
     done(n);
+    return {};
 }
 
-void DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
+Result<> DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
     const int n = order_[next_collective_++];
     issuing_ = true;
     ++in_flight_;
     lock.unlock();
-    tutti_request* request = nullptr;
-    try {
-        request = engine_.begin(node(n), *context_);
-        if (!request) engine_.end(node(n), *context_);
-    } catch (...) {
-        lock.lock();
-        issuing_ = false;
-        --in_flight_;
-        throw;
-    }
+    const Result<tutti_request*> request = contain([&]() -> Result<tutti_request*> {
+        TRAINER_ASSIGN(tutti_request* const begun, engine_.begin(node(n), *context_));
+        if (!begun) TRAINER_TRY(engine_.end(node(n), *context_));
+        return begun;
+    });
     lock.lock();
     issuing_ = false;
-    if (request) {
-        pending_.push_back({n, request});
-        return;
+    if (request && *request) {
+        pending_.push_back({n, *request});
+        return {};
     }
     --in_flight_;
+    TRAINER_TRY(request);
     done(n);
+    return {};
 }
 
 // Collectives end in the order of their issue nearly always; to wait for the oldest is to drive
 // all.
-void DagExecutor::finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
+Result<> DagExecutor::finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
     Pending oldest = pending_.front();
     pending_.pop_front();
-    const bool failed = failure_ != nullptr;
+    const bool failed = !outcome_;
     finishing_ = true;
     lock.unlock();
-    bool is_done = false;
-    try {
-        is_done = engine_.wait(node(oldest.node), &oldest.request, timeout_ms);
-        if (is_done && !failed) engine_.end(node(oldest.node), *context_);
-    } catch (...) {
-        lock.lock();
-        finishing_ = false;
-        --in_flight_;
-        throw;
-    }
+    const Result<bool> is_done = contain([&]() -> Result<bool> {
+        TRAINER_ASSIGN(const bool over,
+                       engine_.wait(node(oldest.node), &oldest.request, timeout_ms));
+        if (over && !failed) TRAINER_TRY(engine_.end(node(oldest.node), *context_));
+        return over;
+    });
     lock.lock();
     finishing_ = false;
-    if (!is_done) {
+    if (is_done && !*is_done) {
         pending_.push_front(oldest);
-        return;
+        return {};
     }
     --in_flight_;
+    TRAINER_TRY(is_done);
     if (!failed) done(oldest.node);
+    return {};
 }
 
 void DagExecutor::make_ready(int n) {
@@ -195,4 +193,4 @@ void DagExecutor::done(int n) {
     for (std::size_t more = ready_.size() - before; more > 1; --more) changed_.notify_one();
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

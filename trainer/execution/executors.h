@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <queue>
@@ -12,22 +11,22 @@
 
 #include "trainer/execution/engine.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 class SerialExecutor final : public Executor {
 public:
     SerialExecutor(Engine& engine, int max_in_flight)
         : engine_(engine), max_in_flight_(static_cast<std::size_t>(max_in_flight)) {}
-    void run(Program& program, const RunContext& context) override;
+    Result<> run(Program& program, const RunContext& context) override;
 
 private:
     struct Pending {
         int node;
         tutti_request* request;
     };
-    void run_in_order(Program& program, const RunContext& context);
-    void complete_oldest(const Program& program, const RunContext& context);
-    void complete_through(const Program& program, const RunContext& context, int node);
+    Result<> run_in_order(Program& program, const RunContext& context);
+    Result<> complete_oldest(const Program& program, const RunContext& context);
+    Result<> complete_through(const Program& program, const RunContext& context, int node);
 
     Engine& engine_;
     std::size_t max_in_flight_;
@@ -41,7 +40,7 @@ class DagExecutor final : public Executor {
 public:
     DagExecutor(Engine& engine, int threads, int max_in_flight);
     ~DagExecutor() override;
-    void run(Program& program, const RunContext& context) override;
+    Result<> run(Program& program, const RunContext& context) override;
 
 private:
     struct Pending {
@@ -57,9 +56,10 @@ private:
     bool is_over() const;
     void start(Program& program, const RunContext& context);
     void take_one(std::unique_lock<std::mutex>& lock);
-    void issue(std::unique_lock<std::mutex>& lock);
-    void finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms);
-    void compute(std::unique_lock<std::mutex>& lock);
+    Result<> next(std::unique_lock<std::mutex>& lock);
+    Result<> issue(std::unique_lock<std::mutex>& lock);
+    Result<> finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms);
+    Result<> compute(std::unique_lock<std::mutex>& lock);
     void make_ready(int node);
     void done(int node);
     Node& node(int index) { return program_->nodes[static_cast<std::size_t>(index)]; }
@@ -85,9 +85,9 @@ private:
     int in_flight_ = 0;
     int running_ = 0;
     std::size_t remaining_ = 0;
-    std::exception_ptr failure_;
+    Result<> outcome_;  // with the first cause
 
     std::vector<std::thread> threads_;
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

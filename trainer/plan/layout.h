@@ -6,7 +6,7 @@
 #include "trainer/device/device.h"
 #include "trainer/plan/program.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// Buffers that lie one after the other, at the same offsets on every device, so that one
 /// collective moves them. Gaps between them are zero and stay so.
@@ -33,8 +33,8 @@ std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& siz
 std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind);
 
 /// Gives a group its memory and its members their addresses.
-void place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
-           std::size_t alignment);
+Result<> place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
+               std::size_t alignment);
 
 struct Lifetime {
     int buffer = none;
@@ -52,4 +52,4 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t alignment) {
     return (bytes + alignment - 1) / alignment * alignment;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer
