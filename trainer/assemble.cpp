@@ -19,10 +19,16 @@ std::vector<int> all_members(const Group& group) {
     return list;
 }
 
-// What the layer adds itself, devices add.
-Result<> need_addable(const Group& group, const char* option) {
+// What the layer adds itself, devices add: 16-bit types in float32.
+Result<> need_addable(const Group& group, const std::vector<Device*>& devices, const char* option) {
     if (group.dtype == TUTTI_FLOAT32 || group.dtype == TUTTI_FLOAT64) return {};
-    return invalid("{} is for parameters of float32 and float64; there are some of {}", option,
+    if (is_narrow(group.dtype)) {
+        if (std::ranges::all_of(devices, [](const Device* d) { return d->can_convert(); }))
+            return {};
+        return invalid("{} with parameters of {}: a device has no functions.convert", option,
+                       tutti_dtype_name(group.dtype));
+    }
+    return invalid("{} is for parameters of 16 bits and more; there are some of {}", option,
                    tutti_dtype_name(group.dtype));
 }
 
@@ -120,9 +126,10 @@ void tutti_trainer::append_fixed_sums(Program& program, bool last) {
         for (int d = 0; d < devices(); ++d) {
             Node node = node_on(buckets_[b], "micro-batches, " + buckets_[b].name, d);
             const auto at = static_cast<std::size_t>(d);
-            node.own = [this, b, at, last](const RunContext& context) {
-                return last ? micro_sums_->take_up(b, at, context.micro)
-                            : micro_sums_->put_away(b, at, context.micro);
+            node.own = [this, b, at, last](const RunContext& context) -> Result<> {
+                if (!last) return micro_sums_->put_away(b, at, context.micro);
+                TRAINER_TRY(micro_sums_->take_up(b, at, context.micro));
+                return bucket_tasks_.empty() ? micro_sums_->round(b, at) : Result<>();
             };
             program.nodes.push_back(std::move(node));
         }
@@ -190,8 +197,10 @@ Result<> tutti_trainer::append_update(Program& program) {
         };
         on_each("way of ", &Averaging::take_way);
         Node average = node_on(group, "average of " + group.name, none);
-        average.task =
-            add_task({.name = average.name, .op = TUTTI_AVG, .dtype = group.dtype, .every = every});
+        average.task = add_task({.name = average.name,
+                                 .op = TUTTI_AVG,
+                                 .dtype = sum_dtype(group.dtype),
+                                 .every = every});
         program.nodes.push_back(std::move(average));
         on_each("step of ", &Averaging::go_way);
     }
@@ -227,8 +236,9 @@ Result<> tutti_trainer::assemble() {
             buckets_.push_back(std::move(bucket));
     if (trains_)
         for (const Group& group : parameters_) {
-            if (settings_.fixed_order) TRAINER_TRY(need_addable(group, "options.fixed_order"));
-            if (!synchronous()) TRAINER_TRY(need_addable(group, "options.local_steps"));
+            if (settings_.fixed_order)
+                TRAINER_TRY(need_addable(group, devices_, "options.fixed_order"));
+            if (!synchronous()) TRAINER_TRY(need_addable(group, devices_, "options.local_steps"));
         }
     const bool several = settings_.micro_batches > 1;
     const bool reduces = trains_ && replicas() > 1;

@@ -55,6 +55,8 @@ Result<> tutti_trainer::place_all() {
     if (settings_.parameters_of) TRAINER_TRY(adopt_parameters());
     for (Group* group : kept_groups()) TRAINER_TRY(place(*group, recorder_, devices_, alignment));
     for (Group& bucket : buckets_) TRAINER_TRY(place(bucket, recorder_, devices_, alignment));
+    if (settings_.fixed_order)
+        for (Group& bucket : buckets_) TRAINER_TRY(place_sums(bucket, devices_));
     TRAINER_TRY(place_rest());
     for (const auto& [b, value] : recorder_.initial)
         TRAINER_TRY(device(recorder_.buffer(b).device)
@@ -106,6 +108,16 @@ Result<> tutti_trainer::place_rest() {
     return {};
 }
 
+// The sum is made in float32 and rounded once, when all have been added.
+void tutti_trainer::bind_sums(int index, const Group& bucket) {
+    Task& task = tasks_[static_cast<std::size_t>(index)];
+    task.narrow = task.in;
+    task.narrow_dtype = bucket.dtype;
+    task.dtype = bucket.sums_dtype();
+    task.widens = !micro_sums_;  // else those are there
+    for (std::size_t d = 0; d < devices_.size(); ++d) task.in[d] = task.out[d] = bucket.sums(d);
+}
+
 Result<> tutti_trainer::bind_tasks() {
     const auto bind_group = [this](int index, const Group& group, std::vector<void*> pointers) {
         Task& task = tasks_[static_cast<std::size_t>(index)];
@@ -118,8 +130,10 @@ Result<> tutti_trainer::bind_tasks() {
         for (int b : binding.out) task.out.push_back(recorder_.buffer(b).data);
         TRAINER_TRY(collectives_.prepare(task));
     }
-    for (std::size_t b = 0; b < bucket_tasks_.size(); ++b)
+    for (std::size_t b = 0; b < bucket_tasks_.size(); ++b) {
         bind_group(bucket_tasks_[b], buckets_[b], buckets_[b].pointers());
+        if (!buckets_[b].wide.empty()) bind_sums(bucket_tasks_[b], buckets_[b]);
+    }
     for (const GroupTask& use : group_tasks_)
         bind_group(use.task, *use.group, use.group->pointers());
     if (averaging_) {

@@ -213,7 +213,8 @@ void tutti_trainer::count(tutti_trainer_counters& counters) const {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
         std::size_t bytes = rest_[d].bytes();
         for (const auto* groups : {&parameters_, &computed_, &state_, &buckets_})
-            for (const Group& group : *groups) bytes += group.memory[d].bytes();
+            for (const Group& group : *groups)
+                bytes += group.memory[d].bytes() + (group.wide.empty() ? 0 : group.sums_bytes());
         most = std::max(most, bytes);
     }
     counters.device_bytes = most;

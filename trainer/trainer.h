@@ -82,6 +82,7 @@ private:
     Result<> place_rest();
     Result<> adopt_parameters();
     Result<> bind_tasks();
+    void bind_sums(int task, const Group& bucket);
     int add_task(Task task);
     void joined(tutti::trainer::Node& node, const std::vector<tutti::trainer::Item>& parts);
     int bucket_task(const Group& bucket);

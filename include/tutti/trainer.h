@@ -12,7 +12,8 @@
  * thread's last failure. A failure in a step of several ranks ends the trainer on all of them.
  *
  * **Threads.** Calls on one trainer come from one thread at a time, but for
- * tutti_trainer_grad_ready. Operations run on the trainer's threads.
+ * tutti_trainer_grad_ready. Operations run on that thread and, with TUTTI_EXECUTION_DAG, on the
+ * trainer's.
  *
  * **Memory.** Buffers lie on devices and are reached through tutti_device_functions only.
  */
@@ -56,9 +57,13 @@ typedef struct {
     tutti_status (*run)(void* user, void (*work)(void* argument), void* argument);
     /** Makes whole pages fault; NULL: this device cannot check declarations. */
     tutti_status (*protect)(void* user, void* data, size_t bytes, tutti_access access);
+    /** Elements of float16 or bfloat16 to float32, or back, rounded to nearest, even. NULL: no such
+     *  parameters with fixed_order or local_steps. */
+    tutti_status (*convert)(void* user, size_t count, tutti_dtype from_dtype, const void* from,
+                            tutti_dtype to_dtype, void* to);
 } tutti_device_functions;
 #define TUTTI_DEVICE_FUNCTIONS_INIT \
-    { sizeof(tutti_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+    { sizeof(tutti_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /** A device of the program's own. The table is copied. INVALID names a function that is missing. */
 TUTTI_API tutti_status tutti_device_create(const tutti_device_functions* functions, void* user,
@@ -255,7 +260,7 @@ typedef struct {
     tutti_scale scale;   /**< where 1 / (replicas × micro-batches) is applied */
     int micro_batches;   /**< per replica and step */
     int uneven;          /**< sample numbers differ: weigh by them (one tiny sum a step) */
-    int fixed_order;     /**< sums in pairs by replica and micro-batch; float32 and float64 */
+    int fixed_order;     /**< sums in pairs by replica and micro-batch; not for 8-bit types */
     size_t bucket_bytes; /**< 0: 25 MiB */
     size_t first_bucket_bytes; /**< 0: 1 MiB */
     int max_in_flight;         /**< collectives at once; 0: 4 */

@@ -48,3 +48,13 @@ Result<> tutti_device::protect(void* data, std::size_t bytes, tutti_access acces
     return done(functions_.protect(user_, data, bytes, access),
                 fmt::format("protect {} bytes", bytes));
 }
+
+Result<> tutti_device::convert(std::size_t count, tutti_dtype from_dtype, const void* from,
+                               tutti_dtype to_dtype, void* to) {
+    if (from_dtype == to_dtype) return copy(to, from, count * tutti_dtype_size(to_dtype));
+    if (!count) return {};
+    const tutti_status status = functions_.convert(user_, count, from_dtype, from, to_dtype, to);
+    if (status == TUTTI_OK) return {};
+    return done(status, fmt::format("convert {} elements of {} to {}", count,
+                                    tutti_dtype_name(from_dtype), tutti_dtype_name(to_dtype)));
+}

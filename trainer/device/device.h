@@ -23,6 +23,10 @@ public:
                    void* y);
     Result<> run(void (*work)(void*), void* argument);
     bool can_protect() const { return functions_.protect != nullptr; }
+    bool can_convert() const { return functions_.convert != nullptr; }
+    /// A copy where both are one type.
+    Result<> convert(std::size_t count, tutti_dtype from_dtype, const void* from,
+                     tutti_dtype to_dtype, void* to);
     Result<> protect(void* data, std::size_t bytes, tutti_access access);
 
 private:
@@ -33,6 +37,18 @@ private:
 namespace tutti::trainer {
 
 using Device = tutti_device;
+
+/// What values of a type are added up in: 16 bits would be rounded at every addition.
+constexpr bool is_narrow(tutti_dtype dtype) {
+    return dtype == TUTTI_FLOAT16 || dtype == TUTTI_BFLOAT16;
+}
+constexpr tutti_dtype sum_dtype(tutti_dtype dtype) {
+    return is_narrow(dtype) ? TUTTI_FLOAT32 : dtype;
+}
+
+/// As tutti_device_functions's, in the host's memory.
+tutti_status convert_on_host(std::size_t count, tutti_dtype from_dtype, const void* from,
+                             tutti_dtype to_dtype, void* to);
 
 /// Cores and memory of this host.
 const tutti_device_functions& cpu_functions();

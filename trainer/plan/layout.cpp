@@ -89,6 +89,16 @@ Result<> place(Group& group, Recorder& recorder, const std::vector<Device*>& dev
     return {};
 }
 
+Result<> place_sums(Group& group, const std::vector<Device*>& devices) {
+    if (!is_narrow(group.dtype)) return {};
+    for (Device* device : devices) {
+        TRAINER_ASSIGN(DeviceMemory memory,
+                       DeviceMemory::make(*device, group.count() * sizeof(float)));
+        group.wide.push_back(std::move(memory));
+    }
+    return {};
+}
+
 std::size_t pack(const Recorder& recorder, const std::vector<Lifetime>& lifetimes,
                  std::size_t alignment, std::vector<std::size_t>& offsets) {
     std::vector<std::size_t> order(lifetimes.size());

@@ -16,9 +16,16 @@ struct Group {
     std::vector<std::vector<int>> members;  // by device
     std::size_t bytes = 0;
     std::vector<DeviceMemory> memory;  // by device
+    std::vector<DeviceMemory> wide;    // by device: sums of a 16-bit type, where the layer adds
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     std::vector<void*> pointers() const;
+    /// Where sums are made, and their type.
+    void* sums(std::size_t device) const {
+        return wide.empty() ? memory[device].data() : wide[device].data();
+    }
+    tutti_dtype sums_dtype() const { return wide.empty() ? dtype : sum_dtype(dtype); }
+    std::size_t sums_bytes() const { return count() * tutti_dtype_size(sums_dtype()); }
 };
 
 struct BucketSizes {
@@ -35,6 +42,9 @@ std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind)
 /// Gives a group its memory and its members their addresses.
 Result<> place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
                std::size_t alignment);
+
+/// Gives a group of a 16-bit type room for sums.
+Result<> place_sums(Group& group, const std::vector<Device*>& devices);
 
 struct Lifetime {
     int buffer = none;

@@ -7,7 +7,8 @@ Result<> Averaging::allocate() {
         Pieces& pieces = pieces_.emplace_back();
         for (Device* device : devices_) {
             for (auto* list : {&pieces.snapshot, &pieces.way}) {
-                TRAINER_ASSIGN(DeviceMemory piece, DeviceMemory::make(*device, group.bytes));
+                const std::size_t bytes = group.count() * tutti_dtype_size(sum_dtype(group.dtype));
+                TRAINER_ASSIGN(DeviceMemory piece, DeviceMemory::make(*device, bytes));
                 list->push_back(std::move(piece));
             }
         }
@@ -18,25 +19,33 @@ Result<> Averaging::allocate() {
 Result<> Averaging::remember() {
     for (std::size_t g = 0; g < pieces_.size(); ++g)
         for (std::size_t d = 0; d < devices_.size(); ++d)
-            TRAINER_TRY(devices_[d]->copy(pieces_[g].snapshot[d].data(),
-                                          parameters_[g].memory[d].data(), parameters_[g].bytes));
+            TRAINER_TRY(widen(g, d, pieces_[g].snapshot[d].data()));
     return {};
+}
+
+Result<> Averaging::widen(std::size_t g, std::size_t d, void* to) {
+    const Group& group = parameters_[g];
+    return devices_[d]->convert(group.count(), group.dtype, group.memory[d].data(),
+                                sum_dtype(group.dtype), to);
 }
 
 Result<> Averaging::take_way(std::size_t g, std::size_t d) {
     const Group& group = parameters_[g];
     void* way = pieces_[g].way[d].data();
-    TRAINER_TRY(devices_[d]->copy(way, group.memory[d].data(), group.bytes));
-    return devices_[d]->axpby(group.count(), group.dtype, -1, pieces_[g].snapshot[d].data(), 1,
-                              way);
+    TRAINER_TRY(widen(g, d, way));
+    return devices_[d]->axpby(group.count(), sum_dtype(group.dtype), -1,
+                              pieces_[g].snapshot[d].data(), 1, way);
 }
 
 Result<> Averaging::go_way(std::size_t g, std::size_t d) {
     const Group& group = parameters_[g];
+    const tutti_dtype wide = sum_dtype(group.dtype);
     void* snapshot = pieces_[g].snapshot[d].data();
+    TRAINER_TRY(devices_[d]->axpby(group.count(), wide, 1, pieces_[g].way[d].data(), 1, snapshot));
     TRAINER_TRY(
-        devices_[d]->axpby(group.count(), group.dtype, 1, pieces_[g].way[d].data(), 1, snapshot));
-    return devices_[d]->copy(group.memory[d].data(), snapshot, group.bytes);
+        devices_[d]->convert(group.count(), wide, snapshot, group.dtype, group.memory[d].data()));
+    // The next way begins where the parameters are, which is where they were rounded to.
+    return is_narrow(group.dtype) ? widen(g, d, snapshot) : Result<>();
 }
 
 std::vector<void*> Averaging::ways(std::size_t group) const {

@@ -1,4 +1,5 @@
-// LocalSGD: every k steps the replicas' ways since the last time are averaged.
+// LocalSGD: every k steps the replicas' ways since the last time are averaged. Ways and snapshots
+// of 16-bit parameters are float32.
 #pragma once
 
 #include <deque>
@@ -22,6 +23,8 @@ public:
     std::vector<void*> ways(std::size_t group) const;
 
 private:
+    Result<> widen(std::size_t group, std::size_t device, void* to);
+
     struct Pieces {
         std::vector<DeviceMemory> snapshot, way;  // by device
     };

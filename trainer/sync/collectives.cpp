@@ -88,6 +88,7 @@ Result<tutti_request*> Collectives::begin(Task& task) {
         return nullptr;
     }
     if (!alone()) bytes_ += task.bytes();
+    if (task.widens) TRAINER_TRY(widen(task));
     const auto devices = devices_.size();
     const auto root = static_cast<std::size_t>(task.root);
     const tutti_call_opts opts = options(task);
@@ -142,8 +143,23 @@ Result<> Collectives::copy_all(const Task& task, std::size_t bytes) {
     return {};
 }
 
+Result<> Collectives::widen(Task& task) {
+    for (std::size_t d = 0; d < task.narrow.size(); ++d)
+        TRAINER_TRY(devices_[d]->convert(task.count, task.narrow_dtype, task.narrow[d], task.dtype,
+                                         task.in[d]));
+    return {};
+}
+
 Result<> Collectives::end(Task& task) {
     if (task.whole) return {};
+    TRAINER_TRY(spread(task));
+    for (std::size_t d = 0; d < task.narrow.size(); ++d)
+        TRAINER_TRY(devices_[d]->convert(task.count, task.dtype, task.out[d], task.narrow_dtype,
+                                         task.narrow[d]));
+    return {};
+}
+
+Result<> Collectives::spread(Task& task) {
     const auto devices = devices_.size();
     const auto replicas = devices * static_cast<std::size_t>(comm_.size());
     switch (task.kind) {

@@ -35,8 +35,11 @@ struct Task {
     tutti_op op = TUTTI_SUM;
     int root = 0;  // replica
     tutti_dtype dtype = TUTTI_FLOAT32;
-    std::size_t count = 0;       // of in
-    std::vector<void*> in, out;  // by local device
+    std::size_t count = 0;           // of in
+    std::vector<void*> in, out;      // by local device
+    std::vector<void*> narrow = {};  // by local device: what in and out are float32 of
+    tutti_dtype narrow_dtype = TUTTI_FLOAT32;
+    bool widens = false;  // in is made of narrow before; out is rounded to it in any case
     int stream = 0;
     int every = 1;  // steps
     bool is_bucket = false;
@@ -69,6 +72,8 @@ private:
     bool alone() const { return comm_.size() == 1; }
     Result<tutti_request*> reduce_all(Task& task, void* out);
     Result<> add_in_pairs(Task& task);
+    Result<> widen(Task& task);
+    Result<> spread(Task& task);
     Result<> copy_all(const Task& task, std::size_t bytes);
     tutti_call_opts options(const Task& task) const;
 

@@ -16,10 +16,14 @@ public:
 
     /// After micro-batch number micro, which is not the last: puts the bucket's gradients away.
     Result<> put_away(std::size_t bucket, std::size_t device, int micro);
-    /// After the last: adds what was put away to them.
+    /// After the last: adds what was put away to them, where the bucket's sums are made.
     Result<> take_up(std::size_t bucket, std::size_t device, int micro);
 
+    /// Sums back into the bucket, where they are of another type.
+    Result<> round(std::size_t bucket, std::size_t device);
+
 private:
+    Result<> widen(std::size_t bucket, std::size_t device);
     struct Levels {
         std::vector<DeviceMemory> of;  // level l: a sum of 2^l micro-batches
     };
