@@ -22,7 +22,7 @@ struct Options {
     int layers = 16;
     std::size_t layer_bytes = std::size_t{1} << 20;
     double compute_ms = 300;  // overlap: of a step, a third of it forward
-    int rounds = 2;           // overhead: passes over a layer's parameters, forward
+    int rounds = 4;           // overhead: passes over a layer's parameters, forward
     int blocks = 15, steps_per_block = 8;
     bool dag = false;
     double at_least = 0;  // overlap: less hidden is a failure
@@ -222,7 +222,7 @@ int main(int argc, char** argv) {
         app.add_option("--layers", o.layers, "with parameters each (default 16)");
         app.add_option("--layer-bytes", o.layer_bytes, "of parameters (default 1 MiB)");
         app.add_option("--compute-ms", o.compute_ms, "overlap: of a step (default 300)");
-        app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 2 passes)");
+        app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 4 passes)");
         app.add_option("--blocks", o.blocks, "turns (default 15)");
         app.add_option("--steps", o.steps_per_block, "in a turn (default 8)");
         app.add_option("--at-least", o.at_least, "overlap: fail below this share (default 0)");
