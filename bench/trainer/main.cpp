@@ -39,8 +39,8 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-// Stands for a layer's arithmetic: reads parameters, writes as many values. Not inlined, so that one
-// and the same code is measured in both places.
+// Stands for a layer's arithmetic: reads parameters, writes as many values. Not inlined, so that
+// one and the same code is measured in both places.
 [[gnu::noinline]] void work(const float* in, float* out, std::size_t count, int rounds) {
     for (int r = 0; r < rounds; ++r)
         for (std::size_t i = 0; i < count; ++i) out[i] = out[i] * 0.5f + in[i] * 0.25f;
