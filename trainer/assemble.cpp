@@ -4,7 +4,7 @@
 #include "trainer/plan/backward.h"
 #include "trainer/trainer.h"
 
-using namespace tutti::training;
+using namespace tutti::trainer;
 
 namespace {
 
@@ -19,11 +19,17 @@ std::vector<int> all_members(const Group& group) {
     return list;
 }
 
-// What the layer adds itself, devices add.
-void need_addable(const Group& group, const char* option) {
-    if (group.dtype == TUTTI_FLOAT32 || group.dtype == TUTTI_FLOAT64) return;
-    invalid("{} is for parameters of float32 and float64; there are some of {}", option,
-            tutti_dtype_name(group.dtype));
+// What the layer adds itself, devices add: 16-bit types in float32.
+Result<> need_addable(const Group& group, const std::vector<Device*>& devices, const char* option) {
+    if (group.dtype == TUTTI_FLOAT32 || group.dtype == TUTTI_FLOAT64) return {};
+    if (is_narrow(group.dtype)) {
+        if (std::ranges::all_of(devices, [](const Device* d) { return d->can_convert(); }))
+            return {};
+        return invalid("{} with parameters of {}: a device has no functions.convert", option,
+                       tutti_dtype_name(group.dtype));
+    }
+    return invalid("{} is for parameters of 16 bits and more; there are some of {}", option,
+                   tutti_dtype_name(group.dtype));
 }
 
 Node node_on(const Group& group, const std::string& name, int device) {
@@ -62,7 +68,7 @@ void tutti_trainer::joined(Node& node, const std::vector<Item>& parts) {
     bindings_.push_back(std::move(binding));
 }
 
-Program tutti_trainer::compute_program() {
+Result<Program> tutti_trainer::compute_program() {
     const auto join = [this](Node& node, const auto& parts) { joined(node, parts); };
     Program program;
     std::vector<Items> lists;
@@ -72,14 +78,16 @@ Program tutti_trainer::compute_program() {
         std::ranges::move(forward, std::back_inserter(items));
         lists.push_back(std::move(items));
     }
-    merge(program, std::move(lists), recorder_, join);
+    TRAINER_TRY(merge(program, std::move(lists), recorder_, join));
     backward_begin_ = program.nodes.size();
     if (!trains_ || settings_.external) return program;
     lists.clear();
-    for (int d = 0; d < devices(); ++d)
-        lists.push_back(
-            backward_items(recorder_, d, comm_.rank() * devices() + d, replicas(), devices_));
-    merge(program, std::move(lists), recorder_, join);
+    for (int d = 0; d < devices(); ++d) {
+        TRAINER_ASSIGN(Items items, backward_items(recorder_, d, comm_.rank() * devices() + d,
+                                                   replicas(), devices_));
+        lists.push_back(std::move(items));
+    }
+    TRAINER_TRY(merge(program, std::move(lists), recorder_, join));
     return program;
 }
 
@@ -118,23 +126,22 @@ void tutti_trainer::append_fixed_sums(Program& program, bool last) {
         for (int d = 0; d < devices(); ++d) {
             Node node = node_on(buckets_[b], "micro-batches, " + buckets_[b].name, d);
             const auto at = static_cast<std::size_t>(d);
-            node.own = [this, b, at, last](const RunContext& context) {
-                if (last)
-                    micro_sums_->take_up(b, at, context.micro);
-                else
-                    micro_sums_->put_away(b, at, context.micro);
+            node.own = [this, b, at, last](const RunContext& context) -> Result<> {
+                if (!last) return micro_sums_->put_away(b, at, context.micro);
+                TRAINER_TRY(micro_sums_->take_up(b, at, context.micro));
+                return bucket_tasks_.empty() ? micro_sums_->round(b, at) : Result<>();
             };
             program.nodes.push_back(std::move(node));
         }
 }
 
 // Also on one replica alone: the update finds each row once.
-void tutti_trainer::append_sparse_sums(Program& program) {
+Result<> tutti_trainer::append_sparse_sums(Program& program) {
     for (int b : recorder_.of_kind(0, TUTTI_PARAMETER)) {
         if (!recorder_.buffer(b).sparse()) continue;
         const std::string& name = recorder_.buffer(b).name;
         if (!synchronous())
-            invalid("'{}' is sparse; options.local_steps is for dense parameters", name);
+            return invalid("'{}' is sparse; options.local_steps is for dense parameters", name);
         Node node{.name = "sparse gradient of " + name};
         std::vector<SparseEntries> entries;
         for (int d = 0; d < devices(); ++d) {
@@ -150,6 +157,7 @@ void tutti_trainer::append_sparse_sums(Program& program) {
         };
         program.nodes.push_back(std::move(node));
     }
+    return {};
 }
 
 void tutti_trainer::append_computed_sync(Program& program) {
@@ -167,33 +175,36 @@ void tutti_trainer::append_computed_sync(Program& program) {
     }
 }
 
-void tutti_trainer::append_update(Program& program) {
+Result<> tutti_trainer::append_update(Program& program) {
     std::vector<Items> lists;
     for (int d = 0; d < devices(); ++d) lists.push_back(items_of(recorder_, d, Phase::update));
-    merge(program, std::move(lists), recorder_,
-          [this](Node& node, const auto& parts) { joined(node, parts); });
-    if (synchronous()) return;
+    TRAINER_TRY(merge(program, std::move(lists), recorder_,
+                      [this](Node& node, const auto& parts) { joined(node, parts); }));
+    if (synchronous()) return {};
     for (std::size_t g = 0; g < parameters_.size(); ++g) {
         const Group& group = parameters_[g];
         const int every = settings_.local_steps;
         const auto on_each = [&](const std::string& what,
-                                 void (Averaging::*act)(std::size_t, std::size_t)) {
+                                 Result<> (Averaging::*act)(std::size_t, std::size_t)) {
             for (int d = 0; d < devices(); ++d) {
                 Node node = node_on(group, what + group.name, d);
                 const auto at = static_cast<std::size_t>(d);
                 node.own = [this, g, at, every, act](const RunContext& context) {
-                    if (context.is_turn(every)) ((*averaging_).*act)(g, at);
+                    return context.is_turn(every) ? ((*averaging_).*act)(g, at) : Result<>();
                 };
                 program.nodes.push_back(std::move(node));
             }
         };
         on_each("way of ", &Averaging::take_way);
         Node average = node_on(group, "average of " + group.name, none);
-        average.task =
-            add_task({.name = average.name, .op = TUTTI_AVG, .dtype = group.dtype, .every = every});
+        average.task = add_task({.name = average.name,
+                                 .op = TUTTI_AVG,
+                                 .dtype = sum_dtype(group.dtype),
+                                 .every = every});
         program.nodes.push_back(std::move(average));
         on_each("step of ", &Averaging::go_way);
     }
+    return {};
 }
 
 // A gradient begins at zero, just before whoever touches it first.
@@ -211,8 +222,8 @@ void tutti_trainer::mark_zeroes(Program& program) const {
     }
 }
 
-void tutti_trainer::assemble() {
-    Program compute = compute_program();
+Result<> tutti_trainer::assemble() {
+    TRAINER_ASSIGN(Program compute, compute_program());
     for (auto kind : {TUTTI_PARAMETER, TUTTI_COMPUTED, TUTTI_STATE})
         for (Group& group : make_groups(recorder_, kind))
             (kind == TUTTI_PARAMETER  ? parameters_
@@ -225,8 +236,9 @@ void tutti_trainer::assemble() {
             buckets_.push_back(std::move(bucket));
     if (trains_)
         for (const Group& group : parameters_) {
-            if (settings_.fixed_order) need_addable(group, "options.fixed_order");
-            if (!synchronous()) need_addable(group, "options.local_steps");
+            if (settings_.fixed_order)
+                TRAINER_TRY(need_addable(group, devices_, "options.fixed_order"));
+            if (!synchronous()) TRAINER_TRY(need_addable(group, devices_, "options.local_steps"));
         }
     const bool several = settings_.micro_batches > 1;
     const bool reduces = trains_ && replicas() > 1;
@@ -239,13 +251,13 @@ void tutti_trainer::assemble() {
         append_fixed_sums(last_, true);
     }
     if (!bucket_tasks_.empty()) insert_buckets(last_, backward_begin_);
-    if (trains_) append_sparse_sums(last_);
+    if (trains_) TRAINER_TRY(append_sparse_sums(last_));
     if (reduces) append_computed_sync(last_);
-    if (trains_) append_update(last_);
+    if (trains_) TRAINER_TRY(append_update(last_));
     mark_zeroes(micro_);
     mark_zeroes(last_);
-    place_all();
-    bind_tasks();
+    TRAINER_TRY(place_all());
+    TRAINER_TRY(bind_tasks());
     find_dependencies(micro_, recorder_);
     find_dependencies(last_, recorder_);
     if (settings_.dag)
@@ -254,4 +266,5 @@ void tutti_trainer::assemble() {
     else
         executor_ = std::make_unique<SerialExecutor>(engine_, settings_.max_in_flight);
     if (settings_.check) engine_.check_declarations();
+    return {};
 }

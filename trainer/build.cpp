@@ -4,20 +4,21 @@
 #include <limits>
 #include <sstream>
 
+#include "trainer/base/boundary.h"
 #include "trainer/plan/backward.h"
 #include "trainer/plan/sanity.h"
 #include "trainer/trainer.h"
 
-using namespace tutti::training;
+using namespace tutti::trainer;
 
 namespace {
 
-std::vector<Device*> devices_of(const tutti_parallelize_spec& spec) {
+Result<std::vector<Device*>> devices_of(const tutti_parallelize_spec& spec) {
     if (spec.device_count < 1 || !spec.devices)
-        invalid("{} devices; at least one is needed", spec.devices ? spec.device_count : 0);
+        return invalid("{} devices; at least one is needed", spec.devices ? spec.device_count : 0);
     std::vector<Device*> list(spec.devices, spec.devices + spec.device_count);
     for (std::size_t d = 0; d < list.size(); ++d)
-        if (!list[d]) invalid("devices[{}] is NULL", d);
+        if (!list[d]) return invalid("devices[{}] is NULL", d);
     return list;
 }
 
@@ -43,34 +44,34 @@ std::string difference(const std::string& mine, const std::string& first) {
 
 }  // namespace
 
-tutti_trainer::tutti_trainer(const tutti_parallelize_spec& spec)
-    : settings_(settings_of(spec.options, spec.device_count)),
-      devices_(devices_of(spec)),
-      comm_(spec.comm),
+tutti_trainer::tutti_trainer(Settings settings, std::vector<Device*> devices, Comm comm,
+                             bool trains)
+    : settings_(settings),
+      devices_(std::move(devices)),
+      comm_(std::move(comm)),
       recorder_(static_cast<int>(devices_.size())),
-      trains_(spec.update != nullptr),
+      trains_(trains),
       collectives_(comm_, devices_, settings_.fixed_order),
-      engine_(recorder_, devices_, comm_, collectives_, tasks_) {
-    std::string failure;
-    tutti_status status = guard("tutti_parallelize", [&] {
-        declare(spec);
-        check_sanity(recorder_);
-        assemble();
-    });
-    if (status != TUTTI_OK) failure = tutti_trainer_last_error();
-    agree(failure);
-    if (status != TUTTI_OK) throw Failure(status, failure);
-    check_ranks_alike();
+      engine_(recorder_, devices_, comm_, collectives_, tasks_) {}
+
+Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallelize_spec& spec) {
+    TRAINER_ASSIGN(const Settings settings, settings_of(spec.options, spec.device_count));
+    TRAINER_ASSIGN(std::vector<Device*> devices, devices_of(spec));
+    TRAINER_ASSIGN(Comm comm, Comm::copy_of(spec.comm));
+    std::unique_ptr<tutti_trainer> made(
+        new tutti_trainer(settings, std::move(devices), std::move(comm), spec.update != nullptr));
+    tutti_trainer& self = *made;
+    TRAINER_TRY(self.agree(contain([&]() -> Result<> {
+        TRAINER_TRY(self.declare(spec));
+        TRAINER_TRY(check_sanity(self.recorder_));
+        return self.assemble();
+    })));
+    TRAINER_TRY(self.check_ranks_alike());
+    TRAINER_TRY(self.number_rows());
+    return made;
 }
 
-void tutti_trainer::check_result(tutti_status status, const char* builder, int device) {
-    if (status == TUTTI_OK) return;
-    const std::string why = tutti_trainer_last_error();
-    throw Failure(status, fmt::format("the {} of scope device_{} failed: {}", builder, device,
-                                      why.empty() ? tutti_status_string(status) : why.c_str()));
-}
-
-void tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize_spec& spec) {
+Result<> tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize_spec& spec) {
     tutti_model model{.recorder = &recorder_,
                       .device = device,
                       .replica = comm_.rank() * devices() + device,
@@ -80,9 +81,9 @@ void tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize
                       .builder = builder_name(phase),
                       .scopes = {}};
     tutti_losses losses{.model = &model, .list = {}};
-    clear_last_error();
-    tutti_status status = TUTTI_OK;
-    try {
+    last_error() = {TUTTI_OK, -1, -1, {}};
+    const Result<> built = contain([&]() -> Result<> {
+        tutti_status status = TUTTI_OK;
         if (phase == Phase::input)
             status = spec.input(&model, spec.user);
         else if (phase == Phase::forward)
@@ -90,25 +91,43 @@ void tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize
                                   spec.user);
         else
             status = spec.update(&model, settings_.scale_learning_rate ? scale() : 1, spec.user);
-    } catch (const std::exception& error) {
-        status = report(Failure(TUTTI_ERR_SYSTEM, error.what()));
-    }
-    check_result(status, model.builder, device);
-    if (phase != Phase::forward) return;
+        if (status == TUTTI_OK) return {};
+        const std::string& why = last_error().message;
+        return fail(status, "{}", why.empty() ? tutti_status_string(status) : why.c_str());
+    });
+    if (!built)
+        return fail(built.error().status, "the {} of scope device_{} failed: {}", model.builder,
+                    device, built.error().message);
+    if (phase != Phase::forward) return {};
     if (losses.list.empty() && !settings_.external)
-        invalid("the forward builder of scope device_{} returned no list of losses", device);
+        return invalid("the forward builder of scope device_{} returned no list of losses", device);
     recorder_.losses.push_back(std::move(losses.list));
+    return {};
 }
 
-void tutti_trainer::declare(const tutti_parallelize_spec& spec) {
-    if (!spec.forward) invalid("there is no forward builder");
+Result<> tutti_trainer::declare(const tutti_parallelize_spec& spec) {
+    if (!spec.forward) return invalid("there is no forward builder");
     for (int d = 0; d < devices(); ++d) {
-        if (spec.input) run_builder(Phase::input, d, spec);
-        run_builder(Phase::forward, d, spec);
+        if (spec.input) TRAINER_TRY(run_builder(Phase::input, d, spec));
+        TRAINER_TRY(run_builder(Phase::forward, d, spec));
     }
-    if (!trains_) return;
-    declare_gradients(recorder_, settings_.external);
-    for (int d = 0; d < devices(); ++d) run_builder(Phase::update, d, spec);
+    if (!trains_) return {};
+    TRAINER_TRY(declare_gradients(recorder_, settings_.external));
+    for (int d = 0; d < devices(); ++d) TRAINER_TRY(run_builder(Phase::update, d, spec));
+    return keep_iteration();
+}
+
+// A checkpoint has it also where the update does not need it.
+Result<> tutti_trainer::keep_iteration() {
+    for (int d = 0; d < devices(); ++d)
+        if (recorder_.find(d, iteration_name) == none)
+            TRAINER_TRY(recorder_.add(Buffer{.name = iteration_name,
+                                             .device = d,
+                                             .kind = TUTTI_STATE,
+                                             .dtype = TUTTI_INT64,
+                                             .bytes = sizeof(iteration_),
+                                             .shape = {1}}));
+    return {};
 }
 
 double tutti_trainer::scale() const {
@@ -116,42 +135,50 @@ double tutti_trainer::scale() const {
     return 1.0 / (static_cast<double>(together) * settings_.micro_batches);
 }
 
-// Either all ranks have a trainer or none has.
-void tutti_trainer::agree(const std::string& failure) {
-    if (comm_.size() == 1) return;
-    std::array<int64_t, 2> failed_and_devices = {
-        failure.empty() ? std::numeric_limits<int64_t>::max() : comm_.rank(), -devices()};
-    std::array<int64_t, 2> least = failed_and_devices;
-    check_call(tutti_allreduce(comm_.get(), least.data(), least.data(), 2, TUTTI_INT64, TUTTI_MIN),
-               "agreement on what was declared");
-    if (!failure.empty()) return;
-    if (least[0] != std::numeric_limits<int64_t>::max())
-        throw Failure(
-            TUTTI_ERR_INVALID,
-            fmt::format("rank {} could not build its model; its own error says why", least[0]));
+// Every rank takes part, however it fared; the error is its own, or names a rank that has one.
+Result<> tutti_trainer::agree(const Result<>& own) {
+    if (comm_.size() == 1) return own;
+    constexpr int64_t nobody = std::numeric_limits<int64_t>::max();
+    std::array<int64_t, 2> least = {own ? nobody : comm_.rank(), -devices()};
+    const Result<> heard = from_call(
+        tutti_allreduce(comm_.get(), least.data(), least.data(), 2, TUTTI_INT64, TUTTI_MIN),
+        "agreement on what was declared");
+    TRAINER_TRY(own);
+    TRAINER_TRY(heard);
+    if (least[0] != nobody)
+        return tl::unexpected<Error>(
+            {.status = TUTTI_ERR_INVALID,
+             .rank = static_cast<int>(least[0]),
+             .message = fmt::format("rank {} could not build its model; its own error says why",
+                                    least[0])});
     int64_t fewest = devices();
-    check_call(tutti_allreduce(comm_.get(), &fewest, &fewest, 1, TUTTI_INT64, TUTTI_MIN),
-               "agreement on the number of devices");
+    TRAINER_TRY(from_call(tutti_allreduce(comm_.get(), &fewest, &fewest, 1, TUTTI_INT64, TUTTI_MIN),
+                          "agreement on the number of devices"));
     if (fewest != -least[1])
-        invalid("ranks have from {} to {} devices, rank {} {}; give each as many", fewest,
-                -least[1], comm_.rank(), devices());
+        return invalid("ranks have from {} to {} devices, rank {} {}; give each as many", fewest,
+                       -least[1], comm_.rank(), devices());
+    return {};
 }
 
-void tutti_trainer::check_ranks_alike() {
-    if (comm_.size() == 1) return;
+Result<> tutti_trainer::check_ranks_alike() {
+    if (comm_.size() == 1) return {};
     const std::string mine = signature(recorder_, 0);
     auto length = static_cast<uint64_t>(mine.size());
-    check_call(tutti_broadcast(comm_.get(), &length, 1, TUTTI_UINT64, 0), "comparison of models");
+    constexpr const char* doing = "comparison of models";
+    TRAINER_TRY(from_call(tutti_broadcast(comm_.get(), &length, 1, TUTTI_UINT64, 0), doing));
     std::string first(length, '\0');
     if (comm_.rank() == 0) first = mine;
-    check_call(tutti_broadcast(comm_.get(), first.data(), first.size(), TUTTI_UINT8, 0),
-               "comparison of models");
+    TRAINER_TRY(
+        from_call(tutti_broadcast(comm_.get(), first.data(), first.size(), TUTTI_UINT8, 0), doing));
     const std::string differs = difference(mine, first);
-    int64_t other = differs.empty() ? std::numeric_limits<int64_t>::max() : comm_.rank();
-    check_call(tutti_allreduce(comm_.get(), &other, &other, 1, TUTTI_INT64, TUTTI_MIN),
-               "comparison of models");
+    constexpr int64_t nobody = std::numeric_limits<int64_t>::max();
+    int64_t other = differs.empty() ? nobody : comm_.rank();
+    TRAINER_TRY(
+        from_call(tutti_allreduce(comm_.get(), &other, &other, 1, TUTTI_INT64, TUTTI_MIN), doing));
     if (!differs.empty())
-        invalid("rank {} and rank 0 declare different models: {}", comm_.rank(), differs);
-    if (other != std::numeric_limits<int64_t>::max())
-        invalid("rank {} declares another model than rank 0; its own error says where", other);
+        return invalid("rank {} and rank 0 declare different models: {}", comm_.rank(), differs);
+    if (other != nobody)
+        return invalid("rank {} declares another model than rank 0; its own error says where",
+                       other);
+    return {};
 }

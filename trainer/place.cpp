@@ -3,7 +3,7 @@
 
 #include "trainer/trainer.h"
 
-using namespace tutti::training;
+using namespace tutti::trainer;
 
 namespace {
 
@@ -30,38 +30,50 @@ std::vector<tutti_trainer::Group*> tutti_trainer::kept_groups() {
     return list;
 }
 
-void tutti_trainer::adopt_parameters() {
+Result<> tutti_trainer::adopt_parameters() {
     const tutti_trainer& from = *settings_.parameters_of;
-    if (trains_) invalid("options.parameters_of is for models without an update builder");
+    if (trains_) return invalid("options.parameters_of is for models without an update builder");
     if (from.devices() != devices())
-        invalid("options.parameters_of has {} devices, this model {}", from.devices(), devices());
+        return invalid("options.parameters_of has {} devices, this model {}", from.devices(),
+                       devices());
     for (Buffer& buffer : recorder_.buffers()) {
         if (buffer.kind != TUTTI_PARAMETER && buffer.kind != TUTTI_COMPUTED) continue;
-        const Buffer& other = from.find(buffer.device, buffer.name);
+        TRAINER_ASSIGN(const Buffer* const found, from.find(buffer.device, buffer.name));
+        const Buffer& other = *found;
         if (other.kind != buffer.kind || other.dtype != buffer.dtype || other.bytes != buffer.bytes)
-            invalid("'{}' is another buffer in options.parameters_of", buffer.full_name());
+            return invalid("'{}' is another buffer in options.parameters_of", buffer.full_name());
         buffer.data = other.data;
     }
     parameters_.clear();
     computed_.clear();
     synced_ = true;
+    return {};
 }
 
-void tutti_trainer::place_all() {
+Result<> tutti_trainer::place_all() {
     const std::size_t alignment = settings_.check ? Checker::page_bytes : cache_line_bytes;
-    if (settings_.parameters_of) adopt_parameters();
-    for (Group* group : kept_groups()) place(*group, recorder_, devices_, alignment);
-    for (Group& bucket : buckets_) place(bucket, recorder_, devices_, alignment);
-    place_rest();
+    if (settings_.parameters_of) TRAINER_TRY(adopt_parameters());
+    for (Group* group : kept_groups()) TRAINER_TRY(place(*group, recorder_, devices_, alignment));
+    for (Group& bucket : buckets_) TRAINER_TRY(place(bucket, recorder_, devices_, alignment));
+    if (settings_.fixed_order)
+        for (Group& bucket : buckets_) TRAINER_TRY(place_sums(bucket, devices_));
+    TRAINER_TRY(place_rest());
     for (const auto& [b, value] : recorder_.initial)
-        device(recorder_.buffer(b).device).copy(recorder_.buffer(b).data, &value, sizeof(value));
-    if (trains_ && !synchronous()) averaging_ = std::make_unique<Averaging>(parameters_, devices_);
-    if (trains_ && settings_.fixed_order && settings_.micro_batches > 1)
-        micro_sums_ = std::make_unique<MicroSums>(buckets_, devices_, settings_.micro_batches);
+        TRAINER_TRY(device(recorder_.buffer(b).device)
+                        .copy(recorder_.buffer(b).data, &value, sizeof(value)));
+    if (trains_ && !synchronous()) {
+        averaging_ = std::make_unique<Averaging>(parameters_, devices_);
+        TRAINER_TRY(averaging_->allocate());
+    }
+    if (trains_ && settings_.fixed_order && settings_.micro_batches > 1) {
+        micro_sums_ = std::make_unique<MicroSums>(buckets_, devices_);
+        TRAINER_TRY(micro_sums_->allocate(settings_.micro_batches));
+    }
+    return {};
 }
 
 // Activations and their gradients: with memory of their own, or by turns in the same.
-void tutti_trainer::place_rest() {
+Result<> tutti_trainer::place_rest() {
     const bool share = (settings_.share_memory || !trains_) && !settings_.check;
     std::vector<bool> shareable(recorder_.buffers().size());
     for (std::size_t b = 0; b < shareable.size(); ++b) {
@@ -89,12 +101,24 @@ void tutti_trainer::place_rest() {
             at.emplace_back(b, bytes);
             bytes += round_up(buffer.bytes, alignment);
         }
-        rest_.emplace_back(device(d), bytes);
+        TRAINER_ASSIGN(DeviceMemory memory, DeviceMemory::make(device(d), bytes));
+        rest_.push_back(std::move(memory));
         for (const auto& [b, offset] : at) recorder_.buffer(b).data = rest_.back().data() + offset;
     }
+    return {};
 }
 
-void tutti_trainer::bind_tasks() {
+// The sum is made in float32 and rounded once, when all have been added.
+void tutti_trainer::bind_sums(int index, const Group& bucket) {
+    Task& task = tasks_[static_cast<std::size_t>(index)];
+    task.narrow = task.in;
+    task.narrow_dtype = bucket.dtype;
+    task.dtype = bucket.sums_dtype();
+    task.widens = !micro_sums_;  // else those are there
+    for (std::size_t d = 0; d < devices_.size(); ++d) task.in[d] = task.out[d] = bucket.sums(d);
+}
+
+Result<> tutti_trainer::bind_tasks() {
     const auto bind_group = [this](int index, const Group& group, std::vector<void*> pointers) {
         Task& task = tasks_[static_cast<std::size_t>(index)];
         task.count = group.count();
@@ -104,10 +128,12 @@ void tutti_trainer::bind_tasks() {
         Task& task = tasks_[static_cast<std::size_t>(binding.task)];
         for (int b : binding.in) task.in.push_back(recorder_.buffer(b).data);
         for (int b : binding.out) task.out.push_back(recorder_.buffer(b).data);
-        collectives_.prepare(task);
+        TRAINER_TRY(collectives_.prepare(task));
     }
-    for (std::size_t b = 0; b < bucket_tasks_.size(); ++b)
+    for (std::size_t b = 0; b < bucket_tasks_.size(); ++b) {
         bind_group(bucket_tasks_[b], buckets_[b], buckets_[b].pointers());
+        if (!buckets_[b].wide.empty()) bind_sums(bucket_tasks_[b], buckets_[b]);
+    }
     for (const GroupTask& use : group_tasks_)
         bind_group(use.task, *use.group, use.group->pointers());
     if (averaging_) {
@@ -125,7 +151,7 @@ void tutti_trainer::bind_tasks() {
                 {.name = group->name, .kind = TUTTI_COLLECTIVE_BROADCAST, .dtype = group->dtype}));
             bind_group(sync_tasks_.back(), *group, group->pointers());
         }
-    if (!settings_.external) return;
+    if (!settings_.external) return {};
     std::vector<std::vector<int>> members;
     for (const Group& bucket : buckets_) {
         members.emplace_back();
@@ -136,4 +162,5 @@ void tutti_trainer::bind_tasks() {
                                                std::move(members), recorder_.buffers().size(),
                                                settings_.max_in_flight);
     for (Node& node : last_.nodes) node.zero.clear();
+    return {};
 }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <string_view>
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 constexpr std::size_t default_bucket_bytes = std::size_t{25} << 20;
@@ -19,17 +19,17 @@ std::string_view variable(const char* name) {
     return value ? value : "";
 }
 
-bool dag_wanted(tutti_execution option) {
+Result<bool> dag_wanted(tutti_execution option) {
     const std::string_view value = variable("TUTTI_EXECUTION");
     if (!value.empty() && value != "serial" && value != "dag")
-        invalid("TUTTI_EXECUTION is '{}'; it is serial or dag", value);
+        return invalid("TUTTI_EXECUTION is '{}'; it is serial or dag", value);
     if (value.empty()) return option == TUTTI_EXECUTION_DAG;
     return value == "dag";
 }
 
-int threads_wanted(int option, int devices) {
+Result<int> threads_wanted(int option, int devices) {
     if (option < 0 || option > most_threads)
-        invalid("options.threads is {}; 0 to {} are possible", option, most_threads);
+        return invalid("options.threads is {}; 0 to {} are possible", option, most_threads);
     if (option > 0) return option;
     const std::string_view value = variable("TUTTI_TRAINER_THREADS");
     if (value.empty()) return devices + 1;
@@ -37,62 +37,69 @@ int threads_wanted(int option, int devices) {
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), threads);
     if (error != std::errc() || end != value.data() + value.size() || threads < 1 ||
         threads > most_threads)
-        invalid("TUTTI_TRAINER_THREADS is '{}'; it is a number from 1 to {}", value, most_threads);
+        return invalid("TUTTI_TRAINER_THREADS is '{}'; it is a number from 1 to {}", value,
+                       most_threads);
     return threads;
 }
 
-int at_least(const char* name, int value, int least) {
-    if (value < least) invalid("options.{} is {}; the least is {}", name, value, least);
+Result<int> at_least(const char* name, int value, int least) {
+    if (value < least) return invalid("options.{} is {}; the least is {}", name, value, least);
     return value;
 }
 
 // What excludes what.
-void check_together(const Settings& s) {
+Result<> check_together(const Settings& s) {
     if (s.uneven && s.scale_learning_rate)
-        invalid(
+        return invalid(
             "options.uneven weighs losses; with scale = learning rate there is no weight for "
             "each replica");
     if (s.uneven && s.local_steps > 0)
-        invalid(
+        return invalid(
             "options.uneven and local_steps exclude each other: LocalSGD averages replicas, "
             "not samples");
     if (s.external && (s.micro_batches > 1 || s.uneven || s.parameters_of))
-        invalid("options.external_autograd excludes micro_batches, uneven and parameters_of");
+        return invalid(
+            "options.external_autograd excludes micro_batches, uneven and parameters_of");
+    return {};
 }
 
 }  // namespace
 
-Settings settings_of(const tutti_trainer_options* given, int devices) {
+Result<Settings> settings_of(const tutti_trainer_options* given, int devices) {
     tutti_trainer_options o = TUTTI_TRAINER_OPTIONS_INIT;
     if (given) {
         if (given->struct_size != sizeof(o))
-            invalid("options.struct_size is {}, not {}; start from TUTTI_TRAINER_OPTIONS_INIT",
-                    given->struct_size, sizeof(o));
+            return invalid(
+                "options.struct_size is {}, not {}; start from TUTTI_TRAINER_OPTIONS_INIT",
+                given->struct_size, sizeof(o));
         o = *given;
     }
     Settings s;
     s.check = o.check_declarations || variable("TUTTI_TRAINER_CHECK") == "1";
-    s.dag = dag_wanted(o.execution) && !s.check;
-    s.threads = threads_wanted(o.threads, devices);
+    TRAINER_ASSIGN(const bool dag, dag_wanted(o.execution));
+    s.dag = dag && !s.check;
+    TRAINER_ASSIGN(s.threads, threads_wanted(o.threads, devices));
     s.scale_learning_rate = o.scale == TUTTI_SCALE_LEARNING_RATE;
-    s.micro_batches = at_least("micro_batches", o.micro_batches, 1);
+    TRAINER_ASSIGN(s.micro_batches, at_least("micro_batches", o.micro_batches, 1));
     s.uneven = o.uneven != 0;
     s.fixed_order = o.fixed_order != 0;
     s.bucket_bytes = o.bucket_bytes ? o.bucket_bytes : default_bucket_bytes;
     s.first_bucket_bytes = o.first_bucket_bytes
                                ? o.first_bucket_bytes
                                : std::min(default_first_bucket_bytes, s.bucket_bytes);
-    s.max_in_flight =
-        at_least("max_in_flight", o.max_in_flight ? o.max_in_flight : default_max_in_flight, 1);
-    s.rings = at_least("rings", o.rings ? o.rings : default_rings, 1);
+    TRAINER_ASSIGN(
+        s.max_in_flight,
+        at_least("max_in_flight", o.max_in_flight ? o.max_in_flight : default_max_in_flight, 1));
+    TRAINER_ASSIGN(s.rings, at_least("rings", o.rings ? o.rings : default_rings, 1));
     s.computed_mean = o.computed_sync == TUTTI_COMPUTED_MEAN;
-    s.computed_every = at_least("computed_every", o.computed_every ? o.computed_every : 1, 1);
-    s.local_steps = at_least("local_steps", o.local_steps, 0);
+    TRAINER_ASSIGN(s.computed_every,
+                   at_least("computed_every", o.computed_every ? o.computed_every : 1, 1));
+    TRAINER_ASSIGN(s.local_steps, at_least("local_steps", o.local_steps, 0));
     s.share_memory = o.optimize_gradient_memory != 0;
     s.external = o.external_autograd != 0;
     s.parameters_of = o.parameters_of;
-    check_together(s);
+    TRAINER_TRY(check_together(s));
     return s;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -1,9 +1,10 @@
 // The options with the environment and the defaults put in.
 #pragma once
 
-#include "trainer/base/failure.h"
+#include "trainer/base/result.h"
+#include "tutti/trainer.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 struct Settings {
     bool dag = false;
@@ -25,7 +26,7 @@ struct Settings {
     tutti_trainer* parameters_of = nullptr;
 };
 
-/// Throws for what makes no sense, naming option or variable.
-Settings settings_of(const tutti_trainer_options* options, int devices);
+/// INVALID for what makes no sense, naming option or variable.
+Result<Settings> settings_of(const tutti_trainer_options* options, int devices);
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

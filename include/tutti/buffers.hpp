@@ -26,15 +26,18 @@ inline namespace cxx {
 /// A failed call. what() is tutti_last_error()'s sentence.
 class Error : public std::runtime_error {
 public:
-    Error(tutti_status status, int rank, const std::string& message)
-        : std::runtime_error(message), status_(status), rank_(rank) {}
+    Error(tutti_status status, int rank, const std::string& message, int device = -1)
+        : std::runtime_error(message), status_(status), rank_(rank), device_(device) {}
     tutti_status status() const { return status_; }
     /// The rank at fault; -1 if none is known.
     int rank() const { return rank_; }
+    /// The device at fault, of the trainer layer's; -1 if none is known.
+    int device() const { return device_; }
 
 private:
     tutti_status status_;
     int rank_;
+    int device_;
 };
 
 /// Throws the thread's last error unless status is TUTTI_OK.

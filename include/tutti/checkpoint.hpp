@@ -27,6 +27,13 @@ inline namespace cxx {  // as in buffers.hpp
 struct RestoreOptions {
     bool allow_missing = false;  ///< entries that the file lacks keep the values they have
     bool allow_extra = false;    ///< the file may have entries that nobody asks for
+
+    tutti_checkpoint_opts c_options() const {
+        tutti_checkpoint_opts opts = TUTTI_CHECKPOINT_OPTS_INIT;
+        opts.allow_missing = allow_missing ? 1 : 0;
+        opts.allow_extra = allow_extra ? 1 : 0;
+        return opts;
+    }
 };
 
 /// State to save or to restore, by name. The ranges stay the caller's and are not resized until the
@@ -81,9 +88,7 @@ public:
     /// Collective over comm. The entries that the file lacked, where that is allowed.
     std::vector<std::string> load(const std::string& path, tutti_comm* comm = nullptr,
                                   const RestoreOptions& options = {}) {
-        tutti_checkpoint_opts opts = TUTTI_CHECKPOINT_OPTS_INIT;
-        opts.allow_missing = options.allow_missing ? 1 : 0;
-        opts.allow_extra = options.allow_extra ? 1 : 0;
+        const tutti_checkpoint_opts opts = options.c_options();
         detail::check_trainer(tutti_checkpoint_load(list_.get(), comm, path.c_str(), &opts));
         std::vector<std::string> missing;
         while (const char* name =

@@ -12,13 +12,15 @@
  * thread's last failure. A failure in a step of several ranks ends the trainer on all of them.
  *
  * **Threads.** Calls on one trainer come from one thread at a time, but for
- * tutti_trainer_grad_ready. Operations run on the trainer's threads.
+ * tutti_trainer_grad_ready. Operations run on that thread and, with TUTTI_EXECUTION_DAG, on the
+ * trainer's.
  *
  * **Memory.** Buffers lie on devices and are reached through tutti_device_functions only.
  */
 #ifndef TUTTI_TRAINER_H
 #define TUTTI_TRAINER_H
 
+#include "tutti/checkpoint.h"
 #include "tutti/trainer_errors.h"
 
 #ifdef __cplusplus
@@ -55,9 +57,13 @@ typedef struct {
     tutti_status (*run)(void* user, void (*work)(void* argument), void* argument);
     /** Makes whole pages fault; NULL: this device cannot check declarations. */
     tutti_status (*protect)(void* user, void* data, size_t bytes, tutti_access access);
+    /** Elements of float16 or bfloat16 to float32, or back, rounded to nearest, even. NULL: no such
+     *  parameters with fixed_order or local_steps. */
+    tutti_status (*convert)(void* user, size_t count, tutti_dtype from_dtype, const void* from,
+                            tutti_dtype to_dtype, void* to);
 } tutti_device_functions;
 #define TUTTI_DEVICE_FUNCTIONS_INIT \
-    { sizeof(tutti_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+    { sizeof(tutti_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
 
 /** A device of the program's own. The table is copied. INVALID names a function that is missing. */
 TUTTI_API tutti_status tutti_device_create(const tutti_device_functions* functions, void* user,
@@ -99,9 +105,13 @@ typedef struct {
     tutti_buffer gradient_of; /**< TUTTI_GRADIENT: whose */
     uint32_t flags;           /**< TUTTI_DISTRIBUTED, TUTTI_KEEP, TUTTI_SPARSE */
     int64_t sparse_rows;      /**< TUTTI_SPARSE: the most rows that one micro-batch touches */
+    /** TUTTI_DISTRIBUTED: rows (shape[0]) of the whole, of which replica r has those from
+     *  r * ceil(total_rows / replicas) on, as tutti_shard_range says, and the rest of its buffer is
+     *  padding. 0: there is no padding, the replicas' rows follow one another. */
+    int64_t total_rows;
 } tutti_buffer_spec;
 #define TUTTI_BUFFER_SPEC_INIT \
-    { sizeof(tutti_buffer_spec), NULL, TUTTI_PARAMETER, TUTTI_FLOAT32, 0, 0, {0}, -1, 0, 0 }
+    { sizeof(tutti_buffer_spec), NULL, TUTTI_PARAMETER, TUTTI_FLOAT32, 0, 0, {0}, -1, 0, 0, 0 }
 
 /** A buffer of a device, as declared. */
 typedef struct {
@@ -114,6 +124,8 @@ typedef struct {
     int64_t shape[TUTTI_MAX_DIMENSIONS];
     uint32_t flags;
     void* data; /**< on the device */
+    /** TUTTI_DISTRIBUTED, of a trainer: rows first_row to first_row + own_rows - 1 of total_rows. */
+    int64_t total_rows, first_row, own_rows;
 } tutti_buffer_info;
 
 /** An operation's arithmetic. Anything but TUTTI_OK fails the step with the operation's name. A C++
@@ -190,7 +202,7 @@ TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer param
 TUTTI_API tutti_status tutti_model_learning_rate(tutti_model* model, double value,
                                                  tutti_buffer* buffer);
 /** How many steps are finished: "iteration", one int64 of kind state, counted by the layer, for the
- *  update builder. */
+ *  update builder. Where that does not ask for it, the layer keeps one for the checkpoint. */
 TUTTI_API tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer);
 /** Adds an operation after those declared so far. */
 TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec);
@@ -248,7 +260,7 @@ typedef struct {
     tutti_scale scale;   /**< where 1 / (replicas × micro-batches) is applied */
     int micro_batches;   /**< per replica and step */
     int uneven;          /**< sample numbers differ: weigh by them (one tiny sum a step) */
-    int fixed_order;     /**< sums in pairs by replica and micro-batch; float32 and float64 */
+    int fixed_order;     /**< sums in pairs by replica and micro-batch; not for 8-bit types */
     size_t bucket_bytes; /**< 0: 25 MiB */
     size_t first_bucket_bytes; /**< 0: 1 MiB */
     int max_in_flight;         /**< collectives at once; 0: 4 */
@@ -340,6 +352,31 @@ TUTTI_API tutti_status tutti_trainer_read(tutti_trainer* trainer, int device, co
 /** As tutti_trainer_read, from the host to the device. */
 TUTTI_API tutti_status tutti_trainer_write(tutti_trainer* trainer, int device, const char* name,
                                            const void* host, size_t bytes);
+
+/* ---- checkpoints -------------------------------------------------------------------------- */
+
+/** How many buffers of a scope make up a model's state: parameters, computed parameters, and what
+ *  the update builder keeps, learning rate and iteration counter included. scope: "device_1", ""
+ *  (the same as "device_0"), or a scope of the model's in one, "device_1/encoder" or "encoder".
+ *  -1 if there is no such scope. */
+TUTTI_API int tutti_trainer_param_count(const tutti_trainer* trainer, const char* scope);
+/** The index-th of them, in the order of declaration, its name without the scope: for frameworks
+ *  with formats of their own. Set info->struct_size before. */
+TUTTI_API tutti_status tutti_trainer_param(const tutti_trainer* trainer, const char* scope,
+                                           int index, tutti_buffer_info* info);
+/** Collective, between steps: saves all of them (docs/checkpoints.md) with tutti_checkpoint_save:
+ *  device 0's of rank 0, and every shard once. */
+TUTTI_API tutti_status tutti_trainer_save(tutti_trainer* trainer, const char* path);
+/** Collective: restores them on every replica, whatever number of devices and ranks saved them, with
+ *  tutti_checkpoint_load, and synchronises. Steps may follow. A file that is refused has changed
+ *  nothing; after a failure half-way steps are refused until a load works. opts NULL: neither
+ *  missing nor extra entries are allowed. */
+TUTTI_API tutti_status tutti_trainer_load(tutti_trainer* trainer, const char* path,
+                                          const tutti_checkpoint_opts* opts);
+/** Adds them to a list, for programs that save texts or more entries with them. The trainer must
+ *  outlive the list's last save or load; after a load call tutti_trainer_sync. */
+TUTTI_API tutti_status tutti_trainer_checkpoint(tutti_trainer* trainer,
+                                                tutti_checkpoint* checkpoint);
 
 /** Numbers since the trainer was made, of this rank. */
 typedef struct {

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "tutti/buffers.hpp"
+#include "tutti/checkpoint.hpp"
 #include "tutti/handles.hpp"
 #include "tutti/trainer.h"
 #include "tutti/trainer_errors.hpp"
@@ -99,6 +100,16 @@ public:
     template <Element T>
     tutti_buffer state(const std::string& name, const Shape& shape, uint32_t flags = 0) {
         return buffer(name, TUTTI_STATE, dtype_of<T>, shape, flags);
+    }
+    /// This replica's rows of a table, TUTTI_DISTRIBUTED. total_rows as in tutti_buffer_spec.
+    template <Element T>
+    tutti_buffer shard(const std::string& name, const Shape& shape, int64_t total_rows = 0,
+                       tutti_buffer_kind kind = TUTTI_PARAMETER) {
+        tutti_buffer_spec spec = spec_of(name, kind, dtype_of<T>, shape, TUTTI_DISTRIBUTED);
+        spec.total_rows = total_rows;
+        tutti_buffer made = -1;
+        detail::check_trainer(tutti_model_buffer(model_, &spec, &made));
+        return made;
     }
     /// A sparse parameter's gradient, as tutti_model_sparse tells.
     struct Sparse {
@@ -266,6 +277,29 @@ public:
         detail::check_trainer(tutti_trainer_write(get(), device, name.c_str(), values.data(),
                                                   values.size() * sizeof(T)));
     }
+    /// What makes up the state of a scope, as tutti_trainer_param tells.
+    std::vector<tutti_buffer_info> params(const std::string& scope = "") const {
+        const int count = tutti_trainer_param_count(get(), scope.c_str());
+        std::vector<tutti_buffer_info> list(count < 0 ? 1 : static_cast<std::size_t>(count));
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            list[i].struct_size = sizeof(list[i]);
+            detail::check_trainer(
+                tutti_trainer_param(get(), scope.c_str(), static_cast<int>(i), &list[i]));
+        }
+        return list;
+    }
+    void save(const std::string& path) {
+        detail::check_trainer(tutti_trainer_save(get(), path.c_str()));
+    }
+    void load(const std::string& path, RestoreOptions options = {}) {
+        const tutti_checkpoint_opts opts = options.c_options();
+        detail::check_trainer(tutti_trainer_load(get(), path.c_str(), &opts));
+    }
+    /// With texts or entries of the program's own: after list.load(…), sync().
+    void add_to(Checkpoint& list) {
+        detail::check_trainer(tutti_trainer_checkpoint(get(), list.get()));
+    }
+
     tutti_trainer_counters counters() const {
         tutti_trainer_counters counters{};
         counters.struct_size = sizeof(counters);

@@ -15,7 +15,8 @@ inline namespace cxx {  // as in buffers.hpp
 namespace detail {
 inline void check_trainer(tutti_status status) {
     if (status != TUTTI_OK)
-        throw Error(status, tutti_trainer_last_error_rank(), tutti_trainer_last_error());
+        throw Error(status, tutti_trainer_last_error_rank(), tutti_trainer_last_error(),
+                    tutti_trainer_last_error_device());
 }
 }  // namespace detail
 

@@ -272,14 +272,15 @@ typedef struct {
     double momentum;           /**< running = (1 - momentum) · running + momentum · batch */
     void* const* running_mean; /**< one array a device; NULL: none are kept. Copied. */
     void* const* running_var;
-    tutti_comm* comm;          /**< the hosts that take part; NULL: this process alone */
+    tutti_comm* comm;          /**< the hosts that take part; NULL: this process alone. Copied. */
     const tutti_bn_math* math; /**< NULL: tutti_bn_math_host; copied */
 } tutti_sync_bn_spec;
 #define TUTTI_SYNC_BN_SPEC_INIT \
     { sizeof(tutti_sync_bn_spec), 0, 1e-5, 0.1, NULL, NULL, NULL, NULL }
 
 /** A layer for the replicas of pool. Every process makes its layers, and runs them, in the same
- * order. */
+ *  order: collective over comm for a pool's first. A replica that fails, other than in evaluation,
+ *  ends the layers on all hosts: the others' sums fail with ABORTED and its rank. */
 TUTTI_API tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* spec,
                                             tutti_sync_bn** layer);
 /** Before its pool and communicator. NULL is fine. */

@@ -89,17 +89,17 @@ TEST_CASE("trainer: what the layer cannot add is refused when it is built") {
     tutti::TrainerSpec spec = net::spec<float>(shape, 2);
     const auto forward = spec.forward;
     spec.forward = [=](tutti::Model& m, double scale) {
-        m.buffer("half", TUTTI_PARAMETER, TUTTI_FLOAT16, {4});
+        m.buffer("eighth", TUTTI_PARAMETER, TUTTI_FLOAT8_E4M3, {4});
         return forward(m, scale);
     };
     const tutti::Trainer plain(spec);
     spec.options.fixed_order = 1;
     expect_build_error(spec,
-                       "options.fixed_order is for parameters of float32 and float64; there "
-                       "are some of float16");
+                       "options.fixed_order is for parameters of 16 bits and more; there are "
+                       "some of float8");
     spec.options.fixed_order = 0;
     spec.options.local_steps = 2;
-    expect_build_error(spec, "options.local_steps is for parameters of float32");
+    expect_build_error(spec, "options.local_steps is for parameters of 16 bits and more");
 }
 
 TEST_CASE("trainer: options and variables that make no sense are named") {

@@ -17,6 +17,7 @@ struct HiddenMemory {
     std::vector<std::pair<void*, size_t>> pieces;
     int open = 0;
     int runs = 0;
+    int copies_left = -1;  // then they fail; -1: never
 
     void allow(int protection) {
         for (const auto& [data, bytes] : pieces) ::mprotect(data, bytes, protection);
@@ -48,6 +49,8 @@ void release(void* user, void* data, size_t bytes) {
 
 tutti_status copy(void* user, void* to, const void* from, size_t bytes) {
     const HiddenMemory::Open open(user);
+    if (open.memory.copies_left == 0) return TUTTI_ERR_SYSTEM;
+    if (open.memory.copies_left > 0) --open.memory.copies_left;
     std::memcpy(to, from, bytes);
     return TUTTI_OK;
 }
@@ -137,5 +140,38 @@ TEST_CASE(
     spec.own_devices = {device};
     expect::error([&] { const tutti::Trainer trainer(std::move(spec)); },
                   "the device could not allocate");
+    tutti_device_destroy(device);
+}
+
+TEST_CASE("device: a checkpoint is copied by its functions; one that failed half-way is not used") {
+    const ranks::Folder folder;
+    const std::string path = folder.path() + "/model.safetensors";
+    const net::Shape shape;
+    HiddenMemory memory;
+    const tutti_device_functions f = functions();
+    tutti_device* device = nullptr;
+    REQUIRE(tutti_device_create(&f, &memory, &device) == TUTTI_OK);
+    {
+        tutti::TrainerSpec spec = net::spec<float>(shape, 1);
+        spec.own_devices = {device};
+        tutti::Trainer trainer(std::move(spec));
+        net::initialise<float>(trainer, shape);
+        trainer.init_sync();
+        trainer.step();
+        trainer.save(path);
+        const std::vector<float> saved = net::parameters<float>(trainer, shape);
+        tutti::Trainer host(net::spec<float>(shape, 2));
+        host.load(path);
+        REQUIRE(net::parameters<float>(host, shape, 1) == saved);
+        trainer.step();
+        memory.copies_left = 2;
+        expect::error([&] { trainer.load(path); }, "to a device failed");
+        memory.copies_left = -1;
+        expect::error([&] { trainer.step(); }, "failed half-way");
+        expect::error([&] { trainer.sync(); }, "load again");
+        trainer.load(path);
+        REQUIRE(net::parameters<float>(trainer, shape) == saved);
+        trainer.step();
+    }
     tutti_device_destroy(device);
 }

@@ -99,6 +99,30 @@ TEST_CASE("execution: kind and size come from the environment too") {
     trainer.step();
 }
 
+TEST_CASE("execution: a graph of one thread runs on the caller's, collectives included") {
+    const net::Shape shape = deep_shape();
+    tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+    options.execution = TUTTI_EXECUTION_DAG;
+    options.threads = 1;
+    expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int) {
+        tutti::TrainerSpec spec = net::spec<float>(shape, 2, comm, options);
+        const auto input = spec.input;
+        const auto caller = std::this_thread::get_id();
+        bool elsewhere = false;
+        spec.input = [&, input](tutti::Model& m) {
+            input(m);
+            const tutti_buffer here = m.input<float>("here", {1});
+            m.operation("thread", {}, {here}, [&elsewhere, caller](const tutti::Step&) {
+                elsewhere = elsewhere || std::this_thread::get_id() != caller;
+            });
+        };
+        tutti::Trainer trainer(spec);
+        trainer.init_sync();
+        for (int i = 0; i < 20; ++i) trainer.step();
+        require(!elsewhere, "an operation ran on another thread");
+    }));
+}
+
 TEST_CASE("execution: 1,000 steps with means beside gradients and random delays do not deadlock") {
     const int steps = sanitized ? 200 : 1000;
     net::Shape shape;

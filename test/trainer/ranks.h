@@ -1,39 +1,24 @@
 // Ranks as threads of this process, through the C API.
 #pragma once
 
-#include <unistd.h>
-
-#include <cstdlib>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/folder.h"
 #include "tutti/tutti.hpp"
 
 namespace ranks {
 
-/// A directory for one job's rendezvous.
-class Folder {
-public:
-    Folder() {
-        char name[] = "/tmp/tutti-trainer-test-XXXXXX";
-        path_ = ::mkdtemp(name);
-    }
-    ~Folder() { std::filesystem::remove_all(path_); }
-    const std::string& path() const { return path_; }
-
-private:
-    std::string path_;
-};
+using tutti::test::Folder;
 
 /// Runs body once a rank. Catch2's macros are not for several threads: bodies throw, and what they
 /// throw comes back by rank, "" for nothing.
 inline std::vector<std::string> run(int count,
-                                    const std::function<void(tutti_comm*, int rank)>& body,
+                                    const std::function<void(tutti::Communicator&)>& body,
                                     const Folder& folder = {}) {
     std::vector<std::string> problems(static_cast<std::size_t>(count));
     std::vector<std::thread> threads;
@@ -44,14 +29,37 @@ inline std::vector<std::string> run(int count,
                 config.set("rank", std::to_string(rank)).set("size", std::to_string(count));
                 config.set("store", "file://" + folder.path()).set("transport", "inproc");
                 config.set("timeout_ms", "60000");
-                const tutti::Communicator comm(config);
-                body(comm.get(), rank);
+                tutti::Communicator comm(config);
+                body(comm);
             } catch (const std::exception& error) {
                 problems[static_cast<std::size_t>(rank)] = error.what();
             }
         });
     for (std::thread& thread : threads) thread.join();
     return problems;
+}
+inline std::vector<std::string> run(int count,
+                                    const std::function<void(tutti_comm*, int rank)>& body,
+                                    const Folder& folder = {}) {
+    return run(
+        count, [&](tutti::Communicator& comm) { body(comm.get(), comm.rank()); }, folder);
+}
+
+/// The same for bodies that should not throw: one that does ends the others, and all are told.
+inline void on_ranks(int count, const std::function<void(tutti::Communicator&)>& body) {
+    const std::vector<std::string> problems = run(count, [&](tutti::Communicator& comm) {
+        try {
+            body(comm);
+        } catch (...) {
+            comm.abort();
+            throw;
+        }
+    });
+    std::string texts;
+    for (std::size_t rank = 0; rank < problems.size(); ++rank)
+        if (!problems[rank].empty())
+            texts += "rank " + std::to_string(rank) + ": " + problems[rank] + "\n";
+    if (!texts.empty()) throw std::runtime_error(texts);
 }
 
 inline void require(bool holds, const std::string& what) {

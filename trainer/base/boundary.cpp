@@ -1,6 +1,8 @@
 #include "trainer/base/boundary.h"
 
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "tutti/trainer_errors.h"
 
@@ -14,6 +16,23 @@ Error& last_error() {
 tutti_status keep(const Error& error) {
     last_error() = error;
     return error.status;
+}
+
+Error in_function(const char* function, Error error) {
+    error.message = fmt::format("{}: {}", function, error.message);
+    return error;
+}
+
+Error current_exception() {
+    try {
+        throw;
+    } catch (const std::bad_alloc&) {
+        return {TUTTI_ERR_NO_MEMORY, -1, -1, "no memory is left"};
+    } catch (const std::exception& error) {
+        return {TUTTI_ERR_SYSTEM, -1, -1, error.what()};
+    } catch (...) {
+        return {TUTTI_ERR_SYSTEM, -1, -1, "an exception of unknown type"};
+    }
 }
 
 tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what) {

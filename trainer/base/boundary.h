@@ -2,8 +2,7 @@
 // last error is kept for tutti_trainer_last_error.
 #pragma once
 
-#include <exception>
-#include <new>
+#include <utility>
 
 #include "trainer/base/result.h"
 
@@ -13,17 +12,32 @@ namespace tutti::trainer {
 Error& last_error();
 /// Keeps the error for this thread and returns its status.
 tutti_status keep(const Error& error);
+Error in_function(const char* function, Error error);
+
+/// What the current exception comes to; call it in a catch block.
+Error current_exception();
+
+/// The body's result, whatever it throws.
+template <typename Body>
+auto contain(Body&& body) noexcept -> decltype(body()) {
+    try {
+        return body();
+    } catch (...) {
+        return tl::unexpected<Error>(current_exception());
+    }
+}
 
 template <typename Body>
 tutti_status guard(Body&& body) noexcept {
-    try {
-        Result<> result = body();
-        return result ? TUTTI_OK : keep(result.error());
-    } catch (const std::bad_alloc&) {
-        return keep({TUTTI_ERR_NO_MEMORY, -1, -1, "out of memory"});
-    } catch (const std::exception& e) {
-        return keep({TUTTI_ERR_SYSTEM, -1, -1, e.what()});
-    }
+    const Result<> result = contain(body);
+    return result ? TUTTI_OK : keep(result.error());
+}
+
+/// With the function's name before the error's sentence.
+template <typename Body>
+tutti_status guard(const char* function, Body&& body) noexcept {
+    Result<> result = contain(body);
+    return result ? TUTTI_OK : keep(in_function(function, std::move(result).error()));
 }
 
 inline tl::unexpected<Error> null_argument(const char* function, const char* argument) {

@@ -17,6 +17,7 @@ struct Error {
     int rank = -1;
     int device = -1;
     std::string message;
+    bool agreed = false;  // every rank has it in the same place: nobody has to be told
 };
 
 template <typename T = void>
@@ -26,6 +27,12 @@ template <typename... Args>
 tl::unexpected<Error> fail(tutti_status status, fmt::format_string<Args...> text, Args&&... args) {
     return tl::unexpected<Error>(
         Error{status, -1, -1, fmt::format(text, std::forward<Args>(args)...)});
+}
+
+/// What a program asked for that makes no sense.
+template <typename... Args>
+tl::unexpected<Error> invalid(fmt::format_string<Args...> text, Args&&... args) {
+    return fail(TUTTI_ERR_INVALID, text, std::forward<Args>(args)...);
 }
 
 /// The same, naming the device at fault.
@@ -44,18 +51,21 @@ Result<> from_call(tutti_status status, std::string_view doing);
 
 }  // namespace tutti::trainer
 
-/// Propagates the error of a Result expression: `TRAINER_TRY(do_it());`
-#define TRAINER_TRY(expression)                                                                 \
-    do {                                                                                        \
-        if (auto trainer_result_ = (expression); !trainer_result_)                              \
-            return tl::unexpected<::tutti::trainer::Error>(std::move(trainer_result_).error()); \
-    } while (false)
-
 #define TRAINER_CONCAT_(a, b) a##b
 #define TRAINER_CONCAT(a, b) TRAINER_CONCAT_(a, b)
+
+/// Propagates the error of a Result expression: `TRAINER_TRY(do_it());` One may be inside another.
+#define TRAINER_TRY(expression) \
+    TRAINER_TRY_(TRAINER_CONCAT(trainer_result_, __COUNTER__), expression)
+#define TRAINER_TRY_(result, expression)                                               \
+    do {                                                                               \
+        if (auto result = (expression); !result)                                       \
+            return tl::unexpected<::tutti::trainer::Error>(std::move(result).error()); \
+    } while (false)
+
 /// Binds the value of a Result expression or propagates its error.
 #define TRAINER_ASSIGN(target, expression) \
-    TRAINER_ASSIGN_(TRAINER_CONCAT(trainer_result_, __LINE__), target, expression)
+    TRAINER_ASSIGN_(TRAINER_CONCAT(trainer_result_, __COUNTER__), target, expression)
 #define TRAINER_ASSIGN_(result, target, expression)                                         \
     auto result = (expression);                                                             \
     if (!result) return tl::unexpected<::tutti::trainer::Error>(std::move(result).error()); \

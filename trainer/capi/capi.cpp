@@ -1,44 +1,51 @@
 // The C boundary: nothing but statuses leaves here.
 #include <cstring>
 
+#include "trainer/base/boundary.h"
 #include "trainer/trainer.h"
 
-using namespace tutti::training;
+using namespace tutti::trainer;
 
 namespace {
 
-template <typename T>
-T& need(T* pointer, const char* what) {
-    if (!pointer) invalid("{} is NULL", what);
-    return *pointer;
+Result<> need(const void* pointer, const char* what) {
+    if (!pointer) return invalid("{} is NULL", what);
+    return {};
 }
 
 template <typename T>
-void need_size(const T& given, const char* what) {
-    if (given.struct_size != sizeof(T))
-        invalid("{}.struct_size is {}, not {}; start from its initialiser", what, given.struct_size,
-                sizeof(T));
+Result<> need_struct(const T* given, const char* what) {
+    TRAINER_TRY(need(given, what));
+    if (given->struct_size != sizeof(T))
+        return invalid("{}.struct_size is {}, not {}; start from its initialiser", what,
+                       given->struct_size, sizeof(T));
+    return {};
 }
 
-void need_functions(const tutti_device_functions& f) {
+Result<> need_functions(const tutti_device_functions& f) {
     const std::pair<bool, const char*> list[] = {
         {f.alloc != nullptr, "alloc"}, {f.free != nullptr, "free"},   {f.copy != nullptr, "copy"},
         {f.zero != nullptr, "zero"},   {f.axpby != nullptr, "axpby"}, {f.run != nullptr, "run"}};
     for (const auto& [there, name] : list)
-        if (!there) invalid("functions.{} is NULL", name);
+        if (!there) return invalid("functions.{} is NULL", name);
+    return {};
 }
 
-void describe(const Buffer& buffer, tutti_buffer_info& info) {
-    need_size(info, "info");
-    info.name = buffer.name.c_str();
-    info.kind = buffer.kind;
-    info.dtype = buffer.dtype;
-    info.bytes = buffer.bytes;
-    info.dimensions = static_cast<int>(buffer.shape.size());
+Result<> describe(const Buffer& buffer, tutti_buffer_info* info) {
+    TRAINER_TRY(need_struct(info, "info"));
+    info->name = buffer.name.c_str();
+    info->kind = buffer.kind;
+    info->dtype = buffer.dtype;
+    info->bytes = buffer.bytes;
+    info->dimensions = static_cast<int>(buffer.shape.size());
     for (std::size_t i = 0; i < TUTTI_MAX_DIMENSIONS; ++i)
-        info.shape[i] = i < buffer.shape.size() ? buffer.shape[i] : 0;
-    info.flags = buffer.flags;
-    info.data = buffer.data;
+        info->shape[i] = i < buffer.shape.size() ? buffer.shape[i] : 0;
+    info->flags = buffer.flags;
+    info->data = buffer.data;
+    info->total_rows = buffer.total_rows;
+    info->first_row = buffer.first_row;
+    info->own_rows = buffer.own_rows;
+    return {};
 }
 
 const Buffer* nth(const tutti_trainer& trainer, int device, int index) {
@@ -47,31 +54,58 @@ const Buffer* nth(const tutti_trainer& trainer, int device, int index) {
     return nullptr;
 }
 
-tutti_buffer declare_state(tutti_model& model, const char* name, tutti_dtype dtype) {
+Result<> declare_state(tutti_model* model, const char* name, tutti_dtype dtype,
+                       tutti_buffer* made) {
+    TRAINER_TRY(need(model, "model"));
+    TRAINER_TRY(need(made, "buffer"));
     tutti_buffer_spec spec = TUTTI_BUFFER_SPEC_INIT;
     spec.name = name;
     spec.kind = TUTTI_STATE;
     spec.dtype = dtype;
     spec.bytes = tutti_dtype_size(dtype);
-    if (model.phase != Phase::update) invalid("{} is for the update builder", name);
-    return model.declare(spec);
+    if (model->phase != Phase::update) return invalid("{} is for the update builder", name);
+    TRAINER_ASSIGN(*made, model->declare(spec));
+    return {};
+}
+
+// Runs a call's body on a trainer, or the like, that must be there.
+template <typename T, typename Body>
+tutti_status call(const char* function, T* object, const char* what, Body&& body) noexcept {
+    return guard(function, [&]() -> Result<> {
+        TRAINER_TRY(need(object, what));
+        return body(*object);
+    });
+}
+
+template <typename Body>
+tutti_status on_model(const char* function, tutti_model* model, Body&& body) noexcept {
+    return call(function, model, "model", std::forward<Body>(body));
+}
+
+template <typename T, typename Body>
+tutti_status on_trainer(const char* function, T* trainer, Body&& body) noexcept {
+    return call(function, trainer, "trainer", std::forward<Body>(body));
 }
 
 }  // namespace
 
 tutti_status tutti_device_create(const tutti_device_functions* functions, void* user,
                                  tutti_device** device) {
-    return guard(__func__, [&] {
-        need(device, "device");
-        need_size(need(functions, "functions"), "functions");
-        need_functions(*functions);
+    return guard(__func__, [&]() -> Result<> {
+        TRAINER_TRY(need(device, "device"));
+        TRAINER_TRY(need_struct(functions, "functions"));
+        TRAINER_TRY(need_functions(*functions));
         *device = new tutti_device(*functions, user);
+        return {};
     });
 }
 
 tutti_status tutti_device_create_cpu(tutti_device** device) {
-    return guard(__func__,
-                 [&] { need(device, "device") = new tutti_device(cpu_functions(), nullptr); });
+    return guard(__func__, [&]() -> Result<> {
+        TRAINER_TRY(need(device, "device"));
+        *device = new tutti_device(cpu_functions(), nullptr);
+        return {};
+    });
 }
 
 void tutti_device_destroy(tutti_device* device) {
@@ -80,87 +114,93 @@ void tutti_device_destroy(tutti_device* device) {
 
 tutti_status tutti_model_buffer(tutti_model* model, const tutti_buffer_spec* spec,
                                 tutti_buffer* buffer) {
-    return guard(__func__, [&] {
-        need_size(need(spec, "spec"), "spec");
-        const int made = need(model, "model").declare(*spec);
-        need(buffer, "buffer") = made;
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(need_struct(spec, "spec"));
+        TRAINER_TRY(need(buffer, "buffer"));
+        TRAINER_ASSIGN(*buffer, m.declare(*spec));
+        return {};
     });
 }
 
 tutti_status tutti_model_find(tutti_model* model, const char* name, tutti_buffer* buffer) {
-    return guard(__func__,
-                 [&] { need(buffer, "buffer") = need(model, "model").find(&need(name, "name")); });
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(need(name, "name"));
+        TRAINER_TRY(need(buffer, "buffer"));
+        TRAINER_ASSIGN(*buffer, m.find(name));
+        return {};
+    });
 }
 
 tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer, tutti_buffer_info* info) {
-    return guard(__func__, [&] {
-        const Recorder& recorder = *need(model, "model").recorder;
-        if (!recorder.valid(buffer)) invalid("{} is no buffer", buffer);
-        describe(recorder.buffer(buffer), need(info, "info"));
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        if (!m.recorder->valid(buffer)) return invalid("{} is no buffer", buffer);
+        return describe(m.recorder->buffer(buffer), info);
     });
 }
 
 tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of, tutti_buffer* gradient) {
-    return guard(__func__, [&] {
-        const Recorder& recorder = *need(model, "model").recorder;
-        if (!recorder.valid(of)) invalid("{} is no buffer", of);
-        const Buffer& buffer = recorder.buffer(of);
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(need(gradient, "gradient"));
+        if (!m.recorder->valid(of)) return invalid("{} is no buffer", of);
+        const Buffer& buffer = m.recorder->buffer(of);
         if (buffer.gradient == none)
-            invalid("'{}' has no gradient{}", buffer.full_name(),
-                    model->phase == Phase::update ? ""
-                                                  : " yet; they are made after the forward "
-                                                    "builders");
-        need(gradient, "gradient") = buffer.gradient;
+            return invalid(
+                "'{}' has no gradient{}", buffer.full_name(),
+                m.phase == Phase::update ? "" : " yet; they are made after the forward builders");
+        *gradient = buffer.gradient;
+        return {};
     });
 }
 
 tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter, tutti_buffer* values,
                                 tutti_buffer* rows, tutti_buffer* count) {
-    return guard(__func__, [&] {
-        const Recorder& recorder = *need(model, "model").recorder;
-        if (!recorder.valid(parameter) || !recorder.buffer(parameter).sparse())
-            invalid("{} is no sparse parameter", parameter);
-        const Buffer& table = recorder.buffer(parameter);
-        need(values, "values") = table.gradient;
-        need(rows, "rows") = table.sparse_rows;
-        need(count, "count") = table.sparse_count;
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(need(values, "values"));
+        TRAINER_TRY(need(rows, "rows"));
+        TRAINER_TRY(need(count, "count"));
+        if (!m.recorder->valid(parameter) || !m.recorder->buffer(parameter).sparse())
+            return invalid("{} is no sparse parameter", parameter);
+        const Buffer& table = m.recorder->buffer(parameter);
+        *values = table.gradient;
+        *rows = table.sparse_rows;
+        *count = table.sparse_count;
+        return {};
     });
 }
 
 tutti_status tutti_model_learning_rate(tutti_model* model, double value, tutti_buffer* buffer) {
-    return guard(__func__, [&] {
-        const int made = declare_state(need(model, "model"), "learning_rate", TUTTI_FLOAT64);
-        need(buffer, "buffer") = made;
-        model->recorder->initial.push_back({made, value});
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(declare_state(model, "learning_rate", TUTTI_FLOAT64, buffer));
+        m.recorder->initial.push_back({*buffer, value});
+        return {};
     });
 }
 
 tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer) {
-    return guard(__func__, [&] {
-        need(buffer, "buffer") = declare_state(need(model, "model"), "iteration", TUTTI_INT64);
-    });
+    return guard(__func__,
+                 [&] { return declare_state(model, iteration_name, TUTTI_INT64, buffer); });
 }
 
 tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec) {
-    return guard(__func__, [&] {
-        need_size(need(spec, "spec"), "spec");
-        need(model, "model").operation(*spec);
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(need_struct(spec, "spec"));
+        return m.operation(*spec);
     });
 }
 
 tutti_status tutti_model_collective(tutti_model* model, const tutti_collective_spec* spec) {
-    return guard(__func__, [&] {
-        need_size(need(spec, "spec"), "spec");
-        need(model, "model").collective(*spec);
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(need_struct(spec, "spec"));
+        return m.collective(*spec);
     });
 }
 
 tutti_status tutti_model_enter(tutti_model* model, const char* name) {
-    return guard(__func__, [&] { need(model, "model").enter(name); });
+    return on_model(__func__, model, [&](tutti_model& m) { return m.enter(name); });
 }
 
 tutti_status tutti_model_leave(tutti_model* model) {
-    return guard(__func__, [&] { need(model, "model").leave(); });
+    return on_model(__func__, model, [&](tutti_model& m) { return m.leave(); });
 }
 
 int tutti_model_device(const tutti_model* model) {
@@ -176,7 +216,7 @@ int tutti_model_replicas(const tutti_model* model) {
 }
 
 tutti_status tutti_losses_add(tutti_losses* losses, tutti_buffer loss) {
-    return guard(__func__, [&] { need(losses, "losses").add(loss); });
+    return call(__func__, losses, "losses", [&](tutti_losses& list) { return list.add(loss); });
 }
 
 void* tutti_step_data(tutti_step* step, tutti_buffer buffer) {
@@ -210,15 +250,13 @@ int64_t tutti_step_samples(const tutti_step* step) {
 }
 
 tutti_status tutti_parallelize(const tutti_parallelize_spec* spec, tutti_trainer** trainer) {
-    try {
-        need_size(need(spec, "spec"), "spec");
-        need(trainer, "trainer") = new tutti_trainer(*spec);
-        return TUTTI_OK;
-    } catch (const Failure& failure) {
-        return report(failure);
-    } catch (...) {
-        return report_current(__func__);
-    }
+    return guard(__func__, [&]() -> Result<> {
+        TRAINER_TRY(need_struct(spec, "spec"));
+        TRAINER_TRY(need(trainer, "trainer"));
+        TRAINER_ASSIGN(auto built, tutti_trainer::build(*spec));
+        *trainer = built.release();
+        return {};
+    });
 }
 
 void tutti_trainer_destroy(tutti_trainer* trainer) {
@@ -226,46 +264,49 @@ void tutti_trainer_destroy(tutti_trainer* trainer) {
 }
 
 tutti_status tutti_trainer_init_sync(tutti_trainer* trainer) {
-    return guard(__func__, [&] { need(trainer, "trainer").sync(); });
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.sync(); });
 }
 
 tutti_status tutti_trainer_sync(tutti_trainer* trainer) {
-    return guard(__func__, [&] { need(trainer, "trainer").sync(); });
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.sync(); });
 }
 
 tutti_status tutti_trainer_step(tutti_trainer* trainer, const int64_t* samples, int64_t* total) {
-    return guard(__func__, [&] {
-        const int64_t all = need(trainer, "trainer").step(samples);
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_ASSIGN(const int64_t all, t.step(samples));
         if (total) *total = all;
+        return {};
     });
 }
 
 tutti_status tutti_trainer_epoch_barrier(tutti_trainer* trainer) {
-    return guard(__func__, [&] { need(trainer, "trainer").epoch_barrier(); });
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.epoch_barrier(); });
 }
 
 tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const char* parameter,
                                        int64_t total_rows, const int64_t* rows, size_t count,
                                        void* values) {
-    return guard(__func__, [&] {
-        if (count > 0 && (!rows || !values)) invalid("{} is NULL", rows ? "values" : "rows");
-        need(trainer, "trainer")
-            .sparse_pull(&need(parameter, "parameter"), total_rows, rows, count, values);
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(parameter, "parameter"));
+        if (count > 0) TRAINER_TRY(need(rows, "rows"));
+        if (count > 0) TRAINER_TRY(need(values, "values"));
+        return t.sparse_pull(parameter, total_rows, rows, count, values);
     });
 }
 
 tutti_status tutti_trainer_begin(tutti_trainer* trainer) {
-    return guard(__func__, [&] { need(trainer, "trainer").begin(); });
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.begin(); });
 }
 
 tutti_status tutti_trainer_grad_ready(tutti_trainer* trainer, int device, const char* parameter) {
-    return guard(__func__, [&] {
-        need(trainer, "trainer").grad_ready(device, &need(parameter, "parameter"));
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(parameter, "parameter"));
+        return t.grad_ready(device, parameter);
     });
 }
 
 tutti_status tutti_trainer_finish(tutti_trainer* trainer) {
-    return guard(__func__, [&] { need(trainer, "trainer").finish(); });
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.finish(); });
 }
 
 int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device) {
@@ -277,47 +318,102 @@ int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device) {
 
 tutti_status tutti_trainer_buffer_info(const tutti_trainer* trainer, int device, int index,
                                        tutti_buffer_info* info) {
-    return guard(__func__, [&] {
-        const Buffer* buffer = index < 0 ? nullptr : nth(need(trainer, "trainer"), device, index);
-        if (!buffer) invalid("device {} has no buffer {}", device, index);
-        describe(*buffer, need(info, "info"));
+    return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
+        const Buffer* buffer = index < 0 ? nullptr : nth(t, device, index);
+        if (!buffer) return invalid("device {} has no buffer {}", device, index);
+        return describe(*buffer, info);
     });
 }
 
 tutti_status tutti_trainer_find(const tutti_trainer* trainer, int device, const char* name,
                                 tutti_buffer_info* info) {
-    return guard(__func__, [&] {
-        describe(need(trainer, "trainer").find(device, &need(name, "name")), need(info, "info"));
+    return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(name, "name"));
+        TRAINER_ASSIGN(const Buffer* const buffer, t.find(device, name));
+        return describe(*buffer, info);
     });
 }
 
 tutti_status tutti_trainer_read(tutti_trainer* trainer, int device, const char* name, void* host,
                                 size_t bytes) {
-    return guard(__func__, [&] {
-        if (!host) invalid("host is NULL");
-        need(trainer, "trainer").read(device, &need(name, "name"), host, bytes);
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(name, "name"));
+        TRAINER_TRY(need(host, "host"));
+        return t.read(device, name, host, bytes);
     });
 }
 
 tutti_status tutti_trainer_write(tutti_trainer* trainer, int device, const char* name,
                                  const void* host, size_t bytes) {
-    return guard(__func__, [&] {
-        if (!host) invalid("host is NULL");
-        need(trainer, "trainer").write(device, &need(name, "name"), host, bytes);
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(name, "name"));
+        TRAINER_TRY(need(host, "host"));
+        return t.write(device, name, host, bytes);
+    });
+}
+
+int tutti_trainer_param_count(const tutti_trainer* trainer, const char* scope) {
+    int count = -1;
+    on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(scope, "scope"));
+        TRAINER_ASSIGN(const auto list, t.params(scope));
+        count = static_cast<int>(list.size());
+        return {};
+    });
+    return count;
+}
+
+tutti_status tutti_trainer_param(const tutti_trainer* trainer, const char* scope, int index,
+                                 tutti_buffer_info* info) {
+    return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(scope, "scope"));
+        TRAINER_ASSIGN(const auto list, t.params(scope));
+        if (index < 0 || static_cast<std::size_t>(index) >= list.size())
+            return invalid("scope '{}' has no parameter {}; there are {}", scope, index,
+                           list.size());
+        const auto& [buffer, prefix] = list[static_cast<std::size_t>(index)];
+        TRAINER_TRY(describe(*buffer, info));
+        info->name += prefix;
+        return {};
+    });
+}
+
+tutti_status tutti_trainer_save(tutti_trainer* trainer, const char* path) {
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(path, "path"));
+        return t.save(path);
+    });
+}
+
+tutti_status tutti_trainer_load(tutti_trainer* trainer, const char* path,
+                                const tutti_checkpoint_opts* opts) {
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(path, "path"));
+        return t.load(path, opts);
+    });
+}
+
+tutti_status tutti_trainer_checkpoint(tutti_trainer* trainer, tutti_checkpoint* checkpoint) {
+    return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(checkpoint, "checkpoint"));
+        return t.add_to(checkpoint->entries);
     });
 }
 
 tutti_status tutti_trainer_count(const tutti_trainer* trainer, tutti_trainer_counters* counters) {
-    return guard(__func__, [&] {
-        need_size(need(counters, "counters"), "counters");
-        need(trainer, "trainer").count(*counters);
+    return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need_struct(counters, "counters"));
+        t.count(*counters);
+        return {};
     });
 }
 
 tutti_status tutti_trainer_reduced_bytes(const tutti_trainer* trainer, const char* parameter,
                                          uint64_t* bytes) {
-    return guard(__func__, [&] {
-        need(bytes, "bytes") =
-            need(trainer, "trainer").reduced_bytes(&need(parameter, "parameter"));
+    return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
+        TRAINER_TRY(need(parameter, "parameter"));
+        TRAINER_TRY(need(bytes, "bytes"));
+        TRAINER_ASSIGN(*bytes, t.reduced_bytes(parameter));
+        return {};
     });
 }

@@ -5,13 +5,6 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/layout.h"
 
-struct tutti_checkpoint {
-    tutti::trainer::checkpoint::Entries entries;
-    tutti::trainer::checkpoint::Copier copier;
-    tutti::trainer::checkpoint::Texts texts;
-    std::vector<std::string> missing;
-};
-
 namespace tutti::trainer::checkpoint {
 namespace {
 
@@ -26,6 +19,8 @@ Result<Entry> make_entry(const char* name, tutti_dtype dtype, int dims, const in
     return entry;
 }
 
+}  // namespace
+
 Result<Strictness> read_strictness(const tutti_checkpoint_opts* opts) {
     const tutti_checkpoint_opts defaults = TUTTI_CHECKPOINT_OPTS_INIT;
     TRAINER_ASSIGN(const tutti_checkpoint_opts known,
@@ -33,7 +28,6 @@ Result<Strictness> read_strictness(const tutti_checkpoint_opts* opts) {
     return Strictness{known.allow_missing != 0, known.allow_extra != 0};
 }
 
-}  // namespace
 }  // namespace tutti::trainer::checkpoint
 
 using tutti::trainer::fail;

@@ -9,8 +9,25 @@
 #include <vector>
 
 #include "trainer/base/result.h"
+#include "tutti/checkpoint.h"
 
 namespace tutti::trainer::checkpoint {
+
+/// How values come from and go to a device; a null function means the host's memory.
+struct Copier {
+    tutti_checkpoint_copy copy = nullptr;
+    void* user = nullptr;
+
+    Result<> from_device(std::byte* to, const std::byte* from, std::size_t bytes) const {
+        return move(to, from, bytes, false);
+    }
+    Result<> to_device(std::byte* to, const std::byte* from, std::size_t bytes) const {
+        return move(to, from, bytes, true);
+    }
+
+private:
+    Result<> move(std::byte* to, const std::byte* from, std::size_t bytes, bool inwards) const;
+};
 
 /// Consecutive rows of a value that lie in one piece of memory of one device.
 struct Part {
@@ -18,6 +35,9 @@ struct Part {
     int64_t rows = 0;
     std::byte* data = nullptr;
     int device = 0;
+    Copier copier = {};  // of its own; else the list's
+
+    const Copier& copier_or(const Copier& of_list) const { return copier.copy ? copier : of_list; }
 };
 
 struct Entry {

@@ -74,7 +74,7 @@ private:
         return std::span(buffer_).first(std::min<uint64_t>(piece_bytes, left));
     }
     void put(const Part& part, uint64_t at, std::span<const std::byte> bytes) {
-        note(copier_.to_device(part.data + at, bytes.data(), bytes.size()));
+        note(part.copier_or(copier_).to_device(part.data + at, bytes.data(), bytes.size()));
     }
 
     Result<> deal(const std::string& name, const Wanted& wanted) {
@@ -141,7 +141,7 @@ private:
 }  // namespace
 
 Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* comm,
-                    const std::string& path, Strictness strictness) {
+                    const std::string& path, Strictness strictness, bool* began) {
     const Group group(comm);
     TRAINER_ASSIGN(const std::vector<std::string> manifests, group.gather(write_manifest(entries)));
     std::optional<Source> source;
@@ -149,6 +149,7 @@ Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* co
     if (group.is_root()) ready = open_source(source, manifests, path, strictness);
     TRAINER_ASSIGN(const std::string reply, group.broadcast(std::move(ready)));
     Loaded loaded = parse_reply(reply);
+    if (began) *began = true;
     TRAINER_TRY(group.agree(Loading(entries, copier, group, source).run(loaded.missing)));
     return loaded;
 }

@@ -41,7 +41,7 @@ public:
                 for (const Shard& shard : wanted.shards) TRAINER_TRY(take_shard(stored, shard));
             } else {
                 const Part& first = entries_.find(stored.name)->second.parts.front();
-                take_own(stored, first.data, stored.end - stored.begin);
+                take_own(stored, first, stored.end - stored.begin);
             }
         }
         return outcome_;
@@ -60,11 +60,12 @@ private:
         stored.checksum = checksum_of(stored.checksum, piece.data(), piece.size());
         if (outcome_) outcome_ = file_.append(piece);
     }
-    void take_own(Stored& stored, const std::byte* data, uint64_t bytes) {
+    void take_own(Stored& stored, const Part& part, uint64_t bytes) {
+        const Copier& copier = part.copier_or(copier_);
         for (uint64_t at = 0; at < bytes && outcome_; at += piece_bytes) {
             const auto piece =
                 std::span(buffer_).first(std::min<uint64_t>(piece_bytes, bytes - at));
-            auto copied = copier_.from_device(piece.data(), data + at, piece.size());
+            auto copied = copier.from_device(piece.data(), part.data + at, piece.size());
             if (copied)
                 take(stored, piece);
             else
@@ -78,7 +79,7 @@ private:
             static_cast<uint64_t>(shard.rows) * ((stored.end - stored.begin) / rows);
         if (shard.rank == group_.rank()) {
             const Entry& own = entries_.find(stored.name)->second;
-            take_own(stored, part_of(own, shard).data, bytes);
+            take_own(stored, part_of(own, shard), bytes);
             return {};
         }
         for (uint64_t at = 0; at < bytes; at += piece_bytes) {
@@ -122,7 +123,8 @@ Result<> send_parts(const Entries& entries, const Copier& copier, const Group& g
             for (uint64_t at = 0; at < bytes; at += piece_bytes) {
                 const auto piece =
                     std::span(buffer).first(std::min<uint64_t>(piece_bytes, bytes - at));
-                auto copied = copier.from_device(piece.data(), part.data + at, piece.size());
+                auto copied =
+                    part.copier_or(copier).from_device(piece.data(), part.data + at, piece.size());
                 if (!copied && outcome) outcome = std::move(copied);
                 TRAINER_TRY(group.send(piece, 0));
             }

@@ -5,7 +5,7 @@
 
 #include "trainer/device/device.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 tutti_status alloc(void*, size_t bytes, void** data) {
@@ -66,12 +66,17 @@ tutti_status protect(void*, void* data, size_t bytes, tutti_access access) {
     return ::mprotect(data, bytes, allowed) == 0 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
 }
 
+tutti_status convert(void*, size_t count, tutti_dtype from_dtype, const void* from,
+                     tutti_dtype to_dtype, void* to) {
+    return convert_on_host(count, from_dtype, from, to_dtype, to);
+}
+
 }  // namespace
 
 const tutti_device_functions& cpu_functions() {
     static constexpr tutti_device_functions functions = {
-        sizeof(tutti_device_functions), alloc, release, copy, zero, axpby, run, protect};
+        sizeof(tutti_device_functions), alloc, release, copy, zero, axpby, run, protect, convert};
     return functions;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -2,41 +2,59 @@
 
 namespace {
 
-void need(tutti_status status, const std::string& what) {
-    if (status == TUTTI_OK) return;
-    throw tutti::training::Failure(
-        status, fmt::format("the device could not {}: {}", what, tutti_status_string(status)));
+using tutti::trainer::Result;
+
+Result<> done(tutti_status status, const std::string& what) {
+    if (status == TUTTI_OK) return {};
+    return tutti::trainer::fail(status, "the device could not {}: {}", what,
+                                tutti_status_string(status));
 }
 
 }  // namespace
 
-void* tutti_device::alloc(std::size_t bytes) {
+Result<void*> tutti_device::alloc(std::size_t bytes) {
     void* data = nullptr;
-    need(functions_.alloc(user_, bytes, &data), fmt::format("allocate {} bytes", bytes));
+    TRAINER_TRY(
+        done(functions_.alloc(user_, bytes, &data), fmt::format("allocate {} bytes", bytes)));
     return data;
 }
 
-void tutti_device::copy(void* to, const void* from, std::size_t bytes) {
-    if (bytes && to != from)
-        need(functions_.copy(user_, to, from, bytes), fmt::format("copy {} bytes", bytes));
+Result<> tutti_device::copy(void* to, const void* from, std::size_t bytes) {
+    if (!bytes || to == from) return {};
+    const tutti_status status = functions_.copy(user_, to, from, bytes);
+    return status == TUTTI_OK ? Result<>() : done(status, fmt::format("copy {} bytes", bytes));
 }
 
-void tutti_device::zero(void* data, std::size_t bytes) {
-    if (bytes) need(functions_.zero(user_, data, bytes), fmt::format("zero {} bytes", bytes));
+Result<> tutti_device::zero(void* data, std::size_t bytes) {
+    if (!bytes) return {};
+    const tutti_status status = functions_.zero(user_, data, bytes);
+    return status == TUTTI_OK ? Result<>() : done(status, fmt::format("zero {} bytes", bytes));
 }
 
-void tutti_device::axpby(std::size_t count, tutti_dtype dtype, double a, const void* x, double b,
-                         void* y) {
-    if (!count) return;
+Result<> tutti_device::axpby(std::size_t count, tutti_dtype dtype, double a, const void* x,
+                             double b, void* y) {
+    if (!count) return {};
+    const tutti_status status = functions_.axpby(user_, count, dtype, a, x, b, y);
+    if (status == TUTTI_OK) return {};
     const char* name = tutti_dtype_name(dtype);
-    need(functions_.axpby(user_, count, dtype, a, x, b, y),
-         fmt::format("add {} elements of {}", count, name ? name : "no dtype"));
+    return done(status, fmt::format("add {} elements of {}", count, name ? name : "no dtype"));
 }
 
-void tutti_device::run(void (*work)(void*), void* argument) {
-    need(functions_.run(user_, work, argument), "run an operation");
+Result<> tutti_device::run(void (*work)(void*), void* argument) {
+    return done(functions_.run(user_, work, argument), "run an operation");
 }
 
-void tutti_device::protect(void* data, std::size_t bytes, tutti_access access) {
-    need(functions_.protect(user_, data, bytes, access), fmt::format("protect {} bytes", bytes));
+Result<> tutti_device::protect(void* data, std::size_t bytes, tutti_access access) {
+    return done(functions_.protect(user_, data, bytes, access),
+                fmt::format("protect {} bytes", bytes));
+}
+
+Result<> tutti_device::convert(std::size_t count, tutti_dtype from_dtype, const void* from,
+                               tutti_dtype to_dtype, void* to) {
+    if (from_dtype == to_dtype) return copy(to, from, count * tutti_dtype_size(to_dtype));
+    if (!count) return {};
+    const tutti_status status = functions_.convert(user_, count, from_dtype, from, to_dtype, to);
+    if (status == TUTTI_OK) return {};
+    return done(status, fmt::format("convert {} elements of {} to {}", count,
+                                    tutti_dtype_name(from_dtype), tutti_dtype_name(to_dtype)));
 }

@@ -1,33 +1,54 @@
-// A device's table of functions, with failures for its statuses.
+// A device's table of functions, with errors for its statuses.
 #pragma once
 
 #include <cstddef>
 #include <utility>
 
-#include "trainer/base/failure.h"
+#include "trainer/base/result.h"
+#include "tutti/trainer.h"
 
 struct tutti_device {
+    template <typename T = void>
+    using Result = tutti::trainer::Result<T>;
+
 public:
     tutti_device(const tutti_device_functions& functions, void* user)
         : functions_(functions), user_(user) {}
 
-    void* alloc(std::size_t bytes);
+    Result<void*> alloc(std::size_t bytes);
     void free(void* data, std::size_t bytes) noexcept { functions_.free(user_, data, bytes); }
-    void copy(void* to, const void* from, std::size_t bytes);
-    void zero(void* data, std::size_t bytes);
-    void axpby(std::size_t count, tutti_dtype dtype, double a, const void* x, double b, void* y);
-    void run(void (*work)(void*), void* argument);
+    Result<> copy(void* to, const void* from, std::size_t bytes);
+    Result<> zero(void* data, std::size_t bytes);
+    Result<> axpby(std::size_t count, tutti_dtype dtype, double a, const void* x, double b,
+                   void* y);
+    Result<> run(void (*work)(void*), void* argument);
     bool can_protect() const { return functions_.protect != nullptr; }
-    void protect(void* data, std::size_t bytes, tutti_access access);
+    bool can_convert() const { return functions_.convert != nullptr; }
+    /// A copy where both are one type.
+    Result<> convert(std::size_t count, tutti_dtype from_dtype, const void* from,
+                     tutti_dtype to_dtype, void* to);
+    Result<> protect(void* data, std::size_t bytes, tutti_access access);
 
 private:
     tutti_device_functions functions_;
     void* user_;
 };
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 using Device = tutti_device;
+
+/// What values of a type are added up in: 16 bits would be rounded at every addition.
+constexpr bool is_narrow(tutti_dtype dtype) {
+    return dtype == TUTTI_FLOAT16 || dtype == TUTTI_BFLOAT16;
+}
+constexpr tutti_dtype sum_dtype(tutti_dtype dtype) {
+    return is_narrow(dtype) ? TUTTI_FLOAT32 : dtype;
+}
+
+/// As tutti_device_functions's, in the host's memory.
+tutti_status convert_on_host(std::size_t count, tutti_dtype from_dtype, const void* from,
+                             tutti_dtype to_dtype, void* to);
 
 /// Cores and memory of this host.
 const tutti_device_functions& cpu_functions();
@@ -36,8 +57,15 @@ const tutti_device_functions& cpu_functions();
 class DeviceMemory {
 public:
     DeviceMemory() = default;
-    DeviceMemory(Device& device, std::size_t bytes)
-        : device_(&device), data_(bytes ? device.alloc(bytes) : nullptr), bytes_(bytes) {}
+    static Result<DeviceMemory> make(Device& device, std::size_t bytes) {
+        DeviceMemory memory;
+        if (bytes) {
+            TRAINER_ASSIGN(memory.data_, device.alloc(bytes));
+        }
+        memory.device_ = &device;
+        memory.bytes_ = bytes;
+        return memory;
+    }
     DeviceMemory(DeviceMemory&& other) noexcept
         : device_(other.device_),
           data_(std::exchange(other.data_, nullptr)),
@@ -61,4 +89,4 @@ private:
     std::size_t bytes_ = 0;
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -9,7 +9,7 @@
 
 #include "trainer/plan/layout.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 // What the signal handler may read: set before pages are protected, by the one who holds the mutex.
@@ -42,12 +42,18 @@ tutti_access allowed(const Node& node, int buffer) {
 
 }  // namespace
 
-void Checker::protect(const Region& region, tutti_access access) {
+Result<> Checker::protect(const Region& region, tutti_access access) {
     const int device = recorder_.buffer(region.buffer).device;
-    devices_[static_cast<std::size_t>(device)]->protect(region.data, region.bytes, access);
+    return devices_[static_cast<std::size_t>(device)]->protect(region.data, region.bytes, access);
 }
 
-void Checker::begin(const Node& node) {
+Result<> Checker::protect_all() {
+    for (const Region& region : regions_)
+        if (region.access != TUTTI_ACCESS_WRITE) TRAINER_TRY(protect(region, region.access));
+    return {};
+}
+
+Result<> Checker::begin(const Node& node) {
     in_use.lock();
     regions_.clear();
     for (int b = 0; b < static_cast<int>(recorder_.buffers().size()); ++b) {
@@ -63,13 +69,16 @@ void Checker::begin(const Node& node) {
     action.sa_sigaction = on_fault;
     action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     ::sigaction(SIGSEGV, &action, &previous);
-    for (const Region& region : regions_)
-        if (region.access != TUTTI_ACCESS_WRITE) protect(region, region.access);
+    Result<> done = protect_all();
+    if (!done) TRAINER_TRY(end());
+    return done;
 }
 
-std::string Checker::end() {
+Result<std::string> Checker::end() {
+    Result<> opened;
     for (const Region& region : regions_)
-        if (region.access != TUTTI_ACCESS_WRITE) protect(region, TUTTI_ACCESS_WRITE);
+        if (region.access != TUTTI_ACCESS_WRITE)
+            if (auto one = protect(region, TUTTI_ACCESS_WRITE); !one) opened = std::move(one);
     ::sigaction(SIGSEGV, &previous, nullptr);
     std::string text;
     if (const int at = violated.load(); at != none) {
@@ -81,7 +90,8 @@ std::string Checker::end() {
     }
     region_count = 0;
     in_use.unlock();
+    TRAINER_TRY(opened);
     return text;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

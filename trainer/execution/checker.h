@@ -7,7 +7,7 @@
 #include "trainer/device/device.h"
 #include "trainer/plan/program.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// Buffers lie on pages of their own (Checker::page_bytes). One operation at a time in a process.
 class Checker {
@@ -17,9 +17,9 @@ public:
     Checker(const Recorder& recorder, std::vector<Device*> devices)
         : recorder_(recorder), devices_(std::move(devices)) {}
 
-    void begin(const Node& node);
+    Result<> begin(const Node& node);
     /// What the operation touched against its declaration, "" if nothing.
-    std::string end();
+    Result<std::string> end();
 
     struct Region {
         std::byte* data = nullptr;
@@ -29,11 +29,12 @@ public:
     };
 
 private:
-    void protect(const Region& region, tutti_access access);
+    Result<> protect(const Region& region, tutti_access access);
+    Result<> protect_all();
 
     const Recorder& recorder_;
     std::vector<Device*> devices_;
     std::vector<Region> regions_;
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

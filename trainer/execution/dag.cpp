@@ -1,10 +1,16 @@
+#include "trainer/base/boundary.h"
 #include "trainer/execution/executors.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
+namespace {
+
+constexpr int64_t poll = 0, until_done = -1;  // timeouts
+
+}  // namespace
 
 DagExecutor::DagExecutor(Engine& engine, int threads, int max_in_flight)
     : engine_(engine), max_in_flight_(max_in_flight) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { serve(); });
 }
 
 DagExecutor::~DagExecutor() {
@@ -22,12 +28,10 @@ void DagExecutor::start(Program& program, const RunContext& context) {
     context_ = &context;
     waits_.assign(count, 0);
     may_issue_.assign(count, false);
-    requests_.assign(count, nullptr);
-    completions_.assign(count, {});
     order_.clear();
     next_collective_ = 0;
     remaining_ = count;
-    failure_ = nullptr;
+    outcome_ = {};
     for (int n = 0; n < static_cast<int>(count); ++n) {
         waits_[static_cast<std::size_t>(n)] = static_cast<int>(node(n).before.size());
         if (node(n).task != none) order_.push_back(n);
@@ -36,130 +40,140 @@ void DagExecutor::start(Program& program, const RunContext& context) {
         if (node(n).before.empty()) make_ready(n);
 }
 
-void DagExecutor::run(Program& program, const RunContext& context) {
+Result<> DagExecutor::run(Program& program, const RunContext& context) {
     std::unique_lock lock(mutex_);
     start(program, context);
-    changed_.notify_all();
-    over_.wait(lock, [this] { return is_over(); });
+    for (std::size_t more = ready_.size(); more > 1; --more) changed_.notify_one();
+    while (!is_over()) {
+        if (has_work()) {
+            take_one(lock);
+            continue;
+        }
+        caller_sleeps_ = true;
+        changed_.wait(lock, [this] { return is_over() || has_work(); });
+        caller_sleeps_ = false;
+    }
     program_ = nullptr;
     ready_ = {};
-    completed_.clear();
-    if (failure_) std::rethrow_exception(failure_);
+    return std::move(outcome_);
 }
 
+// After a failure what runs comes to its end, and what was issued.
 bool DagExecutor::is_over() const {
-    if (remaining_ == 0) return running_ == 0;
-    return failure_ && running_ == 0 && in_flight_ == 0;
+    if (running_ > 0) return false;
+    return remaining_ == 0 || (!outcome_ && in_flight_ == 0);
 }
 
 // In the program's order on every rank: whoever is first here is first everywhere.
 bool DagExecutor::can_issue() const {
-    return !issuing_ && next_collective_ < order_.size() && in_flight_ < max_in_flight_ &&
+    return in_flight_ < max_in_flight_ && next_is_ready();
+}
+
+bool DagExecutor::next_is_ready() const {
+    return !issuing_ && next_collective_ < order_.size() &&
            may_issue_[static_cast<std::size_t>(order_[next_collective_])];
 }
 
-void DagExecutor::work() {
+// What is ready is computed before anybody waits, but room for the next collective is looked for.
+bool DagExecutor::is_held_up() const {
+    return in_flight_ >= max_in_flight_ && next_is_ready() && !finishing_ && !pending_.empty();
+}
+
+bool DagExecutor::has_work() const {
+    if (!program_) return false;
+    if (outcome_ && (can_issue() || !ready_.empty())) return true;
+    return !finishing_ && !pending_.empty();
+}
+
+void DagExecutor::serve() {
     std::unique_lock lock(mutex_);
     for (;;) {
-        changed_.wait(lock, [this] {
-            if (stop_) return true;
-            if (!program_) return false;
-            return !completed_.empty() || (!failure_ && (can_issue() || !ready_.empty()));
-        });
+        changed_.wait(lock, [this] { return stop_ || has_work(); });
         if (stop_) return;
-        ++running_;
         take_one(lock);
-        --running_;
-        if (is_over()) over_.notify_all();
+        if (caller_sleeps_ && is_over()) changed_.notify_all();
     }
 }
 
 void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
-    try {
-        if (!completed_.empty())
-            finish(lock);
-        else if (can_issue())
-            issue(lock);
-        else
-            compute(lock);
-    } catch (...) {
-        if (!lock.owns_lock()) lock.lock();
+    ++running_;
+    Result<> result = contain([&] { return next(lock); });
+    if (!lock.owns_lock()) lock.lock();  // what an operation's own code throws
+    if (!result) {
+        const Error cause = std::move(result).error();
         // First the cause: what the others see of the end is only its consequence.
-        const std::exception_ptr cause = std::current_exception();
-        if (!failure_) failure_ = cause;
+        if (outcome_) outcome_ = tl::unexpected<Error>(cause);
         lock.unlock();
-        engine_.give_up(cause);  // may call on_complete, which takes the lock
+        engine_.give_up(cause);
         lock.lock();
-        changed_.notify_all();
     }
+    --running_;
 }
 
-void DagExecutor::compute(std::unique_lock<std::mutex>& lock) {
+Result<> DagExecutor::next(std::unique_lock<std::mutex>& lock) {
+    if (outcome_ && is_held_up()) TRAINER_TRY(finish(lock, poll));
+    if (outcome_ && can_issue()) return issue(lock);
+    if (outcome_ && !ready_.empty()) return compute(lock);
+    if (!finishing_ && !pending_.empty()) return finish(lock, until_done);
+    return {};
+}
+
+Result<> DagExecutor::compute(std::unique_lock<std::mutex>& lock) {
     const int n = ready_.top();
     ready_.pop();
     lock.unlock();
-    engine_.run(node(n), *context_);
+    TRAINER_TRY(engine_.run(node(n), *context_));
     lock.lock();
     done(n);
+    return {};
 }
 
-void DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
+Result<> DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
     const int n = order_[next_collective_++];
-    const auto at = static_cast<std::size_t>(n);
     issuing_ = true;
     ++in_flight_;
     lock.unlock();
-    tutti_request* request = nullptr;
-    try {
-        request = engine_.begin(node(n), *context_);
-        if (!request) engine_.end(node(n), *context_);
-    } catch (...) {
-        lock.lock();
-        issuing_ = false;
-        --in_flight_;
-        throw;
-    }
+    const Result<tutti_request*> request = contain([&]() -> Result<tutti_request*> {
+        TRAINER_ASSIGN(tutti_request* const begun, engine_.begin(node(n), *context_));
+        if (!begun) TRAINER_TRY(engine_.end(node(n), *context_));
+        return begun;
+    });
     lock.lock();
     issuing_ = false;
-    if (!request) {
-        --in_flight_;
-        done(n);
-        return;
+    if (request && *request) {
+        pending_.push_back({n, *request});
+        return {};
     }
-    requests_[at] = request;
-    completions_[at] = {this, n};
-    if (can_issue()) changed_.notify_one();
-    lock.unlock();  // the callback may come at once, and takes the lock
-    if (tutti_request_on_complete(request, on_complete, &completions_[at]) != TUTTI_OK)
-        on_complete(TUTTI_OK, &completions_[at]);  // then finish() waits for it
-    lock.lock();
-}
-
-void DagExecutor::on_complete(tutti_status, void* user) {
-    const auto* completion = static_cast<const Completion*>(user);
-    DagExecutor& self = *completion->executor;
-    const std::lock_guard lock(self.mutex_);
-    self.completed_.push_back(completion->node);
-    self.changed_.notify_one();
-}
-
-void DagExecutor::finish(std::unique_lock<std::mutex>& lock) {
-    const int n = completed_.front();
-    completed_.pop_front();
-    tutti_request* request = requests_[static_cast<std::size_t>(n)];
-    const bool failed = failure_ != nullptr;
-    lock.unlock();
-    try {
-        engine_.wait(node(n), request);
-        if (!failed) engine_.end(node(n), *context_);
-    } catch (...) {
-        lock.lock();
-        --in_flight_;
-        throw;
-    }
-    lock.lock();
     --in_flight_;
-    if (!failed) done(n);
+    TRAINER_TRY(request);
+    done(n);
+    return {};
+}
+
+// Collectives end in the order of their issue nearly always; to wait for the oldest is to drive
+// all.
+Result<> DagExecutor::finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
+    Pending oldest = pending_.front();
+    pending_.pop_front();
+    const bool failed = !outcome_;
+    finishing_ = true;
+    lock.unlock();
+    const Result<bool> is_done = contain([&]() -> Result<bool> {
+        TRAINER_ASSIGN(const bool over,
+                       engine_.wait(node(oldest.node), &oldest.request, timeout_ms));
+        if (over && !failed) TRAINER_TRY(engine_.end(node(oldest.node), *context_));
+        return over;
+    });
+    lock.lock();
+    finishing_ = false;
+    if (is_done && !*is_done) {
+        pending_.push_front(oldest);
+        return {};
+    }
+    --in_flight_;
+    TRAINER_TRY(is_done);
+    if (!failed) done(oldest.node);
+    return {};
 }
 
 void DagExecutor::make_ready(int n) {
@@ -179,4 +193,4 @@ void DagExecutor::done(int n) {
     for (std::size_t more = ready_.size() - before; more > 1; --more) changed_.notify_one();
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 struct Work {
@@ -27,48 +27,44 @@ void call_back(void* argument) {
 
 }  // namespace
 
-void Engine::zero(const Node& node, const RunContext& context) {
+Result<> Engine::zero(const Node& node, const RunContext& context) {
     for (int b : node.zero) {
         const Buffer& buffer = recorder_.buffer(b);
         const bool of_parameter = buffer.gradient_of != none &&
                                   recorder_.buffer(buffer.gradient_of).kind == TUTTI_PARAMETER;
         if (of_parameter && !context.zero_parameter_gradients) continue;
-        device(buffer.device).zero(buffer.data, buffer.bytes);
+        TRAINER_TRY(device(buffer.device).zero(buffer.data, buffer.bytes));
     }
+    return {};
 }
 
-void Engine::call(const Node& node, const RunContext& context) {
+Result<> Engine::call(const Node& node, const RunContext& context) {
     tutti_step step{&recorder_, &node, &context, {}};
     Work work{&step, TUTTI_OK, {}};
-    if (checker_) checker_->begin(node);
-    std::string violation;
-    try {
-        device(node.device).run(call_back, &work);
-    } catch (...) {
-        if (checker_) checker_->end();
-        throw;
+    if (checker_) TRAINER_TRY(checker_->begin(node));
+    const Result<> ran = device(node.device).run(call_back, &work);
+    if (checker_) {
+        TRAINER_ASSIGN(const std::string violation, checker_->end());
+        if (!violation.empty()) return invalid("operation '{}' {}", node.name, violation);
     }
-    if (checker_) violation = checker_->end();
-    if (!violation.empty()) invalid("operation '{}' {}", node.name, violation);
-    if (!step.failure.empty()) invalid("operation '{}' {}", node.name, step.failure);
+    TRAINER_TRY(ran);
+    if (!step.failure.empty()) return invalid("operation '{}' {}", node.name, step.failure);
     if (!work.thrown.empty())
-        throw Failure(work.status, fmt::format("operation '{}' threw: {}", node.name, work.thrown));
+        return fail(work.status, "operation '{}' threw: {}", node.name, work.thrown);
     if (work.status != TUTTI_OK)
-        throw Failure(work.status, fmt::format("operation '{}' failed: {}", node.name,
-                                               tutti_status_string(work.status)));
+        return fail(work.status, "operation '{}' failed: {}", node.name,
+                    tutti_status_string(work.status));
+    return {};
 }
 
-void Engine::run(const Node& node, const RunContext& context) {
-    zero(node, context);
-    if (node.of_samples && context.ran_out(node.device)) return;
-    if (node.own)
-        node.own(context);
-    else
-        call(node, context);
+Result<> Engine::run(const Node& node, const RunContext& context) {
+    TRAINER_TRY(zero(node, context));
+    if (node.of_samples && context.ran_out(node.device)) return {};
+    return node.own ? node.own(context) : call(node, context);
 }
 
-tutti_request* Engine::begin(const Node& node, const RunContext& context) {
-    zero(node, context);
+Result<tutti_request*> Engine::begin(const Node& node, const RunContext& context) {
+    TRAINER_TRY(zero(node, context));
     Task& task = task_of(node);
     if (!context.is_turn(task.every)) return nullptr;
     if (node.of_samples)
@@ -76,34 +72,32 @@ tutti_request* Engine::begin(const Node& node, const RunContext& context) {
             const Buffer& buffer = recorder_.buffer(b);
             if (!context.ran_out(buffer.device)) continue;
             if (buffer.kind == TUTTI_ACTIVATION || buffer.kind == TUTTI_GRADIENT)
-                device(buffer.device).zero(buffer.data, buffer.bytes);
+                TRAINER_TRY(device(buffer.device).zero(buffer.data, buffer.bytes));
         }
-    tutti_request* request = collectives_.begin(task);
+    TRAINER_ASSIGN(tutti_request * request, collectives_.begin(task));
     if (!checker_ || !request) return request;
-    wait(node, request);  // a transfer under way would meet protected pages
+    TRAINER_TRY(wait(node, &request));  // a transfer under way would meet protected pages
     return nullptr;
 }
 
-void Engine::end(const Node& node, const RunContext& context) {
+Result<> Engine::end(const Node& node, const RunContext& context) {
     Task& task = task_of(node);
-    if (context.is_turn(task.every)) collectives_.end(task);
+    if (!context.is_turn(task.every)) return {};
+    return collectives_.end(task);
 }
 
-void Engine::wait(const Node& node, tutti_request* request) {
-    check_call(tutti_wait(&request, -1), fmt::format("'{}'", node.name));
+Result<bool> Engine::wait(const Node& node, tutti_request** request, int64_t timeout_ms) {
+    const tutti_status status = tutti_wait(request, timeout_ms);
+    if (status == TUTTI_IN_PROGRESS) return false;
+    if (status != TUTTI_OK) TRAINER_TRY(from_call(status, fmt::format("'{}'", node.name)));
+    return true;
 }
 
-void Engine::give_up(const std::exception_ptr& cause) {
-    try {
-        std::rethrow_exception(cause);
-    } catch (const AgreedFailure&) {
-        return;
-    } catch (...) {
-        if (comm_.size() > 1) tutti_comm_abort(comm_.get());
-    }
+void Engine::give_up(const Error& cause) {
+    if (!cause.agreed && comm_.size() > 1) tutti_comm_abort(comm_.get());
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer
 
 bool tutti_step::declares(int buffer) const {
     return std::ranges::find(node->reads, buffer) != node->reads.end() ||

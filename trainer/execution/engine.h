@@ -2,7 +2,6 @@
 #pragma once
 
 #include <deque>
-#include <exception>
 
 #include "trainer/execution/checker.h"
 #include "trainer/plan/program.h"
@@ -10,16 +9,16 @@
 
 /// What a running operation is handed.
 struct tutti_step {
-    const tutti::training::Recorder* recorder;
-    const tutti::training::Node* node;
-    const tutti::training::RunContext* context;
+    const tutti::trainer::Recorder* recorder;
+    const tutti::trainer::Node* node;
+    const tutti::trainer::RunContext* context;
     std::string failure;
 
     void* data(int buffer);
     bool declares(int buffer) const;
 };
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 class Engine {
 public:
@@ -34,21 +33,21 @@ public:
     void check_declarations() { checker_.emplace(recorder_, devices_); }
 
     /// Everything but collectives.
-    void run(const Node& node, const RunContext& context);
+    Result<> run(const Node& node, const RunContext& context);
     /// A collective's request; NULL if there is nothing to wait for.
-    tutti_request* begin(const Node& node, const RunContext& context);
-    void end(const Node& node, const RunContext& context);
-    /// The request's end, with the task's name if it failed.
-    void wait(const Node& node, tutti_request* request);
+    Result<tutti_request*> begin(const Node& node, const RunContext& context);
+    Result<> end(const Node& node, const RunContext& context);
+    /// The request's end, with the task's name if it failed. False: it runs on after timeout_ms.
+    Result<bool> wait(const Node& node, tutti_request** request, int64_t timeout_ms = -1);
 
     /// After a failure the other ranks must not wait for this one; unless they all have it.
-    void give_up(const std::exception_ptr& cause);
+    void give_up(const Error& cause);
 
 private:
     Task& task_of(const Node& node) { return tasks_[static_cast<std::size_t>(node.task)]; }
     Device& device(int index) { return *devices_[static_cast<std::size_t>(index)]; }
-    void zero(const Node& node, const RunContext& context);
-    void call(const Node& node, const RunContext& context);
+    Result<> zero(const Node& node, const RunContext& context);
+    Result<> call(const Node& node, const RunContext& context);
 
     const Recorder& recorder_;
     std::vector<Device*> devices_;
@@ -61,8 +60,8 @@ private:
 class Executor {
 public:
     virtual ~Executor() = default;
-    /// Runs every node once. On failure nothing of it runs any more; the first cause is thrown.
-    virtual void run(Program& program, const RunContext& context) = 0;
+    /// Runs every node once. On failure nothing of it runs any more; the first cause is returned.
+    virtual Result<> run(Program& program, const RunContext& context) = 0;
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

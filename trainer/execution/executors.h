@@ -4,7 +4,6 @@
 
 #include <condition_variable>
 #include <deque>
-#include <exception>
 #include <functional>
 #include <mutex>
 #include <queue>
@@ -12,50 +11,55 @@
 
 #include "trainer/execution/engine.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 class SerialExecutor final : public Executor {
 public:
     SerialExecutor(Engine& engine, int max_in_flight)
         : engine_(engine), max_in_flight_(static_cast<std::size_t>(max_in_flight)) {}
-    void run(Program& program, const RunContext& context) override;
+    Result<> run(Program& program, const RunContext& context) override;
 
 private:
     struct Pending {
         int node;
         tutti_request* request;
     };
-    void run_in_order(Program& program, const RunContext& context);
-    void complete_oldest(const Program& program, const RunContext& context);
-    void complete_through(const Program& program, const RunContext& context, int node);
+    Result<> run_in_order(Program& program, const RunContext& context);
+    Result<> complete_oldest(const Program& program, const RunContext& context);
+    Result<> complete_through(const Program& program, const RunContext& context, int node);
 
     Engine& engine_;
     std::size_t max_in_flight_;
     std::deque<Pending> pending_;
 };
 
+/// The caller's thread is one of the pool's, so that a step begins and ends without a hand-over. A
+/// thread without work waits for the oldest collective, which drives it; only one that finds such
+/// a waiter too, sleeps.
 class DagExecutor final : public Executor {
 public:
     DagExecutor(Engine& engine, int threads, int max_in_flight);
     ~DagExecutor() override;
-    void run(Program& program, const RunContext& context) override;
+    Result<> run(Program& program, const RunContext& context) override;
 
 private:
-    // A request's completion, told by whichever thread sees it.
-    struct Completion {
-        DagExecutor* executor = nullptr;
-        int node = none;
+    struct Pending {
+        int node;
+        tutti_request* request;
     };
-    static void on_complete(tutti_status status, void* user);
 
-    void work();
+    void serve();
     bool can_issue() const;
+    bool next_is_ready() const;
+    bool is_held_up() const;
+    bool has_work() const;
     bool is_over() const;
     void start(Program& program, const RunContext& context);
     void take_one(std::unique_lock<std::mutex>& lock);
-    void issue(std::unique_lock<std::mutex>& lock);
-    void finish(std::unique_lock<std::mutex>& lock);
-    void compute(std::unique_lock<std::mutex>& lock);
+    Result<> next(std::unique_lock<std::mutex>& lock);
+    Result<> issue(std::unique_lock<std::mutex>& lock);
+    Result<> finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms);
+    Result<> compute(std::unique_lock<std::mutex>& lock);
     void make_ready(int node);
     void done(int node);
     Node& node(int index) { return program_->nodes[static_cast<std::size_t>(index)]; }
@@ -63,8 +67,9 @@ private:
     Engine& engine_;
     int max_in_flight_;
     std::mutex mutex_;
-    std::condition_variable changed_, over_;
+    std::condition_variable changed_;
     bool stop_ = false;
+    bool caller_sleeps_ = false;
 
     // Of the run under way.
     Program* program_ = nullptr;
@@ -74,16 +79,15 @@ private:
     std::vector<int> order_;  // the collectives
     std::size_t next_collective_ = 0;
     std::vector<bool> may_issue_;  // by node
-    std::vector<tutti_request*> requests_;
-    std::vector<Completion> completions_;
-    std::deque<int> completed_;
+    std::deque<Pending> pending_;  // issued, in that order, and nobody waits for it yet
     bool issuing_ = false;
+    bool finishing_ = false;  // a thread waits for a collective
     int in_flight_ = 0;
     int running_ = 0;
     std::size_t remaining_ = 0;
-    std::exception_ptr failure_;
+    Result<> outcome_;  // with the first cause
 
     std::vector<std::thread> threads_;
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -1,51 +1,54 @@
+#include "trainer/base/boundary.h"
 #include "trainer/execution/executors.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
-void SerialExecutor::complete_oldest(const Program& program, const RunContext& context) {
-    const Pending oldest = pending_.front();
+Result<> SerialExecutor::complete_oldest(const Program& program, const RunContext& context) {
+    Pending oldest = pending_.front();
     pending_.pop_front();
     const Node& node = program.nodes[static_cast<std::size_t>(oldest.node)];
-    engine_.wait(node, oldest.request);
-    engine_.end(node, context);
+    TRAINER_TRY(engine_.wait(node, &oldest.request));
+    return engine_.end(node, context);
 }
 
-void SerialExecutor::complete_through(const Program& program, const RunContext& context, int node) {
+Result<> SerialExecutor::complete_through(const Program& program, const RunContext& context,
+                                          int node) {
     const auto waiting = [&] {
         for (const Pending& p : pending_)
             if (p.node == node) return true;
         return false;
     };
-    while (waiting()) complete_oldest(program, context);
+    while (waiting()) TRAINER_TRY(complete_oldest(program, context));
+    return {};
 }
 
-void SerialExecutor::run_in_order(Program& program, const RunContext& context) {
+Result<> SerialExecutor::run_in_order(Program& program, const RunContext& context) {
     for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
         const Node& node = program.nodes[static_cast<std::size_t>(n)];
         if (!pending_.empty())
-            for (int before : node.before) complete_through(program, context, before);
+            for (int before : node.before) TRAINER_TRY(complete_through(program, context, before));
         if (node.task == none) {
-            engine_.run(node, context);
+            TRAINER_TRY(engine_.run(node, context));
             continue;
         }
-        while (pending_.size() >= max_in_flight_) complete_oldest(program, context);
-        if (tutti_request* request = engine_.begin(node, context))
+        while (pending_.size() >= max_in_flight_) TRAINER_TRY(complete_oldest(program, context));
+        TRAINER_ASSIGN(tutti_request* const request, engine_.begin(node, context));
+        if (request)
             pending_.push_back({n, request});
         else
-            engine_.end(node, context);
+            TRAINER_TRY(engine_.end(node, context));
     }
-    while (!pending_.empty()) complete_oldest(program, context);
+    while (!pending_.empty()) TRAINER_TRY(complete_oldest(program, context));
+    return {};
 }
 
-void SerialExecutor::run(Program& program, const RunContext& context) {
-    try {
-        run_in_order(program, context);
-    } catch (...) {
-        engine_.give_up(std::current_exception());
-        for (Pending& p : pending_) tutti_wait(&p.request, -1);  // the first cause is told
-        pending_.clear();
-        throw;
-    }
+Result<> SerialExecutor::run(Program& program, const RunContext& context) {
+    Result<> done = contain([&] { return run_in_order(program, context); });
+    if (done) return done;
+    engine_.give_up(done.error());
+    for (Pending& p : pending_) tutti_wait(&p.request, -1);  // the first cause is told
+    pending_.clear();
+    return done;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -8,9 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "trainer/base/failure.h"
+#include "trainer/base/result.h"
+#include "tutti/trainer.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 constexpr int none = -1;
 
@@ -25,11 +26,16 @@ struct Buffer {
     int gradient = none;
     int gradient_of = none;
     int sparse_rows = none, sparse_count = none;  // buffers beside gradient, of a sparse parameter
+    int64_t total_rows = 0, first_row = 0, own_rows = 0;  // of a distributed one
     void* data = nullptr;
     bool shares_memory = false;
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     bool distributed() const { return (flags & TUTTI_DISTRIBUTED) != 0; }
+    /// Part of a model's state: what is synchronised, or a shard, and belongs in a checkpoint.
+    bool kept() const {
+        return kind == TUTTI_PARAMETER || kind == TUTTI_COMPUTED || kind == TUTTI_STATE;
+    }
     bool sparse() const { return sparse_rows != none; }
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
@@ -59,7 +65,7 @@ class Recorder {
 public:
     explicit Recorder(int devices) : devices_(devices) {}
 
-    int add(Buffer buffer);
+    Result<int> add(Buffer buffer);
     void add(Operation operation) { operations_.push_back(std::move(operation)); }
     /// none if there is no such buffer.
     int find(int device, const std::string& name) const;
@@ -90,35 +96,40 @@ private:
     std::unordered_map<std::string, int> by_name_;  // with the device's scope
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer
 
 /// One device's scope, as the builders see it.
 struct tutti_model {
-    tutti::training::Recorder* recorder = nullptr;
+    template <typename T = void>
+    using Result = tutti::trainer::Result<T>;
+
+    tutti::trainer::Recorder* recorder = nullptr;
     int device = 0;
     int replica = 0;
     int replicas = 1;
     int micro_batches = 1;
-    tutti::training::Phase phase = tutti::training::Phase::forward;
+    tutti::trainer::Phase phase = tutti::trainer::Phase::forward;
     const char* builder = "forward builder";
     std::vector<std::string> scopes;
 
     std::string scoped(const std::string& name) const;
-    int declare(const tutti_buffer_spec& spec);
-    int find(const std::string& name) const;
-    void operation(const tutti_operation_spec& spec);
-    void collective(const tutti_collective_spec& spec);
-    void enter(const char* name);
-    void leave();
+    Result<int> declare(const tutti_buffer_spec& spec);
+    Result<int> find(const std::string& name) const;
+    Result<> operation(const tutti_operation_spec& spec);
+    Result<> collective(const tutti_collective_spec& spec);
+    Result<> enter(const char* name);
+    Result<> leave();
 
 private:
-    int declare_sparse(int parameter, int64_t rows);
-    void check_handles(const std::string& operation, const tutti_buffer* list, std::size_t count,
-                       const char* what) const;
+    Result<int> declare_gradient(const tutti_buffer_spec& spec, tutti::trainer::Buffer buffer);
+    Result<int> declare_sparse(int parameter, int64_t rows);
+    Result<> take_rows(tutti::trainer::Buffer& buffer, int64_t total_rows) const;
+    Result<> check_handles(const std::string& operation, const tutti_buffer* list,
+                           std::size_t count, const char* what) const;
 };
 
 struct tutti_losses {
     tutti_model* model = nullptr;
     std::vector<int> list;
-    void add(int buffer);
+    tutti::trainer::Result<> add(int buffer);
 };

@@ -69,6 +69,7 @@ tutti_status tutti_parallel_apply(tutti_pool* pool, tutti_replica_fn function, v
         tutti_pool::Call call{.function = function, .user = user, .replicas = replicas};
         const tutti_apply_opts defaults = TUTTI_APPLY_OPTS_INIT;
         TRAINER_ASSIGN(call.opts, read_struct(opts, defaults, "TUTTI_APPLY_OPTS_INIT"));
+        call.evaluates = call.opts.training == 0;
         if (inputs) call.inputs.assign(inputs, inputs + replicas);
         TRAINER_ASSIGN(tutti_pool::Outputs given, pool->apply(call));
         for (std::size_t d = 0; outputs && d < given.size(); ++d) outputs[d] = given[d].release();

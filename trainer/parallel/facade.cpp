@@ -18,7 +18,8 @@ namespace {
 
 /// Always a list, of one item too.
 Result<tutti_value> apply(tutti_data_parallel& model, tutti_replica_fn function, void* user,
-                          const std::vector<tutti_value>& inputs, int training, int recording) {
+                          const std::vector<tutti_value>& inputs, int training, int recording,
+                          bool evaluates) {
     tutti_pool::Call call{.function = function,
                           .user = user,
                           .inputs = {},
@@ -27,6 +28,7 @@ Result<tutti_value> apply(tutti_data_parallel& model, tutti_replica_fn function,
     call.opts.training = training;
     call.opts.recording = recording;
     call.opts.sync = model.spec.sync;
+    call.evaluates = evaluates;
     TRAINER_ASSIGN(const tutti_pool::Outputs outputs, model.pool.apply(call));
     Node list{.kind = TUTTI_VALUE_LIST};
     for (std::size_t d = 0; d < outputs.size(); ++d) {
@@ -90,7 +92,7 @@ tutti_status tutti_data_parallel_forward(tutti_data_parallel* model, const tutti
         if (!outputs) return null_argument(function, "outputs");
         TRAINER_ASSIGN(const std::vector<tutti_value> parts, split(*batch, model->plan));
         TRAINER_ASSIGN(const tutti_value list, apply(*model, model->spec.model, model->spec.user,
-                                                     parts, training, recording));
+                                                     parts, training, recording, !training));
         *outputs = new tutti_value(list);
         return {};
     });
@@ -110,7 +112,8 @@ tutti_status tutti_data_parallel_loss(tutti_data_parallel* model, tutti_replica_
             return fail(TUTTI_ERR_INVALID, "{}: outputs is not what forward gives", function);
         TRAINER_ASSIGN(const std::vector<tutti_value> pairs,
                        pair_up(*outputs->node, *targets, model->plan));
-        TRAINER_ASSIGN(const tutti_value list, apply(*model, loss, user, pairs, 1, recording));
+        TRAINER_ASSIGN(const tutti_value list,
+                       apply(*model, loss, user, pairs, 1, recording, !recording));
         *losses = new tutti_value(list);
         return {};
     });

@@ -7,8 +7,10 @@
 
 using tutti::trainer::Error;
 using tutti::trainer::fail;
+using tutti::trainer::from_call;
 using tutti::trainer::Result;
 using tutti::trainer::parallel::Exchange;
+using tutti::trainer::parallel::Hosts;
 
 tutti_pool::tutti_pool(int devices) {
     threads_.reserve(static_cast<std::size_t>(devices));
@@ -41,6 +43,21 @@ void tutti_pool::attach(Exchange* exchange) {
 void tutti_pool::detach(Exchange* exchange) {
     const std::lock_guard lock(mutex_);
     std::erase(exchanges_, exchange);
+}
+
+Result<std::shared_ptr<Hosts>> Hosts::of(tutti_comm* program) {
+    tutti_comm* own = nullptr;
+    TRAINER_TRY(from_call(tutti_comm_dup(program, &own), "a copy of the communicator"));
+    return std::make_shared<Hosts>(program, own);
+}
+
+Result<std::shared_ptr<Hosts>> tutti_pool::hosts_of(tutti_comm* comm) {
+    std::erase_if(hosts_, [](const auto& hosts) { return hosts.expired(); });
+    for (const auto& known : hosts_)
+        if (auto hosts = known.lock(); hosts && hosts->is_of(comm)) return hosts;
+    TRAINER_ASSIGN(std::shared_ptr<Hosts> hosts, Hosts::of(comm));
+    hosts_.push_back(hosts);
+    return hosts;
 }
 
 Result<tutti_pool::Outputs> tutti_pool::apply(const Call& call) {
@@ -121,9 +138,11 @@ void tutti_pool::run_replica(tutti_replica& replica, const Call& call) {
         status = TUTTI_ERR_SYSTEM;
         replica.error = "an exception of unknown type";
     }
+    const Error& last = tutti::trainer::last_error();
     if (status != TUTTI_OK)
-        note_failure({status, tutti_trainer_last_error_rank(), replica.device,
-                      fmt::format("device {}: {}", replica.device, replica.error)});
+        note_failure({status, last.rank, replica.device,
+                      fmt::format("device {}: {}", replica.device, replica.error),
+                      last.status == status && last.agreed});
     for (Exchange* exchange : exchanges_) exchange->leave(replica.device);
 }
 
@@ -135,4 +154,11 @@ void tutti_pool::note_failure(Error cause) {
     }
     cause.message = fmt::format("released, because {}", cause.message);
     for (Exchange* exchange : exchanges_) exchange->fail(cause);
+    if (!cause.agreed && !call_->evaluates) tell_hosts();
+}
+
+// They may be in the sum that this host's replica did not come to.
+void tutti_pool::tell_hosts() {
+    for (const auto& known : hosts_)
+        if (const auto hosts = known.lock()) hosts->give_up();
 }

@@ -13,6 +13,7 @@
 
 #include "trainer/base/result.h"
 #include "trainer/parallel/exchange.h"
+#include "trainer/parallel/hosts.h"
 #include "trainer/parallel/value.h"
 
 struct tutti_replica {
@@ -37,12 +38,16 @@ public:
         std::vector<const tutti_value*> inputs;
         int replicas = 1;
         tutti_apply_opts opts = TUTTI_APPLY_OPTS_INIT;
+        bool evaluates = false;  // sends nothing, so that nobody on another host waits for it
     };
     using Outputs = std::vector<std::unique_ptr<tutti_value>>;
     tutti::trainer::Result<Outputs> apply(const Call& call);
 
     void attach(tutti::trainer::parallel::Exchange* exchange);
     void detach(tutti::trainer::parallel::Exchange* exchange);
+    /// Collective the first time: what the pool's layers over comm share.
+    tutti::trainer::Result<std::shared_ptr<tutti::trainer::parallel::Hosts>> hosts_of(
+        tutti_comm* comm);
 
 private:
     void work(int device);
@@ -52,6 +57,7 @@ private:
     /// A replica from its start to its end, whatever happens in it.
     void run_replica(tutti_replica& replica, const Call& call);
     void note_failure(tutti::trainer::Error cause);
+    void tell_hosts();
 
     std::mutex busy_;  // held by the caller of apply
     std::mutex mutex_;
@@ -64,5 +70,6 @@ private:
     std::vector<tutti_replica> replicas_;
     std::optional<tutti::trainer::Error> first_;
     std::vector<tutti::trainer::parallel::Exchange*> exchanges_;
+    std::vector<std::weak_ptr<tutti::trainer::parallel::Hosts>> hosts_;
     std::vector<std::thread> threads_;
 };

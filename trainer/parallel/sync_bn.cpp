@@ -29,7 +29,8 @@ Result<> did(tutti_status status, int device, const char* what) {
 
 struct tutti_sync_bn {
 public:
-    tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec, const tutti_bn_math& math);
+    tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec, const tutti_bn_math& math,
+                  std::shared_ptr<Hosts> hosts);
     ~tutti_sync_bn() { pool_.detach(&exchange_); }
 
     struct Shape {
@@ -47,6 +48,7 @@ public:
 private:
     static tutti_status combine(void* user, const void* const* inputs, void* const* outputs,
                                 int devices, size_t bytes);
+    Result<> add_hosts(double* sums, std::size_t count) const;
     /// Adds up over devices and hosts, in place.
     Result<> add_up(int device, std::vector<double>& sums);
     Result<> update_running(const std::vector<double>& mean, const std::vector<double>& variance,
@@ -57,7 +59,7 @@ private:
     const std::size_t channels_;
     const double epsilon_, momentum_;
     std::vector<void*> running_mean_, running_var_;
-    tutti_comm* const comm_;
+    const std::shared_ptr<Hosts> hosts_;  // null: this process alone
     const tutti_bn_math math_;
     Exchange exchange_;
     std::vector<Saved> saved_;
@@ -65,12 +67,12 @@ private:
 };
 
 tutti_sync_bn::tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec,
-                             const tutti_bn_math& math)
+                             const tutti_bn_math& math, std::shared_ptr<Hosts> hosts)
     : pool_(pool),
       channels_(spec.channels),
       epsilon_(spec.epsilon),
       momentum_(spec.momentum),
-      comm_(spec.comm),
+      hosts_(std::move(hosts)),
       math_(math),
       exchange_({sizeof(tutti_parallel_spec), combine, this, TUTTI_FLOAT64, -1}),
       saved_(static_cast<std::size_t>(pool.size())) {
@@ -92,15 +94,25 @@ tutti_status tutti_sync_bn::combine(void* user, const void* const* inputs, void*
         sums[i] = sum;
     }
     // From whichever device came last; one at a time, and in the order of the rounds.
-    if (layer.comm_ && tutti_comm_size(layer.comm_) > 1) {
+    if (layer.hosts_) {
         layer.bytes_ += bytes;
-        const tutti_status status =
-            tutti_allreduce(layer.comm_, sums, sums, count, TUTTI_FLOAT64, TUTTI_SUM);
-        if (const auto sent = from_call(status, "sync_bn: sum over the hosts"); !sent)
-            return keep(sent.error());
+        if (const auto sent = layer.add_hosts(sums, count); !sent) return keep(sent.error());
     }
     for (int d = 1; d < devices; ++d) std::copy_n(sums, count, static_cast<double*>(outputs[d]));
     return TUTTI_OK;
+}
+
+Result<> tutti_sync_bn::add_hosts(double* sums, std::size_t count) const {
+    tutti_comm* comm = hosts_->get();
+    const tutti_status status = tutti_allreduce(comm, sums, sums, count, TUTTI_FLOAT64, TUTTI_SUM);
+    if (status != TUTTI_ERR_ABORTED) return from_call(status, "sync_bn: sum over the hosts");
+    const int rank = tutti_last_error_rank();
+    return tl::unexpected<Error>(
+        {.status = status,
+         .rank = rank,
+         .message = fmt::format("sync_bn: a replica of rank {} failed, in this step or an earlier "
+                                "one; its own error says why. Make pool and layers anew to go on",
+                                rank)});
 }
 
 Result<> tutti_sync_bn::add_up(int device, std::vector<double>& sums) {
@@ -126,7 +138,9 @@ Result<> tutti_sync_bn::train(int device, const void* x, Shape shape, const void
     Saved& saved = saved_[static_cast<std::size_t>(device)];
     saved.count = sums.back();
     if (saved.count < 1)
-        return fail(TUTTI_ERR_INVALID, "sync_bn: no device of any host has a sample");
+        return tl::unexpected<Error>({.status = TUTTI_ERR_INVALID,
+                                      .message = "sync_bn: no device of any host has a sample",
+                                      .agreed = true});
     saved.mean.resize(channels_);
     saved.inverse.resize(channels_);
     std::vector<double> variance(channels_);
@@ -232,7 +246,11 @@ tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* sp
         if (math.struct_size < sizeof math || !math.sums || !math.normalize ||
             !math.gradient_sums || !math.input_gradient || !math.load || !math.store)
             return fail(TUTTI_ERR_INVALID, "{}: spec.math lacks a function", function);
-        *layer = new tutti_sync_bn(*pool, known, math);
+        std::shared_ptr<Hosts> hosts;
+        if (known.comm && tutti_comm_size(known.comm) > 1) {
+            TRAINER_ASSIGN(hosts, pool->hosts_of(known.comm));
+        }
+        *layer = new tutti_sync_bn(*pool, known, math, std::move(hosts));
         return {};
     });
 }

@@ -6,7 +6,7 @@
 
 #include "trainer/device/device.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 bool has_backward(const Operation& op) {
@@ -24,24 +24,25 @@ bool any(const Marks& marks, const std::vector<int>& list) {
 }
 
 // A gradient would stand for two values.
-void refuse_second_writer(const Recorder& recorder, const Operation& op, int b,
-                          std::vector<const Operation*>& writers) {
+Result<> refuse_second_writer(const Recorder& recorder, const Operation& op, int b,
+                              std::vector<const Operation*>& writers) {
     const Operation*& writer = writers[static_cast<std::size_t>(b)];
     if (std::ranges::find(op.reads, b) != op.reads.end())
-        invalid(
+        return invalid(
             "operation '{}' reads and writes '{}', which has a gradient; give the result a "
             "buffer of its own",
             op.full_name(), recorder.buffer(b).name);
     if (writer && writer != &op)
-        invalid(
+        return invalid(
             "operations '{}' and '{}' both write '{}', which has a gradient; give each a "
             "buffer of its own",
             writer->full_name(), op.full_name(), recorder.buffer(b).name);
     writer = &op;
+    return {};
 }
 
 /// What depends on a parameter, or on something whose gradient was declared.
-Marks depends_on_parameters(const Recorder& recorder) {
+Result<Marks> depends_on_parameters(const Recorder& recorder) {
     Marks marks(recorder.buffers().size());
     std::vector<const Operation*> writers(marks.size());
     for (std::size_t b = 0; b < marks.size(); ++b)
@@ -52,19 +53,19 @@ Marks depends_on_parameters(const Recorder& recorder) {
         for (int b : op.writes) {
             const Buffer& buffer = recorder.buffer(b);
             if (buffer.kind != TUTTI_ACTIVATION || !floating(buffer.dtype)) continue;
-            refuse_second_writer(recorder, op, b, writers);
+            TRAINER_TRY(refuse_second_writer(recorder, op, b, writers));
             marks[static_cast<std::size_t>(b)] = true;
         }
     }
     return marks;
 }
 
-Marks leads_to_loss(const Recorder& recorder, const Marks& depends) {
+Result<Marks> leads_to_loss(const Recorder& recorder, const Marks& depends) {
     Marks marks(recorder.buffers().size());
     for (const auto& losses : recorder.losses)
         for (int loss : losses) {
             if (!depends[static_cast<std::size_t>(loss)])
-                invalid(
+                return invalid(
                     "the loss '{}' depends on no parameter through operations that have a "
                     "backward function",
                     recorder.buffer(loss).full_name());
@@ -79,7 +80,7 @@ Marks leads_to_loss(const Recorder& recorder, const Marks& depends) {
     return marks;
 }
 
-int declare(Recorder& recorder, int of, const std::string& name, bool is_gradient) {
+Result<int> declare(Recorder& recorder, int of, const std::string& name, bool is_gradient) {
     const Buffer& like = recorder.buffer(of);
     Buffer made{.name = name,
                 .device = like.device,
@@ -89,7 +90,7 @@ int declare(Recorder& recorder, int of, const std::string& name, bool is_gradien
                 .shape = like.shape,
                 .flags = like.flags & TUTTI_DISTRIBUTED};
     if (is_gradient) made.gradient_of = of;
-    const int index = recorder.add(std::move(made));
+    TRAINER_ASSIGN(const int index, recorder.add(std::move(made)));
     if (is_gradient) recorder.buffer(of).gradient = index;
     return index;
 }
@@ -111,7 +112,7 @@ Node seed_of(const Recorder& recorder, int loss, Device* device) {
     const Recorder* all = &recorder;
     const int gradient = buffer.gradient;
     node.own = [all, gradient, ones, device](const RunContext&) {
-        device->copy(all->buffer(gradient).data, ones->data(), ones->size());
+        return device->copy(all->buffer(gradient).data, ones->data(), ones->size());
     };
     return node;
 }
@@ -122,12 +123,12 @@ struct Reversed {
     bool communicates = true;
 };
 
-Reversed reverse(const CollectiveCall& call, const std::string& name, int replicas) {
+Result<Reversed> reverse(const CollectiveCall& call, const std::string& name, int replicas) {
     if (call.kind != TUTTI_COLLECTIVE_BROADCAST && call.kind != TUTTI_COLLECTIVE_ALLGATHER &&
         call.op != TUTTI_SUM && call.op != TUTTI_AVG) {
         const char* op = tutti_op_name(call.op);
-        invalid("collective '{}' with operator {} has no gradient; only sum and avg have", name,
-                op ? op : "?");
+        return invalid("collective '{}' with operator {} has no gradient; only sum and avg have",
+                       name, op ? op : "?");
     }
     const bool averaged = call.op == TUTTI_AVG;
     Reversed back{.call = {.op = TUTTI_SUM, .root = call.root}};
@@ -162,30 +163,32 @@ Node addition(const Recorder& recorder, const std::string& name, int from, int t
     const Recorder* all = &recorder;
     node.own = [all, from, to, scale, device](const RunContext&) {
         const Buffer& target = all->buffer(to);
-        device->axpby(target.count(), target.dtype, scale, all->buffer(from).data, 1, target.data);
+        return device->axpby(target.count(), target.dtype, scale, all->buffer(from).data, 1,
+                             target.data);
     };
     return node;
 }
 
 // The collective of the gradients, then what it gave is added to the input's gradient.
-void append_reversed(Items& items, Recorder& recorder, const Operation& op, int replica,
-                     int replicas, Device* device) {
+Result<> append_reversed(Items& items, Recorder& recorder, const Operation& op, int replica,
+                         int replicas, Device* device) {
     const int in = op.reads.front();
     const int out_gradient = recorder.buffer(op.writes.front()).gradient;
-    const Reversed back = reverse(*op.collective, op.full_name(), replicas);
+    TRAINER_ASSIGN(const Reversed back, reverse(*op.collective, op.full_name(), replicas));
     int from = out_gradient;
     if (back.communicates) {
-        from = declare(recorder, in, op.name + "_backward", false);
+        TRAINER_ASSIGN(from, declare(recorder, in, op.name + "_backward", false));
         Node node{.name = op.full_name() + ", backward", .device = op.device};
         node.reads = {out_gradient};
         node.writes = {from};
         node.of_samples = true;
         items.push_back({std::move(node), back.call});
     }
-    if (back.call.kind == TUTTI_COLLECTIVE_REDUCE && back.call.root != replica) return;
+    if (back.call.kind == TUTTI_COLLECTIVE_REDUCE && back.call.root != replica) return {};
     items.push_back({addition(recorder, op.full_name() + ", sum of gradients", from,
                               recorder.buffer(in).gradient, back.scale, device),
                      {}});
+    return {};
 }
 
 Item reversed_operation(const Recorder& recorder, const Operation& op) {
@@ -208,18 +211,22 @@ Item reversed_operation(const Recorder& recorder, const Operation& op) {
 
 }  // namespace
 
-void declare_gradients(Recorder& recorder, bool external) {
+Result<> declare_gradients(Recorder& recorder, bool external) {
     Marks wanted(recorder.buffers().size());
-    if (!external) wanted = leads_to_loss(recorder, depends_on_parameters(recorder));
+    if (!external) {
+        TRAINER_ASSIGN(const Marks depends, depends_on_parameters(recorder));
+        TRAINER_ASSIGN(wanted, leads_to_loss(recorder, depends));
+    }
     for (int b = 0; b < static_cast<int>(wanted.size()); ++b) {
         const Buffer& buffer = recorder.buffer(b);
         if (buffer.gradient != none || buffer.gradient_of != none) continue;
         if (buffer.kind == TUTTI_PARAMETER && !floating(buffer.dtype))
-            invalid("parameter '{}' is of {}; what has no gradient is of kind computed",
-                    buffer.full_name(), tutti_dtype_name(buffer.dtype));
+            return invalid("parameter '{}' is of {}; what has no gradient is of kind computed",
+                           buffer.full_name(), tutti_dtype_name(buffer.dtype));
         if (wanted[static_cast<std::size_t>(b)] || buffer.kind == TUTTI_PARAMETER)
-            declare(recorder, b, buffer.name + "_grad", true);
+            TRAINER_TRY(declare(recorder, b, buffer.name + "_grad", true));
     }
+    return {};
 }
 
 Items items_of(const Recorder& recorder, int device, Phase phase) {
@@ -238,8 +245,8 @@ Items items_of(const Recorder& recorder, int device, Phase phase) {
     return items;
 }
 
-Items backward_items(Recorder& recorder, int device, int replica, int replicas,
-                     const std::vector<Device*>& devices) {
+Result<Items> backward_items(Recorder& recorder, int device, int replica, int replicas,
+                             const std::vector<Device*>& devices) {
     Items items;
     Device* here = devices[static_cast<std::size_t>(device)];
     for (int loss : recorder.losses[static_cast<std::size_t>(device)])
@@ -252,11 +259,11 @@ Items backward_items(Recorder& recorder, int device, int replica, int replicas,
             !std::ranges::any_of(op->reads, has_gradient))
             continue;
         if (op->collective)
-            append_reversed(items, recorder, *op, replica, replicas, here);
+            TRAINER_TRY(append_reversed(items, recorder, *op, replica, replicas, here));
         else
             items.push_back(reversed_operation(recorder, *op));
     }
     return items;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -3,21 +3,21 @@
 
 #include "trainer/plan/program.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// Declares the gradients that are missing: of every parameter, and of what lies between a
 /// parameter and a loss. With external autograd only the parameters'.
-void declare_gradients(Recorder& recorder, bool external);
+Result<> declare_gradients(Recorder& recorder, bool external);
 
 /// A device's items of a phase, as declared.
 Items items_of(const Recorder& recorder, int device, Phase phase);
 /// The reverse of the forward operations that lead to a loss. Declares what it needs on the way.
-Items backward_items(Recorder& recorder, int device, int replica, int replicas,
-                     std::vector<struct tutti_device*> const& devices);
+Result<Items> backward_items(Recorder& recorder, int device, int replica, int replicas,
+                             std::vector<struct tutti_device*> const& devices);
 
 /// Joins the devices' lists into one order: turn by turn, and together at each collective. Calls
 /// joined for each, with the node that all devices share.
-void merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
-           const std::function<void(Node&, const std::vector<Item>&)>& joined);
+Result<> merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
+               const std::function<void(Node&, const std::vector<Item>&)>& joined);
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -2,7 +2,7 @@
 
 #include "trainer/plan/program.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 struct Use {
@@ -82,4 +82,4 @@ void find_dependencies(Program& program, const Recorder& recorder) {
     }
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 // The buffer of the same name on each device.
@@ -72,13 +72,13 @@ std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind)
     return groups;
 }
 
-void place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
-           std::size_t alignment) {
+Result<> place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
+               std::size_t alignment) {
     for (std::size_t d = 0; d < devices.size(); ++d) {
         std::size_t bytes = 0;
         for (int b : group.members[d]) bytes += round_up(recorder.buffer(b).bytes, alignment);
         group.bytes = bytes;
-        DeviceMemory memory(*devices[d], bytes);
+        TRAINER_ASSIGN(DeviceMemory memory, DeviceMemory::make(*devices[d], bytes));
         std::size_t offset = 0;
         for (int b : group.members[d]) {
             recorder.buffer(b).data = memory.data() + offset;
@@ -86,6 +86,17 @@ void place(Group& group, Recorder& recorder, const std::vector<Device*>& devices
         }
         group.memory.push_back(std::move(memory));
     }
+    return {};
+}
+
+Result<> place_sums(Group& group, const std::vector<Device*>& devices) {
+    if (!is_narrow(group.dtype)) return {};
+    for (Device* device : devices) {
+        TRAINER_ASSIGN(DeviceMemory memory,
+                       DeviceMemory::make(*device, group.count() * sizeof(float)));
+        group.wide.push_back(std::move(memory));
+    }
+    return {};
 }
 
 std::size_t pack(const Recorder& recorder, const std::vector<Lifetime>& lifetimes,
@@ -136,4 +147,4 @@ std::vector<Lifetime> lifetimes_of(const Program& program, const Recorder& recor
     return by_buffer;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

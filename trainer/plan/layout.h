@@ -6,7 +6,7 @@
 #include "trainer/device/device.h"
 #include "trainer/plan/program.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// Buffers that lie one after the other, at the same offsets on every device, so that one
 /// collective moves them. Gaps between them are zero and stay so.
@@ -16,9 +16,16 @@ struct Group {
     std::vector<std::vector<int>> members;  // by device
     std::size_t bytes = 0;
     std::vector<DeviceMemory> memory;  // by device
+    std::vector<DeviceMemory> wide;    // by device: sums of a 16-bit type, where the layer adds
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     std::vector<void*> pointers() const;
+    /// Where sums are made, and their type.
+    void* sums(std::size_t device) const {
+        return wide.empty() ? memory[device].data() : wide[device].data();
+    }
+    tutti_dtype sums_dtype() const { return wide.empty() ? dtype : sum_dtype(dtype); }
+    std::size_t sums_bytes() const { return count() * tutti_dtype_size(sums_dtype()); }
 };
 
 struct BucketSizes {
@@ -33,8 +40,11 @@ std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& siz
 std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind);
 
 /// Gives a group its memory and its members their addresses.
-void place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
-           std::size_t alignment);
+Result<> place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
+               std::size_t alignment);
+
+/// Gives a group of a 16-bit type room for sums.
+Result<> place_sums(Group& group, const std::vector<Device*>& devices);
 
 struct Lifetime {
     int buffer = none;
@@ -52,4 +62,4 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t alignment) {
     return (bytes + alignment - 1) / alignment * alignment;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -1,6 +1,6 @@
 #include "trainer/plan/backward.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 const char* kind_name(tutti_collective_kind kind) {
@@ -9,18 +9,19 @@ const char* kind_name(tutti_collective_kind kind) {
     return names[kind];
 }
 
-void check_same(const Item& first, const Item& other, const Recorder& recorder) {
+Result<> check_same(const Item& first, const Item& other, const Recorder& recorder) {
     const CollectiveCall& a = *first.collective;
     const CollectiveCall& b = *other.collective;
     const Buffer& x = recorder.buffer(first.node.reads.front());
     const Buffer& y = recorder.buffer(other.node.reads.front());
     if (a.kind != b.kind || a.op != b.op || a.root != b.root || x.bytes != y.bytes ||
         x.dtype != y.dtype)
-        invalid(
+        return invalid(
             "devices declare different collectives in one place: {} '{}' of {} bytes and {} "
             "'{}' of {} bytes",
             kind_name(a.kind), first.node.name, x.bytes, kind_name(b.kind), other.node.name,
             y.bytes);
+    return {};
 }
 
 Node join(const std::vector<Item>& parts) {
@@ -35,8 +36,8 @@ Node join(const std::vector<Item>& parts) {
 
 }  // namespace
 
-void merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
-           const std::function<void(Node&, const std::vector<Item>&)>& joined) {
+Result<> merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
+               const std::function<void(Node&, const std::vector<Item>&)>& joined) {
     std::vector<std::size_t> at(lists.size());
     std::size_t left = 0;
     for (const Items& list : lists) left += list.size();
@@ -53,14 +54,15 @@ void merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
         for (std::size_t d = 0; d < lists.size(); ++d)
             if (at[d] < lists[d].size()) parts.push_back(std::move(lists[d][at[d]++]));
         if (parts.size() != lists.size())
-            invalid("collective '{}' is not declared by all {} devices", parts.front().node.name,
-                    lists.size());
-        for (const Item& part : parts) check_same(parts.front(), part, recorder);
+            return invalid("collective '{}' is not declared by all {} devices",
+                           parts.front().node.name, lists.size());
+        for (const Item& part : parts) TRAINER_TRY(check_same(parts.front(), part, recorder));
         left -= parts.size();
         Node node = join(parts);
         joined(node, parts);
         program.nodes.push_back(std::move(node));
     }
+    return {};
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

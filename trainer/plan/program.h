@@ -7,7 +7,7 @@
 
 #include "trainer/model/recorder.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// What the nodes of one run have in common.
 struct RunContext {
@@ -38,10 +38,10 @@ struct Node {
     std::vector<int> zero;  // gradients that begin to live here
     tutti_operation_fn call = nullptr;
     void* user = nullptr;
-    std::function<void(const RunContext&)> own;  // the layer's own work, instead of call
-    int task = none;                             // a collective
-    bool of_samples = false;                     // nothing to do on a device without samples
-    std::vector<int> before;                     // nodes that must be done first
+    std::function<Result<>(const RunContext&)> own;  // the layer's own work, instead of call
+    int task = none;                                 // a collective
+    bool of_samples = false;                         // nothing to do on a device without samples
+    std::vector<int> before;                         // nodes that must be done first
     std::vector<int> after;
 };
 
@@ -59,4 +59,4 @@ using Items = std::vector<Item>;
 /// Fills before and after from reads and writes, and from the memory that buffers share.
 void find_dependencies(Program& program, const Recorder& recorder);
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

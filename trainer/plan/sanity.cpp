@@ -2,19 +2,20 @@
 
 #include <fmt/ranges.h>
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
-void check_own(const Recorder& recorder, const Operation& op, const std::vector<int>& list,
-               const char* verb) {
+Result<> check_own(const Recorder& recorder, const Operation& op, const std::vector<int>& list,
+                   const char* verb) {
     for (int b : list) {
         const Buffer& buffer = recorder.buffer(b);
         if (buffer.device == op.device) continue;
-        invalid(
+        return invalid(
             "operation '{}' of scope device_{} {} '{}' of scope device_{}; only collectives "
             "cross devices",
             op.full_name(), op.device, verb, buffer.full_name(), buffer.device);
     }
+    return {};
 }
 
 const Buffer* find(const Recorder& recorder, int device, const std::string& name,
@@ -30,45 +31,49 @@ const char* plural(tutti_buffer_kind kind) {
                                     : "state buffer";
 }
 
-void check_pair(const Buffer& a, const Buffer& b) {
+Result<> check_pair(const Buffer& a, const Buffer& b) {
     if (a.distributed() != b.distributed())
-        invalid("'{}' is distributed, '{}' is not; declare both alike",
-                (a.distributed() ? a : b).full_name(), (a.distributed() ? b : a).full_name());
-    if (a.distributed()) return;
+        return invalid("'{}' is distributed, '{}' is not; declare both alike",
+                       (a.distributed() ? a : b).full_name(),
+                       (a.distributed() ? b : a).full_name());
+    if (a.distributed()) return {};
     if (a.dtype != b.dtype)
-        invalid("'{}' is of {}, '{}' of {}", a.full_name(), tutti_dtype_name(a.dtype),
-                b.full_name(), tutti_dtype_name(b.dtype));
+        return invalid("'{}' is of {}, '{}' of {}", a.full_name(), tutti_dtype_name(a.dtype),
+                       b.full_name(), tutti_dtype_name(b.dtype));
     if (a.shape != b.shape)
-        invalid("'{}' has the shape [{}], '{}' [{}]", a.full_name(), fmt::join(a.shape, ", "),
-                b.full_name(), fmt::join(b.shape, ", "));
+        return invalid("'{}' has the shape [{}], '{}' [{}]", a.full_name(),
+                       fmt::join(a.shape, ", "), b.full_name(), fmt::join(b.shape, ", "));
+    return {};
 }
 
-void check_against_first(const Recorder& recorder, int device, tutti_buffer_kind kind) {
+Result<> check_against_first(const Recorder& recorder, int device, tutti_buffer_kind kind) {
     for (int b : recorder.of_kind(0, kind)) {
         const Buffer& first = recorder.buffer(b);
         const Buffer* other = find(recorder, device, first.name, kind);
         if (!other)
-            invalid("{} '{}' of scope device_0 is missing in scope device_{}", plural(kind),
-                    first.name, device);
-        check_pair(first, *other);
+            return invalid("{} '{}' of scope device_0 is missing in scope device_{}", plural(kind),
+                           first.name, device);
+        TRAINER_TRY(check_pair(first, *other));
     }
     for (int b : recorder.of_kind(device, kind))
         if (!find(recorder, 0, recorder.buffer(b).name, kind))
-            invalid("{} '{}' of scope device_{} is missing in scope device_0", plural(kind),
-                    recorder.buffer(b).name, device);
+            return invalid("{} '{}' of scope device_{} is missing in scope device_0", plural(kind),
+                           recorder.buffer(b).name, device);
+    return {};
 }
 
 }  // namespace
 
-void check_sanity(const Recorder& recorder) {
+Result<> check_sanity(const Recorder& recorder) {
     for (const Operation& op : recorder.operations()) {
         if (op.collective) continue;
-        check_own(recorder, op, op.reads, "reads");
-        check_own(recorder, op, op.writes, "writes");
+        TRAINER_TRY(check_own(recorder, op, op.reads, "reads"));
+        TRAINER_TRY(check_own(recorder, op, op.writes, "writes"));
     }
     for (int device = 1; device < recorder.devices(); ++device)
         for (tutti_buffer_kind kind : {TUTTI_PARAMETER, TUTTI_COMPUTED, TUTTI_STATE})
-            check_against_first(recorder, device, kind);
+            TRAINER_TRY(check_against_first(recorder, device, kind));
+    return {};
 }
 
 std::string signature(const Recorder& recorder, int device) {
@@ -78,11 +83,11 @@ std::string signature(const Recorder& recorder, int device) {
             const Buffer& buffer = recorder.buffer(b);
             text += fmt::format("{} '{}'", plural(kind), buffer.name);
             text += buffer.distributed()
-                        ? " (distributed)\n"
+                        ? fmt::format(" (distributed, total_rows {})\n", buffer.total_rows)
                         : fmt::format(" of {} [{}]\n", tutti_dtype_name(buffer.dtype),
                                       fmt::join(buffer.shape, ", "));
         }
     return text;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -3,13 +3,13 @@
 
 #include "trainer/model/recorder.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// No operation touches another device's buffer, and all devices have the same parameters.
-void check_sanity(const Recorder& recorder);
+Result<> check_sanity(const Recorder& recorder);
 
 /// One line a parameter or computed buffer, the same text on ranks that fit together. Shards have
 /// their names alone.
 std::string signature(const Recorder& recorder, int device);
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -1,37 +1,51 @@
 #include "trainer/sync/averaging.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
-Averaging::Averaging(std::deque<Group>& parameters, std::vector<Device*> devices)
-    : parameters_(parameters), devices_(std::move(devices)) {
+Result<> Averaging::allocate() {
     for (const Group& group : parameters_) {
         Pieces& pieces = pieces_.emplace_back();
         for (Device* device : devices_) {
-            pieces.snapshot.emplace_back(*device, group.bytes);
-            pieces.way.emplace_back(*device, group.bytes);
+            for (auto* list : {&pieces.snapshot, &pieces.way}) {
+                const std::size_t bytes = group.count() * tutti_dtype_size(sum_dtype(group.dtype));
+                TRAINER_ASSIGN(DeviceMemory piece, DeviceMemory::make(*device, bytes));
+                list->push_back(std::move(piece));
+            }
         }
     }
+    return {};
 }
 
-void Averaging::remember() {
+Result<> Averaging::remember() {
     for (std::size_t g = 0; g < pieces_.size(); ++g)
         for (std::size_t d = 0; d < devices_.size(); ++d)
-            devices_[d]->copy(pieces_[g].snapshot[d].data(), parameters_[g].memory[d].data(),
-                              parameters_[g].bytes);
+            TRAINER_TRY(widen(g, d, pieces_[g].snapshot[d].data()));
+    return {};
 }
 
-void Averaging::take_way(std::size_t g, std::size_t d) {
+Result<> Averaging::widen(std::size_t g, std::size_t d, void* to) {
+    const Group& group = parameters_[g];
+    return devices_[d]->convert(group.count(), group.dtype, group.memory[d].data(),
+                                sum_dtype(group.dtype), to);
+}
+
+Result<> Averaging::take_way(std::size_t g, std::size_t d) {
     const Group& group = parameters_[g];
     void* way = pieces_[g].way[d].data();
-    devices_[d]->copy(way, group.memory[d].data(), group.bytes);
-    devices_[d]->axpby(group.count(), group.dtype, -1, pieces_[g].snapshot[d].data(), 1, way);
+    TRAINER_TRY(widen(g, d, way));
+    return devices_[d]->axpby(group.count(), sum_dtype(group.dtype), -1,
+                              pieces_[g].snapshot[d].data(), 1, way);
 }
 
-void Averaging::go_way(std::size_t g, std::size_t d) {
+Result<> Averaging::go_way(std::size_t g, std::size_t d) {
     const Group& group = parameters_[g];
+    const tutti_dtype wide = sum_dtype(group.dtype);
     void* snapshot = pieces_[g].snapshot[d].data();
-    devices_[d]->axpby(group.count(), group.dtype, 1, pieces_[g].way[d].data(), 1, snapshot);
-    devices_[d]->copy(group.memory[d].data(), snapshot, group.bytes);
+    TRAINER_TRY(devices_[d]->axpby(group.count(), wide, 1, pieces_[g].way[d].data(), 1, snapshot));
+    TRAINER_TRY(
+        devices_[d]->convert(group.count(), wide, snapshot, group.dtype, group.memory[d].data()));
+    // The next way begins where the parameters are, which is where they were rounded to.
+    return is_narrow(group.dtype) ? widen(g, d, snapshot) : Result<>();
 }
 
 std::vector<void*> Averaging::ways(std::size_t group) const {
@@ -40,4 +54,4 @@ std::vector<void*> Averaging::ways(std::size_t group) const {
     return list;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -1,25 +1,30 @@
-// LocalSGD: every k steps the replicas' ways since the last time are averaged.
+// LocalSGD: every k steps the replicas' ways since the last time are averaged. Ways and snapshots
+// of 16-bit parameters are float32.
 #pragma once
 
 #include <deque>
 
 #include "trainer/plan/layout.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 class Averaging {
 public:
-    Averaging(std::deque<Group>& parameters, std::vector<Device*> devices);
+    Averaging(std::deque<Group>& parameters, std::vector<Device*> devices)
+        : parameters_(parameters), devices_(std::move(devices)) {}
+    Result<> allocate();
 
     /// The parameters as they are now are where the next ways begin.
-    void remember();
+    Result<> remember();
     /// way = parameters - snapshot
-    void take_way(std::size_t group, std::size_t device);
+    Result<> take_way(std::size_t group, std::size_t device);
     /// snapshot and parameters = snapshot + way, which is by now the average
-    void go_way(std::size_t group, std::size_t device);
+    Result<> go_way(std::size_t group, std::size_t device);
     std::vector<void*> ways(std::size_t group) const;
 
 private:
+    Result<> widen(std::size_t group, std::size_t device, void* to);
+
     struct Pieces {
         std::vector<DeviceMemory> snapshot, way;  // by device
     };
@@ -28,4 +33,4 @@ private:
     std::vector<Pieces> pieces_;  // by group
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -9,18 +9,19 @@
 
 #include "trainer/device/device.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// A communicator of the trainer's own.
 class Comm {
 public:
     /// A copy of comm; of this process alone if that is NULL.
-    explicit Comm(tutti_comm* comm);
+    static Result<Comm> copy_of(tutti_comm* comm);
     tutti_comm* get() const { return comm_.get(); }
     int rank() const { return tutti_comm_rank(get()); }
     int size() const { return tutti_comm_size(get()); }
 
 private:
+    explicit Comm(tutti_comm* own) : comm_(own) {}
     struct Destroy {
         void operator()(tutti_comm* comm) const { tutti_comm_destroy(comm); }
     };
@@ -34,14 +35,17 @@ struct Task {
     tutti_op op = TUTTI_SUM;
     int root = 0;  // replica
     tutti_dtype dtype = TUTTI_FLOAT32;
-    std::size_t count = 0;       // of in
-    std::vector<void*> in, out;  // by local device
+    std::size_t count = 0;           // of in
+    std::vector<void*> in, out;      // by local device
+    std::vector<void*> narrow = {};  // by local device: what in and out are float32 of
+    tutti_dtype narrow_dtype = TUTTI_FLOAT32;
+    bool widens = false;  // in is made of narrow before; out is rounded to it in any case
     int stream = 0;
     int every = 1;  // steps
     bool is_bucket = false;
-    std::vector<int> parameters;           // of a bucket, of device 0
-    std::function<uint64_t()> whole = {};  // does all at once instead; returns bytes
-    DeviceMemory scratch = {};             // on device 0, for kinds that need it
+    std::vector<int> parameters;                   // of a bucket, of device 0
+    std::function<Result<uint64_t>()> whole = {};  // does all at once instead; returns bytes
+    DeviceMemory scratch = {};                     // on device 0, for kinds that need it
 
     std::size_t bytes() const { return count * tutti_dtype_size(dtype); }
 };
@@ -54,11 +58,11 @@ public:
         : comm_(comm), devices_(std::move(devices)), fixed_order_(fixed_order) {}
 
     /// Allocates what the task needs while it runs.
-    void prepare(Task& task);
+    Result<> prepare(Task& task);
     /// The devices' share and the call. NULL: there is nothing to wait for.
-    tutti_request* begin(Task& task);
+    Result<tutti_request*> begin(Task& task);
     /// When the request is done: every device gets its result.
-    void end(Task& task);
+    Result<> end(Task& task);
 
     int64_t issued() const { return issued_; }
     uint64_t bytes() const { return bytes_; }
@@ -66,9 +70,11 @@ public:
 private:
     std::size_t here() const { return static_cast<std::size_t>(comm_.rank()) * devices_.size(); }
     bool alone() const { return comm_.size() == 1; }
-    tutti_request* reduce_all(Task& task, void* out);
-    void add_in_pairs(Task& task);
-    void copy_all(const Task& task, std::size_t bytes);
+    Result<tutti_request*> reduce_all(Task& task, void* out);
+    Result<> add_in_pairs(Task& task);
+    Result<> widen(Task& task);
+    Result<> spread(Task& task);
+    Result<> copy_all(const Task& task, std::size_t bytes);
     tutti_call_opts options(const Task& task) const;
 
     Comm& comm_;
@@ -78,4 +84,4 @@ private:
     uint64_t bytes_ = 0;
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -1,6 +1,10 @@
 #include "trainer/sync/gradient_stream.h"
 
-namespace tutti::training {
+#include <algorithm>
+
+#include "trainer/base/boundary.h"
+
+namespace tutti::trainer {
 
 GradientStream::GradientStream(Engine& engine, Program buckets,
                                std::vector<std::vector<int>> members, std::size_t all_buffers,
@@ -25,68 +29,65 @@ void GradientStream::begin(const RunContext& context) {
     under_way_ = true;
 }
 
-void GradientStream::ready(int gradient, const std::string& name) {
+Result<> GradientStream::ready(int gradient, const std::string& name) {
     std::unique_lock lock(mutex_);
     const auto at = static_cast<std::size_t>(gradient);
-    if (told_[at]) invalid("the gradient of '{}' was ready before in this step", name);
+    if (told_[at]) return invalid("the gradient of '{}' was ready before in this step", name);
     told_[at] = true;
-    if (bucket_of_[at] == none) return;  // a shard
+    if (bucket_of_[at] == none) return {};  // a shard
     --missing_[static_cast<std::size_t>(bucket_of_[at])];
-    issue_what_is_ready(lock);
+    return issue_what_is_ready(lock);
 }
 
 // One thread issues at a time; another's bucket is found by the one that is at it.
-void GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock) {
-    if (issuing_) return;
+Result<> GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock) {
+    if (issuing_) return {};
     issuing_ = true;
-    try {
-        while (next_ < program_.nodes.size() && missing_[next_] == 0) {
-            const std::size_t bucket = next_++;
-            lock.unlock();
-            while (pending_.size() >= max_in_flight_) complete_oldest();
-            tutti_request* request = engine_.begin(program_.nodes[bucket], context_);
-            if (request)
-                pending_.push_back({bucket, request});
-            else
-                engine_.end(program_.nodes[bucket], context_);
-            lock.lock();
-        }
-    } catch (...) {
-        drop(std::current_exception());
-        if (!lock.owns_lock()) lock.lock();
-        issuing_ = false;
-        under_way_ = false;
-        throw;
+    Result<> done;
+    while (done && next_ < program_.nodes.size() && missing_[next_] == 0) {
+        const std::size_t bucket = next_++;
+        lock.unlock();
+        done = contain([&] { return issue(bucket); });
+        if (!done) drop(done.error());
+        lock.lock();
     }
     issuing_ = false;
+    if (!done) under_way_ = false;
+    return done;
 }
 
-void GradientStream::complete_oldest() {
-    const Pending oldest = pending_.front();
+Result<> GradientStream::issue(std::size_t bucket) {
+    while (pending_.size() >= max_in_flight_) TRAINER_TRY(complete_oldest());
+    TRAINER_ASSIGN(tutti_request* const request, engine_.begin(program_.nodes[bucket], context_));
+    if (!request) return engine_.end(program_.nodes[bucket], context_);
+    pending_.push_back({bucket, request});
+    return {};
+}
+
+Result<> GradientStream::complete_oldest() {
+    Pending oldest = pending_.front();
     pending_.pop_front();
     const Node& node = program_.nodes[oldest.bucket];
-    engine_.wait(node, oldest.request);
-    engine_.end(node, context_);
+    TRAINER_TRY(engine_.wait(node, &oldest.request));
+    return engine_.end(node, context_);
 }
 
-void GradientStream::drop(const std::exception_ptr& cause) noexcept {
+void GradientStream::drop(const Error& cause) {
     engine_.give_up(cause);
     for (Pending& p : pending_) tutti_wait(&p.request, -1);
     pending_.clear();
 }
 
-void GradientStream::finish() {
+Result<> GradientStream::finish() {
     std::unique_lock lock(mutex_);
     std::fill(missing_.begin(), missing_.end(), 0);
-    issue_what_is_ready(lock);
+    TRAINER_TRY(issue_what_is_ready(lock));
     under_way_ = false;
     lock.unlock();
-    try {
-        while (!pending_.empty()) complete_oldest();
-    } catch (...) {
-        drop(std::current_exception());
-        throw;
-    }
+    Result<> done;
+    while (done && !pending_.empty()) done = complete_oldest();
+    if (!done) drop(done.error());
+    return done;
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

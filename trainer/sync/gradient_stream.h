@@ -5,7 +5,7 @@
 
 #include "trainer/execution/engine.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 class GradientStream {
 public:
@@ -16,19 +16,20 @@ public:
 
     void begin(const RunContext& context);
     bool under_way() const { return under_way_; }
-    /// From any thread. Throws if it was told before.
-    void ready(int gradient, const std::string& name);
+    /// From any thread. INVALID if it was told before.
+    Result<> ready(int gradient, const std::string& name);
     /// Those that nobody told of count as they are; waits for all.
-    void finish();
+    Result<> finish();
 
 private:
     struct Pending {
         std::size_t bucket;
         tutti_request* request;
     };
-    void issue_what_is_ready(std::unique_lock<std::mutex>& lock);
-    void complete_oldest();
-    void drop(const std::exception_ptr& cause) noexcept;
+    Result<> issue_what_is_ready(std::unique_lock<std::mutex>& lock);
+    Result<> issue(std::size_t bucket);
+    Result<> complete_oldest();
+    void drop(const Error& cause);
 
     Engine& engine_;
     Program program_;
@@ -45,4 +46,4 @@ private:
     std::deque<Pending> pending_;
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

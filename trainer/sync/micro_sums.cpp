@@ -1,40 +1,58 @@
 #include "trainer/sync/micro_sums.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
-MicroSums::MicroSums(std::deque<Group>& buckets, std::vector<Device*> devices, int micro_batches)
-    : buckets_(buckets), devices_(std::move(devices)) {
+Result<> MicroSums::allocate(int micro_batches) {
     // Sums put away at once: one for each bit of the number of micro-batches before the last.
     const auto most = static_cast<unsigned>(micro_batches - 1);
     for (const Group& bucket : buckets_) {
         auto& of_bucket = levels_.emplace_back();
         for (Device* device : devices_) {
             Levels& levels = of_bucket.emplace_back();
-            for (unsigned left = most; left > 0; left /= 2)
-                levels.of.emplace_back(*device, bucket.bytes);
+            for (unsigned left = most; left > 0; left /= 2) {
+                TRAINER_ASSIGN(DeviceMemory level,
+                               DeviceMemory::make(*device, bucket.sums_bytes()));
+                levels.of.push_back(std::move(level));
+            }
         }
     }
+    return {};
 }
 
-void MicroSums::add(std::size_t bucket, std::size_t device, const DeviceMemory& level) {
+Result<> MicroSums::widen(std::size_t bucket, std::size_t device) {
     const Group& group = buckets_[bucket];
-    devices_[device]->axpby(group.count(), group.dtype, 1, level.data(), 1,
-                            group.memory[device].data());
+    return devices_[device]->convert(group.count(), group.dtype, group.memory[device].data(),
+                                     group.sums_dtype(), group.sums(device));
+}
+
+Result<> MicroSums::round(std::size_t bucket, std::size_t device) {
+    const Group& group = buckets_[bucket];
+    return devices_[device]->convert(group.count(), group.sums_dtype(), group.sums(device),
+                                     group.dtype, group.memory[device].data());
+}
+
+Result<> MicroSums::add(std::size_t bucket, std::size_t device, const DeviceMemory& level) {
+    const Group& group = buckets_[bucket];
+    return devices_[device]->axpby(group.count(), group.sums_dtype(), 1, level.data(), 1,
+                                   group.sums(device));
 }
 
 // A binary counter: a carry is a sum of two sums of the same length.
-void MicroSums::put_away(std::size_t bucket, std::size_t device, int micro) {
+Result<> MicroSums::put_away(std::size_t bucket, std::size_t device, int micro) {
     auto& levels = levels_[bucket][device].of;
     std::size_t l = 0;
-    for (; (micro >> l) & 1; ++l) add(bucket, device, levels[l]);
-    devices_[device]->copy(levels[l].data(), buckets_[bucket].memory[device].data(),
-                           buckets_[bucket].bytes);
+    TRAINER_TRY(widen(bucket, device));
+    for (; (micro >> l) & 1; ++l) TRAINER_TRY(add(bucket, device, levels[l]));
+    return devices_[device]->copy(levels[l].data(), buckets_[bucket].sums(device),
+                                  buckets_[bucket].sums_bytes());
 }
 
-void MicroSums::take_up(std::size_t bucket, std::size_t device, int micro) {
+Result<> MicroSums::take_up(std::size_t bucket, std::size_t device, int micro) {
     auto& levels = levels_[bucket][device].of;
+    TRAINER_TRY(widen(bucket, device));
     for (std::size_t l = 0; l < levels.size(); ++l)
-        if ((micro >> l) & 1) add(bucket, device, levels[l]);
+        if ((micro >> l) & 1) TRAINER_TRY(add(bucket, device, levels[l]));
+    return {};
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -6,26 +6,32 @@
 
 #include "trainer/plan/layout.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 class MicroSums {
 public:
-    MicroSums(std::deque<Group>& buckets, std::vector<Device*> devices, int micro_batches);
+    MicroSums(std::deque<Group>& buckets, std::vector<Device*> devices)
+        : buckets_(buckets), devices_(std::move(devices)) {}
+    Result<> allocate(int micro_batches);
 
     /// After micro-batch number micro, which is not the last: puts the bucket's gradients away.
-    void put_away(std::size_t bucket, std::size_t device, int micro);
-    /// After the last: adds what was put away to them.
-    void take_up(std::size_t bucket, std::size_t device, int micro);
+    Result<> put_away(std::size_t bucket, std::size_t device, int micro);
+    /// After the last: adds what was put away to them, where the bucket's sums are made.
+    Result<> take_up(std::size_t bucket, std::size_t device, int micro);
+
+    /// Sums back into the bucket, where they are of another type.
+    Result<> round(std::size_t bucket, std::size_t device);
 
 private:
+    Result<> widen(std::size_t bucket, std::size_t device);
     struct Levels {
         std::vector<DeviceMemory> of;  // level l: a sum of 2^l micro-batches
     };
-    void add(std::size_t bucket, std::size_t device, const DeviceMemory& level);
+    Result<> add(std::size_t bucket, std::size_t device, const DeviceMemory& level);
 
     std::deque<Group>& buckets_;
     std::vector<Device*> devices_;
     std::vector<std::vector<Levels>> levels_;  // by bucket and device
 };
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-namespace tutti::training {
+namespace tutti::trainer {
 namespace {
 
 struct List {
@@ -17,47 +17,52 @@ std::size_t row_bytes(const Buffer& table) {
 }
 
 // The devices' lists one after the other; false if one says that it has more than its room.
-bool take_lists(const Recorder& recorder, const std::vector<Device*>& devices,
-                const std::vector<SparseEntries>& entries, List& list) {
+Result<bool> take_lists(const Recorder& recorder, const std::vector<Device*>& devices,
+                        const std::vector<SparseEntries>& entries, List& list) {
     for (std::size_t d = 0; d < devices.size(); ++d) {
         const Buffer& values = recorder.buffer(entries[d].values);
         int64_t count = 0;
-        devices[d]->copy(&count, recorder.buffer(entries[d].count).data, sizeof(count));
+        TRAINER_TRY(
+            devices[d]->copy(&count, recorder.buffer(entries[d].count).data, sizeof(count)));
         if (count < 0 || count > values.shape.front()) return false;
         const auto more = static_cast<std::size_t>(count);
         const std::size_t before = list.rows.size();
         list.rows.resize(before + more);
         list.values.resize((before + more) * row_bytes(values));
-        devices[d]->copy(list.rows.data() + before, recorder.buffer(entries[d].rows).data,
-                         more * sizeof(int64_t));
-        devices[d]->copy(list.values.data() + before * row_bytes(values), values.data,
-                         more * row_bytes(values));
+        TRAINER_TRY(devices[d]->copy(list.rows.data() + before,
+                                     recorder.buffer(entries[d].rows).data,
+                                     more * sizeof(int64_t)));
+        TRAINER_TRY(devices[d]->copy(list.values.data() + before * row_bytes(values), values.data,
+                                     more * row_bytes(values)));
     }
     return true;
 }
 
 // The lists of all ranks, in their order.
-List gather(Comm& comm, const List& own, bool valid, std::size_t bytes_of_row,
-            const std::string& name) {
+Result<List> gather(Comm& comm, const List& own, bool valid, std::size_t bytes_of_row,
+                    const std::string& name) {
     const auto ranks = static_cast<std::size_t>(comm.size());
     std::vector<int64_t> counts(ranks);
     const int64_t mine = valid ? static_cast<int64_t>(own.rows.size()) : -1;
-    check_call(tutti_allgather(comm.get(), &mine, counts.data(), 1, TUTTI_INT64), name);
+    TRAINER_TRY(from_call(tutti_allgather(comm.get(), &mine, counts.data(), 1, TUTTI_INT64), name));
     const auto bad = std::ranges::find(counts, -1);
     if (bad != counts.end())
-        throw AgreedFailure(TUTTI_ERR_INVALID,
-                            fmt::format("'{}' of rank {} has more entries than sparse_rows allow",
-                                        name, bad - counts.begin()));
+        return tl::unexpected<Error>(
+            {.status = TUTTI_ERR_INVALID,
+             .rank = static_cast<int>(bad - counts.begin()),
+             .message = fmt::format("'{}' of rank {} has more entries than sparse_rows allow", name,
+                                    bad - counts.begin()),
+             .agreed = true});
     std::vector<std::size_t> rows(counts.begin(), counts.end()), bytes;
     for (std::size_t n : rows) bytes.push_back(n * bytes_of_row);
     const std::size_t total = std::accumulate(rows.begin(), rows.end(), std::size_t{0});
     List all{std::vector<int64_t>(total), std::vector<std::byte>(total * bytes_of_row)};
-    check_call(tutti_allgatherv(comm.get(), own.rows.data(), all.rows.data(), rows.data(), nullptr,
-                                TUTTI_INT64),
-               name);
-    check_call(tutti_allgatherv(comm.get(), own.values.data(), all.values.data(), bytes.data(),
-                                nullptr, TUTTI_UINT8),
-               name);
+    TRAINER_TRY(from_call(tutti_allgatherv(comm.get(), own.rows.data(), all.rows.data(),
+                                           rows.data(), nullptr, TUTTI_INT64),
+                          name));
+    TRAINER_TRY(from_call(tutti_allgatherv(comm.get(), own.values.data(), all.values.data(),
+                                           bytes.data(), nullptr, TUTTI_UINT8),
+                          name));
     return all;
 }
 
@@ -89,22 +94,23 @@ List merged(const List& list, std::size_t row_elements) {
 
 }  // namespace
 
-uint64_t sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices, Comm& comm,
-                    const std::vector<SparseEntries>& entries) {
+Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices,
+                            Comm& comm, const std::vector<SparseEntries>& entries) {
     const Buffer& first = recorder.buffer(entries.front().values);
     const std::size_t bytes = row_bytes(first);
     List own;
-    const bool valid = take_lists(recorder, devices, entries, own);
-    const List all = gather(comm, own, valid, bytes, first.name);
+    TRAINER_ASSIGN(const bool valid, take_lists(recorder, devices, entries, own));
+    TRAINER_ASSIGN(const List all, gather(comm, own, valid, bytes, first.name));
     const List sums = first.dtype == TUTTI_FLOAT32 ? merged<float>(all, bytes / sizeof(float))
                                                    : merged<double>(all, bytes / sizeof(double));
     const auto count = static_cast<int64_t>(sums.rows.size());
     for (std::size_t d = 0; d < devices.size(); ++d) {
-        devices[d]->copy(recorder.buffer(entries[d].rows).data, sums.rows.data(),
-                         sums.rows.size() * sizeof(int64_t));
-        devices[d]->copy(recorder.buffer(entries[d].values).data, sums.values.data(),
-                         sums.values.size());
-        devices[d]->copy(recorder.buffer(entries[d].count).data, &count, sizeof(count));
+        Device& device = *devices[d];
+        TRAINER_TRY(device.copy(recorder.buffer(entries[d].rows).data, sums.rows.data(),
+                                sums.rows.size() * sizeof(int64_t)));
+        TRAINER_TRY(device.copy(recorder.buffer(entries[d].values).data, sums.values.data(),
+                                sums.values.size()));
+        TRAINER_TRY(device.copy(recorder.buffer(entries[d].count).data, &count, sizeof(count)));
     }
     return comm.size() > 1 ? all.rows.size() * sizeof(int64_t) + all.values.size() : 0;
 }
@@ -143,18 +149,18 @@ std::size_t total(const std::vector<std::size_t>& counts) {
 }
 
 // Tells every rank how many rows are asked of it; or, by -1, that this rank cannot take part.
-Requests agree_on(Comm& comm, std::span<const int64_t> rows, int64_t rows_of_rank,
-                  const std::string& problem) {
+Result<Requests> agree_on(Comm& comm, std::span<const int64_t> rows, int64_t rows_of_rank,
+                          const std::string& problem) {
     const auto ranks = static_cast<std::size_t>(comm.size());
     Requests r;
     std::vector<int64_t> asked(ranks, problem.empty() ? 0 : -1), from(ranks);
     if (problem.empty())
         for (int64_t row : rows) ++asked[static_cast<std::size_t>(row / rows_of_rank)];
-    check_call(tutti_alltoall(comm.get(), asked.data(), from.data(), 1, TUTTI_INT64),
-               "sparse_pull");
-    if (!problem.empty()) invalid("{}", problem);
+    TRAINER_TRY(from_call(tutti_alltoall(comm.get(), asked.data(), from.data(), 1, TUTTI_INT64),
+                          "sparse_pull"));
+    if (!problem.empty()) return invalid("{}", problem);
     if (const auto bad = std::ranges::find(from, -1); bad != from.end())
-        invalid("rank {} could not take part; its own error says why", bad - from.begin());
+        return invalid("rank {} could not take part; its own error says why", bad - from.begin());
     r.out_counts.assign(asked.begin(), asked.end());
     r.in_counts.assign(from.begin(), from.end());
     r.order.resize(rows.size());
@@ -165,40 +171,42 @@ Requests agree_on(Comm& comm, std::span<const int64_t> rows, int64_t rows_of_ran
 
 }  // namespace
 
-void pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> rows,
-               std::byte* values) {
+Result<> pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> rows,
+                   std::byte* values) {
     const auto devices = static_cast<int64_t>(table.shards.size());
     const int64_t replicas = devices * comm.size();
     const int64_t per_replica = std::max<int64_t>(1, (table.total_rows + replicas - 1) / replicas);
     const int first = static_cast<int>(devices) * comm.rank();
-    const Requests r =
-        agree_on(comm, rows, per_replica * devices, problem_of(table, first, per_replica, rows));
+    TRAINER_ASSIGN(const Requests r, agree_on(comm, rows, per_replica * devices,
+                                              problem_of(table, first, per_replica, rows)));
     std::size_t bytes = 0;
     for (const Buffer* shard : table.shards) bytes = std::max(bytes, row_bytes(*shard));
     uint64_t widest = bytes;  // a rank whose shard is empty does not know it
-    check_call(tutti_allreduce(comm.get(), &widest, &widest, 1, TUTTI_UINT64, TUTTI_MAX),
-               "sparse_pull");
+    TRAINER_TRY(from_call(tutti_allreduce(comm.get(), &widest, &widest, 1, TUTTI_UINT64, TUTTI_MAX),
+                          "sparse_pull"));
     bytes = widest;
     std::vector<int64_t> asked, wanted(total(r.in_counts));
     for (std::size_t i : r.order) asked.push_back(rows[i]);
-    check_call(tutti_alltoallv(comm.get(), asked.data(), r.out_counts.data(), nullptr,
-                               wanted.data(), r.in_counts.data(), nullptr, TUTTI_INT64),
-               "sparse_pull");
+    TRAINER_TRY(from_call(tutti_alltoallv(comm.get(), asked.data(), r.out_counts.data(), nullptr,
+                                          wanted.data(), r.in_counts.data(), nullptr, TUTTI_INT64),
+                          "sparse_pull"));
     std::vector<std::byte> given(wanted.size() * bytes), got(asked.size() * bytes);
     for (std::size_t i = 0; i < wanted.size(); ++i) {
         const int64_t replica = wanted[i] / per_replica - first;
-        if (replica < 0 || replica >= devices) invalid("row {} is not of this rank", wanted[i]);
+        if (replica < 0 || replica >= devices)
+            return invalid("row {} is not of this rank", wanted[i]);
         const auto d = static_cast<std::size_t>(replica);
         const auto* shard = static_cast<const std::byte*>(table.shards[d]->data);
         const auto at = static_cast<std::size_t>(wanted[i] % per_replica);
-        table.devices[d]->copy(given.data() + i * bytes, shard + at * bytes, bytes);
+        TRAINER_TRY(table.devices[d]->copy(given.data() + i * bytes, shard + at * bytes, bytes));
     }
     const auto send = times(r.in_counts, bytes), receive = times(r.out_counts, bytes);
-    check_call(tutti_alltoallv(comm.get(), given.data(), send.data(), nullptr, got.data(),
-                               receive.data(), nullptr, TUTTI_UINT8),
-               "sparse_pull");
+    TRAINER_TRY(from_call(tutti_alltoallv(comm.get(), given.data(), send.data(), nullptr,
+                                          got.data(), receive.data(), nullptr, TUTTI_UINT8),
+                          "sparse_pull"));
     for (std::size_t i = 0; i < r.order.size(); ++i)
         std::copy_n(got.data() + i * bytes, bytes, values + r.order[i] * bytes);
+    return {};
 }
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

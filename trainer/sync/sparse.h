@@ -8,7 +8,7 @@
 #include "trainer/model/recorder.h"
 #include "trainer/sync/collectives.h"
 
-namespace tutti::training {
+namespace tutti::trainer {
 
 /// One device's list.
 struct SparseEntries {
@@ -17,8 +17,8 @@ struct SparseEntries {
 
 /// Every device's list becomes the sum of all lists of all ranks: each row once, in order, its
 /// values added in the order of the replicas. Returns the bytes of the messages.
-uint64_t sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices, Comm& comm,
-                    const std::vector<SparseEntries>& entries);
+Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices,
+                            Comm& comm, const std::vector<SparseEntries>& entries);
 
 struct ShardedTable {
     std::vector<const Buffer*> shards;  // by local device
@@ -27,7 +27,7 @@ struct ShardedTable {
 };
 
 /// Row rows[i] to the i-th place of values. Every rank calls it; all fail together.
-void pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> rows,
-               std::byte* values);
+Result<> pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> rows,
+                   std::byte* values);
 
-}  // namespace tutti::training
+}  // namespace tutti::trainer

@@ -1,42 +1,18 @@
-// A folder for one test, small models to save, and what an error says.
+// Small models to save.
 #pragma once
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "support/folder.h"
 #include "tutti/checkpoint.h"
 
 namespace tutti::test {
-
-class Folder {
-public:
-    Folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "checkpoint-XXXXXX").string();
-        if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp");
-        path_ = name;
-    }
-    Folder(const Folder&) = delete;
-    ~Folder() { std::filesystem::remove_all(path_); }
-    std::string file(const std::string& name = "model.safetensors") const {
-        return (path_ / name).string();
-    }
-    std::size_t files() const {
-        return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(path_),
-                                                      std::filesystem::directory_iterator()));
-    }
-
-private:
-    std::filesystem::path path_;
-};
 
 inline std::string contents(const std::string& path) {
     std::ostringstream text;

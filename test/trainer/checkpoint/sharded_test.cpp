@@ -3,9 +3,10 @@
 
 #include "support/catch.h"
 #include "trainer/checkpoint/checkpoint_fixture.h"
-#include "trainer/support/ranks.h"
+#include "trainer/ranks.h"
 
 using namespace tutti::test;
+using ranks::on_ranks;
 using tutti::Communicator;
 
 namespace {

@@ -1,13 +1,15 @@
 // Synchronised batch-norm against batch-norm over the joined batch, written out here.
+#include <chrono>
 #include <cmath>
 #include <mutex>
 #include <random>
 
 #include "support/catch.h"
 #include "trainer/parallel/parallel_fixture.h"
-#include "trainer/support/ranks.h"
+#include "trainer/ranks.h"
 
 using namespace tutti::test;
+using ranks::on_ranks;
 
 namespace {
 
@@ -253,4 +255,90 @@ TEST_CASE("sync_bn: what makes no sense is refused, and names the device") {
     tutti_sync_bn* none = nullptr;
     REQUIRE(tutti_sync_bn_create(pool.get(), &spec, &none) == TUTTI_ERR_INVALID);
     REQUIRE(error_says("0 channels"));
+}
+
+namespace {
+
+/// A pool with a layer over comm, for replicas that fail on one rank.
+struct OnHosts {
+    Pool pool;
+    SyncBn layer;
+    Floats mean = Floats(channels, 0), variance = Floats(channels, 1);
+    Floats x = Floats(2 * channels * inner, 1), y = x;
+
+    OnHosts(tutti::Communicator& comm, int devices) : pool(make_pool(devices)) {
+        const auto n = static_cast<std::size_t>(devices);
+        layer = make_layer(pool.get(), comm.get(), std::vector<void*>(n, mean.data()),
+                           std::vector<void*>(n, variance.data()));
+    }
+    tutti_status forward(int device, int training) {
+        return tutti_sync_bn_forward(layer.get(), device, training, x.data(), 2, inner, nullptr,
+                                     nullptr, y.data());
+    }
+};
+
+void require(bool holds, const std::string& what) {
+    if (!holds) throw std::runtime_error(what + ": " + tutti_trainer_last_error());
+}
+
+}  // namespace
+
+TEST_CASE("sync_bn: a replica that fails before its push is named to the other hosts at once") {
+    for (int devices : {1, 2})
+        on_ranks(3, [&](tutti::Communicator& comm) {
+            OnHosts here(comm, devices);
+            comm.barrier();  // making a layer is a call of all: it would be what fails
+            const auto start = std::chrono::steady_clock::now();
+            const auto train = [&](tutti_replica* replica) -> tutti_status {
+                const int device = tutti_replica_device(replica);
+                if (comm.rank() == 1 && device == devices - 1)
+                    throw std::runtime_error("no picture in the file");
+                std::vector<float> y(here.x.size());
+                return tutti_sync_bn_forward(here.layer.get(), device, 1, here.x.data(), 2, inner,
+                                             nullptr, nullptr, y.data());
+            };
+            const tutti_status status = apply(here.pool.get(), devices, flags(1), train);
+            // The communicator's deadline is a minute.
+            require(std::chrono::steady_clock::now() - start < std::chrono::seconds(30), "at once");
+            if (comm.rank() == 1) {
+                require(status == TUTTI_ERR_SYSTEM && error_says("no picture"), "its own cause");
+            } else {
+                require(status == TUTTI_ERR_ABORTED, "aborted");
+                require(error_says("a replica of rank 1 failed"), "the rank at fault");
+                require(tutti_trainer_last_error_rank() == 1, "as a number");
+            }
+            std::vector<int> ones{1};
+            comm.allreduce(ones);  // the program's communicator works on
+            require(ones[0] == 3, "sum");
+            OnHosts again(comm, devices);
+            require(apply(again.pool.get(), devices, flags(1),
+                          [&](tutti_replica* replica) {
+                              std::vector<float> y(again.x.size());
+                              return tutti_sync_bn_forward(
+                                  again.layer.get(), tutti_replica_device(replica), 1,
+                                  again.x.data(), 2, inner, nullptr, nullptr, y.data());
+                          }) == TUTTI_OK,
+                    "made anew");
+        });
+}
+
+TEST_CASE("sync_bn: what fails in evaluation, or everywhere alike, ends nothing") {
+    on_ranks(2, [&](tutti::Communicator& comm) {
+        OnHosts here(comm, 1);
+        if (comm.rank() == 0)
+            require(apply(here.pool.get(), 1, flags(0, 0),
+                          [&](tutti_replica* replica) {
+                              here.forward(tutti_replica_device(replica), 0);
+                              return TUTTI_ERR_INVALID;
+                          }) == TUTTI_ERR_INVALID,
+                    "evaluation fails");
+        const auto train = [&](std::size_t rows) {
+            return apply(here.pool.get(), 1, flags(1), [&, rows](tutti_replica*) {
+                return tutti_sync_bn_forward(here.layer.get(), 0, 1, here.x.data(), rows, inner,
+                                             nullptr, nullptr, here.y.data());
+            });
+        };
+        require(train(0) == TUTTI_ERR_INVALID && error_says("no device of any host"), "no sample");
+        require(train(2) == TUTTI_OK, "and on");
+    });
 }

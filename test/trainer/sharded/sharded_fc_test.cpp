@@ -5,10 +5,11 @@
 #include <random>
 
 #include "support/catch.h"
-#include "trainer/support/ranks.h"
+#include "trainer/ranks.h"
 #include "tutti/trainer_sharded.h"
 
 using namespace tutti::test;
+using ranks::on_ranks;
 
 namespace {
 

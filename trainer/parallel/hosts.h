@@ -1,0 +1,31 @@
+// The hosts that the layers of a pool add up with.
+#pragma once
+
+#include <memory>
+
+#include "trainer/base/result.h"
+
+namespace tutti::trainer::parallel {
+
+/// A communicator of a pool's own, so that a replica's failure ends what other hosts wait for, and
+/// does not touch the program's. All layers of the pool over one communicator share it: their
+/// rounds have one order.
+class Hosts {
+public:
+    /// Collective.
+    static Result<std::shared_ptr<Hosts>> of(tutti_comm* program);
+    explicit Hosts(tutti_comm* program, tutti_comm* own) : program_(program), own_(own) {}
+    Hosts(const Hosts&) = delete;
+    ~Hosts() { tutti_comm_destroy(own_); }
+
+    bool is_of(const tutti_comm* program) const { return program_ == program; }
+    tutti_comm* get() const { return own_; }
+    /// The others hear of it in their next sum at the latest. From any thread.
+    void give_up() const { tutti_comm_abort(own_); }
+
+private:
+    const tutti_comm* const program_;
+    tutti_comm* const own_;
+};
+
+}  // namespace tutti::trainer::parallel
