@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <utility>
@@ -264,6 +265,22 @@ TEST_CASE("catalog: holds every file of collectives/, and finds each by its name
     }
     REQUIRE(files == entries);
     REQUIRE(find_algorithm(Collective::barrier, "ring") == nullptr);
+}
+
+TEST_CASE("catalog: every algorithm's file says what it costs and where it comes from") {
+    namespace fs = std::filesystem;
+    for (const Algorithm& a : algorithms()) {
+        const std::string stem =
+            std::string(a.name) + "_" + std::string(collective_name(a.collective));
+        std::ifstream file(fs::path(TUTTI_SOURCE_ROOT) / "collectives" / (stem + ".cpp"));
+        std::string docstring, line;
+        while (std::getline(file, line))
+            if (line.starts_with("///")) docstring += line + "\n";
+        for (const char* part : {"Generated in ", "Cost: ", "Source: "}) {
+            INFO(stem << ": " << part);
+            REQUIRE(docstring.find(part) != std::string::npos);
+        }
+    }
 }
 
 TEST_CASE("draw: text has a line for every step, in words") {
