@@ -21,6 +21,7 @@ struct Options {
     std::vector<std::size_t> kib = {256, 16384};
     int blocks = 7;
     bool also = false;
+    bool in_place = false;
     bool stream = false;
     bool partial = false;
 };
@@ -72,7 +73,7 @@ Timing timing(const Options& options, Dtype dtype, Op op, std::size_t bytes, Are
     const Width in = options.partial ? Width::partial : Width::raw;
     const ReduceFn kernel = reducer.reduce(Width::raw, in, Width::final, options.stream);
     return {kernel,
-            {.dst = arena.dst.data(),
+            {.dst = options.in_place ? arena.a.data() : arena.dst.data(),
              .also = options.also ? arena.also.data() : nullptr,
              .a = arena.a.data(),
              .b = arena.b.data(),
@@ -101,9 +102,11 @@ Speed measure(const Options& options, Dtype dtype, Op op, std::size_t bytes, Are
 
 void print_header(const Options& options, const std::vector<Op>& ops) {
     std::printf(
-        "# GB/s of one operand and, after it, the ratio to float32's sum: dst = a + b%s%s, "
+        "# GB/s of one operand and, after it, the ratio to float32's sum: %s%s%s, "
         "best of %d blocks\n",
-        options.also ? ", also = dst" : "", options.stream ? ", dst streamed" : "", options.blocks);
+        options.in_place ? "a = a + b" : "dst = a + b",
+        options.also ? ", also stored elsewhere" : "", options.stream ? ", streamed" : "",
+        options.blocks);
     std::printf("%-8s %8s  %-12s", "target", "KiB", "dtype");
     for (const Op op : ops) std::printf(" %13s", std::string(op_name(op)).c_str());
     std::printf("\n");
@@ -175,6 +178,7 @@ int main(int argc, char* argv[]) {
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
     app.add_flag("--also", options.also, "store the result twice, as a ring does");
+    app.add_flag("--in-place", options.in_place, "the result replaces the first operand");
     app.add_flag("--stream", options.stream, "store the result past the caches");
     app.add_flag("--partial", options.partial, "the second operand is an fp32 partial sum");
     CLI11_PARSE(app, argc, argv);

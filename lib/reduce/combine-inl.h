@@ -29,32 +29,75 @@ struct Wide {
 };
 
 // Hardware keeps the payload of the first of two NaN operands, but a compiler may swap the operands
-// of + and *. Giving it the same NaN twice makes the result the same in every loop on every rank.
+// of + and *. Written down, or given the same NaN twice, the result is the same in every loop on
+// every rank.
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET <= HWY_AVX2
+#define TUTTI_IN_ORDER(name, instruction)                                              \
+    template <class V>                                                                 \
+    HWY_INLINE V name(V a, V b) {                                                      \
+        __asm__("v" instruction " %2, %1, %0" : "=v"(a.raw) : "v"(a.raw), "v"(b.raw)); \
+        return a;                                                                      \
+    }
+#elif HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+#define TUTTI_IN_ORDER(name, instruction)                          \
+    template <class V>                                             \
+    HWY_INLINE V name(V a, V b) {                                  \
+        __asm__(instruction " %1, %0" : "+x"(a.raw) : "x"(b.raw)); \
+        return a;                                                  \
+    }
+#endif
+#ifdef TUTTI_IN_ORDER
+TUTTI_IN_ORDER(add_floats, "addps")
+TUTTI_IN_ORDER(add_doubles, "addpd")
+TUTTI_IN_ORDER(multiply_floats, "mulps")
+TUTTI_IN_ORDER(multiply_doubles, "mulpd")
+#undef TUTTI_IN_ORDER
+
+template <class V>
+inline constexpr bool of_floats = std::is_same_v<hn::TFromV<V>, float>;
+
+template <class V>
+HWY_INLINE V add_in_order(V a, V b) {
+    if constexpr (of_floats<V>) {
+        return add_floats(a, b);
+    } else {
+        return add_doubles(a, b);
+    }
+}
+template <class V>
+HWY_INLINE V multiply_in_order(V a, V b) {
+    if constexpr (of_floats<V>) {
+        return multiply_floats(a, b);
+    } else {
+        return multiply_doubles(a, b);
+    }
+}
+#else
 template <class V>
 HWY_INLINE V same_nan(V a, V b) {
     return hn::IfThenElse(hn::IsNaN(a), a, b);
 }
+template <class V>
+HWY_INLINE V add_in_order(V a, V b) {
+    return hn::Add(a, same_nan(a, b));
+}
+template <class V>
+HWY_INLINE V multiply_in_order(V a, V b) {
+    return hn::Mul(a, same_nan(a, b));
+}
+#endif
 
-// plain(): where neither operand is NaN.
 struct Sum {
     template <class V>
-    static HWY_INLINE V plain(V a, V b) {
-        return hn::Add(a, b);
-    }
-    template <class V>
     static HWY_INLINE V apply(V a, V b) {
-        return plain(a, same_nan(a, b));
+        return add_in_order(a, b);
     }
 };
 
 struct Product {
     template <class V>
-    static HWY_INLINE V plain(V a, V b) {
-        return hn::Mul(a, b);
-    }
-    template <class V>
     static HWY_INLINE V apply(V a, V b) {
-        return plain(a, same_nan(a, b));
+        return multiply_in_order(a, b);
     }
 };
 

@@ -9,7 +9,7 @@
 #define TUTTI_REDUCE_FP8_INL_H
 #endif
 
-#include "reduce/small_float-inl.h"
+#include "reduce/powers-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
@@ -41,13 +41,6 @@ HWY_INLINE hn::Vec<D> round_mantissa(D d, hn::Vec<D> v, hn::Vec<hn::RebindToSign
     return hn::CopySignToAbs(hn::Sub(hn::Add(v, aligner), aligner), v);
 }
 
-// The lower bytes of one, the upper bytes of the other.
-template <class D16>
-HWY_INLINE hn::Vec<D16> even_and_odd(D16 d16, hn::Vec<D16> even, hn::Vec<D16> odd) {
-    const hn::Repartition<uint8_t, D16> d8;
-    return hn::BitCast(d16, hn::OddEven(hn::BitCast(d8, odd), hn::BitCast(d8, even)));
-}
-
 // fp32 bits of 2^exponent.
 constexpr int32_t power_bits(int exponent) {
     return (float_bias + exponent) << float_mantissa_bits;
@@ -56,10 +49,8 @@ constexpr int32_t power_bits(int exponent) {
 // What the two formats differ in, on 16-bit lanes of their codes and of fp16, and on fp32:
 //   halves(), value()         a code with its sign extended to fp16, that to the fp32 it stands for
 //   rounded(), codes()        any fp32 to one that fp16 holds exactly, fp16 to the code
-//   even_halves(), pack() …   two codes in each lane, for Fp8Pairs
-// fp16 is in units of 1/scale.
 struct E5m2Halves {
-    static constexpr float scale = 1;
+    using Coding = Format<5, 2, true>;
 
     template <class D16>
     static HWY_INLINE hn::Vec<D16> halves(D16, hn::Vec<D16> codes) {
@@ -82,39 +73,11 @@ struct E5m2Halves {
     static HWY_INLINE hn::Vec<D16> codes(D16, hn::Vec<D16> half) {
         return hn::ShiftRight<8>(half);
     }
-
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> even_halves(D16, hn::Vec<D16> codes) {
-        return hn::ShiftLeft<8>(codes);
-    }
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> odd_halves(D16 d16, hn::Vec<D16> codes) {
-        return hn::And(codes, hn::Set(d16, 0xff00));
-    }
-    // Code in the upper byte. NaNs that came from codes end in eight zeros: nothing is carried.
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> nearest(D16 d16, hn::Vec<D16> half) {
-        const auto odd = hn::And(hn::ShiftRight<8>(half), hn::Set(d16, 1));
-        return hn::Add(hn::Add(half, hn::Set(d16, 0x7f)), odd);
-    }
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> pack(D16 d16, hn::Vec<D16> even, hn::Vec<D16> odd) {
-        return even_and_odd(d16, hn::ShiftRight<8>(nearest(d16, even)), nearest(d16, odd));
-    }
-    // Before: a's NaN twice, as same_nan() has it. After: nothing, fp16 has NaNs.
-    template <class D8>
-    static HWY_INLINE hn::Vec<D8> second(D8 d8, hn::Vec<D8> a, hn::Vec<D8> b) {
-        const auto nan = hn::Gt(hn::And(a, hn::Set(d8, 0x7f)), hn::Set(d8, 0x7c));
-        return hn::IfThenElse(nan, a, b);
-    }
-    template <class D8>
-    static HWY_INLINE hn::Vec<D8> with_nans(D8, hn::Vec<D8>, hn::Vec<D8>, hn::Vec<D8> result) {
-        return result;
-    }
 };
 
 struct E4m3Halves {
-    static constexpr float scale = 256;
+    using Coding = Format<4, 3, false>;
+    static constexpr float scale = 256;  // fp16 is in units of 1/256
 
     template <class D16>
     static HWY_INLINE hn::Vec<D16> halves(D16 d16, hn::Vec<D16> codes) {
@@ -143,46 +106,6 @@ struct E4m3Halves {
         // 480 and above is NaN.
         const auto code = hn::Min(number, hn::Set(d16, 0x7f));
         return hn::OrAnd(code, hn::ShiftRight<8>(half), hn::Set(d16, 0x80));
-    }
-
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> odd_halves(D16 d16, hn::Vec<D16> codes) {
-        const hn::RebindToSigned<D16> di;
-        const auto shifted = hn::BitCast(d16, hn::ShiftRight<1>(hn::BitCast(di, codes)));
-        return hn::And(shifted, hn::Set(d16, 0xbf80));
-    }
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> even_halves(D16 d16, hn::Vec<D16> codes) {
-        return odd_halves(d16, hn::ShiftLeft<8>(codes));
-    }
-    // Code from bit 7 on, sign above.
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> nearest(D16 d16, hn::Vec<D16> half) {
-        const auto odd = hn::And(hn::ShiftRight<7>(half), hn::Set(d16, 1));
-        return hn::Add(hn::Add(half, hn::Set(d16, 0x3f)), odd);
-    }
-    template <class D16>
-    static HWY_INLINE hn::Vec<D16> pack(D16 d16, hn::Vec<D16> even, hn::Vec<D16> odd) {
-        const hn::Repartition<uint8_t, D16> d8;
-        const auto signs = even_and_odd(d16, hn::ShiftRight<8>(even), odd);
-        even = hn::ShiftLeft<1>(nearest(d16, even));
-        odd = hn::ShiftLeft<1>(nearest(d16, odd));
-        const auto codes = hn::BitCast(d8, even_and_odd(d16, hn::ShiftRight<8>(even), odd));
-        // 480 and above is NaN.
-        const auto numbers = hn::BitCast(d16, hn::Min(codes, hn::Set(d8, 0x7f)));
-        return hn::OrAnd(numbers, signs, hn::Set(d16, 0x8080));
-    }
-    // The one NaN reads as ±480: what comes of it is put right at the end.
-    template <class D8>
-    static HWY_INLINE hn::Vec<D8> second(D8, hn::Vec<D8>, hn::Vec<D8> b) {
-        return b;
-    }
-    template <class D8>
-    static HWY_INLINE hn::Vec<D8> with_nans(D8 d8, hn::Vec<D8> a, hn::Vec<D8> b,
-                                            hn::Vec<D8> result) {
-        const auto nan = hn::Set(d8, 0x7f);
-        result = hn::IfThenElse(hn::Eq(hn::And(b, nan), nan), b, result);
-        return hn::IfThenElse(hn::Eq(hn::And(a, nan), nan), a, result);
     }
 };
 

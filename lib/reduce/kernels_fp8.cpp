@@ -10,53 +10,111 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
 
-// fp8 ⊕ fp8 to fp8, the even and the odd bytes apart.
+// fp8 ⊕ fp8 to fp8, the four bytes of a 32-bit lane apart.
 template <class Operator, class F>
 struct Fp8Pairs {
     using A = uint8_t;
     using B = uint8_t;
     using Out = uint8_t;
-    using D = hn::ScalableTag<float>;
-    using D16 = hn::ScalableTag<uint16_t>;
     using DOut = hn::ScalableTag<uint8_t>;
     static constexpr bool unary = false;
-    static constexpr bool hot = false;
+    static constexpr bool hot = std::is_same_v<Operator, Sum>;
+    static constexpr bool subnormals = true;
+    static constexpr std::size_t group = vectors_in_line<DOut>;
+    using V8 = hn::Vec<DOut>;
+    using Lanes = hn::Repartition<uint32_t, DOut>;
 
     explicit Fp8Pairs(const ReduceArgs&) {}
 
-    HWY_INLINE hn::Vec<DOut> operator()(const uint8_t* pa, const uint8_t* pb) const {
+    HWY_INLINE V8 operator()(const uint8_t* a, const uint8_t* b) const {
+        return unusual<1>(a, b) ? carefully(a, b) : quickly(a, b);
+    }
+
+    template <class Store>
+    HWY_INLINE void several(const uint8_t* a, const uint8_t* b, const Store& store) const {
+        const std::size_t lanes = hn::Lanes(DOut());
+        if (HWY_UNLIKELY(unusual<group>(a, b))) {
+            for (std::size_t i = 0; i < group; ++i)
+                store(i, carefully(a + i * lanes, b + i * lanes));
+            return;
+        }
+        HWY_UNROLL(4)
+        for (std::size_t i = 0; i < group; ++i) store(i, quickly(a + i * lanes, b + i * lanes));
+    }
+
+private:
+    using Coding = typename F::Coding;
+    using P = Powers<Coding::exponent_bits, Coding::mantissa_bits>;
+    using D16 = typename P::D16;
+    using V16 = typename P::V16;
+    // Of the mantissa bits that fp32 has in its upper half.
+    static constexpr int lost = 7 - Coding::mantissa_bits;
+
+    template <std::size_t kGroup>
+    static HWY_INLINE bool unusual(const uint8_t* a, const uint8_t* b) {
+        return any_above<hn::RebindToSigned<DOut>, kGroup>({}, Coding::magnitude,
+                                                           Coding::last_finite, a, b);
+    }
+
+    static HWY_INLINE V8 quickly(const uint8_t* pa, const uint8_t* pb) {
         const DOut d8;
         const D16 d16;
-        const hn::RebindToSigned<DOut> di8;
-        const auto a = hn::BitCast(di8, hn::LoadU(d8, pa));
-        const auto b = F::second(di8, a, hn::BitCast(di8, hn::LoadU(d8, pb)));
-        const auto a16 = hn::BitCast(d16, a);
-        const auto b16 = hn::BitCast(d16, b);
-        const auto even = combine(F::even_halves(d16, a16), F::even_halves(d16, b16));
-        const auto odd = combine(F::odd_halves(d16, a16), F::odd_halves(d16, b16));
-        const auto result = hn::BitCast(di8, F::pack(d16, even, odd));
-        return hn::BitCast(d8, F::with_nans(di8, a, b, result));
+        const auto a = hn::BitCast(d16, hn::LoadU(d8, pa));
+        const auto b = hn::BitCast(d16, hn::LoadU(d8, pb));
+        const Halves16 even = combined(hn::ShiftLeft<8>(a), hn::ShiftLeft<8>(b));
+        const Halves16 odd = combined(a, b);
+        const auto codes = even_and_odd(d16, hn::ShiftRight<lost>(even.rounded),
+                                        hn::ShiftLeft<8 - lost>(odd.rounded));
+        const auto numbers = hn::Min(hn::BitCast(d8, codes), hn::Set(d8, Coding::overflow));
+        const auto signs =
+            hn::BitCast(d8, even_and_odd(d16, hn::ShiftRight<8>(even.upper), odd.upper));
+        return hn::OrAnd(numbers, signs, hn::Set(d8, 0x80));
     }
 
-    HWY_INLINE hn::Vec<D16> combine(hn::Vec<D16> a, hn::Vec<D16> b) const {
-        const Halves<D> dh;
-        const auto upper = combine_half(hn::UpperHalf(dh, a), hn::UpperHalf(dh, b));
-        return hn::Combine(D16(), upper, combine_half(hn::LowerHalf(dh, a), hn::LowerHalf(dh, b)));
+    // Of the bytes in the upper halves of 16-bit lanes: upper half of the result in fp32, and right
+    // from bit `lost` on after rounding to nearest even.
+    struct Halves16 {
+        V16 upper, rounded;
+    };
+    static HWY_INLINE Halves16 combined(V16 a, V16 b) {
+        const D16 d16;
+        const auto one = hn::Set(d16, 1);
+        const bool sum = std::is_same_v<Operator, Sum>;
+        const auto value = sum ? P::sum(a, b) : P::product(a, b);
+        const auto upper = P::upper(value);
+        auto up = hn::And(hn::ShiftRight<lost>(upper), one);
+        // In the middle between two codes it is the last kept bit that decides, unless there is
+        // something in the lower half. Sums of e5m2 have no more than 8 bits where that matters.
+        if (!sum || Coding::mantissa_bits > 2) up = hn::Min(hn::Or(up, P::lower(value)), one);
+        return {upper, hn::Add(hn::Add(upper, hn::Set(d16, (1 << (lost - 1)) - 1)), up)};
     }
 
-    HWY_INLINE hn::Vec<Halves<D>> combine_half(hn::Vec<Halves<D>> a, hn::Vec<Halves<D>> b) const {
-        const D d;
-        const auto x = half_to_float(d, a);
-        const auto y = half_to_float(d, b);
-        if constexpr (std::is_same_v<Operator, Product> && F::scale != 1) {
-            return float_to_half(d, Operator::plain(hn::Mul(x, hn::Set(d, F::scale)), y));
-        } else {
-            return float_to_half(d, Operator::plain(x, y));
-        }
+    static HWY_NOINLINE V8 carefully(const uint8_t* pa, const uint8_t* pb) {
+        const DOut d8;
+        const Lanes du;
+        const auto a = hn::BitCast(du, hn::LoadU(d8, pa));
+        const auto b = hn::BitCast(du, hn::LoadU(d8, pb));
+        const auto lower = hn::Or(byte<0>(a, b), byte<8>(a, b));
+        return hn::BitCast(d8, hn::Or(lower, hn::Or(byte<16>(a, b), byte<24>(a, b))));
+    }
+    template <int kBit>
+    static HWY_INLINE hn::Vec<Lanes> byte(hn::Vec<Lanes> a, hn::Vec<Lanes> b) {
+        const typename P::D d;
+        const typename P::Int di;
+        const auto code = [&](hn::Vec<Lanes> v) HWY_ATTR {
+            return hn::And(hn::BitCast(di, hn::ShiftRight<kBit>(v)), hn::Set(di, 0xff));
+        };
+        const auto x = Coding::decode(d, code(a)), y = Coding::decode(d, code(b));
+        const auto result = Coding::encode(d, Operator::apply(x, y));
+        return hn::ShiftLeft<kBit>(hn::BitCast(Lanes(), result));
     }
 };
+
+#endif
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
 
 // Anything to fp8, two vectors of fp32 at a time: one of 16-bit lanes.
 template <class Operator, class InA, class InB, class F, bool kDivide>
@@ -138,7 +196,14 @@ ReduceFn fp8_convert(SmallForms forms, bool stream) {
 #else
 
 template <class Operator, class F, int kForms>
-using Fp8 = Blockwise<Operator, F, kForms>;
+struct Fp8 {
+    static ReduceFn find(bool stream) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+        if constexpr (kForms == 0) return pick<Fp8Pairs<Operator, F>>(stream);
+#endif
+        return Blockwise<Operator, F, kForms>::find(stream);
+    }
+};
 
 template <class F>
 ReduceFn fp8_convert(SmallForms forms, bool stream) {

@@ -5,7 +5,7 @@
 #define HWY_TARGET_INCLUDE "reduce/kernels_half.cpp"
 #include <hwy/foreach_target.h>
 //
-#include "reduce/small_float-inl.h"
+#include "reduce/powers-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
@@ -21,21 +21,22 @@ struct BfloatPairs {
     using DOut = hn::ScalableTag<uint16_t>;
     static constexpr bool unary = false;
     static constexpr bool hot = !kDivide;
+    static constexpr std::size_t group = vectors_in_line<DOut>;
 
     explicit BfloatPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
 
     HWY_INLINE hn::Vec<DOut> operator()(const uint16_t* pa, const uint16_t* pb) const {
         const Lanes a = take_apart(pa);
         const Lanes b = take_apart(pb);
-        const Lanes sum = {divided(Operator::plain(a.low, b.low)),
-                           divided(Operator::plain(a.high, b.high))};
-        // What keeps NaNs in order would be half of the work, and they are rare. Their sum is NaN
-        // if either is (and of infinities, which is harmless).
-        const D d;
-        if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(hn::Add(sum.low, sum.high))))) {
-            return carefully(pa, pb);
-        }
-        return rounded(sum);
+        return rounded(
+            {divided(Operator::apply(a.low, b.low)), divided(Operator::apply(a.high, b.high))});
+    }
+
+    template <class Store>
+    HWY_INLINE void several(const uint16_t* a, const uint16_t* b, const Store& store) const {
+        const std::size_t lanes = hn::Lanes(DOut());
+        HWY_UNROLL(4)
+        for (std::size_t i = 0; i < group; ++i) store(i, (*this)(a + i * lanes, b + i * lanes));
     }
 
 private:
@@ -53,13 +54,9 @@ private:
                 hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000u)))};
     }
 
-    static HWY_INLINE hn::Vec<DOut> put_together(hn::Vec<Bits> low, hn::Vec<Bits> high) {
-        const auto upper = hn::And(high, hn::Set(Bits(), 0xffff0000u));
-        return hn::BitCast(DOut(), hn::Or(hn::ShiftRight<16>(low), upper));
-    }
-
     // Both at a time: what is kept, and what decides whether one is added to that. The average is
-    // of 17 bits inside, whose highest is the carry of the lower half + 0x7fff + (odd).
+    // of 17 bits inside, whose highest is the carry of the lower half + 0x7fff + (odd). A NaN has
+    // nothing to lose: it is an operand's, or the processor's own.
     static HWY_INLINE hn::Vec<DOut> rounded(const Lanes& v) {
         const DOut d16;
         const Bits du;
@@ -76,15 +73,6 @@ private:
     HWY_INLINE hn::Vec<D> divided(hn::Vec<D> v) const {
         if constexpr (kDivide) v = hn::Div(v, hn::Set(D(), divisor_));
         return v;
-    }
-
-    HWY_NOINLINE hn::Vec<DOut> carefully(const uint16_t* pa, const uint16_t* pb) const {
-        const D d;
-        const Lanes a = take_apart(pa);
-        const Lanes b = take_apart(pb);
-        const auto low = divided(Operator::apply(a.low, b.low));
-        const auto high = divided(Operator::apply(a.high, b.high));
-        return put_together(Bfloat16Format::round(d, low), Bfloat16Format::round(d, high));
     }
 
     float divisor_;
@@ -115,8 +103,8 @@ struct EmulatedPairs {
         const auto a = hn::BitCast(di, hn::LoadU(d16, pa));
         const auto b = hn::BitCast(di, hn::LoadU(d16, pb));
         const auto even =
-            divided(Operator::plain(scaled(hn::ShiftLeft<16>(a)), scaled(hn::ShiftLeft<16>(b))));
-        const auto odd = divided(Operator::plain(scaled(a), scaled(b)));
+            divided(Operator::apply(scaled(hn::ShiftLeft<16>(a)), scaled(hn::ShiftLeft<16>(b))));
+        const auto odd = divided(Operator::apply(scaled(a), scaled(b)));
         const auto operands = unusual(hn::BitCast(d16, a), hn::BitCast(d16, b));
         const auto fine = hn::AndNot(operands, usual(hn::BitCast(di, even), hn::BitCast(di, odd)));
         if (HWY_UNLIKELY(!hn::AllTrue(di, hn::Eq(fine, hn::Set(di, -1))))) {
@@ -184,6 +172,7 @@ private:
         return v;
     }
 
+public:
     HWY_NOINLINE hn::Vec<DOut> carefully(hn::Vec<Int> a, hn::Vec<Int> b) const {
         const auto low = hn::Set(Int(), 0xffff);
         const auto even = slowly(hn::And(a, low), hn::And(b, low));
@@ -191,6 +180,8 @@ private:
             slowly(hn::And(hn::ShiftRight<16>(a), low), hn::And(hn::ShiftRight<16>(b), low));
         return both(even, hn::ShiftLeft<16>(odd));
     }
+
+private:
     HWY_INLINE hn::Vec<Int> slowly(hn::Vec<Int> a, hn::Vec<Int> b) const {
         using Formatting = Format<5, 10, true>;
         const D d;
@@ -202,10 +193,77 @@ private:
 };
 #endif
 
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+// Sums of emulated float16.
+struct EmulatedSums {
+    using A = uint16_t;
+    using B = uint16_t;
+    using Out = uint16_t;
+    using DOut = hn::ScalableTag<uint16_t>;
+    using V16 = hn::Vec<DOut>;
+    static constexpr bool unary = false;
+    static constexpr bool hot = true;
+    static constexpr bool subnormals = true;
+    static constexpr std::size_t group = vectors_in_line<DOut>;
+
+    explicit EmulatedSums(const ReduceArgs&) {}
+
+    HWY_INLINE V16 operator()(const uint16_t* a, const uint16_t* b) const {
+        return unusual<1>(a, b) ? carefully(a, b) : quickly(a, b);
+    }
+
+    template <class Store>
+    HWY_INLINE void several(const uint16_t* a, const uint16_t* b, const Store& store) const {
+        const std::size_t lanes = hn::Lanes(DOut());
+        if (HWY_UNLIKELY(unusual<group>(a, b))) {
+            for (std::size_t i = 0; i < group; ++i)
+                store(i, carefully(a + i * lanes, b + i * lanes));
+            return;
+        }
+        HWY_UNROLL(4)
+        for (std::size_t i = 0; i < group; ++i) store(i, quickly(a + i * lanes, b + i * lanes));
+    }
+
+private:
+    using P = Powers<5, 10>;
+
+    template <std::size_t kGroup>
+    static HWY_INLINE bool unusual(const uint16_t* a, const uint16_t* b) {
+        return any_above<hn::RebindToSigned<DOut>, kGroup>({}, 0x7fff, 0x7bff, a, b);
+    }
+
+    static HWY_INLINE V16 quickly(const uint16_t* a, const uint16_t* b) {
+        const DOut d16;
+        const auto sum = P::sum(hn::LoadU(d16, a), hn::LoadU(d16, b));
+        const auto upper = P::upper(sum), lower = P::lower(sum);
+        // Three bits of a code are in the lower half, then 13 that decide whether one is added to
+        // them: the carry of those + 0xfff + (the last bit kept), of 17 bits.
+        const auto under_half = hn::Or(hn::ShiftRight<13>(lower), hn::Set(d16, 0xffe));
+        const auto last = hn::ShiftRight<12>(hn::AverageRound(lower, under_half));
+        const auto numbers = hn::Add(hn::ShiftLeft<3>(upper), last);
+        const hn::RebindToSigned<DOut> di16;
+        const auto kept = hn::Min(hn::BitCast(di16, numbers), hn::Set(di16, 0x7c00));
+        return hn::OrAnd(hn::BitCast(d16, kept), upper, hn::Set(d16, 0x8000));
+    }
+
+    static HWY_NOINLINE V16 carefully(const uint16_t* a, const uint16_t* b) {
+        const DOut d16;
+        const typename P::Int di;
+        return EmulatedPairs<Sum, false>({}).carefully(hn::BitCast(di, hn::LoadU(d16, a)),
+                                                       hn::BitCast(di, hn::LoadU(d16, b)));
+    }
+};
+#endif
+
 template <class Operator, class F, int kForms>
 struct Half {
     static constexpr bool divide = (kForms & 8) != 0;
     static ReduceFn find(bool stream) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
+        if constexpr (kForms == 0 && emulated<F> && std::is_same_v<Operator, Sum>) {
+            return pick<EmulatedSums>(stream);
+        }
+#endif
 #if HWY_TARGET != HWY_SCALAR
         if constexpr ((kForms & 7) == 0 && std::is_same_v<F, Bfloat16>) {
             return pick<BfloatPairs<Operator, divide>>(stream);

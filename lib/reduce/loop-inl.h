@@ -26,6 +26,23 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   K::hot               worth a loop of its own for each kind of store; else they are decided in
 //                        the loop, which a kernel that converts hides
 //   K(args), k(a, b)     reads Lanes(DOut) elements of each, returns a vector of DOut
+//   K::group             (not all have it) so many vectors at a time cost less than one by one:
+//                        k.several(a, b, store) calls store(i, vector) for each, in order, and has
+//                        read what it needs of a vector by then
+//   K::subnormals        (the same) true: wrong bits if the processor takes subnormals for zero
+
+template <class K>
+constexpr bool grouped() {
+    return requires {
+        K::group;
+    };
+}
+
+template <class K>
+constexpr bool needs_subnormals() {
+    if constexpr (requires { K::subnormals; }) return K::subnormals;
+    return false;
+}
 
 struct Cursor {
     std::byte* dst;
@@ -69,15 +86,16 @@ HWY_INLINE void store(const std::byte* result, const Cursor& at, std::size_t i) 
     if (at.also != nullptr) hn::StoreU(value, d, reinterpret_cast<Out*>(at.also + i * sizeof(Out)));
 }
 
-// Stream and Also are bool, or a constant where the kernel is hot.
+// Where the loop puts vectors. Stream and Also are bool, or a constant where the kernel is hot.
 template <class K, class Stream, class Also>
-HWY_INLINE void whole_vectors(const K& kernel, const Cursor& at, std::size_t i, std::size_t end,
-                              Stream stream, Also also) {
+struct Stores {
     using Out = typename K::Out;
-    const typename K::DOut d;
-    const std::size_t lanes = hn::Lanes(d);
-    for (; i + lanes <= end; i += lanes) {
-        const auto value = evaluate(kernel, at, i);
+    const Cursor& at;
+    Stream stream;
+    Also also;
+
+    HWY_INLINE void put(std::size_t i, hn::Vec<typename K::DOut> value) const {
+        const typename K::DOut d;
         auto* dst = reinterpret_cast<Out*>(at.dst + i * sizeof(Out));
         if (stream) {
             hn::Stream(value, d, dst);
@@ -85,6 +103,65 @@ HWY_INLINE void whole_vectors(const K& kernel, const Cursor& at, std::size_t i, 
             hn::StoreU(value, d, dst);
         }
         if (also) hn::StoreU(value, d, reinterpret_cast<Out*>(at.also + i * sizeof(Out)));
+    }
+};
+
+// The same, by the vector's number in a group.
+template <class S>
+struct GroupStores {
+    const S& stores;
+    std::size_t first, lanes;
+    template <class V>
+    HWY_INLINE void operator()(std::size_t i, V value) const {
+        stores.put(first + i * lanes, value);
+    }
+};
+
+inline constexpr std::size_t line_bytes = 64;
+template <class D>
+inline constexpr std::size_t vectors_in_line = line_bytes /
+                                               (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>));
+// Far enough that a line has come from memory by then, near enough that it is still there.
+inline constexpr std::size_t prefetched_bytes = 1024;
+
+// A group is a cache line. Kernels that compute much have too few lines under way without being
+// told; never past the end, where memory is another's.
+template <class K>
+HWY_INLINE void prefetch(const Cursor& at, std::size_t i, std::size_t end) {
+    const std::size_t ahead = HWY_MIN(i + prefetched_bytes / sizeof(typename K::A), end - 1);
+    hwy::Prefetch(at.a + ahead * sizeof(typename K::A));
+    hwy::Prefetch(at.b + ahead * sizeof(typename K::B));
+}
+
+template <class K, class S>
+HWY_INLINE std::size_t whole_groups(const K& kernel, const Cursor& at, std::size_t i,
+                                    std::size_t end, const S& stores) {
+    using A = typename K::A;
+    using B = typename K::B;
+    const std::size_t lanes = hn::Lanes(typename K::DOut());
+    for (; i + K::group * lanes <= end; i += K::group * lanes) {
+        prefetch<K>(at, i, end);
+        kernel.several(reinterpret_cast<const A*>(at.a + i * sizeof(A)),
+                       reinterpret_cast<const B*>(at.b + i * sizeof(B)),
+                       GroupStores<S>{stores, i, lanes});
+    }
+    return i;
+}
+
+template <class K, class Stream, class Also>
+HWY_INLINE void whole_vectors(const K& kernel, const Cursor& at, std::size_t i, std::size_t end,
+                              Stream stream, Also also) {
+    const std::size_t lanes = hn::Lanes(typename K::DOut());
+    const Stores<K, Stream, Also> stores{at, stream, also};
+    if constexpr (grouped<K>()) {
+        i = whole_groups(kernel, at, i, end, stores);
+        alignas(64) std::byte result[result_bytes<K>];
+        for (; i + lanes <= end; i += lanes) {
+            evaluate_aside(kernel, at, i, result);
+            store<K>(result, at, i);
+        }
+    } else {
+        for (; i + lanes <= end; i += lanes) stores.put(i, evaluate(kernel, at, i));
     }
 }
 
@@ -190,14 +267,43 @@ HWY_NOINLINE void run(const ReduceArgs& args, bool stream) {
     store<K>(last, at, tail);
 }
 
+// The caller's thread may be in a mode that takes subnormal numbers for zero.
+struct Subnormals {
+#if HWY_ARCH_X86
+    static constexpr unsigned lost = 0x8040;  // MXCSR: flush to zero, denormals are zero
+    const unsigned before = _mm_getcsr();
+    Subnormals() {
+        if (HWY_UNLIKELY((before & lost) != 0)) _mm_setcsr(before & ~lost);
+    }
+    ~Subnormals() {
+        if (HWY_UNLIKELY((before & lost) != 0)) _mm_setcsr(before);
+    }
+#else
+    Subnormals() = default;
+    ~Subnormals() {}
+#endif
+    Subnormals(const Subnormals&) = delete;
+    Subnormals& operator=(const Subnormals&) = delete;
+};
+
+template <class K>
+HWY_INLINE void run_in_mode(const ReduceArgs& args, bool stream) {
+    if constexpr (needs_subnormals<K>()) {
+        const Subnormals kept;
+        run<K>(args, stream);
+    } else {
+        run<K>(args, stream);
+    }
+}
+
 template <class K>
 void plain(const ReduceArgs& args) {
-    run<K>(args, false);
+    run_in_mode<K>(args, false);
 }
 
 template <class K>
 void streaming(const ReduceArgs& args) {
-    run<K>(args, true);
+    run_in_mode<K>(args, true);
 }
 
 template <class K>

@@ -23,11 +23,14 @@ inline constexpr int32_t float_quiet = 0x00400000;
 // only NaN and overflow becomes NaN, as in ml_dtypes and PyTorch.
 template <int kExponentBits, int kMantissaBits, bool kInfinity>
 struct Format {
+    static constexpr int exponent_bits = kExponentBits;
+    static constexpr int mantissa_bits = kMantissaBits;
     static constexpr int magnitude_bits = kExponentBits + kMantissaBits;
     static constexpr int32_t magnitude = (1 << magnitude_bits) - 1;
     static constexpr int shift = float_mantissa_bits - kMantissaBits;
     static constexpr int rebias = float_bias - ((1 << (kExponentBits - 1)) - 1);
     static constexpr int32_t infinity = magnitude - ((1 << kMantissaBits) - 1);
+    static constexpr int32_t last_finite = (kInfinity ? infinity : magnitude) - 1;
     // Where rounding past the largest finite value ends.
     static constexpr int32_t overflow = kInfinity ? infinity : magnitude;
     // fp32 with the exponent of the format's smallest normal number.
@@ -47,9 +50,9 @@ struct Format {
         const auto subnormal = hn::Sub(hn::BitCast(d, hn::Add(mag, one)), hn::BitCast(d, one));
         bits = hn::IfThenElse(hn::Lt(mag, hn::Set(di, 1 << float_mantissa_bits)),
                               hn::BitCast(di, subnormal), bits);
-        const auto last_finite = hn::Set(di, ((kInfinity ? infinity : magnitude) - 1) << shift);
         const auto special = hn::Set(di, kInfinity ? float_infinity : float_infinity | float_quiet);
-        bits = hn::Or(bits, hn::IfThenElseZero(hn::Gt(mag, last_finite), special));
+        const auto is_special = hn::Gt(mag, hn::Set(di, last_finite << shift));
+        bits = hn::Or(bits, hn::IfThenElseZero(is_special, special));
         if constexpr (kInfinity) {
             const auto nan = hn::Gt(mag, hn::Set(di, infinity << shift));
             bits = hn::Or(bits, hn::IfThenElseZero(nan, hn::Set(di, float_quiet)));
@@ -91,6 +94,7 @@ struct Format {
 template <class Code, class Formatting>
 struct Encoded {
     using Memory = Code;
+    using Coding = Formatting;
     template <class D>
     using Tag = hn::Rebind<Code, D>;
     template <class D>

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <string>
 #include <utility>
@@ -91,7 +92,7 @@ TEST_CASE("catalog: every algorithm is right for every rank count to 257, and fo
 }
 
 TEST_CASE("catalog: every algorithm is right for 4,096 ranks", "[.][thousands]") {
-    // Where everyone sends to everyone, 16 million channels: up to 10 GB and 150 s each.
+    // Where everyone sends to everyone, 16 million channels: 10 GB and minutes each.
     for (const Algorithm& a : algorithms()) {
         if (a.unsupported && !a.unsupported(4096, {}).empty()) continue;  // hosts_test.cpp has them
         expect_verified(a, 4096, 1, traits_of(a.collective).rooted ? 2047 : 0, false);
@@ -264,6 +265,22 @@ TEST_CASE("catalog: holds every file of collectives/, and finds each by its name
     }
     REQUIRE(files == entries);
     REQUIRE(find_algorithm(Collective::barrier, "ring") == nullptr);
+}
+
+TEST_CASE("catalog: every algorithm's file says what it costs and where it comes from") {
+    namespace fs = std::filesystem;
+    for (const Algorithm& a : algorithms()) {
+        const std::string stem =
+            std::string(a.name) + "_" + std::string(collective_name(a.collective));
+        std::ifstream file(fs::path(TUTTI_SOURCE_ROOT) / "collectives" / (stem + ".cpp"));
+        std::string docstring, line;
+        while (std::getline(file, line))
+            if (line.starts_with("///")) docstring += line + "\n";
+        for (const char* part : {"Generated in ", "Cost: ", "Source: "}) {
+            INFO(stem << ": " << part);
+            REQUIRE(docstring.find(part) != std::string::npos);
+        }
+    }
 }
 
 TEST_CASE("draw: text has a line for every step, in words") {

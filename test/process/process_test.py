@@ -1,5 +1,6 @@
 """Real processes through tutti-run: results, requests, streams, plans."""
 import os
+import pathlib
 import re
 import subprocess
 import unittest
@@ -161,7 +162,8 @@ class Hosts(Processes):
                                                 env={"TUTTI_ALGO": "hierarchical"}))
 
     def explain(self, layout, *options):
-        done = run(len(layout), *on_hosts(layout, BENCH, "allreduce", "-b", "4M", "-e", "4M", *options))
+        sizes = () if "-b" in options else ("-b", "4M", "-e", "4M")
+        done = run(len(layout), *on_hosts(layout, BENCH, "allreduce", *sizes, *options))
         return done.returncode, done.stdout + done.stderr
 
     def test_two_levels_are_chosen_where_there_are_two(self):
@@ -177,6 +179,17 @@ class Hosts(Processes):
         code, text = self.explain("aaaa", "--algorithm", "hierarchical", "-n", "2", "-w", "1")
         self.assertNotEqual(code, 0, text)
         self.assertIn("all ranks are on one host", text)
+
+    def test_a_sweep_has_right_numbers_for_every_algorithm(self):
+        files = pathlib.Path(__file__).resolve().parents[2].glob("collectives/*_allreduce.cpp")
+        names = {file.stem.removesuffix("_allreduce") for file in files}
+        self.assertIn("hierarchical", names)
+        code, text = self.explain("aabb", "-b", "4K", "-e", "4K", "--algorithm", "all", "-n", "1", "-w", "0", "--check")
+        self.assertEqual(code, 0, text)
+        tables = text.split("algorithm ")[1:]
+        measured = {table.split(",")[0] for table in tables if "float32" in table}
+        self.assertLessEqual(names, measured, text)
+        self.assertIn("wrong elements: 0 OK", text)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")

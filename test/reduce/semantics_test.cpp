@@ -280,6 +280,7 @@ TEST_CASE(
                 }
             }
         }
+        if ((_mm_getcsr() & 0x8040) != 0x8040) wrong.emplace_back("the mode was not given back");
     }).join();
     REQUIRE(wrong.empty());
 }
