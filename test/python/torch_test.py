@@ -38,6 +38,14 @@ class Trainers(Cases):
         self.check_ranks(2, "trainers.py")
 
 
+class Training(Cases):
+    def test_two_ranks(self):
+        self.check_ranks(2, "training.py")
+
+    def test_four_ranks(self):
+        self.check_ranks(4, "training.py")
+
+
 class Faults(unittest.TestCase):
     def test_survivors_learn_who_is_gone(self):
         with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
@@ -70,6 +78,18 @@ class Building(unittest.TestCase):
 
     def build(self, **env):
         return run(PYTHON, "-m", "tutti.torch", **env)
+
+    def test_the_stub_names_what_there_is(self):
+        script = ("import ast, pathlib, tutti.torch as t\n"
+                  "tree = ast.parse(pathlib.Path(t.__file__).with_suffix('.pyi').read_text())\n"
+                  "stubbed = {node.name for node in tree.body if hasattr(node, 'name')}\n"
+                  "stubbed |= {a.asname for node in tree.body if isinstance(node, ast.ImportFrom) for a in node.names}\n"
+                  "print(sorted(set(t.__all__) - stubbed), [name for name in t.__all__ if not hasattr(t, name)])\n"
+                  "for node in tree.body:\n"
+                  "    for item in node.body if isinstance(node, ast.ClassDef) else []:\n"
+                  "        if hasattr(item, 'name'): getattr(getattr(t, node.name), item.name)")
+        done = run(PYTHON, "-c", script)
+        self.assertEqual((done.stdout.strip(), done.stderr), ("[] []", ""))
 
     def test_torch_finds_it_by_its_name(self):
         script = ("import torch.distributed as d, torch; d.init_process_group('tutti', rank=0, world_size=1, "
