@@ -96,7 +96,8 @@ class Bare(unittest.TestCase):
         subprocess.run([PYTHON, "-m", "venv", "--without-pip", str(cls.root)], check=True)
         cls.python = cls.root / "bin" / "python"
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = run(PYTHON, "-m", "pip", "--python", cls.python, "install", "--no-index", "--no-deps", "--quiet", wheel())
+        done = run(PYTHON, "-m", "pip", "--python", cls.python, "install", "--no-index", "--no-deps", "--quiet",
+                   wheel())
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode == 0, done.stderr
         cls.cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
