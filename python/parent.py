@@ -4,4 +4,4 @@ import pathlib
 
 os.chdir(pathlib.Path(__file__).resolve().parent.parent)
 
-from mesonpy import *  # noqa: E402,F401,F403
+from wheel_backend import *  # noqa: E402,F401,F403

@@ -1,6 +1,7 @@
 """The package without torch: what pip installs, and collectives over numpy arrays."""
 import json
 import pathlib
+import tempfile
 import unittest
 
 from support import HERE, PYTHON, run, setUpModule  # noqa: F401
@@ -22,6 +23,36 @@ class Arrays(unittest.TestCase):
     def test_one_rank_without_a_launcher(self):
         done = run(PYTHON, "-c", "import tutti; c = tutti.init(); print(c.allreduce([1.5, 2.0]).tolist(), c)")
         self.assertEqual(done.stdout.strip(), "[1.5, 2.0] <tutti.Communicator: rank 0 of 1>", done.stderr)
+
+
+class Checkpoints(unittest.TestCase):
+    def ranks(self, number, *arguments):
+        done = run(PYTHON, "-m", "tutti.run", "-n", number, "--no-prefix", "--timeout", 120,
+                   HERE / "ranks" / "checkpoints.py", *arguments)
+        self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-4000:])
+        self.assertIn("CHECKPOINT ok", done.stdout)
+
+    def test_others_restore_what_three_ranks_saved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "state.safetensors"
+            self.ranks(3, "save", path)
+            self.ranks(2, "load", path)
+            self.read_by_others(path)
+            # A file that is damaged changes nothing.
+            path.write_bytes(path.read_bytes()[:-1])
+            script = ("import numpy as np, sys, tutti\nx = np.full((3, 4), 7.0)\ntry:\n"
+                      "    tutti.checkpoint.load(sys.argv[1], {'weight': x}, allow_extra=True)\n"
+                      "except tutti.InvalidError as error:\n    print((x == 7).all(), error)")
+            done = run(PYTHON, "-c", script, path)
+            self.assertTrue(done.stdout.startswith("True load: "), done.stdout + done.stderr)
+
+    def read_by_others(self, path):
+        script = ("import sys, safetensors.numpy as s\nx = s.load_file(sys.argv[1])\n"
+                  "print(sorted(x), x['rows'].tolist(), x['half'].dtype, x['steps'], x['mask'].tolist())")
+        done = run(PYTHON, "-c", script, path)
+        rows = [[3.0 * r + c for c in range(3)] for r in range(7)]
+        self.assertEqual(done.stdout.strip(), "['half', 'mask', 'rows', 'steps', 'weight'] "
+                         f"{rows} float16 41 [1, 0, 1]", done.stderr)
 
 
 class Installed(unittest.TestCase):

@@ -25,7 +25,7 @@ def environment(**more):
     env.update({"PYTHONPATH": str(HERE / "ranks"), "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR",
                 "TUTTI_DIGITS": str(HERE.parent.parent / "examples" / "digits" / "digits.csv.gz"),
                 "PYTHONDONTWRITEBYTECODE": "1"})
-    for name in ("TUTTI_CACHE_DIR", "TUTTI_TEST_FOLDER"):
+    for name in ("TUTTI_CACHE_DIR", "TUTTI_TEST_FOLDER", "TUTTI_TEST_KEEP_GOING"):
         if name in os.environ:
             env[name] = os.environ[name]
     env.update(more)

@@ -134,6 +134,13 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     return std::unique_ptr<Communicator>(new Communicator(part));
 }
 
+std::unique_ptr<Communicator> Communicator::adopt(std::uintptr_t address, nb::object keeper) {
+    auto adopted =
+        std::unique_ptr<Communicator>(new Communicator(reinterpret_cast<tutti_comm*>(address)));
+    adopted->keeper_ = std::move(keeper);
+    return adopted;
+}
+
 std::string Communicator::explain(const char* collective, std::size_t bytes) {
     std::string text(4096, '\0');
     check(tutti_comm_explain(comm(), collective, bytes, text.data(), text.size()), "explain");
@@ -152,6 +159,10 @@ void Communicator::abort() {
 void Communicator::close() {
     if (!comm_) return;
     tutti_comm* const held = std::exchange(comm_, nullptr);
+    if (keeper_.is_valid()) {
+        keeper_.reset();
+        return;
+    }
     const nb::gil_scoped_release released;
     (void)tutti_comm_destroy(held);
 }

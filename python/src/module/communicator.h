@@ -40,6 +40,11 @@ public:
     std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
 
     /// NULL for a negative color.
+    /// One that somebody else made: it is theirs, and lives as long as keeper.
+    static std::unique_ptr<Communicator> adopt(std::uintptr_t address, nanobind::object keeper);
+    /// ValueError once it is closed.
+    tutti_comm* comm() const;
+
     std::unique_ptr<Communicator> split(int color, int key);
     std::string explain(const char* collective, std::size_t bytes);
     void dump(int fd);
@@ -48,9 +53,9 @@ public:
 
 private:
     explicit Communicator(tutti_comm* comm) : comm_(comm) {}
-    tutti_comm* comm() const;
 
     tutti_comm* comm_ = nullptr;
+    nanobind::object keeper_;  // of an adopted one
 };
 
 }  // namespace tutti_python

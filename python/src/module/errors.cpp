@@ -7,9 +7,12 @@ namespace nb = nanobind;
 namespace tutti_python {
 
 void raise(tutti_status status, const char* operation) {
-    // Before anything else runs on this thread.
-    const nb::str cause(tutti_last_error());
-    const int rank = tutti_last_error_rank();
+    raise(status, operation, tutti_last_error(), tutti_last_error_rank());
+}
+
+void raise(tutti_status status, const char* operation, const char* text, int rank) {
+    // Before anything else runs on this thread: the text is its last failure's.
+    const nb::str cause(text);
     const nb::object make = nb::module_::import_("tutti._errors").attr("make");
     const nb::object error = make(static_cast<int>(status), rank, operation, cause);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());

@@ -7,6 +7,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "checkpoint.h"
 #include "communicator.h"
 
 namespace nb = nanobind;
@@ -14,6 +15,7 @@ using namespace nb::literals;
 
 namespace {
 
+using tutti_python::Checkpoint;
 using tutti_python::Communicator;
 using tutti_python::Request;
 using Settings = std::map<std::string, std::string>;
@@ -54,9 +56,22 @@ NB_MODULE(_tutti, module) {
              "timeout_ms"_a)
         .def("receive", &Communicator::receive, nb::arg("data").noconvert(), "source"_a, "tag"_a,
              "timeout_ms"_a)
+        .def_static("adopt", &Communicator::adopt, "address"_a, "keeper"_a)
         .def("split", &Communicator::split, "color"_a, "key"_a)
         .def("explain", &Communicator::explain, "collective"_a, "bytes"_a)
         .def("dump", &Communicator::dump, "fd"_a)
         .def("abort", &Communicator::abort)
         .def("close", &Communicator::close);
+    nb::class_<Checkpoint>(module, "Checkpoint")
+        .def(nb::init<>())
+        .def("add_source", &Checkpoint::add_source, "name"_a, nb::arg("data").noconvert(),
+             nb::arg("first_row").none(), "rows"_a)
+        .def("add_target", &Checkpoint::add_target, "name"_a, nb::arg("data").noconvert(),
+             nb::arg("first_row").none(), "rows"_a)
+        .def("set_text", &Checkpoint::set_text, "key"_a, "text"_a)
+        .def("text", &Checkpoint::text, "key"_a)
+        .def("save", &Checkpoint::save, nb::arg("comm").none(), "path"_a)
+        .def("load", &Checkpoint::load, nb::arg("comm").none(), "path"_a, "allow_missing"_a,
+             "allow_extra"_a)
+        .def("missing", &Checkpoint::missing);
 }

@@ -27,7 +27,7 @@ from ._errors import (
 __all__ = [
     "ANY_SOURCE", "AbortedError", "AuthenticationError", "Communicator", "Error", "InvalidError", "MismatchError",
     "OutOfMemoryError", "PeerLostError", "Request", "SystemFailureError", "TimedOutError", "UnsupportedError",
-    "__version__", "info", "init",
+    "__version__", "checkpoint", "info", "init",
 ]
 _LATER = ("ANY_SOURCE", "Communicator", "Request", "info", "init")
 
@@ -38,6 +38,10 @@ def __getattr__(name):
         from . import communicator
 
         return getattr(communicator, name)
+    if name == "checkpoint":
+        import importlib
+
+        return importlib.import_module(".checkpoint", __name__)
     if name == "__version__":
         from . import _tutti
 

@@ -1,5 +1,6 @@
 from typing import Any
 
+from . import checkpoint as checkpoint
 from ._errors import (
     AbortedError as AbortedError,
     AuthenticationError as AuthenticationError,

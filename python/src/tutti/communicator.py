@@ -287,6 +287,11 @@ def init(**settings) -> Communicator:
     return Communicator(_tutti.Communicator({name: str(value) for name, value in settings.items()}))
 
 
+def adopt(made) -> Communicator:
+    """A communicator that another extension made: (address, what it lives as long as)."""
+    return Communicator(_tutti.Communicator.adopt(*made))
+
+
 def info() -> dict[str, Any]:
     """What this installation is: version, transports, algorithms, files."""
     from . import _paths

@@ -291,6 +291,28 @@ def profilers_see_operations_with_shapes():
 
 
 @case
+def tensors_of_other_devices_are_refused():
+    """In lists, where torch itself does not look, and where a program calls the backend itself."""
+    elsewhere, here = torch.ones(4, device="meta"), ones()
+    words = ["meta", "one device"]
+    backend = tutti.torch.backend_of()
+    for several in ([here] * (size() - 1) + [elsewhere], [elsewhere] * size()):
+        raises(ValueError, words, dist.all_gather, several, here)
+        raises(ValueError, words, dist.reduce_scatter, here, several)
+        raises(ValueError, words, backend.alltoall, several, [here] * size())
+        raises(ValueError, words, backend.alltoall, [here] * size(), several)
+    if rank() == 0:
+        raises(ValueError, words, dist.scatter, here, [elsewhere] * size(), 0)
+    for operation in (backend.allreduce, backend.broadcast, backend.reduce):
+        raises(ValueError, words, operation, [elsewhere])
+    raises(ValueError, words, backend.allgather, [[here] * size()], [elsewhere])
+    raises(ValueError, words, backend.send, [elsewhere], (rank() + 1) % size(), 0)
+    dist.barrier()
+    dist.all_reduce(here)
+    equal(here, ones() * size())
+
+
+@case
 def bad_calls_are_refused_before_anything_is_sent():
     raises(ValueError, "expanded", dist.all_reduce, torch.ones(1).expand(4))
     raises(TypeError, ["BAND", "Float"], dist.all_reduce, ones(), dist.ReduceOp.BAND)

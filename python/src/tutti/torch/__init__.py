@@ -45,8 +45,13 @@ from ._errors import (  # noqa: E402
     UnsupportedError,
 )
 
-__all__ = ["AbortedError", "Error", "MismatchError", "Options", "PeerLostError", "TimedOutError",
-           "UnsupportedError", "backend_of", "build", "dump", "register"]
+from ._batch_norm import SyncBatchNorm, convert_sync_batchnorm  # noqa: E402
+from ._replicas import LocalSGD, sync_buffers  # noqa: E402
+from ._sharded_softmax import ShardedSoftmax  # noqa: E402
+
+__all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "ShardedSoftmax",
+           "SyncBatchNorm", "TimedOutError", "UnsupportedError", "backend_of", "build", "communicator",
+           "convert_sync_batchnorm", "dump", "register", "sync_buffers"]
 
 _extension = None
 
@@ -100,6 +105,16 @@ def dump(path: str | os.PathLike, group=None) -> None:
     """Writes the group's flight recorder, its last 1,024 operations, as JSON lines."""
     with open(path, "wb") as file:
         build().dump(backend_of(group), file.fileno())
+
+
+def communicator(group=None):
+    """Collective: a tutti.Communicator of the group's ranks, for arrays and for tutti.checkpoint.
+
+    It shares the group's connections and is otherwise its own: close() it, before the group is destroyed.
+    """
+    from .. import communicator as arrays
+
+    return arrays.adopt(build().duplicate(backend_of(group)))
 
 
 register()

@@ -182,6 +182,12 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(
     return backend;
 }
 
+std::shared_ptr<Group> Backend::duplicate() {
+    const auto whole = group();
+    const std::lock_guard one_at_a_time(issuing_);
+    return whole->split(0, rank_);
+}
+
 #if TUTTI_TORCH_AT_LEAST(2, 6)
 c10d::ErrorType Backend::getError() {
     switch (reaper_->ended_by()) {

@@ -73,6 +73,8 @@ public:
     static void interpreter_ends() {
         ending_ = true;
     }
+    /// Collective: a communicator of the same ranks, with an order of its own.
+    std::shared_ptr<Group> duplicate();
     /// The last operations, as JSON lines.
     void dump(int fd);
 

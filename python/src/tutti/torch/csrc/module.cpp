@@ -28,6 +28,22 @@ BackendPtr create(const c10::intrusive_ptr<c10d::Store>& store, int rank, int si
                                         c10::make_intrusive<Backend::Options>(settings, timeout));
 }
 
+// The communicator's address, and what it lives as long as.
+py::tuple duplicate(const BackendPtr& backend) {
+    using Holder = std::shared_ptr<tutti_torch::Group>;
+    auto holder = std::make_unique<Holder>();
+    {
+        const py::gil_scoped_release released;
+        *holder = own(backend).duplicate();
+    }
+    const auto address = reinterpret_cast<std::uintptr_t>((*holder)->comm());
+    py::capsule keeper(holder.release(), [](void* held) {
+        const py::gil_scoped_release released;
+        delete static_cast<Holder*>(held);
+    });
+    return py::make_tuple(address, std::move(keeper));
+}
+
 // The python class for errors, by status; made by tutti.torch.
 py::object raise_with;
 
@@ -49,6 +65,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     module.def(
         "dump", [](const BackendPtr& backend, int fd) { own(backend).dump(fd); },
         py::call_guard<py::gil_scoped_release>());
+    module.def("duplicate", &duplicate);
     module.def("is_own", [](const BackendPtr& backend) {
         return dynamic_cast<Backend*>(backend.get()) != nullptr;
     });

@@ -1,0 +1,74 @@
+"""Steps of a small convolutional network in DistributedDataParallel, over tutti and over gloo, in turns.
+
+For each width of its hidden layer, which is most of what is sent: a step with each backend and, for the share that
+communication has of gloo's, one that sends nothing. Images are random ones of the size of the digits' (8 × 8).
+"""
+import statistics
+import time
+
+WIDTHS = (64, 512, 2048)
+BATCH, CHANNELS, CLASSES = 24, 16, 10
+BLOCK_STEPS = 20
+# Steps per second, in times of gloo's, where communication has that share of gloo's step.
+GOAL, GOAL_SHARE = 1.3, 0.3
+
+
+def network(torch, width):
+    nn = torch.nn
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Conv2d(1, CHANNELS, 3, padding=1), nn.ReLU(), nn.Conv2d(CHANNELS, CHANNELS, 3), nn.ReLU(),
+                         nn.Flatten(), nn.Linear(CHANNELS * 36, width), nn.ReLU(), nn.Linear(width, CLASSES))
+
+
+class Trainer:
+    """A replica of the network and its optimizer; group None: it sends nothing."""
+
+    def __init__(self, torch, width, group):
+        self.torch, self.model = torch, network(torch, width)
+        self.bytes = sum(parameter.nbytes for parameter in self.model.parameters())
+        if group is not None:
+            self.model = torch.nn.parallel.DistributedDataParallel(self.model, process_group=group)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.images, self.labels = torch.randn(BATCH, 1, 8, 8), torch.arange(BATCH) % CLASSES
+
+    def block_ms(self, dist):
+        """The mean time of a step, all ranks beginning together."""
+        dist.barrier()
+        began = time.perf_counter()
+        for _ in range(BLOCK_STEPS):
+            self.optimizer.zero_grad()
+            self.torch.nn.functional.cross_entropy(self.model(self.images), self.labels).backward()
+            self.optimizer.step()
+        return (time.perf_counter() - began) / BLOCK_STEPS * 1000
+
+
+def compare(dist, torch, groups, width, rounds):
+    trainers = {name: Trainer(torch, width, group) for name, group in {**groups, "alone": None}.items()}
+    times = {name: [] for name in trainers}
+    for trainer in trainers.values():
+        trainer.block_ms(dist)
+    for _ in range(rounds):
+        for name, trainer in trainers.items():
+            times[name].append(trainer.block_ms(dist))
+    return {"ddp_width": width, "bytes": trainers["alone"].bytes, **{f"{name}_ms": ms for name, ms in times.items()}}
+
+
+def row_of(found):
+    speedups = [theirs / ours for ours, theirs in zip(found["tutti_ms"], found["gloo_ms"])]
+    shares = [1 - alone / theirs for alone, theirs in zip(found["alone_ms"], found["gloo_ms"])]
+    row = {**found, "speedup": statistics.median(speedups), "speedups": speedups, "share": statistics.median(shares)}
+    row["goal"] = GOAL if row["share"] >= GOAL_SHARE else None
+    row["missed"] = row["goal"] is not None and row["speedup"] < row["goal"]
+    return row
+
+
+HEADINGS = ("\nSteps of a CNN in DistributedDataParallel, ms; the share is communication's of gloo's step.\n\n"
+            "| parameters | alone | tutti | gloo | share | tutti's steps/s ÷ gloo's | least–most | goal |\n"
+            "|--:|--:|--:|--:|--:|--:|---|---|")
+
+
+def show(row):
+    alone, ours, theirs = (statistics.median(row[f"{name}_ms"]) for name in ("alone", "tutti", "gloo"))
+    judged = "" if row["goal"] is None else f"≥ {row['goal']:g}{' (missed)' if row['missed'] else ''}"
+    print(f"| {row['bytes'] / 1e6:.2f} MB | {alone:.2f} | {ours:.2f} | {theirs:.2f} | {100 * row['share']:.0f} % | "
+          f"{row['speedup']:.2f} | {min(row['speedups']):.2f}–{max(row['speedups']):.2f} | {judged} |", flush=True)

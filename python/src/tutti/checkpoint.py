@@ -1,0 +1,93 @@
+"""Checkpoints: a model's state in one file that any number of ranks restores. docs/checkpoints.md tells the layout.
+
+    state = {"conv.weight": weight, "fc.weight": Shard(rows, first_row=first, rows=classes)}
+    tutti.checkpoint.save("epoch-12.safetensors", state, comm, texts={"epoch": "12"})
+    tutti.checkpoint.load("epoch-12.safetensors", state, comm)
+
+The file has the safetensors layout. Arrays are numpy's, torch's (a state_dict is a state) or anything with the buffer
+protocol or DLPack in host memory, in one piece; they are used where they lie.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping
+
+from . import _tutti
+from .communicator import Communicator, _array
+
+__all__ = ["Loaded", "Shard", "load", "save"]
+
+
+class Shard:
+    """Some rows of a value that is spread over the ranks.
+
+    data: an array (own rows, …), which may have no rows; first_row: which of the whole's rows its first one is;
+    rows: how many the whole has.
+    """
+
+    def __init__(self, data: Any, first_row: int, rows: int):
+        self.data, self.first_row, self.rows = data, int(first_row), int(rows)
+
+
+class Loaded:
+    """What a load found besides the arrays. missing: names that the file lacks (allow_missing), without a scope."""
+
+    def __init__(self, native):
+        self._native = native
+        self.missing: list[str] = native.missing()
+
+    def text(self, key: str) -> str | None:
+        """A text that was saved with the state."""
+        return self._native.text(key)
+
+
+def _plain(data):
+    # What an autograd keeps count of does not let go of its memory by itself.
+    return data.detach() if hasattr(data, "detach") else data
+
+
+def _listed(state, target: bool):
+    native = _tutti.Checkpoint()
+    add = native.add_target if target else native.add_source
+    for name, value in state.items():
+        shard = value if isinstance(value, Shard) else Shard(value, 0, 0)
+        data = _plain(shard.data) if target else _array(_plain(shard.data))
+        try:
+            add(name, data, shard.first_row if shard is value else None, shard.rows)
+        except TypeError as error:
+            if "incompatible function arguments" not in str(error):
+                raise
+            raise TypeError(f"{name}: {type(data).__name__} is no array in host memory, in one piece"
+                            + (", that can be written to" if target else "")) from None
+    return native
+
+
+def save(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator | None = None,
+         texts: Mapping[str, str] | None = None) -> None:
+    """Writes state to path; a crash leaves the old file or the new one.
+
+    state: arrays of which every rank has all (rank 0's are written), and Shards, whose rows on all ranks make up the
+    whole exactly once. Collective over comm, None: this process alone; rank 0 writes. Keys of texts are not "tutti.…".
+
+    InvalidError on every rank for rows that nobody or two have and ranks whose entries differ; SystemFailureError for
+    what the file system refuses. After a failure path is as it was.
+    """
+    native = _listed(state, target=False)
+    for key, text in (texts or {}).items():
+        native.set_text(key, text)
+    native.save(None if comm is None else comm._native, os.fspath(path))
+
+
+def load(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator | None = None, *,
+         allow_missing: bool = False, allow_extra: bool = False) -> Loaded:
+    """Restores the arrays of state, in place, from path. They have the shapes and types of those that were saved.
+
+    Shards may be of any rows, whoever saved them. Collective over comm, None: this process alone; only rank 0 needs
+    the file. allow_missing: what the file lacks keeps its values; allow_extra: the file may have more.
+
+    InvalidError on every rank for a file that is damaged or of another model: nothing is changed then.
+    """
+    native = _listed(state, target=True)
+    native.load(None if comm is None else comm._native, os.fspath(path), allow_missing, allow_extra)
+    return Loaded(native)
