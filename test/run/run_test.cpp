@@ -54,6 +54,24 @@ std::multiset<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
+/// Gone with its owner.
+struct Folder {
+    Folder() {
+        char pattern[] = "/tmp/tutti-run-test-XXXXXX";
+        path = mkdtemp(pattern);
+    }
+    ~Folder() { std::filesystem::remove_all(path); }
+    Folder(const Folder&) = delete;
+    std::filesystem::path path;
+};
+
+std::string contents(const std::filesystem::path& path) {
+    std::ifstream file(path);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
 // The numbers after each "pid " in the output.
 std::vector<pid_t> pids_in(const std::string& out) {
     std::vector<pid_t> pids;
@@ -165,14 +183,10 @@ TEST_CASE("tutti-run: makes a new secret for every job, unless there is one") {
 }
 
 TEST_CASE("tutti-run: writes each rank's output to its file when given a directory") {
-    char pattern[] = "/tmp/tutti-run-test-XXXXXX";
-    const std::filesystem::path folder = mkdtemp(pattern);
-    run_script("2", "echo out $TUTTI_RANK; echo err >&2", {"--log-dir", folder / "new"});
-    std::ifstream file(folder / "new" / "rank-1.log");
-    std::stringstream text;
-    text << file.rdbuf();
-    CHECK(lines_of(text.str()) == std::multiset<std::string>{"out 1", "err"});
-    std::filesystem::remove_all(folder);
+    const Folder folder;
+    run_script("2", "echo out $TUTTI_RANK; echo err >&2", {"--log-dir", folder.path / "new"});
+    CHECK(lines_of(contents(folder.path / "new" / "rank-1.log")) ==
+          std::multiset<std::string>{"out 1", "err"});
 }
 
 TEST_CASE("tutti-run: the first failure ends the others and gives the exit code") {
@@ -231,6 +245,62 @@ TEST_CASE("tutti-run: hands signals to every rank") {
     CHECK(child.finish() == 0);
     CHECK(contains(child.out(), "[0] got"));
     CHECK(contains(child.out(), "[1] got"));
+}
+
+TEST_CASE("tutti-run: starts one gang after another, as jobs of their own") {
+    const Folder folder;
+    const Outcome o = run_script("2", "echo $TUTTI_RANK $TUTTI_JOB; ulimit -n",
+                                 {"--gangs", "3", "--log-dir", folder.path / "logs"});
+    CHECK(o.exit_code == 0);
+    CHECK(o.err.empty());
+    const std::multiset<std::string> lines = lines_of(o.out);
+    CHECK(lines.size() == 12);
+    // Three names, each twice; and ranks are given the limits that tutti-run was given.
+    std::set<std::string> jobs, limits;
+    for (const std::string& line : lines)
+        (line.find(' ', 4) == std::string::npos ? limits : jobs).insert(line.substr(4));
+    CHECK(jobs.size() == 6);
+    CHECK(limits.size() == 1);
+    CHECK(lines_of(contents(folder.path / "logs" / "rank-1.log")).size() == 6);
+}
+
+TEST_CASE("tutti-run: starts a gang again that failed, as often as it may") {
+    const Folder folder;
+    // Fails in its second and third turn.
+    const std::string script = "cd '" + folder.path.string() +
+                               "'; echo x >>turns; n=$(wc -l <turns); [ $n = 2 ] && kill -9 $$; "
+                               "[ $n = 3 ] && exit 7; exit 0";
+    SECTION("enough") {
+        const Outcome o = run_script("1", script, {"--gangs", "2", "--restarts", "2"});
+        CHECK(o.exit_code == 0);
+        CHECK(contains(o.err, "gang 2 ended with exit code 137; starting it again, 1 of 2"));
+        CHECK(contains(o.err, "gang 2 ended with exit code 7; starting it again, 2 of 2"));
+        CHECK(contents(folder.path / "turns") == "x\nx\nx\nx\n");
+    }
+    SECTION("too few") {
+        const Outcome o = run_script("1", script, {"--gangs", "2", "--restarts", "1"});
+        CHECK(o.exit_code == 7);
+        CHECK(contents(folder.path / "turns") == "x\nx\nx\n");
+    }
+}
+
+TEST_CASE("tutti-run: starts no further gang after a signal or its time") {
+    SECTION("signal") {
+        Child child(with_program({"-n", "1", "--gangs", "1000", "--restarts", "1000", "/bin/sh",
+                                  "-c", "echo ready; sleep 60"}));
+        REQUIRE(child.wait_for_output("ready"));
+        child.signal(GENERATE(SIGTERM, SIGINT));
+        CHECK(child.finish() > 128);
+    }
+    SECTION("a deadline for all of them") {
+        const Outcome o =
+            run_script("1", "sleep 0.2", {"--gangs", "100000", "--timeout", "1", "--quiet"});
+        CHECK(o.exit_code == 124);
+    }
+    SECTION("a program that is not there") {
+        const Outcome o = run({"-n", "1", "--restarts", "100000", "/not/there"});
+        CHECK(o.exit_code == 127);
+    }
 }
 
 TEST_CASE("tutti-run: gives 128 + signal when ranks die of one that was handed on") {

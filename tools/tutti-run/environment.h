@@ -16,6 +16,7 @@ struct Job {
     std::string secret;
     std::string store_url;
     bool hosts_store = true;  // tutti-run serves the store, so rank 0 must not
+    bool first_gang = true;   // of those that tutti-run starts; its logs are begun anew
 };
 
 /// Name and secret; the secret is TUTTI_SECRET, what TUTTI_SECRET_FILE holds, or random.

@@ -112,6 +112,7 @@ Launcher::Launcher(const Options& options, const Job& job, UniqueFd signals, Gua
 Launcher::~Launcher() {
     for (const auto& process : processes_)
         if (process->running()) ::kill(-process->pid, SIGKILL);
+    ::setrlimit(RLIMIT_NOFILE, &open_files_);  // what the next gang's ranks shall have
 }
 
 int Launcher::run() {
@@ -161,7 +162,7 @@ Result<std::FILE*> Launcher::open_log(int rank) const {
     std::error_code cause;
     std::filesystem::create_directories(options_.log_dir, cause);
     const std::string path = fmt::format("{}/rank-{}.log", options_.log_dir, rank);
-    std::FILE* log = std::fopen(path.c_str(), "we");
+    std::FILE* log = std::fopen(path.c_str(), job_.first_gang ? "we" : "ae");
     if (log == nullptr) return fail_errno(errno, fmt::format("--log-dir: {}", path));
     return log;
 }

@@ -30,6 +30,8 @@ public:
 
     /// Runs the job; the exit code for the whole.
     int run();
+    /// After run(): whether a signal, a deadline or a failure to start ended it, and not the ranks.
+    bool ended_from_outside() const { return interrupted_ || forced_exit_code_.has_value(); }
 
 private:
     struct RankProcess;

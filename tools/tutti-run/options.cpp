@@ -8,6 +8,7 @@ namespace tutti::run {
 namespace {
 
 constexpr int max_ranks = 4096;
+constexpr int max_gangs = 1'000'000;
 
 constexpr const char* description =
     R"(tutti-run - run a program as N ranks on this machine
@@ -21,6 +22,11 @@ is killed. Rank 0 reads standard input unless that is a terminal.)";
 constexpr const char* footer = R"(SIGNALS
   SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. After SIGTERM, or a second
   SIGINT or SIGHUP, ranks that still run when the grace is over are killed.
+
+GANGS
+  With --gangs and --restarts the program is run again by new ranks, with a new job name; what one
+  gang leaves to the next, such as a checkpoint, is the program's affair. A signal that ends
+  tutti-run, and --timeout, end all of it.
 
 EXIT CODES
   0        every rank exited with 0
@@ -36,6 +42,7 @@ EXAMPLES
   tutti-run -n 2 ./allreduce
   tutti-run -n 4 --transport tcp python3 train.py --epochs 3
   tutti-run -n 8 --hosts-act 2 --log-dir logs tutti-bench allreduce
+  tutti-run -n 4 --gangs 90 --restarts 5 ./train --epochs 90 --epochs-per-gang 1
   tutti-run -n 2 --timeout 60 --env OMP_NUM_THREADS=1 --bind ./solver input.dat
 
 Everything after PROGRAM belongs to the program.)";
@@ -58,6 +65,14 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
     app.add_option("--hosts-act", o.hosts_act, "act as K hosts, the ranks in blocks")
         ->type_name("K")
         ->check(CLI::Range(1, max_ranks));
+    app.add_option("--gangs", o.gangs,
+                   "when all ranks have ended well, start them again, K times in all")
+        ->type_name("K")
+        ->check(CLI::Range(1, max_gangs));
+    app.add_option("--restarts", o.restarts,
+                   "when a rank has failed and all have ended, start them again, K times at most")
+        ->type_name("K")
+        ->check(CLI::Range(0, max_gangs));
     app.add_option("--env", assignments, "set a variable for the ranks (repeatable)")
         ->type_name("NAME=VALUE")
         ->type_size(1)

@@ -1,0 +1,68 @@
+#include "gangs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher.h"
+#include "store/tcp_store.h"
+
+namespace tutti::run {
+namespace {
+
+struct Outcome {
+    int exit_code = 0;
+    bool last = false;  // no gang may follow
+};
+
+Result<Outcome> run_gang(const Options& options, bool first) {
+    TUTTI_ASSIGN(UniqueFd signals, capture_signals());
+    TUTTI_ASSIGN(Guardian guardian, Guardian::start());  // forks: while there is no thread
+    TUTTI_ASSIGN(Job job, make_job(options));
+    job.first_gang = first;
+    std::unique_ptr<TcpStoreServer> store;
+    if (job.hosts_store) {
+        TUTTI_ASSIGN(store,
+                     TcpStoreServer::start(
+                         {.host = "127.0.0.1", .port = 0, .job = job.name, .secret = job.secret}));
+        job.store_url = fmt::format("tcp://127.0.0.1:{}", store->port());
+    }
+    Launcher launcher(options, job, std::move(signals), std::move(guardian));
+    const int exit_code = launcher.run();
+    return Outcome{exit_code, launcher.ended_from_outside()};
+}
+
+// --timeout is for all gangs together.
+Options with_time_left(const Options& options, int64_t begin_ns) {
+    constexpr double least_s = 1e-3;  // 0 would be no limit
+    Options left = options;
+    const double passed_s = static_cast<double>(now_ns() - begin_ns) / 1e9;
+    if (options.timeout_s > 0) left.timeout_s = std::max(least_s, options.timeout_s - passed_s);
+    return left;
+}
+
+void say(const Options& options, const std::string& text) {
+    if (!options.quiet) fmt::print(stderr, "tutti-run: {}\n", text);
+}
+
+}  // namespace
+
+Result<int> run_gangs(const Options& options) {
+    const int64_t begin_ns = now_ns();
+    int failures = 0;
+    for (int gang = 1;;) {
+        const bool first = gang == 1 && failures == 0;
+        TUTTI_ASSIGN(const Outcome outcome, run_gang(with_time_left(options, begin_ns), first));
+        if (outcome.last) return outcome.exit_code;
+        if (outcome.exit_code == 0) {
+            if (gang++ == options.gangs) return 0;
+        } else {
+            if (failures++ == options.restarts) return outcome.exit_code;
+            say(options, fmt::format("gang {} ended with exit code {}; starting it again, {} of {}",
+                                     gang, outcome.exit_code, failures, options.restarts));
+        }
+    }
+}
+
+}  // namespace tutti::run
