@@ -1,0 +1,25 @@
+// Three convolutions with synchronised batch-norm, the mean of what is left, and ten classes.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "layers.h"
+#include "reader.h"
+
+namespace imagenet_like {
+
+inline constexpr int64_t side = 8;
+inline constexpr int64_t classes = 10;
+
+/// Reads at most capacity images from this device's batch of what step points to; the pointer
+/// outlives the model.
+void build_input(tutti::Model& model, const Step* const& step, int64_t capacity);
+tutti::Losses build_forward(tutti::Model& model, bool training);
+/// SGD with momentum; weights decay.
+void build_update(tutti::Model& model, double momentum, double decay, double lr_scale);
+
+/// Random weights; device 0's.
+void initialise(tutti::Trainer& trainer, uint64_t seed);
+
+}  // namespace imagenet_like

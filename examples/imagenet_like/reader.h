@@ -1,0 +1,82 @@
+// Who reads which images when, and a thread that has them decoded before they are wanted.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "records.h"
+
+namespace imagenet_like {
+
+/// The entries of one epoch, each once, in an order that follows from seed and epoch alone.
+std::vector<uint32_t> epoch_order(std::size_t entries, uint64_t seed, uint64_t epoch);
+
+/// Part number part of parts of a list: together they have each item once, and their sizes differ
+/// by one at most.
+std::span<const uint32_t> share_of(std::span<const uint32_t> list, std::size_t part,
+                                   std::size_t parts);
+
+/// What one device reads in one step.
+struct Batch {
+    std::vector<float> pixels;  // images × side × side, about 0
+    std::vector<int64_t> labels;
+    std::vector<uint32_t> entries;
+};
+/// One for each device of this process.
+using Step = std::vector<Batch>;
+
+struct ReaderOptions {
+    std::size_t side = 8;      // of the images
+    std::size_t classes = 10;  // labels are smaller
+    std::size_t batch = 64;    // of all replicas
+    std::size_t replicas = 1;  // of all ranks
+    std::size_t first = 0;     // this process's first replica
+    std::size_t devices = 1;   // of this process
+    uint64_t seed = 1;
+    uint64_t begin_epoch = 0;  // until end_epoch
+    uint64_t end_epoch = 1;
+    bool training = true;  // shuffled, and each image moved a little
+    std::size_t steps_ahead = 4;
+};
+
+/// Hands out the steps of one epoch after another. A global batch is the same images for any number
+/// of replicas, and so is what is done to each of them.
+class Reader {
+public:
+    /// records outlives the reader.
+    Reader(const RecordSet& records, const ReaderOptions& options);
+    ~Reader();
+    Reader(const Reader&) = delete;
+
+    std::size_t steps_per_epoch() const;
+    /// The next step, valid until the next call. Throws what reading threw, with file and entry.
+    const Step& next();
+
+private:
+    void read_ahead();
+    bool read_epoch(uint64_t epoch);  // false: stopped
+    Step read_step(std::span<const uint32_t> entries, uint64_t epoch);
+    void read_image(uint32_t entry, uint64_t epoch, Batch& batch);
+    bool put(Step step);  // false: stopped
+
+    const RecordSet& records_;
+    const ReaderOptions options_;
+    Bytes file_;  // the thread's
+    Step current_;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Step> ready_;
+    std::exception_ptr failure_;
+    bool ended_ = false;    // nothing more will come
+    bool stopped_ = false;  // nothing more is wanted
+    std::thread thread_;
+};
+
+}  // namespace imagenet_like
