@@ -1,6 +1,8 @@
 // Device memory in tiles through the host: the same values as in one piece, copies beside copies,
 // little pinned memory, and every dependency needed.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 
 #include "nccl/job.h"
 
@@ -207,10 +209,14 @@ TEST_CASE("tiles: a different call is found, a rank that does not come is named,
 }
 
 TEST_CASE("tiles: a device that breaks in the middle ends the call with the driver's words") {
-    run(tiled_job, [](Ranked& r) {
+    std::atomic<int> through{0};
+    run(tiled_job, [&](Ranked& r) {
         const OnDevice data(r.rank, std::vector<float>(count, 1));
         const Call call = call_of(Collective::allreduce, count);
         r.works(r.finish(r.comm->start(call, 0, -1, data.get(), data.get())), "the first");
+        ++through;
+        for (int i = 0; i < 20'000 && through < 2; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         const device::Stream stream = stream_of(r);
         fake_cuda_increment(stream.handle(), data.get(), count, 60'000);
         auto request = r.comm->start(call, 0, -1, data.get(), data.get(), stream.handle());

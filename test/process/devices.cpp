@@ -97,10 +97,9 @@ void collectives(tutti_comm* comm) {
     }
 }
 
-/// Each host's ranks have the same GPUs: no NCCL communicator of all, but one of each host.
-void shared(tutti_comm* comm) {
-    const Floats data(1, rank_of % 2);
-    for (const char* algorithm : {"", "hierarchical"}) {
+void on_shared(tutti_comm* comm, int device, const char* named) {
+    const Floats data(1, device);
+    for (const char* algorithm : {"", named}) {
         tutti_request* request = nullptr;
         tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
         opts.algorithm = algorithm;
@@ -109,6 +108,15 @@ void shared(tutti_comm* comm) {
         need(tutti_wait(&request, -1), "wait");
     }
     require(data.all(static_cast<float>(ranks * ranks)), "the sums");
+}
+
+/// Each host's ranks have the same GPUs: no NCCL communicator of all, but one of each host.
+void shared(tutti_comm* comm) {
+    on_shared(comm, rank_of % 2, "hierarchical");
+}
+/// The ranks of a host have one GPU.
+void crowded(tutti_comm* comm) {
+    on_shared(comm, rank_of / 2, "staged");
 }
 
 void parts(tutti_comm* comm) {
@@ -193,6 +201,7 @@ int main(int argc, char** argv) {
                                 {{"collectives", collectives},
                                  {"parts", parts},
                                  {"shared", shared},
+                                 {"crowded", crowded},
                                  {"wrong", wrong},
                                  {"death", death},
                                  {"absent", absent},
