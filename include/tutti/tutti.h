@@ -234,7 +234,7 @@ TUTTI_API tutti_status tutti_mem_deregister(tutti_comm* comm, void* data);
 /* ---- device memory ---------------------------------------------------------------------------- */
 
 /* Collectives on a GPU's memory go to NCCL where it has them, else through pinned host memory
- * (TUTTI_DEVICE=staged: always), or to both. Both buffers are one GPU's, and all calls of a communicator are on
+ * (TUTTI_DEVICE=staged: always). Both buffers are one GPU's, and all calls of a communicator are on
  * the same GPU; the first one is where the ranks join NCCL. Such an operation is ordered by a device
  * stream (a CUstream or cudaStream_t) and does not block the host: blocking forms return when it is on
  * the stream, requests are done when the device is. What a blocking form's operation fails with
