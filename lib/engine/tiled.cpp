@@ -202,6 +202,8 @@ private:
         const uint32_t j = turn.tile, slot = j % w_.slots;
         const device::StreamHandle outputs = streams_.outputs.handle();
         if (j >= w_.slots) TUTTI_TRY(e_.after[slot].hold(outputs));
+        // The word says so too, but for a run that is given up.
+        TUTTI_TRY(e_.fetched[slot].hold(outputs));
         TUTTI_TRY(wait_word(outputs, word_done, j));
         const std::byte* const at = outputs_ + slot * w_.slot(Space::output) * r_.element_bytes;
         for (const Around::Piece& piece : r_.around->stored(j))
