@@ -49,6 +49,7 @@ Measurement::Measurement(tutti::Communicator& comm, const Options& options, std:
     for (std::size_t i = 0; i < out_.size(); ++i) device_out_.push_back(device_->allocate(bytes_));
     for (std::size_t i = 0; i < in_.size(); ++i) device_in_.push_back(device_->allocate(bytes_));
     upload(!needs_in);
+    if (options.nccl) nccl_ = std::make_unique<Nccl>(comm);
 }
 
 Measurement::Memory Measurement::allocate(std::size_t bytes) {
@@ -91,8 +92,11 @@ Outcome Measurement::measure(const Call& call, bool in_place) {
         comm_.allreduce(wrong);
         outcome.wrong = wrong[0];
     }
+    const auto peer = nccl_ ? nccl_->make(call, buffers(call, in_place)) : nullptr;
     prepare_timing(call, in_place);
-    outcome.timing = time(call, *operation);
+    const uint64_t wrong = outcome.wrong;
+    outcome = time(call, *operation, peer.get());
+    outcome.wrong = wrong;
     return outcome;
 }
 
@@ -144,6 +148,7 @@ void Measurement::run_turns(Operation& operation, int turns) {
     for (int i = 0; i < turns; ++i) operation.run();
     // Blocking calls have only put them on the stream: a batch ends when the device is done.
     if (device_) comm_.sync();
+    operation.finish();
     // Where data flows one way (from a root, to a root, along a prefix), the ranks that only send
     // wait for nobody: they would run ahead as far as credits go, and most samples of a receiver
     // would find their data already there, twenty times too fast. So the sample ends when all ranks
@@ -168,12 +173,30 @@ int Measurement::choose_iterations(Operation& operation) {
         std::clamp(fit, double{min_auto_iterations}, double{max_auto_iterations}));
 }
 
-Timing Measurement::time(const Call& call, Operation& operation) {
+double Measurement::sample_us(Operation& operation, int batch, double operations) {
+    const Clock::time_point start = Clock::now();
+    run_turns(operation, batch);
+    return us_between(start, Clock::now()) / operations;
+}
+
+Outcome Measurement::time(const Call& call, Operation& operation, Operation* peer) {
     const int iterations = choose_iterations(operation);
     const auto [batch, samples] = cut_into_batches(iterations, bytes_of(call, seat_.ranks));
     const double operations = double(batch) * options_.streams;
     std::vector<double> times_us(static_cast<std::size_t>(samples));
+    std::vector<double> peer_us(peer ? times_us.size() : 0);
+    for (int i = 0; peer && i < std::max(1, options_.warmup); ++i) run_turns(*peer, 1);
     comm_.barrier();
+    for (std::size_t i = 0; i < peer_us.size(); ++i) {
+        times_us[i] = sample_us(operation, batch, operations);
+        peer_us[i] = sample_us(*peer, batch, operations);
+    }
+    if (peer) {
+        Outcome outcome;
+        outcome.timing = gather(summarize(times_us), int64_t{batch} * samples);
+        outcome.peer = gather_beside(std::move(times_us), std::move(peer_us));
+        return outcome;
+    }
     Clock::time_point last = Clock::now();
     for (double& time_us : times_us) {
         run_turns(operation, batch);
@@ -181,7 +204,23 @@ Timing Measurement::time(const Call& call, Operation& operation) {
         time_us = us_between(last, now) / operations;
         last = now;
     }
-    return gather(summarize(std::move(times_us)), int64_t{batch} * samples);
+    Outcome outcome;
+    outcome.timing = gather(summarize(std::move(times_us)), int64_t{batch} * samples);
+    return outcome;
+}
+
+Beside Measurement::gather_beside(std::vector<double> ours, std::vector<double> theirs) {
+    std::vector<double> ratios, added;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+        ratios.push_back(theirs[i] / ours[i]);
+        added.push_back(ours[i] - theirs[i]);
+    }
+    std::array<double, 2> largest{summarize(std::move(theirs)).median,
+                                  summarize(std::move(added)).median};
+    std::array<double, 1> smallest{summarize(std::move(ratios)).median};
+    comm_.allreduce(largest, TUTTI_MAX);
+    comm_.allreduce(smallest, TUTTI_MIN);
+    return {.median_us = largest[0], .ratio = smallest[0], .added_us = largest[1]};
 }
 
 Timing Measurement::gather(const Summary& mine, int64_t iterations) {

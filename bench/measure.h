@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "check.h"
 #include "device.h"
+#include "nccl.h"
 #include "operation.h"
 #include "options.h"
 #include "statistics.h"
@@ -26,8 +28,16 @@ struct Timing {
     int64_t iterations = 0;  // on each rank
 };
 
+/// Beside a peer, sample by sample in turn. Of the rank where ours does worst.
+struct Beside {
+    double median_us = 0;  // the peer's, on its slowest rank
+    double ratio = 0;      // its time ÷ ours: above 1 ours is faster
+    double added_us = 0;   // ours − its
+};
+
 struct Outcome {
     Timing timing;
+    std::optional<Beside> peer;
     uint64_t wrong = 0;  // elements, over all ranks; 0 without --check
 };
 
@@ -56,7 +66,10 @@ private:
     void run_turns(Operation& operation, int turns);
     double time_one_us(Operation& operation);
     int choose_iterations(Operation& operation);
-    Timing time(const Call& call, Operation& operation);
+    /// One sample: so many turns.
+    double sample_us(Operation& operation, int batch, double operations);
+    Outcome time(const Call& call, Operation& operation, Operation* peer);
+    Beside gather_beside(std::vector<double> ours, std::vector<double> theirs);
     Timing gather(const Summary& mine, int64_t iterations);
 
     tutti::Communicator& comm_;
@@ -68,6 +81,7 @@ private:
     std::size_t bytes_ = 0;
     std::unique_ptr<Device> device_;  // with --memory device; its buffers mirror those above
     std::vector<DeviceMemory> device_in_, device_out_;
+    std::unique_ptr<Nccl> nccl_;  // with --peer nccl
 };
 
 }  // namespace bench

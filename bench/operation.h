@@ -16,6 +16,8 @@ public:
     virtual ~Operation() = default;
     /// Every buffer pair once; throws tutti::Error.
     virtual void run() = 0;
+    /// Waits for what run() has only put on a device.
+    virtual void finish() {}
 };
 
 /// As the options say: plans for --persistent and for a named algorithm, which no blocking call

@@ -36,6 +36,7 @@ EXAMPLES
   tutti-bench alltoall --ranks 4 -b 1K -e 16M --inplace-only
   tutti-bench reduce --ranks 3 --root 2 --op max --dtype int32
   tutti-bench allreduce --ranks 2 --nrings 1,2,4 --streams 4 -b 1M
+  tutti-bench allreduce --ranks 2 --memory device --peer nccl
   tutti-run -n 4 --hosts-act 2 tutti-bench barrier)";
 
 struct Texts {
@@ -108,6 +109,10 @@ void add_how(CLI::App& app, Options& o, Texts& t) {
            "--memory", [&o](const std::string& kind) { o.device = kind == "device"; },
            "host, or device: on the GPU that CUDA_VISIBLE_DEVICES and the rank choose")
         ->check(CLI::IsMember({"host", "device"}));
+    app.add_option_function<std::string>(
+           "--peer", [&o](const std::string&) { o.nccl = true; },
+           "nccl: the same by direct calls of it, in turn with ours (with --memory device)")
+        ->check(CLI::IsMember({"nccl"}));
     app.add_flag("--persistent", o.persistent, "bind once, run often (plans)");
 }
 
@@ -166,6 +171,8 @@ void interpret(Options& o, const Texts& t) {
     if (!o.in_place && o.collective->always_in_place)
         throw CLI::ValidationError("--out-of-place-only",
                                    fmt::format("a {} is always in place", o.collective->name));
+    if (o.nccl && !o.device)
+        throw CLI::ValidationError("--peer", "nccl has device memory only: give --memory device");
     if (o.streams > 1) o.async = true;
 }
 

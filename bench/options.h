@@ -33,6 +33,7 @@ struct Options {
     bool out_of_place = true;
     bool check = true;
     bool device = false;  // buffers in a GPU's memory
+    bool nccl = false;    // direct calls of NCCL in turn with ours
     bool stats = false;
     bool explain = false;
     std::string transport;

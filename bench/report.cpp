@@ -98,9 +98,16 @@ void Report::add(const Row& row) {
                       options_.collective->busbw(setting_.ranks);
         ++busbw_count_;
         add_json(row, *outcome, in_place);
+        if (outcome->peer) print_peer(in_place ? "in-place" : "out-of-place", *outcome);
         if (options_.stats) print_stats(in_place ? "in-place" : "out-of-place", outcome->timing);
     }
     std::fflush(table_);
+}
+
+void Report::print_peer(const char* place, const Outcome& outcome) {
+    note(fmt::format("  {:>12}: nccl {} us: its time is {:.3f} of ours, {:.2f} us added", place,
+                     format_time(outcome.peer->median_us), outcome.peer->ratio,
+                     outcome.peer->added_us));
 }
 
 void Report::print_stats(const char* place, const Timing& t) {
@@ -139,6 +146,11 @@ void Report::add_json(const Row& row, const Outcome& outcome, bool in_place) {
         {"rank_median_max_us", t.median_us},
         {"algbw_gbs", algbw},
         {"busbw_gbs", algbw * options_.collective->busbw(setting_.ranks)}};
+    if (outcome.peer) {
+        json["nccl_median_us"] = outcome.peer->median_us;
+        json["nccl_ratio"] = outcome.peer->ratio;
+        json["added_us"] = outcome.peer->added_us;
+    }
     json["nrings"] =
         setting_.nrings > 0 ? nlohmann::ordered_json(setting_.nrings) : nlohmann::ordered_json();
     json["wrong"] =

@@ -46,6 +46,7 @@ public:
 private:
     void write_json();
     [[noreturn]] void json_failed() const;
+    void print_peer(const char* place, const Outcome& outcome);
     void print_stats(const char* place, const Timing& timing);
     void add_json(const Row& row, const Outcome& outcome, bool in_place);
     std::string cells(const Row& row, const std::optional<Outcome>& outcome) const;

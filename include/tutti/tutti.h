@@ -238,8 +238,8 @@ TUTTI_API tutti_status tutti_mem_deregister(tutti_comm* comm, void* data);
  * the same GPU; the first one is where the ranks join NCCL. Such an operation is ordered by a device
  * stream (a CUstream or cudaStream_t) and does not block the host: blocking forms return when it is on
  * the stream, requests are done when the device is. What a blocking form's operation fails with
- * later, the communicator's next call returns, or tutti_comm_sync. Messages, tutti_barrier and
- * tutti_allreduce_multi are for host memory. */
+ * later, the communicator's next call returns, or tutti_comm_sync. Messages and tutti_barrier are
+ * for host memory. */
 
 /** The stream of calls that name none; NULL, as at first: the legacy default stream, which waits for
  *  all others. INVALID for another device's, UNSUPPORTED without a CUDA driver. */

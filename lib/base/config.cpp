@@ -99,10 +99,14 @@ Result<> set_progress(Config& c, std::string_view v) {
 }
 
 Result<> set_device(Config& c, std::string_view v) {
-    if (v != "library" && v != "staged")
-        return fail(Code::invalid, "'{}' is neither 'library' nor 'staged'", v);
-    c.device = v == "staged" ? DeviceWay::staged : DeviceWay::library;
-    return {};
+    constexpr std::pair<std::string_view, DeviceWay> ways[] = {
+        {"library", DeviceWay::library}, {"nccl", DeviceWay::library},
+        {"staged", DeviceWay::staged},   {"hierarchical", DeviceWay::hierarchical},
+        {"auto", DeviceWay::automatic},
+    };
+    for (const auto& [name, way] : ways)
+        if (v == name) return c.device = way, Result<>{};
+    return fail(Code::invalid, "'{}' is none of library (or nccl), staged, hierarchical, auto", v);
 }
 
 Result<> set_log(Config&, std::string_view v) {
@@ -164,11 +168,19 @@ constexpr ConfigKey keys[] = {
     {"check", "frames, strict", "strict: agree on every call before any data moves", set_check},
     {"progress", "thread, manual", "manual: the program calls tutti_progress, no thread of ours",
      set_progress},
-    {"device", "library, staged",
-     "how collectives on device memory are done: by NCCL, or through host memory, where ranks "
-     "without "
-     "a device may take part",
+    {"device", "library, staged, hierarchical, auto",
+     "how collectives on device memory are done: by NCCL; through host memory, where ranks without "
+     "a device may take part; by NCCL within each host and tutti between them; or as what the "
+     "ranks "
+     "have allows",
      set_device},
+    {"device_tile_bytes", "4096 …",
+     "of what goes between device and wire in tiles: bytes of one; the same on every rank",
+     [](Config& c, std::string_view v) -> Result<> {
+         TUTTI_ASSIGN(const int64_t bytes, parse_int(v, 4096, int64_t{1} << 30));
+         c.device_tile_bytes = static_cast<std::size_t>(bytes);
+         return {};
+     }},
     {"cuda_library", "auto, path", "the CUDA driver to load where the program has not loaded it",
      [](Config& c, std::string_view v) -> Result<> { return c.cuda_library = v, Result<>{}; }},
     {"nccl_library", "path", "the NCCL to load where the program has not loaded one",

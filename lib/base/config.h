@@ -15,7 +15,7 @@ namespace tutti {
 enum class Check : uint8_t { frames, strict };
 enum class Progress : uint8_t { thread, manual };
 /// How collectives on device memory are done.
-enum class DeviceWay : uint8_t { library, staged };
+enum class DeviceWay : uint8_t { library, staged, hierarchical, automatic };
 
 struct Config {
     Rank rank = 0;
@@ -39,6 +39,7 @@ struct Config {
     Progress progress = Progress::thread;
     bool insecure = false;
     DeviceWay device = DeviceWay::library;
+    std::size_t device_tile_bytes = std::size_t{2} << 20;  // of what goes through pinned memory
     std::string cuda_library, nccl_library;  // where to look besides what the process has
     std::string dump;  // where the flight recorder goes when an operation fails
 };

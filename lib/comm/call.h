@@ -31,6 +31,8 @@ enum class Path : uint8_t {
     host,     // host memory
     library,  // a device's own library
     staged,   // device memory, copied to the host's and back
+    tiled,    // the same in tiles, whose copies overlap the wire
+    across,   // a device's library within each host, the wire between hosts
 };
 
 struct Call {

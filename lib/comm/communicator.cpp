@@ -82,6 +82,8 @@ void Communicator::leave_devices() {
     for (PlanCache& plans : plans_) {
         plans.drop(Path::library);
         plans.drop(Path::staged);
+        plans.drop(Path::tiled);
+        plans.drop(Path::across);
     }
     planner_.use(Planner::DeviceMeans{});
     if (devices_.group && devices_.generation == generation_ && !agreement_.over())

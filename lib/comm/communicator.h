@@ -112,11 +112,14 @@ private:
     Result<bool> on_device(const Call& call, const void* in, const void* out,
                            void* device_stream) const;
     Result<device::MemoryKind> one_kind(const Call& call, const void* in, const void* out) const;
+    Result<device::MemoryKind> kind_of_list(const Call& call, const void* in,
+                                            const void* out) const;
+    bool mixed(const Call& call, const void* in, const void* out) const;
     Result<> join_devices(device::Ordinal device);
     Result<> join_library(device::Ordinal device);
-    Result<std::shared_ptr<DeviceGroup>> make_device_group(device::Ordinal device);
-    Result<> agree_on_devices(device::Ordinal device, const Result<>& own);
-    Result<std::vector<std::byte>> share_device_id();
+    Result<std::shared_ptr<DeviceGroup>> make_device_group(device::Ordinal device, bool of_host);
+    Result<DeviceWay> agree_on_devices(device::Ordinal device);
+    Result<std::vector<std::byte>> share_device_id(bool of_host);
     Result<> wait_for_idle_device();
     Result<std::unique_ptr<Request>> start_on_device(const Call& call, Plan* own, uint32_t stream,
                                                      int64_t timeout_ms, const void* in, void* out,

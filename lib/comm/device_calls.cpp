@@ -14,9 +14,24 @@ constexpr useconds_t strict_poll_us = 20;
 
 }  // namespace
 
+// Several inputs go through the host, but all from one place.
+Result<device::MemoryKind> Communicator::kind_of_list(const Call& call, const void* in,
+                                                      const void* out) const {
+    const device::MemoryKind kind = device::memory_of(out);
+    const auto* list = static_cast<const void* const*>(in);
+    for (int32_t i = 0; i < call.inputs; ++i)
+        if (const auto other = device::memory_of(list[i]); other != kind)
+            return fail(Code::invalid,
+                        "rank {}: allreduce_multi: input {} is {}, the output {}: all must be of "
+                        "one kind",
+                        rank(), i, device::describe(other), device::describe(kind));
+    return kind;
+}
+
 // The kind of all the buffers that this rank uses.
 Result<device::MemoryKind> Communicator::one_kind(const Call& call, const void* in,
                                                   const void* out) const {
+    if (call.inputs > 0) return kind_of_list(call, in, out);
     const Extent a = extent_of(call, rank(), size(), Space::input);
     const Extent b = extent_of(call, rank(), size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
@@ -32,6 +47,15 @@ Result<device::MemoryKind> Communicator::one_kind(const Call& call, const void* 
                 mixed ? ", or set TUTTI_DEVICE=staged on every rank" : "");
 }
 
+bool Communicator::mixed(const Call& call, const void* in, const void* out) const {
+    if (call.inputs > 0 || planner_.bytes_of(call) < endpoint_->config().device_tile_bytes)
+        return false;
+    const Extent a = extent_of(call, rank(), size(), Space::input);
+    const Extent b = extent_of(call, rank(), size(), Space::output);
+    return a.used && b.used &&
+           device::memory_of(in).on_device() != device::memory_of(out).on_device();
+}
+
 Result<bool> Communicator::on_device(const Call& call, const void* in, const void* out,
                                      void* device_stream) const {
     if (!device::driver()) [[likely]] {
@@ -42,16 +66,8 @@ Result<bool> Communicator::on_device(const Call& call, const void* in, const voi
             return wrap(found.error(), fmt::format("rank {}: a device stream was given", rank()));
     }
     if (call.collective == Collective::barrier) return false;
-    if (call.inputs > 0) {
-        const auto* list = static_cast<const void* const*>(in);
-        bool any = device::memory_of(out).on_device();
-        for (int32_t i = 0; i < call.inputs; ++i) any |= device::memory_of(list[i]).on_device();
-        if (!any) return false;
-        return fail(Code::unsupported,
-                    "rank {}: allreduce_multi takes host memory: add a device's inputs there first",
-                    rank());
-    }
-    if (!device::memory_of(in).on_device() && !device::memory_of(out).on_device()) {
+    const bool several = call.inputs > 0 && call.count > 0;
+    if (!several && !device::memory_of(in).on_device() && !device::memory_of(out).on_device()) {
         // Of different blocks this rank may have none: then it is where the caller says.
         const bool stated = device_stream || devices_.stream_was_set;
         return call.uneven && call.count == 0 && !in && !out && stated;
@@ -70,7 +86,7 @@ Result<Plan*> Communicator::device_plan(const Call& call, Plan* own, uint32_t st
     const bool current = own ? own->on_device && own->on_device->call.path == call.path &&
                                    own->on_device->generation == devices_.generation
                              : plans_[stream].find(call) != nullptr;
-    if (!current && call.path == Path::staged) TUTTI_TRY(wait_for_idle_device());
+    if (!current && call.path != Path::library) TUTTI_TRY(wait_for_idle_device());
     if (!own) return plan_for(call, stream);
     if (!current) {
         TUTTI_ASSIGN(own->on_device, bind_plan(call, stream));
@@ -100,7 +116,8 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
             devices_.checked_stream = on_stream;
         }
         Call call = wanted;
-        TUTTI_ASSIGN(call.path, planner_.path_of(call, in == out, endpoint_->config().device));
+        TUTTI_ASSIGN(call.path, planner_.path_of(call, {in == out, mixed(wanted, in, out)},
+                                                 endpoint_->config().device));
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<Request>();
         request->in = in;
@@ -108,7 +125,8 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         request->on_device = true;
         request->launched = false;
         request->device_stream = on_stream;
-        request->generation = call.path == Path::library ? devices_.generation : generation_.load();
+        const bool by_group = call.path == Path::library || call.path == Path::across;
+        request->generation = by_group ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
         const int64_t limit_ms = timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms;
         waiting_.add_pending();

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/log.h"
 #include "comm/communicator.h"
 #include "transports/catalog.h"
 
@@ -40,23 +41,30 @@ Call host_call(Collective collective, std::size_t bytes) {
     return call;
 }
 
-/// unsupported, in the same words on every rank, unless all can join one group.
-Result<> check_seats(const std::vector<Seat>& seats) {
+/// unsupported, in the same words on every rank, unless all can join one group, or those of each
+/// host one of their own.
+Result<> check_seats(const std::vector<Seat>& seats, const Hosts* by_host) {
+    const auto apart = [by_host](std::size_t a, std::size_t b) {
+        return by_host &&
+               by_host->host_of(static_cast<Rank>(a)) != by_host->host_of(static_cast<Rank>(b));
+    };
     for (std::size_t r = 0; r < seats.size(); ++r) {
         const Seat& seat = seats[r];
         const auto rank = static_cast<Rank>(r);
+        const auto first = static_cast<std::size_t>(
+            by_host ? by_host->member(by_host->host_of(rank), 0) : Rank{0});
         if (seat.code != 0)
             return fail_rank(static_cast<Code>(seat.code), rank,
                              "rank {} cannot use a device library: {}. With TUTTI_DEVICE=staged on "
                              "every rank, device memory goes through the host's",
                              r, get(seat.why));
-        if (seat.version != seats[0].version)
+        if (seat.version != seats[first].version)
             return fail_rank(Code::unsupported, rank,
-                             "rank 0 has NCCL's version {}, rank {} has {}: all need the same",
-                             seats[0].version, r, seat.version);
+                             "rank {} has NCCL's version {}, rank {} has {}: all need the same",
+                             first, seats[first].version, r, seat.version);
         for (std::size_t other = 0; other < r; ++other)
-            if (seats[other].machine == seat.machine && seats[other].device == seat.device &&
-                !(seat.shares && seats[other].shares))
+            if (!apart(other, r) && seats[other].machine == seat.machine &&
+                seats[other].device == seat.device && !(seat.shares && seats[other].shares))
                 return fail_rank(Code::unsupported, rank,
                                  "ranks {} and {} both use the GPU {}: give each its own, set "
                                  "TUTTI_DEVICE=staged, or NCCL_MULTI_RANK_GPU_ENABLE=1 with NCCL "
@@ -84,20 +92,50 @@ Result<> Communicator::join_devices(device::Ordinal device) {
 
 Result<> Communicator::join_library(device::Ordinal device) {
     const uint64_t generation = generation_.load();
-    if (devices_.group && devices_.generation == generation) return {};
+    if (devices_.settled && devices_.generation == generation) return {};
     // What the old one had bound must not be used again.
-    for (PlanCache& plans : plans_) plans.drop(Path::library);
+    for (PlanCache& plans : plans_) {
+        plans.drop(Path::library);
+        plans.drop(Path::across);
+    }
     planner_.use({nullptr, devices_.staging});
     devices_.group.reset();
-    auto made = make_device_group(device);
-    if (!made) return tl::unexpected(std::move(made).error());
-    devices_.group = std::move(*made);
+    devices_.settled = false;
+    TUTTI_ASSIGN(const DeviceWay way, agree_on_devices(device));
+    const bool of_host = way == DeviceWay::hierarchical;
+    if (way != DeviceWay::staged) {
+        TUTTI_ASSIGN(devices_.group, make_device_group(device, of_host));
+    }
+    devices_.settled = true;
     devices_.generation = generation;
-    planner_.use({devices_.group, devices_.staging});
+    planner_.use({devices_.group, devices_.staging, of_host});
     return {};
 }
 
-Result<> Communicator::agree_on_devices(device::Ordinal device, const Result<>& own) {
+// The same on every rank: it follows from the setting, the hosts, and what all have said.
+Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
+    const Hosts& hosts = *group_.hosts();
+    const HostShape& shape = hosts.shape();
+    const bool even = shape.hosts > 1 && shape.smallest == shape.largest && shape.largest > 1;
+    DeviceWay way = endpoint_->config().device;
+    if (way == DeviceWay::hierarchical && shape.hosts == 1) way = DeviceWay::library;
+    if (way == DeviceWay::hierarchical && !even) {
+        log::info(
+            "rank {}: device memory goes through the host's: there are {} to {} ranks on a "
+            "host, and the hierarchical way needs as many on each, and more than one",
+            rank(), shape.smallest, shape.largest);
+        return DeviceWay::staged;
+    }
+    const Config& config = endpoint_->config();
+    Result<> own;
+    if (!devices_.library) {
+        auto loaded = device_libraries()[0].load(config.nccl_library);
+        if (loaded) {
+            devices_.library = std::move(*loaded);
+        } else {
+            own = tl::unexpected(std::move(loaded).error());
+        }
+    }
     Seat mine;
     mine.machine = endpoint_->machine_hash();
     if (!own) {
@@ -110,13 +148,26 @@ Result<> Communicator::agree_on_devices(device::Ordinal device, const Result<>& 
     }
     std::vector<Seat> seats(static_cast<std::size_t>(size()));
     TUTTI_TRY(run(host_call(Collective::allgather, sizeof(Seat)), &mine, seats.data()));
-    return check_seats(seats);
+    if (way != DeviceWay::automatic) {
+        TUTTI_TRY(check_seats(seats, way == DeviceWay::hierarchical ? &hosts : nullptr));
+        return way;
+    }
+    const auto all = check_seats(seats, nullptr);
+    if (all) return DeviceWay::library;
+    const bool inside = even && check_seats(seats, &hosts);
+    log::info("rank {}: device memory goes {}: {}", rank(),
+              inside ? "the hierarchical way" : "through the host's", all.error().message);
+    return inside ? DeviceWay::hierarchical : DeviceWay::staged;
 }
 
-Result<std::vector<std::byte>> Communicator::share_device_id() {
+// The first of each group makes it; all hear whether all could.
+Result<std::vector<std::byte>> Communicator::share_device_id(bool of_host) {
+    const Hosts& hosts = *group_.hosts();
+    const auto leader = [&](Rank host) { return of_host ? hosts.member(host, 0) : Rank{0}; };
+    const Rank mine = hosts.host_of(rank());
     std::vector<std::byte> message(1 + devices_.library->id_bytes());
     std::optional<Error> failed;
-    if (rank() == 0) {
+    if (rank() == leader(mine)) {
         if (auto id = devices_.library->make_id()) {
             message[0] = std::byte{1};
             std::copy(id->begin(), id->end(), message.begin() + 1);
@@ -124,33 +175,36 @@ Result<std::vector<std::byte>> Communicator::share_device_id() {
             failed = std::move(id).error();
         }
     }
-    TUTTI_TRY(
-        run(host_call(Collective::broadcast, message.size()), message.data(), message.data()));
+    const std::size_t bytes = message.size();
+    std::vector<std::byte> all(bytes * static_cast<std::size_t>(of_host ? size() : 1));
+    if (of_host) {
+        TUTTI_TRY(run(host_call(Collective::allgather, bytes), message.data(), all.data()));
+    } else {
+        all = message;
+        TUTTI_TRY(run(host_call(Collective::broadcast, bytes), all.data(), all.data()));
+    }
     if (failed) return tl::unexpected(*failed);
-    if (message[0] == std::byte{0})
-        return fail_rank(Code::system, 0, "rank 0 could not make an identifier for the devices");
-    message.erase(message.begin());
-    return message;
+    const auto of = [&](Rank rank) {
+        return all.begin() + static_cast<std::ptrdiff_t>(bytes) * (of_host ? rank : 0);
+    };
+    for (Rank h = 0; h < (of_host ? hosts.count() : 1); ++h)
+        if (*of(leader(h)) == std::byte{0})
+            return fail_rank(Code::system, leader(h),
+                             "rank {} could not make an identifier for the devices", leader(h));
+    const auto id = of(leader(mine));
+    return std::vector(id + 1, id + static_cast<std::ptrdiff_t>(bytes));
 }
 
-Result<std::shared_ptr<DeviceGroup>> Communicator::make_device_group(device::Ordinal device) {
+Result<std::shared_ptr<DeviceGroup>> Communicator::make_device_group(device::Ordinal device,
+                                                                     bool of_host) {
     const Config& config = endpoint_->config();
-    Result<> own;
-    if (!devices_.library) {
-        auto loaded = device_libraries()[0].load(config.nccl_library);
-        if (loaded) {
-            devices_.library = std::move(*loaded);
-        } else {
-            own = tl::unexpected(std::move(loaded).error());
-        }
-    }
-    TUTTI_TRY(agree_on_devices(device, own));
+    const Hosts& hosts = *group_.hosts();
     DeviceGroupRequest request;
-    request.rank = rank();
-    request.size = size();
+    request.rank = of_host ? hosts.local_of(rank()) : rank();
+    request.size = of_host ? hosts.size_of(hosts.host_of(rank())) : size();
     request.device = device;
     request.timeout_ms = config.timeout_ms;
-    TUTTI_ASSIGN(request.id, share_device_id());
+    TUTTI_ASSIGN(request.id, share_device_id(of_host));
     auto group = devices_.library->join(request, Deadline::after_ms(config.timeout_ms));
     std::array<uint8_t, 1> all{group ? uint8_t{1} : uint8_t{0}};
     Call agree = host_call(Collective::allreduce, 1);

@@ -22,6 +22,7 @@ struct Devices {
     std::shared_ptr<DeviceGroup> group;
     std::shared_ptr<const StagingArea> staging;
     uint64_t generation = 0;  // of the group
+    bool settled = false;     // what is done by whom, for that generation
 
     bool joined() const { return context.has_value(); }
 };

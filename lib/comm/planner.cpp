@@ -5,7 +5,6 @@
 
 #include "collectives/catalog.h"
 #include "comm/survey.h"
-#include "engine/bind.h"
 #include "engine/recorder.h"
 
 namespace tutti {
@@ -174,22 +173,25 @@ Result<std::unique_ptr<Operation>> Planner::bind_intrinsic(const Plan& plan,
     return intrinsics_.group->bind(shape);
 }
 
-Result<std::unique_ptr<Operation>> Planner::bind_schedule(const Plan& plan, const Choice& choice,
-                                                          const Reducer& reducer, bool in_place) {
-    const Call& call = plan.call;
+ScheduleRequest Planner::whole_schedule(const Call& call, const Choice& choice) const {
     ScheduleRequest wanted;
     wanted.ranks = place_.size;
     wanted.rank = place_.rank;
     wanted.root = call.root;
     wanted.lanes = choice.lanes;
-    wanted.in_place = in_place;
     wanted.hosts = hosts_;
+    return wanted;
+}
+
+BindRequest Planner::schedule_request(const Plan& plan, const Choice& choice,
+                                      const Reducer& reducer, const ScheduleRequest& wanted) const {
+    const Call& call = plan.call;
     CallBlocks blocks = blocks_of(call);
     BindRequest request;
     request.collective = call.collective;
-    request.ranks = place_.size;
-    request.rank = place_.rank;
-    request.root = call.root;
+    request.ranks = wanted.ranks;
+    request.rank = wanted.rank;
+    request.root = wanted.root;
     request.schedule = choice.algorithm->make(wanted);
     for (Blocks* list : {&blocks.input, &blocks.output})
         for (auto* lengths : {&list->counts, &list->displacements})
@@ -204,7 +206,14 @@ Result<std::unique_ptr<Operation>> Planner::bind_schedule(const Plan& plan, cons
     request.stream_bytes = stream_bytes;
     request.first_lane = static_cast<uint16_t>(plan.stream * max_lanes_per_stream);
     request.deadline = Deadline::after_ms(config_.timeout_ms);
-    return bind(std::move(request), channels_);
+    return request;
+}
+
+Result<std::unique_ptr<Operation>> Planner::bind_schedule(const Plan& plan, const Choice& choice,
+                                                          const Reducer& reducer, bool in_place) {
+    ScheduleRequest wanted = whole_schedule(plan.call, choice);
+    wanted.in_place = in_place;
+    return bind(schedule_request(plan, choice, reducer, wanted), channels_);
 }
 
 Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, const Choice& choice,
@@ -235,6 +244,10 @@ Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream) {
             return make_library(call, stream);
         case Path::staged:
             return make_staged(call, stream);
+        case Path::tiled:
+            return make_tiled(call, stream);
+        case Path::across:
+            return make_across(call, stream);
         default:
             return make_host(call, stream);
     }

@@ -9,6 +9,7 @@
 #include "comm/plan.h"
 #include "comm/reduction.h"
 #include "comm/selection.h"
+#include "engine/bind.h"
 #include "engine/staged.h"
 #include "transport/device_library.h"
 
@@ -35,10 +36,15 @@ public:
     struct DeviceMeans {
         std::shared_ptr<DeviceGroup> group;
         std::shared_ptr<const StagingArea> staging;
+        bool of_host = false;  // the group has this host's ranks only
     };
     void use(DeviceMeans means) { device_ = std::move(means); }
     /// How a call on device memory would be done; unsupported if the call insists on what cannot.
-    Result<Path> path_of(const Call& call, bool in_place, DeviceWay way) const;
+    struct DeviceBuffers {
+        bool in_place = false;
+        bool mixed = false;  // one of them is the host's
+    };
+    Result<Path> path_of(const Call& call, const DeviceBuffers& buffers, DeviceWay way) const;
 
     /// After a mismatch, while nothing runs.
     void reset_intrinsics();
@@ -78,7 +84,13 @@ private:
     Result<std::unique_ptr<Plan>> make_host(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> make_library(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> make_staged(const Call& call, uint32_t stream);
+    Result<std::unique_ptr<Plan>> make_tiled(const Call& call, uint32_t stream);
+    Result<> check_across(const Call& call) const;
+    Result<std::unique_ptr<Plan>> make_across(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Operation>> bind_intrinsic(const Plan& plan, const Reducer& reducer);
+    BindRequest schedule_request(const Plan& plan, const Choice& choice, const Reducer& reducer,
+                                 const ScheduleRequest& wanted) const;
+    ScheduleRequest whole_schedule(const Call& call, const Choice& choice) const;
     Result<std::unique_ptr<Operation>> bind_schedule(const Plan& plan, const Choice& choice,
                                                      const Reducer& reducer, bool in_place);
 

@@ -5,13 +5,36 @@
 #include "comm/extent.h"
 #include "comm/planner.h"
 #include "engine/beside.h"
+#include "engine/tiled.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::string_view library_name = "nccl", staged_name = "staged";
+constexpr std::string_view library_name = "nccl", staged_name = "staged",
+                           across_name = "hierarchical";
 // In Tag::plan: a call on device memory is another than one on the host's.
 constexpr uint64_t library_mark = uint64_t{0xd5} << 40;
+
+// Enough that neither a copy nor the wire has to wait for the other two.
+constexpr uint32_t tile_slots = 3;
+// Of one operation: what it puts on a stream must fit there before anything of it has run.
+constexpr uint32_t most_tiles = 64;
+
+/// Those whose tiles are the same stretch of every buffer.
+bool has_tiles(Collective collective) {
+    switch (collective) {
+        case Collective::allreduce:
+        case Collective::reduce:
+        case Collective::broadcast:
+        case Collective::scan:
+        case Collective::exscan:
+        case Collective::allgather:
+        case Collective::reduce_scatter:
+            return true;
+        default:
+            return false;
+    }
+}
 
 IntrinsicShape::Blocks listed(const BlockList& list) {
     Blocks blocks = to_blocks(list);
@@ -52,24 +75,41 @@ Result<IntrinsicShape> Planner::device_shape(const Call& call) const {
     return shape;
 }
 
-Result<Path> Planner::path_of(const Call& call, bool in_place, DeviceWay way) const {
-    const bool library = call.algorithm.empty() || call.algorithm == library_name;
+Result<Path> Planner::path_of(const Call& call, const DeviceBuffers& buffers, DeviceWay way) const {
+    // The device copies by itself only what is its own or pinned.
+    const bool large = bytes_of(call) >= 2 * config_.device_tile_bytes;
+    const Path staged =
+        large && call.inputs == 0 && has_tiles(call.collective) && !call.uneven && !buffers.mixed
+            ? Path::tiled
+            : Path::staged;
+    const std::string_view group_name = device_.of_host ? across_name : library_name;
+    const bool library = call.algorithm.empty() || call.algorithm == group_name;
     if (!library && call.algorithm != staged_name)
-        return fail(Code::unsupported,
-                    "rank {}: {} on device memory is done by '{}' or '{}', not by '{}'",
-                    place_.rank, collective_name(call.collective), library_name, staged_name,
-                    call.algorithm);
-    if (way == DeviceWay::staged || !library) return Path::staged;
+        return fail(
+            Code::unsupported, "rank {}: {} on device memory is done by '{}' or '{}', not by '{}'",
+            place_.rank, collective_name(call.collective), group_name, staged_name, call.algorithm);
+    if (way == DeviceWay::staged || !library || !device_.group) return staged;
+    if (call.inputs > 0) {
+        if (call.algorithm.empty()) return staged;
+        return fail(Code::unsupported, "rank {}: an allreduce of several inputs is done by '{}'",
+                    place_.rank, staged_name);
+    }
+    if (device_.of_host) {
+        const auto served = check_across(call);
+        if (served) return Path::across;
+        if (call.algorithm.empty()) return staged;
+        return tl::unexpected(annotate(served.error(), call));
+    }
     auto served = device_shape(call).and_then(
         [&](const IntrinsicShape& shape) { return device_.group->serves(shape); });
     // It has nowhere to keep what it overwrites, and the others do not know that it would need it.
-    if (served && call.collective == Collective::alltoall && in_place)
+    if (served && call.collective == Collective::alltoall && buffers.in_place)
         return fail(Code::unsupported,
                     "rank {}: an alltoall in place on device memory: use separate buffers, or the "
                     "algorithm '{}' on every rank",
                     place_.rank, staged_name);
     if (served) return Path::library;
-    if (call.algorithm.empty()) return Path::staged;
+    if (call.algorithm.empty()) return staged;
     return tl::unexpected(annotate(served.error(), call));
 }
 
@@ -87,6 +127,38 @@ Result<std::unique_ptr<Plan>> Planner::make_library(const Call& call, uint32_t s
     return plan;
 }
 
+// What does not come in several tiles after all is staged as a whole. The tiles are this rank's
+// affair alone: it sends and receives what it would on host memory.
+Result<std::unique_ptr<Plan>> Planner::make_tiled(const Call& call, uint32_t stream) {
+    Call host = call;
+    host.path = Path::host;
+    host.algorithm = {};
+    auto plan = std::make_unique<Plan>(call, stream);
+    const Plan as_host(host, stream);
+    const auto choice = choose(host);
+    if (!choice) return tl::unexpected(annotate(choice.error(), call));
+    TUTTI_ASSIGN(const Reduction reduction, this->reduction(host));
+    if (!choice->algorithm || reduction.prepared) return make_staged(call, stream);
+    auto request =
+        schedule_request(as_host, *choice, reduction.reducer, whole_schedule(host, *choice));
+    request.window = {tile_slots, config_.device_tile_bytes, most_tiles};
+    TUTTI_ASSIGN(auto wire, bind(std::move(request), channels_));
+    if (wire->window().stretches < 2) return make_staged(call, stream);
+    StripRequest strip;
+    strip.has_input = extent_of(call, place_.rank, place_.size, Space::input).used;
+    strip.has_output = extent_of(call, place_.rank, place_.size, Space::output).used;
+    strip.element_bytes = dtype_bytes(call.dtype);
+    TiledRequest tiles;
+    tiles.area = device_.staging;
+    tiles.around = strips(wire->window(), strip);
+    tiles.element_bytes = strip.element_bytes;
+    tiles.in_place = wire->window().blocks(Space::input) == wire->window().blocks(Space::output);
+    tiles.wire = std::move(wire);
+    make_tag(*plan, *choice, reduction);
+    TUTTI_ASSIGN(plan->operation, tile(std::move(tiles)));
+    return plan;
+}
+
 // To the other ranks it is the same call as on host memory.
 Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t stream) {
     Call host = call;
@@ -100,6 +172,7 @@ Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t st
     if (in.used) request.in_bytes = in.length * bytes;
     if (out.used) request.out_bytes = out.length * bytes;
     request.results = results_of(call, out);
+    request.inputs = static_cast<std::size_t>(call.inputs);
     auto plan = std::make_unique<Plan>(call, stream);
     plan->tag = inner->tag;
     TUTTI_ASSIGN(plan->operation, stage(device_.staging, std::move(request),

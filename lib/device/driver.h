@@ -32,6 +32,10 @@ inline constexpr Status success = 0, not_initialized = 3, not_ready = 600;
     X(device_count, "cuDeviceGetCount", "cuDeviceGetCount", Status(int*))                       \
     X(device_name, "cuDeviceGetName", "cuDeviceGetName", Status(char*, int, Ordinal))           \
     X(pci_bus_id, "cuDeviceGetPCIBusId", "cuDeviceGetPCIBusId", Status(char*, int, Ordinal))    \
+    X(can_access_peer, "cuDeviceCanAccessPeer", "cuDeviceCanAccessPeer",                        \
+      Status(int*, Ordinal, Ordinal))                                                           \
+    X(peer_attribute, "cuDeviceGetP2PAttribute", "cuDeviceGetP2PAttribute",                     \
+      Status(int*, int, Ordinal, Ordinal))                                                      \
     X(primary_retain, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain",                   \
       Status(ContextHandle*, Ordinal))                                                          \
     X(primary_release, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease",             \
@@ -48,12 +52,16 @@ inline constexpr Status success = 0, not_initialized = 3, not_ready = 600;
       Status(StreamHandle, EventHandle, unsigned))                                              \
     X(stream_wait_value, "cuStreamWaitValue32_v2", "cuStreamWaitValue32",                       \
       Status(StreamHandle, Address, uint32_t, unsigned))                                        \
+    X(stream_write_value, "cuStreamWriteValue32_v2", "cuStreamWriteValue32",                    \
+      Status(StreamHandle, Address, uint32_t, unsigned))                                        \
     X(event_create, "cuEventCreate", "cuEventCreate", Status(EventHandle*, unsigned))           \
     X(event_destroy, "cuEventDestroy_v2", "cuEventDestroy", Status(EventHandle))                \
     X(event_record, "cuEventRecord", "cuEventRecord", Status(EventHandle, StreamHandle))        \
     X(event_query, "cuEventQuery", "cuEventQuery", Status(EventHandle))                         \
     X(host_alloc, "cuMemHostAlloc", "cuMemHostAlloc", Status(void**, std::size_t, unsigned))    \
     X(host_free, "cuMemFreeHost", "cuMemFreeHost", Status(void*))                               \
+    X(device_alloc, "cuMemAlloc_v2", "cuMemAlloc", Status(Address*, std::size_t))               \
+    X(device_free, "cuMemFree_v2", "cuMemFree", Status(Address))                                \
     X(copy_async, "cuMemcpyAsync", "cuMemcpyAsync",                                             \
       Status(Address, Address, std::size_t, StreamHandle))                                      \
     X(error_name, "cuGetErrorName", "cuGetErrorName", Status(Status, const char**))             \

@@ -92,4 +92,19 @@ PinnedBuffer::~PinnedBuffer() {
     context_.driver().host_free(memory_.data());
 }
 
+Result<DeviceBuffer> DeviceBuffer::allocate(const Context& context, std::size_t bytes) {
+    if (bytes == 0) return DeviceBuffer(context, 0);
+    const Context::Scope current(context);
+    Address address = 0;
+    TUTTI_TRY(check(context.driver(), context.driver().device_alloc(&address, bytes),
+                    "allocating device memory"));
+    return DeviceBuffer(context, address);
+}
+
+DeviceBuffer::~DeviceBuffer() {
+    if (address_ == 0) return;
+    const Context::Scope current(context_);
+    context_.driver().device_free(address_);
+}
+
 }  // namespace tutti::device

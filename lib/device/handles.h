@@ -106,4 +106,22 @@ private:
     std::span<std::byte> memory_;
 };
 
+/// Memory on the device, for what is under way between its own kernels. Made and freed while
+/// nothing runs, as pinned memory.
+class DeviceBuffer {
+public:
+    static Result<DeviceBuffer> allocate(const Context& context, std::size_t bytes);
+    DeviceBuffer(DeviceBuffer&& other) noexcept
+        : context_(other.context_), address_(std::exchange(other.address_, 0)) {}
+    DeviceBuffer& operator=(DeviceBuffer&&) = delete;
+    ~DeviceBuffer();
+    /// Not for the host to touch.
+    std::byte* data() const { return reinterpret_cast<std::byte*>(address_); }
+
+private:
+    DeviceBuffer(const Context& context, Address address) : context_(context), address_(address) {}
+    Context context_;
+    Address address_;
+};
+
 }  // namespace tutti::device

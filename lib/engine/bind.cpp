@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/bound_schedule.h"
-
 namespace tutti {
 namespace {
 
@@ -42,7 +40,7 @@ public:
           places_(request.collective, request.ranks, request.root, request.schedule.chunks),
           parts_{.layout = Layout(layout_request_)} {}
 
-    Result<std::unique_ptr<Operation>> run() {
+    Result<std::unique_ptr<BoundSchedule>> run() {
         parts_.divisor = r_.divisor;
         parts_.function = r_.reducer.function();
         parts_.slice = layout_request_.slice;
@@ -61,6 +59,7 @@ public:
             parts_.lanes.push_back(std::move(lane));
         }
         make_scratch();
+        if (r_.window.slots > 0) make_window();
         r_.schedule.lanes.clear();
         parts_.schedule = std::move(r_.schedule);
         return std::make_unique<BoundSchedule>(std::move(parts_));
@@ -206,6 +205,24 @@ private:
                                                                      r_.schedule.scratch_slots);
     }
 
+    void make_window() {
+        const auto divide = [](std::size_t value, std::size_t by) { return (value + by - 1) / by; };
+        const std::size_t slice = layout_request_.slice;
+        Window& w = parts_.window;
+        w.slots = r_.window.slots;
+        w.count = std::max<std::size_t>(1, r_.count);
+        w.in_blocks = std::max<std::size_t>(1, parts_.layout.elements(Space::input) / w.count);
+        w.out_blocks = std::max<std::size_t>(1, parts_.layout.elements(Space::output) / w.count);
+        const std::size_t tile_bytes =
+            slice * std::max(w.in_blocks, w.out_blocks) * r_.reducer.bytes(Width::raw);
+        const std::size_t tiles = divide(r_.window.count > 0 ? r_.window.count : r_.count, slice);
+        w.tiles = static_cast<uint32_t>(std::max({std::size_t{1}, r_.window.bytes / tile_bytes,
+                                                  divide(tiles, r_.window.most_stretches)}));
+        w.stretch = std::min(w.tiles * slice, w.count);
+        w.stretches = static_cast<uint32_t>(divide(parts_.layout.tiles(), w.tiles));
+        w.slots = std::min(w.slots, w.stretches);
+    }
+
     BindRequest& r_;
     ChannelProvider& channels_;
     const LayoutRequest layout_request_;
@@ -215,7 +232,7 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<Operation>> bind(BindRequest request, ChannelProvider& channels) {
+Result<std::unique_ptr<BoundSchedule>> bind(BindRequest request, ChannelProvider& channels) {
     return Binder(request, channels).run();
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "engine/bound_schedule.h"
 #include "engine/channels.h"
 #include "engine/layout.h"
 #include "reduce/reduce.h"
@@ -25,10 +26,16 @@ struct BindRequest {
     std::size_t message_bytes = 0;  // the most that one message may hold: fixes the tile size
     std::size_t stream_bytes = 0;   // results of calls at least this large bypass the cache
     uint16_t first_lane = 0;        // lane 0 of the schedule on the communicator's channels
+    struct WindowRequest {
+        uint32_t slots = 0;
+        std::size_t bytes = 0;        // about that many of the larger buffer in a slot
+        uint32_t most_stretches = 1;  // slots grow where there would be more
+        std::size_t count = 0;        // decides the stretches as if this were the count; 0: it is
+    } window;
     Deadline deadline;
 };
 
 /// invalid if a step could not be served (verify() has proved it can); else errors of open().
-Result<std::unique_ptr<Operation>> bind(BindRequest request, ChannelProvider& channels);
+Result<std::unique_ptr<BoundSchedule>> bind(BindRequest request, ChannelProvider& channels);
 
 }  // namespace tutti

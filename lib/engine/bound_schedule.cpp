@@ -11,6 +11,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     out_ = static_cast<std::byte*>(out);
     trouble_ = {};
     lanes_left_ = 0;
+    allowed_ = p_.window.slots > 0 ? 0 : p_.layout.tiles();
     for (BoundLane& lane : p_.lanes) {
         lane.tile = lane.steps.empty() ? p_.layout.tiles() : 0;
         lane.step = 0;
@@ -22,7 +23,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
 Code BoundSchedule::progress() {
     moved_ = false;
     for (BoundLane& lane : p_.lanes) {
-        while (lane.tile < p_.layout.tiles()) {
+        while (lane.tile < allowed_) {
             const Turn turn = run_step(lane);
             if (turn == Turn::failed) return trouble_.code;
             if (turn == Turn::waiting) break;
@@ -34,9 +35,22 @@ Code BoundSchedule::progress() {
         }
     }
     if (lanes_left_ > 0) return Code::in_progress;
-    for (const BoundLane& lane : p_.lanes)
-        if (!drained(lane)) return Code::in_progress;
-    return Code::ok;
+    return drained() ? Code::ok : Code::in_progress;
+}
+
+void BoundSchedule::allow(uint32_t stretches) {
+    allowed_ = std::min(p_.layout.tiles(), stretches * p_.window.tiles);
+}
+
+uint32_t BoundSchedule::finished() const {
+    uint32_t tiles = p_.layout.tiles();
+    for (const BoundLane& lane : p_.lanes) tiles = std::min(tiles, lane.tile);
+    return tiles == p_.layout.tiles() ? p_.window.stretches : tiles / p_.window.tiles;
+}
+
+bool BoundSchedule::drained() const {
+    return std::all_of(p_.lanes.begin(), p_.lanes.end(),
+                       [this](const BoundLane& lane) { return drained(lane); });
 }
 
 bool BoundSchedule::drained(const BoundLane& lane) const {
@@ -44,10 +58,11 @@ bool BoundSchedule::drained(const BoundLane& lane) const {
                        [](Sender* sender) { return sender->drained(); });
 }
 
-std::byte* BoundSchedule::address(const Region& region, uint32_t slot_offset, std::size_t offset,
-                                  std::size_t element_bytes) const {
+std::byte* BoundSchedule::address(const Region& region, uint32_t tile, uint32_t slot_offset,
+                                  std::size_t offset, std::size_t element_bytes) const {
     if (region.space == Space::scratch)
         return p_.scratch.get() + (region.slot + slot_offset) * p_.slot_bytes;
+    if (p_.window.slots > 0) offset = p_.window.place(region.space, tile, offset);
     return (region.space == Space::input ? in_ : out_) + offset * element_bytes;
 }
 
@@ -103,7 +118,8 @@ BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& ste
     const Tag expected = tag_of(lane);
     const std::size_t bytes = at.count * step.in_bytes;
     if (step.offer && !lane.offered) {
-        receiver->offer(expected, address(step.out, 0, at.out, step.result_bytes), bytes);
+        receiver->offer(expected, address(step.out, lane.tile, 0, at.out, step.result_bytes),
+                        bytes);
         lane.offered = true;
     }
     const Receiver::Message message = receiver->peek(expected, bytes);
@@ -145,9 +161,11 @@ void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const v
         const Layout::Piece local = step.local ? piece(step.local, tile, i) : Layout::Piece{};
         const Layout::Piece out = step.out ? piece(step.out, tile, i) : Layout::Piece{};
         const std::size_t count = step.local ? local.count : out.count;
-        combine(step, count, arrived,
-                step.local ? address(step.local, slot, local.offset, step.local_bytes) : nullptr,
-                step.out ? address(step.out, slot, out.offset, step.result_bytes) : nullptr, built);
+        combine(
+            step, count, arrived,
+            step.local ? address(step.local, tile, slot, local.offset, step.local_bytes) : nullptr,
+            step.out ? address(step.out, tile, slot, out.offset, step.result_bytes) : nullptr,
+            built);
         if (arrived) arrived += count * step.in_bytes;
         if (built) built += count * step.result_bytes;
     }
@@ -176,8 +194,9 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
         if (!built) return Turn::waiting;
     }
     std::byte* const local =
-        step.local ? address(step.local, 0, at.local, step.local_bytes) : nullptr;
-    std::byte* const out = step.out ? address(step.out, 0, at.out, step.result_bytes) : nullptr;
+        step.local ? address(step.local, lane.tile, 0, at.local, step.local_bytes) : nullptr;
+    std::byte* const out =
+        step.out ? address(step.out, lane.tile, 0, at.out, step.result_bytes) : nullptr;
     if (step.kernel) {
         if (step.one_piece)
             combine(step, at.count, data, local, out, built);

@@ -14,6 +14,28 @@
 
 namespace tutti {
 
+/// A run whose buffers hold a few of its tiles at a time. Neighbouring tiles make a stretch; each
+/// stretch has a slot, which was that of the stretch `slots` before it.
+struct Window {
+    uint32_t slots = 0;  // 0: the buffers hold everything
+    uint32_t tiles = 1;  // of a stretch
+    uint32_t stretches = 1;
+    std::size_t stretch = 0;                    // elements, of the message or of each block
+    std::size_t count = 0;                      // of the whole message, or of a block
+    std::size_t in_blocks = 1, out_blocks = 1;  // side by side in the buffers
+
+    std::size_t blocks(Space space) const { return space == Space::input ? in_blocks : out_blocks; }
+    /// Elements of a slot. A buffer is `slots` of them.
+    std::size_t slot(Space space) const { return blocks(space) * stretch; }
+    /// Where an element of the whole buffer is while its tile is there.
+    std::size_t place(Space space, uint32_t tile, std::size_t offset) const {
+        const uint32_t index = tile / tiles;
+        const std::size_t block = blocks(space) > 1 ? offset / count : 0;
+        return index % slots * slot(space) + block * stretch + (offset - block * count) -
+               index * stretch;
+    }
+};
+
 /// A step with everything decided that can be decided before the run.
 struct BoundStep {
     ReceiverSlot* recv = nullptr;
@@ -63,8 +85,9 @@ public:
         std::unique_ptr<std::byte[]> scratch;
         std::size_t slot_bytes = 0;
         int32_t divisor = 1;
-        UserFunction function;  // a program's own operator
+        UserFunction function;      // a program's own operator
         bool tag_by_block = false;  // only the two ranks of a message know its size
+        Window window;
     };
     explicit BoundSchedule(Parts parts) : p_(std::move(parts)) {}
 
@@ -76,6 +99,15 @@ public:
     void arm(bool on) override;
     Code health() const override;
     Rank waits_for() const override;
+
+    // With a window, from start() on.
+    const Window& window() const { return p_.window; }
+    /// That many stretches may be worked on: their input is there, and room for their output.
+    void allow(uint32_t stretches);
+    /// How many stretches no lane works on any more.
+    uint32_t finished() const;
+    /// No transport holds on to memory of what is finished.
+    bool drained() const;
 
 private:
     enum class Turn : uint8_t { advanced, waiting, failed };
@@ -91,8 +123,8 @@ private:
     BoundStep::Place plain_place(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;
     Layout::Piece piece(const Region& region, uint32_t tile, uint32_t index) const;
-    std::byte* address(const Region& region, uint32_t slot_offset, std::size_t offset,
-                       std::size_t element_bytes) const;
+    std::byte* address(const Region& region, uint32_t tile, uint32_t slot_offset,
+                       std::size_t offset, std::size_t element_bytes) const;
     Tag tag_of(const BoundLane& lane) const;
     bool drained(const BoundLane& lane) const;
 
@@ -101,6 +133,7 @@ private:
     std::byte* in_ = nullptr;
     std::byte* out_ = nullptr;
     uint32_t lanes_left_ = 0;
+    uint32_t allowed_ = 0;  // tiles
     bool moved_ = false;
     Trouble trouble_;
 };

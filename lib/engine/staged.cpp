@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -18,9 +19,12 @@ device::Address address(const void* pointer) {
 
 class StagedOperation final : public Operation {
 public:
+    static std::size_t all_inputs(const StageRequest& r) {
+        return r.in_bytes * std::max<std::size_t>(1, r.inputs);
+    }
     /// One after the other: the input, the output, the word that the caller's stream waits for.
     static std::size_t word_at(const StageRequest& r) {
-        return round_up(r.in_bytes + r.out_bytes, no_share_bytes);
+        return round_up(all_inputs(r) + r.out_bytes, no_share_bytes);
     }
 
     StagedOperation(std::shared_ptr<const StagingArea> area, StageRequest request,
@@ -36,16 +40,25 @@ public:
           fetched_(std::move(fetched)),
           stored_(std::move(stored)),
           gone_on_(std::move(gone_on)),
-          word_(*reinterpret_cast<uint32_t*>(memory_.data() + word_at(r_))) {}
+          word_(*reinterpret_cast<uint32_t*>(memory_.data() + word_at(r_))) {
+        for (std::size_t i = 0; i < r_.inputs; ++i)
+            list_.push_back(memory_.data() + i * r_.in_bytes);
+    }
     ~StagedOperation() override { cancel(); }
 
     Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
-        place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
+        if (r_.inputs > 0)
+            result_ = memory_.data() + all_inputs(r_);
+        else
+            place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
         const auto callers = static_cast<device::StreamHandle>(stream);
         TUTTI_TRY(ready_.record(callers));
         TUTTI_TRY(ready_.hold(area_->inputs.handle()));
-        TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
+        if (r_.inputs == 0) TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
+        for (std::size_t i = 0; i < r_.inputs; ++i)
+            TUTTI_TRY(copy(memory_.data() + i * r_.in_bytes, static_cast<const void* const*>(in)[i],
+                           r_.in_bytes, area_->inputs));
         TUTTI_TRY(fetched_.record(area_->inputs.handle()));
         TUTTI_TRY(check(
             driver(),
@@ -77,7 +90,8 @@ public:
             if (!*here) return Code::in_progress;
             moved_ = true;
             phase_ = Phase::running;
-            running().start(tag_, in_, result_);
+            running().start(tag_, list_.empty() ? static_cast<const void*>(in_) : list_.data(),
+                            result_);
         }
         if (phase_ == Phase::running) {
             const Code code = running().progress();
@@ -180,6 +194,7 @@ private:
     const std::unique_ptr<Operation> inner_, in_place_;
     const device::PinnedBuffer memory_;
     const device::Event ready_, fetched_, stored_, gone_on_;
+    std::vector<const void*> list_;  // of inputs in pinned memory, if there are several
     uint32_t& word_;
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;

@@ -28,6 +28,7 @@ struct StageRequest {
     };
     std::size_t in_bytes = 0, out_bytes = 0;  // from the buffers' starts; 0: the rank has none
     std::vector<Piece> results;               // of the output: what the operation writes
+    std::size_t inputs = 0;  // > 0: launch() is given a list of so many, of in_bytes each
 };
 
 /// Allocates pinned memory, which waits for the device: while no collective runs there. in_place is

@@ -13,6 +13,30 @@ struct DeviceGroupRequest {
     int64_t timeout_ms = 0;  // of operations, for what their launch may have to wait for
 };
 
+/// One collective, for an operation that is made of several.
+class DeviceStep {
+public:
+    virtual ~DeviceStep() = default;
+    /// Puts it on a stream, the context being current; may wait as Operation::launch() may.
+    virtual Result<> enqueue(const void* in, void* out, void* stream,
+                             const Operation::GiveUp& give_up) = 0;
+};
+
+/// Such an operation's run, among the others of its group.
+class DeviceRun {
+public:
+    virtual ~DeviceRun() = default;
+    /// Its steps are on their streams.
+    virtual void begin() = 0;
+    /// They are over; nothing if it had not begun.
+    virtual void end() = 0;
+    /// Nothing that was launched earlier would be ended by stop().
+    virtual bool may_cancel() = 0;
+    virtual Result<> health() = 0;
+    /// Ends the whole group's work by force.
+    virtual void stop() = 0;
+};
+
 /// This rank's membership. Its operations do everything in launch() and are polled until the device
 /// is done; bind and launch are the issuing thread's.
 class DeviceGroup {
@@ -21,6 +45,8 @@ public:
     /// unsupported: the library cannot do it, and why.
     virtual Result<> serves(const IntrinsicShape& shape) const = 0;
     virtual Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) = 0;
+    virtual Result<std::unique_ptr<DeviceStep>> bind_step(const IntrinsicShape& shape) = 0;
+    virtual std::unique_ptr<DeviceRun> make_run() = 0;
     /// Whether nothing that was launched is under way.
     virtual bool idle() const = 0;
     /// invalid for a stream of another device.

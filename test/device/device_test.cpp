@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "device/fake_cuda.h"
 #include "device/handles.h"
+#include "device/links.h"
 #include "device/memory.h"
 #include "support/catch.h"
 
@@ -130,6 +131,22 @@ TEST_CASE("event: orders streams, and is passed when what it marks is done") {
     until([&] { return *done->passed(); });
     REQUIRE(reinterpret_cast<const float*>(to->data())[count - 1] == 1);
     fake_cuda_free(values);
+}
+
+TEST_CASE("links: every pair of devices, from both sides") {
+    const auto devices = linked_devices(fake_driver());
+    REQUIRE(devices);
+    REQUIRE(devices->size() == 4);
+    using enum Link;
+    const std::vector<std::vector<Link>> wanted{{self, nvlink, host, host},
+                                                {nvlink, self, pcie, host},
+                                                {host, pcie, self, nvlink},
+                                                {host, host, nvlink, self}};
+    for (std::size_t d = 0; d < 4; ++d) {
+        REQUIRE((*devices)[d].links == wanted[d]);
+        REQUIRE((*devices)[d].name == "stand-in " + std::to_string(d));
+    }
+    REQUIRE((*devices)[1].bus == "0000:11:00.0");
 }
 
 TEST_CASE("context: knows its own streams") {

@@ -18,6 +18,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -113,6 +114,9 @@ struct State {
     FakeContext contexts[most_devices];
     std::map<std::uintptr_t, Memory> memory;
     std::atomic<int> live{0}, collectives[most_devices]{}, broken[most_devices]{};
+    std::atomic<int> copies_from[most_devices]{}, copies_to[most_devices]{},
+        overlaps[most_devices]{};
+    std::size_t pinned = 0, most_pinned = 0;
     std::string violations;
 };
 // Never destroyed: streams' threads may outlive main.
@@ -151,6 +155,44 @@ const std::pair<const std::uintptr_t, Memory>* find(std::uintptr_t at) {
     return at < next->first + next->second.bytes ? &*next : nullptr;
 }
 
+// With the lock held.
+void* touch(std::uintptr_t at, std::size_t bytes) {
+    const auto* found = find(at);
+    if (!found) return reinterpret_cast<void*>(at);
+    if (at + bytes > found->first + found->second.bytes) return nullptr;
+    return found->second.touched + (at - found->first);
+}
+
+bool is_on_device(std::uintptr_t at) {
+    const std::lock_guard lock(state().mutex);
+    const auto* found = find(at);
+    return found && found->second.device >= 0;
+}
+
+/// A copy under way, which takes as long as other work does.
+class Copying {
+public:
+    Copying(int device, bool leaves, bool comes)
+        : from_(state().copies_from[device]),
+          to_(state().copies_to[device]),
+          leaves_(leaves && !comes),
+          comes_(comes && !leaves) {
+        from_ += leaves_;
+        to_ += comes_;
+        if ((leaves_ && to_ > 0) || (comes_ && from_ > 0)) ++state().overlaps[device];
+        std::this_thread::sleep_for(std::chrono::microseconds(delay_us()));
+    }
+    ~Copying() {
+        from_ -= leaves_;
+        to_ -= comes_;
+    }
+    Copying(const Copying&) = delete;
+
+private:
+    std::atomic<int>&from_, &to_;
+    const bool leaves_, comes_;
+};
+
 void must_be_idle(const char* what) {
     if (context() && state().collectives[context()->device] > 0)
         fake_cuda_violation((std::string(what) + " while a collective is under way").c_str());
@@ -177,6 +219,16 @@ int cuDeviceGetPCIBusId(char* name, int length, int device) {
     if (device < 0 || device >= device_count()) return invalid_device;
     std::snprintf(name, static_cast<std::size_t>(length), "0000:%02X:00.0", device + 16);
     return ok;
+}
+// Pairs of neighbours with NVLink, the middle over PCIe, the rest through the host.
+int cuDeviceCanAccessPeer(int* can, int device, int peer) {
+    if (device == peer || std::max(device, peer) >= device_count()) return invalid_device;
+    const int apart = device > peer ? device - peer : peer - device;
+    return *can = apart == 1 || device / 2 == peer / 2, ok;
+}
+int cuDeviceGetP2PAttribute(int* value, int attribute, int device, int peer) {
+    if (device == peer || std::max(device, peer) >= device_count()) return invalid_device;
+    return *value = attribute == 3 && device / 2 == peer / 2, ok;
 }
 int cuDevicePrimaryCtxRetain(void** out, int device) {
     if (device < 0 || device >= device_count()) return invalid_device;
@@ -269,6 +321,7 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned) {
     auto* e = static_cast<FakeEvent*>(event);
     FakeStream* s = resolve(stream);
     if (!s) return invalid_context;
+    if (fake_cuda_told(fake_drop_events) == s->context->device) return ok;
     if (broken(s->context->device) != ok) return broken(s->context->device);
     s->worker.add([passed = e->passed, mark = e->recorded.load()] {
         while (passed->load() < mark) std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -280,10 +333,20 @@ int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t va
     auto* word = static_cast<uint32_t*>(fake_cuda_touch(reinterpret_cast<void*>(address), 4));
     if (!s) return invalid_context;
     if (!word) return invalid_value;
+    if (fake_cuda_told(fake_drop_words) == s->context->device) return ok;
     s->worker.add([word, value] {
         while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0)
             std::this_thread::sleep_for(std::chrono::microseconds(20));
     });
+    return ok;
+}
+int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
+    FakeStream* s = resolve(stream);
+    auto* word = static_cast<uint32_t*>(fake_cuda_touch(reinterpret_cast<void*>(address), 4));
+    if (!s) return invalid_context;
+    if (!word) return invalid_value;
+    if (broken(s->context->device) != ok) return broken(s->context->device);
+    s->worker.add([word, value] { __atomic_store_n(word, value, __ATOMIC_RELEASE); });
     return ok;
 }
 int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
@@ -294,13 +357,18 @@ int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
     const std::lock_guard lock(state().mutex);
     state().memory[reinterpret_cast<std::uintptr_t>(*memory)] = {bytes, -1,
                                                                  static_cast<char*>(*memory)};
+    state().pinned += bytes;
+    state().most_pinned = std::max(state().most_pinned, state().pinned);
     ++state().live;
     return ok;
 }
 int cuMemFreeHost(void* memory) {
     must_be_idle("pinned memory freed");
     const std::lock_guard lock(state().mutex);
-    if (state().memory.erase(reinterpret_cast<std::uintptr_t>(memory)) == 0) return invalid_value;
+    const auto found = state().memory.find(reinterpret_cast<std::uintptr_t>(memory));
+    if (found == state().memory.end()) return invalid_value;
+    state().pinned -= found->second.bytes;
+    state().memory.erase(found);
     std::free(memory);
     --state().live;
     return ok;
@@ -309,24 +377,41 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
     FakeStream* s = resolve(stream);
     if (!s) return invalid_context;
     if (broken(s->context->device) != ok) return broken(s->context->device);
-    s->worker.add([=] {
-        void* target = fake_cuda_touch(reinterpret_cast<void*>(to), bytes);
-        const void* source = fake_cuda_touch(reinterpret_cast<void*>(from), bytes);
-        if (target && source)
+    s->worker.add([=, device = s->context->device] {
+        const Copying copying(device, is_on_device(from), is_on_device(to));
+        // Locked, as a program may free what a broken device was copying.
+        std::unique_lock lock(state().mutex);
+        if (broken(device) != ok) return;
+        void* target = touch(to, bytes);
+        const void* source = touch(from, bytes);
+        if (target && source) {
             std::memcpy(target, source, bytes);
-        else
-            fake_cuda_violation("a copy to or from memory that is not there any more");
+            return;
+        }
+        lock.unlock();
+        fake_cuda_violation("a copy to or from memory that is not there any more");
     });
     return ok;
 }
 // For programs that use the driver themselves.
+int cuStreamSynchronize(void* stream) {
+    FakeStream* s = resolve(stream);
+    if (!s) return invalid_context;
+    s->worker.drain();
+    return broken(s->context->device);
+}
 int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
     if (!context()) return invalid_context;
+    if (broken_here() != ok) return broken_here();
+    must_be_idle("device memory allocated");
     *address = reinterpret_cast<std::uintptr_t>(fake_cuda_alloc(context()->device, bytes));
+    ++state().live;
     return ok;
 }
 int cuMemFree_v2(unsigned long long address) {
+    must_be_idle("device memory freed");
     fake_cuda_free(reinterpret_cast<void*>(address));
+    --state().live;
     return ok;
 }
 int cuMemcpyHtoD_v2(unsigned long long to, const void* from, std::size_t bytes) {
@@ -352,11 +437,7 @@ void fake_cuda_enqueue(void* stream, void (*work)(void*), void* argument) {
 }
 void* fake_cuda_touch(const void* address, std::size_t bytes) {
     const std::lock_guard lock(state().mutex);
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    const auto* found = find(at);
-    if (!found) return const_cast<void*>(address);
-    if (at + bytes > found->first + found->second.bytes) return nullptr;
-    return found->second.touched + (at - found->first);
+    return touch(reinterpret_cast<std::uintptr_t>(address), bytes);
 }
 int fake_cuda_current(void) {
     return context() ? context()->device : -1;
@@ -405,12 +486,19 @@ void fake_cuda_synchronize(void* stream) {
 void fake_cuda_break(int device, int status) {
     state().broken[device] = status;
 }
-std::atomic<int> told[fake_told_count] = {-1, -1};
+std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1};
 void fake_cuda_tell(int what, int rank) {
     told[what] = rank;
 }
 int fake_cuda_told(int what) {
     return told[what];
+}
+int fake_cuda_overlaps(int device) {
+    return state().overlaps[device];
+}
+std::size_t fake_cuda_most_pinned(void) {
+    const std::lock_guard lock(state().mutex);
+    return std::exchange(state().most_pinned, state().pinned);
 }
 int fake_cuda_live(void) {
     return state().live;

@@ -29,10 +29,16 @@ void fake_cuda_synchronize(void* stream);
 /// From now on every call that touches that device fails with this status; 0: no more.
 void fake_cuda_break(int device, int status);
 /// What a test tells the stand-ins while threads run: from now on, that rank; -1: nobody any more.
-enum { fake_fail_launch, fake_break_down, fake_told_count };
+/// fake_drop_…: nobody waits any more for events, or for words, on the streams of that device.
+enum { fake_fail_launch, fake_break_down, fake_drop_events, fake_drop_words, fake_told_count };
 void fake_cuda_tell(int what, int rank);
 int fake_cuda_told(int what);
-/// Handles that exist: streams, events, pinned buffers, retained contexts.
+/// How often a copy from a device ran while one to the same device did.
+int fake_cuda_overlaps(int device);
+/// The most pinned host memory that there was at a time, since the last question.
+std::size_t fake_cuda_most_pinned(void);
+/// Handles that exist: streams, events, pinned and device buffers of the library's, retained
+/// contexts.
 int fake_cuda_live(void);
 /// Something a real driver would have hung or crashed on.
 void fake_cuda_violation(const char* what);

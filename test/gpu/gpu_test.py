@@ -121,11 +121,11 @@ REPORT = []
 
 @unittest.skipIf(bool(MISSING), MISSING)
 class OnGpu(unittest.TestCase):
-    def job(self, case, ranks, **env):
-        command = [os.environ["TUTTI_RUN"], "-n", str(ranks), sys.executable, __file__, "rank", case]
+    def job(self, case, ranks, *options, **env):
+        command = [os.environ["TUTTI_RUN"], "-n", str(ranks), *options, sys.executable, __file__, "rank", case]
         done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True,
                               timeout=LIMIT_S, stdin=subprocess.DEVNULL)
-        REPORT.append({"case": case, "ranks": ranks, "settings": env, "passed": done.returncode == 0})
+        REPORT.append({"case": case, "ranks": ranks, "options": options, "settings": env, "passed": done.returncode == 0})
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
 
     def test_one_rank_through_nccl(self):
@@ -136,6 +136,14 @@ class OnGpu(unittest.TestCase):
 
     def test_ranks_that_share_a_device_through_the_host(self):
         self.job("shared", 3, TUTTI_DEVICE="staged")
+
+    def test_tiles_that_overlap_the_wire(self):
+        self.job("shared", 2, TUTTI_DEVICE="staged", TUTTI_DEVICE_TILE_BYTES="262144")
+
+    def test_nccl_within_acted_hosts_and_the_wire_between(self):
+        if GPU.count < 4:
+            self.skipTest(f"the machine has {GPU.count} GPUs, not two for each of two hosts")
+        self.job("own_devices", 4, "--hosts-act", "2", TUTTI_DEVICE="hierarchical")
 
     def test_ranks_with_and_without_a_device(self):
         self.job("with_host_ranks", 3, TUTTI_DEVICE="staged")

@@ -156,6 +156,18 @@ class ActedMachine(Info):
         self.assertEqual(item["adapter"], "Amazon EFA")
         self.assertIn("modprobe efa", item["why_not"])
 
+    def test_what_lies_between_the_gpus(self):
+        os.environ["TUTTI_CUDA_LIBRARY"] = os.environ["TUTTI_FAKE_CUDA"]
+        self.addCleanup(os.environ.pop, "TUTTI_CUDA_LIBRARY")
+        gpus = self.json("gpus")["gpus"]
+        rows = [gpus[f"gpu_{gpu}_links"]["links"] for gpu in range(4)]
+        self.assertEqual(rows, [["-", "NVLink", "host", "host"], ["NVLink", "-", "PCIe", "host"],
+                                ["host", "PCIe", "-", "NVLink"], ["host", "host", "NVLink", "-"]])
+        self.assertRegex(self.text("gpus"), r"gpu 1 links +NVLink +- +PCIe +host +0000:11:00.0 stand-in 1")
+        os.environ["FAKE_CUDA_DEVICES"] = "1"
+        self.addCleanup(os.environ.pop, "FAKE_CUDA_DEVICES")
+        self.assertEqual(self.json("gpus")["gpus"]["gpu_0_links"]["links"], ["-"])
+
     def test_gpus_are_seen_and_why_they_cannot_be_used(self):
         self.pci("0000:17:00.0", "0x10de", "0x2330", "0x030200", "nvidia")
         self.pci("0000:02:00.0", "0x1a03", "0x2000", "0x030000", "ast")  # a server's console

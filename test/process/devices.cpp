@@ -44,7 +44,8 @@ constexpr std::size_t count = 3000;
 
 /// Floats on this rank's device.
 struct Floats {
-    explicit Floats(float value) : at(stand().alloc(rank_of, count * sizeof(float))) {
+    explicit Floats(float value, int device = rank_of)
+        : at(stand().alloc(device, count * sizeof(float))) {
         const std::vector<float> values(count, value);
         stand().poke(at, values.data(), count * sizeof(float));
     }
@@ -85,6 +86,37 @@ void collectives(tutti_comm* comm) {
     need(tutti_comm_sync(comm, -1), "sync");
     tutti_plan_destroy(plan);
     require(out.all(static_cast<float>(ranks * ranks)), "by a plan");
+    const Floats one(1), two(2);
+    const void* inputs[] = {one.at, two.at, one.at};
+    for (int round = 0; round < 2; ++round) {
+        need(tutti_allreduce_multi(comm, inputs, 3, two.at, count, TUTTI_FLOAT32, TUTTI_SUM));
+        need(tutti_comm_sync(comm, -1), "sync");
+        // 1 + 2 + 1, and then with the sums in the place of the 2
+        require(two.all(static_cast<float>(round == 0 ? 4 * ranks : (4 * ranks + 2) * ranks)),
+                "of several inputs");
+    }
+}
+
+void on_shared(tutti_comm* comm, int device, const char* named) {
+    const Floats data(1, device);
+    for (const char* algorithm : {"", named}) {
+        tutti_request* request = nullptr;
+        tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+        opts.algorithm = algorithm;
+        need(tutti_iallreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, TUTTI_SUM, &opts,
+                              &request));
+        need(tutti_wait(&request, -1), "wait");
+    }
+    require(data.all(static_cast<float>(ranks * ranks)), "the sums");
+}
+
+/// Each host's ranks have the same GPUs: no NCCL communicator of all, but one of each host.
+void shared(tutti_comm* comm) {
+    on_shared(comm, rank_of % 2, "hierarchical");
+}
+/// The ranks of a host have one GPU.
+void crowded(tutti_comm* comm) {
+    on_shared(comm, rank_of / 2, "staged");
 }
 
 void parts(tutti_comm* comm) {
@@ -109,12 +141,14 @@ void wrong(tutti_comm* comm) {
                  "messages are for host memory");
     expect_error(tutti_mem_register(comm, data.at, 100, -1), TUTTI_ERR_UNSUPPORTED,
                  "memory of device");
-    const void* inputs[] = {data.at, data.at};
+    const void* inputs[] = {data.at, host.data()};
     expect_error(tutti_allreduce_multi(comm, inputs, 2, data.at, count, TUTTI_FLOAT32, TUTTI_SUM),
-                 TUTTI_ERR_UNSUPPORTED, "takes host memory");
+                 TUTTI_ERR_INVALID, "input 1 is host memory");
     const tutti_op op = rank_of == 0 ? TUTTI_MAX : TUTTI_SUM;
-    need(tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, op), "launched");
-    expect_error(tutti_comm_sync(comm, -1), TUTTI_ERR_MISMATCH, "called different things");
+    // The others' call may be known at the launch already.
+    const tutti_status launched = tutti_allreduce(comm, data.at, data.at, count, TUTTI_FLOAT32, op);
+    expect_error(launched == TUTTI_OK ? tutti_comm_sync(comm, -1) : launched, TUTTI_ERR_MISMATCH,
+                 "called different things");
     const Floats again(1);
     need(tutti_allreduce(comm, again.at, again.at, count, TUTTI_FLOAT32, TUTTI_SUM), "again");
     need(tutti_comm_sync(comm, -1), "sync");
@@ -168,6 +202,8 @@ int main(int argc, char** argv) {
     const int result = run_case(argc, argv,
                                 {{"collectives", collectives},
                                  {"parts", parts},
+                                 {"shared", shared},
+                                 {"crowded", crowded},
                                  {"wrong", wrong},
                                  {"death", death},
                                  {"absent", absent},

@@ -1,4 +1,5 @@
 """Processes with a stand-in GPU each: device memory through the C API."""
+import json
 import os
 import subprocess
 import unittest
@@ -33,6 +34,24 @@ class Devices(unittest.TestCase):
     def test_collectives_across_acted_hosts(self):
         self.right(4, "collectives", options=("--hosts-act", "2"))
 
+    def test_the_hierarchical_way_across_acted_hosts(self):
+        tiny = {"TUTTI_DEVICE_TILE_BYTES": "4096"}
+        for case, options in (("collectives", ()), ("parts", ()), ("wrong", ()), ("death", ("--keep-going",))):
+            with self.subTest(case=case):
+                self.right(4, case, env={"TUTTI_DEVICE": "hierarchical", **tiny}, options=("--hosts-act", "2", *options))
+        with self.subTest("uneven"):
+            self.right(3, "collectives", env={"TUTTI_DEVICE": "hierarchical", **tiny}, options=("--hosts-act", "2"))
+
+    def test_the_way_that_fits_is_chosen(self):
+        self.right(4, "collectives", env={"TUTTI_DEVICE": "auto"}, options=("--hosts-act", "2"))
+        self.right(4, "shared", env={"TUTTI_DEVICE": "auto"}, options=("--hosts-act", "2"))
+        self.right(4, "crowded", env={"TUTTI_DEVICE": "auto"}, options=("--hosts-act", "2"))
+
+    def test_staged_in_tiles(self):
+        for case, options in (("collectives", ()), ("death", ("--keep-going",))):
+            with self.subTest(case=case):
+                self.right(3, case, env={"TUTTI_DEVICE": "staged", "TUTTI_DEVICE_TILE_BYTES": "4096"}, options=options)
+
     def test_parts_of_a_communicator_have_groups_of_their_own(self):
         self.right(4, "parts")
 
@@ -55,6 +74,31 @@ class Devices(unittest.TestCase):
                     capture_output=True, text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
                 self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
                 self.assertIn('"wrong"', done.stdout)
+
+    def test_the_benchmark_beside_direct_calls_of_nccl(self):
+        for collective in ("allreduce", "broadcast", "scan"):
+            with self.subTest(collective=collective):
+                done = subprocess.run(
+                    [BENCH, collective, "--ranks", "2", "--memory", "device", "--peer", "nccl", "-b", "8", "-e", "64K",
+                     "-f", "1024", "-n", "4", "-w", "1", "--inplace-only", "--json", "-"],
+                    env={**os.environ, **STANDINS}, capture_output=True, text=True, timeout=HANG_GUARD_S,
+                    stdin=subprocess.DEVNULL)
+                self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+                self.assertNotIn("violation", done.stderr)
+                rows = json.loads(done.stdout)["rows"]
+                for row in rows:
+                    self.assertEqual(row["wrong"], 0)
+                    # NCCL has no scan to compare with.
+                    self.assertEqual("nccl_ratio" in row, collective != "scan")
+                    if collective != "scan":
+                        self.assertGreater(row["nccl_median_us"], 0)
+                        self.assertGreater(row["nccl_ratio"], 0)
+
+    def test_the_benchmark_has_no_peer_on_host_memory(self):
+        done = subprocess.run([BENCH, "allreduce", "--peer", "nccl"], capture_output=True, text=True,
+                              timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--memory device", done.stdout + done.stderr)
 
     def test_no_driver(self):
         self.right(2, "without_driver", env={"TUTTI_CUDA_LIBRARY": None})

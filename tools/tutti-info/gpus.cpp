@@ -1,6 +1,9 @@
 #include <cstdlib>
 
+#include <algorithm>
+
 #include "device/driver.h"
+#include "device/links.h"
 #include "pci.h"
 #include "sections.h"
 #include "transports/catalog.h"
@@ -59,6 +62,30 @@ Item look_at(const Tree& tree, const PciDevice& device) {
             .parts = {}};
 }
 
+/// A row for each GPU that the driver shows: what lies between it and each of the others.
+void add_links(Section& out) {
+    const auto driver = device::find_driver(setting("TUTTI_CUDA_LIBRARY", "auto"));
+    if (!driver) return;
+    const auto devices = device::linked_devices(**driver);
+    if (!devices) {
+        out.advice.push_back(devices.error().message);
+        return;
+    }
+    for (std::size_t from = 0; from < devices->size(); ++from) {
+        const device::LinkedDevice& gpu = (*devices)[from];
+        Json links = Json::array();
+        std::string text;
+        for (std::size_t to = 0; to < gpu.links.size(); ++to) {
+            const auto name = from == to ? std::string_view("-") : link_name(gpu.links[to]);
+            links.push_back(name);
+            text += fmt::format("{:<7}", name);
+        }
+        out.facts.push_back({fmt::format("gpu {} links", from),
+                             {{"bus", gpu.bus}, {"name", gpu.name}, {"links", std::move(links)}},
+                             fmt::format("{} {} {}", text, gpu.bus, gpu.name)});
+    }
+}
+
 }  // namespace
 
 Section look_at_gpus(const Tree& tree) {
@@ -68,6 +95,7 @@ Section look_at_gpus(const Tree& tree) {
     for (const PciDevice& device : pci_devices(tree))
         if (may_compute(device.kind) && !maker_of(device.vendor).empty())
             out.items.push_back(look_at(tree, device));
+    add_links(out);
     out.none = "no GPU on the PCI bus";
     return out;
 }

@@ -1,6 +1,7 @@
 // NCCL as a device library: what it serves, and how its groups are joined.
 #include "transports/catalog.h"
 #include "transports/nccl/operation.h"
+#include "transports/nccl/step.h"
 
 #include <cstdlib>
 #include <cstring>
@@ -29,10 +30,15 @@ public:
         }
     }
     Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override {
+        TUTTI_ASSIGN(auto step, bind_step(shape));
+        return make_operation(membership_, runs_, std::move(step));
+    }
+    Result<std::unique_ptr<DeviceStep>> bind_step(const IntrinsicShape& shape) override {
         TUTTI_TRY(serves(shape));
         TUTTI_ASSIGN(const Elements elements, elements_of(shape, membership_->library().version));
-        return make_operation(membership_, runs_, shape, elements);
+        return make_step(membership_, shape, elements);
     }
+    std::unique_ptr<DeviceRun> make_run() override { return nccl::make_run(membership_, runs_); }
     bool idle() const override { return none(*runs_); }
     Result<> check_stream(void* stream) const override {
         return membership_->context().owns(static_cast<device::StreamHandle>(stream));

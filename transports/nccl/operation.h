@@ -1,8 +1,8 @@
-// One collective bound to an NCCL communicator.
+// What of an NCCL communicator is under way on the device.
 #pragma once
 
+#include "transport/device_library.h"
 #include "transports/nccl/membership.h"
-#include "transports/nccl/types.h"
 
 namespace tutti::nccl {
 
@@ -12,9 +12,12 @@ class Runs;
 std::shared_ptr<Runs> make_runs();
 bool none(Runs& runs);
 
+/// A run that is one collective.
 Result<std::unique_ptr<Operation>> make_operation(std::shared_ptr<Membership> membership,
                                                   std::shared_ptr<Runs> runs,
-                                                  const IntrinsicShape& shape,
-                                                  const Elements& elements);
+                                                  std::unique_ptr<DeviceStep> step);
+/// A run of several, which someone else puts on streams.
+std::unique_ptr<DeviceRun> make_run(std::shared_ptr<Membership> membership,
+                                    std::shared_ptr<Runs> runs);
 
 }  // namespace tutti::nccl

@@ -1,0 +1,27 @@
+// What lies between the GPUs of this machine, as far as the driver tells.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "device/driver.h"
+
+namespace tutti::device {
+
+enum class Link : uint8_t {
+    self,
+    nvlink,  // each reaches the other's memory, atomically too
+    pcie,    // each reaches the other's memory
+    host,    // copies go through the host's memory
+};
+std::string_view link_name(Link link);
+
+struct LinkedDevice {
+    std::string name, bus;    // "NVIDIA H200", "0000:17:00.0"
+    std::vector<Link> links;  // to each device
+};
+
+/// Every device that the driver shows.
+Result<std::vector<LinkedDevice>> linked_devices(const Driver& driver);
+
+}  // namespace tutti::device

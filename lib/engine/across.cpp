@@ -1,0 +1,257 @@
+#include "engine/across.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+std::byte* writable(const void* memory) {
+    return static_cast<std::byte*>(const_cast<void*>(memory));
+}
+
+/// What both ways have in common: the run's place among the group's.
+class AcrossBase : public Around {
+public:
+    explicit AcrossBase(AcrossRequest request)
+        : r_(std::move(request)), w_(r_.window), run_(r_.group->make_run()) {}
+
+    Result<> begin(const void* in, void* out, const Turn&) override {
+        in_ = writable(in);
+        out_ = writable(out);
+        return {};
+    }
+    Result<> end(const Turn&) override {
+        run_->begin();
+        return {};
+    }
+    Result<> health() override { return run_->health(); }
+    bool may_cancel() override { return run_->may_cancel(); }
+    void stop() override { run_->stop(); }
+    void over() override { run_->end(); }
+
+protected:
+    using Steps = std::unique_ptr<DeviceStep>;
+
+    Result<Steps> step(Collective collective, std::size_t count, Rank root) const {
+        if (count == 0) return Steps{};
+        IntrinsicShape shape = r_.shape;
+        shape.collective = collective;
+        shape.count = count;
+        shape.root = root;
+        if (!traits_of(collective).reduces) shape.factor.reset();
+        return r_.group->bind_step(shape);
+    }
+    static Result<> put(const Steps& step, const std::byte* in, std::byte* out, const Turn& turn) {
+        return step ? step->enqueue(in, out, turn.stream, turn.give_up) : Result<>{};
+    }
+
+    const AcrossRequest r_;
+    const Window w_;
+    const std::unique_ptr<DeviceRun> run_;
+    std::byte* in_ = nullptr;
+    std::byte* out_ = nullptr;
+    std::vector<Piece> pieces_;
+};
+
+/// A message: tile i is `locals` neighbouring parts of it, one a local rank's. The output's memory
+/// is where parts wait for the wire.
+class Message final : public AcrossBase {
+public:
+    using AcrossBase::AcrossBase;
+
+    Result<> bind() {
+        const auto n = static_cast<std::size_t>(r_.locals);
+        share_ = r_.shape.count / n;
+        rest_ = r_.shape.count % n;
+        pieces_.reserve(2);
+        tiles_ = share_ == 0 ? 0 : (share_ + w_.stretch - 1) / w_.stretch;
+        const std::size_t last = share_ == 0 ? 0 : share_ - (tiles_ - 1) * w_.stretch;
+        const bool adds = this->adds();
+        for (const bool full : {true, false}) {
+            const std::size_t count = full ? (tiles_ > 1 ? w_.stretch : 0) : last;
+            if (adds) {
+                TUTTI_ASSIGN(before_[full], step(Collective::reduce_scatter, count, 0));
+            } else if (r_.on_root_host) {
+                TUTTI_ASSIGN(before_[full], step(Collective::broadcast, count * n, r_.shape.root));
+            }
+            if (receives()) {
+                TUTTI_ASSIGN(after_[full], step(Collective::allgather, count, 0));
+            }
+        }
+        if (adds) {
+            TUTTI_ASSIGN(first_, step(Collective::reduce, rest_, 0));
+        } else if (r_.on_root_host) {
+            TUTTI_ASSIGN(first_, step(Collective::broadcast, rest_, r_.shape.root));
+        }
+        if (receives()) {
+            TUTTI_ASSIGN(last_, step(Collective::broadcast, rest_, 0));
+        }
+        return {};
+    }
+
+    // The rest goes first, and comes last.
+    Result<> begin(const void* in, void* out, const Turn& turn) override {
+        TUTTI_TRY(AcrossBase::begin(in, out, turn));
+        return put(first_, in_ + rest_at(), out_ + rest_at(), turn);
+    }
+    Result<> end(const Turn& turn) override {
+        TUTTI_TRY(put(last_, out_ + rest_at(), out_ + rest_at(), turn));
+        return AcrossBase::end(turn);
+    }
+    Result<> before(const Turn& turn) override {
+        if (turn.tile >= tiles_) return {};
+        return put(before_[is_full(turn.tile)], in_ + tile_at(turn.tile),
+                   out_ + (adds() ? part_at(turn.tile) : tile_at(turn.tile)), turn);
+    }
+    Result<> after(const Turn& turn) override {
+        if (turn.tile >= tiles_) return {};
+        return put(after_[is_full(turn.tile)], out_ + part_at(turn.tile), out_ + tile_at(turn.tile),
+                   turn);
+    }
+    std::span<const Piece> fetched(uint32_t tile) override {
+        return adds() || r_.on_root_host ? pieces(tile) : std::span<const Piece>{};
+    }
+    std::span<const Piece> stored(uint32_t tile) override {
+        return receives() ? pieces(tile) : std::span<const Piece>{};
+    }
+
+private:
+    bool adds() const { return r_.shape.collective == Collective::allreduce; }
+    bool receives() const { return adds() || !r_.on_root_host; }
+    bool is_full(std::size_t tile) const { return tile + 1 < tiles_; }
+    std::size_t length(std::size_t tile) const {
+        return std::min(w_.stretch, share_ - tile * w_.stretch);
+    }
+    std::size_t tile_at(std::size_t tile) const {
+        return tile * w_.stretch * static_cast<std::size_t>(r_.locals) * r_.element_bytes;
+    }
+    std::size_t part_at(std::size_t tile) const {
+        return tile_at(tile) + static_cast<std::size_t>(r_.local) * length(tile) * r_.element_bytes;
+    }
+    std::size_t rest_at() const { return (r_.shape.count - rest_) * r_.element_bytes; }
+
+    // Of this rank's share; the first rank's ends with the rest.
+    std::span<const Piece> pieces(uint32_t tile) {
+        pieces_.clear();
+        const std::size_t from = tile * w_.stretch, e = r_.element_bytes;
+        if (tile < tiles_) pieces_.push_back({out_ + part_at(tile), 0, length(tile) * e});
+        if (r_.local != 0) return pieces_;
+        const std::size_t begin = std::max(from, share_),
+                          end = std::min(from + w_.stretch, share_ + rest_);
+        if (begin < end)
+            pieces_.push_back(
+                {out_ + rest_at() + (begin - share_) * e, (begin - from) * e, (end - begin) * e});
+        return pieces_;
+    }
+
+    std::size_t share_ = 0, rest_ = 0, tiles_ = 0;
+    Steps before_[2], after_[2];  // of the last tile, of the others
+    Steps first_, last_;
+};
+
+/// Blocks: tile i is the i-th slice of every block, gathered in device memory of our own, those for
+/// one local rank side by side.
+class Row final : public AcrossBase {
+public:
+    Row(AcrossRequest request, device::DeviceBuffer memory)
+        : AcrossBase(std::move(request)), memory_(std::move(memory)) {}
+
+    static std::size_t scratch_bytes(const AcrossRequest& r) {
+        return r.window.slots * r.by_place.size() * r.window.stretch * r.element_bytes;
+    }
+
+    Result<> bind() {
+        pieces_.reserve(static_cast<std::size_t>(r_.hosts));
+        tiles_ = (r_.shape.count + w_.stretch - 1) / w_.stretch;
+        const std::size_t last = r_.shape.count - (tiles_ - 1) * w_.stretch;
+        for (const bool full : {true, false}) {
+            const std::size_t slice = full ? (tiles_ > 1 ? w_.stretch : 0) : last;
+            TUTTI_ASSIGN(inside_[full],
+                         step(r_.shape.collective, slice * static_cast<std::size_t>(r_.hosts), 0));
+        }
+        return {};
+    }
+
+    Result<> before(const Turn& turn) override {
+        if (!adds()) return {};
+        TUTTI_TRY(each_block(
+            turn, [&](std::size_t at, std::byte* packed) { return copy(packed, in_ + at, turn); }));
+        return put(inside_[is_full(turn.tile)], packed(turn.tile, 0), own(turn.tile), turn);
+    }
+    Result<> after(const Turn& turn) override {
+        if (adds()) return {};
+        TUTTI_TRY(put(inside_[is_full(turn.tile)], own(turn.tile), packed(turn.tile, 0), turn));
+        return each_block(
+            turn, [&](std::size_t at, std::byte* packed) { return copy(out_ + at, packed, turn); });
+    }
+    std::span<const Piece> fetched(uint32_t tile) override {
+        return adds() ? of_all_hosts(tile) : of_own_block(in_, tile);
+    }
+    std::span<const Piece> stored(uint32_t tile) override {
+        return adds() ? of_own_block(out_, tile) : of_all_hosts(tile);
+    }
+
+private:
+    bool adds() const { return r_.shape.collective == Collective::reduce_scatter; }
+    bool is_full(std::size_t tile) const { return tile + 1 < tiles_; }
+    std::size_t bytes(std::size_t tile) const {
+        return std::min(w_.stretch, r_.shape.count - tile * w_.stretch) * r_.element_bytes;
+    }
+    /// Where the slice of the block at a place lies in the tile's memory.
+    std::byte* packed(std::size_t tile, std::size_t place) const {
+        const std::size_t slot = r_.by_place.size() * w_.stretch * r_.element_bytes;
+        return memory_.data() + tile % w_.slots * slot + place * bytes(tile);
+    }
+    std::byte* own(std::size_t tile) const {
+        return packed(tile,
+                      static_cast<std::size_t>(r_.local) * static_cast<std::size_t>(r_.hosts));
+    }
+    Result<> copy(std::byte* to, const std::byte* from, const Turn& turn) const {
+        const device::Driver& driver = *device::driver();
+        return check(driver,
+                     driver.copy_async(reinterpret_cast<std::uintptr_t>(to),
+                                       reinterpret_cast<std::uintptr_t>(from), bytes(turn.tile),
+                                       turn.stream),
+                     "copying on the device");
+    }
+    template <typename Copy>
+    Result<> each_block(const Turn& turn, Copy&& copy) const {
+        for (std::size_t place = 0; place < r_.by_place.size(); ++place) {
+            const auto rank = static_cast<std::size_t>(r_.by_place[place]);
+            TUTTI_TRY(copy((rank * r_.shape.count + turn.tile * w_.stretch) * r_.element_bytes,
+                           packed(turn.tile, place)));
+        }
+        return {};
+    }
+    std::span<const Piece> of_own_block(std::byte* buffer, uint32_t tile) {
+        pieces_.assign(1, {buffer + tile * w_.stretch * r_.element_bytes, 0, bytes(tile)});
+        return pieces_;
+    }
+    std::span<const Piece> of_all_hosts(uint32_t tile) {
+        pieces_.clear();
+        for (std::size_t h = 0; h < static_cast<std::size_t>(r_.hosts); ++h)
+            pieces_.push_back(
+                {own(tile) + h * bytes(tile), h * w_.stretch * r_.element_bytes, bytes(tile)});
+        return pieces_;
+    }
+
+    const device::DeviceBuffer memory_;
+    std::size_t tiles_ = 1;
+    Steps inside_[2];  // of the last tile, of the others
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Around>> across(AcrossRequest request, const device::Context& context) {
+    if (traits_of(request.shape.collective).cut == Cut::whole) {
+        auto made = std::make_unique<Message>(std::move(request));
+        TUTTI_TRY(made->bind());
+        return made;
+    }
+    TUTTI_ASSIGN(auto memory, device::DeviceBuffer::allocate(context, Row::scratch_bytes(request)));
+    auto made = std::make_unique<Row>(std::move(request), std::move(memory));
+    TUTTI_TRY(made->bind());
+    return made;
+}
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+// The tiles of a call's own buffers.
+#include <algorithm>
+
+#include "engine/tiled.h"
+
+namespace tutti {
+namespace {
+
+class Strips final : public Around {
+public:
+    Strips(const Window& window, const StripRequest& request) : w_(window), r_(request) {
+        pieces_.reserve(std::max(w_.in_blocks, w_.out_blocks));
+    }
+    Result<> begin(const void* in, void* out, const Turn&) override {
+        // Only copied from.
+        in_ = static_cast<std::byte*>(const_cast<void*>(in));
+        out_ = static_cast<std::byte*>(out);
+        return {};
+    }
+    std::span<const Piece> fetched(uint32_t tile) override {
+        return pieces(r_.has_input ? in_ : nullptr, w_.in_blocks, tile);
+    }
+    std::span<const Piece> stored(uint32_t tile) override {
+        return pieces(r_.has_output ? out_ : nullptr, w_.out_blocks, tile);
+    }
+
+private:
+    std::span<const Piece> pieces(std::byte* buffer, std::size_t blocks, uint32_t tile) {
+        pieces_.clear();
+        const std::size_t from = tile * w_.stretch;
+        if (!buffer || from >= w_.count) return pieces_;
+        const std::size_t bytes = std::min(w_.stretch, w_.count - from) * r_.element_bytes;
+        for (std::size_t b = 0; b < blocks; ++b)
+            pieces_.push_back({buffer + (b * w_.count + from) * r_.element_bytes,
+                               b * w_.stretch * r_.element_bytes, bytes});
+        return pieces_;
+    }
+
+    const Window w_;
+    const StripRequest r_;
+    std::byte* in_ = nullptr;
+    std::byte* out_ = nullptr;
+    std::vector<Piece> pieces_;
+};
+
+}  // namespace
+
+std::unique_ptr<Around> strips(const Window& window, const StripRequest& request) {
+    return std::make_unique<Strips>(window, request);
+}
+
+}  // namespace tutti

@@ -1,0 +1,310 @@
+#include "engine/tiled.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+constexpr useconds_t poll_us = 20;
+constexpr int most_polls = 100'000;
+constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+constexpr unsigned write_after_all = 0;      // CU_STREAM_WRITE_VALUE_DEFAULT
+// How many fruitless looks lie between two at the device's health.
+constexpr uint32_t looks_per_health = 64;
+
+device::Address address(const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+/// A count that only grows, over all runs: one side waits until it is large enough. A line each.
+enum Word : std::size_t { word_fetched, word_done, word_freed, words };
+
+struct Streams {
+    device::Stream inside, inputs, outputs;
+};
+
+struct Events {
+    device::Event ready, finished;
+    // By slot: the inside's part before and after the wire is over, the copies are.
+    std::vector<device::Event> before, fetched, stored, after;
+    std::vector<device::Event> last;  // by stream: what a cancelled run waits for
+};
+
+Result<std::vector<device::Event>> make_events(const device::Context& context, uint32_t count) {
+    std::vector<device::Event> made;
+    for (uint32_t i = 0; i < count; ++i) {
+        TUTTI_ASSIGN(device::Event event, device::Event::create(context));
+        made.push_back(std::move(event));
+    }
+    return made;
+}
+
+class TiledOperation final : public Operation {
+public:
+    static std::size_t slots_bytes(const TiledRequest& r) {
+        const Window& w = r.wire->window();
+        const std::size_t elements =
+            w.slot(Space::output) + (r.in_place ? 0 : w.slot(Space::input));
+        return round_up(w.slots * elements * r.element_bytes, no_share_bytes);
+    }
+
+    TiledOperation(TiledRequest request, device::PinnedBuffer memory, Streams streams,
+                   Events events)
+        : r_(std::move(request)),
+          w_(r_.wire->window()),
+          memory_(std::move(memory)),
+          streams_(std::move(streams)),
+          e_(std::move(events)),
+          words_(memory_.data() + slots_bytes(r_)),
+          inputs_(memory_.data()),
+          outputs_(r_.in_place ? inputs_
+                               : inputs_ + w_.slots * w_.slot(Space::input) * r_.element_bytes) {}
+    ~TiledOperation() override { cancel(); }
+
+    // Everything is put on the streams now: what one rank's NCCL is asked for must have the same
+    // order on all. Where the device has to wait for the wire, it waits for a word.
+    Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
+        const device::Context::Scope current(r_.area->context);
+        base_ += w_.stretches;
+        under_way_ = true;
+        auto launched = put(in, out, static_cast<device::StreamHandle>(stream), give_up);
+        if (!launched) cancel();
+        return launched;
+    }
+    bool polled() const override { return true; }
+    bool may_cancel() override { return !under_way_ || r_.around->may_cancel(); }
+
+    void start(const Tag& tag, const void*, void*) override {
+        tag_ = tag;
+        trouble_ = {};
+        moved_ = false;
+        looks_ = 0;
+        phase_ = r_.first ? Phase::first : Phase::wire;
+        running().start(tag_, inputs_, outputs_);
+    }
+
+    Code progress() override {
+        moved_ = false;
+        if (phase_ == Phase::first) {
+            const Code code = r_.first->progress();
+            moved_ = r_.first->moved();
+            if (code != Code::ok) return code == Code::in_progress ? look(code) : code;
+            phase_ = Phase::wire;
+            r_.wire->start(tag_, inputs_, outputs_);
+        }
+        if (phase_ == Phase::wire) {
+            const Code code = move_wire();
+            if (code != Code::ok) return code == Code::in_progress ? look(code) : code;
+            phase_ = Phase::storing;
+        }
+        if (phase_ == Phase::storing) {
+            const auto there = e_.finished.passed();
+            if (!there) return failed(there.error());
+            if (!*there) return look(Code::in_progress);
+            if (const auto health = r_.around->health(); !health) return failed(health.error());
+            end();
+        }
+        return Code::ok;
+    }
+    bool moved() const override { return moved_; }
+    const Trouble& trouble() const override {
+        return trouble_.code == Code::ok && runs_on_host() ? running().trouble() : trouble_;
+    }
+    void cancel() override {
+        if (!under_way_) return;
+        if (runs_on_host()) running().cancel();
+        // What waits for the wire goes on, and then what waits for other devices is ended.
+        for (const Word word : {word_done, word_freed}) store(word, base_);
+        r_.around->stop();
+        wait_for_streams();
+        store(word_fetched, base_);  // where not all of it came onto the streams
+        end();
+    }
+    void arm(bool on) override {
+        if (runs_on_host()) running().arm(on);
+    }
+    Code health() const override { return runs_on_host() ? running().health() : Code::ok; }
+    Rank waits_for() const override { return runs_on_host() ? running().waits_for() : nobody; }
+
+private:
+    enum class Phase : uint8_t { idle, first, wire, storing };
+
+    const device::Driver& driver() const { return r_.area->context.driver(); }
+    bool runs_on_host() const { return phase_ == Phase::first || phase_ == Phase::wire; }
+    Operation& running() const {
+        return phase_ == Phase::first ? *r_.first : static_cast<Operation&>(*r_.wire);
+    }
+
+    uint32_t& word(Word which) const {
+        return *reinterpret_cast<uint32_t*>(words_ + which * no_share_bytes);
+    }
+    void store(Word which, uint32_t value) const {
+        std::atomic_ref(word(which)).store(value, std::memory_order_release);
+    }
+    /// What the words say when that many tiles of this run are through.
+    uint32_t after_tiles(uint32_t tiles) const { return base_ - w_.stretches + tiles; }
+
+    Result<> wait_word(device::StreamHandle stream, Word which, uint32_t tile) const {
+        return check(driver(),
+                     driver().stream_wait_value(stream, address(&word(which)),
+                                                after_tiles(tile + 1), wait_until_at_least),
+                     "making a device stream wait");
+    }
+    Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& on) const {
+        return check(driver(), driver().copy_async(address(to), address(from), bytes, on.handle()),
+                     "copying between device and host");
+    }
+
+    Result<> put(const void* in, void* out, device::StreamHandle callers, const GiveUp& give_up) {
+        const device::StreamHandle inside = streams_.inside.handle();
+        TUTTI_TRY(e_.ready.record(callers));
+        TUTTI_TRY(e_.ready.hold(inside));
+        TUTTI_TRY(r_.around->begin(in, out, {0, inside, give_up}));
+        // One fewer than slots, and what comes after a tile never waits behind what needs its slot.
+        const uint32_t lag = w_.slots - 1;
+        for (uint32_t i = 0; i < w_.stretches + lag; ++i) {
+            if (i < w_.stretches) TUTTI_TRY(put_fetch({i, inside, give_up}));
+            if (i >= lag) TUTTI_TRY(put_store({i - lag, inside, give_up}));
+        }
+        TUTTI_TRY(r_.around->end({w_.stretches, inside, give_up}));
+        TUTTI_TRY(e_.finished.record(inside));
+        return e_.finished.hold(callers);
+    }
+
+    Result<> put_fetch(const Around::Turn& turn) {
+        const uint32_t i = turn.tile, slot = i % w_.slots;
+        const bool again = i >= w_.slots;
+        const device::StreamHandle inputs = streams_.inputs.handle();
+        if (again) TUTTI_TRY(e_.fetched[slot].hold(turn.stream));
+        TUTTI_TRY(r_.around->before(turn));
+        TUTTI_TRY(e_.before[slot].record(turn.stream));
+        TUTTI_TRY(e_.before[slot].hold(inputs));
+        if (again) {
+            // The slot's last tile has left it, over the wire and to the device.
+            TUTTI_TRY(wait_word(inputs, word_freed, i - w_.slots));
+            TUTTI_TRY(e_.stored[slot].hold(inputs));
+        }
+        std::byte* const at = inputs_ + slot * w_.slot(Space::input) * r_.element_bytes;
+        for (const Around::Piece& piece : r_.around->fetched(i))
+            TUTTI_TRY(copy(at + piece.at, piece.device, piece.bytes, streams_.inputs));
+        TUTTI_TRY(check(driver(),
+                        driver().stream_write_value(inputs, address(&word(word_fetched)),
+                                                    after_tiles(i + 1), write_after_all),
+                        "marking what was copied from the device"));
+        return e_.fetched[slot].record(inputs);
+    }
+
+    Result<> put_store(const Around::Turn& turn) {
+        const uint32_t j = turn.tile, slot = j % w_.slots;
+        const device::StreamHandle outputs = streams_.outputs.handle();
+        if (j >= w_.slots) TUTTI_TRY(e_.after[slot].hold(outputs));
+        // The word says so too, but for a run that is given up.
+        TUTTI_TRY(e_.fetched[slot].hold(outputs));
+        TUTTI_TRY(wait_word(outputs, word_done, j));
+        const std::byte* const at = outputs_ + slot * w_.slot(Space::output) * r_.element_bytes;
+        for (const Around::Piece& piece : r_.around->stored(j))
+            TUTTI_TRY(copy(piece.device, at + piece.at, piece.bytes, streams_.outputs));
+        TUTTI_TRY(e_.stored[slot].record(outputs));
+        TUTTI_TRY(e_.stored[slot].hold(turn.stream));
+        TUTTI_TRY(r_.around->after(turn));
+        return e_.after[slot].record(turn.stream);
+    }
+
+    Code move_wire() {
+        // Pairs with the device's write: the tile was copied before.
+        const uint32_t fetched =
+            std::atomic_ref(word(word_fetched)).load(std::memory_order_acquire) - after_tiles(0);
+        r_.wire->allow(fetched);
+        const Code code = r_.wire->progress();
+        moved_ |= r_.wire->moved();
+        if (code != Code::ok && code != Code::in_progress) return code;
+        // A rank alone has nothing to do on the wire, and still has to wait for its input.
+        const uint32_t done = std::min(r_.wire->finished(), fetched);
+        store(word_done, after_tiles(done));
+        if (r_.wire->drained()) store(word_freed, after_tiles(done));
+        return done == w_.stretches ? code : Code::in_progress;
+    }
+
+    /// Nothing comes from a device that has failed.
+    Code look(Code code) {
+        if (moved_ || ++looks_ % looks_per_health != 0) return code;
+        if (const auto asked = e_.finished.passed(); !asked) return failed(asked.error());
+        if (const auto health = r_.around->health(); !health) return failed(health.error());
+        return code;
+    }
+
+    /// Bounded: a device that hangs is no reason for us to.
+    void wait_for_streams() const {
+        const device::Context::Scope current(r_.area->context);
+        const device::StreamHandle all[] = {streams_.inside.handle(), streams_.inputs.handle(),
+                                            streams_.outputs.handle()};
+        for (std::size_t s = 0; s < std::size(all); ++s) {
+            if (!e_.last[s].record(all[s])) continue;
+            for (int i = 0; i < most_polls; ++i) {
+                if (const auto passed = e_.last[s].passed(); !passed || *passed) break;
+                ::usleep(poll_us);
+            }
+        }
+    }
+
+    void end() {
+        r_.around->over();
+        phase_ = Phase::idle;
+        under_way_ = false;
+    }
+
+    Code failed(const Error& error) {
+        trouble_ = {error.code, error.rank, {}, error.message};
+        return error.code;
+    }
+
+    const TiledRequest r_;
+    const Window w_;
+    const device::PinnedBuffer memory_;
+    const Streams streams_;
+    const Events e_;
+    std::byte* const words_;
+    std::byte* const inputs_;
+    std::byte* const outputs_;
+    uint32_t base_ = 0;  // what the words say at the end of the run
+    uint32_t looks_ = 0;
+    Phase phase_ = Phase::idle;
+    bool under_way_ = false, moved_ = false;
+    Tag tag_;
+    Trouble trouble_;
+};
+
+Result<Events> make_all_events(const device::Context& context, uint32_t slots) {
+    TUTTI_ASSIGN(device::Event ready, device::Event::create(context));
+    TUTTI_ASSIGN(device::Event finished, device::Event::create(context));
+    TUTTI_ASSIGN(auto before, make_events(context, slots));
+    TUTTI_ASSIGN(auto fetched, make_events(context, slots));
+    TUTTI_ASSIGN(auto stored, make_events(context, slots));
+    TUTTI_ASSIGN(auto after, make_events(context, slots));
+    TUTTI_ASSIGN(auto last, make_events(context, 3));
+    return Events{std::move(ready),  std::move(finished), std::move(before), std::move(fetched),
+                  std::move(stored), std::move(after),    std::move(last)};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Operation>> tile(TiledRequest request) {
+    const device::Context& context = request.area->context;
+    const std::size_t slots_bytes = TiledOperation::slots_bytes(request);
+    const std::size_t bytes = slots_bytes + words * no_share_bytes;
+    TUTTI_ASSIGN(device::PinnedBuffer memory, device::PinnedBuffer::allocate(context, bytes));
+    std::memset(memory.data() + slots_bytes, 0, words * no_share_bytes);
+    TUTTI_ASSIGN(device::Stream inside, device::Stream::create(context));
+    TUTTI_ASSIGN(device::Stream inputs, device::Stream::create(context));
+    TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));
+    TUTTI_ASSIGN(Events events, make_all_events(context, request.wire->window().slots));
+    return std::make_unique<TiledOperation>(
+        std::move(request), std::move(memory),
+        Streams{std::move(inside), std::move(inputs), std::move(outputs)}, std::move(events));
+}
+
+}  // namespace tutti

@@ -1,0 +1,66 @@
+// A host's collective on device memory, tile by tile: while the wire has one tile, the next comes
+// from the device and the one before goes back to it. Pinned memory holds a few tiles. A tile here
+// is a stretch of the schedule's own tiles, so to the other ranks nothing differs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/bound_schedule.h"
+#include "engine/staged.h"
+
+namespace tutti {
+
+/// What a device does around the wire's part of a tile. All of it is put on streams while the
+/// operation is launched, in an order that every rank has.
+class Around {
+public:
+    /// Bytes that travel between the device and a tile's slot.
+    struct Piece {
+        std::byte* device = nullptr;
+        std::size_t at = 0, bytes = 0;  // at: from the slot's start
+    };
+    struct Turn {
+        uint32_t tile = 0;
+        device::StreamHandle stream = nullptr;
+        const Operation::GiveUp& give_up;
+    };
+    virtual ~Around() = default;
+    virtual Result<> begin(const void* in, void* out, const Turn&) = 0;
+    virtual Result<> before(const Turn&) { return {}; }
+    virtual Result<> after(const Turn&) { return {}; }
+    virtual Result<> end(const Turn&) { return {}; }
+    /// Good until the next question. Tiles that this rank's part of the wire does not have:
+    /// nothing.
+    virtual std::span<const Piece> fetched(uint32_t tile) = 0;
+    virtual std::span<const Piece> stored(uint32_t tile) = 0;
+    /// What the device's library has found wrong.
+    virtual Result<> health() { return {}; }
+    virtual bool may_cancel() { return true; }
+    /// What was put on streams ends soon, whatever it waits for.
+    virtual void stop() {}
+    /// The run is over, or was given up.
+    virtual void over() {}
+};
+
+/// Straight from the caller's buffers and back, with nothing in between.
+struct StripRequest {
+    bool has_input = true, has_output = true;  // this rank
+    std::size_t element_bytes = 1;
+};
+std::unique_ptr<Around> strips(const Window& window, const StripRequest& request);
+
+struct TiledRequest {
+    std::shared_ptr<const StagingArea> area;
+    std::unique_ptr<BoundSchedule> wire;  // with a window
+    std::unique_ptr<Operation> first;     // over before the wire begins; may be null
+    std::unique_ptr<Around> around;
+    std::size_t element_bytes = 1;
+    bool in_place = false;  // input and output of a tile share a slot
+};
+
+/// Allocates pinned memory, which waits for the device: while no collective runs there.
+Result<std::unique_ptr<Operation>> tile(TiledRequest request);
+
+}  // namespace tutti

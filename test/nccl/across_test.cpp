@@ -1,0 +1,278 @@
+// Device memory over several hosts: the devices' library within each, tutti's wire between them.
+// Hosts are acted; each has stand-in devices of its own.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "nccl/job.h"
+
+using namespace gpu_test;
+
+namespace {
+
+constexpr std::size_t tile_bytes = 16 * 1024;
+
+/// Rank r is on host hosts[r].
+Job job_on(const std::vector<int>& hosts, DeviceWay way = DeviceWay::hierarchical) {
+    return {.ranks = static_cast<Rank>(hosts.size()), .change = [=](Config& c) {
+                c.device = way;
+                c.transports = {"inproc", "tcp"};
+                c.device_tile_bytes = tile_bytes;
+                c.host_id = fmt::format("acted-{}", hosts[static_cast<std::size_t>(c.rank)]);
+            }};
+}
+
+/// Small whole numbers: sums are exact in whatever order.
+std::vector<float> values_of(Rank rank, std::size_t length) {
+    std::vector<float> values(length);
+    for (std::size_t i = 0; i < length; ++i)
+        values[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 3) % 50);
+    return values;
+}
+
+/// The same call on both kinds of memory. Neither buffer is longer than the call needs.
+void compare(Ranked& r, Call call, std::size_t in_length, std::size_t out_length) {
+    const std::string name = fmt::format("{} of {}", collective_name(call.collective), call.count);
+    const auto in = values_of(r.rank, in_length);
+    std::vector<float> expected = values_of(r.rank, out_length);
+    const OnDevice input(r.rank, in), output(r.rank, expected);
+    const bool one = call.collective == Collective::broadcast;
+    Call host = call;
+    host.algorithm = {};
+    const auto* host_in = reinterpret_cast<const std::byte*>(one ? expected.data() : in.data());
+    r.works(r.comm->run(host, host_in, expected.data()), name + " on the host");
+    for (int round = 0; round < 2; ++round) {
+        if (one) fake_cuda_poke(output.get(), in.data(), in.size() * sizeof(float));
+        const std::byte* from = one ? output.get() : input.get();
+        r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), name);
+        r.holds(output.floats() == expected, name + ": other values than on the host");
+    }
+}
+
+void compare_all(Ranked& r, std::string_view algorithm) {
+    using enum Collective;
+    const auto n = static_cast<std::size_t>(r.size);
+    for (const std::size_t count : {1, 2, 1001, 600'007}) {
+        for (const Collective c : {allreduce, broadcast}) {
+            Call call = call_of(c, count, Dtype::float32, Op::sum, r.size - 1);
+            call.algorithm = algorithm;
+            compare(r, call, count, count);
+        }
+        const std::size_t block = count / 4 + 1;
+        Call gather = call_of(allgather, block), scatter = call_of(reduce_scatter, block);
+        gather.algorithm = scatter.algorithm = algorithm;
+        compare(r, gather, block, block * n);
+        compare(r, scatter, block * n, block);
+    }
+}
+
+const Call sum5000 = call_of(Collective::allreduce, 5000);
+
+void still_works(Ranked& r) {
+    const OnDevice data(r.rank, std::vector<float>(5000, 1));
+    Call call = sum5000;
+    r.works(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), "afterwards");
+    r.holds(data.floats() == std::vector<float>(5000, static_cast<float>(r.size)), "its sums");
+}
+
+device::Stream stream_of(const Ranked& r) {
+    return std::move(*device::Stream::create(*device::Context::retain(*device::driver(), r.rank)));
+}
+
+}  // namespace
+
+TEST_CASE("hosts: every collective that has the hierarchical way equals the host's") {
+    const Setting fast("FAKE_CUDA_DELAY_US", "10");
+    const Setting devices("FAKE_CUDA_DEVICES", "8");
+    for (const std::vector<int>& hosts : std::vector<std::vector<int>>{
+             {0, 0, 1, 1}, {0, 1, 1, 0}, {0, 0, 1, 1, 2, 2}, {0, 0, 0, 1, 1, 1}})
+        run(job_on(hosts), [](Ranked& r) { compare_all(r, "hierarchical"); });
+}
+
+TEST_CASE("hosts: other operators and types, and what goes through the host all the same") {
+    const Setting fast("FAKE_CUDA_DELAY_US", "10");
+    run(job_on({0, 0, 1, 1}), [](Ranked& r) {
+        for (const Op op : {Op::avg, Op::max, Op::min, Op::prod, Op::sum})
+            compare(r, call_of(Collective::allreduce, 3001, Dtype::float32, op), 3001, 3001);
+        const float factor = static_cast<float>(r.rank + 1);
+        const auto premul = r.comm->planner().make_premul_sum(&factor, Dtype::float32);
+        if (!r.works(premul, "premul")) return;
+        compare(r, call_of(Collective::allreduce, 3001, Dtype::float32, *premul), 3001, 3001);
+        (void)remove_operator(*premul);
+        compare(r, call_of(Collective::scan, 3001), 3001, 3001);
+        compare(r, call_of(Collective::reduce, 3001), 3001, 3001);
+        Call wanted = call_of(Collective::scan, 3001);
+        wanted.algorithm = "hierarchical";
+        const OnDevice data(r.rank, values_of(r.rank, 3001));
+        r.fails(r.comm->start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
+                "no hierarchical way");
+        wanted.algorithm = "nccl";
+        r.fails(r.comm->start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
+                "done by 'hierarchical' or 'staged'");
+        still_works(r);
+    });
+}
+
+TEST_CASE("hosts: uneven ones and single ranks go through the host, one host by its library") {
+    const Setting fast("FAKE_CUDA_DELAY_US", "10");
+    for (const std::vector<int>& hosts :
+         std::vector<std::vector<int>>{{0, 0, 1}, {0, 1, 2}, {0, 0, 0}})
+        run(job_on(hosts), [](Ranked& r) { compare_all(r, ""); });
+    run(job_on({0, 0, 1}), [](Ranked& r) {
+        Call call = sum5000;
+        call.algorithm = "hierarchical";
+        const OnDevice data(r.rank, std::vector<float>(5000, 1));
+        r.fails(r.comm->start(call, -1, -1, data.get(), data.get()), Code::unsupported,
+                "not by 'hierarchical'");
+        still_works(r);
+    });
+}
+
+TEST_CASE("hosts: behind a kernel, in place, several under way, in order of the stream") {
+    run(job_on({0, 0, 1, 1}), [](Ranked& r) {
+        const device::Stream stream = stream_of(r);
+        r.works(r.comm->set_device_stream(stream.handle()), "set");
+        constexpr std::size_t count = 700'003;
+        const OnDevice data(r.rank, std::vector<float>(count, 1));
+        const Call call = call_of(Collective::allreduce, count);
+        for (int round = 0; round < 3; ++round) {
+            fake_cuda_increment(stream.handle(), data.get(), count, 30'000);
+            r.works(r.comm->run(call, data.get(), data.get()), "run");
+            fake_cuda_increment(stream.handle(), data.get(), count, 0);
+        }
+        r.works(r.comm->sync(-1), "sync");
+        fake_cuda_synchronize(stream.handle());
+        // x → 4 (x + 1) + 1 three times
+        r.holds(data.floats() == std::vector<float>(count, 169), "the values");
+    });
+}
+
+TEST_CASE("hosts: two operations at a time, on both streams") {
+    run(job_on({0, 0, 1, 1}), [](Ranked& r) {
+        constexpr std::size_t count = 600'000;
+        const OnDevice a(r.rank, std::vector<float>(count, 1)),
+            b(r.rank, std::vector<float>(count, 2));
+        const Call call = call_of(Collective::allreduce, count);
+        for (int round = 0; round < 2; ++round) {
+            auto first = r.comm->start(call, 0, -1, a.get(), a.get());
+            auto second = r.comm->start(call, 1, -1, b.get(), b.get());
+            r.works(r.finish(std::move(first)), "the first");
+            r.works(r.finish(std::move(second)), "the second");
+        }
+        r.holds(a.floats() == std::vector<float>(count, 16), "the first's values");
+        r.holds(b.floats() == std::vector<float>(count, 32), "the second's values");
+    });
+}
+
+TEST_CASE("hosts: copies run side by side, and the wire has a share only") {
+    const int before = fake_cuda_overlaps(0);
+    run(job_on({0, 0, 1, 1}), [](Ranked& r) {
+        constexpr std::size_t count = 3'000'000;
+        const OnDevice data(r.rank, std::vector<float>(count, 1));
+        const Call call = call_of(Collective::allreduce, count);
+        r.works(r.finish(r.comm->start(call, 0, -1, data.get(), data.get())), "allreduce");
+        r.holds(data.floats() == std::vector<float>(count, 4), "the values");
+    });
+    REQUIRE(fake_cuda_overlaps(0) - before >= 2);
+}
+
+// ---- other calls, other ranks
+// --------------------------------------------------------------------
+
+TEST_CASE("hosts: different calls are found wherever they are, and all goes on") {
+    for (const Rank odd : {1, 2})
+        run(job_on({0, 0, 1, 1}), [odd](Ranked& r) {
+            still_works(r);
+            const OnDevice data(r.rank, std::vector<float>(5000, 1));
+            Call call = sum5000;
+            if (r.rank == odd) call.op = Op::max;
+            r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
+                    "called different things");
+            still_works(r);
+            if (r.rank == odd) call.count = 4000;
+            r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
+                    "called different things");
+            still_works(r);
+        });
+}
+
+TEST_CASE("hosts: a rank that does not come is named, and the buffers are let go") {
+    std::atomic<int> heard{0};
+    run(job_on({0, 0, 1, 1}), [&](Ranked& r) {
+        still_works(r);
+        if (r.rank == 3) {
+            for (int i = 0; i < 20'000 && heard < 3; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return;
+        }
+        const device::Stream stream = stream_of(r);
+        const OnDevice data(r.rank, std::vector<float>(5000, 1));
+        r.fails(r.finish(r.comm->start(sum5000, 0, 700, data.get(), data.get(), stream.handle())),
+                Code::timeout, "rank 3 has not called it");
+        fake_cuda_synchronize(stream.handle());
+        ++heard;
+    });
+}
+
+TEST_CASE("hosts: an abort, NCCL's errors and a broken device end it everywhere") {
+    for (const int what :
+         {-1, static_cast<int>(fake_fail_launch), static_cast<int>(fake_break_down)}) {
+        std::atomic<int> ready{0};
+        run(job_on({0, 0, 1, 1}), [&](Ranked& r) {
+            still_works(r);
+            ++ready;
+            for (int i = 0; i < 20'000 && ready < 4; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            const device::Stream stream = stream_of(r);
+            const OnDevice data(r.rank, std::vector<float>(5000, 1));
+            // Ranks of the stand-in's are those of a host.
+            if (what >= 0 && r.rank == 1) fake_cuda_tell(what, 1);
+            if (what < 0 && r.rank == 1) return r.comm->abort();
+            fake_cuda_increment(stream.handle(), data.get(), 5000, 100'000);
+            const auto failed =
+                r.finish(r.comm->start(sum5000, 0, -1, data.get(), data.get(), stream.handle()));
+            r.fails(failed, what < 0 ? Code::aborted : Code::system,
+                    what < 0 ? "rank 1 called tutti_comm_abort" : "internal error");
+            fake_cuda_synchronize(stream.handle());
+        });
+        if (what >= 0) fake_cuda_tell(what, -1);
+    }
+}
+
+TEST_CASE("hosts: strict checking launches nothing before all called the same") {
+    Job job = job_on({0, 0, 1, 1});
+    job.change = [change = job.change](Config& c) {
+        change(c);
+        c.check = Check::strict;
+    };
+    run(job, [](Ranked& r) {
+        still_works(r);
+        const OnDevice data(r.rank, std::vector<float>(5000, 1));
+        Call call = sum5000;
+        if (r.rank == 1) call.op = Op::max;
+        r.fails(r.comm->run(call, data.get(), data.get()), Code::mismatch, "max");
+        r.holds(data.floats() == std::vector<float>(5000, 1), "the output is untouched");
+        still_works(r);
+    });
+}
+
+// ---- who decides
+// ---------------------------------------------------------------------------------
+
+TEST_CASE("auto: one library for all where all can join it") {
+    run(job_on({0, 0, 1, 1}, DeviceWay::automatic), [](Ranked& r) {
+        still_works(r);
+        Call call = sum5000;
+        call.algorithm = "nccl";
+        const OnDevice data(r.rank, std::vector<float>(5000, 1));
+        r.works(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), "by NCCL");
+    });
+}
+
+TEST_CASE("hosts: two ranks of a host on one GPU are both named") {
+    run(job_on({0, 0, 1, 1}), [](Ranked& r) {
+        const OnDevice data(r.rank / 2, std::vector<float>(5000, 1));
+        r.fails(r.comm->run(sum5000, data.get(), data.get()), Code::unsupported,
+                "ranks 0 and 1 both use the GPU 0000:10:00.0");
+    });
+}
