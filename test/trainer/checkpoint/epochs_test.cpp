@@ -2,10 +2,11 @@
 #include "tutti/epochs.hpp"
 #include "support/catch.h"
 #include "trainer/checkpoint/checkpoint_fixture.h"
-#include "trainer/support/ranks.h"
+#include "trainer/ranks.h"
 #include "tutti/checkpoint.hpp"
 
 using namespace tutti::test;
+using ranks::on_ranks;
 
 namespace {
 
