@@ -122,6 +122,8 @@ TEST_CASE("tiles: in place, one after the other, behind a kernel and before one"
 }
 
 TEST_CASE("tiles: copies from the device and to it run side by side, in little pinned memory") {
+    // Longer than what a busy machine puts between them.
+    const Setting slow("FAKE_CUDA_DELAY_US", "1000");
     const int before = fake_cuda_overlaps(0);
     (void)fake_cuda_most_pinned();
     // On a busy machine they can, and do not always; under a sanitizer, seldom.
