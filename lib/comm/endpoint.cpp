@@ -284,12 +284,13 @@ void Endpoint::serve() {
         kicked_ = false;
         bool moved = false;
         if (!serve_clients(moved)) {
-            reactor_.poll(service_tick_ms);
+            reactor_.poll(handover_.sleep_ms(service_tick_ms));
             backoff.reset();
             continue;
         }
         backoff.set_crowded(crowded());
         const Backoff::Turn turn = backoff.next(moved);
+        if (moved || turn != Backoff::Turn::spin) handover_.needed();
         if (turn == Backoff::Turn::look) reactor_.poll(0);
         if (turn != Backoff::Turn::sleep) continue;
 

@@ -18,6 +18,7 @@
 #include "base/id_set.h"
 #include "comm/control_tree.h"
 #include "comm/group.h"
+#include "comm/handover.h"
 #include "comm/news.h"
 #include "comm/tuning.h"
 #include "net/acceptor.h"
@@ -110,6 +111,14 @@ public:
     void ring();
     /// Tells the service thread that there is work to drive.
     void kick();
+    /// A non-blocking operation is under way, and nobody waits for it yet.
+    void issued() {
+        if (handover_.issued()) kick();
+    }
+    /// A thread of the program waits, and drives meanwhile.
+    void claimed() {
+        if (handover_.claimed()) kick();
+    }
     int wait_fd() const { return reactor_.fd(); }
 
     /// Leaves in order; bounded by the deadline.
@@ -186,6 +195,7 @@ private:
     std::map<Rank, std::string> lost_;  // gone, and why
     std::set<Rank> left_;               // said that they would go
 
+    Handover handover_;
     std::atomic<int> watched_{0};
     std::atomic<bool> stop_{false}, kicked_{false}, leaving_{false};
     std::thread thread_;

@@ -44,6 +44,7 @@ void Communicator::arm_all(bool on) {
 bool Communicator::wait(Request& request, int64_t timeout_ms) {
     if (request.done()) return true;
     waiting_.enter();
+    if (!manual()) endpoint_->claimed();
     const bool done = wait_driving(request, timeout_ms);
     if (waiting_.leave() && waiting_.pending() && !manual()) endpoint_->kick();
     return done;

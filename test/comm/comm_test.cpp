@@ -177,6 +177,25 @@ TEST_CASE("communicator: requests complete while the program only sleeps") {
     }));
 }
 
+TEST_CASE("communicator: requests complete unwaited for after many that were waited for at once") {
+    const std::string transport = GENERATE("shm", "tcp");
+    expect_no_problem(run({2, transport}, [](Communicator& comm, Rank) -> std::string {
+        std::vector<float> x(4), sum(4);
+        for (int round = 0; round < 100; ++round) {
+            x[0] = static_cast<float>(round);
+            auto request = comm.start(sum_of(x.size()), 0, -1, x.data(), sum.data());
+            if (!request) return request.error().message;
+            const bool waits = round % 25 != 24;
+            if (waits) comm.wait(**request, -1);
+            for (int i = 0; !waits && i < 10'000 && !(*request)->done(); ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (!(*request)->done()) return "not done without our help";
+            if (sum[0] != 2.0f * x[0]) return "wrong sum";
+        }
+        return "";
+    }));
+}
+
 TEST_CASE("communicator: two threads wait for requests of one communicator") {
     expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank) -> std::string {
         for (int round = 0; round < 20; ++round) {
