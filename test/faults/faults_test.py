@@ -94,9 +94,9 @@ class Faults(unittest.TestCase):
                     self.assertEqual((status, fault), ("peer lost", victim), output)
                     self.assertIn(f"rank {victim} is gone", text)
                     # 0.3 s until it dies; generous, since machines are shared.
-                    self.assertLess(seconds, 5, output)
+                    self.assertLess(seconds, 15, output)
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
-                    self.assertLess(said[rank]["destroy"][2], 5, output)
+                    self.assertLess(said[rank]["destroy"][2], 15, output)
 
     def test_a_rank_that_never_comes_is_named_at_the_deadline(self):
         for n, transport in self.over_transports((2, 4)):
@@ -179,7 +179,7 @@ class Faults(unittest.TestCase):
             self.assertEqual(said[0]["short wait"][0], "timeout", output)
             self.assertIn("it goes on", said[0]["short wait"][3])
             self.assertEqual(said[0]["operation"][0], "aborted", output)
-            self.assertLess(said[0]["destroy"][2], 10, output)
+            self.assertLess(said[0]["destroy"][2], 30, output)
             self.assertEqual(said[1]["operation"][:2], ("peer lost", 0), output)
 
 
@@ -208,8 +208,8 @@ class FabricFaults(unittest.TestCase):
                     self.assertIn("operation", said[rank], output)
                     status, fault, seconds, _ = said[rank]["operation"]
                     self.assertEqual((status, fault), ("peer lost", n - 1), output)
-                    self.assertLess(seconds, 10, output)
-                    self.assertLess(said[rank]["destroy"][2], 5, output)
+                    self.assertLess(seconds, 30, output)
+                    self.assertLess(said[rank]["destroy"][2], 15, output)
 
 
 def start(env):

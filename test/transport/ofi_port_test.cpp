@@ -224,7 +224,7 @@ TEST_CASE("ofi port: a disconnect ends what is under way, in every state") {
         const int64_t before_ns = now_ns();
         duo.a.port->disconnect(1);
         REQUIRE(duo.a.log.sent_contexts.size() == 4);
-        REQUIRE(now_ns() - before_ns < 3'000'000'000);
+        REQUIRE(now_ns() - before_ns < 20'000'000'000);
         REQUIRE(duo.a.port->send(1, data.data(), data.data(), 8, nullptr) ==
                 fabric::Progress::failed);
     });
@@ -284,6 +284,11 @@ int in_two_processes(const std::string& provider, const std::function<void(PortE
     return status;
 }
 
+bool readable(int fd) {
+    pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&entry, 1, 0) == 1;
+}
+
 TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing pending") {
     for_each_provider([](const std::string& provider) {
         const Buffer data = pattern(1 << 24, 1);
@@ -297,11 +302,9 @@ TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing 
                 return end.port->fetch(theirs.hold, got.data(), got.size(), &got) !=
                        fabric::Progress::busy;
             }));
+            REQUIRE(::write(socket, "", 1) == 1);  // it may die now
             // As the control tree does: it hears of the death, the port may not.
-            turning({&end}, [&] {
-                pollfd fd{.fd = socket, .events = POLLIN, .revents = 0};
-                return ::poll(&fd, 1, 0) == 1;
-            });
+            turning({&end}, [&] { return readable(socket); });
             turning(
                 {&end}, [&] { return !end.log.losses.empty(); }, 200);
             std::printf("ofi %s: %zu losses told after a death: %s\n", provider.c_str(),
@@ -309,16 +312,16 @@ TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing 
                         end.log.losses.empty() ? "" : end.log.losses[0].second.c_str());
             const int64_t start_ns = now_ns();
             end.port->disconnect(1);
-            REQUIRE(now_ns() - start_ns < 2'000'000'000);
+            REQUIRE(now_ns() - start_ns < 10'000'000'000);  // it waits a second at most
             REQUIRE(end.log.sent_contexts == std::vector<void*>{&ours});
             // Done or not: it may have come just before.
             REQUIRE(end.log.fetches.size() == 1);
             REQUIRE(end.log.fetches[0].first == static_cast<void*>(&got));
             end.port->release(theirs.hold);
         };
-        const auto child = [&](PortEnd& end, int) {
+        const auto child = [&](PortEnd& end, int socket) {
             send_patiently({&end}, end, 0, 1, data, nullptr);
-            REQUIRE(turning({&end}, [&] { return !end.log.messages.empty(); }));
+            REQUIRE(turning({&end}, [&] { return !end.log.messages.empty() && readable(socket); }));
             for (int i = 0; i < 20; ++i) end.turn();
             ::kill(::getpid(), SIGKILL);
         };
