@@ -8,7 +8,7 @@ namespace tutti {
 /// Chunks: 2 × lanes, each in two lanes of its own, one up and one down (4 × lanes of them), so
 /// that one tile goes up while another comes down. Scratch: one slot a chunk.
 /// Any rank count ≥ 1; not in rank order. Credits: 1. In place and out of place.
-/// Generated in O(log n). Cost: 2⌈log2 n⌉ hops, no rank sends more than all bytes twice.
+/// Generated in O(1). Cost: 2⌈log2 n⌉ hops, no rank sends more than all bytes twice.
 /// Source: Sanders, Speck & Träff, Parallel Computing 35(12), 2009.
 Schedule double_binary_tree_allreduce(const ScheduleRequest& request) {
     Schedule schedule;

@@ -20,7 +20,7 @@ Lane double_tree_down(const TwoTreeNode& node, const Region& from, const Region&
 /// Double-binary-tree broadcast: each half of the message goes down its own binary tree, tile by
 /// tile; a rank that is inner in one tree is a leaf in the other.
 /// Chunks: 2 × lanes, each in a lane of its own (2 × lanes of them). Any rank count ≥ 1, any root.
-/// Credits: 1. Generated in O(log n).
+/// Credits: 1. Generated in O(1).
 /// Cost: ⌈log2 n⌉ hops, no rank sends more than all bytes once (bandwidth-optimal).
 /// Source: Sanders, Speck & Träff, Parallel Computing 35(12), 2009.
 Schedule double_binary_tree_broadcast(const ScheduleRequest& request) {

@@ -28,7 +28,7 @@ Lane double_tree_up(const TwoTreeNode& node, uint32_t chunk) {
 /// Double-binary-tree reduce: each half of the message goes up its own binary tree, tile by tile; a
 /// rank that is inner in one tree is a leaf in the other.
 /// Chunks: 2 × lanes, each in a lane of its own (2 × lanes of them). Scratch: one slot a chunk.
-/// Any rank count ≥ 1, any root; not in rank order. Credits: 1. Generated in O(log n).
+/// Any rank count ≥ 1, any root; not in rank order. Credits: 1. Generated in O(1).
 /// Cost: ⌈log2 n⌉ hops, each rank sends all bytes once (bandwidth-optimal).
 /// Source: Sanders, Speck & Träff, Parallel Computing 35(12), 2009.
 Schedule double_binary_tree_reduce(const ScheduleRequest& request) {

@@ -8,7 +8,7 @@ namespace tutti {
 /// H hosts, L ranks on each, S stripes, S the largest host's ranks.
 /// Chunks: S × 2 × lanes, in 2 × lanes lanes. Scratch: 3 slots a lane. Any rank count ≥ 1, any
 /// hosts, any root; not in rank order. Credits: 1.
-/// Generated in O(L + log H) per lane and round.
+/// Generated in O(L) per lane and round.
 /// Cost: ⌈log2 H⌉ hops over the wire, 2(L-1) messages in memory; no host sends or receives more
 /// than all bytes once over the wire.
 /// Source: Karonis, de Supinski et al., "Exploiting hierarchy in parallel computer networks",

@@ -14,49 +14,15 @@ namespace tutti::kernels::HWY_NAMESPACE {
 
 // fp8 ⊕ fp8 to fp8, the four bytes of a 32-bit lane apart.
 template <class Operator, class F>
-struct Fp8Pairs {
-    using A = uint8_t;
-    using B = uint8_t;
-    using Out = uint8_t;
+struct Fp8Pairs : QuickIfFinite<Fp8Pairs<Operator, F>, uint8_t> {
+    using Coding = typename F::Coding;
     using DOut = hn::ScalableTag<uint8_t>;
-    static constexpr bool unary = false;
-    static constexpr bool hot = std::is_same_v<Operator, Sum>;
-    static constexpr bool subnormals = true;
-    static constexpr std::size_t group = vectors_in_line<DOut>;
     using V8 = hn::Vec<DOut>;
-    using Lanes = hn::Repartition<uint32_t, DOut>;
+    static constexpr bool hot = std::is_same_v<Operator, Sum>;
+    static constexpr int8_t magnitude = Coding::magnitude;
+    static constexpr int8_t last_finite = Coding::last_finite;
 
     explicit Fp8Pairs(const ReduceArgs&) {}
-
-    HWY_INLINE V8 operator()(const uint8_t* a, const uint8_t* b) const {
-        return unusual<1>(a, b) ? carefully(a, b) : quickly(a, b);
-    }
-
-    template <class Store>
-    HWY_INLINE void several(const uint8_t* a, const uint8_t* b, const Store& store) const {
-        const std::size_t lanes = hn::Lanes(DOut());
-        if (HWY_UNLIKELY(unusual<group>(a, b))) {
-            for (std::size_t i = 0; i < group; ++i)
-                store(i, carefully(a + i * lanes, b + i * lanes));
-            return;
-        }
-        HWY_UNROLL(4)
-        for (std::size_t i = 0; i < group; ++i) store(i, quickly(a + i * lanes, b + i * lanes));
-    }
-
-private:
-    using Coding = typename F::Coding;
-    using P = Powers<Coding::exponent_bits, Coding::mantissa_bits>;
-    using D16 = typename P::D16;
-    using V16 = typename P::V16;
-    // Of the mantissa bits that fp32 has in its upper half.
-    static constexpr int lost = 7 - Coding::mantissa_bits;
-
-    template <std::size_t kGroup>
-    static HWY_INLINE bool unusual(const uint8_t* a, const uint8_t* b) {
-        return any_above<hn::RebindToSigned<DOut>, kGroup>({}, Coding::magnitude,
-                                                           Coding::last_finite, a, b);
-    }
 
     static HWY_INLINE V8 quickly(const uint8_t* pa, const uint8_t* pb) {
         const DOut d8;
@@ -72,6 +38,23 @@ private:
             hn::BitCast(d8, even_and_odd(d16, hn::ShiftRight<8>(even.upper), odd.upper));
         return hn::OrAnd(numbers, signs, hn::Set(d8, 0x80));
     }
+
+    static HWY_NOINLINE V8 carefully(const uint8_t* pa, const uint8_t* pb) {
+        const DOut d8;
+        const Lanes du;
+        const auto a = hn::BitCast(du, hn::LoadU(d8, pa));
+        const auto b = hn::BitCast(du, hn::LoadU(d8, pb));
+        const auto lower = hn::Or(byte<0>(a, b), byte<8>(a, b));
+        return hn::BitCast(d8, hn::Or(lower, hn::Or(byte<16>(a, b), byte<24>(a, b))));
+    }
+
+private:
+    using P = Powers<Coding::exponent_bits, Coding::mantissa_bits>;
+    using D16 = typename P::D16;
+    using V16 = typename P::V16;
+    using Lanes = hn::Repartition<uint32_t, DOut>;
+    // Of the mantissa bits that fp32 has in its upper half.
+    static constexpr int lost = 7 - Coding::mantissa_bits;
 
     // Of the bytes in the upper halves of 16-bit lanes: upper half of the result in fp32, and right
     // from bit `lost` on after rounding to nearest even.
@@ -91,14 +74,6 @@ private:
         return {upper, hn::Add(hn::Add(upper, hn::Set(d16, (1 << (lost - 1)) - 1)), up)};
     }
 
-    static HWY_NOINLINE V8 carefully(const uint8_t* pa, const uint8_t* pb) {
-        const DOut d8;
-        const Lanes du;
-        const auto a = hn::BitCast(du, hn::LoadU(d8, pa));
-        const auto b = hn::BitCast(du, hn::LoadU(d8, pb));
-        const auto lower = hn::Or(byte<0>(a, b), byte<8>(a, b));
-        return hn::BitCast(d8, hn::Or(lower, hn::Or(byte<16>(a, b), byte<24>(a, b))));
-    }
     template <int kBit>
     static HWY_INLINE hn::Vec<Lanes> byte(hn::Vec<Lanes> a, hn::Vec<Lanes> b) {
         const typename P::D d;

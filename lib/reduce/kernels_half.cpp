@@ -22,6 +22,7 @@ struct BfloatPairs {
     static constexpr bool unary = false;
     static constexpr bool hot = !kDivide;
     static constexpr std::size_t group = vectors_in_line<DOut>;
+    static constexpr bool asks_ahead = HWY_TARGET > HWY_AVX2;
 
     explicit BfloatPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
 
@@ -195,42 +196,13 @@ private:
 
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
 // Sums of emulated float16.
-struct EmulatedSums {
-    using A = uint16_t;
-    using B = uint16_t;
-    using Out = uint16_t;
-    using DOut = hn::ScalableTag<uint16_t>;
+struct EmulatedSums : QuickIfFinite<EmulatedSums, uint16_t> {
     using V16 = hn::Vec<DOut>;
-    static constexpr bool unary = false;
     static constexpr bool hot = true;
-    static constexpr bool subnormals = true;
-    static constexpr std::size_t group = vectors_in_line<DOut>;
+    static constexpr int16_t magnitude = 0x7fff;
+    static constexpr int16_t last_finite = 0x7bff;
 
     explicit EmulatedSums(const ReduceArgs&) {}
-
-    HWY_INLINE V16 operator()(const uint16_t* a, const uint16_t* b) const {
-        return unusual<1>(a, b) ? carefully(a, b) : quickly(a, b);
-    }
-
-    template <class Store>
-    HWY_INLINE void several(const uint16_t* a, const uint16_t* b, const Store& store) const {
-        const std::size_t lanes = hn::Lanes(DOut());
-        if (HWY_UNLIKELY(unusual<group>(a, b))) {
-            for (std::size_t i = 0; i < group; ++i)
-                store(i, carefully(a + i * lanes, b + i * lanes));
-            return;
-        }
-        HWY_UNROLL(4)
-        for (std::size_t i = 0; i < group; ++i) store(i, quickly(a + i * lanes, b + i * lanes));
-    }
-
-private:
-    using P = Powers<5, 10>;
-
-    template <std::size_t kGroup>
-    static HWY_INLINE bool unusual(const uint16_t* a, const uint16_t* b) {
-        return any_above<hn::RebindToSigned<DOut>, kGroup>({}, 0x7fff, 0x7bff, a, b);
-    }
 
     static HWY_INLINE V16 quickly(const uint16_t* a, const uint16_t* b) {
         const DOut d16;
@@ -252,6 +224,9 @@ private:
         return EmulatedPairs<Sum, false>({}).carefully(hn::BitCast(di, hn::LoadU(d16, a)),
                                                        hn::BitCast(di, hn::LoadU(d16, b)));
     }
+
+private:
+    using P = Powers<5, 10>;
 };
 #endif
 

@@ -87,18 +87,31 @@ struct Integers {
     }
 };
 
-// T unsigned: wrapping and bits are the same for both kinds.
+// Bits are bits, whatever elements they make: as bytes, one kernel does for all of them.
+template <class Operator, std::size_t kSize, bool kStream>
+void bitwise(const ReduceArgs& args) {
+    ReduceArgs bytes = args;
+    bytes.count *= kSize;
+    run<Integers<uint8_t, Operator>>(bytes, kStream);
+}
+
+template <class Operator, std::size_t kSize>
+ReduceFn pick_bitwise(bool stream) {
+    return stream ? &bitwise<Operator, kSize, true> : &bitwise<Operator, kSize, false>;
+}
+
+// T unsigned: wrapping is the same for both kinds.
 template <class T>
 ReduceFn unsigned_kernel(Op op, bool stream) {
     switch (op) {
         case Op::prod:
             return pick<Integers<T, WrapProduct>>(stream);
         case Op::band:
-            return pick<Integers<T, BitAnd>>(stream);
+            return pick_bitwise<BitAnd, sizeof(T)>(stream);
         case Op::bor:
-            return pick<Integers<T, BitOr>>(stream);
+            return pick_bitwise<BitOr, sizeof(T)>(stream);
         case Op::bxor:
-            return pick<Integers<T, BitXor>>(stream);
+            return pick_bitwise<BitXor, sizeof(T)>(stream);
         default:
             return pick<Integers<T, WrapSum>>(stream);
     }

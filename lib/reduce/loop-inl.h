@@ -29,7 +29,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   K::group             (not all have it) so many vectors at a time cost less than one by one:
 //                        k.several(a, b, store) calls store(i, vector) for each, in order, and has
 //                        read what it needs of a vector by then
-//   K::subnormals        (the same) true: wrong bits if the processor takes subnormals for zero
+//   K::asks_ahead        (the same) false: of no use to a group, memory keeps up without being
+//   asked K::subnormals        (the same) true: wrong bits if the processor takes subnormals for
+//   zero
 
 template <class K>
 constexpr bool grouped() {
@@ -42,6 +44,12 @@ template <class K>
 constexpr bool needs_subnormals() {
     if constexpr (requires { K::subnormals; }) return K::subnormals;
     return false;
+}
+
+template <class K>
+constexpr bool asks_ahead() {
+    if constexpr (requires { K::asks_ahead; }) return K::asks_ahead;
+    return true;
 }
 
 struct Cursor {
@@ -140,7 +148,7 @@ HWY_INLINE std::size_t whole_groups(const K& kernel, const Cursor& at, std::size
     using B = typename K::B;
     const std::size_t lanes = hn::Lanes(typename K::DOut());
     for (; i + K::group * lanes <= end; i += K::group * lanes) {
-        prefetch<K>(at, i, end);
+        if constexpr (asks_ahead<K>()) prefetch<K>(at, i, end);
         kernel.several(reinterpret_cast<const A*>(at.a + i * sizeof(A)),
                        reinterpret_cast<const B*>(at.b + i * sizeof(B)),
                        GroupStores<S>{stores, i, lanes});

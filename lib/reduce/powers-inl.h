@@ -101,6 +101,45 @@ HWY_INLINE bool any_above(D d, hn::TFromD<D> magnitude, hn::TFromD<D> most, cons
     return !hn::AllFalse(d, hn::Gt(largest, hn::Set(d, most)));
 }
 
+// What kernels have in common that have a short way for groups without infinities and NaNs. Self:
+//   Self::magnitude, Self::last_finite   of a code without its sign: all bits, the largest number
+//   Self::quickly(a, b)                  a vector's result, if all operands are finite
+//   Self::carefully(a, b)                any vector's
+template <class Self, class Code>
+struct QuickIfFinite {
+    using A = Code;
+    using B = Code;
+    using Out = Code;
+    using DOut = hn::ScalableTag<Code>;
+    static constexpr bool unary = false;
+    static constexpr bool subnormals = true;
+    static constexpr std::size_t group = vectors_in_line<DOut>;
+
+    HWY_INLINE hn::Vec<DOut> operator()(const Code* a, const Code* b) const {
+        return unusual<1>(a, b) ? Self::carefully(a, b) : Self::quickly(a, b);
+    }
+
+    template <class Store>
+    HWY_INLINE void several(const Code* a, const Code* b, const Store& store) const {
+        const std::size_t lanes = hn::Lanes(DOut());
+        if (HWY_UNLIKELY(unusual<group>(a, b))) {
+            for (std::size_t i = 0; i < group; ++i)
+                store(i, Self::carefully(a + i * lanes, b + i * lanes));
+            return;
+        }
+        HWY_UNROLL(4)
+        for (std::size_t i = 0; i < group; ++i)
+            store(i, Self::quickly(a + i * lanes, b + i * lanes));
+    }
+
+private:
+    template <std::size_t kGroup>
+    static HWY_INLINE bool unusual(const Code* a, const Code* b) {
+        return any_above<hn::RebindToSigned<DOut>, kGroup>({}, Self::magnitude, Self::last_finite,
+                                                           a, b);
+    }
+};
+
 #endif
 
 }  // namespace tutti::kernels::HWY_NAMESPACE

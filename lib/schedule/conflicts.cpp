@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <map>
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -46,9 +46,10 @@ private:
     const Schedule& schedule_;
 };
 
-std::map<Place, std::vector<Access>> accesses(const Schedule& schedule, const Places& where,
-                                              bool in_place) {
-    std::map<Place, std::vector<Access>> places;
+/// Sorted by place; those of one place in the order of lanes and steps.
+std::vector<std::pair<Place, Access>> accesses(const Schedule& schedule, const Places& where,
+                                               bool in_place) {
+    std::vector<std::pair<Place, Access>> places;
     const auto note = [&](const Region& region, const Step& step, Access access) {
         if (!region) return;
         const bool scratch = region.space == Space::scratch;
@@ -57,7 +58,7 @@ std::map<Place, std::vector<Access>> accesses(const Schedule& schedule, const Pl
             const uint32_t at =
                 scratch ? region.slot + step.slots.offset(i)
                         : where.position(region.space, schedule.chunk_at(region.chunk, i));
-            places[{space, at}].push_back(access);
+            places.push_back({{space, at}, access});
         }
     };
     for (uint32_t l = 0; l < schedule.lanes.size(); ++l)
@@ -67,6 +68,8 @@ std::map<Place, std::vector<Access>> accesses(const Schedule& schedule, const Pl
             note(step.local, step, {{l, s}, false, sends && !step.out && step.recv == nobody});
             note(step.out, step, {{l, s}, true, sends});
         }
+    std::stable_sort(places.begin(), places.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
     return places;
 }
 
@@ -90,18 +93,18 @@ bool ordered(const Order& order, const Schedule& schedule, const Access& a, cons
 std::string find_conflict(const Schedule& schedule, const Places& where, bool in_place) {
     if (schedule.lanes.size() < 2) return {};
     const Order order(schedule);
-    for (const auto& [place, list] : accesses(schedule, where, in_place)) {
-        for (std::size_t i = 0; i < list.size(); ++i)
-            for (std::size_t j = i + 1; j < list.size(); ++j) {
-                const Access &a = list[i], &b = list[j];
-                if (a.node.first == b.node.first || !(a.writes || b.writes)) continue;
-                if (ordered(order, schedule, a, b, place.first == Space::scratch)) continue;
-                return fmt::format(
-                    "lane {} step {} and lane {} step {} both use {} and nothing orders them",
-                    a.node.first, a.node.second, b.node.first, b.node.second,
-                    describe(Region{place.first, place.second, place.second}, 1));
-            }
-    }
+    const auto list = accesses(schedule, where, in_place);
+    for (std::size_t i = 0; i < list.size(); ++i)
+        for (std::size_t j = i + 1; j < list.size() && list[j].first == list[i].first; ++j) {
+            const auto& [place, a] = list[i];
+            const Access& b = list[j].second;
+            if (a.node.first == b.node.first || !(a.writes || b.writes)) continue;
+            if (ordered(order, schedule, a, b, place.first == Space::scratch)) continue;
+            return fmt::format(
+                "lane {} step {} and lane {} step {} both use {} and nothing orders them",
+                a.node.first, a.node.second, b.node.first, b.node.second,
+                describe(Region{place.first, place.second, place.second}, 1));
+        }
     return {};
 }
 

@@ -1,7 +1,19 @@
 // What an algorithm costs, in the units of the LogGP model: not times, but how many of what.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 namespace tutti {
+
+/// How many steps a rank has, and with them the time and the memory that it takes to generate them:
+/// for a lane, and of ranks whose host has no more than so many of them, of any n.
+enum class Growth : uint8_t { constant, logarithmic, linear };
+
+constexpr std::string_view growth_name(Growth growth) {
+    constexpr std::string_view names[] = {"O(1)", "O(log n)", "O(n)"};
+    return names[static_cast<unsigned>(growth)];
+}
 
 /// For one tile, on the ranks that bound the time; the same on every rank. Bytes are fractions of
 /// what selection counts: the whole message, or all blocks of one buffer.

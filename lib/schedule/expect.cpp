@@ -10,9 +10,11 @@ using symbolic::Contributions;
 using symbolic::Order;
 using symbolic::Value;
 
-Expectations::Expectations(const VerifyRequest& request, const Places& places, uint32_t chunks)
+Expectations::Expectations(const VerifyRequest& request, const Places& places, uint32_t chunks,
+                           const symbolic::Values& values)
     : r_(request),
       places_(places),
+      values_(values),
       prefixes_(request.collective == Collective::scan ||
                 request.collective == Collective::exscan) {
     orders_.resize(static_cast<std::size_t>(r_.ranks) + 1);
@@ -32,11 +34,6 @@ Expectations::Expectations(const VerifyRequest& request, const Places& places, u
     }
 }
 
-Value Expectations::input(Rank rank, uint32_t chunk) const {
-    return r_.collective == Collective::barrier ? Value::arrival(rank, r_.ranks)
-                                                : Value::input(rank, chunk);
-}
-
 Rank Expectations::contributors(Rank rank) const {
     if (r_.collective == Collective::scan) return rank + 1;
     return r_.collective == Collective::exscan ? rank : r_.ranks;
@@ -46,8 +43,8 @@ const Contributions& Expectations::sum(Rank count, uint32_t chunk) const {
     return sums_[chunk][prefixes_ ? static_cast<std::size_t>(count) : 0];
 }
 
-bool Expectations::in_rank_order(Rank rank, const Value& value) const {
-    return value.order == orders_[static_cast<std::size_t>(contributors(rank))];
+bool Expectations::in_rank_order(Rank rank, Value value) const {
+    return values_.content(value).order == orders_[static_cast<std::size_t>(contributors(rank))];
 }
 
 // One rank missing or counted twice is by far the likeliest slip, and worth a name.
@@ -65,28 +62,30 @@ std::string Expectations::missing_or_twice(const Contributions& held, Rank count
     return {};
 }
 
-std::string Expectations::fault(Rank rank, uint32_t chunk, const Value& value) const {
-    if (!value.defined) return "it is never written";
+std::string Expectations::fault(Rank rank, uint32_t chunk, Value value) const {
+    if (!value.defined()) return "it is never written";
     if (r_.collective == Collective::barrier) {
         for (Rank other = 0; other < r_.ranks; ++other)
-            if (!value.knows(other))
+            if (!values_.knows(value, other))
                 return fmt::format("leaves without having heard of rank {}", other);
         return {};
     }
     if (!traits_of(r_.collective).reduces) {
         const Rank owner = places_.source(chunk);
-        if (value.from == Contributions::of(owner, chunk)) return {};
+        if (value == Value::input(owner, chunk)) return {};
         return r_.collective == Collective::broadcast
                    ? "is not the root's"
                    : fmt::format("is not chunk {} of rank {}", chunk, owner);
     }
-    if (value.form != Form::final) return fmt::format("is {}, not final", form_name(value.form));
+    if (value.form() != Form::final)
+        return fmt::format("is {}, not final", form_name(value.form()));
     const Rank count = contributors(rank);
-    if (value.from == sum(count, chunk)) return {};
+    const Contributions held = values_.content(value).from;
+    if (held == sum(count, chunk)) return {};
     const std::string_view whose =
         prefixes_ ? "the contribution of each rank up to it" : "every rank's contribution";
     return fmt::format("does not hold {} exactly once{}", whose,
-                       missing_or_twice(value.from, count, chunk));
+                       missing_or_twice(held, count, chunk));
 }
 
 }  // namespace tutti

@@ -6,23 +6,21 @@
 #include <vector>
 
 #include "schedule/places.h"
-#include "schedule/symbolic.h"
+#include "schedule/values.h"
 #include "schedule/verify.h"
 
 namespace tutti {
 
 class Expectations {
 public:
-    Expectations(const VerifyRequest& request, const Places& places, uint32_t chunks);
-
-    /// The value a chunk of a rank's input has at the start.
-    symbolic::Value input(Rank rank, uint32_t chunk) const;
+    Expectations(const VerifyRequest& request, const Places& places, uint32_t chunks,
+                 const symbolic::Values& values);
 
     /// Empty if the chunk of the rank's output is what it has to be, else what is wrong with it.
-    std::string fault(Rank rank, uint32_t chunk, const symbolic::Value& value) const;
+    std::string fault(Rank rank, uint32_t chunk, symbolic::Value value) const;
 
     /// Whether all contributions of a right value were combined in the order of the ranks.
-    bool in_rank_order(Rank rank, const symbolic::Value& value) const;
+    bool in_rank_order(Rank rank, symbolic::Value value) const;
 
 private:
     /// Ranks whose contributions the rank's result has: 0 … count - 1.
@@ -33,6 +31,7 @@ private:
 
     const VerifyRequest& r_;
     const Places& places_;
+    const symbolic::Values& values_;
     bool prefixes_;  // results differ from rank to rank: sums of every length are kept
     std::vector<std::vector<symbolic::Contributions>> sums_;  // [chunk][count], or [chunk][0]
     std::vector<symbolic::Order> orders_;                     // of ranks 0 … i - 1

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tuple>
 
 #include "schedule/run.h"
 #include "schedule/words.h"
@@ -21,18 +20,31 @@ bool Run::complain(Rank rank, std::size_t lane, const std::string& what) {
     return false;
 }
 
+// The first in the order of senders, receivers and lanes.
 bool Run::find_unreceived() {
-    const ChannelKey* first = nullptr;
-    for (const auto& [key, c] : channels_) {
-        const auto order = [](const ChannelKey& k) { return std::tuple(k.from, k.to, k.lane); };
-        if (!c.messages.empty() && (!first || order(key) < order(*first))) first = &key;
+    for (Rank rank = 0; rank < r_.ranks; ++rank) {
+        const Step* first = nullptr;
+        std::size_t lane = 0;
+        uint32_t channel = 0;
+        const RankState& state = state_of(rank);
+        for (std::size_t l = 0; l < state.lanes.size(); ++l)
+            for (std::size_t s = 0; s < state.lanes[l].ports.size(); ++s) {
+                const uint32_t out = state.lanes[l].ports[s].out;
+                const Step& step = state.schedule.lanes[l][s];
+                if (out == Ports::none || wires_.waiting(out) == 0) continue;
+                if (first && first->send <= step.send) continue;
+                first = &step;
+                lane = l;
+                channel = out;
+            }
+        if (!first) continue;
+        const Wires::Message& message = wires_.front(channel);
+        problem = fmt::format(
+            "rank {} lane {} step {} (tile {}): sends a message that rank {} never receives", rank,
+            lane, message.step, message.tile, first->send);
+        return true;
     }
-    if (!first) return false;
-    const Message& message = channels_[*first].messages.front();
-    problem = fmt::format(
-        "rank {} lane {} step {} (tile {}): sends a message that rank {} never receives",
-        first->from, first->lane, message.step, message.tile, first->to);
-    return true;
+    return false;
 }
 
 // In the order in which advance() asks. A lane that waits for one that has finished comes first:
@@ -46,7 +58,7 @@ std::string Run::waits_for(Rank rank, std::size_t lane) {
         if (other.tile < here.tile || (other.tile == here.tile && other.step <= step.after.step))
             return fmt::format("its lane {} step {}", step.after.lane, step.after.step);
     }
-    if (step.recv != nobody && channel(step.recv, rank, lane).messages.empty())
+    if (step.recv != nobody && wires_.waiting(here.ports[here.step].in) == 0)
         return fmt::format("a message from rank {}{}", step.recv,
                            done(step.recv, lane) ? ", which has finished" : "");
     return fmt::format("a credit of rank {}{}", step.send,

@@ -130,6 +130,7 @@ struct Algorithm {
     Collective collective;
     std::string_view summary;  // one line: for people, and for --explain
     Schedule (*make)(const ScheduleRequest&);
+    Growth steps;  // of the rank that has most; generating them takes no more
     /// Contributions meet in another order than the ranks': commutative operators only.
     bool reorders = false;
     /// Blocks travel through ranks that do not know their sizes: all must be of one size.

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "schedule/schedule.h"
 
@@ -50,59 +49,46 @@ struct Order {
     }
     static Order of(Rank rank) { return {mix(static_cast<uint64_t>(rank), 9) % prime, base}; }
     friend Order operator+(const Order& first, const Order& second) {
-        return {(times(first.hash, second.power) + second.hash) % prime,
-                times(first.power, second.power)};
+        const uint64_t hash = times(first.hash, second.power) + second.hash;
+        return {hash >= prime ? hash - prime : hash, times(first.power, second.power)};
     }
     bool operator==(const Order&) const = default;
 };
 
-struct Value {
-    bool defined = false;
-    Form form = Form::raw;
-    uint32_t chunk = 0;
-    Contributions from;
-    Order order;
-    uint64_t bits = 0;  // the expression that made it, operand order and roundings included
-    std::vector<uint64_t> known;  // barrier: whose arrival this implies, one bit a rank
+/// What a region holds, in one word: a rank's input, or a result that a table (values.h) knows by
+/// number. Equal words are equal values, bit by bit; an undefined one is what nobody wrote.
+class Value {
+public:
+    static constexpr uint32_t most_results = (1u << 28) - 1;
 
+    Value() = default;
     static Value input(Rank rank, uint32_t chunk) {
-        Value v;
-        v.defined = true;
-        v.chunk = chunk;
-        v.from = Contributions::of(rank, chunk);
-        v.order = Order::of(rank);
-        v.bits = v.from.low;
-        return v;
+        return Value(Kind::input, Form::raw, chunk, static_cast<uint32_t>(rank));
     }
-    /// A barrier's: knows of its own arrival.
-    static Value arrival(Rank rank, Rank ranks) {
-        Value v = input(rank, 0);
-        v.known.resize((static_cast<std::size_t>(ranks) + 63) / 64);
-        v.known[static_cast<std::size_t>(rank) / 64] |= uint64_t{1} << (rank % 64);
-        return v;
+    static Value result(Form form, uint32_t chunk, uint32_t number) {
+        return Value(Kind::result, form, chunk, number);
     }
-    bool knows(Rank rank) const {
-        return known[static_cast<std::size_t>(rank) / 64] >> (rank % 64) & 1;
+
+    bool defined() const { return word_ != 0; }
+    bool is_input() const { return static_cast<Kind>(word_ >> 62) == Kind::input; }
+    Form form() const { return static_cast<Form>(word_ >> 60 & 3); }
+    uint32_t chunk() const { return static_cast<uint32_t>(word_); }
+    /// Whose input it is, or which result.
+    uint32_t number() const { return static_cast<uint32_t>(word_ >> 32 & most_results); }
+
+    /// The same in another form, where that changes no bit.
+    Value widened(Form form) const {
+        return Value(static_cast<Kind>(word_ >> 62), form, chunk(), number());
     }
+    bool operator==(const Value&) const = default;
+
+private:
+    enum class Kind : uint8_t { nothing, input, result };
+    Value(Kind kind, Form form, uint32_t chunk, uint32_t number)
+        : word_(static_cast<uint64_t>(kind) << 62 | static_cast<uint64_t>(form) << 60 |
+                static_cast<uint64_t>(number) << 32 | chunk) {}
+
+    uint64_t word_ = 0;
 };
-
-inline Value combine(const Value& first, const Value& second, Form result) {
-    Value v = first;
-    v.from += second.from;
-    v.order = first.order + second.order;
-    v.bits = mix(mix(mix(first.bits, second.bits), 3), static_cast<uint64_t>(result));
-    v.form = result;
-    for (std::size_t i = 0; i < v.known.size(); ++i) v.known[i] |= second.known[i];
-    return v;
-}
-
-inline Value convert(const Value& value, Form result) {
-    Value v = value;
-    // Widening is exact, and what a reduction does to a raw operand anyway: only the end rounds.
-    const bool widens = v.form == Form::raw && result == Form::partial;
-    if (v.form != result && !widens) v.bits = mix(v.bits, 5 + static_cast<uint64_t>(result));
-    v.form = result;
-    return v;
-}
 
 }  // namespace tutti::symbolic

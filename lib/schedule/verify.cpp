@@ -9,9 +9,10 @@ Verdict verify(const VerifyRequest& asked,
     VerifyRequest request = asked;
     request.in_place |= asked.collective == Collective::broadcast;
     Verdict verdict;
+    Run run(request);
+    const bool sound = run.load(make, lanes);
     for (uint32_t credits = 1; credits <= request.max_credits; ++credits) {
-        Run run(request, credits, request.tiles ? request.tiles : credits + 2);
-        if (run.load(make, lanes)) run.run();
+        if (sound) run.run(credits, request.tiles ? request.tiles : credits + 2);
         verdict.problem = run.problem;
         if (run.deadlock) continue;
         verdict.ok = run.problem.empty();

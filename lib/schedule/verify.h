@@ -36,6 +36,13 @@ struct Verdict {
 /// forms match between sender and receiver and along local values; message sizes agree; nothing is
 /// read before it was written, and nothing is overwritten by one lane while another still needs it;
 /// all ranks hold bitwise the same result (operand order included).
+///
+/// Nothing is sampled or taken for symmetric: every step of every rank is executed, for as many
+/// tiles as it takes to use each credit and slot again. Values are numbers of what they are made of
+/// (values.h), so that equal words are equal contributions, order and roundings, but for a
+/// collision of random 128-bit sums. Memory: the schedules (some 70 bytes a step); 16 bytes for
+/// each place of a buffer in every tile that is under way; 8 for a channel, 48 for a message on its
+/// way and about as much for each different partial result.
 Verdict verify(const VerifyRequest& asked,
                const std::function<Schedule(const ScheduleRequest&)>& make, uint32_t lanes);
 

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "process/allocations.h"
 #include "process/rank.h"
+#include "support/allocations.h"
 
 using namespace rank_test;
 

@@ -1,6 +1,8 @@
 // The verifier on small schedules made by hand: what it accepts and what it has to say.
 #include "schedule/conflicts.h"
+#include "schedule/values.h"
 #include "schedule/verify.h"
+#include "schedule/wires.h"
 #include "support/catch.h"
 
 using namespace tutti;
@@ -139,7 +141,8 @@ TEST_CASE("verify: a message nobody receives is an error") {
         },
         1);
     REQUIRE_FALSE(v.ok);
-    REQUIRE((mentions(v, "never receives") || mentions(v, "gets final")));
+    REQUIRE(
+        mentions(v, "rank 1 lane 0 step 1 (tile 1): gets what rank 0 sent in step 2 of tile 0"));
 }
 
 TEST_CASE("verify: refuses steps without a size, a value, or within themselves") {
@@ -189,4 +192,57 @@ TEST_CASE("verify: output chunks of two lanes may be handed over with after") {
     REQUIRE_FALSE(find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), true).empty());
     s.lanes[1][0].after = {0, 0};
     REQUIRE(find_conflict(s, Places(Collective::allreduce, two, 0, s.chunks), true).empty());
+}
+
+TEST_CASE("values: what was computed alike is one word, and nothing else is") {
+    using symbolic::Value, symbolic::Values;
+    Values values;
+    const Value a = Value::input(0, 7), b = Value::input(1, 7), c = Value::input(2, 7);
+    const Value ab = values.combine(a, b, Form::partial);
+    REQUIRE(values.combine(a, b, Form::partial) == ab);
+    REQUIRE_FALSE(values.combine(b, a, Form::partial) == ab);
+    REQUIRE_FALSE(values.combine(a, b, Form::final) == ab);
+    REQUIRE_FALSE(values.convert(ab, Form::final) == values.combine(a, b, Form::final));
+    REQUIRE(values.convert(ab, Form::partial) == ab);
+    // Widening changes no bit.
+    const Value wide = values.convert(a, Form::partial);
+    REQUIRE(wide.form() == Form::partial);
+    REQUIRE(values.combine(wide, b, Form::partial) == ab);
+    // Other brackets: the same contributions in the same order, but other bits.
+    const Value left = values.combine(ab, c, Form::final);
+    const Value right = values.combine(a, values.combine(b, c, Form::partial), Form::final);
+    REQUIRE_FALSE(left == right);
+    REQUIRE(values.content(left).from == values.content(right).from);
+    REQUIRE(values.content(left).order == values.content(right).order);
+    REQUIRE_FALSE(Value().defined());
+}
+
+TEST_CASE("values: a barrier's know of whose arrival they were told") {
+    using symbolic::Value, symbolic::Values;
+    Values values(100);
+    const Value two = values.combine(Value::input(3, 0), Value::input(70, 0), Form::raw);
+    const Value three = values.combine(two, Value::input(99, 0), Form::raw);
+    for (Rank rank = 0; rank < 100; ++rank) {
+        REQUIRE(values.knows(two, rank) == (rank == 3 || rank == 70));
+        REQUIRE(values.knows(three, rank) == (rank == 3 || rank == 70 || rank == 99));
+    }
+}
+
+TEST_CASE("wires: channels are queues of their own in one pool") {
+    Wires wires;
+    wires.reset(3);
+    for (uint32_t i = 0; i < 40; ++i) {
+        Wires::Message& m = wires.push(1 + i % 2, 1 + i % 3);
+        m.step = i;
+        for (symbolic::Value& v : m.values()) v = symbolic::Value::input(0, i);
+        if (i < 10) continue;  // five stay in each
+        const uint32_t channel = 1 + i % 2;
+        REQUIRE(wires.waiting(channel) == 6);
+        Wires::Message& first = wires.front(channel);
+        REQUIRE(first.step == i - 10);
+        REQUIRE(first.values().size() == 1 + (i - 10) % 3);
+        REQUIRE(first.values().back() == symbolic::Value::input(0, i - 10));
+        wires.pop(channel);
+    }
+    REQUIRE(wires.waiting(Wires::silent) == 0);
 }

@@ -214,6 +214,23 @@ TEST_CASE("verify: lanes joined by after are right with it and refused without")
     REQUIRE(mentions(apart, "rank 0 lane 0 step 1 and lane 1 step 0 both use output[0]"));
 }
 
+TEST_CASE("verify: a message of another tile is refused") {
+    // Two a tile, of which rank 1 keeps the second: the next tile would begin with that.
+    const auto make = [](const ScheduleRequest& r) {
+        Schedule s;
+        const Step send{.local = Region::input(0), .send = 1};
+        const Step take{.recv = 0, .out = Region::output(0)};
+        Step look = take;
+        look.keep = true;
+        s.lanes.push_back(r.rank == 0 ? Lane{send, send} : Lane{take, look});
+        return s;
+    };
+    const Verdict v = verdict_of(2, make, Collective::broadcast);
+    REQUIRE_FALSE(v.ok);
+    REQUIRE(
+        mentions(v, "rank 1 lane 0 step 0 (tile 1): gets what rank 0 sent in step 1 of tile 0"));
+}
+
 TEST_CASE("verify: takes hundreds of ranks, and finds that two credits do") {
     // A thousand are among the proofs: test/collectives.
     const Rank ranks = test::sanitized ? 100 : 300;

@@ -45,7 +45,9 @@ Result<> write_file(const std::string& name, const std::string& text) {
 Result<Table> simulate_table(const Options& o, const std::string& name) {
     Table table;
     table.algorithm = name;
-    table.summary = find_algorithm(o.collective, name)->summary;
+    const Algorithm& algorithm = *find_algorithm(o.collective, name);
+    table.summary = algorithm.summary;
+    table.steps = growth_name(algorithm.steps);
     for (const uint64_t bytes : sizes_of(o)) {
         TUTTI_ASSIGN(const Choice chosen, choose(experiment_of(o, bytes, "")));
         auto outcome = run(experiment_of(o, bytes, name));

@@ -101,7 +101,8 @@ std::string heading(const Options& o) {
 }
 
 std::string format_table(const Table& table) {
-    std::string text = fmt::format("\n{}: {}\n", table.algorithm, table.summary);
+    std::string text =
+        fmt::format("\n{}: {}; {} steps a rank\n", table.algorithm, table.summary, table.steps);
     if (!table.refusal.empty()) return text + fmt::format("  {}\n", table.refusal);
     constexpr const char* columns = "{:>12} {:>14} {:>12} {:>14}  {}\n";
     text += fmt::format(columns, "size", "time", "messages", "bytes", "busiest link");
@@ -147,7 +148,7 @@ std::string to_json(const Options& o, const std::vector<Table>& tables) {
         Json results = Json::array();
         for (std::size_t i = 0; i < table.rows.size(); ++i)
             results.push_back(result_json(table.rows[i], table.reports[i]));
-        Json entry{{"name", table.algorithm}, {"summary", table.summary}};
+        Json entry{{"name", table.algorithm}, {"summary", table.summary}, {"steps", table.steps}};
         if (!table.refusal.empty()) entry["refusal"] = table.refusal;
         entry["results"] = std::move(results);
         root["algorithms"].push_back(std::move(entry));

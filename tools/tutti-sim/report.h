@@ -23,7 +23,8 @@ struct Row {
 
 struct Table {
     std::string algorithm, summary;
-    std::string refusal;  // not empty: why it cannot serve this many ranks
+    std::string_view steps;  // how a rank's grow with their number
+    std::string refusal;     // not empty: why it cannot serve this many ranks
     std::vector<Row> rows;
     std::vector<Report> reports;  // for --json, as the rows
 };

@@ -5,3 +5,4 @@
 
 inline std::atomic<bool> counting{false};
 inline std::atomic<long> allocations{0};
+inline std::atomic<long> allocated_bytes{0};  // all that was ever asked for

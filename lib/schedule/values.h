@@ -1,0 +1,49 @@
+// Every value that a symbolic run computes, each kept once.
+#pragma once
+
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "schedule/symbolic.h"
+
+namespace tutti::symbolic {
+
+/// What a value is made of.
+struct Content {
+    Contributions from;
+    Order order;
+    uint64_t bits = 0;  // the expression that made it, operand order and roundings included
+    bool operator==(const Content&) const = default;
+};
+
+/// Results by number. Tiles repeat each other and ranks pass on what others computed, so that
+/// memory goes by the number of different results (n² for most algorithms whose data is cut n
+/// ways), not by how many places hold one: a place takes eight bytes.
+class Values {
+public:
+    /// A barrier's values imply whose arrival they know of: one bit for each of so many ranks.
+    explicit Values(Rank arrivals = 0) : words_((static_cast<std::size_t>(arrivals) + 63) / 64) {}
+
+    /// `guess`: the number of a result that this may well be again, as in the tile before. To look
+    /// there first saves the search.
+    Value combine(Value first, Value second, Form result, uint32_t guess = no_guess);
+    Value convert(Value value, Form result, uint32_t guess = no_guess);
+    static constexpr uint32_t no_guess = ~0u;
+
+    Content content(Value value) const;
+    bool knows(Value value, Rank rank) const;
+
+private:
+    Value keep(const Content& content, Form form, uint32_t chunk, uint32_t guess);
+    uint32_t& slot_of(const Content& content);
+    void grow();
+    void note_arrivals(Value value, std::span<uint64_t> known) const;
+
+    std::deque<Content> contents_;
+    std::vector<uint32_t> slots_;  // open addressing by bits; 0: free, else number + 1
+    std::size_t words_;
+    std::vector<uint64_t> known_;  // words_ for each result
+};
+
+}  // namespace tutti::symbolic

@@ -1,0 +1,83 @@
+// The channels of a symbolic run, and the messages that are on their way.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "schedule/symbolic.h"
+
+namespace tutti {
+
+/// FIFO queues by number. Where everyone sends to everyone there are n² of them: eight bytes each,
+/// and the messages lie in one pool. Number 0 is what nobody sends to, and stays empty.
+class Wires {
+public:
+    static constexpr uint32_t silent = 0;
+
+    class Message {
+    public:
+        uint32_t depth = 0;           // of the chain of messages that this one ends
+        uint32_t step = 0, tile = 0;  // where the sender sent it
+        std::span<symbolic::Value> values() {
+            return count_ == 1 ? std::span(&one_, 1) : std::span(many_.get(), count_);
+        }
+
+    private:
+        friend class Wires;
+        uint32_t next_ = 0;  // behind this one in its queue; behind the last one the first
+        uint32_t count_ = 0;
+        symbolic::Value one_;
+        std::unique_ptr<symbolic::Value[]> many_;
+    };
+
+    /// So many channels, all empty.
+    void reset(uint32_t channels) {
+        channels_.assign(channels, {});
+        messages_.clear();
+        free_.clear();
+    }
+
+    uint32_t waiting(uint32_t channel) const { return channels_[channel].count; }
+    Message& front(uint32_t channel) { return messages_[messages_[channels_[channel].last].next_]; }
+
+    /// A message of `count` values, for the caller to fill. Others stay where they are.
+    Message& push(uint32_t channel, uint32_t count) {
+        if (free_.empty()) {
+            free_.push_back(static_cast<uint32_t>(messages_.size()));
+            messages_.emplace_back();
+        }
+        const uint32_t number = free_.back();
+        free_.pop_back();
+        Message& message = messages_[number];
+        message.count_ = count;
+        if (count != 1) message.many_ = std::make_unique<symbolic::Value[]>(count);
+        Channel& queue = channels_[channel];
+        message.next_ = queue.count == 0 ? number : messages_[queue.last].next_;
+        if (queue.count > 0) messages_[queue.last].next_ = number;
+        queue.last = number;
+        ++queue.count;
+        return message;
+    }
+    void pop(uint32_t channel) {
+        Channel& queue = channels_[channel];
+        Message& last = messages_[queue.last];
+        const uint32_t number = last.next_;
+        last.next_ = messages_[number].next_;
+        messages_[number].many_.reset();
+        free_.push_back(number);
+        --queue.count;
+    }
+
+private:
+    struct Channel {
+        uint32_t last = 0;  // of the messages, if there are any
+        uint32_t count = 0;
+    };
+    std::vector<Channel> channels_;
+    std::deque<Message> messages_;  // grows without moving what is in it
+    std::vector<uint32_t> free_;
+};
+
+}  // namespace tutti
