@@ -68,7 +68,7 @@ tutti_status protect(void*, void* data, size_t bytes, tutti_access access) {
 
 tutti_status convert(void*, size_t count, tutti_dtype from_dtype, const void* from,
                      tutti_dtype to_dtype, void* to) {
-    return convert_on_host(count, from_dtype, from, to_dtype, to);
+    return tutti_convert(from, from_dtype, to, to_dtype, count);
 }
 
 }  // namespace

@@ -46,10 +46,6 @@ constexpr tutti_dtype sum_dtype(tutti_dtype dtype) {
     return is_narrow(dtype) ? TUTTI_FLOAT32 : dtype;
 }
 
-/// As tutti_device_functions's, in the host's memory.
-tutti_status convert_on_host(std::size_t count, tutti_dtype from_dtype, const void* from,
-                             tutti_dtype to_dtype, void* to);
-
 /// Cores and memory of this host.
 const tutti_device_functions& cpu_functions();
 
