@@ -74,8 +74,17 @@ tutti_status convert(void*, size_t count, tutti_dtype from_dtype, const void* fr
 }  // namespace
 
 const tutti_device_functions& cpu_functions() {
-    static constexpr tutti_device_functions functions = {
-        sizeof(tutti_device_functions), alloc, release, copy, zero, axpby, run, protect, convert};
+    static constexpr tutti_device_functions functions = {sizeof(tutti_device_functions),
+                                                         alloc,
+                                                         release,
+                                                         copy,
+                                                         zero,
+                                                         axpby,
+                                                         run,
+                                                         protect,
+                                                         convert,
+                                                         nullptr,
+                                                         TUTTI_MEMORY_REACHABLE};
     return functions;
 }
 
