@@ -228,6 +228,12 @@ TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_ope
 /** Adds a collective after the operations declared so far. */
 TUTTI_API tutti_status tutti_model_collective(tutti_model* model,
                                               const tutti_collective_spec* spec);
+/** Adds a copy after the operations declared so far: from, of this scope or of one that was
+ * declared before ("device_0/name"), to a buffer of this scope with as many bytes of the same
+ * dtype. It reads what the other scope's operations of this builder leave; gradients end here.
+ * Straight from device to device where the two are of one kind. */
+TUTTI_API tutti_status tutti_model_copy(tutti_model* model, const char* name, tutti_buffer from,
+                                        tutti_buffer to);
 /** Names from here to tutti_model_leave are below name/. */
 TUTTI_API tutti_status tutti_model_enter(tutti_model* model, const char* name);
 /** Ends the innermost tutti_model_enter. */

@@ -128,6 +128,79 @@ TEST_CASE("own memory: 16-bit gradients are added where they can be, with one ro
     REQUIRE(sum(cards.devices) == sum({}));
 }
 
+TEST_CASE("copy: a device reads what another's operations leave, without the host") {
+    // Device 0 writes late, device 1 copies early: the copy comes after.
+    const auto run = [](std::vector<tutti_device*> own, tutti_trainer_options options) {
+        tutti::TrainerSpec spec{.devices = 3, .own_devices = std::move(own), .options = options};
+        spec.forward = [](tutti::Model& m, double) {
+            const tutti_buffer loss = m.activation<float>("loss", {1});
+            const tutti_buffer x = m.activation<float>("x", {4}, TUTTI_KEEP);
+            if (m.device() > 0)
+                m.copy("fetch", m.find("device_" + std::to_string(m.device() - 1) + "/x"), x);
+            for (int i = 0; m.device() == 0 && i < 5; ++i)
+                m.operation("write" + std::to_string(i), {x}, {x}, [=](const tutti::Step& s) {
+                    for (int k = 0; k < 4; ++k)
+                        s.data<float>(x)[k] = static_cast<float>(s.iteration() * 10 + i + k);
+                });
+            if (m.device() == 1)
+                m.operation("more", {x}, {x},
+                            [=](const tutti::Step& s) { *s.data<float>(x) += 1; });
+            return tutti::Losses{loss};
+        };
+        tutti::Trainer trainer(std::move(spec));
+        trainer.init_sync();
+        std::vector<float> seen;
+        for (int i = 0; i < 3; ++i) {
+            trainer.step();
+            for (int d : {1, 2})
+                for (float value : trainer.read<float>(d, "x")) seen.push_back(value);
+        }
+        return seen;
+    };
+    tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+    const std::vector<float> one = {5, 5, 6, 7, 5, 5, 6, 7};
+    std::vector<float> expected;
+    for (int step = 0; step < 3; ++step) expected.insert(expected.end(), one.begin(), one.end());
+    REQUIRE(run({}, options) == expected);
+    for (auto execution : {TUTTI_EXECUTION_SERIAL, TUTTI_EXECUTION_DAG}) {
+        options.execution = execution;
+        const Cards cards(3);
+        REQUIRE(run(cards.devices, options) == expected);
+        REQUIRE(cards[1].peer_copies == 3);
+        REQUIRE(cards[2].peer_copies == 3);
+    }
+}
+
+TEST_CASE("copy: what makes no sense is refused, and names the buffers") {
+    const auto build = [](const std::function<void(tutti::Model&)>& declare) {
+        tutti::TrainerSpec spec{.devices = 2};
+        spec.forward = [=](tutti::Model& m, double) {
+            m.activation<float>("x", {4});
+            m.activation<float>("y", {3});
+            m.activation<float>("z", {4});
+            if (m.device() == 1) declare(m);
+            return tutti::Losses{m.activation<float>("loss", {1})};
+        };
+        expect::error([&] { tutti::Trainer(std::move(spec)); }, "");
+        return std::string(tutti_trainer_last_error());
+    };
+    expect::words(build([](tutti::Model& m) { m.copy("c", m.find("x"), m.find("y")); }),
+                  "'device_1/x' has 16 bytes of float32, 'device_1/y' 12");
+    expect::words(build([](tutti::Model& m) { m.copy("c", m.find("x"), m.find("device_0/x")); }),
+                  "writes 'device_0/x' of another");
+    tutti::TrainerSpec late{.devices = 2};
+    late.forward = [](tutti::Model& m, double) {
+        const tutti_buffer x = m.activation<float>("x", {4}), z = m.activation<float>("z", {4});
+        if (m.device() == 1) m.copy("early", m.find("device_0/x"), x);
+        m.collective("all", TUTTI_COLLECTIVE_ALLREDUCE, z, m.activation<float>("sum", {4}));
+        if (m.device() == 0)
+            m.operation("late", {}, {x}, [=](const tutti::Step& s) { *s.data<float>(x) = 1; });
+        return tutti::Losses{m.activation<float>("loss", {1})};
+    };
+    expect::error([&] { tutti::Trainer(std::move(late)); },
+                  "copy 'device_1/early' reads what 'device_0/late' writes after a collective");
+}
+
 TEST_CASE("own memory: checkpoints go to and from cards, on another number of them") {
     const ranks::Folder folder;
     const std::string path = folder.path() + "/model.safetensors";
