@@ -73,8 +73,8 @@ Result<Program> tutti_trainer::compute_program() {
     Program program;
     std::vector<Items> lists;
     for (int d = 0; d < devices(); ++d) {
-        Items items = items_of(recorder_, d, Phase::input);
-        Items forward = items_of(recorder_, d, Phase::forward);
+        Items items = items_of(recorder_, d, Phase::input, devices_);
+        Items forward = items_of(recorder_, d, Phase::forward, devices_);
         std::ranges::move(forward, std::back_inserter(items));
         lists.push_back(std::move(items));
     }
@@ -177,7 +177,8 @@ void tutti_trainer::append_computed_sync(Program& program) {
 
 Result<> tutti_trainer::append_update(Program& program) {
     std::vector<Items> lists;
-    for (int d = 0; d < devices(); ++d) lists.push_back(items_of(recorder_, d, Phase::update));
+    for (int d = 0; d < devices(); ++d)
+        lists.push_back(items_of(recorder_, d, Phase::update, devices_));
     TRAINER_TRY(merge(program, std::move(lists), recorder_,
                       [this](Node& node, const auto& parts) { joined(node, parts); }));
     if (synchronous()) return {};

@@ -128,7 +128,6 @@ Result<> tutti_trainer::bind_tasks() {
         Task& task = tasks_[static_cast<std::size_t>(binding.task)];
         for (int b : binding.in) task.in.push_back(recorder_.buffer(b).data);
         for (int b : binding.out) task.out.push_back(recorder_.buffer(b).data);
-        TRAINER_TRY(collectives_.prepare(task));
     }
     for (std::size_t b = 0; b < bucket_tasks_.size(); ++b) {
         bind_group(bucket_tasks_[b], buckets_[b], buckets_[b].pointers());
@@ -151,6 +150,7 @@ Result<> tutti_trainer::bind_tasks() {
                 {.name = group->name, .kind = TUTTI_COLLECTIVE_BROADCAST, .dtype = group->dtype}));
             bind_group(sync_tasks_.back(), *group, group->pointers());
         }
+    for (Task& task : tasks_) TRAINER_TRY(collectives_.prepare(task));
     if (!settings_.external) return {};
     std::vector<std::vector<int>> members;
     for (const Group& bucket : buckets_) {

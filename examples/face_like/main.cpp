@@ -1,6 +1,7 @@
 // Recognition in the manner of face recognition: an embedding that every rank has, and a classifier
 // whose classes are spread over the ranks.
 // usage: tutti-run -n N face_like [--epochs E] [--checkpoint FILE [--resume]] [--expect ACCURACY]
+//        [--execution serial|dag]
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
@@ -15,13 +16,13 @@ namespace {
 constexpr std::size_t global_batch = 60;
 constexpr double test_share = 0.2;
 constexpr uint64_t seed = 20;
-constexpr float rate = 0.1F;
 
 struct Options {
     int epochs = 12;
     std::string checkpoint;
     bool resume = false;
     double expect = 0;
+    std::string execution = "serial";
 };
 
 /// This rank's samples of a global batch, the same for every number of ranks taken together.
@@ -45,7 +46,9 @@ int run(const Options& options) {
     tutti::Communicator comm;
     const digits::Dataset data =
         digits::load_dataset(digits::default_data_path(), test_share, seed);
-    face_like::Net net(comm);
+    const auto ranks = static_cast<std::size_t>(comm.size());
+    face_like::Net net(
+        comm, {.capacity = (global_batch + ranks - 1) / ranks, .dag = options.execution == "dag"});
     const int begin = options.resume ? net.load(options.checkpoint) : 0;
     const face_like::Batch test = face_like::to_batch(data.test, all_of(data.test.size()));
     double loss = 0, accuracy = net.accuracy(test);
@@ -56,7 +59,7 @@ int run(const Options& options) {
         digits::shuffle(order, random);
         loss = 0;
         for (std::size_t at = 0; at < order.size(); at += global_batch)
-            loss += net.train(face_like::to_batch(data.training, share_of(order, at, comm)), rate);
+            loss += net.train(face_like::to_batch(data.training, share_of(order, at, comm)));
         loss /= static_cast<double>((order.size() + global_batch - 1) / global_batch);
         accuracy = net.accuracy(test);
         if (comm.rank() == 0)
@@ -77,6 +80,8 @@ int main(int argc, char** argv) {
     auto* checkpoint =
         app.add_option("--checkpoint", options.checkpoint, "written after every epoch");
     app.add_flag("--resume", options.resume, "go on from the checkpoint")->needs(checkpoint);
+    app.add_option("--execution", options.execution, "serial or dag (default serial)")
+        ->check(CLI::IsMember({"serial", "dag"}));
     app.add_option("--expect", options.expect, "fail below this accuracy");
     CLI11_PARSE(app, argc, argv);
     try {

@@ -11,6 +11,11 @@ namespace face_like {
 namespace {
 
 constexpr float keep_momentum = 0.9F;
+constexpr auto all_classes = static_cast<int64_t>(digits::classes);
+
+constexpr int64_t extent(std::size_t count) {
+    return static_cast<int64_t>(count);
+}
 
 void ok(tutti_status status) {
     if (status != TUTTI_OK) throw std::runtime_error(tutti_trainer_last_error());
@@ -39,14 +44,19 @@ Floats random_weights(std::size_t rows, std::size_t columns, unsigned seed) {
     return values;
 }
 
-}  // namespace
-
-void Learnt::update(float rate) {
-    for (std::size_t i = 0; i < value.size(); ++i) {
-        momentum[i] = keep_momentum * momentum[i] + gradient[i];
-        value[i] -= rate * momentum[i];
-    }
+// Every rank declares as many rows; the last ones' may be padding.
+tutti::Shape shard_shape(const tutti::Communicator& comm) {
+    return {(all_classes + comm.size() - 1) / comm.size(), extent(embedding)};
 }
+
+// units = ReLU(x · w + b).
+void hide(const float* x, std::size_t samples, const float* w, const float* b, float* units) {
+    product(nullptr, 0, 1, samples, hidden, digits::pixels, x, w, 0, units);
+    for (std::size_t i = 0; i < samples * hidden; ++i)
+        units[i] = std::max(0.0F, units[i] + b[i % hidden]);
+}
+
+}  // namespace
 
 Batch to_batch(const std::vector<digits::Image>& images, const std::vector<std::size_t>& picked) {
     Batch batch;
@@ -58,87 +68,153 @@ Batch to_batch(const std::vector<digits::Image>& images, const std::vector<std::
     return batch;
 }
 
-Net::Net(tutti::Communicator& comm)
-    : comm_(comm),
-      weights1_(hidden * digits::pixels),
-      bias1_(hidden),
-      weights2_(embedding * hidden) {
-    constexpr auto classes = static_cast<int64_t>(digits::classes);
-    ok(tutti_shard_range(classes, comm.size(), comm.rank(), &first_, &own_));
-    weights1_.value = random_weights(hidden, digits::pixels, 1);
-    weights2_.value = random_weights(embedding, hidden, 2);
-    classes_ = std::make_unique<Learnt>(static_cast<std::size_t>(own_) * embedding);
-    const Floats all = random_weights(digits::classes, embedding, 3);
-    std::copy_n(all.begin() + first_ * static_cast<int64_t>(embedding), classes_->value.size(),
-                classes_->value.begin());
+Net::Net(tutti::Communicator& comm, const NetOptions& options) : comm_(comm), options_(options) {
+    ok(tutti_shard_range(all_classes, comm.size(), comm.rank(), &first_, &own_));
     tutti_fc_math math = *tutti_fc_math_host();
     math.gemm = product;
-    tutti_sharded_fc_spec spec = TUTTI_SHARDED_FC_SPEC_INIT;
-    spec.comm = comm.get();
-    spec.classes = classes;
-    spec.features = embedding;
-    spec.math = &math;
-    ok(tutti_sharded_fc_create(&spec, &fc_));
+    tutti_sharded_fc_spec layer = TUTTI_SHARDED_FC_SPEC_INIT;
+    layer.comm = comm.get();
+    layer.classes = all_classes;
+    layer.features = embedding;
+    layer.math = &math;
+    tutti_sharded_fc* made = nullptr;
+    ok(tutti_sharded_fc_create(&layer, &made));
+    fc_.reset(made);
+    trainer_.emplace(spec());
+    initialise();
+    trainer_->init_sync();
 }
 
-Net::~Net() {
-    tutti_sharded_fc_destroy(fc_);
+tutti::TrainerSpec Net::spec() {
+    tutti::TrainerSpec spec;
+    spec.comm = comm_.get();
+    spec.options.execution = options_.dag ? TUTTI_EXECUTION_DAG : TUTTI_EXECUTION_SERIAL;
+    spec.input = [this](tutti::Model& m) { build_input(m); };
+    spec.forward = [this](tutti::Model& m, double) { return build_forward(m); };
+    spec.update = [this](tutti::Model& m, double) { build_update(m); };
+    return spec;
 }
 
-void Net::embed(const Batch& batch) {
-    const std::size_t samples = batch.labels.size();
-    hidden_.resize(samples * hidden);
-    embedded_.resize(samples * embedding);
-    product(nullptr, 0, 1, samples, hidden, digits::pixels, batch.x.data(), weights1_.value.data(),
-            0, hidden_.data());
-    for (std::size_t i = 0; i < hidden_.size(); ++i)
-        hidden_[i] = std::max(0.0F, hidden_[i] + bias1_.value[i % hidden]);
-    product(nullptr, 0, 1, samples, embedding, hidden, hidden_.data(), weights2_.value.data(), 0,
-            embedded_.data());
+void Net::build_input(tutti::Model& m) {
+    const auto capacity = static_cast<int64_t>(options_.capacity);
+    const tutti_buffer x = m.input<float>("x", {capacity, extent(digits::pixels)});
+    const tutti_buffer labels = m.input<int64_t>("labels", {capacity});
+    m.operation("read", {}, {x, labels}, [=, this](const tutti::Step& s) {
+        std::copy(batch_->x.begin(), batch_->x.end(), s.data<float>(x));
+        std::copy(batch_->labels.begin(), batch_->labels.end(), s.data<int64_t>(labels));
+    });
 }
 
-/// From embedded_gradient_ to the gradients of the embedding's weights, of this rank's samples.
-void Net::embed_backward(const Batch& batch) {
-    const std::size_t samples = batch.labels.size();
-    product(nullptr, 1, 0, embedding, hidden, samples, embedded_gradient_.data(), hidden_.data(), 0,
-            weights2_.gradient.data());
-    hidden_gradient_.resize(hidden_.size());
-    product(nullptr, 0, 0, samples, hidden, embedding, embedded_gradient_.data(),
-            weights2_.value.data(), 0, hidden_gradient_.data());
-    std::fill(bias1_.gradient.begin(), bias1_.gradient.end(), 0.0F);
-    for (std::size_t i = 0; i < hidden_.size(); ++i) {
-        if (hidden_[i] <= 0) hidden_gradient_[i] = 0;
-        bias1_.gradient[i % hidden] += hidden_gradient_[i];
-    }
-    product(nullptr, 1, 0, hidden, digits::pixels, samples, hidden_gradient_.data(), batch.x.data(),
-            0, weights1_.gradient.data());
+// The loss is the mean over all ranks' samples as it is, so gradients add up without a scale.
+tutti::Losses Net::build_forward(tutti::Model& m) {
+    return {classify(m, embed(m, m.find("x")), m.find("labels"))};
 }
 
-double Net::train(const Batch& batch, float rate) {
-    embed(batch);
-    double loss = 0;
-    ok(tutti_sharded_fc_forward(fc_, embedded_.data(), batch.labels.data(), batch.labels.size(),
-                                classes_->value.data(), nullptr, &loss));
-    embedded_gradient_.resize(embedded_.size());
-    ok(tutti_sharded_fc_backward(fc_, 1, classes_->value.data(), embedded_gradient_.data(),
-                                 classes_->gradient.data(), nullptr));
-    embed_backward(batch);
-    // The loss is the mean over all ranks' samples already: gradients add up. The classes' gradient
-    // is complete on the rank that has them.
-    for (Learnt* learnt : {&weights1_, &bias1_, &weights2_}) {
-        comm_.allreduce(learnt->gradient);
-        learnt->update(rate);
-    }
-    classes_->update(rate);
+tutti_buffer Net::embed(tutti::Model& m, tutti_buffer x) {
+    const auto capacity = static_cast<int64_t>(options_.capacity);
+    const tutti_buffer w1 =
+        m.parameter<float>("weights1", {extent(hidden), extent(digits::pixels)});
+    const tutti_buffer b1 = m.parameter<float>("bias1", {extent(hidden)});
+    const tutti_buffer w2 = m.parameter<float>("weights2", {extent(embedding), extent(hidden)});
+    const tutti_buffer units = m.activation<float>("units", {capacity, extent(hidden)});
+    const tutti_buffer y = m.activation<float>("embedded", {capacity, extent(embedding)});
+    m.operation(
+        "units", {x, w1, b1}, {units},
+        [=, this](const tutti::Step& s) {
+            hide(s.data<float>(x), batch_->samples(), s.data<float>(w1), s.data<float>(b1),
+                 s.data<float>(units));
+        },
+        [=, this](const tutti::Step& s) {
+            float* d = s.gradient<float>(units);
+            for (std::size_t i = 0; i < batch_->samples() * hidden; ++i) {
+                if (s.data<float>(units)[i] <= 0) d[i] = 0;
+                s.gradient<float>(b1)[i % hidden] += d[i];
+            }
+            product(nullptr, 1, 0, hidden, digits::pixels, batch_->samples(), d, s.data<float>(x),
+                    1, s.gradient<float>(w1));
+        });
+    m.operation(
+        "embedded", {units, w2}, {y},
+        [=, this](const tutti::Step& s) {
+            product(nullptr, 0, 1, batch_->samples(), embedding, hidden, s.data<float>(units),
+                    s.data<float>(w2), 0, s.data<float>(y));
+        },
+        [=, this](const tutti::Step& s) {
+            const float* d = s.gradient<float>(y);
+            product(nullptr, 1, 0, embedding, hidden, batch_->samples(), d, s.data<float>(units), 1,
+                    s.gradient<float>(w2));
+            product(nullptr, 0, 0, batch_->samples(), hidden, embedding, d, s.data<float>(w2), 1,
+                    s.gradient<float>(units));
+        });
+    return y;
+}
+
+// Features and sums go between the ranks here. The classes' gradient is complete on the rank that
+// has them: a shard, of which the layer reduces nothing.
+tutti_buffer Net::classify(tutti::Model& m, tutti_buffer embedded, tutti_buffer labels) {
+    const tutti_buffer w = m.shard<float>("classes", shard_shape(comm_), all_classes);
+    const tutti_buffer loss = m.activation<double>("loss", {1});
+    m.operation(
+        "classes", {embedded, labels, w}, {loss},
+        [=, this](const tutti::Step& s) {
+            ok(tutti_sharded_fc_forward(fc_.get(), s.data<float>(embedded), s.data<int64_t>(labels),
+                                        batch_->samples(), s.data<float>(w), nullptr,
+                                        s.data<double>(loss)));
+        },
+        [=, this](const tutti::Step& s) {
+            ok(tutti_sharded_fc_backward(fc_.get(), *s.gradient<double>(loss), s.data<float>(w),
+                                         s.gradient<float>(embedded), s.gradient<float>(w),
+                                         nullptr));
+        });
     return loss;
 }
 
+void Net::build_update(tutti::Model& m) const {
+    const tutti_buffer lr = m.learning_rate(options_.rate);
+    for (const char* name : {"weights1", "bias1", "weights2", "classes"}) {
+        const tutti_buffer p = m.find(name), g = m.gradient(p);
+        const tutti::Shape shape = m.shape(p);
+        const int64_t count = shape.size() == 2 ? shape[0] * shape[1] : shape[0];
+        const std::string momentum = std::string(name) + ".momentum";
+        const tutti_buffer v = name == std::string("classes")
+                                   ? m.shard<float>(momentum, shape, all_classes, TUTTI_STATE)
+                                   : m.state<float>(momentum, shape);
+        m.operation(momentum, {p, g, v, lr}, {p, v}, [=](const tutti::Step& s) {
+            float *value = s.data<float>(p), *velocity = s.data<float>(v);
+            const auto rate = static_cast<float>(*s.data<double>(lr));
+            for (int64_t i = 0; i < count; ++i) {
+                velocity[i] = keep_momentum * velocity[i] + s.data<float>(g)[i];
+                value[i] -= rate * velocity[i];
+            }
+        });
+    }
+}
+
+void Net::initialise() {
+    trainer_->write(0, "weights1", random_weights(hidden, digits::pixels, 1));
+    trainer_->write(0, "weights2", random_weights(embedding, hidden, 2));
+    const Floats all = random_weights(digits::classes, embedding, 3);
+    Floats own = trainer_->read<float>(0, "classes");
+    std::copy_n(all.begin() + first_ * extent(embedding), own_ * extent(embedding), own.begin());
+    trainer_->write(0, "classes", own);
+}
+
+double Net::train(const Batch& batch) {
+    batch_ = &batch;
+    trainer_->step();
+    return trainer_->read<double>(0, "loss")[0];
+}
+
 double Net::accuracy(const Batch& batch) {
-    embed(batch);
-    const std::size_t samples = batch.labels.size(), own = static_cast<std::size_t>(own_);
+    const std::size_t samples = batch.samples(), own = static_cast<std::size_t>(own_);
+    const auto learnt = [this](const char* name) { return trainer_->read<float>(0, name); };
+    Floats units(samples * hidden), embedded(samples * embedding);
+    hide(batch.x.data(), samples, learnt("weights1").data(), learnt("bias1").data(), units.data());
+    product(nullptr, 0, 1, samples, embedding, hidden, units.data(), learnt("weights2").data(), 0,
+            embedded.data());
     Floats logits(samples * own), best(samples, -INFINITY);
     std::vector<int64_t> which(samples, -1);
-    product(nullptr, 0, 1, samples, own, embedding, embedded_.data(), classes_->value.data(), 0,
+    product(nullptr, 0, 1, samples, own, embedding, embedded.data(), learnt("classes").data(), 0,
             logits.data());
     for (std::size_t i = 0; i < logits.size(); ++i)
         if (logits[i] > best[i / own]) {
@@ -155,28 +231,17 @@ double Net::accuracy(const Batch& batch) {
     return static_cast<double>(right) / static_cast<double>(samples);
 }
 
-/// What a checkpoint is made of.
-tutti::Checkpoint Net::state() {
-    tutti::Checkpoint list;
-    const auto whole = [&](const std::string& name, Learnt& learnt) {
-        list.add(name, learnt.value).add(name + "/momentum", learnt.momentum);
-    };
-    whole("weights1", weights1_);
-    whole("bias1", bias1_);
-    whole("weights2", weights2_);
-    const tutti::Checkpoint::Shape shape{digits::classes, embedding};
-    list.add_shard("classes", classes_->value, shape, first_);
-    list.add_shard("classes/momentum", classes_->momentum, shape, first_);
-    return list;
-}
-
 void Net::save(const std::string& path, int epoch) {
-    state().set_text("epoch", std::to_string(epoch)).save(path, comm_.get());
+    tutti::Checkpoint list;
+    trainer_->add_to(list);
+    list.set_text("epoch", std::to_string(epoch)).save(path, comm_.get());
 }
 
 int Net::load(const std::string& path) {
-    tutti::Checkpoint list = state();
+    tutti::Checkpoint list;
+    trainer_->add_to(list);
     list.load(path, comm_.get());
+    trainer_->sync();
     return std::stoi(list.text("epoch").value_or("0"));
 }
 

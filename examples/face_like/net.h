@@ -1,13 +1,15 @@
-// An embedding net and a classifier that is sharded over the ranks, trained in step.
+// An embedding net and a classifier that is sharded over the ranks, trained in step by the trainer
+// layer.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "../digits/dataset.h"
-#include "tutti/checkpoint.hpp"
+#include "tutti/trainer.hpp"
 #include "tutti/trainer_sharded.h"
 #include "tutti/tutti.hpp"
 
@@ -18,27 +20,27 @@ inline constexpr std::size_t embedding = 32;
 
 using Floats = std::vector<float>;
 
-/// A weight, its gradient and its momentum.
-struct Learnt {
-    Floats value, gradient, momentum;
-    explicit Learnt(std::size_t count) : value(count), gradient(count), momentum(count) {}
-    void update(float rate);
-};
-
 struct Batch {
     Floats x;  // samples × pixels
     std::vector<int64_t> labels;
+
+    std::size_t samples() const { return labels.size(); }
 };
 Batch to_batch(const std::vector<digits::Image>& images, const std::vector<std::size_t>& picked);
 
+struct NetOptions {
+    float rate = 0.1F;
+    std::size_t capacity = 0;  // the most samples of a rank's batch
+    bool dag = false;
+};
+
 class Net {
 public:
-    explicit Net(tutti::Communicator& comm);
-    ~Net();
+    Net(tutti::Communicator& comm, const NetOptions& options);
     Net(const Net&) = delete;
 
     /// One step with this rank's samples; the loss over all ranks' samples.
-    double train(const Batch& batch, float rate);
+    double train(const Batch& batch);
     /// The share of the samples (the same on every rank) that is recognised.
     double accuracy(const Batch& batch);
     /// Every rank; shards are stored once.
@@ -47,16 +49,24 @@ public:
     int load(const std::string& path);
 
 private:
-    void embed(const Batch& batch);
-    void embed_backward(const Batch& batch);
-    tutti::Checkpoint state();
+    struct Destroy {
+        void operator()(tutti_sharded_fc* layer) const { tutti_sharded_fc_destroy(layer); }
+    };
+
+    tutti::TrainerSpec spec();
+    void build_input(tutti::Model& m);
+    tutti::Losses build_forward(tutti::Model& m);
+    void build_update(tutti::Model& m) const;
+    tutti_buffer embed(tutti::Model& m, tutti_buffer x);
+    tutti_buffer classify(tutti::Model& m, tutti_buffer embedded, tutti_buffer labels);
+    void initialise();
 
     tutti::Communicator& comm_;
+    NetOptions options_;
     int64_t first_ = 0, own_ = 0;  // this rank's classes
-    Learnt weights1_, bias1_, weights2_;
-    std::unique_ptr<Learnt> classes_;
-    tutti_sharded_fc* fc_ = nullptr;
-    Floats hidden_, embedded_, embedded_gradient_, hidden_gradient_;
+    std::unique_ptr<tutti_sharded_fc, Destroy> fc_;
+    const Batch* batch_ = nullptr;  // of the step under way
+    std::optional<tutti::Trainer> trainer_;
 };
 
 }  // namespace face_like

@@ -39,6 +39,16 @@ typedef int32_t tutti_buffer;               /**< a declared buffer; of one train
 /** What a buffer may be used for while an operation runs (checking mode). */
 typedef enum { TUTTI_ACCESS_NONE = 0, TUTTI_ACCESS_READ, TUTTI_ACCESS_WRITE } tutti_access;
 
+/** What reaches a device's memory beside its own functions. */
+typedef enum {
+    /** libtutti takes its addresses, and devices of one kind each other's: the host's memory, and
+     *  what libtutti knows of (docs/gpu.md). */
+    TUTTI_MEMORY_REACHABLE = 0,
+    /** Nothing: what goes between devices is copied by them, what goes between ranks by way of the
+     *  host's memory. */
+    TUTTI_MEMORY_OWN
+} tutti_device_memory;
+
 /** How a device's memory is reached. Functions return TUTTI_OK or an error; they may be called from
  *  any thread, and what they were asked for is done when they return. Start from
  *  TUTTI_DEVICE_FUNCTIONS_INIT. */
@@ -47,7 +57,8 @@ typedef struct {
     /** Memory of that many bytes, zeroed, aligned to a page. */
     tutti_status (*alloc)(void* user, size_t bytes, void** data);
     void (*free)(void* user, void* data, size_t bytes);
-    /** Either side may be this device's memory, another's of the same kind, or the host's. */
+    /** Either side may be this device's memory or the host's; without copy_peer, another's of the
+     *  same kind too. */
     tutti_status (*copy)(void* user, void* to, const void* from, size_t bytes);
     tutti_status (*zero)(void* user, void* data, size_t bytes);
     /** y[i] = a * x[i] + b * y[i] for floating types; b == 0 does not read y. */
@@ -61,9 +72,17 @@ typedef struct {
      *  parameters with fixed_order or local_steps. */
     tutti_status (*convert)(void* user, size_t count, tutti_dtype from_dtype, const void* from,
                             tutti_dtype to_dtype, void* to);
+    /** From another device's memory to this one's, without the host: asked of devices of one kind,
+     *  which have the same copy and copy_peer. from_user is that device's user. NULL: copy does. */
+    tutti_status (*copy_peer)(void* user, void* to, void* from_user, const void* from,
+                              size_t bytes);
+    tutti_device_memory memory;
 } tutti_device_functions;
-#define TUTTI_DEVICE_FUNCTIONS_INIT \
-    { sizeof(tutti_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+#define TUTTI_DEVICE_FUNCTIONS_INIT                                                           \
+    {                                                                                         \
+        sizeof(tutti_device_functions), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+            TUTTI_MEMORY_REACHABLE                                                            \
+    }
 
 /** A device of the program's own. The table is copied. INVALID names a function that is missing. */
 TUTTI_API tutti_status tutti_device_create(const tutti_device_functions* functions, void* user,
@@ -209,6 +228,12 @@ TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_ope
 /** Adds a collective after the operations declared so far. */
 TUTTI_API tutti_status tutti_model_collective(tutti_model* model,
                                               const tutti_collective_spec* spec);
+/** Adds a copy after the operations declared so far: from, of this scope or of one that was
+ * declared before ("device_0/name"), to a buffer of this scope with as many bytes of the same
+ * dtype. It reads what the other scope's operations of this builder leave; gradients end here.
+ * Straight from device to device where the two are of one kind. */
+TUTTI_API tutti_status tutti_model_copy(tutti_model* model, const char* name, tutti_buffer from,
+                                        tutti_buffer to);
 /** Names from here to tutti_model_leave are below name/. */
 TUTTI_API tutti_status tutti_model_enter(tutti_model* model, const char* name);
 /** Ends the innermost tutti_model_enter. */

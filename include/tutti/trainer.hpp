@@ -179,6 +179,10 @@ public:
         more.out = out;
         detail::check_trainer(tutti_model_collective(model_, &more));
     }
+    /// from may be another device's: find("device_0/name").
+    void copy(const std::string& name, tutti_buffer from, tutti_buffer to) {
+        detail::check_trainer(tutti_model_copy(model_, name.c_str(), from, to));
+    }
     void enter(const std::string& name) {
         detail::check_trainer(tutti_model_enter(model_, name.c_str()));
     }

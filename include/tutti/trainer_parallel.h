@@ -160,15 +160,19 @@ typedef struct {
     size_t struct_size;
     /** Reads every device's input and writes every device's output, in the order of devices;
      * inputs[d] may be outputs[d]. Called once a round, on the thread that came last. NULL: the sum
-     * of dtype, in the order of devices, in the host's memory. */
+     * of dtype, in the order of devices, in the host's memory, or by devices' functions. */
     tutti_status (*combine)(void* user, const void* const* inputs, void* const* outputs,
                             int devices, size_t bytes);
     void* user;
     tutti_dtype dtype;  /**< of the sum: TUTTI_FLOAT32, FLOAT64 or INT64 */
     int64_t timeout_ms; /**< of a pull; < 0: 5 minutes; 0: for ever */
+    /** One for each device (trainer.h): the sum is then made by device 0's functions, on what it
+     *  copied of the others. For FLOAT32 and FLOAT64. NULL: in the host's memory. The list is
+     *  copied; the devices outlive the exchange. */
+    struct tutti_device* const* devices;
 } tutti_parallel_spec;
 #define TUTTI_PARALLEL_SPEC_INIT \
-    { sizeof(tutti_parallel_spec), NULL, NULL, TUTTI_FLOAT32, -1 }
+    { sizeof(tutti_parallel_spec), NULL, NULL, TUTTI_FLOAT32, -1, NULL }
 
 /** An exchange for the replicas of a pool's tutti_parallel_apply: as many devices as run, and
  *  anew with each call. */

@@ -59,6 +59,10 @@ typedef struct {
     /** sums[c] = Σ logits[r][c]. */
     tutti_status (*column_sums)(void* user, const float* logits, size_t rows, size_t cols,
                                 float* sums);
+    /** count elements of alloc's kind of memory to the host's, and back. NULL: libtutti takes that
+     *  memory's addresses itself. Both or neither. */
+    tutti_status (*to_host)(void* user, float* host, const float* from, size_t count);
+    tutti_status (*from_host)(void* user, float* to, const float* host, size_t count);
 } tutti_fc_math;
 /** For the host's memory, all but gemm, which is NULL: copy it and put in the program's. */
 TUTTI_API const tutti_fc_math* tutti_fc_math_host(void);

@@ -136,6 +136,11 @@ TUTTI_API const char* tutti_last_error(void);
 TUTTI_API int tutti_last_error_rank(void);
 /** Bytes per element; 0 for a value that is no dtype. */
 TUTTI_API size_t tutti_dtype_size(tutti_dtype dtype);
+/** count elements of in, as another dtype: float16, bfloat16 and 8-bit floats to float32 (exact), or
+ *  float32 to one of those, rounded to nearest, even; a copy where both are one. In the host's memory;
+ *  in and out do not overlap. UNSUPPORTED names a pair that there is no conversion for. */
+TUTTI_API tutti_status tutti_convert(const void* in, tutti_dtype in_dtype, void* out, tutti_dtype out_dtype,
+                                     size_t count);
 /** "float32"; NULL for a value that is no dtype. Counting up from 0 until NULL lists them. */
 TUTTI_API const char* tutti_dtype_name(tutti_dtype dtype);
 /** "sum"; "user operator" or "pre-multiplied sum" for a handle of the program's own; NULL for a value

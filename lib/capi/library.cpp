@@ -41,6 +41,39 @@ tutti_status keep(const Error& error) {
     return to_c(error.code);
 }
 
+namespace {
+
+// Between float32 and what is added up in it: the kernels' way in and out of an accumulator.
+Result<> convert(const void* in, tutti_dtype in_dtype, void* out, tutti_dtype out_dtype,
+                 std::size_t count) {
+    if (count > 0 && (!in || !out)) return null_argument("tutti_convert", in ? "out" : "in");
+    const char *from = tutti_dtype_name(in_dtype), *to = tutti_dtype_name(out_dtype);
+    if (!from || !to)
+        return fail(Code::invalid, "tutti_convert: {} is no dtype", from ? out_dtype : in_dtype);
+    const bool same = in_dtype == out_dtype;
+    const bool widens = out_dtype == TUTTI_FLOAT32;
+    const auto narrow = static_cast<Dtype>(widens ? in_dtype : out_dtype);
+    if (!same &&
+        (!is_float(narrow) || dtype_bytes(narrow) > 2 || (!widens && in_dtype != TUTTI_FLOAT32)))
+        return fail(
+            Code::unsupported,
+            "tutti_convert: from {} to {}; there is float32 to and from 16- and 8-bit floats", from,
+            to);
+    const ReduceArgs args{.dst = out, .a = in, .count = count};
+    if (same) {
+        Reducer::mover(dtype_bytes(narrow)).move(Width::raw, Width::final, false)(args);
+        return {};
+    }
+    const auto reducer = Reducer::make(narrow, Op::sum);
+    if (!reducer) return tl::unexpected<Error>(reducer.error());
+    const ReduceFn move = widens ? reducer->move(Width::raw, Width::partial, false)
+                                 : reducer->move(Width::partial, Width::final, false);
+    move(args);
+    return {};
+}
+
+}  // namespace
+
 static_assert(static_cast<int>(Code::mismatch) == TUTTI_ERR_MISMATCH);
 static_assert(static_cast<int>(Code::auth) == TUTTI_ERR_AUTH);
 static_assert(static_cast<int>(Code::no_memory) == TUTTI_ERR_NO_MEMORY);
@@ -71,6 +104,11 @@ size_t tutti_dtype_size(tutti_dtype dtype) {
     return dtype < 0 || dtype >= tutti::dtype_count
                ? 0
                : tutti::dtype_bytes(static_cast<tutti::Dtype>(dtype));
+}
+
+tutti_status tutti_convert(const void* in, tutti_dtype in_dtype, void* out, tutti_dtype out_dtype,
+                           size_t count) {
+    return tutti::guard([&] { return tutti::convert(in, in_dtype, out, out_dtype, count); });
 }
 
 const char* tutti_dtype_name(tutti_dtype dtype) {

@@ -115,6 +115,35 @@ TEST_CASE("capi: settings are checked when they are set") {
     tutti_config_destroy(config);
 }
 
+TEST_CASE("capi: what is not changed comes back from float32, and ties go to even") {
+    for (tutti_dtype narrow :
+         {TUTTI_FLOAT16, TUTTI_BFLOAT16, TUTTI_FLOAT8_E4M3, TUTTI_FLOAT8_E5M2}) {
+        std::vector<float> values;
+        for (int i = -64; i <= 64; ++i) values.push_back(static_cast<float>(i % 8) / 4.0F);
+        std::vector<unsigned char> codes(values.size() * tutti_dtype_size(narrow));
+        std::vector<float> back(values.size(), 99);
+        REQUIRE(tutti_convert(values.data(), TUTTI_FLOAT32, codes.data(), narrow, values.size()) ==
+                TUTTI_OK);
+        REQUIRE(tutti_convert(codes.data(), narrow, back.data(), TUTTI_FLOAT32, values.size()) ==
+                TUTTI_OK);
+        REQUIRE(back == values);
+    }
+    const float between[2] = {1 + 0x1p-8F, 1 + 3 * 0x1p-8F};  // bfloat16 has 7 bits after the point
+    uint16_t rounded[2] = {};
+    REQUIRE(tutti_convert(between, TUTTI_FLOAT32, rounded, TUTTI_BFLOAT16, 2) == TUTTI_OK);
+    REQUIRE(rounded[0] == 0x3f80);
+    REQUIRE(rounded[1] == 0x3f82);
+    const int64_t whole[2] = {1, -2};
+    int64_t copy[2] = {};
+    REQUIRE(tutti_convert(whole, TUTTI_INT64, copy, TUTTI_INT64, 2) == TUTTI_OK);
+    REQUIRE(copy[1] == -2);
+    REQUIRE(tutti_convert(nullptr, TUTTI_FLOAT32, nullptr, TUTTI_FLOAT16, 0) == TUTTI_OK);
+    expect_invalid(tutti_convert(nullptr, TUTTI_FLOAT32, rounded, TUTTI_FLOAT16, 1), "in is NULL");
+    expect_invalid(tutti_convert(between, TUTTI_FLOAT32, rounded, 99, 1), "99 is no dtype");
+    REQUIRE(tutti_convert(between, TUTTI_FLOAT32, copy, TUTTI_FLOAT64, 1) == TUTTI_ERR_UNSUPPORTED);
+    REQUIRE(std::string(tutti_last_error()).find("from float32 to float64") != std::string::npos);
+}
+
 TEST_CASE("capi: names and sizes of everything that has a number") {
     REQUIRE(std::string(tutti_version()) == "0.1.0");
     REQUIRE(tutti_dtype_size(TUTTI_BFLOAT16) == 2);

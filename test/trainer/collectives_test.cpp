@@ -1,5 +1,6 @@
 // Rows 8 and 18: collectives as operations of a model, and their gradients by finite differences.
 #include "support/catch.h"
+#include "trainer/card.h"
 #include "trainer/expect.h"
 #include "trainer/net.h"
 #include "trainer/ranks.h"
@@ -78,9 +79,12 @@ double total_loss(tutti::Trainer& trainer, tutti_comm* comm, const Case& c) {
     return sum / losses;
 }
 
-void check_gradients(const Case& c, tutti_comm* comm) {
+void check_gradients(const Case& c, tutti_comm* comm,
+                     const std::vector<tutti_device*>& own_devices = {}) {
     constexpr double step = 1e-5;
-    tutti::Trainer trainer(through(c, comm));
+    tutti::TrainerSpec spec = through(c, comm);
+    spec.own_devices = own_devices;
+    tutti::Trainer trainer(std::move(spec));
     const int rank = tutti_comm_rank(comm), replicas = devices * tutti_comm_size(comm);
     std::vector<std::vector<double>> values;
     for (int d = 0; d < devices; ++d) {
@@ -124,6 +128,17 @@ TEST_CASE("collectives: gradients agree with finite differences") {
             INFO(c.name << " on " << count << " ranks");
             expect::no_problem(
                 ranks::run(count, [&](tutti_comm* comm, int) { check_gradients(c, comm); }));
+        }
+}
+
+TEST_CASE("collectives: the same on devices whose memory nothing else reaches") {
+    for (const Case& c : cases)
+        for (int count : {1, 2}) {
+            INFO(c.name << " on " << count << " ranks");
+            expect::no_problem(ranks::run(count, [&](tutti_comm* comm, int) {
+                const card::Cards cards(devices);
+                check_gradients(c, comm, cards.devices);
+            }));
         }
 }
 

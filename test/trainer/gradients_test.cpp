@@ -1,6 +1,8 @@
 // Row 8: buckets, their order and overlap, unused parameters, frameworks with their own autograd.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <random>
 
 #include "support/catch.h"
@@ -81,6 +83,59 @@ TEST_CASE("gradients: a bucket's reduction starts while backward goes on") {
             trainer.step();
             require(during >= 3, "only " + std::to_string(during) + " were under way");
         }));
+}
+
+TEST_CASE("gradients: no more reductions are under way than wanted") {
+    // Rank 1 does not begin before rank 0 has gone as far as it can, so nothing of rank 0's ends.
+    constexpr int limit = 2;
+    for (auto execution : {TUTTI_EXECUTION_SERIAL, TUTTI_EXECUTION_DAG}) {
+        const bool is_dag = execution == TUTTI_EXECUTION_DAG;
+        std::promise<void> all_computed;
+        std::shared_future<void> computed = all_computed.get_future().share();
+        std::atomic<int> reached = 0;
+        expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
+            tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+            options.first_bucket_bytes = options.bucket_bytes = 64;
+            options.max_in_flight = limit;
+            options.execution = execution;
+            options.threads = 1;
+            tutti::TrainerSpec spec{.comm = comm, .options = options};
+            tutti::Trainer* self = nullptr;
+            int64_t before = 0, issued = -1;
+            spec.forward = [&](tutti::Model& m, double) {
+                tutti::Losses losses;
+                for (int i = 0; i < 6; ++i) {
+                    const tutti_buffer p = m.parameter<float>("p" + std::to_string(i), {16});
+                    losses.push_back(m.activation<float>("y" + std::to_string(i), {1}));
+                    m.operation(
+                        "layer" + std::to_string(i), {p}, {losses.back()},
+                        [&, rank, i](const tutti::Step&) {
+                            if (i == 0) before = self->counters().collectives;
+                            if (rank == 0 || i > 0) return;
+                            // A serial step stops on the way: it has had time to go too far.
+                            computed.wait_for(std::chrono::milliseconds(is_dag ? 60'000 : 300));
+                            require(reached <= (is_dag ? 6 : limit + 1),
+                                    "backward went on past a full queue");
+                        },
+                        [&, rank, i](const tutti::Step&) {
+                            if (rank == 1) return;
+                            ++reached;
+                            if (i > 0) return;
+                            issued = self->counters().collectives - before;
+                            all_computed.set_value();
+                        });
+                }
+                return losses;
+            };
+            spec.update = [](tutti::Model& m, double) { m.iteration(); };
+            tutti::Trainer trainer(std::move(spec));
+            self = &trainer;
+            trainer.init_sync();
+            trainer.step();
+            if (rank == 0 && is_dag)
+                require(issued == limit, std::to_string(issued) + " were under way");
+        }));
+    }
 }
 
 TEST_CASE("gradients: a parameter that no operation uses has a gradient of zero") {

@@ -1,5 +1,6 @@
 // Row 8: sparse gradients come to what dense ones do; rows are pulled from sharded tables.
 #include "support/catch.h"
+#include "trainer/card.h"
 #include "trainer/expect.h"
 #include "trainer/net.h"
 #include "trainer/ranks.h"
@@ -74,8 +75,11 @@ tutti::TrainerSpec lookup(bool sparse, int devices, tutti_comm* comm, int micro_
     return spec;
 }
 
-std::vector<double> trained(bool sparse, int devices, tutti_comm* comm, int micro_batches) {
-    tutti::Trainer trainer(lookup(sparse, devices, comm, micro_batches));
+std::vector<double> trained(bool sparse, int devices, tutti_comm* comm, int micro_batches,
+                            const std::vector<tutti_device*>& own_devices = {}) {
+    tutti::TrainerSpec spec = lookup(sparse, devices, comm, micro_batches);
+    spec.own_devices = own_devices;
+    tutti::Trainer trainer(std::move(spec));
     trainer.init_sync();
     for (int i = 0; i < 10; ++i) trainer.step();
     const auto first = trainer.read<double>(0, "table");
@@ -95,6 +99,9 @@ TEST_CASE("sparse: gradients of rows come to what dense gradients come to") {
                     const auto sparse = trained(true, devices, comm, micro_batches);
                     require(net::largest_difference(dense, std::vector<double>(60)) > 0.1, "zero");
                     require(net::largest_difference(dense, sparse) < 1e-12, "another sum");
+                    const card::Cards cards(devices);
+                    require(trained(true, devices, comm, micro_batches, cards.devices) == sparse,
+                            "cards have another sum");
                 }));
 }
 
@@ -123,6 +130,8 @@ TEST_CASE("sparse: pull fetches any rows of a sharded table, for each rank its o
     constexpr int64_t all = 11;  // over 4 replicas: 3, 3, 3 and 2
     expect::no_problem(ranks::run(2, [](tutti_comm* comm, int rank) {
         tutti::TrainerSpec spec;
+        const card::Cards cards(2);
+        if (rank == 1) spec.own_devices = cards.devices;
         spec.devices = 2;
         spec.comm = comm;
         spec.forward = [](tutti::Model& m, double) {

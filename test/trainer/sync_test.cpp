@@ -108,6 +108,50 @@ TEST_CASE("sync: 100 load-and-broadcast cycles create nothing and bring every va
         store));
 }
 
+TEST_CASE("sync: 100 checkpoints loaded one after the other create nothing either") {
+    const net::Shape shape = with_statistics();
+    const ranks::Folder store, folder;
+    const auto path = [&](int which) {
+        return folder.path() + (which ? "/odd.safetensors" : "/even.safetensors");
+    };
+    expect::no_problem(ranks::run(
+        2,
+        [&](tutti_comm* comm, int rank) {
+            tutti::Trainer trainer(net::spec<float>(shape, 2, comm));
+            net::initialise<float>(trainer, shape);
+            trainer.init_sync();
+            std::vector<float> saved[2];
+            for (int which : {0, 1}) {
+                trainer.step();
+                trainer.save(path(which));
+                saved[which] = net::parameters<float>(trainer, shape);
+            }
+            require(saved[0] != saved[1], "one step changed nothing");
+            const auto look = [&] {
+                std::size_t fds = 0, keys = 0;
+                require(tutti_barrier(comm) == TUTTI_OK, "barrier");
+                if (rank == 0) {
+                    fds = entries("/proc/self/fd");
+                    keys = entries(store.path());
+                }
+                require(tutti_barrier(comm) == TUTTI_OK, "barrier");
+                return std::pair(fds, keys);
+            };
+            const auto before = look();
+            for (int cycle = 0; cycle < 100; ++cycle) {
+                trainer.load(path(cycle % 2));
+                for (int d = 0; d < 2; ++d) {
+                    require(net::parameters<float>(trainer, shape, d) == saved[cycle % 2],
+                            "a parameter");
+                    require(trainer.read<int64_t>(d, "iteration")[0] == cycle % 2 + 1,
+                            "the iteration");
+                }
+            }
+            require(look() == before, "descriptors were opened, or store keys made");
+        },
+        store));
+}
+
 TEST_CASE("sync: a step before init_sync is an error that says so") {
     tutti::Trainer trainer(net::spec<float>(net::Shape{}, 1));
     expect::error([&] { trainer.step(); }, "before tutti_trainer_init_sync");

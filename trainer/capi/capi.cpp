@@ -195,6 +195,11 @@ tutti_status tutti_model_collective(tutti_model* model, const tutti_collective_s
     });
 }
 
+tutti_status tutti_model_copy(tutti_model* model, const char* name, tutti_buffer from,
+                              tutti_buffer to) {
+    return on_model(__func__, model, [&](tutti_model& m) { return m.copy(name, from, to); });
+}
+
 tutti_status tutti_model_enter(tutti_model* model, const char* name) {
     return on_model(__func__, model, [&](tutti_model& m) { return m.enter(name); });
 }

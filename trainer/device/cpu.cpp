@@ -68,14 +68,23 @@ tutti_status protect(void*, void* data, size_t bytes, tutti_access access) {
 
 tutti_status convert(void*, size_t count, tutti_dtype from_dtype, const void* from,
                      tutti_dtype to_dtype, void* to) {
-    return convert_on_host(count, from_dtype, from, to_dtype, to);
+    return tutti_convert(from, from_dtype, to, to_dtype, count);
 }
 
 }  // namespace
 
 const tutti_device_functions& cpu_functions() {
-    static constexpr tutti_device_functions functions = {
-        sizeof(tutti_device_functions), alloc, release, copy, zero, axpby, run, protect, convert};
+    static constexpr tutti_device_functions functions = {sizeof(tutti_device_functions),
+                                                         alloc,
+                                                         release,
+                                                         copy,
+                                                         zero,
+                                                         axpby,
+                                                         run,
+                                                         protect,
+                                                         convert,
+                                                         nullptr,
+                                                         TUTTI_MEMORY_REACHABLE};
     return functions;
 }
 

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "trainer/device/device.h"
 
 namespace {
@@ -23,6 +26,27 @@ Result<> tutti_device::copy(void* to, const void* from, std::size_t bytes) {
     if (!bytes || to == from) return {};
     const tutti_status status = functions_.copy(user_, to, from, bytes);
     return status == TUTTI_OK ? Result<>() : done(status, fmt::format("copy {} bytes", bytes));
+}
+
+Result<> tutti_device::copy_from(tutti_device& other, void* to, const void* from,
+                                 std::size_t bytes) {
+    if (&other == this) return copy(to, from, bytes);
+    if (!bytes) return {};
+    if (is_like(other)) {
+        if (!functions_.copy_peer) return copy(to, from, bytes);
+        const tutti_status status = functions_.copy_peer(user_, to, other.user_, from, bytes);
+        return status == TUTTI_OK
+                   ? Result<>()
+                   : done(status, fmt::format("copy {} bytes of another device", bytes));
+    }
+    constexpr std::size_t piece_bytes = std::size_t{1} << 20;
+    std::vector<std::byte> piece(std::min(bytes, piece_bytes));
+    for (std::size_t at = 0; at < bytes; at += piece.size()) {
+        const std::size_t part = std::min(piece.size(), bytes - at);
+        TRAINER_TRY(other.copy(piece.data(), static_cast<const std::byte*>(from) + at, part));
+        TRAINER_TRY(copy(static_cast<std::byte*>(to) + at, piece.data(), part));
+    }
+    return {};
 }
 
 Result<> tutti_device::zero(void* data, std::size_t bytes) {

@@ -18,10 +18,14 @@ public:
     Result<void*> alloc(std::size_t bytes);
     void free(void* data, std::size_t bytes) noexcept { functions_.free(user_, data, bytes); }
     Result<> copy(void* to, const void* from, std::size_t bytes);
+    /// From another device's memory: at once between two of one kind, else by way of the host.
+    Result<> copy_from(tutti_device& other, void* to, const void* from, std::size_t bytes);
     Result<> zero(void* data, std::size_t bytes);
     Result<> axpby(std::size_t count, tutti_dtype dtype, double a, const void* x, double b,
                    void* y);
     Result<> run(void (*work)(void*), void* argument);
+    /// Whether others take its addresses: libtutti, and devices of its kind.
+    bool is_reachable() const { return functions_.memory == TUTTI_MEMORY_REACHABLE; }
     bool can_protect() const { return functions_.protect != nullptr; }
     bool can_convert() const { return functions_.convert != nullptr; }
     /// A copy where both are one type.
@@ -30,6 +34,11 @@ public:
     Result<> protect(void* data, std::size_t bytes, tutti_access access);
 
 private:
+    bool is_like(const tutti_device& other) const {
+        return functions_.copy == other.functions_.copy &&
+               functions_.copy_peer == other.functions_.copy_peer;
+    }
+
     tutti_device_functions functions_;
     void* user_;
 };
@@ -45,10 +54,6 @@ constexpr bool is_narrow(tutti_dtype dtype) {
 constexpr tutti_dtype sum_dtype(tutti_dtype dtype) {
     return is_narrow(dtype) ? TUTTI_FLOAT32 : dtype;
 }
-
-/// As tutti_device_functions's, in the host's memory.
-tutti_status convert_on_host(std::size_t count, tutti_dtype from_dtype, const void* from,
-                             tutti_dtype to_dtype, void* to);
 
 /// Cores and memory of this host.
 const tutti_device_functions& cpu_functions();

@@ -241,6 +241,28 @@ Result<> tutti_model::collective(const tutti_collective_spec& spec) {
     return {};
 }
 
+Result<> tutti_model::copy(const char* name, tutti_buffer from, tutti_buffer to) {
+    TRAINER_TRY(check_name("a copy", name));
+    Operation op{.name = scoped(name), .device = device, .phase = phase};
+    TRAINER_TRY(check_handles(op.full_name(), &from, 1, "from"));
+    TRAINER_TRY(check_handles(op.full_name(), &to, 1, "to"));
+    const Buffer& source = recorder->buffer(from);
+    const Buffer& target = recorder->buffer(to);
+    if (target.device != device)
+        return invalid(
+            "copy '{}' of scope device_{} writes '{}' of another; a copy goes to its own",
+            op.full_name(), device, target.full_name());
+    if (from == to || source.dtype != target.dtype || source.bytes != target.bytes)
+        return invalid("copy '{}': '{}' has {} bytes of {}, '{}' {} of {}", op.full_name(),
+                       source.full_name(), source.bytes, tutti_dtype_name(source.dtype),
+                       target.full_name(), target.bytes, tutti_dtype_name(target.dtype));
+    op.reads = {from};
+    op.writes = {to};
+    op.copies = true;
+    recorder->add(std::move(op));
+    return {};
+}
+
 Result<> tutti_model::enter(const char* name) {
     TRAINER_TRY(check_name("a scope", name));
     scopes.emplace_back(name);

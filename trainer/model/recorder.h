@@ -57,6 +57,7 @@ struct Operation {
     tutti_operation_fn forward = nullptr, backward = nullptr;
     void* user = nullptr;
     std::optional<CollectiveCall> collective;
+    bool copies = false;  // reads to writes, from whichever device
 
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
@@ -117,6 +118,7 @@ struct tutti_model {
     Result<int> find(const std::string& name) const;
     Result<> operation(const tutti_operation_spec& spec);
     Result<> collective(const tutti_collective_spec& spec);
+    Result<> copy(const char* name, tutti_buffer from, tutti_buffer to);
     Result<> enter(const char* name);
     Result<> leave();
 

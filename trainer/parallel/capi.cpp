@@ -8,13 +8,26 @@
 using namespace tutti::trainer;            // NOLINT: the C functions are their face
 using namespace tutti::trainer::parallel;  // NOLINT
 
+namespace {
+
+std::vector<Device*> devices_of(const tutti_parallel_spec& spec, int count) {
+    if (!spec.devices) return {};
+    return {spec.devices, spec.devices + count};
+}
+
+}  // namespace
+
 struct tutti_parallel {
     tutti_pool* pool = nullptr;
     Exchange exchange;
-    tutti_parallel(tutti_pool* of, const tutti_parallel_spec& spec) : pool(of), exchange(spec) {
+    tutti_parallel(tutti_pool* of, const tutti_parallel_spec& spec)
+        : pool(of), exchange(spec, devices_of(spec, of->size())) {
         pool->attach(&exchange);
     }
-    tutti_parallel(const tutti_parallel_spec& spec, int devices) : exchange(spec, devices) {}
+    tutti_parallel(const tutti_parallel_spec& spec, int devices)
+        : exchange(spec, devices_of(spec, devices)) {
+        exchange.begin(devices, true);
+    }
     ~tutti_parallel() {
         if (pool) pool->detach(&exchange);
     }
@@ -22,7 +35,7 @@ struct tutti_parallel {
 
 namespace {
 
-Result<tutti_parallel_spec> read_spec(const tutti_parallel_spec* given) {
+Result<tutti_parallel_spec> read_spec(const tutti_parallel_spec* given, int devices) {
     const tutti_parallel_spec defaults = TUTTI_PARALLEL_SPEC_INIT;
     TRAINER_ASSIGN(const tutti_parallel_spec spec,
                    read_struct(given, defaults, "TUTTI_PARALLEL_SPEC_INIT"));
@@ -31,6 +44,13 @@ Result<tutti_parallel_spec> read_spec(const tutti_parallel_spec* given) {
     if (!spec.combine && !summable)
         return fail(TUTTI_ERR_UNSUPPORTED,
                     "exchange: the built-in sum is of float32, float64 or int64; give an operator");
+    if (spec.devices && (spec.combine || spec.dtype == TUTTI_INT64))
+        return fail(TUTTI_ERR_UNSUPPORTED,
+                    "exchange: spec.devices is for the built-in sum of float32 or float64");
+    for (int d = 0; spec.devices && d < devices; ++d)
+        if (!spec.devices[d])
+            return fail(TUTTI_ERR_INVALID, "exchange: spec.devices[{}] is NULL; there are {}", d,
+                        devices);
     return spec;
 }
 
@@ -103,7 +123,7 @@ tutti_status tutti_parallel_create(tutti_pool* pool, const tutti_parallel_spec* 
                                    tutti_parallel** state) {
     return guard([&]() -> Result<> {
         if (!pool || !state) return null_argument("tutti_parallel_create", pool ? "state" : "pool");
-        TRAINER_ASSIGN(const tutti_parallel_spec known, read_spec(spec));
+        TRAINER_ASSIGN(const tutti_parallel_spec known, read_spec(spec, pool->size()));
         *state = new tutti_parallel(pool, known);
         return {};
     });
@@ -114,7 +134,7 @@ tutti_status tutti_parallel_create_free(int devices, const tutti_parallel_spec* 
     return guard([&]() -> Result<> {
         if (!state) return null_argument("tutti_parallel_create_free", "state");
         TRAINER_TRY(check_devices("tutti_parallel_create_free", devices));
-        TRAINER_ASSIGN(const tutti_parallel_spec known, read_spec(spec));
+        TRAINER_ASSIGN(const tutti_parallel_spec known, read_spec(spec, devices));
         *state = new tutti_parallel(known, devices);
         return {};
     });

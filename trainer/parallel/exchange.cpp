@@ -137,7 +137,7 @@ Result<uint64_t> Exchange::push(int device, const void* in, void* out, std::size
     return number;
 }
 
-Result<> Exchange::combine(const Round& round) const {
+Result<> Exchange::combine(const Round& round) {
     TRAINER_TRY(check_sizes(round));
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
@@ -157,6 +157,7 @@ Result<> Exchange::combine(const Round& round) const {
                   fmt::format("exchange: its operator failed: {}",
                               text.empty() ? tutti_status_string(status) : text)});
     }
+    if (device_sum_.is_used()) return device_sum_.add_up(spec_.dtype, inputs, outputs, bytes);
     if (spec_.dtype == TUTTI_FLOAT32)
         add_up<float>(inputs, outputs, bytes);
     else if (spec_.dtype == TUTTI_FLOAT64)

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/base/result.h"
+#include "trainer/parallel/device_sum.h"
 #include "tutti/trainer_parallel.h"
 
 namespace tutti::trainer::parallel {
@@ -20,8 +20,8 @@ namespace tutti::trainer::parallel {
 class Exchange {
 public:
     /// Of a pool: no devices take part until begin.
-    explicit Exchange(const tutti_parallel_spec& spec) : spec_(spec) {}
-    Exchange(const tutti_parallel_spec& spec, int devices) : spec_(spec) { begin(devices, true); }
+    Exchange(const tutti_parallel_spec& spec, std::vector<Device*> devices)
+        : spec_(spec), device_sum_(std::move(devices)) {}
 
     /// A parallel_apply starts: rounds count from where they are.
     void begin(int devices, bool at_once);
@@ -58,7 +58,7 @@ private:
     Result<> check_sizes(const Round& round) const;
     void check_departed();
     void fail_locked(const Error& cause);
-    Result<> combine(const Round& round) const;
+    Result<> combine(const Round& round);
     std::string missing_devices(uint64_t round) const;
     /// Complete or failed, and nobody writes to its outputs any more.
     bool is_over(uint64_t round) const;
@@ -66,6 +66,7 @@ private:
     void call_back(Lock& lock);
 
     const tutti_parallel_spec spec_;
+    DeviceSum device_sum_;  // one round at a time
     std::mutex mutex_;
     std::condition_variable changed_;
     int devices_ = 0;

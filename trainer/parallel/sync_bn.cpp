@@ -74,7 +74,7 @@ tutti_sync_bn::tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec,
       momentum_(spec.momentum),
       hosts_(std::move(hosts)),
       math_(math),
-      exchange_({sizeof(tutti_parallel_spec), combine, this, TUTTI_FLOAT64, -1}),
+      exchange_({sizeof(tutti_parallel_spec), combine, this, TUTTI_FLOAT64, -1, nullptr}, {}),
       saved_(static_cast<std::size_t>(pool.size())) {
     if (spec.running_mean && spec.running_var) {
         running_mean_.assign(spec.running_mean, spec.running_mean + pool.size());

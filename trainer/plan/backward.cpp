@@ -209,6 +209,18 @@ Item reversed_operation(const Recorder& recorder, const Operation& op) {
     return {std::move(node), {}};
 }
 
+std::function<Result<>(const RunContext&)> copy_of(const Recorder& recorder, const Operation& op,
+                                                   const std::vector<Device*>& devices) {
+    const Recorder* all = &recorder;
+    const int from = op.reads.front(), to = op.writes.front();
+    Device* here = devices[static_cast<std::size_t>(op.device)];
+    Device* there = devices[static_cast<std::size_t>(recorder.buffer(from).device)];
+    return [=](const RunContext&) {
+        const Buffer& target = all->buffer(to);
+        return here->copy_from(*there, target.data, all->buffer(from).data, target.bytes);
+    };
+}
+
 }  // namespace
 
 Result<> declare_gradients(Recorder& recorder, bool external) {
@@ -229,7 +241,8 @@ Result<> declare_gradients(Recorder& recorder, bool external) {
     return {};
 }
 
-Items items_of(const Recorder& recorder, int device, Phase phase) {
+Items items_of(const Recorder& recorder, int device, Phase phase,
+               const std::vector<Device*>& devices) {
     Items items;
     for (const Operation& op : recorder.operations()) {
         if (op.device != device || op.phase != phase) continue;
@@ -240,6 +253,7 @@ Items items_of(const Recorder& recorder, int device, Phase phase) {
                   .call = op.forward,
                   .user = op.user};
         node.of_samples = phase != Phase::update;
+        if (op.copies) node.own = copy_of(recorder, op, devices);
         items.push_back({std::move(node), op.collective});
     }
     return items;

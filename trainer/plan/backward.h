@@ -10,7 +10,8 @@ namespace tutti::trainer {
 Result<> declare_gradients(Recorder& recorder, bool external);
 
 /// A device's items of a phase, as declared.
-Items items_of(const Recorder& recorder, int device, Phase phase);
+Items items_of(const Recorder& recorder, int device, Phase phase,
+               std::vector<struct tutti_device*> const& devices);
 /// The reverse of the forward operations that lead to a loss. Declares what it needs on the way.
 Result<Items> backward_items(Recorder& recorder, int device, int replica, int replicas,
                              std::vector<struct tutti_device*> const& devices);

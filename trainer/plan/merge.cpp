@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "trainer/plan/backward.h"
 
 namespace tutti::trainer {
@@ -34,6 +36,35 @@ Node join(const std::vector<Item>& parts) {
     return node;
 }
 
+// A copy of another device's buffer comes after what that device's list still writes to it.
+const Node* held_up_by(const Item& item, const std::vector<Items>& lists,
+                       const std::vector<std::size_t>& at, const Recorder& recorder) {
+    if (item.collective) return nullptr;
+    for (int b : item.node.reads) {
+        const int other = recorder.buffer(b).device;
+        if (other == item.node.device) continue;
+        const auto d = static_cast<std::size_t>(other);
+        for (std::size_t i = at[d]; i < lists[d].size(); ++i)
+            if (std::ranges::find(lists[d][i].node.writes, b) != lists[d][i].node.writes.end())
+                return &lists[d][i].node;
+    }
+    return nullptr;
+}
+
+Result<> refuse_held_up(const std::vector<Items>& lists, const std::vector<std::size_t>& at,
+                        const Recorder& recorder) {
+    for (std::size_t d = 0; d < lists.size(); ++d) {
+        if (at[d] == lists[d].size()) continue;
+        const Item& item = lists[d][at[d]];
+        if (const Node* writer = held_up_by(item, lists, at, recorder))
+            return invalid(
+                "copy '{}' reads what '{}' writes after a collective that waits for the copy; "
+                "declare it after that collective",
+                item.node.name, writer->name);
+    }
+    return {};
+}
+
 }  // namespace
 
 Result<> merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
@@ -45,11 +76,13 @@ Result<> merge(Program& program, std::vector<Items> lists, const Recorder& recor
         bool moved = false;
         for (std::size_t d = 0; d < lists.size(); ++d) {
             if (at[d] == lists[d].size() || lists[d][at[d]].collective) continue;
+            if (held_up_by(lists[d][at[d]], lists, at, recorder)) continue;
             program.nodes.push_back(std::move(lists[d][at[d]++].node));
             moved = true;
             --left;
         }
         if (moved) continue;
+        TRAINER_TRY(refuse_held_up(lists, at, recorder));
         std::vector<Item> parts;  // every device that is not done stands at a collective
         for (std::size_t d = 0; d < lists.size(); ++d)
             if (at[d] < lists[d].size()) parts.push_back(std::move(lists[d][at[d]++]));

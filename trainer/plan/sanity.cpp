@@ -12,7 +12,7 @@ Result<> check_own(const Recorder& recorder, const Operation& op, const std::vec
         if (buffer.device == op.device) continue;
         return invalid(
             "operation '{}' of scope device_{} {} '{}' of scope device_{}; only collectives "
-            "cross devices",
+            "and copies cross devices",
             op.full_name(), op.device, verb, buffer.full_name(), buffer.device);
     }
     return {};
@@ -66,7 +66,7 @@ Result<> check_against_first(const Recorder& recorder, int device, tutti_buffer_
 
 Result<> check_sanity(const Recorder& recorder) {
     for (const Operation& op : recorder.operations()) {
-        if (op.collective) continue;
+        if (op.collective || op.copies) continue;
         TRAINER_TRY(check_own(recorder, op, op.reads, "reads"));
         TRAINER_TRY(check_own(recorder, op, op.writes, "writes"));
     }

@@ -15,6 +15,10 @@ Result<> check_math(const tutti_fc_math* math) {
         return fail(TUTTI_ERR_INVALID,
                     "tutti_sharded_fc_create: spec.math lacks a function; start from "
                     "tutti_fc_math_host() and give it a gemm");
+    if ((math->to_host == nullptr) != (math->from_host == nullptr))
+        return fail(TUTTI_ERR_INVALID,
+                    "tutti_sharded_fc_create: spec.math has one of to_host and from_host; give "
+                    "both or neither");
     return {};
 }
 

@@ -81,9 +81,40 @@ Result<> tutti_sharded_fc::gather(const float* x, const int64_t* labels, std::si
         tutti_allgatherv(spec_.comm, labels, labels_.data(), counts.data(), nullptr, TUTTI_INT64),
         "sharded_fc: labels"));
     for (std::size_t& count : counts) count *= spec_.features;
-    return from_call(
-        tutti_allgatherv(spec_.comm, x, features, counts.data(), nullptr, TUTTI_FLOAT32),
-        "sharded_fc: features");
+    return gather_features(x, features, std::move(counts));
+}
+
+Result<> tutti_sharded_fc::gather_features(const float* x, float* features,
+                                           std::vector<std::size_t> counts) {
+    const std::size_t own = counts[static_cast<std::size_t>(rank_)];
+    const std::size_t all = samples_ * spec_.features;
+    const bool staged = math_.to_host != nullptr;
+    if (staged) {
+        own_.resize(own);
+        all_.resize(all);
+        if (own > 0) TRAINER_TRY(did(math_.to_host(math_.user, own_.data(), x, own), "to_host"));
+    }
+    TRAINER_TRY(from_call(
+        tutti_allgatherv(spec_.comm, staged ? own_.data() : x, staged ? all_.data() : features,
+                         counts.data(), nullptr, TUTTI_FLOAT32),
+        "sharded_fc: features"));
+    if (!staged || all == 0) return {};
+    return did(math_.from_host(math_.user, features, all_.data(), all), "from_host");
+}
+
+Result<> tutti_sharded_fc::scatter_gradients(const float* all_dx, float* dx,
+                                             std::vector<std::size_t> counts) {
+    const std::size_t own = counts[static_cast<std::size_t>(rank_)];
+    const std::size_t all = samples_ * spec_.features;
+    const bool staged = math_.to_host != nullptr;
+    if (staged && all > 0)
+        TRAINER_TRY(did(math_.to_host(math_.user, all_.data(), all_dx, all), "to_host"));
+    TRAINER_TRY(from_call(
+        tutti_reduce_scatterv(spec_.comm, staged ? all_.data() : all_dx, staged ? own_.data() : dx,
+                              counts.data(), TUTTI_FLOAT32, TUTTI_SUM),
+        "sharded_fc: gradients of the features"));
+    if (!staged || own == 0) return {};
+    return did(math_.from_host(math_.user, dx, own_.data(), own), "from_host");
 }
 
 /// All ranks see all labels, so all of them refuse.
@@ -181,7 +212,5 @@ Result<> tutti_sharded_fc::backward(double loss_scale, const float* weight, floa
     if (ranks_ == 1) return {};
     std::vector<std::size_t> counts = batches_;
     for (std::size_t& count : counts) count *= spec_.features;
-    return from_call(
-        tutti_reduce_scatterv(spec_.comm, all_dx, dx, counts.data(), TUTTI_FLOAT32, TUTTI_SUM),
-        "sharded_fc: gradients of the features");
+    return scatter_gradients(all_dx, dx, std::move(counts));
 }

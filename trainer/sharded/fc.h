@@ -47,6 +47,9 @@ public:
 private:
     using Done = tutti::trainer::Result<>;
     Done gather(const float* x, const int64_t* labels, std::size_t batch);
+    /// By way of the host where libtutti cannot reach this memory.
+    Done gather_features(const float* x, float* features, std::vector<std::size_t> counts);
+    Done scatter_gradients(const float* all_dx, float* dx, std::vector<std::size_t> counts);
     Done check_labels() const;
     Done compute_logits(const float* weight, const float* bias);
     /// Softmax's numerators, their sums over all shards, and each sample's own logit.
@@ -62,8 +65,8 @@ private:
     std::vector<std::size_t> batches_;  // of each rank
     std::size_t samples_ = 0;           // of all
     std::vector<int64_t> labels_, columns_;
-    std::vector<float> max_;
-    std::vector<double> sums_;  // of all samples, then their own logits
+    std::vector<float> max_, own_, all_;  // own_, all_: rows of x or dx on the host
+    std::vector<double> sums_;            // of all samples, then their own logits
     double counted_ = 0;
     bool forwarded_ = false;
 };

@@ -1,5 +1,7 @@
 #include "trainer/sync/collectives.h"
 
+#include <algorithm>
+
 namespace tutti::trainer {
 namespace {
 
@@ -32,9 +34,24 @@ Result<Comm> Comm::copy_of(tutti_comm* comm) {
     return Comm(own);
 }
 
+Collectives::Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_order)
+    : comm_(comm),
+      devices_(std::move(devices)),
+      fixed_order_(fixed_order),
+      staged_(std::ranges::any_of(devices_, [](const Device* d) { return !d->is_reachable(); })) {}
+
 Result<> Collectives::prepare(Task& task) {
-    if (task.kind == TUTTI_COLLECTIVE_REDUCE_SCATTER && devices_.size() > 1) {
+    if (task.whole || devices_.size() == 1) return {};
+    if (task.kind == TUTTI_COLLECTIVE_REDUCE_SCATTER) {
         TRAINER_ASSIGN(task.scratch, DeviceMemory::make(*devices_.front(), task.bytes()));
+    }
+    const bool sums_all =
+        task.kind == TUTTI_COLLECTIVE_ALLREDUCE || task.kind == TUTTI_COLLECTIVE_REDUCE;
+    if (!staged_ || !sums_all || task.op != TUTTI_SUM) return {};
+    for (Device* device : devices_) {
+        TRAINER_ASSIGN(DeviceMemory peer, DeviceMemory::make(*device, task.bytes()));
+        task.staging.peers.push_back(std::move(peer));
+        if (!fixed_order_) break;  // device 0 adds
     }
     return {};
 }
@@ -45,37 +62,163 @@ tutti_call_opts Collectives::options(const Task& task) const {
     return opts;
 }
 
+Result<void*> Collectives::lend(Task& task, std::size_t d) {
+    if (!staged_) return task.in[d];
+    task.staging.in.resize(devices_.size() * task.bytes());
+    std::byte* const at = block(task.staging.in.data(), d, task.bytes());
+    TRAINER_TRY(devices_[d]->copy(at, task.in[d], task.bytes()));
+    return at;
+}
+
+void* Collectives::borrow(Task& task, void* to, std::size_t bytes) {
+    if (!staged_) return to;
+    task.staging.out.resize(bytes);
+    task.staging.to = to;
+    return task.staging.out.data();
+}
+
+Result<> Collectives::give_back(Task& task) {
+    void* const to = std::exchange(task.staging.to, nullptr);
+    if (!to) return {};
+    return devices_.front()->copy(to, task.staging.out.data(), task.staging.out.size());
+}
+
+// From device 0's memory.
+Result<> Collectives::copy_out(Task& task, std::size_t to, const void* from, std::size_t bytes) {
+    return devices_[to]->copy_from(*devices_.front(), task.out[to], from, bytes);
+}
+
+Result<> Collectives::add(Task& task, std::size_t to, std::size_t from) {
+    void* more = task.out[from];
+    if (staged_) {
+        more = task.staging.peers[to].data();
+        TRAINER_TRY(devices_[to]->copy_from(*devices_[from], more, task.out[from], task.bytes()));
+    }
+    return devices_[to]->axpby(task.count, task.dtype, 1, more, 1, task.out[to]);
+}
+
 // (0 + 1) + (2 + 3) …: the same additions for as many replicas, however they lie on hosts.
 Result<> Collectives::add_in_pairs(Task& task) {
-    for (std::size_t d = 0; d < devices_.size(); ++d)
-        TRAINER_TRY(devices_[d]->copy(task.out[d], task.in[d], task.bytes()));
     for (std::size_t step = 1; step < devices_.size(); step *= 2)
         for (std::size_t d = 0; d + step < devices_.size(); d += 2 * step)
-            TRAINER_TRY(
-                devices_[d]->axpby(task.count, task.dtype, 1, task.out[d + step], 1, task.out[d]));
+            TRAINER_TRY(add(task, d, d + step));
     return {};
 }
 
-Result<tutti_request*> Collectives::reduce_all(Task& task, void* out) {
-    tutti_request* request = nullptr;
+Result<tutti_request*> Collectives::add_on_devices(Task& task) {
+    for (std::size_t d = 0; d < devices_.size(); ++d)
+        TRAINER_TRY(devices_[d]->copy(task.out[d], task.in[d], task.bytes()));
     tutti_call_opts opts = options(task);
-    const bool adds = task.dtype == TUTTI_FLOAT32 || task.dtype == TUTTI_FLOAT64;
-    if (fixed_order_ && adds && task.op == TUTTI_SUM && out == task.out.front()) {
+    if (fixed_order_) {
         TRAINER_TRY(add_in_pairs(task));
         opts.algorithm = "recursive_doubling";
-        if (!alone())
-            TRAINER_TRY(from_call(tutti_iallreduce(comm_.get(), out, out, task.count, task.dtype,
-                                                   task.op, &opts, &request),
-                                  task.name));
-        return request;
+    } else {
+        for (std::size_t d = 1; d < devices_.size(); ++d) TRAINER_TRY(add(task, 0, d));
     }
+    if (alone()) return nullptr;
+    void* const own = task.out.front();
+    void* const sum = borrow(task, own, task.bytes());
+    TRAINER_TRY(devices_.front()->copy(sum, own, task.bytes()));
+    tutti_request* request = nullptr;
+    TRAINER_TRY(from_call(
+        tutti_iallreduce(comm_.get(), sum, sum, task.count, task.dtype, task.op, &opts, &request),
+        task.name));
+    return request;
+}
+
+Result<tutti_request*> Collectives::reduce_all(Task& task, void* out) {
+    const bool adds = task.dtype == TUTTI_FLOAT32 || task.dtype == TUTTI_FLOAT64;
+    const bool may_add = adds && task.op == TUTTI_SUM && out == task.out.front();
+    if (may_add && (fixed_order_ || (staged_ && !task.staging.peers.empty())))
+        return add_on_devices(task);
     if (alone() && devices_.size() == 1) {
         TRAINER_TRY(devices_.front()->copy(out, task.in.front(), task.bytes()));
         return nullptr;
     }
+    std::vector<void*> staged;
+    for (std::size_t d = 0; staged_ && d < devices_.size(); ++d) {
+        TRAINER_ASSIGN(void* const lent, lend(task, d));
+        staged.push_back(lent);
+    }
+    const std::vector<void*>& in = staged_ ? staged : task.in;
+    void* const result = borrow(task, out, task.bytes());
+    const tutti_call_opts opts = options(task);
+    tutti_request* request = nullptr;
+    const tutti_status status =
+        in.size() == 1
+            ? tutti_iallreduce(comm_.get(), in[0], result, task.count, task.dtype, task.op, &opts,
+                               &request)
+            : tutti_iallreduce_multi(comm_.get(), in.data(), static_cast<int>(in.size()), result,
+                                     task.count, task.dtype, task.op, &opts, &request);
+    TRAINER_TRY(from_call(status, task.name));
+    return request;
+}
+
+Result<tutti_request*> Collectives::broadcast(Task& task) {
+    const auto devices = devices_.size();
+    const auto root = static_cast<std::size_t>(task.root);
+    void* const own = task.out.front();
+    const bool here = root / devices == static_cast<std::size_t>(comm_.rank());
+    if (here)
+        TRAINER_TRY(devices_.front()->copy_from(*devices_[root % devices], own,
+                                                task.in[root % devices], task.bytes()));
+    if (alone()) return nullptr;
+    void* const data = borrow(task, own, task.bytes());
+    if (here) {
+        TRAINER_TRY(devices_.front()->copy(data, own, task.bytes()));
+        task.staging.to = nullptr;  // it is there
+    }
+    const tutti_call_opts opts = options(task);
+    tutti_request* request = nullptr;
+    TRAINER_TRY(from_call(tutti_ibroadcast(comm_.get(), data, task.count, task.dtype,
+                                           static_cast<int>(root / devices), &opts, &request),
+                          task.name));
+    return request;
+}
+
+Result<tutti_request*> Collectives::reduce(Task& task) {
+    if (devices_.size() > 1) return reduce_all(task, task.out.front());
+    TRAINER_ASSIGN(void* const in, lend(task, 0));
+    void* const out = borrow(task, task.out.front(), task.bytes());
+    if (comm_.rank() != task.root) task.staging.to = nullptr;  // nothing comes
+    const tutti_call_opts opts = options(task);
+    tutti_request* request = nullptr;
+    TRAINER_TRY(from_call(tutti_ireduce(comm_.get(), in, out, task.count, task.dtype, task.op,
+                                        task.root, &opts, &request),
+                          task.name));
+    return request;
+}
+
+Result<tutti_request*> Collectives::allgather(Task& task) {
+    const auto devices = devices_.size();
+    if (alone()) {
+        for (std::size_t d = 0; d < devices; ++d)
+            TRAINER_TRY(devices_.front()->copy_from(
+                *devices_[d], block(task.out.front(), d, task.bytes()), task.in[d], task.bytes()));
+        return nullptr;
+    }
+    const std::size_t replicas = devices * static_cast<std::size_t>(comm_.size());
+    void* const all = borrow(task, task.out.front(), task.bytes() * replicas);
+    for (std::size_t d = 0; d < devices; ++d)
+        TRAINER_TRY(
+            devices_[d]->copy(block(all, here() + d, task.bytes()), task.in[d], task.bytes()));
+    const tutti_call_opts opts = options(task);
+    tutti_request* request = nullptr;
+    TRAINER_TRY(from_call(tutti_iallgather(comm_.get(), block(all, here(), task.bytes()), all,
+                                           task.count * devices, task.dtype, &opts, &request),
+                          task.name));
+    return request;
+}
+
+Result<tutti_request*> Collectives::reduce_scatter(Task& task) {
+    if (devices_.size() > 1) return reduce_all(task, task.scratch.data());
+    const auto ranks = static_cast<std::size_t>(comm_.size());
+    TRAINER_ASSIGN(void* const in, lend(task, 0));
+    const tutti_call_opts opts = options(task);
+    tutti_request* request = nullptr;
     TRAINER_TRY(from_call(
-        tutti_iallreduce_multi(comm_.get(), task.in.data(), static_cast<int>(task.in.size()), out,
-                               task.count, task.dtype, task.op, &opts, &request),
+        tutti_ireduce_scatter(comm_.get(), in, borrow(task, task.out.front(), task.bytes() / ranks),
+                              task.count / ranks, task.dtype, task.op, &opts, &request),
         task.name));
     return request;
 }
@@ -89,57 +232,24 @@ Result<tutti_request*> Collectives::begin(Task& task) {
     }
     if (!alone()) bytes_ += task.bytes();
     if (task.widens) TRAINER_TRY(widen(task));
-    const auto devices = devices_.size();
-    const auto root = static_cast<std::size_t>(task.root);
-    const tutti_call_opts opts = options(task);
-    tutti_request* request = nullptr;
     switch (task.kind) {
         case TUTTI_COLLECTIVE_ALLREDUCE:
             return reduce_all(task, task.out.front());
         case TUTTI_COLLECTIVE_BROADCAST:
-            if (root / devices == static_cast<std::size_t>(comm_.rank()))
-                TRAINER_TRY(devices_.front()->copy(task.out.front(), task.in[root % devices],
-                                                   task.bytes()));
-            if (!alone())
-                TRAINER_TRY(from_call(
-                    tutti_ibroadcast(comm_.get(), task.out.front(), task.count, task.dtype,
-                                     static_cast<int>(root / devices), &opts, &request),
-                    task.name));
-            return request;
+            return broadcast(task);
         case TUTTI_COLLECTIVE_REDUCE:
-            if (devices > 1) return reduce_all(task, task.out.front());
-            TRAINER_TRY(
-                from_call(tutti_ireduce(comm_.get(), task.in.front(), task.out.front(), task.count,
-                                        task.dtype, task.op, task.root, &opts, &request),
-                          task.name));
-            return request;
-        case TUTTI_COLLECTIVE_ALLGATHER: {
-            for (std::size_t d = 0; d < devices; ++d)
-                TRAINER_TRY(devices_.front()->copy(
-                    block(task.out.front(), here() + d, task.bytes()), task.in[d], task.bytes()));
-            if (!alone())
-                TRAINER_TRY(from_call(
-                    tutti_iallgather(comm_.get(), block(task.out.front(), here(), task.bytes()),
-                                     task.out.front(), task.count * devices, task.dtype, &opts,
-                                     &request),
-                    task.name));
-            return request;
-        }
+            return reduce(task);
+        case TUTTI_COLLECTIVE_ALLGATHER:
+            return allgather(task);
         case TUTTI_COLLECTIVE_REDUCE_SCATTER:
-            if (devices > 1) return reduce_all(task, task.scratch.data());
-            TRAINER_TRY(
-                from_call(tutti_ireduce_scatter(comm_.get(), task.in.front(), task.out.front(),
-                                                task.count / static_cast<std::size_t>(comm_.size()),
-                                                task.dtype, task.op, &opts, &request),
-                          task.name));
-            return request;
+            return reduce_scatter(task);
     }
     return nullptr;
 }
 
-Result<> Collectives::copy_all(const Task& task, std::size_t bytes) {
+Result<> Collectives::copy_all(Task& task, std::size_t bytes) {
     for (std::size_t d = 1; d < devices_.size(); ++d)
-        TRAINER_TRY(devices_[d]->copy(task.out[d], task.out.front(), bytes));
+        TRAINER_TRY(copy_out(task, d, task.out.front(), bytes));
     return {};
 }
 
@@ -152,6 +262,7 @@ Result<> Collectives::widen(Task& task) {
 
 Result<> Collectives::end(Task& task) {
     if (task.whole) return {};
+    TRAINER_TRY(give_back(task));
     TRAINER_TRY(spread(task));
     for (std::size_t d = 0; d < task.narrow.size(); ++d)
         TRAINER_TRY(devices_[d]->convert(task.count, task.dtype, task.out[d], task.narrow_dtype,
@@ -171,15 +282,14 @@ Result<> Collectives::spread(Task& task) {
         case TUTTI_COLLECTIVE_REDUCE: {
             const auto root = static_cast<std::size_t>(task.root);
             if (root / devices != static_cast<std::size_t>(comm_.rank())) return {};
-            return devices_[root % devices]->copy(task.out[root % devices], task.out.front(),
-                                                  task.bytes());
+            return copy_out(task, root % devices, task.out.front(), task.bytes());
         }
         case TUTTI_COLLECTIVE_REDUCE_SCATTER: {
             if (devices == 1) return {};
             const std::size_t bytes = task.bytes() / replicas;
             for (std::size_t d = 0; d < devices; ++d)
-                TRAINER_TRY(devices_[d]->copy(
-                    task.out[d], block(task.scratch.data(), here() + d, bytes), bytes));
+                TRAINER_TRY(
+                    copy_out(task, d, block(task.scratch.data(), here() + d, bytes), bytes));
             return {};
         }
     }

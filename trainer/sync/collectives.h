@@ -28,6 +28,14 @@ private:
     std::unique_ptr<tutti_comm, Destroy> comm_;
 };
 
+/// The host's memory in the place of devices', where libtutti cannot reach that.
+struct Staging {
+    std::vector<std::byte> in;  // the devices' inputs, one after the other
+    std::vector<std::byte> out;
+    void* to = nullptr;  // on device 0: where out goes when the call is done; NULL: nowhere
+    std::vector<DeviceMemory> peers = {};  // by device: what it adds of another's
+};
+
 /// One collective, bound to its buffers.
 struct Task {
     std::string name;
@@ -46,6 +54,7 @@ struct Task {
     std::vector<int> parameters;                   // of a bucket, of device 0
     std::function<Result<uint64_t>()> whole = {};  // does all at once instead; returns bytes
     DeviceMemory scratch = {};                     // on device 0, for kinds that need it
+    Staging staging = {};
 
     std::size_t bytes() const { return count * tutti_dtype_size(dtype); }
 };
@@ -54,8 +63,7 @@ struct Task {
 /// and the devices' share after.
 class Collectives {
 public:
-    Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_order)
-        : comm_(comm), devices_(std::move(devices)), fixed_order_(fixed_order) {}
+    Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_order);
 
     /// Allocates what the task needs while it runs.
     Result<> prepare(Task& task);
@@ -70,16 +78,29 @@ public:
 private:
     std::size_t here() const { return static_cast<std::size_t>(comm_.rank()) * devices_.size(); }
     bool alone() const { return comm_.size() == 1; }
+    Result<tutti_request*> broadcast(Task& task);
+    Result<tutti_request*> allgather(Task& task);
+    Result<tutti_request*> reduce(Task& task);
+    Result<tutti_request*> reduce_scatter(Task& task);
     Result<tutti_request*> reduce_all(Task& task, void* out);
+    /// Sums on the devices, then over the ranks.
+    Result<tutti_request*> add_on_devices(Task& task);
+    Result<> add(Task& task, std::size_t to, std::size_t from);
     Result<> add_in_pairs(Task& task);
+    /// What libtutti reads in the place of a device's memory, and writes in that of device 0's.
+    Result<void*> lend(Task& task, std::size_t device);
+    void* borrow(Task& task, void* to, std::size_t bytes);
+    Result<> give_back(Task& task);
+    Result<> copy_out(Task& task, std::size_t to, const void* from, std::size_t bytes);
     Result<> widen(Task& task);
     Result<> spread(Task& task);
-    Result<> copy_all(const Task& task, std::size_t bytes);
+    Result<> copy_all(Task& task, std::size_t bytes);
     tutti_call_opts options(const Task& task) const;
 
     Comm& comm_;
     std::vector<Device*> devices_;
     bool fixed_order_;
+    bool staged_;  // a device's memory is its own: no call and no other device is given it
     int64_t issued_ = 0;
     uint64_t bytes_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "support/catch.h"
 #include "support/sanitized.h"
+#include "trainer/card.h"
 #include "trainer/parallel/parallel_fixture.h"
 
 using namespace tutti::test;
@@ -140,6 +141,43 @@ TEST_CASE("exchange: the operator is the program's own") {
     REQUIRE(tutti_parallel_push(state.get(), 2, &x[2], &x[2], sizeof(int), nullptr) ==
             TUTTI_ERR_UNSUPPORTED);
     REQUIRE(error_says("its operator failed"));
+}
+
+TEST_CASE("exchange: devices add up in memory that nothing else reaches") {
+    const card::Cards cards(3);
+    tutti_parallel_spec spec = TUTTI_PARALLEL_SPEC_INIT;
+    spec.devices = cards.devices.data();
+    const Pool pool = make_pool(3);
+    tutti_parallel* made = nullptr;
+    ok(tutti_parallel_create(pool.get(), &spec, &made));
+    const Parallel state(made);
+    constexpr std::size_t count = 5, bytes = count * sizeof(float);
+    const auto card_of = [&](std::size_t d) { return const_cast<card::Card*>(&cards[d]); };
+    void* memory[3];
+    for (std::size_t d = 0; d < 3; ++d) memory[d] = card_of(d)->alloc(bytes);
+    ok(apply(pool.get(), 3, flags(1), [&](tutti_replica* replica) -> tutti_status {
+        const int device = tutti_replica_device(replica);
+        const auto d = static_cast<std::size_t>(device);
+        for (int round = 0; round < 20; ++round) {
+            float x[count];
+            for (std::size_t i = 0; i < count; ++i)
+                x[i] = static_cast<float>((round + 1) * (device + 1)) + static_cast<float>(i);
+            ok(card::copy(card_of(d), memory[d], x, bytes));
+            ok(tutti_parallel_exchange(state.get(), device, memory[d], memory[d], bytes));
+            ok(card::copy(card_of(d), x, memory[d], bytes));
+            for (std::size_t i = 0; i < count; ++i)
+                if (x[i] != static_cast<float>((round + 1) * 6) + 3 * static_cast<float>(i))
+                    return TUTTI_ERR_SYSTEM;
+        }
+        return TUTTI_OK;
+    }));
+    for (std::size_t d = 0; d < 3; ++d) {
+        REQUIRE(cards[d].peer_copies >= 20);
+        card_of(d)->release(memory[d], bytes);
+    }
+    spec.dtype = TUTTI_INT64;
+    REQUIRE(tutti_parallel_create(pool.get(), &spec, &made) == TUTTI_ERR_UNSUPPORTED);
+    REQUIRE(error_says("spec.devices is for the built-in sum of float32 or float64"));
 }
 
 TEST_CASE("exchange: sizes that differ, and devices that never give, are errors that name them") {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "support/catch.h"
+#include "trainer/card.h"
 #include "trainer/parallel/parallel_fixture.h"
 #include "trainer/ranks.h"
 
@@ -167,6 +168,41 @@ void expect_joined(const Problem& p) {
     expect_close(found.dbeta, expected.dbeta);
 }
 
+/// The host's function, with the memory of the device's card open.
+template <auto member>
+struct OnCard;
+template <typename... Args, tutti_status (*tutti_bn_math::*member)(void*, int, Args...)>
+struct OnCard<member> {
+    static tutti_status call(void* user, int device, Args... args) {
+        const card::Card::Open open(&(*static_cast<card::Cards*>(user))[device]);
+        return (tutti_bn_math_host()->*member)(nullptr, device, args...);
+    }
+};
+
+tutti_bn_math math_on(card::Cards& cards) {
+    return {sizeof(tutti_bn_math),
+            &cards,
+            OnCard<&tutti_bn_math::sums>::call,
+            OnCard<&tutti_bn_math::normalize>::call,
+            OnCard<&tutti_bn_math::gradient_sums>::call,
+            OnCard<&tutti_bn_math::input_gradient>::call,
+            OnCard<&tutti_bn_math::load>::call,
+            OnCard<&tutti_bn_math::store>::call};
+}
+
+float* put(card::Card& card, const Floats& values) {
+    const std::size_t bytes = values.size() * sizeof(float);
+    void* at = card.alloc(bytes + 1);
+    ok(card::copy(&card, at, values.data(), bytes));
+    return static_cast<float*>(at);
+}
+
+Floats get(card::Card& card, const float* at, std::size_t count) {
+    Floats values(count);
+    ok(card::copy(&card, values.data(), at, count * sizeof(float)));
+    return values;
+}
+
 }  // namespace
 
 TEST_CASE("sync_bn: forward and backward equal batch-norm over the joined batch") {
@@ -194,6 +230,55 @@ TEST_CASE("sync_bn: running statistics that devices share are updated once") {
     step(pool.get(), layer.get(), p, 0, found, mutex);
     expect_close(mean, joined(p).mean);
     expect_close(variance, joined(p).variance);
+}
+
+TEST_CASE("sync_bn: the same in memory that nothing but the program's functions reaches") {
+    const Problem p({{3, 5}});
+    const Results expected = joined(p);
+    card::Cards cards(2);
+    const tutti_bn_math math = math_on(cards);
+    std::vector<void*> mean, variance;
+    for (int d : {0, 1}) {
+        mean.push_back(put(cards[d], Floats(channels, 0)));
+        variance.push_back(put(cards[d], Floats(channels, 1)));
+    }
+    tutti_sync_bn_spec spec = TUTTI_SYNC_BN_SPEC_INIT;
+    spec.channels = channels;
+    spec.epsilon = epsilon;
+    spec.momentum = momentum;
+    spec.running_mean = mean.data();
+    spec.running_var = variance.data();
+    spec.math = &math;
+    const Pool pool = make_pool(2);
+    tutti_sync_bn* made = nullptr;
+    ok(tutti_sync_bn_create(pool.get(), &spec, &made));
+    const SyncBn layer(made);
+    std::vector<Floats> y(2), dx(2);
+    ok(apply(pool.get(), 2, flags(1), [&](tutti_replica* replica) -> tutti_status {
+        const int device = tutti_replica_device(replica);
+        const auto d = static_cast<std::size_t>(device);
+        card::Card& card = cards[d];
+        const std::size_t rows = p.rows[0][d], count = rows * channels * inner;
+        const float *x = put(card, p.x[0][d]), *dy = put(card, p.dy[0][d]);
+        const float *gamma = put(card, p.gamma), *beta = put(card, p.beta);
+        float *out = put(card, Floats(count)), *din = put(card, Floats(count));
+        float *dgamma = put(card, Floats(channels)), *dbeta = put(card, Floats(channels));
+        ok(tutti_sync_bn_forward(layer.get(), device, 1, x, rows, inner, gamma, beta, out));
+        ok(tutti_sync_bn_backward(layer.get(), device, x, dy, rows, inner, gamma, din, dgamma,
+                                  dbeta));
+        y[d] = get(card, out, count);
+        dx[d] = get(card, din, count);
+        return TUTTI_OK;
+    }));
+    for (std::size_t d : {0, 1}) {
+        for (std::size_t i = 0; i < y[d].size(); ++i) {
+            REQUIRE(std::fabs(y[d][i] - expected.y[0][d][i]) < 1e-5);
+            REQUIRE(std::fabs(dx[d][i] - expected.dx[0][d][i]) < 1e-5);
+        }
+        const Floats running = get(cards[d], static_cast<float*>(mean[d]), channels);
+        for (std::size_t c = 0; c < channels; ++c)
+            REQUIRE(std::fabs(running[c] - expected.mean[c]) < 1e-5);
+    }
 }
 
 TEST_CASE("sync_bn: evaluation uses the running statistics and sends nothing") {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "support/catch.h"
+#include "trainer/card.h"
 #include "trainer/ranks.h"
 #include "tutti/trainer_sharded.h"
 
@@ -149,6 +150,82 @@ void check_rank(const Problem& p, tutti_comm* comm, int rank, int ranks) {
     }
 }
 
+/// The host's function, with the card's memory open.
+template <auto member>
+struct OnCard;
+template <typename... Args, tutti_status (*tutti_fc_math::*member)(void*, Args...)>
+struct OnCard<member> {
+    static tutti_status call(void* user, Args... args) {
+        const card::Card::Open open(user);
+        return (tutti_fc_math_host()->*member)(nullptr, args...);
+    }
+};
+
+float* put(card::Card& card, const float* values, std::size_t count) {
+    auto* at = static_cast<float*>(card.alloc((count + 1) * sizeof(float)));
+    if (values) ok(card::copy(&card, at, values, count * sizeof(float)));
+    return at;
+}
+
+Floats get(card::Card& card, const float* at, std::size_t count) {
+    Floats values(count);
+    ok(card::copy(&card, values.data(), at, count * sizeof(float)));
+    return values;
+}
+
+tutti_fc_math math_on(card::Card& card) {
+    tutti_fc_math math = *tutti_fc_math_host();
+    math.user = &card;
+    math.alloc = [](void* user, size_t bytes) {
+        return static_cast<card::Card*>(user)->alloc(bytes);
+    };
+    math.free = [](void*, void*) {};  // with the card
+    math.copy = OnCard<&tutti_fc_math::copy>::call;
+    math.gemm = [](void* user, int ta, int tb, size_t m, size_t n, size_t k, const float* a,
+                   const float* b, float beta, float* c) {
+        const card::Card::Open open(user);
+        return gemm(nullptr, ta, tb, m, n, k, a, b, beta, c);
+    };
+    math.add_bias = OnCard<&tutti_fc_math::add_bias>::call;
+    math.row_max = OnCard<&tutti_fc_math::row_max>::call;
+    math.pick = OnCard<&tutti_fc_math::pick>::call;
+    math.exponentials = OnCard<&tutti_fc_math::exponentials>::call;
+    math.gradient = OnCard<&tutti_fc_math::gradient>::call;
+    math.column_sums = OnCard<&tutti_fc_math::column_sums>::call;
+    math.to_host = [](void* user, float* host, const float* from, size_t count) {
+        return card::copy(user, host, from, count * sizeof(float));
+    };
+    math.from_host = [](void* user, float* to, const float* host, size_t count) {
+        return card::copy(user, to, host, count * sizeof(float));
+    };
+    return math;
+}
+
+void check_on_card(const Problem& p, tutti_comm* comm, int rank, int ranks) {
+    const Answer expected = unsharded(p, 1);
+    int64_t first = 0, count = 0;
+    ok(tutti_shard_range(p.classes, ranks, rank, &first, &count));
+    const auto begin = static_cast<std::size_t>(first), own = static_cast<std::size_t>(count);
+    const std::size_t batch = p.batches[static_cast<std::size_t>(rank)];
+    const std::size_t sample = p.first_sample(rank);
+    card::Card card;
+    const Layer layer = make_layer(comm, p.classes, math_on(card));
+    const float* weight = put(card, p.weight.data() + begin * features, own * features);
+    const float* bias = put(card, p.bias.data() + begin, own);
+    const float* x = put(card, p.x.data() + sample * features, batch * features);
+    float* dx = put(card, nullptr, batch * features);
+    float* dweight = put(card, nullptr, own * features);
+    float* dbias = put(card, nullptr, own);
+    double loss = -1;
+    ok(tutti_sharded_fc_forward(layer.get(), x, p.labels.data() + sample, batch, weight, bias,
+                                &loss));
+    if (std::fabs(loss - expected.loss) > 1e-5) throw std::runtime_error("loss differs");
+    ok(tutti_sharded_fc_backward(layer.get(), 1, weight, dx, dweight, dbias));
+    expect_close("dx", get(card, dx, batch * features), expected.dx, sample * features);
+    expect_close("dweight", get(card, dweight, own * features), expected.dweight, begin * features);
+    expect_close("dbias", get(card, dbias, own), expected.dbias, begin);
+}
+
 void check(const Problem& p) {
     const int ranks = static_cast<int>(p.batches.size());
     if (ranks == 1) return check_rank(p, nullptr, 0, 1);
@@ -202,6 +279,19 @@ TEST_CASE("sharded_fc: the same with uneven or empty batches, and shards without
     check(Problem(7, {5, 0, 2}));
     check(Problem(5, {1, 2, 3, 2}));  // two each: the last shard has none
     check(Problem(1, {2, 1}));
+}
+
+TEST_CASE("sharded_fc: the same in memory that nothing but the program's functions reaches") {
+    const Problem one(10, {6}), uneven(7, {5, 0, 2});
+    check_on_card(one, nullptr, 0, 1);
+    on_ranks(3,
+             [&](tutti::Communicator& comm) { check_on_card(uneven, comm.get(), comm.rank(), 3); });
+    card::Card card;
+    tutti_fc_math half = math_on(card);
+    half.from_host = nullptr;
+    REQUIRE_THROWS(make_layer(nullptr, 3, half));
+    REQUIRE(std::string(tutti_trainer_last_error()).find("give both or neither") !=
+            std::string::npos);
 }
 
 TEST_CASE("sharded_fc: samples that are all ignored give no loss and no gradient") {
