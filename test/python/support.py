@@ -60,3 +60,18 @@ class Cases(unittest.TestCase):
         for line in done.stderr.splitlines():
             if "a step takes" in line:
                 print(line, file=sys.stderr)
+
+
+def compiled(source, name):
+    """A module for the environment's torch, compiled once as the backend is, beside it."""
+    script = ("import hashlib, pathlib, subprocess, sys, torch, tutti.torch._build as b\n"
+              "source, name = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
+              "identity = hashlib.sha256(source.read_bytes() + torch.__version__.encode()).hexdigest()[:16]\n"
+              "target = b._cache() / f'{name}-{identity}.so'\n"
+              "words = [w.replace(b.NAME, name).format(source=source, target=target) for w in b._flags()]\n"
+              "if not target.exists(): subprocess.run(b._compiler() + words, check=True)\n"
+              "print(target)")
+    done = run(PYTHON, "-c", script, HERE / source, name)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return done.stdout.strip()

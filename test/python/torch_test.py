@@ -49,6 +49,34 @@ class Training(Cases):
         self.check_ranks(4, "training.py")
 
 
+class Devices(Cases):
+    """CUDA tensors without a GPU: torch's device interfaces over the stand-ins for driver and NCCL."""
+
+    @classmethod
+    def setUpClass(cls):
+        for name in ("TUTTI_FAKE_CUDA", "TUTTI_FAKE_NCCL"):
+            if not os.path.exists(os.environ.get(name, "")):
+                raise unittest.SkipTest(f"{name} does not name the stand-in that the build makes")
+        cls.acted = support.compiled("acted/acted_cuda.cpp", "acted_cuda")
+
+    def settings(self, **more):
+        return {"TUTTI_TEST_ACTED": str(self.acted), "TUTTI_TEST_DRIVER": os.environ["TUTTI_FAKE_CUDA"],
+                "TUTTI_CUDA_LIBRARY": os.environ["TUTTI_FAKE_CUDA"],
+                "TUTTI_NCCL_LIBRARY": os.environ["TUTTI_FAKE_NCCL"], **more}
+
+    def test_two_ranks_through_nccl(self):
+        self.check_ranks(2, "devices.py", **self.settings())
+
+    def test_three_ranks_through_the_host_on_one_device(self):
+        self.check_ranks(3, "devices.py", **self.settings(TUTTI_DEVICE="staged", TUTTI_TEST_ONE_DEVICE="1"))
+
+    def test_without_a_driver_or_without_cuda_it_says_so(self):
+        settings = self.settings()
+        del settings["TUTTI_CUDA_LIBRARY"], settings["TUTTI_NCCL_LIBRARY"]
+        done = run(PYTHON, support.HERE / "ranks" / "no_device.py", **settings)
+        self.assertIn("NO DEVICE ok", done.stdout, done.stdout + done.stderr)
+
+
 class Faults(unittest.TestCase):
     def test_survivors_learn_who_is_gone(self):
         with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
