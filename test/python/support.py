@@ -2,8 +2,10 @@
 import json
 import os
 import pathlib
+import select
 import subprocess
 import sys
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -35,6 +37,17 @@ def environment(**more):
 def run(*command, timeout_s=TIMEOUT_S, **env):
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
                           timeout=timeout_s, env=environment(**env), stdin=subprocess.DEVNULL)
+
+
+def ended(process):
+    """When the process ended; it is waited for no longer than a test may take."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        if not select.select([descriptor], [], [], TIMEOUT_S)[0]:
+            raise subprocess.TimeoutExpired(process.args, TIMEOUT_S)
+        return time.time()
+    finally:
+        os.close(descriptor)
 
 
 def torchrun(ranks, script, **env):
