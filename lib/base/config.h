@@ -40,7 +40,7 @@ struct Config {
     bool insecure = false;
     DeviceWay device = DeviceWay::library;
     std::size_t device_tile_bytes = std::size_t{2} << 20;  // of what goes through pinned memory
-    std::string cuda_library, nccl_library;  // where to look besides what the process has
+    std::string cuda_library, nccl_library;                // a path, or else what the process has
     std::string dump;  // where the flight recorder goes when an operation fails
 };
 

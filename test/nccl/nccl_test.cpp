@@ -176,6 +176,24 @@ TEST_CASE(
     REQUIRE(status == 0);
 }
 
+TEST_CASE("nccl: a path wins over what the program has loaded, which wins over the system's") {
+    const std::string fake = std::getenv("TUTTI_FAKE_NCCL");
+    for (const std::string& given : {fake, std::string()}) {
+        // In a process of its own: what was found once stays.
+        const pid_t child = ::fork();
+        if (child == 0) {
+            if (!::dlopen(fake.c_str(), RTLD_NOW | RTLD_GLOBAL)) ::_exit(3);
+            const auto found = nccl::load_library(given);
+            if (!found) ::_exit(2);
+            ::_exit((*found)->where == (given.empty() ? "already in the process" : fake) ? 0 : 1);
+        }
+        int status = 0;
+        ::waitpid(child, &status, 0);
+        CAPTURE(given);
+        REQUIRE(status == 0);
+    }
+}
+
 TEST_CASE("nccl: refuses a version that is too old, and names both") {
     const Setting old("FAKE_NCCL_VERSION", "21703");
     const auto refused = nccl::load_library(std::getenv("TUTTI_FAKE_NCCL"));

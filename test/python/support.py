@@ -2,8 +2,10 @@
 import json
 import os
 import pathlib
+import select
 import subprocess
 import sys
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,6 +39,17 @@ def run(*command, timeout_s=TIMEOUT_S, **env):
                           timeout=timeout_s, env=environment(**env), stdin=subprocess.DEVNULL)
 
 
+def ended(process):
+    """When the process ended; it is waited for no longer than a test may take."""
+    descriptor = os.pidfd_open(process.pid)
+    try:
+        if not select.select([descriptor], [], [], TIMEOUT_S)[0]:
+            raise subprocess.TimeoutExpired(process.args, TIMEOUT_S)
+        return time.time()
+    finally:
+        os.close(descriptor)
+
+
 def torchrun(ranks, script, **env):
     """The program under torch's own launcher."""
     return run(PYTHON, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--rdzv-backend", "c10d",
@@ -60,3 +73,18 @@ class Cases(unittest.TestCase):
         for line in done.stderr.splitlines():
             if "a step takes" in line:
                 print(line, file=sys.stderr)
+
+
+def compiled(source, name):
+    """A module for the environment's torch, compiled once as the backend is, beside it."""
+    script = ("import hashlib, pathlib, subprocess, sys, torch, tutti.torch._build as b\n"
+              "source, name = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
+              "identity = hashlib.sha256(source.read_bytes() + torch.__version__.encode()).hexdigest()[:16]\n"
+              "target = b._cache() / f'{name}-{identity}.so'\n"
+              "words = [w.replace(b.NAME, name).format(source=source, target=target) for w in b._flags()]\n"
+              "if not target.exists(): subprocess.run(b._compiler() + words, check=True)\n"
+              "print(target)")
+    done = run(PYTHON, "-c", script, HERE / source, name)
+    if done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return done.stdout.strip()

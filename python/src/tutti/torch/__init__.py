@@ -3,7 +3,7 @@
     import torch.distributed as dist
     import tutti.torch                      # newer torch finds it without this line
 
-    dist.init_process_group("tutti")        # or "cpu:tutti,cuda:nccl"
+    dist.init_process_group("tutti")        # tensors of hosts and of CUDA devices; or "cpu:tutti,cuda:nccl"
 
 The backend is C++ that is compiled against the installed torch when it is first used, once per version of
 torch (``python -m tutti.torch`` does it ahead of time). pg_options takes tutti's settings by name:
@@ -91,14 +91,20 @@ def _create(options, backend_options=None):
 def register() -> None:
     """Makes the name "tutti" known to torch.distributed; the import does it."""
     if "TUTTI" not in dist.Backend._plugins:
-        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu"])
+        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def backend_of(group=None):
-    """The backend object of a group that uses tutti for tensors in host memory."""
+    """The backend object of a group that uses tutti, for tensors in host memory or of CUDA devices."""
     group = group or dist.group.WORLD
-    backend = group._get_backend(torch.device("cpu"))
-    return getattr(backend, "wrapped_pg", backend)
+    found = []
+    for device in ("cpu", "cuda"):
+        try:
+            backend = group._get_backend(torch.device(device))
+        except RuntimeError:
+            continue  # the group has none for that
+        found.append(getattr(backend, "wrapped_pg", backend))
+    return next((backend for backend in found if build().is_own(backend)), found[0])
 
 
 def dump(path: str | os.PathLike, group=None) -> None:

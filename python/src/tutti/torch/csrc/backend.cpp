@@ -38,6 +38,7 @@ std::shared_ptr<Group> Backend::group() const {
 
 Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
                              const Tensors& inputs, Tensors results) {
+    const c10::Device device = device_of(inputs, results, kind.name);
     Call call;
     call.group = group();
     call.operation = std::make_shared<Operation>(kind.name, reaper_);
@@ -52,17 +53,29 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
     call.opts = TUTTI_CALL_OPTS_INIT;
     call.opts.timeout_ms = timeout.count();
     call.async = async || coalescing_;
+    if (!device.is_cpu() && !kind.by_host) place(call, device);
     return call;
+}
+
+// Behind what the caller has on its stream by now, on a stream of the group's own.
+void Backend::place(Call& call, c10::Device device) {
+    if (auto owed = reaper_->take_owed()) std::rethrow_exception(owed);
+    const c10::Stream current = current_stream(device);
+    check_not_captured(current, call.operation->name().c_str());
+    const auto own = streams_.collectives(device);
+    put_after(own.stream, current);
+    call.operation->run_on(own.stream);
+    call.opts.device_stream = own.handle;
+    on_device_ = true;
 }
 
 // A synchronous call throws here; torch's python waits for the Work all the same.
 Backend::WorkPtr Backend::started(Call& call) {
+    if (call.operation->ordered()) call.operation->enqueued();
     if (hasHooks()) report_to_hook(call);
     if (coalescing_) coalesced_.push_back(call.work);
-    if (call.async)
-        remember(call.operation);
-    else
-        call.work->wait(kNoTimeout);
+    if (call.async || call.operation->ordered()) remember(call.operation);
+    if (!call.async) call.work->wait(kNoTimeout);
     return call.work;
 }
 
@@ -116,6 +129,13 @@ std::vector<std::shared_ptr<Operation>> Backend::pending() {
     std::vector<std::shared_ptr<Operation>> found;
     for (const auto& weak : inflight_)
         if (auto held = weak.lock(); held && !held->done()) found.push_back(std::move(held));
+    return found;
+}
+
+// Those of devices, which the host has not waited for.
+std::vector<std::shared_ptr<Operation>> Backend::ordered_operations() {
+    auto found = pending();
+    std::erase_if(found, [](const auto& operation) { return !operation->ordered(); });
     return found;
 }
 

@@ -9,6 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "device.h"
 #include "dtypes.h"
 #include "errors.h"
 #include "group.h"
@@ -155,8 +156,9 @@ private:
     };
     struct Kind {
         c10d::OpType type;
-        const char* name;   ///< in errors: "all_reduce"
-        const char* title;  ///< in profiles: "tutti:all_reduce"
+        const char* name;      ///< in errors: "all_reduce"
+        const char* title;     ///< in profiles: "tutti:all_reduce"
+        bool by_host = false;  ///< works in host memory, wherever the tensors are
     };
     /// A premultiplied sum's operator is this call's own.
     struct OwnedOp {
@@ -176,11 +178,13 @@ private:
     template <typename Starting>
     void start(Call& call, std::size_t bytes, Starting starting);
     WorkPtr started(Call& call);
+    void place(Call& call, c10::Device device);
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
                          const Call& call);
     std::shared_ptr<Group> group() const;
     void remember(const std::shared_ptr<Operation>& operation);
     std::vector<std::shared_ptr<Operation>> pending();
+    std::vector<std::shared_ptr<Operation>> ordered_operations();
     void report_to_hook(const Call& call);
     void leave();
     void check_root(int64_t root, const char* operation) const;
@@ -210,6 +214,8 @@ private:
     std::vector<std::weak_ptr<Operation>> inflight_;
     std::size_t prune_at_ = 64;
     std::mutex issuing_;  // tutti wants one thread at a time
+    DeviceStreams streams_;
+    std::atomic<bool> on_device_{false};  // some call was
     std::atomic<uint64_t> sequence_{0};
     std::atomic<uint32_t> monitored_{0};
     std::atomic<int64_t> timeout_ms_{-1};  // -1: as the communicator was made
@@ -239,7 +245,9 @@ void Backend::start(Call& call, std::size_t bytes, Starting starting) {
 
 template <typename Blocking, typename Starting>
 Backend::WorkPtr Backend::run(Call& call, std::size_t bytes, Blocking blocking, Starting starting) {
-    if (call.async || call.opts.timeout_ms >= 0 || bytes > large_bytes) {
+    // On a device nothing blocks: the blocking forms would only lose their failures.
+    if (call.async || call.operation->ordered() || call.opts.timeout_ms >= 0 ||
+        bytes > large_bytes) {
         start(call, bytes, starting);
         return started(call);
     }

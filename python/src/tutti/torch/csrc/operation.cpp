@@ -1,12 +1,17 @@
 #include "operation.h"
 
+#include <thread>
+
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/StreamGuard.h>
 
 #include "errors.h"
 #include "reaper.h"
 
 namespace tutti_torch {
 namespace {
+
+constexpr std::chrono::microseconds device_poll{50};
 
 // Shared by the requests of one operation: the last of them that is over hands it to the reaper.
 struct Watch {
@@ -81,25 +86,64 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
         if (!error_) error_ = last_failure(status, name_);
         reaper_->note(status);
     }
+    if (!passed(limit, bounded)) return false;
     end();
     return true;
+}
+
+// Behind the requests the device still copies.
+bool Operation::passed(Clock::time_point limit, bool bounded) {
+    if (!over_) return true;
+    try {
+        while (!over_->query()) {
+            if (bounded && Clock::now() >= limit) return false;
+            std::this_thread::sleep_for(device_poll);
+        }
+    } catch (...) {
+        if (!error_) error_ = std::current_exception();
+    }
+    return true;
+}
+
+void Operation::copy_back() {
+    // Below autograd: as if the operation itself had written there.
+    const at::AutoDispatchBelowADInplaceOrView raw;
+    c10::OptionalStreamGuard on;
+    if (stream_) on.reset_stream(*stream_);
+    for (auto& [to, from] : copies_) to.copy_(from);
+}
+
+void Operation::enqueued() {
+    copy_back();
+    // Kept, as the device is not done with them.
+    for (auto& [to, from] : copies_) {
+        kept_.push_back(std::move(to));
+        kept_.push_back(std::move(from));
+    }
+    copies_.clear();
+    over_.emplace(stream_->device_type());
+    over_->record(*stream_);
+    leave_alone();
 }
 
 // With the requests over: what is left to do is ours alone.
 void Operation::end() {
     if (!error_ && expected_ && received_.count != *expected_) error_ = short_message();
     if (!error_ && !copies_.empty()) {
-        // Below autograd: as if the operation itself had written there.
-        const at::AutoDispatchBelowADInplaceOrView raw;
         try {
-            for (auto& [to, from] : copies_) to.copy_(from);
+            copy_back();
         } catch (...) {
             error_ = std::current_exception();
         }
     }
+    if (error_ && ordered_) reaper_->owe(error_);
     copies_.clear();
     kept_.clear();
     requests_.clear();
+}
+
+void Operation::heard() const {
+    if (error_) reaper_->settle(error_);
 }
 
 std::exception_ptr Operation::short_message() const {

@@ -15,6 +15,8 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
 #include <c10/util/SmallVector.h>
 
 namespace tutti_torch {
@@ -54,6 +56,15 @@ public:
     void fail(std::exception_ptr error) { error_ = std::move(error); }
     /// A call that was over when it returned.
     void finish_now();
+    /// Its copies are a device's, and made on that stream.
+    void copy_on(const c10::Stream& stream) { stream_ = stream; }
+    /// All of it is in that stream's order.
+    void run_on(const c10::Stream& stream) {
+        stream_ = stream;
+        ordered_ = true;
+    }
+    /// All of it is on its stream: the copies follow, and from now on it ends by itself.
+    void enqueued();
 
     // ---- for anyone
     bool done() const { return done_.load(std::memory_order_acquire); }
@@ -67,6 +78,13 @@ public:
     /// Calls back once it is over, from whichever thread ends it; at once if it is over already.
     /// From then on it ends without anybody waiting for it.
     void when_done(Callback callback);
+    /// Whether a stream orders it: then waiting is for the device, and the host need not.
+    bool ordered() const { return ordered_; }
+    const std::optional<c10::Stream>& stream() const { return stream_; }
+    /// What comes on that stream of the same device from now on waits for it.
+    void put_before(const c10::Stream& later) const { over_->block(later); }
+    /// Once done(): its failure is known to somebody.
+    void heard() const;
     /// Nobody will wait for it any more.
     void leave_alone() { when_done(nullptr); }
 
@@ -77,6 +95,8 @@ private:
     bool take_part(std::unique_lock<std::mutex>& lock, Clock::time_point limit, bool bounded);
     void give_back();
     void watch_requests();
+    bool passed(Clock::time_point limit, bool bounded);
+    void copy_back();
     void end();
     std::exception_ptr short_message() const;
     static void request_over(tutti_status status, void* user);
@@ -89,6 +109,9 @@ private:
     tutti_recv_status received_{-1, -1, 0};
     std::optional<std::size_t> expected_;
     std::exception_ptr error_;
+    std::optional<c10::Stream> stream_;
+    std::optional<c10::Event> over_;  // on the stream, behind everything
+    bool ordered_ = false;
     std::atomic<bool> done_{false};
 
     std::mutex mutex_;

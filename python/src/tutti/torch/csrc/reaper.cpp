@@ -1,6 +1,7 @@
 #include "reaper.h"
 
 #include <thread>
+#include <utility>
 
 #include "operation.h"
 
@@ -29,6 +30,21 @@ void Reaper::stop() {
     changed_.notify_all();
     // A callback may drop the last reference to the group: a thread cannot wait for itself.
     if (employer != this) changed_.wait(lock, [this] { return threads_ == 0; });
+}
+
+void Reaper::owe(std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (!owed_) owed_ = std::move(error);
+}
+
+void Reaper::settle(const std::exception_ptr& error) {
+    const std::lock_guard lock(mutex_);
+    if (owed_ == error) owed_ = nullptr;
+}
+
+std::exception_ptr Reaper::take_owed() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(owed_, nullptr);
 }
 
 void Reaper::run() {

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 
@@ -30,6 +31,12 @@ public:
             status == TUTTI_ERR_ABORTED)
             ended_by_.store(status, std::memory_order_relaxed);
     }
+    /// A failure that nobody may hear of, as waiting for a device's operation does not wait for it.
+    void owe(std::exception_ptr error);
+    /// Somebody has heard of it.
+    void settle(const std::exception_ptr& error);
+    /// The first one that nobody has heard of; NULL if there is none.
+    std::exception_ptr take_owed();
     tutti_status ended_by() const { return ended_by_.load(std::memory_order_relaxed); }
 
 private:
@@ -38,6 +45,7 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Operation>> queue_;
+    std::exception_ptr owed_;
     std::atomic<tutti_status> ended_by_{TUTTI_OK};
     std::size_t threads_ = 0, idle_ = 0;
     bool stopping_ = false;

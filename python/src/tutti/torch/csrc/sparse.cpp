@@ -1,5 +1,5 @@
-// Sums of sparse COO tensors: everyone gets all entries and adds them up in the order of the ranks.
-#include <ATen/ops/cat.h>
+// Sums of sparse COO tensors: everyone gets all entries and merges them in the order of the ranks.
+// Nothing is ever as large as the dense tensor.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/zeros.h>
@@ -12,6 +12,25 @@ namespace {
 using c10d::OpType;
 constexpr const char* sparse_name = "all_reduce (sparse)";
 constexpr int64_t most_dimensions = 62;
+
+// Each rank's entries are sorted, without a position twice, so adding is merging two lists, and
+// positions that several ranks have are summed in the order of the ranks. Small floats round once.
+at::Tensor merged(const std::vector<at::Tensor>& indices, const std::vector<at::Tensor>& values,
+                  const at::Tensor& like) {
+    const at::ScalarType type = like.scalar_type();
+    const bool small = at::isFloatingType(type) && c10::elementSize(type) < 4;
+    const at::ScalarType accumulator = small ? at::kFloat : type;
+    at::Tensor sum;
+    for (std::size_t rank = 0; rank < indices.size(); ++rank) {
+        // Checks that no position is outside: these come from other ranks.
+        const at::Tensor part =
+            at::sparse_coo_tensor(indices[rank], values[rank].to(accumulator), like.sizes(),
+                                  like.options().dtype(accumulator))
+                ._coalesced_(true);
+        sum = rank == 0 ? part : sum.add(part);
+    }
+    return (small ? sum.to(type) : sum).coalesce();
+}
 
 }  // namespace
 
@@ -41,7 +60,9 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
     at::Tensor& tensor = tensors.at(0);
     only(tensors, sparse_name);
     TORCH_CHECK_VALUE(tensor.device().is_cpu() && tensor.layout() == at::kSparse, "tutti ",
-                      sparse_name, ": expected a sparse COO tensor in host memory");
+                      sparse_name,
+                      ": expected a sparse COO tensor in host memory, got one of layout ",
+                      tensor.layout(), " on ", tensor.device());
     TORCH_CHECK_VALUE(opts.reduceOp.op_ == c10d::ReduceOp::SUM, "tutti ", sparse_name,
                       ": only ReduceOp.SUM is defined for sparse tensors");
     TORCH_CHECK_VALUE(tensor.dim() <= most_dimensions, "tutti ", sparse_name,
@@ -62,9 +83,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
     const auto first = allgather(indices, own_indices, gathering);
     allgather(values, own_values, gathering)->wait();
     first->wait();
-    const at::Tensor sum = at::sparse_coo_tensor(at::cat(indices[0], 1), at::cat(values[0], 0),
-                                                 own.sizes(), own.options())
-                               .coalesce();
+    const at::Tensor sum = merged(indices[0], values[0], own);
     {
         const at::AutoDispatchBelowADInplaceOrView raw;
         tensor.copy_(sum);

@@ -2,6 +2,8 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <algorithm>
 #include <numeric>
@@ -106,11 +108,15 @@ void* Memory::in_place(const std::vector<at::Tensor>& tensors) {
 // A copy of their elements, one tensor after the other.
 at::Tensor Memory::packed(const std::vector<at::Tensor>& tensors) {
     const at::AutoDispatchBelowADInplaceOrView raw;
+    c10::OptionalStreamGuard on;
+    if (operation_.stream()) on.reset_stream(*operation_.stream());
     at::Tensor flat = scratch(tensors.front(), total(tensors));
     int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
         flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()).copy_(tensor);
         begin += tensor.numel();
+        // A device has not copied it yet.
+        if (operation_.stream()) operation_.keep(tensor);
     }
     return flat;
 }
@@ -118,6 +124,8 @@ at::Tensor Memory::packed(const std::vector<at::Tensor>& tensors) {
 // Memory that goes to them afterwards.
 at::Tensor Memory::spread(const std::vector<at::Tensor>& tensors) {
     const at::AutoDispatchBelowADInplaceOrView raw;
+    c10::OptionalStreamGuard on;
+    if (operation_.stream()) on.reset_stream(*operation_.stream());
     at::Tensor flat = scratch(tensors.front(), total(tensors));
     int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
@@ -130,10 +138,13 @@ at::Tensor Memory::spread(const std::vector<at::Tensor>& tensors) {
 
 void check_tensor(const at::Tensor& tensor, const char* operation, bool written) {
     TORCH_CHECK_VALUE(tensor.defined(), "tutti ", operation, ": a tensor is undefined");
-    TORCH_CHECK_VALUE(tensor.device().is_cpu(), "tutti ", operation, ": a tensor is on ",
+    TORCH_CHECK_VALUE(tensor.is_cpu() || tensor.is_cuda(), "tutti ", operation, ": a tensor is on ",
                       tensor.device(),
-                      ", and this backend works on host memory. Tensors of one call are on one "
-                      "device; for devices use \"cpu:tutti,cuda:nccl\"");
+                      "; this backend knows the memory of hosts and of CUDA "
+                      "devices");
+    TORCH_CHECK_VALUE(tensor.is_cpu() || c10::impl::hasDeviceGuardImpl(c10::kCUDA), "tutti ",
+                      operation, ": a tensor is on ", tensor.device(),
+                      ", and this torch was built without CUDA");
     TORCH_CHECK_VALUE(tensor.layout() == at::kStrided, "tutti ", operation, ": tensors of layout ",
                       tensor.layout(), " are not supported here (allreduce knows sparse COO)");
     TORCH_CHECK_VALUE(

@@ -32,7 +32,8 @@ private:
     Operation& operation_;
 };
 
-/// ValueError unless it is a dense tensor in host memory. written: nor if parts of it share memory.
+/// ValueError unless it is a dense tensor of the host or a CUDA device. written: nor if parts of it
+/// share memory.
 void check_tensor(const at::Tensor& tensor, const char* operation, bool written);
 /// The same for all of a list, which have to be of one type (that of first, if given).
 void check_tensors(const std::vector<at::Tensor>& tensors, const char* operation, bool written);

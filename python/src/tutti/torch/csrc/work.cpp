@@ -1,6 +1,9 @@
 #include "work.h"
 
 #include <ATen/core/ivalue.h>
+#include <c10/core/StreamGuard.h>
+
+#include "device.h"
 
 namespace tutti_torch {
 
@@ -38,7 +41,7 @@ int Work::sourceRank() const {
 }
 
 std::vector<at::Tensor> Work::result() {
-    TORCH_CHECK(isCompleted(), "tutti ", operation_->name(),
+    TORCH_CHECK(operation_->ordered() || isCompleted(), "tutti ", operation_->name(),
                 ": result() before the operation is over; wait() for it first");
     return results_;
 }
@@ -48,12 +51,29 @@ void Work::synchronize() {
     wait(kNoTimeout);
 }
 
+// The current stream waits, the host does not. A failure that is known by now is thrown; one that
+// comes later is, by the group's next call on the device.
+bool Work::wait_in_order() {
+    if (operation_->poll() && operation_->error()) {
+        operation_->heard();
+        settle();
+        std::rethrow_exception(operation_->error());
+    }
+    operation_->put_before(current_stream(operation_->stream()->device()));
+    return true;
+}
+
 bool Work::wait(std::chrono::milliseconds timeout) {
+    for (const auto& operation : earlier_) operation->wait(timeout);
+    if (operation_->ordered() && timeout == kNoTimeout) return wait_in_order();
     if (!operation_->wait(timeout))
         TORCH_CHECK(false, "tutti ", operation_->name(), ": Operation timed out! It was not over ",
                     timeout.count(), " ms after this wait began, and goes on");
     settle();
+    if (operation_->ordered()) operation_->heard();
     if (operation_->error()) std::rethrow_exception(operation_->error());
+    if (operation_->ordered())
+        operation_->put_before(current_stream(operation_->stream()->device()));
     return true;
 }
 
@@ -63,11 +83,30 @@ void Work::abort() {
                 "the group");
 }
 
+// Complete at once, as torch's futures of devices are: whoever uses the value is put behind it. It
+// marks the end of a stream; the group's own may have later operations by now.
+void Work::make_ordered_future(const c10::TypePtr& type) {
+    const c10::Device device = operation_->stream()->device();
+    future_ = c10::make_intrusive<c10::ivalue::Future>(type, std::vector<c10::Device>{device});
+    if (operation_->poll() && operation_->error()) {
+        future_->setError(operation_->error());
+        return;
+    }
+    const c10::Stream behind = pool_stream(device);
+    operation_->put_before(behind);
+    const c10::StreamGuard on(behind);
+    future_->markCompleted(c10::IValue(results_));
+}
+
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
     const std::lock_guard lock(future_mutex_);
     if (future_) return future_;
-    future_ =
-        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    const auto type = c10::ListType::create(c10::TensorType::get());
+    if (operation_->ordered()) {
+        make_ordered_future(type);
+        return future_;
+    }
+    future_ = c10::make_intrusive<c10::ivalue::Future>(type);
     // Raw: the operation lives as long as its callbacks are not called.
     operation_->when_done([future = future_, results = results_, operation = operation_.get()] {
         if (operation->error())

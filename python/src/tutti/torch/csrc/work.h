@@ -18,7 +18,8 @@ struct Description {
     std::chrono::milliseconds timeout;
 };
 
-/// Threads: any, several at once. Waiting drives the operation on the caller's thread.
+/// Threads: any, several at once. Waiting drives the operation on the caller's thread. What a
+/// stream orders is waited for by the current stream; by the host only with a time-out.
 class Work final : public c10d::Work {
 public:
     Work(const Description& description, int rank, std::shared_ptr<Operation> operation,
@@ -27,6 +28,10 @@ public:
 
     /// The value of the future and of result().
     void set_results(std::vector<at::Tensor> results) { results_ = std::move(results); }
+    /// Operations on a device that waiting waits for first: a barrier's.
+    void come_after(std::vector<std::shared_ptr<Operation>> earlier) {
+        earlier_ = std::move(earlier);
+    }
 
     bool isCompleted() override;
     bool isSuccess() const override;
@@ -45,9 +50,13 @@ public:
     void settle();
 
 private:
+    bool wait_in_order();
+    void make_ordered_future(const c10::TypePtr& type);
+
     const Description description_;
     const std::shared_ptr<Operation> operation_;
     std::vector<at::Tensor> results_;
+    std::vector<std::shared_ptr<Operation>> earlier_;
     std::mutex future_mutex_;
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     std::atomic<bool> settled_{false};
