@@ -79,12 +79,7 @@ void Communicator::destroy() {
 void Communicator::leave_devices() {
     constexpr int64_t most_ms = 1000;
     detached_.clear();
-    for (PlanCache& plans : plans_) {
-        plans.drop(Path::library);
-        plans.drop(Path::staged);
-        plans.drop(Path::tiled);
-        plans.drop(Path::across);
-    }
+    for (PlanCache& plans : plans_) plans.drop([](Path path) { return path != Path::host; });
     planner_.use(Planner::DeviceMeans{});
     if (devices_.group && devices_.generation == generation_ && !agreement_.over())
         devices_.group->leave(Deadline::after_ms(most_ms));

@@ -111,10 +111,8 @@ private:
                                 void* device_stream);
     Result<bool> on_device(const Call& call, const void* in, const void* out,
                            void* device_stream) const;
-    Result<device::MemoryKind> one_kind(const Call& call, const void* in, const void* out) const;
-    Result<device::MemoryKind> kind_of_list(const Call& call, const void* in,
-                                            const void* out) const;
-    bool mixed(const Call& call, const void* in, const void* out) const;
+    Result<Kinds> kinds(const Call& call, const void* in, const void* out) const;
+    Result<Kinds> kinds_of_list(const Call& call, const void* in, const void* out) const;
     Result<> join_devices(device::Ordinal device);
     Result<> join_library(device::Ordinal device);
     Result<std::shared_ptr<DeviceGroup>> make_device_group(device::Ordinal device, bool of_host);

@@ -15,8 +15,7 @@ constexpr useconds_t strict_poll_us = 20;
 }  // namespace
 
 // Several inputs go through the host, but all from one place.
-Result<device::MemoryKind> Communicator::kind_of_list(const Call& call, const void* in,
-                                                      const void* out) const {
+Result<Kinds> Communicator::kinds_of_list(const Call& call, const void* in, const void* out) const {
     const device::MemoryKind kind = device::memory_of(out);
     const auto* list = static_cast<const void* const*>(in);
     for (int32_t i = 0; i < call.inputs; ++i)
@@ -25,35 +24,27 @@ Result<device::MemoryKind> Communicator::kind_of_list(const Call& call, const vo
                         "rank {}: allreduce_multi: input {} is {}, the output {}: all must be of "
                         "one kind",
                         rank(), i, device::describe(other), device::describe(kind));
-    return kind;
+    return Kinds{kind, kind};
 }
 
-// The kind of all the buffers that this rank uses.
-Result<device::MemoryKind> Communicator::one_kind(const Call& call, const void* in,
-                                                  const void* out) const {
-    if (call.inputs > 0) return kind_of_list(call, in, out);
+// The kinds of the buffers that this rank uses; where it uses one, both are that one's.
+Result<Kinds> Communicator::kinds(const Call& call, const void* in, const void* out) const {
+    if (call.inputs > 0) return kinds_of_list(call, in, out);
     const Extent a = extent_of(call, rank(), size(), Space::input);
     const Extent b = extent_of(call, rank(), size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
-    const device::MemoryKind of_in = has_in ? device::memory_of(in) : device::MemoryKind{};
-    const device::MemoryKind of_out = has_out ? device::memory_of(out) : device::MemoryKind{};
-    if (!has_in || !has_out || of_in == of_out) return has_in ? of_in : of_out;
-    const bool mixed = !of_in.on_device() || !of_out.on_device();
-    if (mixed && endpoint_->config().device == DeviceWay::staged)
-        return of_in.on_device() ? of_in : of_out;
+    Kinds kinds;
+    if (has_in) kinds.in = device::memory_of(in);
+    if (has_out) kinds.out = device::memory_of(out);
+    if (!has_in) kinds.in = kinds.out;
+    if (!has_out) kinds.out = kinds.in;
+    const bool staged = endpoint_->config().device == DeviceWay::staged;
+    if (!kinds.differ() || (kinds.mixed() && staged)) return kinds;
     return fail(Code::invalid,
                 "rank {}: {}: the input is {}, the output {}: both must be of one kind{}", rank(),
-                collective_name(call.collective), device::describe(of_in), device::describe(of_out),
-                mixed ? ", or set TUTTI_DEVICE=staged on every rank" : "");
-}
-
-bool Communicator::mixed(const Call& call, const void* in, const void* out) const {
-    if (call.inputs > 0 || planner_.bytes_of(call) < endpoint_->config().device_tile_bytes)
-        return false;
-    const Extent a = extent_of(call, rank(), size(), Space::input);
-    const Extent b = extent_of(call, rank(), size(), Space::output);
-    return a.used && b.used &&
-           device::memory_of(in).on_device() != device::memory_of(out).on_device();
+                collective_name(call.collective), device::describe(kinds.in),
+                device::describe(kinds.out),
+                kinds.mixed() ? ", or set TUTTI_DEVICE=staged on every rank" : "");
 }
 
 Result<bool> Communicator::on_device(const Call& call, const void* in, const void* out,
@@ -72,7 +63,8 @@ Result<bool> Communicator::on_device(const Call& call, const void* in, const voi
         const bool stated = device_stream || devices_.stream_was_set;
         return call.uneven && call.count == 0 && !in && !out && stated;
     }
-    TUTTI_ASSIGN(const device::MemoryKind kind, one_kind(call, in, out));
+    TUTTI_ASSIGN(const Kinds both, kinds(call, in, out));
+    const device::MemoryKind kind = both.device();
     if (!kind.on_device()) return false;
     if (!devices_.joined() || devices_.device == kind.device) return true;
     return fail(Code::invalid, "rank {}: {}: the buffers are {}, the communicator's device is {}",
@@ -99,9 +91,8 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
                                                                uint32_t stream, int64_t timeout_ms,
                                                                const void* in, void* out,
                                                                void* device_stream) {
-    const auto kind = one_kind(wanted, in, out);
-    if (!kind) return tl::unexpected(kind.error());
-    device::Ordinal device = devices_.joined() ? devices_.device : kind->device;
+    TUTTI_ASSIGN(const Kinds both, kinds(wanted, in, out));
+    device::Ordinal device = devices_.joined() ? devices_.device : both.device().device;
     if (device < 0) device = 0;
     TUTTI_TRY(planner_.check(wanted, static_cast<int>(stream)));
     void* const on_stream = device_stream ? device_stream : devices_.stream;
@@ -116,8 +107,8 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
             devices_.checked_stream = on_stream;
         }
         Call call = wanted;
-        TUTTI_ASSIGN(call.path, planner_.path_of(call, {in == out, mixed(wanted, in, out)},
-                                                 endpoint_->config().device));
+        TUTTI_ASSIGN(call.path,
+                     planner_.path_of(call, {in == out, both.mixed()}, endpoint_->config().device));
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<Request>();
         request->in = in;
@@ -125,8 +116,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         request->on_device = true;
         request->launched = false;
         request->device_stream = on_stream;
-        const bool by_group = call.path == Path::library || call.path == Path::across;
-        request->generation = by_group ? devices_.generation : generation_.load();
+        request->generation = by_group(call.path) ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
         const int64_t limit_ms = timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms;
         waiting_.add_pending();

@@ -94,10 +94,7 @@ Result<> Communicator::join_library(device::Ordinal device) {
     const uint64_t generation = generation_.load();
     if (devices_.settled && devices_.generation == generation) return {};
     // What the old one had bound must not be used again.
-    for (PlanCache& plans : plans_) {
-        plans.drop(Path::library);
-        plans.drop(Path::across);
-    }
+    for (PlanCache& plans : plans_) plans.drop(by_group);
     planner_.use({nullptr, devices_.staging});
     devices_.group.reset();
     devices_.settled = false;

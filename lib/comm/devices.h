@@ -12,6 +12,16 @@
 namespace tutti {
 
 /// The issuing thread's. All of it comes with the first call on device memory.
+/// Where the buffers of one call are.
+struct Kinds {
+    device::MemoryKind in, out;
+    bool differ() const { return in != out; }
+    /// One is the host's.
+    bool mixed() const { return in.on_device() != out.on_device(); }
+    /// The device's, if either is.
+    device::MemoryKind device() const { return in.on_device() ? in : out; }
+};
+
 struct Devices {
     device::Ordinal device = device::MemoryKind::host;
     void* stream = nullptr;  // of calls that name none

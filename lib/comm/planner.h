@@ -82,6 +82,7 @@ private:
                                                       const Reduction& reduction);
     Result<IntrinsicShape> device_shape(const Call& call) const;
     Result<std::unique_ptr<Plan>> make_host(const Call& call, uint32_t stream);
+    Result<std::unique_ptr<Operation>> make_fingerprint(uint32_t stream);
     Result<std::unique_ptr<Plan>> make_library(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> make_staged(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> make_tiled(const Call& call, uint32_t stream);

@@ -113,17 +113,23 @@ Result<Path> Planner::path_of(const Call& call, const DeviceBuffers& buffers, De
     return tl::unexpected(annotate(served.error(), call));
 }
 
+// A barrier's messages with the tag of the call that it runs beside.
+Result<std::unique_ptr<Operation>> Planner::make_fingerprint(uint32_t stream) {
+    Call nothing;
+    nothing.collective = Collective::barrier;
+    TUTTI_ASSIGN(auto plan, make_host(nothing, stream));
+    return std::move(plan->operation);
+}
+
 Result<std::unique_ptr<Plan>> Planner::make_library(const Call& call, uint32_t stream) {
     TUTTI_ASSIGN(const IntrinsicShape shape, device_shape(call));
     TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
     TUTTI_ASSIGN(auto on_device, device_.group->bind(shape));
-    Call nothing;
-    nothing.collective = Collective::barrier;
-    TUTTI_ASSIGN(auto fingerprint, make_host(nothing, stream));
+    TUTTI_ASSIGN(auto fingerprint, make_fingerprint(stream));
     auto plan = std::make_unique<Plan>(call, stream);
     make_tag(*plan, Choice{}, reduction);
     plan->tag.plan ^= library_mark;
-    plan->operation = beside(std::move(on_device), std::move(fingerprint->operation));
+    plan->operation = beside(std::move(on_device), std::move(fingerprint));
     return plan;
 }
 

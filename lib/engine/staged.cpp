@@ -1,21 +1,13 @@
 #include "engine/staged.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "device/stream_work.h"
+
 namespace tutti {
 namespace {
-
-constexpr useconds_t poll_us = 20;
-constexpr int most_polls = 100'000;
-constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
-
-device::Address address(const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer);
-}
 
 class StagedOperation final : public Operation {
 public:
@@ -60,10 +52,7 @@ public:
             TUTTI_TRY(copy(memory_.data() + i * r_.in_bytes, static_cast<const void* const*>(in)[i],
                            r_.in_bytes, area_->inputs));
         TUTTI_TRY(fetched_.record(area_->inputs.handle()));
-        TUTTI_TRY(check(
-            driver(),
-            driver().stream_wait_value(callers, address(&word_), run_ + 1, wait_until_at_least),
-            "making the caller's stream wait"));
+        TUTTI_TRY(device::hold_until(driver(), callers, word_, run_ + 1));
         ++run_;
         // Until it has gone on it looks at the word, which must be there.
         if (const auto marked = gone_on_.record(callers); !marked) {
@@ -123,9 +112,10 @@ public:
         if (phase_ == Phase::idle) return;
         if (phase_ == Phase::running) running().cancel();
         // Results wait for nothing but each other; the input for what was on the caller's stream.
-        if (phase_ != Phase::running) wait_for(phase_ == Phase::storing ? stored_ : fetched_);
+        if (phase_ != Phase::running)
+            device::wait_a_while(phase_ == Phase::storing ? stored_ : fetched_);
         release();
-        wait_for(gone_on_);
+        device::wait_a_while(gone_on_);
         phase_ = Phase::idle;
     }
     void arm(bool on) override {
@@ -157,10 +147,7 @@ private:
     }
 
     Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& stream) {
-        if (bytes == 0) return {};
-        return check(driver(),
-                     driver().copy_async(address(to), address(from), bytes, stream.handle()),
-                     "copying between device and host");
+        return device::copy(driver(), to, from, bytes, stream.handle());
     }
 
     Result<> send_results() {
@@ -174,14 +161,6 @@ private:
     void release() {
         std::atomic_ref(word_).store(run_, std::memory_order_release);
         phase_ = Phase::releasing;
-    }
-
-    /// Bounded: a device that hangs is no reason for us to.
-    static void wait_for(const device::Event& event) {
-        for (int i = 0; i < most_polls; ++i) {
-            if (const auto passed = event.passed(); !passed || *passed) return;
-            ::usleep(poll_us);
-        }
     }
 
     Code failed(const Error& error) {
