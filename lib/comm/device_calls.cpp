@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "comm/extent.h"
+#include "comm/launches.h"
 
 namespace tutti {
 namespace {
@@ -98,18 +99,18 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
     void* const on_stream = device_stream ? device_stream : devices_.stream;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
         TUTTI_TRY(enter_before_binding(stream));
+        TUTTI_TRY(may_join());
         TUTTI_TRY(join_devices(device));
-        if (on_stream != devices_.checked_stream) {
-            if (auto own_stream =
-                    devices_.context->owns(static_cast<device::StreamHandle>(on_stream));
-                !own_stream)
-                return wrap(own_stream.error(), fmt::format("rank {}", rank()));
-            devices_.checked_stream = on_stream;
-        }
+        TUTTI_TRY(check_stream(on_stream));
         Call call = wanted;
         TUTTI_ASSIGN(call.path,
                      planner_.path_of(call, {in == out, both.mixed()}, endpoint_->config().device));
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
+        if (Launches::here().gathering() && !plan->operation->gathers())
+            return fail(Code::unsupported,
+                        "rank {}: {} the hierarchical way cannot be launched together with other "
+                        "ranks' calls: give each rank a thread",
+                        rank(), collective_name(call.collective));
         auto request = std::make_unique<Request>();
         request->in = in;
         request->out = out;
@@ -137,31 +138,64 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
 // Not with the stream owned: it may have to wait for NCCL, and whoever settles a mismatch meanwhile
 // needs the stream. The request stays as it is until it is launched.
 Result<> Communicator::launch(Request& request) {
-    Stream& stream = streams_[request.plan->stream];
-    const auto give_up = [&] {
-        endpoint_->pump();
-        look_at_clocks();
-        return agreement_.alarm() && agreement_.verdict(request.tag.sequence).has_value();
-    };
-    bool given_up = false;
-    while (strict_ && !agreement_.agreed(request.tag.sequence) && !(given_up = give_up()))
+    if (Launches::here().gathering()) {
+        Launches::here().add(shared_from_this(), request);
+        return {};
+    }
+    auto launched = may_launch(request);
+    if (launched) launched = put_on_stream(request);
+    return finish_launch(request, launched);
+}
+
+bool Communicator::gives_up(const Request& request) {
+    endpoint_->pump();
+    look_at_clocks();
+    if (!agreement_.alarm()) return false;
+    // A message belongs to no operation's epoch: only the end of all ends it.
+    return request.plan ? agreement_.verdict(request.tag.sequence).has_value()
+                        : agreement_.over().has_value();
+}
+
+Result<> Communicator::may_launch(Request& request) {
+    while (strict_ && request.plan && !agreement_.agreed(request.tag.sequence)) {
+        if (gives_up(request)) return fail(Code::aborted, "it was not launched");
         ::usleep(strict_poll_us);
-    Result<> launched = fail(Code::aborted, "it was not launched");
-    if (!given_up)
-        launched =
-            request.operation->launch(request.in, request.out, request.device_stream, give_up);
-    if (!launched && !give_up())
-        agreement_.raise({launched.error().code, rank(), 0,
-                          fmt::format("rank {}: {}: {}", rank(), describe_call(request.tag),
-                                      launched.error().message)});
+    }
+    return {};
+}
+
+Result<> Communicator::put_on_stream(Request& request) {
+    if (!request.operation) return {};
+    return request.operation->launch(request.in, request.out, request.device_stream,
+                                     [&] { return gives_up(request); });
+}
+
+Result<> Communicator::settle_launch(Request& request) {
+    if (!request.operation) return {};
+    return request.operation->settle_launch(request.device_stream,
+                                            [&] { return gives_up(request); });
+}
+
+Result<> Communicator::finish_launch(Request& request, const Result<>& launched) {
+    if (!launched && !gives_up(request))
+        agreement_.raise(
+            {launched.error().code, rank(), 0,
+             fmt::format("rank {}: {}: {}", rank(),
+                         request.plan ? describe_call(request.tag) : "messages on device memory",
+                         launched.error().message)});
     request.launched.store(true, std::memory_order_release);
     bool moved = false;
-    {
-        Owned owned(stream.owner);
-        owned.keep();
+    if (request.plan) {
+        Stream& stream = streams_[request.plan->stream];
+        {
+            Owned owned(stream.owner);
+            owned.keep();
+        }
+        streams_.drive(stream, moved);
+        streams_.release(stream);
+    } else {
+        transfers_.drive(moved, true);
     }
-    streams_.drive(stream, moved);
-    streams_.release(stream);
     if (launched) {
         if (!request.done() && !manual()) endpoint_->kick();
         return {};
@@ -169,6 +203,26 @@ Result<> Communicator::launch(Request& request) {
     // Whoever holds the stream ends it; it has a deadline.
     wait(request, -1);
     return tl::unexpected(request.error);
+}
+
+Result<> Communicator::check_stream(void* device_stream) {
+    if (device_stream == devices_.checked_stream) return {};
+    auto own = devices_.context->owns(static_cast<device::StreamHandle>(device_stream));
+    if (!own) return wrap(own.error(), fmt::format("rank {}", rank()));
+    devices_.checked_stream = device_stream;
+    return {};
+}
+
+/// The other ranks may be waiting for the same thread.
+Result<> Communicator::may_join() const {
+    const bool joined =
+        devices_.joined() && (endpoint_->config().device == DeviceWay::staged ||
+                              (devices_.settled && devices_.generation == generation_));
+    if (joined || size() == 1 || !Launches::here().gathering()) return {};
+    return fail(Code::invalid,
+                "rank {}: the ranks have not joined on their devices, which cannot be gathered: "
+                "call tutti_comm_use_device before, each rank on a thread",
+                rank());
 }
 
 Result<> Communicator::run_on_device(const Call& call, Plan* own, uint32_t stream, const void* in,

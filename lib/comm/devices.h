@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "device/handles.h"
 #include "device/memory.h"
@@ -11,7 +12,6 @@
 
 namespace tutti {
 
-/// The issuing thread's. All of it comes with the first call on device memory.
 /// Where the buffers of one call are.
 struct Kinds {
     device::MemoryKind in, out;
@@ -22,6 +22,7 @@ struct Kinds {
     device::MemoryKind device() const { return in.on_device() ? in : out; }
 };
 
+/// The issuing thread's. All of it comes with the first call on device memory.
 struct Devices {
     device::Ordinal device = device::MemoryKind::host;
     void* stream = nullptr;  // of calls that name none
@@ -31,8 +32,17 @@ struct Devices {
     std::shared_ptr<DeviceLibrary> library;
     std::shared_ptr<DeviceGroup> group;
     std::shared_ptr<const StagingArea> staging;
+    bool of_host = false;     // the group has this host's ranks only
     uint64_t generation = 0;  // of the group
     bool settled = false;     // what is done by whom, for that generation
+
+    /// Memory that the library knows in advance, in the order in which it came.
+    struct Known {
+        std::byte* data = nullptr;
+        std::size_t bytes = 0;
+        bool window = false;  // of all ranks, and ours
+    };
+    std::vector<Known> memory;
 
     bool joined() const { return context.has_value(); }
 };

@@ -103,6 +103,7 @@ Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t st
     AcrossRequest inside;
     inside.window = bound->window();
     TUTTI_ASSIGN(inside.shape, device_shape(call));
+    inside.shape.stream = stream;
     inside.shape.op = inside_op(inside.shape.op);
     inside.shape.root = hosts_->local_of(call.root);
     inside.element_bytes = bytes;

@@ -122,7 +122,8 @@ Result<std::unique_ptr<Operation>> Planner::make_fingerprint(uint32_t stream) {
 }
 
 Result<std::unique_ptr<Plan>> Planner::make_library(const Call& call, uint32_t stream) {
-    TUTTI_ASSIGN(const IntrinsicShape shape, device_shape(call));
+    TUTTI_ASSIGN(IntrinsicShape shape, device_shape(call));
+    shape.stream = stream;
     TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
     TUTTI_ASSIGN(auto on_device, device_.group->bind(shape));
     TUTTI_ASSIGN(auto fingerprint, make_fingerprint(stream));

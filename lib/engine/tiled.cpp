@@ -68,6 +68,8 @@ public:
         return launched;
     }
     bool polled() const override { return true; }
+    // What is put around the wire is in order with events, which must follow what they mark.
+    bool gathers() const override { return !r_.first; }
     bool may_cancel() override { return !under_way_ || r_.around->may_cancel(); }
 
     void start(const Tag& tag, const void*, void*) override {

@@ -1,6 +1,8 @@
 // Ranks as threads of one process, each with a device of the stand-in's, and buffers there.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -108,6 +110,14 @@ private:
     const int what_;
 };
 
+/// What the stand-in for NCCL counts: "live", "registered", "shared_groups", "group_aborts".
+inline int nccl_counts(const std::string& what) {
+    void* library = ::dlopen(std::getenv("TUTTI_FAKE_NCCL"), RTLD_NOW | RTLD_NOLOAD);
+    const auto count = reinterpret_cast<int (*)()>(
+        library ? ::dlsym(library, ("fake_nccl_" + what).c_str()) : nullptr);
+    return count ? count() : 0;
+}
+
 /// Each rank on a thread of its own, and afterwards nothing is left and nothing was done wrong.
 inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
     char name[] = "/tmp/tutti-gpu-test-XXXXXX";
@@ -144,6 +154,8 @@ inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
     }
     REQUIRE(std::string(fake_cuda_violations()) == "");
     REQUIRE(fake_cuda_live() == 0);
+    REQUIRE(nccl_counts("live") == 0);
+    REQUIRE(nccl_counts("registered") == 0);
 }
 
 inline Call call_of(Collective collective, std::size_t count, Dtype dtype = Dtype::float32,
