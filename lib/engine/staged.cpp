@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "device/stream_work.h"
+#include "reduce/fold.h"
 
 namespace tutti {
 namespace {
@@ -40,13 +41,17 @@ public:
 
     Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
-        if (r_.inputs > 0)
-            result_ = memory_.data() + all_inputs(r_);
-        else
+        in_ = memory_.data();
+        result_ = in_ + all_inputs(r_);
+        if (r_.inputs == 0 && !r_.fold)
             place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
         const auto callers = static_cast<device::StreamHandle>(stream);
         TUTTI_TRY(ready_.record(callers));
         TUTTI_TRY(ready_.hold(area_->inputs.handle()));
+        if (r_.fold) {
+            TUTTI_TRY(r_.fold->put(static_cast<const void* const*>(in), area_->inputs.handle()));
+            in = r_.fold->result();
+        }
         if (r_.inputs == 0) TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
         for (std::size_t i = 0; i < r_.inputs; ++i)
             TUTTI_TRY(copy(memory_.data() + i * r_.in_bytes, static_cast<const void* const*>(in)[i],
@@ -137,8 +142,6 @@ private:
     // In place stays in place: the one buffer lies in the other's copy as it does in the original.
     void place(const std::byte* in, const std::byte* out) {
         same_ = in == out;
-        in_ = memory_.data();
-        result_ = in_ + r_.in_bytes;
         if (r_.in_bytes == 0 || r_.out_bytes == 0) return;
         if (in >= out && in < out + r_.out_bytes)
             in_ = result_ + (in - out);
@@ -194,6 +197,14 @@ Result<std::shared_ptr<const StagingArea>> StagingArea::make(const device::Drive
     TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));
     return std::make_shared<const StagingArea>(std::move(context), std::move(inputs),
                                                std::move(outputs));
+}
+
+Result<const device::Kernels*> StagingArea::kernels() const {
+    if (!kernels_) {
+        TUTTI_ASSIGN(device::Kernels loaded, device::Kernels::load(context, fold::device_image()));
+        kernels_.emplace(std::move(loaded));
+    }
+    return &*kernels_;
 }
 
 Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,
