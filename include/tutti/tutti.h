@@ -226,11 +226,15 @@ TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
  *  and registered (below). Until tutti_mem_free, or until comm is destroyed. 0 bytes are fine.
  *  NO_MEMORY: the system has none; SYSTEM: a network may not lock that much (ulimit -l). */
 TUTTI_API tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data);
-/** Gives back what tutti_mem_alloc gave for this communicator: no operation uses it any more. NULL is
- *  fine; INVALID for anything else. */
+/** Device memory that the ranks' GPUs reach in each other, where NCCL has windows (2.27), else memory
+ *  of the communicator's device. Collective; the ranks have joined (tutti_comm_use_device). Only the
+ *  issuing thread gives and takes device memory, here and below. */
+TUTTI_API tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data);
+/** Gives back what tutti_mem_alloc or tutti_mem_alloc_device gave for this communicator: no operation
+ *  uses it any more. NULL is fine; INVALID for anything else. */
 TUTTI_API tutti_status tutti_mem_free(tutti_comm* comm, void* data);
-/** Prepares the program's own memory, bytes from data on. It must stay mapped until
- *  tutti_mem_deregister, or until comm is destroyed. fd is -1: memory of this process only (UNSUPPORTED
+/** Prepares the program's own memory, bytes from data on; a device's is registered with NCCL. It must
+ *  stay mapped until tutti_mem_deregister, or until comm is destroyed. fd is -1: memory of this process only (UNSUPPORTED
  *  for others). INVALID for NULL, 0 bytes, and data that is registered with comm already. */
 TUTTI_API tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int fd);
 /** Ends a registration, by where its memory begins. INVALID if there is none. */
@@ -243,12 +247,29 @@ TUTTI_API tutti_status tutti_mem_deregister(tutti_comm* comm, void* data);
  * the same GPU; the first one is where the ranks join NCCL. Such an operation is ordered by a device
  * stream (a CUstream or cudaStream_t) and does not block the host: blocking forms return when it is on
  * the stream, requests are done when the device is. What a blocking form's operation fails with
- * later, the communicator's next call returns, or tutti_comm_sync. Messages and tutti_barrier are
- * for host memory. */
+ * later, the communicator's next call returns, or tutti_comm_sync. tutti_barrier is the host's.
+ *
+ * Messages between two ranks' device memory go through NCCL once the ranks have joined there
+ * (tutti_comm_use_device, or any collective on device memory). Both ends are device memory and have
+ * one length, TUTTI_ANY_SOURCE is UNSUPPORTED, and they are matched in the order of the calls:
+ * other lengths, tags or dtypes fail the communicator with MISMATCH. Those of a group or of one
+ * tutti_sendrecv are launched together; others wait for their peer on the device stream, and what
+ * comes behind them there too. */
 
 /** The stream of calls that name none; NULL, as at first: the legacy default stream, which waits for
  *  all others. INVALID for another device's, UNSUPPORTED without a CUDA driver. */
 TUTTI_API tutti_status tutti_comm_set_device_stream(tutti_comm* comm, void* device_stream);
+/** The ranks join on these devices now instead of with the first call on device memory. Collective.
+ *  INVALID if the communicator has another device already. */
+TUTTI_API tutti_status tutti_comm_use_device(tutti_comm* comm, int device);
+/** From here to tutti_launch_end, what this thread calls on device memory of any communicators takes
+ *  its place in their order but is launched at the end, all together: so that one thread can call for
+ *  several ranks, each with a device, although one rank's launch may wait for another's. The ranks
+ *  have joined before (tutti_comm_use_device, each on a thread); collectives the hierarchical way are
+ *  UNSUPPORTED here. Waiting for a request in between waits in vain. Nests. */
+TUTTI_API tutti_status tutti_launch_start(void);
+/** The first failure of a launch; each request has its own. INVALID without a tutti_launch_start. */
+TUTTI_API tutti_status tutti_launch_end(void);
 /** What comes on the communicator's stream from now on waits for what is on calc_stream by now: call
  *  it between the kernels that fill a buffer and its collective. Never blocks the host. */
 TUTTI_API tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream);

@@ -47,6 +47,7 @@ public:
 
     /// Device memory: as the C functions of these names.
     void set_device_stream(void* stream) { check(tutti_comm_set_device_stream(get(), stream)); }
+    void use_device(int device) { check(tutti_comm_use_device(get(), device)); }
     void sync_calc_stream(void* stream) { check(tutti_sync_calc_stream(get(), stream)); }
     void sync_comm_stream(void* stream) { check(tutti_sync_comm_stream(get(), stream)); }
     void sync(int64_t timeout_ms = -1) { check(tutti_comm_sync(get(), timeout_ms)); }

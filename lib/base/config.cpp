@@ -109,6 +109,13 @@ Result<> set_device(Config& c, std::string_view v) {
     return fail(Code::invalid, "'{}' is none of library (or nccl), staged, hierarchical, auto", v);
 }
 
+Result<> set_device_split(Config& c, std::string_view v) {
+    if (v != "own" && v != "share")
+        return fail(Code::invalid, "'{}' is neither 'own' nor 'share'", v);
+    c.device_split = v == "share" ? DeviceSplit::share : DeviceSplit::own;
+    return {};
+}
+
 Result<> set_log(Config&, std::string_view v) {
     log::Level level{};
     if (!log::parse_level(v, level))
@@ -181,6 +188,16 @@ constexpr ConfigKey keys[] = {
          c.device_tile_bytes = static_cast<std::size_t>(bytes);
          return {};
      }},
+    {"device_rings", "1 … 16",
+     "how many NCCL communicators a communicator has side by side; the same on every rank",
+     [](Config& c, std::string_view v) -> Result<> {
+         TUTTI_ASSIGN(const int64_t rings, parse_int(v, 1, 16));
+         c.device_rings = static_cast<int>(rings);
+         return {};
+     }},
+    {"device_split", "own, share",
+     "whether what is split off a communicator on devices shares its NCCL resources, and its fate",
+     set_device_split},
     {"cuda_library", "auto, path", "the CUDA driver to load where the program has not loaded it",
      [](Config& c, std::string_view v) -> Result<> { return c.cuda_library = v, Result<>{}; }},
     {"nccl_library", "path",

@@ -17,6 +17,9 @@ enum class Progress : uint8_t { thread, manual };
 /// How collectives on device memory are done.
 enum class DeviceWay : uint8_t { library, staged, hierarchical, automatic };
 
+/// What communicators that are split off do about their devices' library.
+enum class DeviceSplit : uint8_t { own, share };
+
 struct Config {
     Rank rank = 0;
     Rank size = 1;
@@ -40,6 +43,8 @@ struct Config {
     bool insecure = false;
     DeviceWay device = DeviceWay::library;
     std::size_t device_tile_bytes = std::size_t{2} << 20;  // of what goes through pinned memory
+    int device_rings = 1;                                  // NCCL's communicators side by side
+    DeviceSplit device_split = DeviceSplit::own;
     std::string cuda_library, nccl_library;                // a path, or else what the process has
     std::string dump;  // where the flight recorder goes when an operation fails
 };

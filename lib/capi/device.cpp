@@ -1,5 +1,6 @@
 // Device streams at the C boundary.
 #include "capi/boundary.h"
+#include "comm/launches.h"
 
 using tutti::Result;
 
@@ -10,6 +11,24 @@ tutti_status tutti_comm_set_device_stream(tutti_comm* comm, void* device_stream)
         if (!comm) return tutti::null_argument("tutti_comm_set_device_stream", "comm");
         return comm->impl->set_device_stream(device_stream);
     });
+}
+
+tutti_status tutti_comm_use_device(tutti_comm* comm, int device) {
+    return tutti::guard([&]() -> Result<> {
+        if (!comm) return tutti::null_argument("tutti_comm_use_device", "comm");
+        return comm->impl->use_device(device);
+    });
+}
+
+tutti_status tutti_launch_start(void) {
+    return tutti::guard([&]() -> Result<> {
+        tutti::Launches::here().open();
+        return {};
+    });
+}
+
+tutti_status tutti_launch_end(void) {
+    return tutti::guard([&]() -> Result<> { return tutti::Launches::here().close(); });
 }
 
 tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream) {

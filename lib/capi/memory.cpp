@@ -16,10 +16,25 @@ tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
     });
 }
 
+tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data) {
+    return tutti::guard([&]() -> Result<> {
+        if (!comm) return tutti::null_argument("tutti_mem_alloc_device", "comm");
+        if (!data) return tutti::null_argument("tutti_mem_alloc_device", "data");
+        *data = nullptr;
+        TUTTI_ASSIGN(*data, comm->impl->allocate_on_device(bytes));
+        return {};
+    });
+}
+
 tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_mem_free", "comm");
-        return comm->impl->memory().free(static_cast<std::byte*>(data));
+        auto* const bytes = static_cast<std::byte*>(data);
+        if (tutti::device::memory_of(data).on_device()) {
+            TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, true));
+            if (known) return {};
+        }
+        return comm->impl->memory().free(bytes);
     });
 }
 
@@ -34,10 +49,8 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
                                "tutti_mem_register: fd is {}, but no transport of this build maps "
                                "the program's shared memory; with -1 it is registered for networks",
                                fd);
-        if (const auto kind = tutti::device::memory_of(data); kind.on_device())
-            return tutti::fail(Code::unsupported,
-                               "tutti_mem_register: that is {}: collectives take it as it is",
-                               tutti::device::describe(kind));
+        if (tutti::device::memory_of(data).on_device())
+            return comm->impl->add_device_memory(static_cast<std::byte*>(data), bytes);
         return comm->impl->memory().add(static_cast<std::byte*>(data), bytes);
     });
 }
@@ -45,7 +58,12 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
 tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
         if (!comm) return tutti::null_argument("tutti_mem_deregister", "comm");
-        return comm->impl->memory().remove(static_cast<std::byte*>(data));
+        auto* const bytes = static_cast<std::byte*>(data);
+        if (tutti::device::memory_of(data).on_device()) {
+            TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, false));
+            if (known) return {};
+        }
+        return comm->impl->memory().remove(bytes);
     });
 }
 

@@ -22,39 +22,63 @@ struct Asked {
     tutti_recv_status* status = nullptr;
 };
 
-Result<> fill(const char* function, Transfer& transfer, const Asked& asked) {
-    const auto dtype = static_cast<Dtype>(asked.dtype);
-    const std::size_t element_bytes = dtype_bytes(dtype);
+/// Bytes of the message, of a dtype that there is.
+Result<std::size_t> length_of(const char* function, const Asked& asked) {
+    const std::size_t element_bytes = dtype_bytes(static_cast<Dtype>(asked.dtype));
     if (asked.dtype < 0 || element_bytes == 0)
         return fail(Code::invalid, "{}: {} is no dtype (0 … {})", function, asked.dtype,
                     dtype_count - 1);
     if (asked.count > std::numeric_limits<std::ptrdiff_t>::max() / element_bytes)
         return fail(Code::invalid, "{}: {} elements of {} are more bytes than memory can hold",
-                    function, asked.count, dtype_name(dtype));
-    if (asked.count > 0)
-        if (const device::MemoryKind kind = device::memory_of(asked.memory); kind.on_device())
-            return fail(Code::unsupported,
-                        "{}: the buffer is {}: messages are for host memory, collectives for both",
-                        function, device::describe(kind));
+                    function, asked.count, dtype_name(static_cast<Dtype>(asked.dtype)));
+    return asked.count * element_bytes;
+}
+
+bool on_device(const Asked& asked) {
+    return asked.count > 0 && device::memory_of(asked.memory).on_device();
+}
+
+Result<> fill(const char* function, Transfer& transfer, const Asked& asked) {
+    TUTTI_ASSIGN(transfer.bytes, length_of(function, asked));
     transfer.sends = asked.sends;
     // A send only reads; one pointer serves both.
     transfer.memory = static_cast<std::byte*>(const_cast<void*>(asked.memory));
-    transfer.bytes = asked.count * element_bytes;
-    transfer.dtype = dtype;
+    transfer.dtype = static_cast<Dtype>(asked.dtype);
     transfer.peer = asked.peer;
     transfer.user_tag = asked.tag;
     transfer.into = reinterpret_cast<Received*>(asked.status);
     return {};
 }
 
+Result<DeviceTransfer> to_device_transfer(const char* function, const Asked& asked) {
+    DeviceTransfer made;
+    TUTTI_ASSIGN(made.message.bytes, length_of(function, asked));
+    made.message.sends = asked.sends;
+    made.message.peer = asked.peer;
+    made.message.memory = static_cast<std::byte*>(const_cast<void*>(asked.memory));
+    made.tag = asked.tag;
+    made.dtype = static_cast<Dtype>(asked.dtype);
+    made.into = reinterpret_cast<Received*>(asked.status);
+    return made;
+}
+
 Result<std::unique_ptr<Request>> start(const char* function, tutti_comm* comm, const Asked& asked,
-                                       int64_t timeout_ms) {
+                                       int64_t timeout_ms, void* device_stream = nullptr) {
+    if (on_device(asked)) {
+        TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
+        return comm->impl->start(std::vector{one}, timeout_ms, device_stream);
+    }
     auto transfer = std::make_unique<Transfer>();
     TUTTI_TRY(fill(function, *transfer, asked));
     return comm->impl->start(std::move(transfer), timeout_ms);
 }
 
 Result<> add_to_group(const char* function, tutti_comm* comm, const Asked& asked) {
+    if (on_device(asked)) {
+        TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
+        comm->device_group.push_back(one);
+        return {};
+    }
     TUTTI_ASSIGN(auto request, start(function, comm, asked, -1));
     comm->group.push_back(std::move(request));
     return {};
@@ -76,6 +100,10 @@ tutti_status blocking(const char* function, tutti_comm* comm, const Asked& asked
     return guard([&]() -> Result<> {
         if (!comm) return null_argument(function, "comm");
         if (comm->group_depth > 0) return add_to_group(function, comm, asked);
+        if (on_device(asked)) {
+            TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
+            return comm->impl->run(std::vector{one});
+        }
         Transfer transfer;
         TUTTI_TRY(fill(function, transfer, asked));
         return comm->impl->run(transfer);
@@ -89,14 +117,21 @@ tutti_status nonblocking(const char* function, tutti_comm* comm, const Asked& as
         if (!request) return null_argument(function, "request");
         *request = nullptr;
         TUTTI_ASSIGN(const tutti_call_opts read, read_opts(function, opts));
-        TUTTI_ASSIGN(auto started, start(function, comm, asked, read.timeout_ms));
+        TUTTI_ASSIGN(auto started,
+                     start(function, comm, asked, read.timeout_ms, read.device_stream));
         *request = to_c(started.release());
         return {};
     });
 }
 
-/// Whatever may be wrong with either is found before the first one starts.
+/// Whatever may be wrong with either is found before the first one starts. A device's are one
+/// group.
 Result<> both(const char* function, tutti_comm* comm, const Asked& receive, const Asked& send) {
+    if (on_device(receive) || on_device(send)) {
+        TUTTI_ASSIGN(const DeviceTransfer in, to_device_transfer(function, receive));
+        TUTTI_ASSIGN(const DeviceTransfer out, to_device_transfer(function, send));
+        return comm->impl->run(std::vector{in, out});
+    }
     for (const Asked* asked : {&receive, &send}) {
         Transfer transfer;
         TUTTI_TRY(fill(function, transfer, *asked));
@@ -198,7 +233,10 @@ tutti_status tutti_group_end(tutti_comm* comm) {
         if (comm->group_depth == 0)
             return fail(Code::invalid, "tutti_group_end: there was no tutti_group_start");
         if (--comm->group_depth > 0) return {};
-        return wait_all(comm, std::exchange(comm->group, {}));
+        const auto on_devices = std::exchange(comm->device_group, {});
+        const auto launched = on_devices.empty() ? Result<>() : comm->impl->run(on_devices);
+        const auto waited = wait_all(comm, std::exchange(comm->group, {}));
+        return launched ? waited : launched;
     });
 }
 

@@ -35,6 +35,11 @@ enum class Path : uint8_t {
     across,   // a device's library within each host, the wire between hosts
 };
 
+/// Whether a device library's group has a part in it.
+constexpr bool by_group(Path path) {
+    return path == Path::library || path == Path::across;
+}
+
 struct Call {
     Collective collective = Collective::allreduce;
     std::size_t count = 0;  // of the message or of each block; uneven: of this rank's own block

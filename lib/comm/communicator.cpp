@@ -6,6 +6,7 @@
 #include "collectives/catalog.h"
 #include "comm/backoff.h"
 #include "comm/calibrate.h"
+#include "comm/launches.h"
 
 namespace tutti {
 
@@ -61,6 +62,7 @@ void Communicator::abort() {
 
 void Communicator::destroy() {
     if (destroyed_.exchange(true) || !home_.here()) return;
+    Launches::here().forget(*this);
     // What was called is done in order; it has deadlines.
     constexpr int64_t longest_ms = 60'000;
     const int64_t timeout_ms = endpoint_->config().timeout_ms;
@@ -79,13 +81,9 @@ void Communicator::destroy() {
 void Communicator::leave_devices() {
     constexpr int64_t most_ms = 1000;
     detached_.clear();
-    for (PlanCache& plans : plans_) {
-        plans.drop(Path::library);
-        plans.drop(Path::staged);
-        plans.drop(Path::tiled);
-        plans.drop(Path::across);
-    }
+    for (PlanCache& plans : plans_) plans.drop([](Path path) { return path != Path::host; });
     planner_.use(Planner::DeviceMeans{});
+    free_device_memory();
     if (devices_.group && devices_.generation == generation_ && !agreement_.over())
         devices_.group->leave(Deadline::after_ms(most_ms));
     devices_.group.reset();

@@ -11,6 +11,7 @@
 #include "comm/channel_table.h"
 #include "comm/devices.h"
 #include "comm/endpoint.h"
+#include "comm/exchange.h"
 #include "comm/forks.h"
 #include "comm/plan_cache.h"
 #include "comm/planner.h"
@@ -71,6 +72,28 @@ public:
     /// Waits for all that ran without a request on device memory; the first failure among it.
     Result<> sync(int64_t timeout_ms);
 
+    /// Joins the other ranks on that device now instead of with the first call on its memory.
+    /// Collective.
+    Result<> use_device(int device);
+    /// Device memory that the ranks' library maps into each other's. Collective; the issuing
+    /// thread's, as all of these.
+    Result<std::byte*> allocate_on_device(std::size_t bytes);
+    Result<> add_device_memory(std::byte* data, std::size_t bytes);
+    /// False: it is none that this communicator knows.
+    Result<bool> remove_device_memory(std::byte* data, bool handed_out);
+    /// Messages on device memory, launched together; run() returns when they are on the stream.
+    Result<std::unique_ptr<Request>> start(const std::vector<DeviceTransfer>& messages,
+                                           int64_t timeout_ms, void* device_stream);
+    Result<> run(const std::vector<DeviceTransfer>& messages);
+
+    // The steps of a launch, for those that are gathered (launches.h): each waits for nothing that
+    // comes in a later one.
+    const DeviceLibrary* device_library() const { return devices_.library.get(); }
+    Result<> may_launch(Request& request);
+    Result<> put_on_stream(Request& request);
+    Result<> settle_launch(Request& request);
+    Result<> finish_launch(Request& request, const Result<>& launched);
+
     Result<> check(const Transfer& transfer) const { return transfers_.check(transfer); }
     /// A send or a receive, on the caller's stack: returns when it is over.
     Result<> run(Transfer& transfer);
@@ -111,10 +134,8 @@ private:
                                 void* device_stream);
     Result<bool> on_device(const Call& call, const void* in, const void* out,
                            void* device_stream) const;
-    Result<device::MemoryKind> one_kind(const Call& call, const void* in, const void* out) const;
-    Result<device::MemoryKind> kind_of_list(const Call& call, const void* in,
-                                            const void* out) const;
-    bool mixed(const Call& call, const void* in, const void* out) const;
+    Result<Kinds> kinds(const Call& call, const void* in, const void* out) const;
+    Result<Kinds> kinds_of_list(const Call& call, const void* in, const void* out) const;
     Result<> join_devices(device::Ordinal device);
     Result<> join_library(device::Ordinal device);
     Result<std::shared_ptr<DeviceGroup>> make_device_group(device::Ordinal device, bool of_host);
@@ -128,6 +149,16 @@ private:
     Result<> run_on_device(const Call& call, Plan* own, uint32_t stream, const void* in, void* out,
                            void* device_stream);
     Result<> launch(Request& request);
+    bool gives_up(const Request& request);
+    Result<> may_join() const;
+    Result<> check_stream(void* device_stream);
+    Result<> check_messages(const std::vector<DeviceTransfer>& messages) const;
+    std::vector<Devices::Known>::iterator find_device_memory(const std::byte* data);
+    Result<> tell_device_memory();
+    void free_device_memory();
+    Result<bool> all_agree(bool mine);
+    bool splits_devices() const;
+    Result<> take_devices(const Devices& from, Result<std::shared_ptr<DeviceGroup>> group);
     Result<> need_driver() const;
     Result<> order_streams(void* before, void* after);
     Result<> owed();

@@ -4,6 +4,7 @@
 
 #include "comm/communicator.h"
 #include "comm/extent.h"
+#include "comm/launches.h"
 
 namespace tutti {
 namespace {
@@ -15,8 +16,7 @@ constexpr useconds_t strict_poll_us = 20;
 }  // namespace
 
 // Several inputs go through the host, but all from one place.
-Result<device::MemoryKind> Communicator::kind_of_list(const Call& call, const void* in,
-                                                      const void* out) const {
+Result<Kinds> Communicator::kinds_of_list(const Call& call, const void* in, const void* out) const {
     const device::MemoryKind kind = device::memory_of(out);
     const auto* list = static_cast<const void* const*>(in);
     for (int32_t i = 0; i < call.inputs; ++i)
@@ -25,35 +25,27 @@ Result<device::MemoryKind> Communicator::kind_of_list(const Call& call, const vo
                         "rank {}: allreduce_multi: input {} is {}, the output {}: all must be of "
                         "one kind",
                         rank(), i, device::describe(other), device::describe(kind));
-    return kind;
+    return Kinds{kind, kind};
 }
 
-// The kind of all the buffers that this rank uses.
-Result<device::MemoryKind> Communicator::one_kind(const Call& call, const void* in,
-                                                  const void* out) const {
-    if (call.inputs > 0) return kind_of_list(call, in, out);
+// The kinds of the buffers that this rank uses; where it uses one, both are that one's.
+Result<Kinds> Communicator::kinds(const Call& call, const void* in, const void* out) const {
+    if (call.inputs > 0) return kinds_of_list(call, in, out);
     const Extent a = extent_of(call, rank(), size(), Space::input);
     const Extent b = extent_of(call, rank(), size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
-    const device::MemoryKind of_in = has_in ? device::memory_of(in) : device::MemoryKind{};
-    const device::MemoryKind of_out = has_out ? device::memory_of(out) : device::MemoryKind{};
-    if (!has_in || !has_out || of_in == of_out) return has_in ? of_in : of_out;
-    const bool mixed = !of_in.on_device() || !of_out.on_device();
-    if (mixed && endpoint_->config().device == DeviceWay::staged)
-        return of_in.on_device() ? of_in : of_out;
+    Kinds kinds;
+    if (has_in) kinds.in = device::memory_of(in);
+    if (has_out) kinds.out = device::memory_of(out);
+    if (!has_in) kinds.in = kinds.out;
+    if (!has_out) kinds.out = kinds.in;
+    const bool staged = endpoint_->config().device == DeviceWay::staged;
+    if (!kinds.differ() || (kinds.mixed() && staged)) return kinds;
     return fail(Code::invalid,
                 "rank {}: {}: the input is {}, the output {}: both must be of one kind{}", rank(),
-                collective_name(call.collective), device::describe(of_in), device::describe(of_out),
-                mixed ? ", or set TUTTI_DEVICE=staged on every rank" : "");
-}
-
-bool Communicator::mixed(const Call& call, const void* in, const void* out) const {
-    if (call.inputs > 0 || planner_.bytes_of(call) < endpoint_->config().device_tile_bytes)
-        return false;
-    const Extent a = extent_of(call, rank(), size(), Space::input);
-    const Extent b = extent_of(call, rank(), size(), Space::output);
-    return a.used && b.used &&
-           device::memory_of(in).on_device() != device::memory_of(out).on_device();
+                collective_name(call.collective), device::describe(kinds.in),
+                device::describe(kinds.out),
+                kinds.mixed() ? ", or set TUTTI_DEVICE=staged on every rank" : "");
 }
 
 Result<bool> Communicator::on_device(const Call& call, const void* in, const void* out,
@@ -72,7 +64,8 @@ Result<bool> Communicator::on_device(const Call& call, const void* in, const voi
         const bool stated = device_stream || devices_.stream_was_set;
         return call.uneven && call.count == 0 && !in && !out && stated;
     }
-    TUTTI_ASSIGN(const device::MemoryKind kind, one_kind(call, in, out));
+    TUTTI_ASSIGN(const Kinds both, kinds(call, in, out));
+    const device::MemoryKind kind = both.device();
     if (!kind.on_device()) return false;
     if (!devices_.joined() || devices_.device == kind.device) return true;
     return fail(Code::invalid, "rank {}: {}: the buffers are {}, the communicator's device is {}",
@@ -99,34 +92,32 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
                                                                uint32_t stream, int64_t timeout_ms,
                                                                const void* in, void* out,
                                                                void* device_stream) {
-    const auto kind = one_kind(wanted, in, out);
-    if (!kind) return tl::unexpected(kind.error());
-    device::Ordinal device = devices_.joined() ? devices_.device : kind->device;
+    TUTTI_ASSIGN(const Kinds both, kinds(wanted, in, out));
+    device::Ordinal device = devices_.joined() ? devices_.device : both.device().device;
     if (device < 0) device = 0;
     TUTTI_TRY(planner_.check(wanted, static_cast<int>(stream)));
     void* const on_stream = device_stream ? device_stream : devices_.stream;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
         TUTTI_TRY(enter_before_binding(stream));
+        TUTTI_TRY(may_join());
         TUTTI_TRY(join_devices(device));
-        if (on_stream != devices_.checked_stream) {
-            if (auto own_stream =
-                    devices_.context->owns(static_cast<device::StreamHandle>(on_stream));
-                !own_stream)
-                return wrap(own_stream.error(), fmt::format("rank {}", rank()));
-            devices_.checked_stream = on_stream;
-        }
+        TUTTI_TRY(check_stream(on_stream));
         Call call = wanted;
-        TUTTI_ASSIGN(call.path, planner_.path_of(call, {in == out, mixed(wanted, in, out)},
-                                                 endpoint_->config().device));
+        TUTTI_ASSIGN(call.path,
+                     planner_.path_of(call, {in == out, both.mixed()}, endpoint_->config().device));
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
+        if (Launches::here().gathering() && !plan->operation->gathers())
+            return fail(Code::unsupported,
+                        "rank {}: {} the hierarchical way cannot be launched together with other "
+                        "ranks' calls: give each rank a thread",
+                        rank(), collective_name(call.collective));
         auto request = std::make_unique<Request>();
         request->in = in;
         request->out = out;
         request->on_device = true;
         request->launched = false;
         request->device_stream = on_stream;
-        const bool by_group = call.path == Path::library || call.path == Path::across;
-        request->generation = by_group ? devices_.generation : generation_.load();
+        request->generation = by_group(call.path) ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
         const int64_t limit_ms = timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms;
         waiting_.add_pending();
@@ -147,31 +138,64 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
 // Not with the stream owned: it may have to wait for NCCL, and whoever settles a mismatch meanwhile
 // needs the stream. The request stays as it is until it is launched.
 Result<> Communicator::launch(Request& request) {
-    Stream& stream = streams_[request.plan->stream];
-    const auto give_up = [&] {
-        endpoint_->pump();
-        look_at_clocks();
-        return agreement_.alarm() && agreement_.verdict(request.tag.sequence).has_value();
-    };
-    bool given_up = false;
-    while (strict_ && !agreement_.agreed(request.tag.sequence) && !(given_up = give_up()))
+    if (Launches::here().gathering()) {
+        Launches::here().add(shared_from_this(), request);
+        return {};
+    }
+    auto launched = may_launch(request);
+    if (launched) launched = put_on_stream(request);
+    return finish_launch(request, launched);
+}
+
+bool Communicator::gives_up(const Request& request) {
+    endpoint_->pump();
+    look_at_clocks();
+    if (!agreement_.alarm()) return false;
+    // A message belongs to no operation's epoch: only the end of all ends it.
+    return request.plan ? agreement_.verdict(request.tag.sequence).has_value()
+                        : agreement_.over().has_value();
+}
+
+Result<> Communicator::may_launch(Request& request) {
+    while (strict_ && request.plan && !agreement_.agreed(request.tag.sequence)) {
+        if (gives_up(request)) return fail(Code::aborted, "it was not launched");
         ::usleep(strict_poll_us);
-    Result<> launched = fail(Code::aborted, "it was not launched");
-    if (!given_up)
-        launched =
-            request.operation->launch(request.in, request.out, request.device_stream, give_up);
-    if (!launched && !give_up())
-        agreement_.raise({launched.error().code, rank(), 0,
-                          fmt::format("rank {}: {}: {}", rank(), describe_call(request.tag),
-                                      launched.error().message)});
+    }
+    return {};
+}
+
+Result<> Communicator::put_on_stream(Request& request) {
+    if (!request.operation) return {};
+    return request.operation->launch(request.in, request.out, request.device_stream,
+                                     [&] { return gives_up(request); });
+}
+
+Result<> Communicator::settle_launch(Request& request) {
+    if (!request.operation) return {};
+    return request.operation->settle_launch(request.device_stream,
+                                            [&] { return gives_up(request); });
+}
+
+Result<> Communicator::finish_launch(Request& request, const Result<>& launched) {
+    if (!launched && !gives_up(request))
+        agreement_.raise(
+            {launched.error().code, rank(), 0,
+             fmt::format("rank {}: {}: {}", rank(),
+                         request.plan ? describe_call(request.tag) : "messages on device memory",
+                         launched.error().message)});
     request.launched.store(true, std::memory_order_release);
     bool moved = false;
-    {
-        Owned owned(stream.owner);
-        owned.keep();
+    if (request.plan) {
+        Stream& stream = streams_[request.plan->stream];
+        {
+            Owned owned(stream.owner);
+            owned.keep();
+        }
+        streams_.drive(stream, moved);
+        streams_.release(stream);
+    } else {
+        transfers_.drive(moved, true);
     }
-    streams_.drive(stream, moved);
-    streams_.release(stream);
     if (launched) {
         if (!request.done() && !manual()) endpoint_->kick();
         return {};
@@ -179,6 +203,26 @@ Result<> Communicator::launch(Request& request) {
     // Whoever holds the stream ends it; it has a deadline.
     wait(request, -1);
     return tl::unexpected(request.error);
+}
+
+Result<> Communicator::check_stream(void* device_stream) {
+    if (device_stream == devices_.checked_stream) return {};
+    auto own = devices_.context->owns(static_cast<device::StreamHandle>(device_stream));
+    if (!own) return wrap(own.error(), fmt::format("rank {}", rank()));
+    devices_.checked_stream = device_stream;
+    return {};
+}
+
+/// The other ranks may be waiting for the same thread.
+Result<> Communicator::may_join() const {
+    const bool joined =
+        devices_.joined() && (endpoint_->config().device == DeviceWay::staged ||
+                              (devices_.settled && devices_.generation == generation_));
+    if (joined || size() == 1 || !Launches::here().gathering()) return {};
+    return fail(Code::invalid,
+                "rank {}: the ranks have not joined on their devices, which cannot be gathered: "
+                "call tutti_comm_use_device before, each rank on a thread",
+                rank());
 }
 
 Result<> Communicator::run_on_device(const Call& call, Plan* own, uint32_t stream, const void* in,

@@ -94,10 +94,7 @@ Result<> Communicator::join_library(device::Ordinal device) {
     const uint64_t generation = generation_.load();
     if (devices_.settled && devices_.generation == generation) return {};
     // What the old one had bound must not be used again.
-    for (PlanCache& plans : plans_) {
-        plans.drop(Path::library);
-        plans.drop(Path::across);
-    }
+    for (PlanCache& plans : plans_) plans.drop(by_group);
     planner_.use({nullptr, devices_.staging});
     devices_.group.reset();
     devices_.settled = false;
@@ -107,8 +104,10 @@ Result<> Communicator::join_library(device::Ordinal device) {
         TUTTI_ASSIGN(devices_.group, make_device_group(device, of_host));
     }
     devices_.settled = true;
+    devices_.of_host = of_host;
     devices_.generation = generation;
     planner_.use({devices_.group, devices_.staging, of_host});
+    if (devices_.group) TUTTI_TRY(tell_device_memory());
     return {};
 }
 
@@ -165,16 +164,18 @@ Result<std::vector<std::byte>> Communicator::share_device_id(bool of_host) {
     const Hosts& hosts = *group_.hosts();
     const auto leader = [&](Rank host) { return of_host ? hosts.member(host, 0) : Rank{0}; };
     const Rank mine = hosts.host_of(rank());
-    std::vector<std::byte> message(1 + devices_.library->id_bytes());
+    const auto rings = static_cast<std::size_t>(endpoint_->config().device_rings);
+    std::vector<std::byte> message(1 + rings * devices_.library->id_bytes());
     std::optional<Error> failed;
-    if (rank() == leader(mine)) {
+    auto at = message.begin() + 1;
+    for (std::size_t ring = 0; ring < rings && rank() == leader(mine) && !failed; ++ring) {
         if (auto id = devices_.library->make_id()) {
-            message[0] = std::byte{1};
-            std::copy(id->begin(), id->end(), message.begin() + 1);
+            at = std::copy(id->begin(), id->end(), at);
         } else {
             failed = std::move(id).error();
         }
     }
+    message[0] = failed ? std::byte{0} : std::byte{1};
     const std::size_t bytes = message.size();
     std::vector<std::byte> all(bytes * static_cast<std::size_t>(of_host ? size() : 1));
     if (of_host) {
@@ -204,18 +205,53 @@ Result<std::shared_ptr<DeviceGroup>> Communicator::make_device_group(device::Ord
     request.size = of_host ? hosts.size_of(hosts.host_of(rank())) : size();
     request.device = device;
     request.timeout_ms = config.timeout_ms;
+    request.rings = config.device_rings;
     TUTTI_ASSIGN(request.id, share_device_id(of_host));
     auto group = devices_.library->join(request, Deadline::after_ms(config.timeout_ms));
-    std::array<uint8_t, 1> all{group ? uint8_t{1} : uint8_t{0}};
-    Call agree = host_call(Collective::allreduce, 1);
-    agree.op = Op::min;
-    const auto agreed = run(agree, all.data(), all.data());
+    const auto agreed = all_agree(group.has_value());
     if (!group) return wrap(std::move(group).error(), fmt::format("rank {}", rank()));
     if (!agreed) return tl::unexpected(agreed.error());
-    if (all[0] == 0)
+    if (!*agreed)
         return fail(Code::system, "rank {}: another rank could not join the devices' group",
                     rank());
     return *group;
+}
+
+/// Whether every rank says so.
+Result<bool> Communicator::all_agree(bool mine) {
+    std::array<uint8_t, 1> all{mine ? uint8_t{1} : uint8_t{0}};
+    Call agree = host_call(Collective::allreduce, 1);
+    agree.op = Op::min;
+    TUTTI_TRY(run(agree, all.data(), all.data()));
+    return all[0] != 0;
+}
+
+// ---- parts of a communicator -------------------------------------------------------------------
+
+/// Whether what is split off this communicator shares its group's resources.
+bool Communicator::splits_devices() const {
+    return endpoint_->config().device_split == DeviceSplit::share && devices_.group &&
+           !devices_.of_host && devices_.settled && devices_.generation == generation_;
+}
+
+// A part of which some rank got no group has none: it joins like any other.
+Result<> Communicator::take_devices(const Devices& from,
+                                    Result<std::shared_ptr<DeviceGroup>> group) {
+    TUTTI_ASSIGN(const bool all, all_agree(group.has_value()));
+    if (!all) {
+        log::info("rank {}: the communicator's part joins its devices anew: {}", rank(),
+                  group ? "another rank's could not be split" : group.error().message);
+        return {};
+    }
+    devices_.device = from.device;
+    devices_.context = from.context;
+    devices_.library = from.library;
+    devices_.group = *group;
+    TUTTI_ASSIGN(devices_.staging, StagingArea::make(from.context->driver(), from.device));
+    devices_.settled = true;
+    devices_.generation = generation_;
+    planner_.use({devices_.group, devices_.staging, false});
+    return {};
 }
 
 // Pinned memory is made while no collective runs: it may have to wait for the device.

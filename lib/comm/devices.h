@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "device/handles.h"
 #include "device/memory.h"
@@ -10,6 +11,16 @@
 #include "transport/device_library.h"
 
 namespace tutti {
+
+/// Where the buffers of one call are.
+struct Kinds {
+    device::MemoryKind in, out;
+    bool differ() const { return in != out; }
+    /// One is the host's.
+    bool mixed() const { return in.on_device() != out.on_device(); }
+    /// The device's, if either is.
+    device::MemoryKind device() const { return in.on_device() ? in : out; }
+};
 
 /// The issuing thread's. All of it comes with the first call on device memory.
 struct Devices {
@@ -21,8 +32,17 @@ struct Devices {
     std::shared_ptr<DeviceLibrary> library;
     std::shared_ptr<DeviceGroup> group;
     std::shared_ptr<const StagingArea> staging;
+    bool of_host = false;     // the group has this host's ranks only
     uint64_t generation = 0;  // of the group
     bool settled = false;     // what is done by whom, for that generation
+
+    /// Memory that the library knows in advance, in the order in which it came.
+    struct Known {
+        std::byte* data = nullptr;
+        std::size_t bytes = 0;
+        bool window = false;  // of all ranks, and ours
+    };
+    std::vector<Known> memory;
 
     bool joined() const { return context.has_value(); }
 };

@@ -35,11 +35,6 @@ void PlanCache::make_room() {
     std::erase_if(plans_, [](auto& plan) { return !plan->busy; });
 }
 
-void PlanCache::drop(Path path) {
-    last_ = nullptr;
-    std::erase_if(plans_, [path](auto& plan) { return plan->call.path == path; });
-}
-
 Plan* PlanCache::keep(std::unique_ptr<Plan> plan) {
     plans_.push_back(std::move(plan));
     return last_ = plans_.back().get();

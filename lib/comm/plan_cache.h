@@ -20,8 +20,12 @@ public:
     /// Before a plan is bound: drops those that do not run when there are too many.
     void make_room();
     Plan* keep(std::unique_ptr<Plan> plan);
-    /// Those of that path; they do not run.
-    void drop(Path path);
+    /// Those that `which` says; they do not run.
+    template <typename Which>
+    void drop(Which which) {
+        last_ = nullptr;
+        std::erase_if(plans_, [&](const auto& plan) { return which(plan->call.path); });
+    }
 
 private:
     Plan* search(const Call& call);

@@ -217,11 +217,11 @@ Result<std::unique_ptr<Operation>> Planner::bind_schedule(const Plan& plan, cons
 }
 
 Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, const Choice& choice,
-                                                           const Reduction& r) {
+                                                           const Reduction& r, bool folded) {
     const Reducer reducer = r.prepared ? r.reducer.widened() : r.reducer;
     TUTTI_ASSIGN(auto bound, choice.algorithm ? bind_schedule(plan, choice, reducer, false)
                                               : bind_intrinsic(plan, reducer));
-    if (!r.prepared) return bound;
+    if (!r.prepared || folded) return bound;
     const Call& call = plan.call;
     PrepareRequest request;
     request.reducer = r.reducer;
@@ -253,14 +253,14 @@ Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream) {
     }
 }
 
-Result<std::unique_ptr<Plan>> Planner::make_host(const Call& call, uint32_t stream) {
+Result<std::unique_ptr<Plan>> Planner::make_host(const Call& call, uint32_t stream, bool folded) {
     const auto chosen = choose(call);
     if (!chosen) return tl::unexpected(annotate(chosen.error(), call));
     const Choice& choice = *chosen;
     TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
     auto plan = std::make_unique<Plan>(call, stream);
     make_tag(*plan, choice, reduction);
-    TUTTI_ASSIGN(plan->operation, bind_operation(*plan, choice, reduction));
+    TUTTI_ASSIGN(plan->operation, bind_operation(*plan, choice, reduction, folded));
     if (call.collective == Collective::alltoall) {
         TUTTI_ASSIGN(plan->in_place, bind_schedule(*plan, choice, reduction.reducer, true));
     }

@@ -79,9 +79,12 @@ private:
     Result<Reduction> reduction(const Call& call) const;
     void make_tag(Plan& plan, const Choice& choice, const Reduction& reduction) const;
     Result<std::unique_ptr<Operation>> bind_operation(const Plan& plan, const Choice& choice,
-                                                      const Reduction& reduction);
+                                                      const Reduction& reduction, bool folded);
     Result<IntrinsicShape> device_shape(const Call& call) const;
-    Result<std::unique_ptr<Plan>> make_host(const Call& call, uint32_t stream);
+    /// folded: a call's several inputs are one by then, in the accumulator's form.
+    Result<std::unique_ptr<Plan>> make_host(const Call& call, uint32_t stream, bool folded = false);
+    Result<std::unique_ptr<DeviceFold>> fold_on_device(const Call& call) const;
+    Result<std::unique_ptr<Operation>> make_fingerprint(uint32_t stream);
     Result<std::unique_ptr<Plan>> make_library(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> make_staged(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> make_tiled(const Call& call, uint32_t stream);

@@ -103,6 +103,7 @@ Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t st
     AcrossRequest inside;
     inside.window = bound->window();
     TUTTI_ASSIGN(inside.shape, device_shape(call));
+    inside.shape.stream = stream;
     inside.shape.op = inside_op(inside.shape.op);
     inside.shape.root = hosts_->local_of(call.root);
     inside.element_bytes = bytes;
@@ -114,16 +115,14 @@ Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t st
         for (Rank h = 0; h < hosts; ++h) inside.by_place.push_back(hosts_->member(h, l));
     inside.group = device_.group;
 
-    Call nothing;
-    nothing.collective = Collective::barrier;
-    TUTTI_ASSIGN(auto fingerprint, make_host(nothing, stream));
+    TUTTI_ASSIGN(auto fingerprint, make_fingerprint(stream));
     auto plan = std::make_unique<Plan>(call, stream);
     TUTTI_ASSIGN(const Reduction whole_reduction, this->reduction(call));
     make_tag(*plan, *choice, whole_reduction);
     plan->tag.plan ^= across_mark ^ config_.device_tile_bytes;
     TiledRequest tiles;
     tiles.area = device_.staging;
-    tiles.first = std::move(fingerprint->operation);
+    tiles.first = std::move(fingerprint);
     tiles.element_bytes = bytes;
     tiles.in_place = whole;
     tiles.wire = std::move(bound);

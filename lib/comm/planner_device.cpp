@@ -113,17 +113,24 @@ Result<Path> Planner::path_of(const Call& call, const DeviceBuffers& buffers, De
     return tl::unexpected(annotate(served.error(), call));
 }
 
-Result<std::unique_ptr<Plan>> Planner::make_library(const Call& call, uint32_t stream) {
-    TUTTI_ASSIGN(const IntrinsicShape shape, device_shape(call));
-    TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
-    TUTTI_ASSIGN(auto on_device, device_.group->bind(shape));
+// A barrier's messages with the tag of the call that it runs beside.
+Result<std::unique_ptr<Operation>> Planner::make_fingerprint(uint32_t stream) {
     Call nothing;
     nothing.collective = Collective::barrier;
-    TUTTI_ASSIGN(auto fingerprint, make_host(nothing, stream));
+    TUTTI_ASSIGN(auto plan, make_host(nothing, stream));
+    return std::move(plan->operation);
+}
+
+Result<std::unique_ptr<Plan>> Planner::make_library(const Call& call, uint32_t stream) {
+    TUTTI_ASSIGN(IntrinsicShape shape, device_shape(call));
+    shape.stream = stream;
+    TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
+    TUTTI_ASSIGN(auto on_device, device_.group->bind(shape));
+    TUTTI_ASSIGN(auto fingerprint, make_fingerprint(stream));
     auto plan = std::make_unique<Plan>(call, stream);
     make_tag(*plan, Choice{}, reduction);
     plan->tag.plan ^= library_mark;
-    plan->operation = beside(std::move(on_device), std::move(fingerprint->operation));
+    plan->operation = beside(std::move(on_device), std::move(fingerprint));
     return plan;
 }
 
@@ -159,12 +166,22 @@ Result<std::unique_ptr<Plan>> Planner::make_tiled(const Call& call, uint32_t str
     return plan;
 }
 
+/// nullptr: the inputs come to the host one by one, and are added there.
+Result<std::unique_ptr<DeviceFold>> Planner::fold_on_device(const Call& call) const {
+    if (call.inputs < 2 || is_user_op(call.op) || !DeviceFold::built())
+        return std::unique_ptr<DeviceFold>();
+    TUTTI_ASSIGN(const device::Kernels* kernels, device_.staging->kernels());
+    return DeviceFold::make(device_.staging->context, *kernels,
+                            {call.dtype, call.op, call.count, call.inputs});
+}
+
 // To the other ranks it is the same call as on host memory.
 Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t stream) {
     Call host = call;
     host.path = Path::host;
     host.algorithm = {};
-    TUTTI_ASSIGN(auto inner, make_host(host, stream));
+    TUTTI_ASSIGN(auto fold, fold_on_device(call));
+    TUTTI_ASSIGN(auto inner, make_host(host, stream, fold != nullptr));
     const Extent in = extent_of(call, place_.rank, place_.size, Space::input);
     const Extent out = extent_of(call, place_.rank, place_.size, Space::output);
     const std::size_t bytes = dtype_bytes(call.dtype);
@@ -172,7 +189,12 @@ Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t st
     if (in.used) request.in_bytes = in.length * bytes;
     if (out.used) request.out_bytes = out.length * bytes;
     request.results = results_of(call, out);
-    request.inputs = static_cast<std::size_t>(call.inputs);
+    if (fold) {
+        request.in_bytes = fold->result_bytes();
+        request.fold = std::move(fold);
+    } else {
+        request.inputs = static_cast<std::size_t>(call.inputs);
+    }
     auto plan = std::make_unique<Plan>(call, stream);
     plan->tag = inner->tag;
     TUTTI_ASSIGN(plan->operation, stage(device_.staging, std::move(request),

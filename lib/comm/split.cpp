@@ -1,4 +1,5 @@
 // Making smaller communicators out of one.
+#include <algorithm>
 #include <array>
 
 #include "base/log.h"
@@ -13,6 +14,7 @@ struct Wish {
     int64_t key = 0;
     int64_t first_free_id = 0;
     int64_t host = 0;
+    int64_t splits_devices = 0;
 };
 
 Call allgather_of_wishes() {
@@ -70,7 +72,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
 
 Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int key) {
     const Wish mine{color, key, endpoint_->first_free_id(),
-                    static_cast<int64_t>(endpoint_->host_hash())};
+                    static_cast<int64_t>(endpoint_->host_hash()), splits_devices()};
     std::vector<Wish> wishes(static_cast<std::size_t>(size()));
     TUTTI_TRY(run(allgather_of_wishes(), &mine, wishes.data()));
 
@@ -79,7 +81,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
     for (const Wish& wish : wishes) first_id = std::max(first_id, wish.first_free_id);
     const uint32_t id = static_cast<uint32_t>(first_id) + index_of(color, wishes);
     endpoint_->use_ids(static_cast<uint32_t>(first_id) + index_of(-1, wishes));
-    if (color < 0) return std::shared_ptr<Communicator>();
+    const bool with_devices =
+        std::all_of(wishes.begin(), wishes.end(), [](const Wish& w) { return w.splits_devices; });
 
     std::vector<Rank> chosen;
     for (Rank r = 0; r < size(); ++r) {
@@ -88,12 +91,24 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
     std::stable_sort(chosen.begin(), chosen.end(), [&](Rank a, Rank b) {
         return wishes[static_cast<std::size_t>(a)].key < wishes[static_cast<std::size_t>(b)].key;
     });
+    Result<std::shared_ptr<DeviceGroup>> group;
+    if (with_devices) {
+        // Colours in their order: the library's are 32 bits.
+        const auto own = std::find(chosen.begin(), chosen.end(), rank());
+        group = devices_.group->split(
+            {color < 0 ? -1 : static_cast<int32_t>(index_of(color, wishes)),
+             static_cast<Rank>(own - chosen.begin()), static_cast<Rank>(chosen.size())},
+            Deadline::after_ms(endpoint_->config().timeout_ms));
+    }
+    if (color < 0) return std::shared_ptr<Communicator>();
     std::vector<uint64_t> hosts;
     for (Rank& rank : chosen) {
         hosts.push_back(static_cast<uint64_t>(wishes[static_cast<std::size_t>(rank)].host));
         rank = group_.in_job(rank);
     }
-    return make_part(std::move(chosen), id, Hosts::by_label(hosts));
+    TUTTI_ASSIGN(auto part, make_part(std::move(chosen), id, Hosts::by_label(hosts)));
+    if (with_devices) TUTTI_TRY(part->take_devices(devices_, std::move(group)));
+    return part;
 }
 
 // Its first operation agrees whether all could join the intrinsics; that it takes place also means

@@ -58,6 +58,20 @@ void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
     drive(moved, true);
 }
 
+void Transfers::post(Exchange& exchange) {
+    waiting_.watch();
+    posted_.fetch_add(1 + static_cast<int>(exchange.parts.size()));
+    const Owned owned(owner_);
+    exchanges_.push_back(&exchange);
+    // A rank's message to itself is received before it is sent.
+    for (const bool sends : {false, true})
+        for (Exchange::Part& part : exchange.parts) {
+            if (part.asked.message.sends != sends) continue;
+            part.witness.timeout_ms = exchange.timeout_ms;
+            engine_.post(part.witness);
+        }
+}
+
 /// True while there is any.
 bool Transfers::drive(bool& moved, bool may_open) {
     if (posted_.load() == 0) return false;
@@ -65,7 +79,61 @@ bool Transfers::drive(bool& moved, bool may_open) {
     if (!owned.held()) return true;
     if (agreement_.alarm()) purge();
     engine_.progress(moved, may_open);
+    progress_exchanges(moved);
     return posted_.load() > 0;
+}
+
+// ---- on devices --------------------------------------------------------------------------------
+
+void Transfers::progress_exchanges(bool& moved) {
+    const std::size_t before = exchanges_.size();
+    std::erase_if(exchanges_, [this](Exchange* exchange) { return progress(*exchange); });
+    moved |= exchanges_.size() != before;
+}
+
+/// True if it is over, and may be gone.
+bool Transfers::progress(Exchange& e) {
+    if (!e.launched.load(std::memory_order_acquire)) return false;
+    for (const Exchange::Part& part : e.parts) {
+        const Code code = part.witness.code.load(std::memory_order_acquire);
+        if (code == Code::in_progress) return false;
+        if (code != Code::ok) return end(e, part.witness.error);
+    }
+    if (const auto misfit = e.misfit(rank_)) {
+        agreement_.raise(*misfit);
+        return end(e, *misfit);
+    }
+    const Code code = e.device ? e.device->progress() : Code::ok;
+    if (code == Code::in_progress) return false;
+    if (code == Code::ok) {
+        for (Exchange::Part& part : e.parts)
+            if (const DeviceTransfer& asked = part.asked; asked.into)
+                *asked.into = {asked.message.peer, asked.tag,
+                               asked.message.bytes / dtype_bytes(asked.dtype)};
+        return end(e, {});
+    }
+    const Trouble& trouble = e.device->trouble();
+    const Error error{code, trouble.peer == nobody ? rank_ : trouble.peer, 0,
+                      fmt::format("rank {}: messages on device memory: {}", rank_, trouble.cause)};
+    // A collective of other calls has taken them with it: that is told by itself.
+    if (code != Code::aborted) agreement_.raise(error);
+    return end(e, error);
+}
+
+/// False if its device cannot be let go of yet.
+bool Transfers::end(Exchange& e, const Error& error) {
+    if (error.code != Code::ok && e.device) {
+        if (!e.device->may_cancel()) return false;
+        e.device->cancel();
+    }
+    // A witness whose memory goes with it.
+    for (const Exchange::Part& part : e.parts)
+        if (part.witness.code.load(std::memory_order_acquire) == Code::in_progress) return false;
+    e.error = error;
+    posted_.fetch_sub(1);
+    waiting_.unwatch();
+    waiting_.publish(e, error.code);
+    return true;
 }
 
 void Transfers::finished(Transfer& transfer, const Error& error) {
@@ -82,6 +150,10 @@ void Transfers::finished(Transfer& transfer, const Error& error) {
 
 void Transfers::purge() {
     const auto over = agreement_.over();
+    if (over)
+        std::erase_if(exchanges_, [&](Exchange* e) {
+            return e->launched.load(std::memory_order_acquire) && end(*e, *over);
+        });
     const int64_t now = now_ns();
     engine_.purge([&](Transfer& t) -> std::optional<Error> {
         if (over) return over;
@@ -114,8 +186,20 @@ void Transfers::look_at_clocks() {
                          fmt::format("rank {} waited {} ms in a {}", rank_, t.timeout_ms,
                                      engine_.describe(t))};
         });
+        for (Exchange* exchange : exchanges_)
+            if (!late) late = this->late(*exchange, now);
     }
     if (late) agreement_.raise(*late);
+}
+
+std::optional<Error> Transfers::late(Exchange& e, int64_t now) const {
+    if (e.began_ns == 0) e.began_ns = now;
+    if (e.timeout_ms <= 0 || now < e.began_ns + e.timeout_ms * ms) return std::nullopt;
+    const Rank peer = e.parts.empty() ? nobody : e.parts.front().asked.message.peer;
+    return Error{Code::timeout, peer, 0,
+                 fmt::format("rank {} waited {} ms for {} messages on device memory, the first "
+                             "of them with rank {}",
+                             rank_, e.timeout_ms, e.parts.size(), peer)};
 }
 
 void Transfers::arm(bool on) {
@@ -126,11 +210,13 @@ void Transfers::arm(bool on) {
 
 void Transfers::end_all() {
     const Owned owned(owner_);
-    engine_.purge([&](const Transfer&) {
-        return std::optional(
-            Error{Code::aborted, rank_, 0,
-                  fmt::format("rank {} destroyed the communicator before", rank_)});
-    });
+    const Error why{Code::aborted, rank_, 0,
+                    fmt::format("rank {} destroyed the communicator before", rank_)};
+    engine_.purge([&](const Transfer&) { return std::optional(why); });
+    for (Exchange* e : exchanges_) e->launched.store(true, std::memory_order_release);
+    // What was launched later goes after what it would take with it.
+    for (std::size_t round = exchanges_.size(); round > 0 && !exchanges_.empty(); --round)
+        std::erase_if(exchanges_, [&](Exchange* e) { return end(*e, why); });
 }
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 
 #include "base/config.h"
 #include "comm/agreement.h"
+#include "comm/exchange.h"
 #include "comm/point_to_point.h"
 #include "comm/waiting.h"
 
@@ -22,6 +23,8 @@ public:
     Result<> connect(const Transfer& transfer);
     /// Starts it, connected. timeout_ms < 0: the communicator's.
     void post(Transfer& transfer, int64_t timeout_ms);
+    /// Its witnesses, which are connected; its device's part is launched by the caller.
+    void post(Exchange& exchange);
 
     /// True while there is any. may_open: as of PointToPoint::progress.
     bool drive(bool& moved, bool may_open);
@@ -33,6 +36,10 @@ public:
 private:
     void finished(Transfer& transfer, const Error& error) override;
     void purge();
+    void progress_exchanges(bool& moved);
+    bool progress(Exchange& exchange);
+    bool end(Exchange& exchange, const Error& error);
+    std::optional<Error> late(Exchange& exchange, int64_t now) const;
 
     const Config& config_;
     const Rank rank_, size_;
@@ -41,6 +48,7 @@ private:
     std::atomic<bool> owner_{false};
     std::atomic<int> posted_{0};
     PointToPoint engine_;
+    std::vector<Exchange*> exchanges_;  // the owner's
 };
 
 }  // namespace tutti

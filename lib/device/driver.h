@@ -19,52 +19,63 @@ using Address = unsigned long long;
 struct ContextTag;
 struct StreamTag;
 struct EventTag;
+struct ModuleTag;
+struct KernelTag;
 using ContextHandle = ContextTag*;
 using StreamHandle = StreamTag*;
 using EventHandle = EventTag*;
+using ModuleHandle = ModuleTag*;
+using KernelHandle = KernelTag*;
 
 inline constexpr Status success = 0, not_initialized = 3, not_ready = 600;
 
 // X(member, result of dlsym's first name, its older name or the same, signature)
-#define TUTTI_CUDA_FUNCTIONS(X)                                                                 \
-    X(init, "cuInit", "cuInit", Status(unsigned))                                               \
-    X(driver_version, "cuDriverGetVersion", "cuDriverGetVersion", Status(int*))                 \
-    X(device_count, "cuDeviceGetCount", "cuDeviceGetCount", Status(int*))                       \
-    X(device_name, "cuDeviceGetName", "cuDeviceGetName", Status(char*, int, Ordinal))           \
-    X(pci_bus_id, "cuDeviceGetPCIBusId", "cuDeviceGetPCIBusId", Status(char*, int, Ordinal))    \
-    X(can_access_peer, "cuDeviceCanAccessPeer", "cuDeviceCanAccessPeer",                        \
-      Status(int*, Ordinal, Ordinal))                                                           \
-    X(peer_attribute, "cuDeviceGetP2PAttribute", "cuDeviceGetP2PAttribute",                     \
-      Status(int*, int, Ordinal, Ordinal))                                                      \
-    X(primary_retain, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain",                   \
-      Status(ContextHandle*, Ordinal))                                                          \
-    X(primary_release, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease",             \
-      Status(Ordinal))                                                                          \
-    X(context_push, "cuCtxPushCurrent_v2", "cuCtxPushCurrent", Status(ContextHandle))           \
-    X(context_pop, "cuCtxPopCurrent_v2", "cuCtxPopCurrent", Status(ContextHandle*))             \
-    X(context_device, "cuCtxGetDevice", "cuCtxGetDevice", Status(Ordinal*))                     \
-    X(pointer_attributes, "cuPointerGetAttributes", "cuPointerGetAttributes",                   \
-      Status(unsigned, int*, void**, Address))                                                  \
-    X(stream_create, "cuStreamCreate", "cuStreamCreate", Status(StreamHandle*, unsigned))       \
-    X(stream_destroy, "cuStreamDestroy_v2", "cuStreamDestroy", Status(StreamHandle))            \
-    X(stream_context, "cuStreamGetCtx", "cuStreamGetCtx", Status(StreamHandle, ContextHandle*)) \
-    X(stream_wait_event, "cuStreamWaitEvent", "cuStreamWaitEvent",                              \
-      Status(StreamHandle, EventHandle, unsigned))                                              \
-    X(stream_wait_value, "cuStreamWaitValue32_v2", "cuStreamWaitValue32",                       \
-      Status(StreamHandle, Address, uint32_t, unsigned))                                        \
-    X(stream_write_value, "cuStreamWriteValue32_v2", "cuStreamWriteValue32",                    \
-      Status(StreamHandle, Address, uint32_t, unsigned))                                        \
-    X(event_create, "cuEventCreate", "cuEventCreate", Status(EventHandle*, unsigned))           \
-    X(event_destroy, "cuEventDestroy_v2", "cuEventDestroy", Status(EventHandle))                \
-    X(event_record, "cuEventRecord", "cuEventRecord", Status(EventHandle, StreamHandle))        \
-    X(event_query, "cuEventQuery", "cuEventQuery", Status(EventHandle))                         \
-    X(host_alloc, "cuMemHostAlloc", "cuMemHostAlloc", Status(void**, std::size_t, unsigned))    \
-    X(host_free, "cuMemFreeHost", "cuMemFreeHost", Status(void*))                               \
-    X(device_alloc, "cuMemAlloc_v2", "cuMemAlloc", Status(Address*, std::size_t))               \
-    X(device_free, "cuMemFree_v2", "cuMemFree", Status(Address))                                \
-    X(copy_async, "cuMemcpyAsync", "cuMemcpyAsync",                                             \
-      Status(Address, Address, std::size_t, StreamHandle))                                      \
-    X(error_name, "cuGetErrorName", "cuGetErrorName", Status(Status, const char**))             \
+#define TUTTI_CUDA_FUNCTIONS(X)                                                                  \
+    X(init, "cuInit", "cuInit", Status(unsigned))                                                \
+    X(driver_version, "cuDriverGetVersion", "cuDriverGetVersion", Status(int*))                  \
+    X(device_count, "cuDeviceGetCount", "cuDeviceGetCount", Status(int*))                        \
+    X(device_name, "cuDeviceGetName", "cuDeviceGetName", Status(char*, int, Ordinal))            \
+    X(pci_bus_id, "cuDeviceGetPCIBusId", "cuDeviceGetPCIBusId", Status(char*, int, Ordinal))     \
+    X(can_access_peer, "cuDeviceCanAccessPeer", "cuDeviceCanAccessPeer",                         \
+      Status(int*, Ordinal, Ordinal))                                                            \
+    X(peer_attribute, "cuDeviceGetP2PAttribute", "cuDeviceGetP2PAttribute",                      \
+      Status(int*, int, Ordinal, Ordinal))                                                       \
+    X(primary_retain, "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain",                    \
+      Status(ContextHandle*, Ordinal))                                                           \
+    X(primary_release, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease",              \
+      Status(Ordinal))                                                                           \
+    X(context_push, "cuCtxPushCurrent_v2", "cuCtxPushCurrent", Status(ContextHandle))            \
+    X(context_pop, "cuCtxPopCurrent_v2", "cuCtxPopCurrent", Status(ContextHandle*))              \
+    X(context_device, "cuCtxGetDevice", "cuCtxGetDevice", Status(Ordinal*))                      \
+    X(pointer_attributes, "cuPointerGetAttributes", "cuPointerGetAttributes",                    \
+      Status(unsigned, int*, void**, Address))                                                   \
+    X(stream_create, "cuStreamCreate", "cuStreamCreate", Status(StreamHandle*, unsigned))        \
+    X(stream_destroy, "cuStreamDestroy_v2", "cuStreamDestroy", Status(StreamHandle))             \
+    X(stream_context, "cuStreamGetCtx", "cuStreamGetCtx", Status(StreamHandle, ContextHandle*))  \
+    X(stream_wait_event, "cuStreamWaitEvent", "cuStreamWaitEvent",                               \
+      Status(StreamHandle, EventHandle, unsigned))                                               \
+    X(stream_wait_value, "cuStreamWaitValue32_v2", "cuStreamWaitValue32",                        \
+      Status(StreamHandle, Address, uint32_t, unsigned))                                         \
+    X(stream_write_value, "cuStreamWriteValue32_v2", "cuStreamWriteValue32",                     \
+      Status(StreamHandle, Address, uint32_t, unsigned))                                         \
+    X(event_create, "cuEventCreate", "cuEventCreate", Status(EventHandle*, unsigned))            \
+    X(event_destroy, "cuEventDestroy_v2", "cuEventDestroy", Status(EventHandle))                 \
+    X(event_record, "cuEventRecord", "cuEventRecord", Status(EventHandle, StreamHandle))         \
+    X(event_query, "cuEventQuery", "cuEventQuery", Status(EventHandle))                          \
+    X(host_alloc, "cuMemHostAlloc", "cuMemHostAlloc", Status(void**, std::size_t, unsigned))     \
+    X(host_free, "cuMemFreeHost", "cuMemFreeHost", Status(void*))                                \
+    X(device_alloc, "cuMemAlloc_v2", "cuMemAlloc", Status(Address*, std::size_t))                \
+    X(device_free, "cuMemFree_v2", "cuMemFree", Status(Address))                                 \
+    X(copy_async, "cuMemcpyAsync", "cuMemcpyAsync",                                              \
+      Status(Address, Address, std::size_t, StreamHandle))                                       \
+    X(module_load, "cuModuleLoadData", "cuModuleLoadData", Status(ModuleHandle*, const void*))   \
+    X(module_unload, "cuModuleUnload", "cuModuleUnload", Status(ModuleHandle))                   \
+    X(module_function, "cuModuleGetFunction", "cuModuleGetFunction",                             \
+      Status(KernelHandle*, ModuleHandle, const char*))                                          \
+    X(launch_kernel, "cuLaunchKernel", "cuLaunchKernel",                                         \
+      Status(KernelHandle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
+             StreamHandle, void**, void**))                                                      \
+    X(error_name, "cuGetErrorName", "cuGetErrorName", Status(Status, const char**))              \
     X(error_text, "cuGetErrorString", "cuGetErrorString", Status(Status, const char**))
 
 /// All of it is there, or there is no driver.

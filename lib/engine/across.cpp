@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/stream_work.h"
+
 namespace tutti {
 namespace {
 
@@ -207,12 +209,7 @@ private:
                       static_cast<std::size_t>(r_.local) * static_cast<std::size_t>(r_.hosts));
     }
     Result<> copy(std::byte* to, const std::byte* from, const Turn& turn) const {
-        const device::Driver& driver = *device::driver();
-        return check(driver,
-                     driver.copy_async(reinterpret_cast<std::uintptr_t>(to),
-                                       reinterpret_cast<std::uintptr_t>(from), bytes(turn.tile),
-                                       turn.stream),
-                     "copying on the device");
+        return device::copy(*device::driver(), to, from, bytes(turn.tile), turn.stream);
     }
     template <typename Copy>
     Result<> each_block(const Turn& turn, Copy&& copy) const {

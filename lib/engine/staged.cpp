@@ -1,21 +1,14 @@
 #include "engine/staged.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "device/stream_work.h"
+#include "reduce/fold.h"
+
 namespace tutti {
 namespace {
-
-constexpr useconds_t poll_us = 20;
-constexpr int most_polls = 100'000;
-constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
-
-device::Address address(const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer);
-}
 
 class StagedOperation final : public Operation {
 public:
@@ -48,22 +41,23 @@ public:
 
     Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
-        if (r_.inputs > 0)
-            result_ = memory_.data() + all_inputs(r_);
-        else
+        in_ = memory_.data();
+        result_ = in_ + all_inputs(r_);
+        if (r_.inputs == 0 && !r_.fold)
             place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
         const auto callers = static_cast<device::StreamHandle>(stream);
         TUTTI_TRY(ready_.record(callers));
         TUTTI_TRY(ready_.hold(area_->inputs.handle()));
+        if (r_.fold) {
+            TUTTI_TRY(r_.fold->put(static_cast<const void* const*>(in), area_->inputs.handle()));
+            in = r_.fold->result();
+        }
         if (r_.inputs == 0) TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
         for (std::size_t i = 0; i < r_.inputs; ++i)
             TUTTI_TRY(copy(memory_.data() + i * r_.in_bytes, static_cast<const void* const*>(in)[i],
                            r_.in_bytes, area_->inputs));
         TUTTI_TRY(fetched_.record(area_->inputs.handle()));
-        TUTTI_TRY(check(
-            driver(),
-            driver().stream_wait_value(callers, address(&word_), run_ + 1, wait_until_at_least),
-            "making the caller's stream wait"));
+        TUTTI_TRY(device::hold_until(driver(), callers, word_, run_ + 1));
         ++run_;
         // Until it has gone on it looks at the word, which must be there.
         if (const auto marked = gone_on_.record(callers); !marked) {
@@ -123,9 +117,10 @@ public:
         if (phase_ == Phase::idle) return;
         if (phase_ == Phase::running) running().cancel();
         // Results wait for nothing but each other; the input for what was on the caller's stream.
-        if (phase_ != Phase::running) wait_for(phase_ == Phase::storing ? stored_ : fetched_);
+        if (phase_ != Phase::running)
+            device::wait_a_while(phase_ == Phase::storing ? stored_ : fetched_);
         release();
-        wait_for(gone_on_);
+        device::wait_a_while(gone_on_);
         phase_ = Phase::idle;
     }
     void arm(bool on) override {
@@ -147,8 +142,6 @@ private:
     // In place stays in place: the one buffer lies in the other's copy as it does in the original.
     void place(const std::byte* in, const std::byte* out) {
         same_ = in == out;
-        in_ = memory_.data();
-        result_ = in_ + r_.in_bytes;
         if (r_.in_bytes == 0 || r_.out_bytes == 0) return;
         if (in >= out && in < out + r_.out_bytes)
             in_ = result_ + (in - out);
@@ -157,10 +150,7 @@ private:
     }
 
     Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& stream) {
-        if (bytes == 0) return {};
-        return check(driver(),
-                     driver().copy_async(address(to), address(from), bytes, stream.handle()),
-                     "copying between device and host");
+        return device::copy(driver(), to, from, bytes, stream.handle());
     }
 
     Result<> send_results() {
@@ -174,14 +164,6 @@ private:
     void release() {
         std::atomic_ref(word_).store(run_, std::memory_order_release);
         phase_ = Phase::releasing;
-    }
-
-    /// Bounded: a device that hangs is no reason for us to.
-    static void wait_for(const device::Event& event) {
-        for (int i = 0; i < most_polls; ++i) {
-            if (const auto passed = event.passed(); !passed || *passed) return;
-            ::usleep(poll_us);
-        }
     }
 
     Code failed(const Error& error) {
@@ -215,6 +197,14 @@ Result<std::shared_ptr<const StagingArea>> StagingArea::make(const device::Drive
     TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));
     return std::make_shared<const StagingArea>(std::move(context), std::move(inputs),
                                                std::move(outputs));
+}
+
+Result<const device::Kernels*> StagingArea::kernels() const {
+    if (!kernels_) {
+        TUTTI_ASSIGN(device::Kernels loaded, device::Kernels::load(context, fold::device_image()));
+        kernels_.emplace(std::move(loaded));
+    }
+    return &*kernels_;
 }
 
 Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,

@@ -4,9 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "device/handles.h"
+#include "engine/device_fold.h"
 #include "transport/operation.h"
 
 namespace tutti {
@@ -18,8 +19,14 @@ struct StagingArea {
         : context(std::move(in)), inputs(std::move(from)), outputs(std::move(to)) {}
     device::Context context;
     device::Stream inputs, outputs;
+    /// Kernels of our own, loaded with the first question: while no collective runs, and by the
+    /// issuing thread.
+    Result<const device::Kernels*> kernels() const;
     static Result<std::shared_ptr<const StagingArea>> make(const device::Driver& driver,
                                                            device::Ordinal device);
+
+private:
+    mutable std::optional<device::Kernels> kernels_;
 };
 
 struct StageRequest {
@@ -28,7 +35,8 @@ struct StageRequest {
     };
     std::size_t in_bytes = 0, out_bytes = 0;  // from the buffers' starts; 0: the rank has none
     std::vector<Piece> results;               // of the output: what the operation writes
-    std::size_t inputs = 0;  // > 0: launch() is given a list of so many, of in_bytes each
+    std::size_t inputs = 0;            // > 0: launch() is given a list of so many, of in_bytes each
+    std::unique_ptr<DeviceFold> fold;  // it is given a list of which this makes the input
 };
 
 /// Allocates pinned memory, which waits for the device: while no collective runs there. in_place is

@@ -1,24 +1,16 @@
 #include "engine/tiled.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "device/stream_work.h"
+
 namespace tutti {
 namespace {
 
-constexpr useconds_t poll_us = 20;
-constexpr int most_polls = 100'000;
-constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
-constexpr unsigned write_after_all = 0;      // CU_STREAM_WRITE_VALUE_DEFAULT
 // How many fruitless looks lie between two at the device's health.
 constexpr uint32_t looks_per_health = 64;
-
-device::Address address(const void* pointer) {
-    return reinterpret_cast<std::uintptr_t>(pointer);
-}
 
 /// A count that only grows, over all runs: one side waits until it is large enough. A line each.
 enum Word : std::size_t { word_fetched, word_done, word_freed, words };
@@ -76,6 +68,8 @@ public:
         return launched;
     }
     bool polled() const override { return true; }
+    // What is put around the wire is in order with events, which must follow what they mark.
+    bool gathers() const override { return !r_.first; }
     bool may_cancel() override { return !under_way_ || r_.around->may_cancel(); }
 
     void start(const Tag& tag, const void*, void*) override {
@@ -149,14 +143,10 @@ private:
     uint32_t after_tiles(uint32_t tiles) const { return base_ - w_.stretches + tiles; }
 
     Result<> wait_word(device::StreamHandle stream, Word which, uint32_t tile) const {
-        return check(driver(),
-                     driver().stream_wait_value(stream, address(&word(which)),
-                                                after_tiles(tile + 1), wait_until_at_least),
-                     "making a device stream wait");
+        return device::hold_until(driver(), stream, word(which), after_tiles(tile + 1));
     }
     Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& on) const {
-        return check(driver(), driver().copy_async(address(to), address(from), bytes, on.handle()),
-                     "copying between device and host");
+        return device::copy(driver(), to, from, bytes, on.handle());
     }
 
     Result<> put(const void* in, void* out, device::StreamHandle callers, const GiveUp& give_up) {
@@ -191,10 +181,7 @@ private:
         std::byte* const at = inputs_ + slot * w_.slot(Space::input) * r_.element_bytes;
         for (const Around::Piece& piece : r_.around->fetched(i))
             TUTTI_TRY(copy(at + piece.at, piece.device, piece.bytes, streams_.inputs));
-        TUTTI_TRY(check(driver(),
-                        driver().stream_write_value(inputs, address(&word(word_fetched)),
-                                                    after_tiles(i + 1), write_after_all),
-                        "marking what was copied from the device"));
+        TUTTI_TRY(device::write_word(driver(), inputs, word(word_fetched), after_tiles(i + 1)));
         return e_.fetched[slot].record(inputs);
     }
 
@@ -237,17 +224,12 @@ private:
         return code;
     }
 
-    /// Bounded: a device that hangs is no reason for us to.
     void wait_for_streams() const {
         const device::Context::Scope current(r_.area->context);
         const device::StreamHandle all[] = {streams_.inside.handle(), streams_.inputs.handle(),
                                             streams_.outputs.handle()};
         for (std::size_t s = 0; s < std::size(all); ++s) {
-            if (!e_.last[s].record(all[s])) continue;
-            for (int i = 0; i < most_polls; ++i) {
-                if (const auto passed = e_.last[s].passed(); !passed || *passed) break;
-                ::usleep(poll_us);
-            }
+            if (e_.last[s].record(all[s])) device::wait_a_while(e_.last[s]);
         }
     }
 

@@ -11,6 +11,21 @@ struct DeviceGroupRequest {
     int32_t device = 0;
     std::vector<std::byte> id;
     int64_t timeout_ms = 0;  // of operations, for what their launch may have to wait for
+    int32_t rings = 1;       // communicators side by side; the identifier has as many parts
+};
+
+/// What a rank wants of a group that is split.
+struct DeviceGroupPart {
+    int32_t color = 0;  // < 0: no part of it
+    Rank rank = 0, size = 1;
+};
+
+/// One of the messages that are launched together.
+struct DeviceMessage {
+    bool sends = false;
+    Rank peer = nobody;
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
 };
 
 /// One collective, for an operation that is made of several.
@@ -46,11 +61,25 @@ public:
     virtual Result<> serves(const IntrinsicShape& shape) const = 0;
     virtual Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) = 0;
     virtual Result<std::unique_ptr<DeviceStep>> bind_step(const IntrinsicShape& shape) = 0;
+    /// Messages between pairs of ranks; those of one pair are matched in their order. Its buffers
+    /// are the messages': launch() is given none.
+    virtual Result<std::unique_ptr<Operation>> bind_messages(std::vector<DeviceMessage> messages,
+                                                             uint32_t stream) = 0;
     virtual std::unique_ptr<DeviceRun> make_run() = 0;
     /// Whether nothing that was launched is under way.
     virtual bool idle() const = 0;
     /// invalid for a stream of another device.
     virtual Result<> check_stream(void* device_stream) const = 0;
+    /// Collective: the part of this rank, nullptr for a negative colour. It shares what the
+    /// library has allocated for this one, and is stopped when this one is, and the other way
+    /// round. unsupported: the library is too old.
+    virtual Result<std::shared_ptr<DeviceGroup>> split(const DeviceGroupPart& part,
+                                                       Deadline deadline) = 0;
+    /// Device memory that collectives and messages will often use, known to the library from now
+    /// on. window: every rank gives as much of its own, from DeviceLibrary::allocate, in the same
+    /// order. Nothing where the library is too old for it.
+    virtual Result<> add_memory(std::byte* memory, std::size_t bytes, bool window) = 0;
+    virtual void remove_memory(std::byte* memory) = 0;
     /// In order if nothing is under way and the others leave too, else by force; bounded.
     virtual void leave(Deadline deadline) = 0;
 };
@@ -68,6 +97,13 @@ public:
     virtual bool shares_devices() const = 0;
     virtual std::size_t id_bytes() const = 0;
     virtual Result<std::vector<std::byte>> make_id() const = 0;
+    /// Memory on a device that windows can be made of.
+    virtual Result<std::byte*> allocate(int32_t device, std::size_t bytes) const = 0;
+    virtual void free(int32_t device, std::byte* memory) const = 0;
+    /// This thread's launches for several ranks, between these, are one: none waits for another.
+    /// Each operation is settled afterwards.
+    virtual Result<> gather_launches() const = 0;
+    virtual Result<> launch_gathered() const = 0;
     /// Blocks until all have joined, or to the deadline.
     virtual Result<std::shared_ptr<DeviceGroup>> join(const DeviceGroupRequest& request,
                                                       Deadline deadline) const = 0;

@@ -31,6 +31,13 @@ public:
             static_cast<void>(give_up);
         return {};
     }
+    /// After launches that were gathered: waits until the device's library has taken this one's.
+    virtual Result<> settle_launch(void* device_stream, const GiveUp& give_up) {
+        static_cast<void>(device_stream), static_cast<void>(give_up);
+        return {};
+    }
+    /// Whether launch() may be gathered with others of the same thread: it waits for no peer.
+    virtual bool gathers() const { return true; }
     /// Nobody rings when it can go on: whoever waits looks again soon.
     virtual bool polled() const { return false; }
     /// False while ending it would take an earlier run, which may still succeed, with it.

@@ -21,10 +21,12 @@
 #include <utility>
 #include <vector>
 
+#include "reduce/fold_host.h"
+
 namespace {
 
 constexpr int ok = 0, invalid_value = 1, invalid_device = 101, invalid_context = 201,
-              invalid_handle = 400, not_ready = 600;
+              invalid_handle = 400, not_found = 500, not_ready = 600;
 constexpr int most_devices = 8;
 
 int device_count() {
@@ -116,6 +118,7 @@ struct State {
     std::atomic<int> live{0}, collectives[most_devices]{}, broken[most_devices]{};
     std::atomic<int> copies_from[most_devices]{}, copies_to[most_devices]{},
         overlaps[most_devices]{};
+    std::atomic<int> kernels{0};
     std::size_t pinned = 0, most_pinned = 0;
     std::string violations;
 };
@@ -393,6 +396,41 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
     });
     return ok;
 }
+// A module is its image; its kernels are the host's loops of the same arithmetic.
+int cuModuleLoadData(void** module, const void* image) {
+    if (!context()) return invalid_context;
+    if (broken_here() != ok) return broken_here();
+    if (!image) return invalid_value;
+    must_be_idle("a module loaded");
+    ++state().live;
+    *module = const_cast<void*>(image);
+    return ok;
+}
+int cuModuleUnload(void*) {
+    --state().live;
+    return ok;
+}
+int cuModuleGetFunction(void** function, void*, const char* name) {
+    int dtype = 0, op = 0;
+    if (std::sscanf(name, "tutti_fold_%d_%d", &dtype, &op) != 2) return not_found;
+    const tutti::fold::Loop loop = tutti::fold::find_loop(dtype, op);
+    *function = reinterpret_cast<void*>(loop);
+    return loop ? ok : not_found;
+}
+int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                   unsigned, void* stream, void** parameters, void**) {
+    FakeStream* s = resolve(stream);
+    if (!s) return invalid_context;
+    if (broken(s->context->device) != ok) return broken(s->context->device);
+    ++state().kernels;
+    s->worker.add([loop = reinterpret_cast<tutti::fold::Loop>(function),
+                   args = *static_cast<const tutti::fold::Args*>(parameters[0])]() mutable {
+        for (int i = 0; i < args.inputs; ++i) args.in[i] = fake_cuda_touch(args.in[i], 1);
+        args.out = fake_cuda_touch(args.out, 1);
+        loop(args);
+    });
+    return ok;
+}
 // For programs that use the driver themselves.
 int cuStreamSynchronize(void* stream) {
     FakeStream* s = resolve(stream);
@@ -499,6 +537,9 @@ int fake_cuda_overlaps(int device) {
 std::size_t fake_cuda_most_pinned(void) {
     const std::lock_guard lock(state().mutex);
     return std::exchange(state().most_pinned, state().pinned);
+}
+int fake_cuda_kernels(void) {
+    return state().kernels;
 }
 int fake_cuda_live(void) {
     return state().live;

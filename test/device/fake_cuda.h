@@ -37,6 +37,8 @@ int fake_cuda_told(int what);
 int fake_cuda_overlaps(int device);
 /// The most pinned host memory that there was at a time, since the last question.
 std::size_t fake_cuda_most_pinned(void);
+/// Kernels of the library's own that were launched.
+int fake_cuda_kernels(void);
 /// Handles that exist: streams, events, pinned and device buffers of the library's, retained
 /// contexts.
 int fake_cuda_live(void);

@@ -14,6 +14,8 @@ import unittest
 COUNT = 1 << 20
 FLOAT32, SUM, MAX = 10, 0, 1
 LIMIT_S = 300
+# Bytes of the types in the order of their numbers; how many operators there are; TUTTI_ERR_INVALID.
+WIDTHS, OPS, INVALID, FEW = (1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1, 1), 8, 2, 5000
 # A stand-in for the driver, where the test itself is tested.
 CUDA = os.environ.get("TUTTI_CUDA_LIBRARY", "libcuda.so.1")
 
@@ -55,6 +57,17 @@ class Gpu:
         self.need("cuMemcpyHtoD_v2", at, host, ctypes.c_size_t(4 * count))
         return at
 
+    def bytes(self, content):
+        at = ctypes.c_uint64()
+        self.need("cuMemAlloc_v2", ctypes.byref(at), ctypes.c_size_t(len(content)))
+        self.need("cuMemcpyHtoD_v2", at, ctypes.c_char_p(content), ctypes.c_size_t(len(content)))
+        return at
+
+    def read_bytes(self, at, length):
+        host = ctypes.create_string_buffer(length)
+        self.need("cuMemcpyDtoH_v2", host, at, ctypes.c_size_t(length))
+        return host.raw
+
     def read(self, at, count=COUNT):
         host = (ctypes.c_float * count)()
         self.need("cuMemcpyDtoH_v2", host, at, ctypes.c_size_t(4 * count))
@@ -82,6 +95,15 @@ class Rank:
         if status != 0:
             sys.exit(f"allreduce: {self.lib.tutti_last_error().decode()}")
 
+    def allreduce_multi(self, inputs, out, count, dtype, op):
+        """False where the operator is not for the type."""
+        array = (ctypes.c_void_p * len(inputs))(*inputs)
+        status = self.lib.tutti_allreduce_multi(self.comm, array, ctypes.c_size_t(len(inputs)), out,
+                                                ctypes.c_size_t(count), dtype, op)
+        if status not in (0, INVALID):
+            sys.exit(f"allreduce_multi: {self.lib.tutti_last_error().decode()}")
+        return status == 0
+
     def sync(self):
         self.need("sync", self.comm, ctypes.c_int64(-1))
 
@@ -90,8 +112,30 @@ def pointer(at):
     return ctypes.c_void_p(at.value if isinstance(at, ctypes.c_uint64) else ctypes.addressof(at))
 
 
+def add_inputs():
+    """Random bits of every type under every operator: on the device, the host's bits come out."""
+    gpu, rank = Gpu(), Rank()
+    random = __import__("random").Random(rank.rank)
+    for dtype, width in enumerate(WIDTHS):
+        inputs = [random.randbytes(width * FEW) for _ in range(3)]
+        there = [gpu.bytes(content).value for content in inputs]
+        here = [ctypes.create_string_buffer(content, len(content)) for content in inputs]
+        for op in range(OPS):
+            out, expected = gpu.bytes(bytes(width * FEW)), ctypes.create_string_buffer(width * FEW)
+            addresses = [ctypes.addressof(content) for content in here]
+            if not rank.allreduce_multi(addresses, expected, FEW, dtype, op):
+                continue
+            rank.allreduce_multi(there, pointer(out), FEW, dtype, op)
+            rank.sync()
+            if gpu.read_bytes(out, width * FEW) != expected.raw:
+                sys.exit(f"rank {rank.rank}: type {dtype}, operator {op}: other bits than the host's")
+    rank.need("destroy", rank.comm)
+
+
 def work(case):
     """One rank of a job, under tutti-run."""
+    if case == "inputs":
+        return add_inputs()
     on_host = case == "with_host_ranks" and os.environ["TUTTI_RANK"] == "0"
     own_device = int(os.environ["TUTTI_RANK"]) if case == "own_devices" else 0
     gpu = None if on_host else Gpu(own_device)
@@ -147,6 +191,10 @@ class OnGpu(unittest.TestCase):
 
     def test_ranks_with_and_without_a_device(self):
         self.job("with_host_ranks", 3, TUTTI_DEVICE="staged")
+
+    def test_inputs_added_on_the_device_have_the_hosts_bits(self):
+        self.job("inputs", 1)
+        self.job("inputs", 2, TUTTI_DEVICE="staged")
 
     def test_strict_checking(self):
         self.job("alone", 1, TUTTI_CHECK="strict")

@@ -45,4 +45,8 @@ TEST_CASE("nccl: our numbers for types and operators are its header's") {
                                               {Op::avg, ncclAvg}};
     for (const auto& [ours, theirs] : ops) REQUIRE(number(Dtype::float32, ours).op == theirs);
     REQUIRE(ncclScalarHostImmediate == 1);
+    REQUIRE(NCCL_SPLIT_NOCOLOR == -1);
+#if NCCL_VERSION_CODE >= 22700
+    REQUIRE(NCCL_WIN_COLL_SYMMETRIC == 1);
+#endif
 }

@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "nccl/job.h"
-#include "support/sanitized.h"
 
 using namespace gpu_test;
 
@@ -24,33 +23,6 @@ Job job_on(const std::vector<int>& hosts, DeviceWay way = DeviceWay::hierarchica
             }};
 }
 
-/// Small whole numbers: sums are exact in whatever order.
-std::vector<float> values_of(Rank rank, std::size_t length) {
-    std::vector<float> values(length);
-    for (std::size_t i = 0; i < length; ++i)
-        values[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 3) % 50);
-    return values;
-}
-
-/// The same call on both kinds of memory. Neither buffer is longer than the call needs.
-void compare(Ranked& r, Call call, std::size_t in_length, std::size_t out_length) {
-    const std::string name = fmt::format("{} of {}", collective_name(call.collective), call.count);
-    const auto in = values_of(r.rank, in_length);
-    std::vector<float> expected = values_of(r.rank, out_length);
-    const OnDevice input(r.rank, in), output(r.rank, expected);
-    const bool one = call.collective == Collective::broadcast;
-    Call host = call;
-    host.algorithm = {};
-    const auto* host_in = reinterpret_cast<const std::byte*>(one ? expected.data() : in.data());
-    r.works(r.comm->run(host, host_in, expected.data()), name + " on the host");
-    for (int round = 0; round < (tutti::test::sanitized ? 1 : 2); ++round) {
-        if (one) fake_cuda_poke(output.get(), in.data(), in.size() * sizeof(float));
-        const std::byte* from = one ? output.get() : input.get();
-        r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), name);
-        r.holds(output.floats() == expected, name + ": other values than on the host");
-    }
-}
-
 void compare_all(Ranked& r, std::string_view algorithm) {
     using enum Collective;
     const auto n = static_cast<std::size_t>(r.size);
@@ -58,13 +30,13 @@ void compare_all(Ranked& r, std::string_view algorithm) {
         for (const Collective c : {allreduce, broadcast}) {
             Call call = call_of(c, count, Dtype::float32, Op::sum, r.size - 1);
             call.algorithm = algorithm;
-            compare(r, call, count, count);
+            compare_floats(r, call, count, count);
         }
         const std::size_t block = count / 4 + 1;
         Call gather = call_of(allgather, block), scatter = call_of(reduce_scatter, block);
         gather.algorithm = scatter.algorithm = algorithm;
-        compare(r, gather, block, block * n);
-        compare(r, scatter, block * n, block);
+        compare_floats(r, gather, block, block * n);
+        compare_floats(r, scatter, block * n, block);
     }
 }
 
@@ -75,10 +47,6 @@ void still_works(Ranked& r) {
     Call call = sum5000;
     r.works(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), "afterwards");
     r.holds(data.floats() == std::vector<float>(5000, static_cast<float>(r.size)), "its sums");
-}
-
-device::Stream stream_of(const Ranked& r) {
-    return std::move(*device::Stream::create(*device::Context::retain(*device::driver(), r.rank)));
 }
 
 }  // namespace
@@ -97,14 +65,15 @@ TEST_CASE("hosts: other operators and types, and what goes through the host all 
     const Setting fast("FAKE_CUDA_DELAY_US", "10");
     run(job_on({0, 0, 1, 1}), [](Ranked& r) {
         for (const Op op : {Op::avg, Op::max, Op::min, Op::prod, Op::sum})
-            compare(r, call_of(Collective::allreduce, 3001, Dtype::float32, op), 3001, 3001);
+            compare_floats(r, call_of(Collective::allreduce, 3001, Dtype::float32, op), 3001, 3001);
         const float factor = static_cast<float>(r.rank + 1);
         const auto premul = r.comm->planner().make_premul_sum(&factor, Dtype::float32);
         if (!r.works(premul, "premul")) return;
-        compare(r, call_of(Collective::allreduce, 3001, Dtype::float32, *premul), 3001, 3001);
+        compare_floats(r, call_of(Collective::allreduce, 3001, Dtype::float32, *premul), 3001,
+                       3001);
         (void)remove_operator(*premul);
-        compare(r, call_of(Collective::scan, 3001), 3001, 3001);
-        compare(r, call_of(Collective::reduce, 3001), 3001, 3001);
+        compare_floats(r, call_of(Collective::scan, 3001), 3001, 3001);
+        compare_floats(r, call_of(Collective::reduce, 3001), 3001, 3001);
         Call wanted = call_of(Collective::scan, 3001);
         wanted.algorithm = "hierarchical";
         const OnDevice data(r.rank, values_of(r.rank, 3001));
@@ -134,22 +103,7 @@ TEST_CASE("hosts: uneven ones and single ranks go through the host, one host by 
 }
 
 TEST_CASE("hosts: behind a kernel, in place, several under way, in order of the stream") {
-    run(job_on({0, 0, 1, 1}), [](Ranked& r) {
-        const device::Stream stream = stream_of(r);
-        r.works(r.comm->set_device_stream(stream.handle()), "set");
-        constexpr std::size_t count = 700'003;
-        const OnDevice data(r.rank, std::vector<float>(count, 1));
-        const Call call = call_of(Collective::allreduce, count);
-        for (int round = 0; round < 3; ++round) {
-            fake_cuda_increment(stream.handle(), data.get(), count, 30'000);
-            r.works(r.comm->run(call, data.get(), data.get()), "run");
-            fake_cuda_increment(stream.handle(), data.get(), count, 0);
-        }
-        r.works(r.comm->sync(-1), "sync");
-        fake_cuda_synchronize(stream.handle());
-        // x → 4 (x + 1) + 1 three times
-        r.holds(data.floats() == std::vector<float>(count, 169), "the values");
-    });
+    run(job_on({0, 0, 1, 1}), [](Ranked& r) { sum_between_kernels(r, 700'003); });
 }
 
 TEST_CASE("hosts: two operations at a time, on both streams") {

@@ -20,10 +20,6 @@ void still_works(Ranked& r, void* stream = nullptr) {
     r.holds(host[0] == static_cast<float>(r.size), "afterwards: the host's values");
 }
 
-device::Stream stream_of(const Ranked& r) {
-    return std::move(*device::Stream::create(*device::Context::retain(*device::driver(), r.rank)));
-}
-
 }  // namespace
 
 TEST_CASE("device streams: the host is not held up, and kernels before and after are in order") {

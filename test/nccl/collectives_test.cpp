@@ -189,6 +189,44 @@ TEST_CASE("device memory: pre-multiplied sums and operators of the program's own
     });
 }
 
+// The host's way is the reference: the device adds in another place, not to other bits.
+TEST_CASE("device memory: several inputs are added on the device, with the host's bits") {
+    run({.ranks = 2}, [](Ranked& r) {
+        const int before = fake_cuda_kernels();
+        constexpr std::size_t length = 1000;
+        for (const Dtype dtype :
+             {Dtype::bfloat16, Dtype::float8_e5m2, Dtype::float32, Dtype::int16})
+            for (const Op op : {Op::sum, Op::avg, Op::max, Op::prod})
+                for (const int32_t inputs : {1, 2, 20}) {
+                    std::vector<std::vector<std::byte>> host;
+                    std::vector<std::unique_ptr<OnDevice>> device;
+                    std::vector<const void*> host_list, device_list;
+                    for (int32_t i = 0; i < inputs; ++i) {
+                        host.push_back(
+                            numbers(dtype, length, static_cast<unsigned>(r.rank + 2 * i)));
+                        device.push_back(std::make_unique<OnDevice>(r.rank, host.back()));
+                    }
+                    for (int32_t i = 0; i < inputs; ++i) {
+                        host_list.push_back(host[static_cast<std::size_t>(i)].data());
+                        device_list.push_back(device[static_cast<std::size_t>(i)]->get());
+                    }
+                    std::vector<std::byte> expected(host[0].size());
+                    const OnDevice output(r.rank, expected);
+                    Call call = call_of(Collective::allreduce, length, dtype, op);
+                    call.inputs = inputs;
+                    const std::string what = fmt::format("{} inputs, {}", inputs, name_of(call));
+                    r.works(r.comm->run(call, host_list.data(), expected.data()), what);
+                    for (int round = 0; round < 2; ++round) {
+                        r.works(
+                            r.finish(r.comm->start(call, -1, -1, device_list.data(), output.get())),
+                            what);
+                        r.holds(output.bytes() == expected, what + ": other bits");
+                    }
+                }
+        if (DeviceFold::built()) r.holds(fake_cuda_kernels() > before, "a kernel added");
+    });
+}
+
 TEST_CASE("device memory: ranks on host memory take part in what is staged") {
     run({.ranks = 3, .change = [](Config& c) { c.device = DeviceWay::staged; }}, [](Ranked& r) {
         const std::vector<float> mine(5000, static_cast<float>(r.rank + 1));

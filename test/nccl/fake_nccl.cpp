@@ -56,13 +56,20 @@ struct Communicator {
     std::atomic<uint64_t> turn{0};
     uint64_t launched = 0;
     std::vector<std::unique_ptr<PremulOp>> premuls;
+    std::atomic<int> registered{0};
     bool finalized = false;
+    std::shared_ptr<std::atomic<bool>> family;  // of those that share resources: any was aborted
     bool blocking = false;  // calls return when they are done, as for programs that ask for nothing
 };
 
 std::atomic<int> live{0};
 thread_local int depth = 0;
 thread_local std::vector<std::pair<Communicator*, Asked>> grouped;
+thread_local std::vector<Communicator*> aborting;
+// What programs have to give back.
+std::atomic<int> live_windows{0}, registered{0};
+// How often one group held what several communicators had to do.
+std::atomic<int> shared_groups{0}, group_aborts{0};
 
 int number(const char* variable, int otherwise) {
     const char* text = std::getenv(variable);
@@ -88,7 +95,7 @@ void pause() {
 template <typename Test>
 bool wait_for(const Communicator& comm, Test test) {
     while (!test()) {
-        if (comm.abort) return false;
+        if (comm.abort || *comm.family) return false;
         pause();
     }
     return true;
@@ -197,7 +204,7 @@ void run(Communicator& comm, const Asked& asked) {
     // Across streams too they come in the order of their launch.
     const uint64_t turn = asked.turn;
     const bool gives = asked.kind != broadcast || comm.ranks->rank() == asked.root;
-    if (comm.abort) return;
+    if (comm.abort || *comm.family) return;
     if (!wait_for(comm,
                   [&] { return comm.ranks->all([&](Seat& s) { return s.finished >= turn - 1; }); }))
         return;
@@ -247,15 +254,24 @@ void begin(Communicator* comm, Asked asked) {
     fake_cuda_collective(comm->device, +1);
     void* stream = asked.stream;
     asked.turn = ++comm->launched;
+    comm->ranks->own().begun = 1;
     fake_cuda_enqueue(stream, run_job, new Job{comm, std::move(asked)});
 }
+
+void forget(Communicator* comm);
 
 int end_group() {
     std::vector<std::pair<Communicator*, Asked>> all;
     all.swap(grouped);
+    std::vector<Communicator*> aborted;
+    aborted.swap(aborting);
+    for (Communicator* comm : aborted) comm->abort = true;
+    for (Communicator* comm : aborted) forget(comm);
+    if (!aborted.empty()) ++group_aborts;
     std::set<Communicator*> touched;
     std::vector<std::pair<Communicator*, Asked>> merged;
     for (auto& [comm, asked] : all) {
+        if (std::count(aborted.begin(), aborted.end(), comm) > 0) continue;
         touched.insert(comm);
         if (asked.kind == exchange && !merged.empty() && merged.back().first == comm &&
             merged.back().second.kind == exchange)
@@ -264,6 +280,7 @@ int end_group() {
             merged.emplace_back(comm, std::move(asked));
     }
     for (auto& [comm, asked] : merged) begin(comm, std::move(asked));
+    if (touched.size() > 1) ++shared_groups;
     bool all_blocking = true;
     for (Communicator* comm : touched) {
         if (!comm->blocking) comm->polls_left = 2;
@@ -295,6 +312,7 @@ void join(Communicator* comm) {
 void forget(Communicator* comm) {
     if (comm->joining.joinable()) comm->joining.join();
     while (comm->running > 0) pause();
+    registered -= comm->registered;
     --live;
     delete comm;
 }
@@ -337,6 +355,7 @@ int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config
         fake_cuda_violation("a communicator that blocks");
     auto* comm = new Communicator;
     comm->ranks = std::make_unique<SharedRanks>(id.bytes, rank, size);
+    comm->family = std::make_shared<std::atomic<bool>>(false);
     comm->device = fake_cuda_current();
     if (comm->device < 0) fake_cuda_violation("a communicator without a current device");
     cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
@@ -362,6 +381,10 @@ int ncclCommGetAsyncError(Communicator* comm, int* state) {
         --comm->polls_left;
         *state = in_progress;
     }
+    // Told to, it connects with its first collective, for which it needs all ranks'.
+    if (comm->state == ok && comm->launched > 0 && number("FAKE_NCCL_CONNECTS", 0) == 1 &&
+        !comm->ranks->all([](Seat& s) { return s.begun == 1; }))
+        *state = in_progress;
     return ok;
 }
 int ncclCommFinalize(Communicator* comm) {
@@ -373,13 +396,18 @@ int ncclCommFinalize(Communicator* comm) {
 int ncclCommDestroy(Communicator* comm) {
     if (!comm->finalized && !comm->blocking)
         fake_cuda_violation("a communicator destroyed that was not finalized");
+    if (comm->registered > 0)
+        fake_cuda_violation("a communicator destroyed that still knows memory");
     forget(comm);
     return ok;
 }
 int ncclCommAbort(Communicator* comm) {
-    if (comm->abort.exchange(true)) fake_cuda_violation("a communicator aborted twice");
-    forget(comm);
-    return ok;
+    if (comm->abort || std::count(aborting.begin(), aborting.end(), comm) > 0)
+        fake_cuda_violation("a communicator aborted twice");
+    if (depth == 0) fake_cuda_violation("a communicator aborted outside of a group");
+    *comm->family = true;
+    aborting.push_back(comm);
+    return depth > 0 ? ok : end_group();
 }
 int ncclGroupStart() {
     return ++depth, ok;
@@ -390,6 +418,75 @@ int ncclGroupEnd() {
         return invalid_usage;
     }
     return --depth > 0 ? ok : end_group();
+}
+
+// Ranks that share the parent's resources; where they meet is a name that the parent's can work
+// out: its file, how often it was split, and the colour.
+struct SplitConfig {
+    std::size_t size;
+    unsigned magic, version;
+    int blocking, cga, min_ctas, max_ctas;
+    const char* net_name;
+    int split_share;
+};
+int ncclCommSplit(Communicator* parent, int color, int key, Communicator** out,
+                  SplitConfig* config) {
+    if (const int state = must_be_ready(parent, "a split"); state != ok) return state;
+    parent->polls_left = 1;
+    *out = nullptr;
+    const auto meeting = parent->ranks->split(color, key);
+    if (color < 0) return in_progress;
+    auto* comm = new Communicator;
+    comm->ranks = std::make_unique<SharedRanks>(meeting.path, meeting.rank, meeting.size);
+    comm->family =
+        config->split_share == 1 ? parent->family : std::make_shared<std::atomic<bool>>(false);
+    comm->device = parent->device;
+    cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
+    comm->joining = std::thread(join, comm);
+    ++live;
+    *out = comm;
+    return in_progress;
+}
+
+int ncclMemAlloc(void** memory, std::size_t bytes) {
+    const int device = fake_cuda_current();
+    if (device < 0) return invalid_usage;
+    *memory = fake_cuda_alloc(device, bytes);
+    ++live_windows;
+    return ok;
+}
+int ncclMemFree(void* memory) {
+    fake_cuda_free(memory);
+    --live_windows;
+    return ok;
+}
+int ncclCommRegister(Communicator* comm, void* memory, std::size_t bytes, void** handle) {
+    if (const int state = must_be_ready(comm, "a registration"); state != ok) return state;
+    if (!fake_cuda_touch(memory, bytes)) fake_cuda_violation("memory registered out of bounds");
+    ++registered;
+    ++comm->registered;
+    *handle = memory;
+    return ok;
+}
+int ncclCommDeregister(Communicator* comm, void*) {
+    if (const int state = must_be_ready(comm, "a deregistration"); state != ok) return state;
+    --registered;
+    --comm->registered;
+    return ok;
+}
+// Collective: done when all have come as often.
+int ncclCommWindowRegister(Communicator* comm, void* memory, std::size_t bytes, void** window,
+                           int flags) {
+    if (flags != 1) fake_cuda_violation("a window that is not symmetric");
+    const int status = ncclCommRegister(comm, memory, bytes, window);
+    if (status != ok) return status;
+    const int mine = ++comm->ranks->own().windows;
+    const bool all = wait_for(
+        *comm, [&] { return comm->ranks->all([&](Seat& s) { return s.windows >= mine; }); });
+    return all ? ok : internal_error;
+}
+int ncclCommWindowDeregister(Communicator* comm, void* window) {
+    return ncclCommDeregister(comm, window);
 }
 
 int ncclAllReduce(const void* in, void* out, std::size_t count, int dtype, int op,
@@ -433,8 +530,18 @@ int ncclRedOpDestroy(int op, Communicator*) {
     return op >= built_in_ops ? ok : invalid_argument;
 }
 
-/// Communicators that exist.
+/// Communicators that exist, and memory that was allocated here.
 int fake_nccl_live() {
-    return live;
+    return live + live_windows;
+}
+int fake_nccl_registered() {
+    return registered;
+}
+/// Groups with the work of several communicators, and with aborted ones.
+int fake_nccl_shared_groups() {
+    return shared_groups;
+}
+int fake_nccl_group_aborts() {
+    return group_aborts;
 }
 }

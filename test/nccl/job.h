@@ -1,6 +1,8 @@
 // Ranks as threads of one process, each with a device of the stand-in's, and buffers there.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -13,6 +15,7 @@
 #include "comm/communicator.h"
 #include "device/fake_cuda.h"
 #include "support/catch.h"
+#include "support/sanitized.h"
 
 namespace gpu_test {
 
@@ -96,6 +99,25 @@ struct Job {
     std::function<void(Config&)> change = {};
 };
 
+/// A stand-in's setting, for a scope; threads may run meanwhile.
+class Told {
+public:
+    Told(int what, int rank) : what_(what) { fake_cuda_tell(what, rank); }
+    ~Told() { fake_cuda_tell(what_, -1); }
+    Told(const Told&) = delete;
+
+private:
+    const int what_;
+};
+
+/// What the stand-in for NCCL counts: "live", "registered", "shared_groups", "group_aborts".
+inline int nccl_counts(const std::string& what) {
+    void* library = ::dlopen(std::getenv("TUTTI_FAKE_NCCL"), RTLD_NOW | RTLD_NOLOAD);
+    const auto count = reinterpret_cast<int (*)()>(
+        library ? ::dlsym(library, ("fake_nccl_" + what).c_str()) : nullptr);
+    return count ? count() : 0;
+}
+
 /// Each rank on a thread of its own, and afterwards nothing is left and nothing was done wrong.
 inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
     char name[] = "/tmp/tutti-gpu-test-XXXXXX";
@@ -132,6 +154,8 @@ inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
     }
     REQUIRE(std::string(fake_cuda_violations()) == "");
     REQUIRE(fake_cuda_live() == 0);
+    REQUIRE(nccl_counts("live") == 0);
+    REQUIRE(nccl_counts("registered") == 0);
 }
 
 inline Call call_of(Collective collective, std::size_t count, Dtype dtype = Dtype::float32,
@@ -143,6 +167,57 @@ inline Call call_of(Collective collective, std::size_t count, Dtype dtype = Dtyp
     call.op = op;
     call.root = root;
     return call;
+}
+
+/// A stream of the rank's own device.
+inline device::Stream stream_of(const Ranked& r) {
+    return std::move(*device::Stream::create(*device::Context::retain(*device::driver(), r.rank)));
+}
+
+/// Small whole numbers: sums are exact in whatever order.
+inline std::vector<float> values_of(Rank rank, std::size_t length) {
+    std::vector<float> values(length);
+    for (std::size_t i = 0; i < length; ++i)
+        values[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 3) % 50);
+    return values;
+}
+
+/// The same call on both kinds of memory, some times. Neither buffer is longer than the call needs.
+inline void compare_floats(Ranked& r, const Call& call, std::size_t in_length,
+                           std::size_t out_length) {
+    const std::string name = fmt::format("{} of {}", collective_name(call.collective), call.count);
+    const auto in = values_of(r.rank, in_length);
+    std::vector<float> expected = values_of(r.rank, out_length);
+    const OnDevice input(r.rank, in), output(r.rank, expected);
+    const bool one = call.collective == Collective::broadcast;
+    Call host = call;
+    host.algorithm = {};
+    const auto* host_in = reinterpret_cast<const std::byte*>(one ? expected.data() : in.data());
+    r.works(r.comm->run(host, host_in, expected.data()), name + " on the host");
+    for (int round = 0; round < (tutti::test::sanitized ? 1 : 2); ++round) {
+        if (one) fake_cuda_poke(output.get(), in.data(), in.size() * sizeof(float));
+        const std::byte* from = one ? output.get() : input.get();
+        r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), name);
+        r.holds(output.floats() == expected, name + ": other values than on the host");
+    }
+}
+
+/// Several allreduces in place, each behind a slow kernel that adds one and before a quick one.
+inline void sum_between_kernels(Ranked& r, std::size_t count) {
+    const device::Stream stream = stream_of(r);
+    r.works(r.comm->set_device_stream(stream.handle()), "set");
+    const OnDevice data(r.rank, std::vector<float>(count, 1));
+    const Call call = call_of(Collective::allreduce, count);
+    float wanted = 1;
+    for (int round = 0; round < 3; ++round) {
+        fake_cuda_increment(stream.handle(), data.get(), count, 30'000);
+        r.works(r.comm->run(call, data.get(), data.get()), "run");
+        fake_cuda_increment(stream.handle(), data.get(), count, 0);
+        wanted = static_cast<float>(r.size) * (wanted + 1) + 1;
+    }
+    r.works(r.comm->sync(-1), "sync");
+    fake_cuda_synchronize(stream.handle());
+    r.holds(data.floats() == std::vector<float>(count, wanted), "the values");
 }
 
 }  // namespace gpu_test

@@ -4,7 +4,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace fake_nccl {
 namespace {
@@ -31,6 +37,32 @@ SharedRanks::SharedRanks(const std::string& path, int rank, int size)
     ::close(fd);
     table_ = static_cast<Table*>(all);
     areas_ = static_cast<std::byte*>(all) + table_bytes;
+}
+
+SharedRanks::Meeting SharedRanks::split(int color, int key) {
+    const auto wait = [&](auto test) {
+        while (!all(test)) std::this_thread::sleep_for(std::chrono::microseconds(30));
+    };
+    const int turn = own().splits + 1;
+    // Nobody writes over what another has still to read.
+    wait([&](Seat& s) { return s.splits_read >= turn - 1; });
+    own().color = color;
+    own().key = key;
+    std::strncpy(own().meeting, make().c_str(), sizeof own().meeting - 1);
+    own().splits = turn;
+    wait([&](Seat& s) { return s.splits >= turn; });
+    std::vector<std::pair<int, int>> members;  // key and rank
+    for (int r = 0; r < size_; ++r)
+        if (seat(r).color == color) members.emplace_back(seat(r).key, r);
+    std::sort(members.begin(), members.end());
+    Meeting meeting;
+    meeting.size = static_cast<int>(members.size());
+    meeting.path = seat(members[0].second).meeting;
+    for (int i = 0; i < meeting.size; ++i)
+        if (members[static_cast<std::size_t>(i)].second == rank_) meeting.rank = i;
+    if (color < 0 || meeting.rank > 0) ::unlink(own().meeting);
+    own().splits_read = turn;
+    return meeting;
 }
 
 SharedRanks::~SharedRanks() {

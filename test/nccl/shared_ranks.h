@@ -25,6 +25,12 @@ struct Called {
 struct Seat {
     std::atomic<int> joined{0};
     std::atomic<int> left{0};
+    std::atomic<int> windows{0};
+    std::atomic<int> begun{0};  // its first collective
+    // How often it has split, and what it wished then.
+    std::atomic<int> splits{0}, splits_read{0};
+    int color = 0, key = 0;
+    char meeting[128] = {};  // of those whose first this rank is
     char device[32] = {};
     std::atomic<uint64_t> published{0}, finished{0};
     Called called;
@@ -37,6 +43,12 @@ struct Table {
 class SharedRanks {
 public:
     static std::string make();  // a new file's path
+    struct Meeting {
+        std::string path;
+        int rank = 0, size = 1;
+    };
+    /// Every rank's wish; waits for all. By key, then by rank.
+    Meeting split(int color, int key);
     SharedRanks(const std::string& path, int rank, int size);
     ~SharedRanks();
     SharedRanks(const SharedRanks&) = delete;

@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "nccl/job.h"
-#include "support/sanitized.h"
 
 using namespace gpu_test;
 
@@ -20,12 +19,6 @@ const Job tiled_job{.ranks = 2, .change = [](Config& c) {
 // A dozen of the schedules' own tiles, and a part of one.
 constexpr std::size_t count = 1500 * 1000 + 7;
 
-std::vector<float> values_of(Rank rank, std::size_t length) {
-    std::vector<float> values(length);
-    for (std::size_t i = 0; i < length; ++i)
-        values[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(rank) * 3) % 1000);
-    return values;
-}
 std::vector<float> sums_of(Rank ranks, std::size_t length) {
     std::vector<float> sums(length);
     for (Rank r = 0; r < ranks; ++r) {
@@ -33,37 +26,6 @@ std::vector<float> sums_of(Rank ranks, std::size_t length) {
         std::transform(sums.begin(), sums.end(), values.begin(), sums.begin(), std::plus());
     }
     return sums;
-}
-
-class Told {
-public:
-    Told(int what, int rank) : what_(what) { fake_cuda_tell(what, rank); }
-    ~Told() { fake_cuda_tell(what_, -1); }
-    Told(const Told&) = delete;
-
-private:
-    const int what_;
-};
-
-device::Stream stream_of(const Ranked& r) {
-    return std::move(*device::Stream::create(*device::Context::retain(*device::driver(), r.rank)));
-}
-
-/// A call on both kinds of memory, in two buffers and, where one call can be, in place.
-void compare(Ranked& r, const Call& call, std::size_t in_length, std::size_t out_length) {
-    const std::string name(collective_name(call.collective));
-    const auto in = values_of(r.rank, in_length);
-    std::vector<float> expected = values_of(r.rank, out_length);
-    const OnDevice input(r.rank, in), output(r.rank, expected);
-    const bool one = call.collective == Collective::broadcast;
-    const auto* host_in = reinterpret_cast<const std::byte*>(one ? expected.data() : in.data());
-    r.works(r.comm->run(call, host_in, expected.data()), name + " on the host");
-    for (int round = 0; round < (tutti::test::sanitized ? 1 : 3); ++round) {
-        if (one) fake_cuda_poke(output.get(), in.data(), in.size() * sizeof(float));
-        const std::byte* from = one ? output.get() : input.get();
-        r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), name);
-        r.holds(output.floats() == expected, name + ": other values than on the host");
-    }
 }
 
 }  // namespace
@@ -78,10 +40,11 @@ TEST_CASE("tiles: every collective that has them equals the host's") {
             using enum Collective;
             const auto n = static_cast<std::size_t>(r.size);
             for (const Collective c : {allreduce, reduce, broadcast, scan, exscan})
-                compare(r, call_of(c, count, Dtype::float32, Op::sum, r.size - 1), count, count);
+                compare_floats(r, call_of(c, count, Dtype::float32, Op::sum, r.size - 1), count,
+                               count);
             const std::size_t block = count / 4;
-            compare(r, call_of(allgather, block), block, block * n);
-            compare(r, call_of(reduce_scatter, block), block * n, block);
+            compare_floats(r, call_of(allgather, block), block, block * n);
+            compare_floats(r, call_of(reduce_scatter, block), block * n, block);
         });
     }
 }
@@ -104,21 +67,7 @@ TEST_CASE("tiles: other types and operators") {
 }
 
 TEST_CASE("tiles: in place, one after the other, behind a kernel and before one") {
-    run(tiled_job, [](Ranked& r) {
-        const device::Stream stream = stream_of(r);
-        r.works(r.comm->set_device_stream(stream.handle()), "set");
-        const OnDevice data(r.rank, std::vector<float>(count, 1));
-        const Call call = call_of(Collective::allreduce, count);
-        for (int round = 0; round < 3; ++round) {
-            fake_cuda_increment(stream.handle(), data.get(), count, 30'000);
-            r.works(r.comm->run(call, data.get(), data.get()), "run");
-            fake_cuda_increment(stream.handle(), data.get(), count, 0);
-        }
-        r.works(r.comm->sync(-1), "sync");
-        fake_cuda_synchronize(stream.handle());
-        // x → 2 (x + 1) + 1 three times
-        r.holds(data.floats() == std::vector<float>(count, 29), "the values");
-    });
+    run(tiled_job, [](Ranked& r) { sum_between_kernels(r, count); });
 }
 
 TEST_CASE("tiles: copies from the device and to it run side by side, in little pinned memory") {

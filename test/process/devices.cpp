@@ -132,15 +132,56 @@ void parts(tutti_comm* comm) {
     need(tutti_comm_destroy(part), "destroy");
 }
 
+/// Round the ranks in every form that there is, and into memory that all know.
+void messages(tutti_comm* comm) {
+    need(tutti_comm_use_device(comm, rank_of), "use");
+    const int next = (rank_of + 1) % ranks, before = (rank_of + ranks - 1) % ranks;
+    const auto theirs = static_cast<float>(before + 1);
+    const Floats mine(static_cast<float>(rank_of + 1)), got(0), again(0);
+    tutti_recv_status status{};
+    need(tutti_sendrecv(comm, mine.at, count, next, 3, got.at, count, before, 3, TUTTI_FLOAT32,
+                        &status));
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(got.all(theirs) && status.source == before && status.count == count, "sendrecv");
+    void* window = nullptr;
+    need(tutti_mem_alloc_device(comm, count * sizeof(float), &window), "a window");
+    need(tutti_group_start(comm), "group");
+    need(tutti_send(comm, mine.at, count, TUTTI_FLOAT32, next, 0), "send");
+    need(tutti_recv(comm, window, count, TUTTI_FLOAT32, before, 0, nullptr), "recv");
+    need(tutti_group_end(comm), "group");
+    need(tutti_launch_start(), "launch");
+    need(tutti_allreduce(comm, window, again.at, count, TUTTI_FLOAT32, TUTTI_SUM), "allreduce");
+    need(tutti_launch_end(), "launch");
+    need(tutti_comm_sync(comm, -1), "sync");
+    require(again.all(total()), "behind the messages");
+    need(tutti_mem_free(comm, window), "free");
+    // In the stand-in, messages are a collective of all ranks.
+    if (ranks > 2) return;
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    if (rank_of == 0)
+        need(tutti_isend(comm, mine.at, count, TUTTI_FLOAT32, next, 1, &opts, &request));
+    else
+        need(tutti_irecv(comm, got.at, count, TUTTI_FLOAT32, 0, 1, &status, &opts, &request));
+    need(tutti_wait(&request, -1), "wait");
+    if (rank_of == 1) require(got.all(1) && status.tag == 1, "irecv");
+}
+
 void wrong(tutti_comm* comm) {
     const Floats data(1);
     std::vector<float> host(count);
     expect_error(tutti_allreduce(comm, data.at, host.data(), count, TUTTI_FLOAT32, TUTTI_SUM),
                  TUTTI_ERR_INVALID, "must be of one kind");
     expect_error(tutti_send(comm, data.at, count, TUTTI_FLOAT32, 0, 1), TUTTI_ERR_UNSUPPORTED,
-                 "messages are for host memory");
-    expect_error(tutti_mem_register(comm, data.at, 100, -1), TUTTI_ERR_UNSUPPORTED,
-                 "memory of device");
+                 "tutti_comm_use_device");
+    expect_error(tutti_launch_end(), TUTTI_ERR_INVALID, "gathered");
+    void* window = nullptr;
+    expect_error(tutti_mem_alloc_device(comm, 100, &window), TUTTI_ERR_UNSUPPORTED,
+                 "tutti_comm_use_device");
+    need(tutti_mem_register(comm, data.at, 100, -1), "register");
+    expect_error(tutti_mem_free(comm, data.at), TUTTI_ERR_INVALID, "has not handed out");
+    need(tutti_mem_deregister(comm, data.at), "deregister");
+    expect_error(tutti_mem_deregister(comm, data.at), TUTTI_ERR_INVALID, "has not registered");
     const void* inputs[] = {data.at, host.data()};
     expect_error(tutti_allreduce_multi(comm, inputs, 2, data.at, count, TUTTI_FLOAT32, TUTTI_SUM),
                  TUTTI_ERR_INVALID, "input 1 is host memory");
@@ -204,6 +245,7 @@ int main(int argc, char** argv) {
                                  {"parts", parts},
                                  {"shared", shared},
                                  {"crowded", crowded},
+                                 {"messages", messages},
                                  {"wrong", wrong},
                                  {"death", death},
                                  {"absent", absent},

@@ -55,6 +55,17 @@ class Devices(unittest.TestCase):
     def test_parts_of_a_communicator_have_groups_of_their_own(self):
         self.right(4, "parts")
 
+    def test_parts_that_share_their_parents_group(self):
+        self.right(4, "parts", env={"TUTTI_DEVICE_SPLIT": "share"})
+
+    def test_several_nccl_communicators(self):
+        self.right(2, "collectives", env={"TUTTI_DEVICE_RINGS": "2"})
+
+    def test_messages_and_windows(self):
+        for ranks in (2, 3):
+            with self.subTest(ranks=ranks):
+                self.right(ranks, "messages")
+
     def test_wrong_calls(self):
         self.right(2, "wrong")
 

@@ -58,7 +58,15 @@ struct CommConfig {
     X(send, "ncclSend", true, Status(const void*, std::size_t, int, int, Comm, void*))      \
     X(receive, "ncclRecv", true, Status(void*, std::size_t, int, int, Comm, void*))         \
     X(premul_create, "ncclRedOpCreatePreMulSum", true, Status(int*, void*, int, int, Comm)) \
-    X(premul_destroy, "ncclRedOpDestroy", true, Status(int, Comm))
+    X(premul_destroy, "ncclRedOpDestroy", true, Status(int, Comm))                          \
+    X(split, "ncclCommSplit", false, Status(Comm, int, int, Comm*, CommConfig*))            \
+    X(mem_alloc, "ncclMemAlloc", false, Status(void**, std::size_t))                        \
+    X(mem_free, "ncclMemFree", false, Status(void*))                                        \
+    X(comm_register, "ncclCommRegister", false, Status(Comm, void*, std::size_t, void**))   \
+    X(comm_deregister, "ncclCommDeregister", false, Status(Comm, void*))                    \
+    X(window_register, "ncclCommWindowRegister", false,                                     \
+      Status(Comm, void*, std::size_t, void**, int))                                        \
+    X(window_deregister, "ncclCommWindowDeregister", false, Status(Comm, void*))
 
 struct Library {
 #define TUTTI_NCCL_MEMBER(member, symbol, needed, ...) \

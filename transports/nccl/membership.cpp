@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 
@@ -11,67 +12,139 @@ namespace {
 
 constexpr useconds_t poll_us = 50;
 constexpr int64_t remote_grace_ns = 2'000'000'000;
+constexpr int no_color = -1;  // NCCL_SPLIT_NOCOLOR
 
-const Operation::GiveUp never = [] { return false; };
+// NCCL's groups belong to the thread that opened them, and so does this.
+thread_local bool gathering = false;
+
+bool is_fine(Status status) {
+    return status == success || status == in_progress;
+}
 
 }  // namespace
 
 Membership::Membership(const Library& library, device::Context context,
-                       const DeviceGroupRequest& request)
+                       const DeviceGroupRequest& request, Stop stop)
     : library_(library),
       context_(std::move(context)),
       rank_(request.rank),
       size_(request.size),
-      timeout_ms_(request.timeout_ms) {}
+      timeout_ms_(request.timeout_ms),
+      rings_(static_cast<std::size_t>(request.rings)),
+      stop_(std::move(stop)) {
+    comms_.reserve(rings_);
+}
 
 Membership::~Membership() {
     stop();
 }
 
+const Operation::GiveUp& Membership::never() {
+    static const Operation::GiveUp no = [] { return false; };
+    return no;
+}
+
+// ---- joining -----------------------------------------------------------------------------------
+
 Result<std::shared_ptr<Membership>> Membership::join(const Library& library,
                                                      device::Context context,
                                                      const DeviceGroupRequest& request,
                                                      Deadline deadline) {
-    std::shared_ptr<Membership> made(new Membership(library, std::move(context), request));
+    std::shared_ptr<Membership> made(new Membership(library, std::move(context), request,
+                                                    std::make_shared<std::atomic<bool>>(false)));
     TUTTI_TRY(made->connect(request, deadline));
     return made;
 }
 
+// Ring after ring: each NCCL communicator is complete before the next is begun, everywhere.
 Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadline) {
     UniqueId id{};
-    if (request.id.size() != sizeof id.bytes)
-        return fail(Code::system, "rank {}: NCCL's identifier has {} bytes, {} are needed", rank_,
-                    request.id.size(), sizeof id.bytes);
-    std::memcpy(id.bytes, request.id.data(), sizeof id.bytes);
+    if (request.id.size() != rings_ * sizeof id.bytes)
+        return fail(Code::system, "rank {}: NCCL's identifiers have {} bytes, {} are needed", rank_,
+                    request.id.size(), rings_ * sizeof id.bytes);
     const device::Context::Scope current(context_);
     const std::lock_guard lock(mutex_);
-    CommConfig config;
-    Status status = library_.init_rank_config(&comm_, size_, id, rank_, &config);
-    if (status == success || status == in_progress) status = settle(deadline, never);
-    if (status == in_progress)
-        return fail(Code::timeout, "rank {}: not all {} ranks joined NCCL's communicator in time",
-                    rank_, size_);
-    return take(status, "joining NCCL's communicator");
+    for (std::size_t ring = 0; ring < rings_; ++ring) {
+        std::memcpy(id.bytes, request.id.data() + ring * sizeof id.bytes, sizeof id.bytes);
+        CommConfig config;
+        Comm comm = nullptr;
+        Status status = library_.init_rank_config(&comm, size_, id, rank_, &config);
+        if (comm) comms_.push_back(comm);
+        if (comm && is_fine(status)) status = wait(comm, deadline, never());
+        if (status == in_progress)
+            return fail(Code::timeout,
+                        "rank {}: not all {} ranks joined NCCL's communicator in time", rank_,
+                        size_);
+        TUTTI_TRY(take(comm, status, "joining NCCL's communicator"));
+    }
+    return {};
 }
 
+// NCCL makes the part on its parent's state, so the parent is asked first whether that is done.
+Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& part,
+                                                      Deadline deadline) {
+    DeviceGroupRequest request;
+    request.rank = part.rank;
+    request.size = part.size;
+    request.rings = static_cast<int32_t>(rings_);
+    request.timeout_ms = timeout_ms_;
+    std::shared_ptr<Membership> made(new Membership(library_, context_, request, stop_));
+    const device::Context::Scope current(context_);
+    const std::lock_guard lock(mutex_);
+    if (gone()) return tl::unexpected(over());
+    const std::lock_guard own(made->mutex_);
+    for (Comm parent : comms_) {
+        CommConfig config;
+        config.split_share = 1;
+        Comm comm = nullptr;
+        const int color = part.color < 0 ? no_color : part.color;
+        Status status = library_.split(parent, color, part.rank, &comm, &config);
+        if (is_fine(status)) status = wait(parent, deadline, never());
+        if (comm) made->comms_.push_back(comm);
+        if (comm && status == success) status = wait(comm, deadline, never());
+        TUTTI_TRY(take(parent, status, "splitting NCCL's communicator"));
+    }
+    if (part.color >= 0) return made;
+    made->left_ = true;
+    return nullptr;
+}
+
+// ---- calls -------------------------------------------------------------------------------------
+
 // The deadline is looked at between queries only: NCCL never blocks us.
-Status Membership::settle(Deadline deadline, const Operation::GiveUp& give_up) {
+Status Membership::wait(Comm comm, Deadline deadline, const Operation::GiveUp& give_up) const {
     for (;;) {
         Status status = in_progress;
-        const Status asked = library_.async_error(comm_, &status);
+        const Status asked = library_.async_error(comm, &status);
         if (asked != success) return asked;
-        if (status != in_progress || stop_ || deadline.passed() || give_up()) return status;
+        if (status != in_progress || *stop_ || deadline.passed() || give_up()) return status;
         ::usleep(poll_us);
     }
 }
 
-Result<> Membership::take(Status status, const char* doing) {
+Result<> Membership::conclude(Comm comm, Status status, const Operation::GiveUp& give_up) const {
+    if (gathering && is_fine(status)) return {};
+    if (status == in_progress) status = wait(comm, operation_deadline(), give_up);
+    return take(comm, status, "starting a collective");
+}
+
+bool Membership::gathers_launches() {
+    return gathering;
+}
+
+Result<> Membership::settle(std::size_t ring, const Operation::GiveUp& give_up) {
+    const std::lock_guard lock(mutex_);
+    if (gone()) return tl::unexpected(over());
+    return conclude(comms_[ring], in_progress, give_up);
+}
+
+Result<> Membership::take(Comm comm, Status status, const char* doing) const {
     if (status == success) [[likely]]
         return {};
-    if (stop_) return tl::unexpected(over());
+    if (*stop_) return tl::unexpected(over());
     if (status == in_progress)
         return fail(Code::timeout, "{}: NCCL is not done with it after {} ms", doing, timeout_ms_);
-    return tl::unexpected(nccl_error(library_, comm_, status, doing));
+    return tl::unexpected(nccl_error(library_, comm, status, doing));
 }
 
 Error Membership::over() const {
@@ -79,54 +152,83 @@ Error Membership::over() const {
 }
 
 Result<> Membership::health() {
-    if (stop_) return tl::unexpected(over());
+    if (*stop_) return tl::unexpected(over());
     // Whoever is inside will notice by itself.
     const std::unique_lock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || !comm_) return {};
-    Status status = success;
-    if (const Status asked = library_.async_error(comm_, &status); asked != success) status = asked;
-    if (status == success || status == in_progress) return {};
-    if (status == remote_error) {
-        if (remote_ns_ == 0) remote_ns_ = now_ns();
-        if (now_ns() - remote_ns_ < remote_grace_ns) return {};
+    if (!lock.owns_lock()) return {};
+    for (Comm comm : comms_) {
+        Status status = success;
+        if (const Status asked = library_.async_error(comm, &status); asked != success)
+            status = asked;
+        if (is_fine(status)) continue;
+        if (status == remote_error) {
+            if (remote_ns_ == 0) remote_ns_ = now_ns();
+            if (now_ns() - remote_ns_ < remote_grace_ns) continue;
+        }
+        return take(comm, status, "a collective on the device");
     }
-    return take(status, "a collective on the device");
+    return {};
 }
 
+// ---- leaving -----------------------------------------------------------------------------------
+
 void Membership::stop() {
-    stop_ = true;
-    Comm comm = nullptr;
+    std::vector<Comm> all;
     {
+        // Those who were inside see it and come out.
+        if (!left_) *stop_ = true;
         const std::lock_guard lock(mutex_);
-        comm = std::exchange(comm_, nullptr);
+        all.swap(comms_);
     }
-    if (!comm) return;
+    if (all.empty()) return;
     // Not under the lock: it returns when the device has let go.
     const device::Context::Scope current(context_);
-    Status status = library_.group_start();
-    status = library_.abort(comm);
-    const Status ended = library_.group_end();
-    if (status != success && status != in_progress) status = ended;
-    if (status != success && status != in_progress)
-        log::warn("rank {}: aborting NCCL's communicator: {}", rank_,
-                  library_.error_string(status));
+    Status worst = library_.group_start();
+    for (Comm comm : all)
+        if (const Status status = library_.abort(comm); !is_fine(status)) worst = status;
+    if (const Status ended = library_.group_end(); !is_fine(ended)) worst = ended;
+    if (!is_fine(worst))
+        log::warn("rank {}: aborting NCCL's communicators: {}", rank_,
+                  library_.error_string(worst));
+}
+
+Status Membership::finish_all(Deadline deadline) {
+    for (Comm comm : comms_) {
+        Status status = library_.finalize(comm);
+        if (is_fine(status)) status = wait(comm, deadline, never());
+        if (status != success) return status;
+    }
+    return success;
 }
 
 void Membership::leave(Deadline deadline) {
-    if (stop_) return stop();
+    if (*stop_) return stop();
     {
         const std::lock_guard lock(mutex_);
-        if (!comm_) return;
         const device::Context::Scope current(context_);
-        Status status = library_.finalize(comm_);
-        if (status == success || status == in_progress) status = settle(deadline, never);
-        if (status == success) {
-            library_.destroy(std::exchange(comm_, nullptr));
-            stop_ = true;
+        if (finish_all(deadline) == success) {
+            for (Comm comm : std::exchange(comms_, {})) library_.destroy(comm);
+            left_ = true;
             return;
         }
     }
     stop();
+}
+
+// ---- several ranks' launches -------------------------------------------------------------------
+
+Result<> gather_launches(const Library& library) {
+    if (const Status status = library.group_start(); status != success)
+        return tl::unexpected(nccl_error(library, nullptr, status, "opening a group"));
+    gathering = true;
+    return {};
+}
+
+Result<> launch_gathered(const Library& library) {
+    gathering = false;
+    if (const Status status = library.group_end(); !is_fine(status))
+        return tl::unexpected(nccl_error(library, nullptr, status, "launching a group"));
+    return {};
 }
 
 }  // namespace tutti::nccl

@@ -1,10 +1,11 @@
-// One NCCL communicator: made without blocking, entered by one thread at a time, left in order or
-// by force.
+// NCCL's communicators of one group of ranks, one for each ring: made without blocking and in the
+// same order everywhere, entered by one thread at a time, left in order or by force.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/clock.h"
 #include "device/handles.h"
@@ -19,6 +20,9 @@ public:
     static Result<std::shared_ptr<Membership>> join(const Library& library, device::Context context,
                                                     const DeviceGroupRequest& request,
                                                     Deadline deadline);
+    /// Collective over this one's ranks, like join. nullptr for a negative colour. Its
+    /// communicators share the resources of these, and the fate: what stops one stops both.
+    Result<std::shared_ptr<Membership>> split(const DeviceGroupPart& part, Deadline deadline);
     ~Membership();
     Membership(const Membership&) = delete;
 
@@ -26,58 +30,79 @@ public:
     const device::Context& context() const { return context_; }
     Rank rank() const { return rank_; }
     Rank size() const { return size_; }
-    int64_t timeout_ms() const { return timeout_ms_; }
+    /// The ring of one of the program's streams: the same on every rank.
+    std::size_t ring_of(uint32_t stream) const { return stream % rings_; }
+    std::size_t rings() const { return rings_; }
 
     /// Enqueues what `calls(comm)` asks for, as one group, and waits until NCCL has taken it, which
     /// takes long for the first only and ends when give_up() says so. The context is current. Fails
-    /// at once after stop(); what fails on the way is for the caller to stop().
+    /// at once after stop(); what fails on the way is for the caller to stop(). While this thread
+    /// gathers the launches of several ranks, settle() waits instead.
     template <typename Calls>
-    Result<> submit(Calls&& calls, const Operation::GiveUp& give_up) {
+    Result<> submit(std::size_t ring, Calls&& calls, const Operation::GiveUp& give_up) {
         const std::lock_guard lock(mutex_);
-        if (!comm_ || stop_) return tl::unexpected(over());
+        if (gone()) return tl::unexpected(over());
         Status status = library_.group_start();
         if (status == success) {
-            status = calls(comm_);
+            status = calls(comms_[ring]);
             // Whatever became of the calls, the group is closed: else the next would be in it.
             const Status ended = library_.group_end();
             if (status == success || status == in_progress) status = ended;
         }
-        if (status == in_progress) status = settle(Deadline::after_ms(timeout_ms_), give_up);
-        return take(status, "starting a collective");
+        return conclude(comms_[ring], status, give_up);
     }
-    /// The same without a group, for what NCCL answers at once.
+    /// This thread's launches are being gathered.
+    static bool gathers_launches();
+    /// Waits until NCCL has taken what was submitted while launches were gathered.
+    Result<> settle(std::size_t ring, const Operation::GiveUp& give_up);
+    /// Without a group, for what NCCL answers at once or soon.
     template <typename Calls>
-    Result<> ask(const char* doing, Calls&& calls) {
+    Result<> ask(std::size_t ring, const char* doing, Calls&& calls) {
         const std::lock_guard lock(mutex_);
-        if (!comm_ || stop_) return tl::unexpected(over());
-        return take(calls(comm_), doing);
+        if (gone()) return tl::unexpected(over());
+        Status status = calls(comms_[ring]);
+        if (status == in_progress) status = wait(comms_[ring], operation_deadline(), never());
+        return take(comms_[ring], status, doing);
     }
 
     /// What NCCL's own threads have found wrong since. A peer's failure is reported after a while
     /// only: the control tree knows whose it is.
     Result<> health();
-    /// By force: nothing of this communicator runs afterwards, on the device neither. Any thread;
-    /// the first one does it, later ones find it done.
+    /// By force: nothing of these communicators runs afterwards, on the device neither; all are
+    /// aborted in one group. Any thread; the first one does it, later ones find it done.
     void stop();
-    bool stopped() const { return stop_; }
+    bool stopped() const { return *stop_; }
     /// In order; by force if that takes too long or has been done already.
     void leave(Deadline deadline);
 
 private:
-    Membership(const Library& library, device::Context context, const DeviceGroupRequest& request);
+    using Stop = std::shared_ptr<std::atomic<bool>>;
+    Membership(const Library& library, device::Context context, const DeviceGroupRequest& request,
+               Stop stop);
     Result<> connect(const DeviceGroupRequest& request, Deadline deadline);
-    Status settle(Deadline deadline, const Operation::GiveUp& give_up);
-    Result<> take(Status status, const char* doing);
+    Status wait(Comm comm, Deadline deadline, const Operation::GiveUp& give_up) const;
+    Result<> conclude(Comm comm, Status status, const Operation::GiveUp& give_up) const;
+    Result<> take(Comm comm, Status status, const char* doing) const;
+    Status finish_all(Deadline deadline);
+    static const Operation::GiveUp& never();
+    Deadline operation_deadline() const { return Deadline::after_ms(timeout_ms_); }
+    bool gone() const { return comms_.size() < rings_ || *stop_; }
     Error over() const;
 
     const Library& library_;
     const device::Context context_;
     const Rank rank_, size_;
     const int64_t timeout_ms_;
-    std::atomic<bool> stop_{false};  // ends waits of whoever is inside
-    std::mutex mutex_;               // entering NCCL with the communicator
-    Comm comm_ = nullptr;
-    int64_t remote_ns_ = 0;  // when a peer's failure was first seen
+    const std::size_t rings_;
+    const Stop stop_;  // ends waits of whoever is inside; shared with what was split off
+    std::atomic<bool> left_{false};  // in order: no reason to stop the others
+    std::mutex mutex_;               // entering NCCL with a communicator
+    std::vector<Comm> comms_;        // by ring; fewer than rings_: they are over
+    int64_t remote_ns_ = 0;          // when a peer's failure was first seen
 };
+
+/// Launches of this thread between these are taken by NCCL together.
+Result<> gather_launches(const Library& library);
+Result<> launch_gathered(const Library& library);
 
 }  // namespace tutti::nccl

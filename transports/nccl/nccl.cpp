@@ -1,5 +1,6 @@
 // NCCL as a device library: what it serves, and how its groups are joined.
 #include "transports/catalog.h"
+#include "transports/nccl/memory.h"
 #include "transports/nccl/operation.h"
 #include "transports/nccl/step.h"
 
@@ -17,7 +18,7 @@ constexpr const char* share_variable = "NCCL_MULTI_RANK_GPU_ENABLE";
 class NcclGroup final : public DeviceGroup {
 public:
     explicit NcclGroup(std::shared_ptr<Membership> membership)
-        : membership_(std::move(membership)) {}
+        : membership_(std::move(membership)), memory_(membership_) {}
 
     Result<> serves(const IntrinsicShape& shape) const override {
         switch (shape.collective) {
@@ -31,7 +32,14 @@ public:
     }
     Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override {
         TUTTI_ASSIGN(auto step, bind_step(shape));
-        return make_operation(membership_, runs_, std::move(step));
+        return make_operation(membership_, runs_, std::move(step),
+                              membership_->ring_of(shape.stream));
+    }
+    Result<std::unique_ptr<Operation>> bind_messages(std::vector<DeviceMessage> messages,
+                                                     uint32_t stream) override {
+        const std::size_t ring = membership_->ring_of(stream);
+        return make_operation(membership_, runs_,
+                              make_messages(membership_, std::move(messages), ring), ring);
     }
     Result<std::unique_ptr<DeviceStep>> bind_step(const IntrinsicShape& shape) override {
         TUTTI_TRY(serves(shape));
@@ -43,11 +51,28 @@ public:
     Result<> check_stream(void* stream) const override {
         return membership_->context().owns(static_cast<device::StreamHandle>(stream));
     }
-    void leave(Deadline deadline) override { membership_->leave(deadline); }
+    Result<std::shared_ptr<DeviceGroup>> split(const DeviceGroupPart& part,
+                                               Deadline deadline) override {
+        if (!membership_->library().split)
+            return fail(Code::unsupported, "NCCL {} cannot split",
+                        version_text(membership_->library().version));
+        TUTTI_ASSIGN(auto joined, membership_->split(part, deadline));
+        if (!joined) return std::shared_ptr<DeviceGroup>();
+        return std::make_shared<NcclGroup>(std::move(joined));
+    }
+    Result<> add_memory(std::byte* memory, std::size_t bytes, bool window) override {
+        return memory_.add(memory, bytes, window);
+    }
+    void remove_memory(std::byte* memory) override { memory_.remove(memory); }
+    void leave(Deadline deadline) override {
+        memory_.clear();
+        membership_->leave(deadline);
+    }
 
 private:
     const std::shared_ptr<Membership> membership_;
     const std::shared_ptr<Runs> runs_ = make_runs();
+    KnownMemory memory_;
 };
 
 class NcclLibrary final : public DeviceLibrary {
@@ -83,17 +108,48 @@ public:
         const auto* bytes = reinterpret_cast<const std::byte*>(id.bytes);
         return std::vector(bytes, bytes + sizeof id.bytes);
     }
+    Result<std::byte*> allocate(int32_t device, std::size_t bytes) const override {
+        TUTTI_ASSIGN(const device::Context context, context_of(device));
+        const device::Context::Scope current(context);
+        if (!has_allocator()) {
+            device::Address address = 0;
+            TUTTI_TRY(check(context.driver(), context.driver().device_alloc(&address, bytes),
+                            "allocating device memory"));
+            return reinterpret_cast<std::byte*>(address);
+        }
+        void* memory = nullptr;
+        if (const Status status = library_.mem_alloc(&memory, bytes); status != success)
+            return tl::unexpected(
+                nccl_error(library_, nullptr, status, "allocating device memory"));
+        return static_cast<std::byte*>(memory);
+    }
+    void free(int32_t device, std::byte* memory) const override {
+        const auto context = context_of(device);
+        if (!context) return;
+        const device::Context::Scope current(*context);
+        if (has_allocator())
+            library_.mem_free(memory);
+        else
+            context->driver().device_free(reinterpret_cast<std::uintptr_t>(memory));
+    }
+    Result<> gather_launches() const override { return nccl::gather_launches(library_); }
+    Result<> launch_gathered() const override { return nccl::launch_gathered(library_); }
     Result<std::shared_ptr<DeviceGroup>> join(const DeviceGroupRequest& request,
                                               Deadline deadline) const override {
-        const device::Driver* driver = device::driver();
-        if (!driver) return fail(Code::unsupported, "there is no CUDA driver");
-        TUTTI_ASSIGN(device::Context context, device::Context::retain(*driver, request.device));
+        TUTTI_ASSIGN(device::Context context, context_of(request.device));
         TUTTI_ASSIGN(auto joined,
                      Membership::join(library_, std::move(context), request, deadline));
         return std::make_shared<NcclGroup>(std::move(joined));
     }
 
 private:
+    static Result<device::Context> context_of(int32_t device) {
+        const device::Driver* driver = device::driver();
+        if (!driver) return fail(Code::unsupported, "there is no CUDA driver");
+        return device::Context::retain(*driver, device);
+    }
+    bool has_allocator() const { return library_.mem_alloc && library_.mem_free; }
+
     const Library& library_;
 };
 

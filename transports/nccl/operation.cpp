@@ -49,25 +49,28 @@ namespace {
 class NcclOperation final : public Operation {
 public:
     NcclOperation(std::shared_ptr<Membership> membership, std::shared_ptr<Runs> runs,
-                  std::unique_ptr<DeviceStep> step, device::Event done)
+                  std::unique_ptr<DeviceStep> step, std::size_t ring, device::Event done)
         : membership_(std::move(membership)),
           runs_(std::move(runs)),
           step_(std::move(step)),
+          ring_(ring),
           done_(std::move(done)) {}
     ~NcclOperation() override { cancel(); }
 
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         const device::Context::Scope current(membership_->context());
         auto launched = step_->enqueue(in, out, stream, give_up);
-        if (launched) launched = done_.record(static_cast<device::StreamHandle>(stream));
-        if (!launched) {
-            // Who knows how far it came.
-            membership_->stop();
-            return launched;
-        }
-        runs_->add(link_);
-        launched_ = true;
-        return {};
+        if (launched && !membership_->gathers_launches()) launched = mark(stream);
+        if (!launched) membership_->stop();  // who knows how far it came
+        return launched;
+    }
+    // The mark has to come behind what only now is on the stream.
+    Result<> settle_launch(void* stream, const GiveUp& give_up) override {
+        const device::Context::Scope current(membership_->context());
+        auto settled = membership_->settle(ring_, give_up);
+        if (settled) settled = mark(stream);
+        if (!settled) membership_->stop();
+        return settled;
     }
     bool polled() const override { return true; }
     void start(const Tag&, const void*, void*) override { trouble_ = {}; }
@@ -99,6 +102,12 @@ public:
     Rank waits_for() const override { return nobody; }
 
 private:
+    Result<> mark(void* stream) {
+        TUTTI_TRY(done_.record(static_cast<device::StreamHandle>(stream)));
+        runs_->add(link_);
+        launched_ = true;
+        return {};
+    }
     void finish() {
         runs_->remove(link_);
         launched_ = false;
@@ -107,6 +116,7 @@ private:
     const std::shared_ptr<Membership> membership_;
     const std::shared_ptr<Runs> runs_;
     const std::unique_ptr<DeviceStep> step_;
+    const std::size_t ring_;
     const device::Event done_;
     Runs::Link link_;
     Trouble trouble_;
@@ -143,10 +153,11 @@ private:
 
 Result<std::unique_ptr<Operation>> make_operation(std::shared_ptr<Membership> membership,
                                                   std::shared_ptr<Runs> runs,
-                                                  std::unique_ptr<DeviceStep> step) {
+                                                  std::unique_ptr<DeviceStep> step,
+                                                  std::size_t ring) {
     TUTTI_ASSIGN(device::Event done, device::Event::create(membership->context()));
     return std::make_unique<NcclOperation>(std::move(membership), std::move(runs), std::move(step),
-                                           std::move(done));
+                                           ring, std::move(done));
 }
 
 std::unique_ptr<DeviceRun> make_run(std::shared_ptr<Membership> membership,

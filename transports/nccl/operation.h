@@ -12,10 +12,11 @@ class Runs;
 std::shared_ptr<Runs> make_runs();
 bool none(Runs& runs);
 
-/// A run that is one collective.
+/// A run that is one step.
 Result<std::unique_ptr<Operation>> make_operation(std::shared_ptr<Membership> membership,
                                                   std::shared_ptr<Runs> runs,
-                                                  std::unique_ptr<DeviceStep> step);
+                                                  std::unique_ptr<DeviceStep> step,
+                                                  std::size_t ring);
 /// A run of several, which someone else puts on streams.
 std::unique_ptr<DeviceRun> make_run(std::shared_ptr<Membership> membership,
                                     std::shared_ptr<Runs> runs);

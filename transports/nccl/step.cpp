@@ -31,6 +31,7 @@ public:
              const Elements& elements)
         : membership_(std::move(membership)),
           library_(membership_->library()),
+          ring_(membership_->ring_of(shape.stream)),
           shape_(shape),
           dtype_(elements.dtype),
           op_(elements.op),
@@ -44,14 +45,14 @@ public:
     }
     ~NcclStep() override {
         if (premul_)
-            (void)membership_->ask("forgetting a pre-multiplied sum",
+            (void)membership_->ask(ring_, "forgetting a pre-multiplied sum",
                                    [&](Comm comm) { return library_.premul_destroy(op_, comm); });
     }
 
     Result<> make_premul() {
         std::array<std::byte, 8> scalar = *shape_.factor;
         const device::Context::Scope current(membership_->context());
-        TUTTI_TRY(membership_->ask("making a pre-multiplied sum", [&](Comm comm) {
+        TUTTI_TRY(membership_->ask(ring_, "making a pre-multiplied sum", [&](Comm comm) {
             return library_.premul_create(&op_, scalar.data(), dtype_, scalar_on_host, comm);
         }));
         premul_ = true;
@@ -60,8 +61,8 @@ public:
 
     Result<> enqueue(const void* in, void* out, void* stream,
                      const Operation::GiveUp& give_up) override {
-        return membership_->submit([&](Comm comm) { return enqueue(in, out, comm, stream); },
-                                   give_up);
+        return membership_->submit(
+            ring_, [&](Comm comm) { return enqueue(in, out, comm, stream); }, give_up);
     }
 
 private:
@@ -132,6 +133,7 @@ private:
 
     const std::shared_ptr<Membership> membership_;
     const Library& library_;
+    const std::size_t ring_;
     const IntrinsicShape shape_;
     const int dtype_;
     int op_;
@@ -141,7 +143,43 @@ private:
     bool premul_ = false;
 };
 
+constexpr int bytes_of_nccl = 1;  // ncclUint8
+
+class NcclMessages final : public DeviceStep {
+public:
+    NcclMessages(std::shared_ptr<Membership> membership, std::vector<DeviceMessage> messages,
+                 std::size_t ring)
+        : membership_(std::move(membership)), messages_(std::move(messages)), ring_(ring) {}
+
+    Result<> enqueue(const void*, void*, void* stream, const Operation::GiveUp& give_up) override {
+        return membership_->submit(
+            ring_, [&](Comm comm) { return enqueue(comm, stream); }, give_up);
+    }
+
+private:
+    Status enqueue(Comm comm, void* stream) const {
+        const Library& library = membership_->library();
+        for (const DeviceMessage& m : messages_) {
+            if (m.bytes == 0) continue;
+            const Status status =
+                m.sends ? library.send(m.memory, m.bytes, bytes_of_nccl, m.peer, comm, stream)
+                        : library.receive(m.memory, m.bytes, bytes_of_nccl, m.peer, comm, stream);
+            if (status != success && status != in_progress) return status;
+        }
+        return success;
+    }
+
+    const std::shared_ptr<Membership> membership_;
+    const std::vector<DeviceMessage> messages_;
+    const std::size_t ring_;
+};
+
 }  // namespace
+
+std::unique_ptr<DeviceStep> make_messages(std::shared_ptr<Membership> membership,
+                                          std::vector<DeviceMessage> messages, std::size_t ring) {
+    return std::make_unique<NcclMessages>(std::move(membership), std::move(messages), ring);
+}
 
 Result<std::unique_ptr<DeviceStep>> make_step(std::shared_ptr<Membership> membership,
                                               const IntrinsicShape& shape,

@@ -1,4 +1,5 @@
-// One collective of an NCCL communicator: whatever it is part of, it is put on a stream here.
+// One collective of an NCCL communicator, or messages: whatever they are part of, they are put on a
+// stream here.
 #pragma once
 
 #include "transport/device_library.h"
@@ -10,5 +11,7 @@ namespace tutti::nccl {
 Result<std::unique_ptr<DeviceStep>> make_step(std::shared_ptr<Membership> membership,
                                               const IntrinsicShape& shape,
                                               const Elements& elements);
+std::unique_ptr<DeviceStep> make_messages(std::shared_ptr<Membership> membership,
+                                          std::vector<DeviceMessage> messages, std::size_t ring);
 
 }  // namespace tutti::nccl

@@ -1,0 +1,47 @@
+// Messages on device memory that are launched as one group. A device's library matches them by
+// their order alone, so beside each travels a witness on the host: what the sender called it.
+#pragma once
+
+#include <deque>
+#include <optional>
+
+#include "comm/transfer.h"
+#include "transport/device_library.h"
+
+namespace tutti {
+
+/// One of them, as the caller gave it.
+struct DeviceTransfer {
+    DeviceMessage message;
+    int32_t tag = 0;
+    Dtype dtype = Dtype::uint8;
+    Received* into = nullptr;
+};
+
+struct Exchange final : Request {
+    /// What a witness says.
+    struct Record {
+        uint64_t bytes = 0;
+        int32_t tag = 0;
+        int32_t dtype = 0;
+        bool operator==(const Record&) const = default;
+    };
+    struct Part {
+        DeviceTransfer asked;
+        Record record;     // sent, or received
+        Transfer witness;  // of the record
+    };
+    // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
+    static constexpr int32_t witness_tag = -1;
+
+    explicit Exchange(const std::vector<DeviceTransfer>& all);
+
+    /// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else
+    /// than this rank's call; then the messages' data is anyone's.
+    std::optional<Error> misfit(Rank rank) const;
+
+    std::deque<Part> parts;             // which do not move
+    std::unique_ptr<Operation> device;  // of those that have bytes; nullptr: none have
+};
+
+}  // namespace tutti

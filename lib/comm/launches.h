@@ -1,0 +1,40 @@
+// What one thread calls on device memory for several ranks of its process, launched together: each
+// of a device library's launches may wait for the other ranks', which the thread could only do
+// next.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tutti {
+
+class Communicator;
+struct Request;
+
+/// A thread's own.
+class Launches {
+public:
+    static Launches& here();
+
+    void open() { ++depth_; }
+    bool gathering() const { return depth_ > 0; }
+    /// A request that has its place in the order; launched by close().
+    void add(std::shared_ptr<Communicator> comm, Request& request);
+    /// Of a communicator that is destroyed.
+    void forget(const Communicator& comm);
+    /// The first failure; each request has its own too. invalid: nothing is open.
+    Result<> close();
+
+private:
+    struct Waiting {
+        std::shared_ptr<Communicator> comm;
+        Request* request = nullptr;
+        Result<> launched;
+    };
+    int depth_ = 0;
+    std::vector<Waiting> waiting_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,41 @@
+#include "device/stream_work.h"
+
+#include <unistd.h>
+
+namespace tutti::device {
+namespace {
+
+constexpr useconds_t poll_us = 20;
+constexpr int most_polls = 100'000;
+constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
+constexpr unsigned write_after_all = 0;      // CU_STREAM_WRITE_VALUE_DEFAULT
+
+}  // namespace
+
+Result<> copy(const Driver& driver, void* to, const void* from, std::size_t bytes,
+              StreamHandle stream) {
+    if (bytes == 0) return {};
+    return check(driver, driver.copy_async(address(to), address(from), bytes, stream),
+                 "copying to or from a device");
+}
+
+Result<> hold_until(const Driver& driver, StreamHandle stream, const uint32_t& word,
+                    uint32_t at_least) {
+    return check(driver,
+                 driver.stream_wait_value(stream, address(&word), at_least, wait_until_at_least),
+                 "making a device stream wait for the host");
+}
+
+Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, uint32_t value) {
+    return check(driver, driver.stream_write_value(stream, address(&word), value, write_after_all),
+                 "marking how far a device stream has come");
+}
+
+void wait_a_while(const Event& event) {
+    for (int i = 0; i < most_polls; ++i) {
+        if (const auto passed = event.passed(); !passed || *passed) return;
+        ::usleep(poll_us);
+    }
+}
+
+}  // namespace tutti::device

@@ -1,0 +1,29 @@
+// What operations on device memory put on streams, and how the host waits for it.
+#pragma once
+
+#include "device/handles.h"
+
+namespace tutti::device {
+
+inline Address address(const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer);
+}
+
+/// Between any two kinds of memory, in the stream's order; the stream's context is current. Nothing
+/// for 0 bytes.
+Result<> copy(const Driver& driver, void* to, const void* from, std::size_t bytes,
+              StreamHandle stream);
+
+/// What comes on the stream from now on waits until the word, in pinned memory, is at least that.
+/// Compared as a difference: words may wrap.
+Result<> hold_until(const Driver& driver, StreamHandle stream, const uint32_t& word,
+                    uint32_t at_least);
+
+/// The stream stores it when it has come so far, after all that it has written.
+Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, uint32_t value);
+
+/// Until the mark was passed, a query fails, or two seconds are over: a device that hangs is no
+/// reason for the host to.
+void wait_a_while(const Event& event);
+
+}  // namespace tutti::device

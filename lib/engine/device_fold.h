@@ -1,0 +1,47 @@
+// Several buffers of one device added up there, in the accumulator's form, so that one comes to the
+// host instead of all (docs/adr/0013-who-adds.md).
+#pragma once
+
+#include "device/kernels.h"
+#include "reduce/reduce.h"
+
+namespace tutti {
+
+class DeviceFold {
+public:
+    struct Request {
+        Dtype dtype = Dtype::uint8;
+        Op op = Op::sum;
+        std::size_t count = 0;
+        int32_t inputs = 0;
+    };
+    /// Whether this build has kernels at all.
+    static bool built();
+    /// Allocates device memory: while no collective runs. unsupported without kernels.
+    static Result<std::unique_ptr<DeviceFold>> make(const device::Context& context,
+                                                    const device::Kernels& kernels,
+                                                    const Request& request);
+
+    /// Puts it on the stream, whose context is current.
+    Result<> put(const void* const* inputs, device::StreamHandle stream) const;
+    /// What it comes to, in the order of that stream.
+    const std::byte* result() const { return result_.data(); }
+    std::size_t result_bytes() const { return result_bytes_; }
+
+private:
+    DeviceFold(const device::Kernels& kernels, const Request& request, device::KernelHandle kernel,
+               device::DeviceBuffer result, std::size_t result_bytes)
+        : kernels_(kernels),
+          r_(request),
+          kernel_(kernel),
+          result_(std::move(result)),
+          result_bytes_(result_bytes) {}
+
+    const device::Kernels& kernels_;
+    const Request r_;
+    const device::KernelHandle kernel_;
+    const device::DeviceBuffer result_;
+    const std::size_t result_bytes_;
+};
+
+}  // namespace tutti

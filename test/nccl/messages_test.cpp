@@ -1,0 +1,169 @@
+// Messages between ranks' device memory.
+#include <atomic>
+#include <chrono>
+
+#include "nccl/job.h"
+
+using namespace gpu_test;
+
+namespace {
+
+DeviceTransfer send_of(const OnDevice& data, std::size_t floats, Rank to, int32_t tag = 0) {
+    return {{true, to, data.get(), floats * sizeof(float)}, tag, Dtype::float32, nullptr};
+}
+DeviceTransfer receive_of(const OnDevice& data, std::size_t floats, Rank from, int32_t tag = 0,
+                          Received* into = nullptr) {
+    return {{false, from, data.get(), floats * sizeof(float)}, tag, Dtype::float32, into};
+}
+
+void join(Ranked& r) {
+    r.works(r.comm->use_device(r.rank), "joining");
+}
+
+Result<> both_ways(Ranked& r, const std::vector<DeviceTransfer>& messages, int64_t timeout_ms = -1,
+                   void* stream = nullptr) {
+    return r.finish(r.comm->start(messages, timeout_ms, stream));
+}
+
+}  // namespace
+
+TEST_CASE("device messages: a ring of all ranks at once, and what was received is told") {
+    for (const Rank ranks : {1, 2, 4})
+        run({.ranks = ranks}, [](Ranked& r) {
+            join(r);
+            const Rank next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
+            for (const std::size_t floats : {std::size_t{1}, std::size_t{70'000}}) {
+                const OnDevice mine(r.rank, values_of(r.rank, floats)),
+                    theirs(r.rank, std::vector<float>(floats));
+                Received got;
+                r.works(both_ways(r, {send_of(mine, floats, next, 7),
+                                      receive_of(theirs, floats, before, 7, &got)}),
+                        "ring");
+                r.holds(theirs.floats() == values_of(before, floats), "the values");
+                r.holds(got.source == before && got.tag == 7 && got.count == floats, "the status");
+            }
+        });
+}
+
+TEST_CASE("device messages: in the order of their stream, blocking, and beside collectives") {
+    run({.ranks = 2}, [](Ranked& r) {
+        join(r);
+        const device::Stream stream = stream_of(r);
+        r.works(r.comm->set_device_stream(stream.handle()), "set");
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        for (int round = 0; round < 3; ++round) {
+            fake_cuda_increment(stream.handle(), data.get(), 100, 20'000);
+            if (r.rank == 0) r.works(r.comm->run({send_of(data, 100, 1)}), "send");
+            if (r.rank == 1) r.works(r.comm->run({receive_of(data, 100, 0)}), "receive");
+            r.works(r.comm->run(call_of(Collective::allreduce, 100), data.get(), data.get()),
+                    "allreduce");
+        }
+        r.works(r.comm->sync(-1), "sync");
+        // x → 2 (x + 1) three times
+        r.holds(data.floats() == std::vector<float>(100, 22), "the values");
+    });
+}
+
+TEST_CASE("device messages: several between a pair, none of no bytes, and to itself") {
+    run({.ranks = 2}, [](Ranked& r) {
+        join(r);
+        const Rank peer = 1 - r.rank;
+        const OnDevice a(r.rank, values_of(r.rank, 10)), b(r.rank, values_of(r.rank + 10, 20)),
+            c(r.rank, std::vector<float>(10)), d(r.rank, std::vector<float>(20)),
+            self(r.rank, std::vector<float>(10));
+        r.works(both_ways(r, {receive_of(c, 10, peer, 1), send_of(a, 10, peer, 1),
+                              send_of(b, 20, peer, 2), receive_of(d, 20, peer, 2),
+                              send_of(a, 0, peer, 3), receive_of(c, 0, peer, 3),
+                              send_of(a, 10, r.rank, 4), receive_of(self, 10, r.rank, 4)}),
+                "all at once");
+        r.holds(c.floats() == values_of(peer, 10), "the first");
+        r.holds(d.floats() == values_of(peer + 10, 20), "the second");
+        r.holds(self.floats() == values_of(r.rank, 10), "to itself");
+    });
+}
+
+TEST_CASE("device messages: another length, tag or type is told with both sides' words") {
+    for (const int what : {0, 1, 2})
+        run({.ranks = 2}, [what](Ranked& r) {
+            join(r);
+            const OnDevice data(r.rank, std::vector<float>(100, 1));
+            DeviceTransfer message =
+                r.rank == 0 ? send_of(data, 100, 1, 5) : receive_of(data, 100, 0, 5);
+            if (r.rank == 0 && what == 0) message.message.bytes = 80;
+            if (r.rank == 0 && what == 1) message.tag = 6;
+            if (r.rank == 0 && what == 2) message.dtype = Dtype::int32;
+            const auto done = both_ways(r, {message});
+            // The sender of what NCCL takes all the same may be through before.
+            if (r.rank == 1 || !done) r.fails(done, Code::mismatch, "rank 0 sent");
+        });
+}
+
+TEST_CASE("device messages: a peer that does not come is named, and the buffers are let go") {
+    std::atomic<bool> heard{false};
+    run({.ranks = 2}, [&](Ranked& r) {
+        join(r);
+        if (r.rank == 1) {
+            for (int i = 0; i < 20'000 && !heard; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return;
+        }
+        const device::Stream stream = stream_of(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        r.fails(both_ways(r, {receive_of(data, 100, 1)}, 300, stream.handle()), Code::timeout,
+                "300 ms");
+        fake_cuda_synchronize(stream.handle());
+        r.holds(data.floats() == std::vector<float>(100, 1), "untouched");
+        heard = true;
+    });
+}
+
+TEST_CASE("device messages: an abort and NCCL's errors end them") {
+    for (const int what : {-1, static_cast<int>(fake_fail_launch)}) {
+        std::atomic<int> ready{0};
+        run({.ranks = 2}, [&](Ranked& r) {
+            join(r);
+            ++ready;
+            for (int i = 0; i < 20'000 && ready < 2; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (r.rank == 1 && what < 0) return r.comm->abort();
+            if (r.rank == 1) fake_cuda_tell(what, 1);
+            const OnDevice data(r.rank, std::vector<float>(100, 1));
+            const auto message = r.rank == 0 ? receive_of(data, 100, 1) : send_of(data, 100, 0);
+            r.fails(both_ways(r, {message}), what < 0 ? Code::aborted : Code::system,
+                    what < 0 ? "tutti_comm_abort" : "internal error");
+        });
+        if (what >= 0) fake_cuda_tell(what, -1);
+    }
+}
+
+TEST_CASE("device messages: what cannot be is said before anything is launched") {
+    run({.ranks = 2}, [](Ranked& r) {
+        const OnDevice data(r.rank, std::vector<float>(100, 1)),
+            other(r.rank + 2, std::vector<float>(100, 1));
+        r.fails(both_ways(r, {send_of(data, 100, 1 - r.rank)}), Code::unsupported,
+                "tutti_comm_use_device");
+        join(r);
+        r.fails(r.comm->use_device(r.rank + 2), Code::invalid, "the communicator's device is");
+        r.fails(both_ways(r, {receive_of(data, 100, any_source)}), Code::unsupported,
+                "TUTTI_ANY_SOURCE");
+        r.fails(both_ways(r, {send_of(data, 100, 2)}), Code::invalid, "out of range");
+        r.fails(both_ways(r, {send_of(other, 100, 0)}), Code::invalid, "memory of device");
+        std::vector<float> host(1 << 20, 1);
+        DeviceTransfer mixed = send_of(data, 100, 1 - r.rank);
+        mixed.message.memory = reinterpret_cast<std::byte*>(host.data());
+        r.fails(both_ways(r, {mixed}), Code::invalid, "host memory");
+        const OnDevice theirs(r.rank, std::vector<float>(100));
+        r.works(both_ways(r, {send_of(data, 100, 1 - r.rank), receive_of(theirs, 100, 1 - r.rank)}),
+                "and it works");
+        r.holds(theirs.floats() == std::vector<float>(100, 1), "its values");
+    });
+}
+
+TEST_CASE("device messages: refused where device memory goes through the host, with what to do") {
+    run({.ranks = 2, .change = [](Config& c) { c.device = DeviceWay::staged; }}, [](Ranked& r) {
+        join(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        r.fails(both_ways(r, {send_of(data, 100, 1 - r.rank)}), Code::unsupported,
+                "copy them to host memory");
+    });
+}

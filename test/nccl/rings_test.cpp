@@ -1,0 +1,255 @@
+// What a communicator has of NCCL's: several rings, parts that share, memory known in advance, and
+// launches of several ranks by one thread.
+#include <atomic>
+#include <barrier>
+
+#include "comm/launches.h"
+#include "nccl/job.h"
+
+using namespace gpu_test;
+
+namespace {
+
+const Call sum100 = call_of(Collective::allreduce, 100);
+
+Job with(Rank ranks, std::function<void(Config&)> change) {
+    return {.ranks = ranks, .change = std::move(change)};
+}
+
+void sums(Ranked& r, Communicator& comm, int stream, const std::string& what) {
+    const OnDevice data(r.rank, std::vector<float>(100, 1));
+    auto request = comm.start(sum100, stream, -1, data.get(), data.get());
+    if (!r.works(request, what)) return;
+    comm.wait(**request, -1);
+    r.holds((*request)->code.load() == Code::ok,
+            what + ": it failed: " + (*request)->error.message);
+    r.holds(data.floats() == std::vector<float>(100, static_cast<float>(comm.size())),
+            what + ": the values");
+}
+
+}  // namespace
+
+// ---- rings -------------------------------------------------------------------------------------
+
+TEST_CASE(
+    "rings: each stream has its NCCL communicator, several are under way, all go in the end") {
+    run(with(2,
+             [](Config& c) {
+                 c.nrings = 3;
+                 c.device_rings = 3;
+             }),
+        [](Ranked& r) {
+            for (int stream = 0; stream < 3; ++stream) sums(r, *r.comm, stream, "each");
+            r.holds(nccl_counts("live") >= 3, "three communicators");
+            constexpr std::size_t most = 12;
+            std::vector<std::unique_ptr<OnDevice>> data;
+            std::vector<std::unique_ptr<Request>> requests;
+            for (std::size_t i = 0; i < most; ++i) {
+                data.push_back(std::make_unique<OnDevice>(
+                    r.rank, std::vector<float>(100, static_cast<float>(i))));
+                auto request = r.comm->start(sum100, -1, -1, data[i]->get(), data[i]->get());
+                if (!r.works(request, "start")) return;
+                requests.push_back(std::move(*request));
+            }
+            for (std::size_t i = 0; i < most; ++i) {
+                r.comm->wait(*requests[i], -1);
+                r.holds(data[i]->floats()[99] == 2 * static_cast<float>(i), "the values");
+            }
+        });
+}
+
+TEST_CASE("rings: a mismatch ends those of all rings in one group, and they are made anew") {
+    const int before = nccl_counts("group_aborts");
+    run(with(2, [](Config& c) { c.device_rings = 2; }), [](Ranked& r) {
+        sums(r, *r.comm, 0, "before");
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        Call call = sum100;
+        if (r.rank == 1) call.count = 50;
+        r.fails(r.finish(r.comm->start(call, 1, -1, data.get(), data.get())), Code::mismatch,
+                "called different things");
+        sums(r, *r.comm, 0, "afterwards");
+        sums(r, *r.comm, 1, "afterwards, the other ring");
+    });
+    // One of each rank, for both rings.
+    REQUIRE(nccl_counts("group_aborts") - before == 2);
+}
+
+// ---- parts -------------------------------------------------------------------------------------
+
+TEST_CASE("split: parts share their parent's NCCL resources when asked to") {
+    run(with(4, [](Config& c) { c.device_split = DeviceSplit::share; }), [](Ranked& r) {
+        sums(r, *r.comm, 0, "the parent");
+        // The last rank is in no part; order turned around.
+        auto part = r.comm->split(r.rank == 3 ? -1 : r.rank % 2, -r.rank);
+        if (!r.works(part, "split")) return;
+        if (r.rank == 3) {
+            r.holds(!*part, "no part");
+        } else {
+            sums(r, **part, 0, "the part");
+            (*part)->destroy();
+        }
+        sums(r, *r.comm, 0, "the parent afterwards");
+    });
+}
+
+TEST_CASE("split: before a parent has joined, its parts join by themselves") {
+    run(with(2, [](Config& c) { c.device_split = DeviceSplit::share; }), [](Ranked& r) {
+        auto part = r.comm->split(0, r.rank);
+        if (!r.works(part, "split")) return;
+        sums(r, **part, 0, "the part");
+        (*part)->destroy();
+    });
+}
+
+TEST_CASE("split: what ends a part's NCCL communicator ends its parent's, never in silence") {
+    run(with(2, [](Config& c) { c.device_split = DeviceSplit::share; }), [](Ranked& r) {
+        sums(r, *r.comm, 0, "the parent");
+        auto part = r.comm->split(0, r.rank);
+        if (!r.works(part, "split")) return;
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        Call call = sum100;
+        if (r.rank == 1) call.count = 50;
+        r.fails(r.finish((*part)->start(call, 0, -1, data.get(), data.get())), Code::mismatch,
+                "called different things");
+        const OnDevice more(r.rank, std::vector<float>(100, 1));
+        r.fails(r.finish(r.comm->start(sum100, 0, -1, more.get(), more.get())), Code::aborted,
+                "aborted");
+        (*part)->destroy();
+    });
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+TEST_CASE("known memory: registered when the ranks join, again after a mismatch, and given back") {
+    run(with(2, [](Config& c) { c.device_rings = 2; }), [](Ranked& r) {
+        const OnDevice early(r.rank, std::vector<float>(100, 1)),
+            late(r.rank, std::vector<float>(100, 1));
+        r.works(r.comm->add_device_memory(early.get(), 400), "before they join");
+        r.works(r.comm->use_device(r.rank), "join");
+        r.works(r.comm->add_device_memory(late.get(), 400), "afterwards");
+        r.fails(r.comm->add_device_memory(late.get(), 400), Code::invalid, "registered already");
+        const auto window = r.comm->allocate_on_device(1000);
+        if (!r.works(window, "a window")) return;
+        r.holds(device::memory_of(*window).device == r.rank, "where it is");
+        r.works(r.finish(r.comm->start(sum100, 0, -1, early.get(), *window)), "into the window");
+        Call call = sum100;
+        if (r.rank == 1) call.op = Op::max;
+        r.fails(r.finish(r.comm->start(call, 0, -1, late.get(), late.get())), Code::mismatch,
+                "max");
+        sums(r, *r.comm, 1, "joined anew");
+        const auto none = r.comm->remove_device_memory(*window, false);
+        r.fails(none, Code::invalid, "has not registered");
+        r.works(r.comm->remove_device_memory(*window, true), "free");
+        r.works(r.comm->remove_device_memory(early.get(), false), "deregister");
+        const auto again = r.comm->remove_device_memory(early.get(), false);
+        r.holds(again && !*again, "once is enough");
+    });
+}
+
+TEST_CASE("known memory: a window needs ranks that have joined") {
+    run({.ranks = 2}, [](Ranked& r) {
+        r.fails(r.comm->allocate_on_device(100), Code::unsupported, "tutti_comm_use_device");
+    });
+}
+
+// ---- one thread --------------------------------------------------------------------------------
+
+namespace {
+
+/// Every rank joins by its own thread; then `body` has all of them on the first one's.
+template <typename Body>
+void by_one_thread(Rank ranks, Body&& body) {
+    // Without being gathered, the first launch would wait for the others.
+    const Setting connects("FAKE_NCCL_CONNECTS", "1");
+    std::vector<Ranked*> all(static_cast<std::size_t>(ranks));
+    std::barrier together(ranks);
+    run({.ranks = ranks}, [&](Ranked& r) {
+        r.works(r.comm->use_device(r.rank), "join");
+        all[static_cast<std::size_t>(r.rank)] = &r;
+        together.arrive_and_wait();
+        if (r.rank == 0) body(all);
+        together.arrive_and_wait();
+    });
+}
+
+}  // namespace
+
+TEST_CASE("launches: one thread calls for several ranks, several times, and messages among them") {
+    const int before = nccl_counts("shared_groups");
+    by_one_thread(3, [](const std::vector<Ranked*>& all) {
+        std::vector<std::unique_ptr<OnDevice>> data, got;
+        for (Ranked* r : all) {
+            data.push_back(std::make_unique<OnDevice>(r->rank, values_of(r->rank, 100)));
+            got.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100)));
+        }
+        Ranked& first = *all[0];
+        for (int round = 0; round < 2; ++round) {
+            std::vector<std::unique_ptr<Request>> requests;
+            Launches::here().open();
+            for (Ranked* r : all) {
+                const auto i = static_cast<std::size_t>(r->rank);
+                auto sum = r->comm->start(sum100, -1, -1, data[i]->get(), got[i]->get());
+                if (!first.works(sum, "start")) break;
+                requests.push_back(std::move(*sum));
+                const auto bytes = 100 * sizeof(float);
+                const Rank next = (r->rank + 1) % 3, before_it = (r->rank + 2) % 3;
+                first.works(r->comm->run({{{true, next, data[i]->get(), bytes}},
+                                          {{false, before_it, got[i]->get(), bytes}},
+                                          {{true, next, nullptr, 0}, 1},
+                                          {{false, before_it, nullptr, 0}, 1}}),
+                            "messages");
+            }
+            first.works(Launches::here().close(), "launch");
+            for (std::size_t i = 0; i < requests.size(); ++i) {
+                all[i]->comm->wait(*requests[i], -1);
+                first.holds(requests[i]->code.load() == Code::ok,
+                            "a request failed: " + requests[i]->error.message);
+                first.works(all[i]->comm->sync(-1), "sync");
+                first.holds(got[i]->floats() == values_of(static_cast<Rank>((i + 2) % 3), 100),
+                            "the neighbour's values");
+            }
+        }
+    });
+    REQUIRE(nccl_counts("shared_groups") - before >= 2);
+}
+
+TEST_CASE("launches: blocking forms, through the host too, and a failure that all hear of") {
+    by_one_thread(2, [](const std::vector<Ranked*>& all) {
+        Ranked& first = *all[0];
+        std::vector<std::unique_ptr<OnDevice>> data;
+        for (Ranked* r : all)
+            data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
+        for (const char* algorithm : {"", "staged"}) {
+            Call call = sum100;
+            call.algorithm = algorithm;
+            Launches::here().open();
+            for (std::size_t i = 0; i < 2; ++i)
+                first.works(all[i]->comm->run(call, data[i]->get(), data[i]->get()), "run");
+            first.works(Launches::here().close(), "launch");
+            for (Ranked* r : all) first.works(r->comm->sync(-1), "sync");
+        }
+        for (std::size_t i = 0; i < 2; ++i)
+            first.holds(data[i]->floats() == std::vector<float>(100, 4), "the values");
+        const Told refuse(fake_fail_launch, 1);
+        Launches::here().open();
+        for (std::size_t i = 0; i < 2; ++i)
+            first.works(all[i]->comm->run(sum100, data[i]->get(), data[i]->get()), "run");
+        first.fails(Launches::here().close(), Code::system, "internal error");
+        for (Ranked* r : all) {
+            const auto done = r->comm->sync(-1);
+            first.holds(!done, "both fail");
+        }
+    });
+}
+
+TEST_CASE("launches: what cannot be gathered is refused at once") {
+    REQUIRE_FALSE(Launches::here().close());
+    run({.ranks = 2}, [](Ranked& r) {
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        Launches::here().open();
+        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::invalid,
+                "tutti_comm_use_device");
+        r.works(Launches::here().close(), "nothing to launch");
+        sums(r, *r.comm, 0, "not gathered");
+    });
+}

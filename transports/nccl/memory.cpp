@@ -1,0 +1,61 @@
+#include "transports/nccl/memory.h"
+
+namespace tutti::nccl {
+namespace {
+
+constexpr int symmetric = 1;  // NCCL_WIN_COLL_SYMMETRIC
+
+}  // namespace
+
+Result<> KnownMemory::add(std::byte* memory, std::size_t bytes, bool window) {
+    const Library& library = membership_->library();
+    const bool windows = window && library.window_register && library.window_deregister;
+    if (!windows && (!library.comm_register || !library.comm_deregister)) return {};
+    const device::Context::Scope current(membership_->context());
+    Known known{windows, {}};
+    for (std::size_t ring = 0; ring < membership_->rings(); ++ring) {
+        void* handle = nullptr;
+        const auto told = membership_->ask(ring, "registering device memory", [&](Comm comm) {
+            return windows ? library.window_register(comm, memory, bytes, &handle, symmetric)
+                           : library.comm_register(comm, memory, bytes, &handle);
+        });
+        if (!told) {
+            forget(known);
+            return told;
+        }
+        known.handles.push_back(handle);
+    }
+    const std::lock_guard lock(mutex_);
+    known_[memory] = std::move(known);
+    return {};
+}
+
+void KnownMemory::forget(const Known& known) {
+    const Library& library = membership_->library();
+    const device::Context::Scope current(membership_->context());
+    for (std::size_t ring = 0; ring < known.handles.size(); ++ring)
+        (void)membership_->ask(ring, "forgetting device memory", [&](Comm comm) {
+            return known.window ? library.window_deregister(comm, known.handles[ring])
+                                : library.comm_deregister(comm, known.handles[ring]);
+        });
+}
+
+void KnownMemory::remove(std::byte* memory) {
+    std::map<std::byte*, Known>::node_type node;
+    {
+        const std::lock_guard lock(mutex_);
+        node = known_.extract(memory);
+    }
+    if (!node.empty()) forget(node.mapped());
+}
+
+void KnownMemory::clear() {
+    std::map<std::byte*, Known> all;
+    {
+        const std::lock_guard lock(mutex_);
+        all.swap(known_);
+    }
+    for (const auto& [memory, known] : all) forget(known);
+}
+
+}  // namespace tutti::nccl
