@@ -140,8 +140,7 @@ void check_tensor(const at::Tensor& tensor, const char* operation, bool written)
     TORCH_CHECK_VALUE(tensor.defined(), "tutti ", operation, ": a tensor is undefined");
     TORCH_CHECK_VALUE(tensor.is_cpu() || tensor.is_cuda(), "tutti ", operation, ": a tensor is on ",
                       tensor.device(),
-                      "; this backend knows the memory of hosts and of CUDA "
-                      "devices");
+                      "; the tensors of one call are on one device, the host or a CUDA device");
     TORCH_CHECK_VALUE(tensor.is_cpu() || c10::impl::hasDeviceGuardImpl(c10::kCUDA), "tutti ",
                       operation, ": a tensor is on ", tensor.device(),
                       ", and this torch was built without CUDA");
