@@ -45,7 +45,7 @@ struct Config {
     std::size_t device_tile_bytes = std::size_t{2} << 20;  // of what goes through pinned memory
     int device_rings = 1;                                  // NCCL's communicators side by side
     DeviceSplit device_split = DeviceSplit::own;
-    std::string cuda_library, nccl_library;                // a path, or else what the process has
+    std::string cuda_library, nccl_library;  // a path, or else what the process has
     std::string dump;  // where the flight recorder goes when an operation fails
 };
 

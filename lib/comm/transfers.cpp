@@ -110,7 +110,7 @@ bool Transfers::progress(Exchange& e) {
             if (const DeviceTransfer& asked = part.asked; asked.into)
                 *asked.into = {asked.message.peer, asked.tag,
                                asked.message.bytes / dtype_bytes(asked.dtype)};
-        return end(e, {});
+        return end(e, Error{.code = Code::ok});
     }
     const Trouble& trouble = e.device->trouble();
     const Error error{code, trouble.peer == nobody ? rank_ : trouble.peer, 0,

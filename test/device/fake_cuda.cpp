@@ -473,6 +473,9 @@ int cuGetErrorString(int, const char** text) {
 void fake_cuda_enqueue(void* stream, void (*work)(void*), void* argument) {
     resolve(stream)->worker.add([=] { work(argument); });
 }
+void* fake_cuda_stream(void* stream) {
+    return resolve(stream);
+}
 void* fake_cuda_touch(const void* address, std::size_t bytes) {
     const std::lock_guard lock(state().mutex);
     return touch(reinterpret_cast<std::uintptr_t>(address), bytes);

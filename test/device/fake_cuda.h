@@ -10,6 +10,8 @@ extern "C" {
 /// Puts work at the end of a stream, as a kernel's launch does. `running` counts kernels per
 /// device.
 void fake_cuda_enqueue(void* stream, void (*work)(void*), void* argument);
+/// The stream that a handle means on this thread now: the default one is the current device's.
+void* fake_cuda_stream(void* stream);
 /// Where a device address (or a host's) can be touched by work on a stream. nullptr: nowhere.
 void* fake_cuda_touch(const void* address, std::size_t bytes);
 /// The ordinal of the device that is current on this thread, -1 if none is.

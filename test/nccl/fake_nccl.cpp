@@ -132,7 +132,7 @@ void combine(const Communicator& comm, const Asked& asked, std::size_t at, std::
 void publish(Communicator& comm, const Asked& asked, std::size_t input_bytes) {
     std::byte* area = comm.ranks->area(comm.ranks->rank());
     Called& called = comm.ranks->own().called;
-    called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count, {}};
+    called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count, {}, 0};
     if (asked.kind != exchange) {
         const void* from = fake_cuda_touch(asked.in, input_bytes);
         if (input_bytes > area_bytes || !from) return fake_cuda_violation("an input out of bounds");
@@ -152,10 +152,10 @@ void publish(Communicator& comm, const Asked& asked, std::size_t input_bytes) {
     for (const Part& part : asked.parts) {
         if (!part.send) continue;
         const void* from = fake_cuda_touch(part.send, part.bytes);
-        if (at + part.bytes > area_bytes || !from)
+        if (at + part.bytes > area_bytes || called.part_count == most_parts || !from)
             return fake_cuda_violation("a send out of bounds");
         std::memcpy(area + at, from, part.bytes);
-        called.parts[part.peer] = {at, part.bytes};
+        called.parts[called.part_count++] = {part.peer, at, part.bytes};
         at += part.bytes;
     }
 }
@@ -186,15 +186,17 @@ void take(Communicator& comm, const Asked& asked, std::size_t block) {
         default:
             break;
     }
+    int received[most_ranks] = {};
     for (const Part& part : asked.parts) {
         if (!part.receive) continue;
-        const auto& sent = ranks.seat(part.peer).called.parts[me];
+        const auto* sent =
+            ranks.seat(part.peer).called.sent_to(ranks.rank(), received[part.peer]++);
         auto* to = static_cast<std::byte*>(fake_cuda_touch(part.receive, part.bytes));
-        if (!to)
-            fake_cuda_violation("a receive out of bounds");
+        if (!to || !sent)
+            fake_cuda_violation(to ? "a receive of what nobody sends" : "a receive out of bounds");
         else
-            std::memcpy(to, ranks.area(part.peer) + sent.at,
-                        std::min<std::size_t>(part.bytes, sent.bytes));
+            std::memcpy(to, ranks.area(part.peer) + sent->at,
+                        std::min<std::size_t>(part.bytes, sent->bytes));
     }
 }
 
@@ -212,7 +214,8 @@ void run(Communicator& comm, const Asked& asked) {
     if (gives)
         publish(comm, asked, asked.kind == reduce_scatter ? block * n : block);
     else
-        comm.ranks->own().called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count, {}};
+        comm.ranks->own().called = {asked.kind,  asked.dtype, asked.op, asked.root,
+                                    asked.count, {},          0};
     comm.ranks->own().published = turn;
     const auto everyone_called = [&] {
         return comm.ranks->all([&](Seat& s) { return s.published >= turn; });
@@ -294,6 +297,7 @@ int call(Communicator* comm, Asked asked) {
     if (fake_cuda_told(fake_fail_launch) == comm->ranks->rank()) return internal_error;
     if (fake_cuda_current() != comm->device)
         fake_cuda_violation("a collective with another device current");
+    asked.stream = fake_cuda_stream(asked.stream);
     grouped.emplace_back(comm, std::move(asked));
     return depth > 0 ? ok : end_group();
 }

@@ -17,9 +17,18 @@ struct Called {
     int kind = 0, dtype = 0, op = 0, root = 0;
     uint64_t count = 0;
     struct Part {
+        int receiver = 0;
         uint64_t at = 0, bytes = 0;
     };
-    Part parts[most_ranks];  // of an exchange: by receiver
+    Part parts[most_parts];  // of an exchange: in the order of the sends
+    int part_count = 0;
+
+    /// The send to `receiver` before which there are so many others to it. nullptr: there is none.
+    const Part* sent_to(int receiver, int before) const {
+        for (int i = 0; i < part_count; ++i)
+            if (parts[i].receiver == receiver && before-- == 0) return &parts[i];
+        return nullptr;
+    }
 };
 
 struct Seat {
