@@ -79,7 +79,7 @@ inline tutti_status copy(void* user, void* to, const void* from, size_t bytes) {
     const Card::Open open(user);
     if (open.card.copies_left == 0) return TUTTI_ERR_SYSTEM;
     if (open.card.copies_left > 0) --open.card.copies_left;
-    std::memcpy(to, from, bytes);
+    if (bytes > 0) std::memcpy(to, from, bytes);
     return TUTTI_OK;
 }
 
