@@ -141,6 +141,7 @@ private:
     Result<> connect_parent();
     void leave_word(const Error& error);
     std::optional<Error> word_left();
+    std::optional<Error> read_word(std::string_view text) const;
     std::string word_key() const { return generation_ + "/failed"; }
     Result<> assemble();
     bool join_job_intrinsics();

@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t max_record_bytes = 16 * 1024;
 // A word that was left so long before this rank came is not about its job.
 constexpr int64_t stale_word_s = 10;
+constexpr int word_patience_ms = 100;
 constexpr Rank max_named_ranks = 16;  // in a message about who is missing
 
 }  // namespace
@@ -75,19 +76,32 @@ Result<> Endpoint::publish() {
 // For those who come after the others have given up: nobody is left to tell them. The first word
 // stays; what fails later fails because of it. A directory store forgets it with its writer.
 void Endpoint::leave_word(const Error& error) {
-    if (!published_ || word_left()) return;
-    ByteWriter word;
-    word.put(wall_clock_s()).put(error.code).put(error.rank).put_text(error.message);
-    if (auto left = store_->set(word_key(), as_text(word.take())); !left)
-        log::debug("rank {}: {}", config_.rank, left.error().message);
+    if (!published_) return;
+    ByteWriter out;
+    out.put(wall_clock_s()).put(error.code).put(error.rank).put_text(error.message);
+    const Bytes bytes = out.take();
+    const std::string_view word = as_text(bytes);
+    std::string existing;
+    const Result<bool> first = store_->claim(word_key(), word, existing);
+    Result<> left;
+    if (!first)
+        left = tl::unexpected(first.error());
+    else if (!*first && !read_word(existing))
+        left = store_->set(word_key(), word);
+    if (!left) log::debug("rank {}: {}", config_.rank, left.error().message);
 }
 
-// Why the job's start has failed, unless that is about an earlier job of the same name.
+// Why the job's start has failed. Looked for as long as a busy or distant store takes to answer.
 std::optional<Error> Endpoint::word_left() {
     if (!store_) return {};
-    const auto text = store_->get(word_key(), Deadline::after_ms(1));
+    const auto text = store_->get(word_key(), Deadline::after_ms(word_patience_ms));
     if (!text) return {};
-    ByteReader in(as_bytes(*text));
+    return read_word(*text);
+}
+
+// Nothing if it is about an earlier job of the same name.
+std::optional<Error> Endpoint::read_word(std::string_view text) const {
+    ByteReader in(as_bytes(text));
     const auto at_s = in.get<int64_t>();
     Error error;
     error.code = in.get<Code>();

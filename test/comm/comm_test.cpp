@@ -138,6 +138,64 @@ TEST_CASE("communicator: all sizes, on every transport, with ranks as threads") 
         }
 }
 
+// As one that is far away, or busy: what is there is told after a while, to those who wait for it.
+class SlowStore final : public Store {
+public:
+    explicit SlowStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+    Result<> set(const std::string& key, std::string_view value) override {
+        return inner_->set(key, value);
+    }
+    Result<std::string> get(const std::string& key, Deadline deadline) override {
+        constexpr int64_t way_ms = 20;
+        const int64_t left_ms = deadline.left_ms(way_ms);
+        std::this_thread::sleep_for(std::chrono::milliseconds(left_ms));
+        if (left_ms < way_ms) return fail(Code::timeout, "the store did not answer in time");
+        return inner_->get(key, deadline);
+    }
+    Result<bool> claim(const std::string& key, std::string_view value,
+                       std::string& existing) override {
+        return inner_->claim(key, value, existing);
+    }
+    Result<> remove(const std::string& key) override { return inner_->remove(key); }
+    std::string describe() const override { return inner_->describe(); }
+
+private:
+    std::unique_ptr<Store> inner_;
+};
+
+TEST_CASE(
+    "communicator: who comes late to a job that cannot start is told why, by a slow store too") {
+    const JobFolder folder;
+    constexpr Rank ranks = 3;
+    std::vector<std::string> told(ranks);
+    const auto join = [&](Rank rank) {
+        Config config;
+        config.rank = rank;
+        config.size = ranks;
+        config.nrings = rank == 1 ? 3 : 2;
+        config.transports = {"inproc"};
+        config.timeout_ms = 20'000;
+        auto inner = open_store({.url = folder.url(), .job = "slow", .rank = rank});
+        if (!inner) {
+            told[static_cast<std::size_t>(rank)] = inner.error().message;
+            return std::shared_ptr<Store>();
+        }
+        const auto store = std::make_shared<SlowStore>(std::move(*inner));
+        const auto comm = Communicator::create(config, store);
+        if (!comm) told[static_cast<std::size_t>(rank)] = comm.error().message;
+        return std::shared_ptr<Store>(store);
+    };
+    std::shared_ptr<Store> kept;  // a directory store forgets what its writers wrote
+    std::thread other([&] { kept = join(1); });
+    const auto own = join(0);
+    other.join();
+    join(2);
+    for (const std::string& text : told) {
+        INFO(text);
+        CHECK(text.find("nrings is '3' on rank 1 but '2' on rank 0") != std::string::npos);
+    }
+}
+
 TEST_CASE("communicator: many requests on several streams, waited for in any order") {
     for (const char* transport : transports_under_test) {
         INFO(transport);
