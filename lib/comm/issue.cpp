@@ -105,6 +105,7 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
             if (entry == Agreement::Entry::refused) {
                 owned.drop();
                 settle();
+                streams_.dump_once();
                 return tl::unexpected(std::move(error));
             }
         }
@@ -145,7 +146,7 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
     }
     request.tag.sequence = ++sequence_;
     plan.busy = true;
-    recorder_.begin(request.tag, planner_.bytes_of(plan.call));
+    recorder_.begin(request.tag, planner_.bytes_of(plan.call), plan.stream);
     streams_.push(stream, request);
     if (strict_) agreement_.propose(request.tag);
     return {};

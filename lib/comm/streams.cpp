@@ -98,7 +98,6 @@ void Streams::complete(Request& request, Code code, const Error& error) {
     waiting_.publish(request, code);
 }
 
-// What led to the first failure: the end of it to the log, all of it to a file if one is wanted.
 void Streams::dump_once() {
     if (dumped_.exchange(true)) return;
     log::info("rank {}: an operation failed; the last ones were\n{}", rank_,

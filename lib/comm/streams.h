@@ -52,6 +52,9 @@ public:
     /// Ends everything for good: the communicator was destroyed. `last` is the number of the last
     /// operation; the result that of the last one that was not cut off.
     uint64_t end_all(uint64_t last);
+    /// What led to the first failure: the end of it to the log, all of it to a file if one is
+    /// wanted.
+    void dump_once();
 
 private:
     void complete(Request& request, Code code, const Error& error);
@@ -59,7 +62,6 @@ private:
     void fail_head(Stream& stream, Code code);
     void purge(Stream& stream);
     void look_at_clock(Stream& stream, int64_t now);
-    void dump_once();
     Error annotate(const Error& error, const Tag& tag) const;
 
     const Config& config_;

@@ -51,7 +51,7 @@ Recorder::Entry* Recorder::entry(uint64_t sequence) const {
     return many ? &many[number % capacity] : nullptr;
 }
 
-void Recorder::begin(const Tag& tag, uint64_t bytes) {
+void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
     if (operation_number(tag) >= few && !owned_) {
         owned_ = std::make_unique<Entry[]>(capacity);
         many_.store(owned_.get(), std::memory_order_release);
@@ -63,6 +63,7 @@ void Recorder::begin(const Tag& tag, uint64_t bytes) {
     e.call.store(tag.call, relaxed);
     e.root.store(tag.root, relaxed);
     e.bytes.store(bytes, relaxed);
+    e.ring.store(ring, relaxed);
     e.start.store(ticks(), relaxed);
     e.state.store(State::running, relaxed);
     // Pairs with the acquire in find(): whoever sees the sequence sees the fields.
@@ -122,11 +123,11 @@ std::string Recorder::text(Rank rank, std::size_t most) const {
         const int64_t start_ns = scale_.to_ns(e->start.load(relaxed));
         const int64_t end_ns = state == State::running ? 0 : scale_.to_ns(e->end.load(relaxed));
         text += fmt::format(
-            R"({{"rank":{},"epoch":{},"number":{},"call":"{}","bytes":{},"state":"{}","result":"{}",)"
-            R"("start_ns":{},"end_ns":{}}})"
+            R"({{"rank":{},"epoch":{},"number":{},"call":"{}","bytes":{},"ring":{},"state":"{}",)"
+            R"("result":"{}","start_ns":{},"end_ns":{}}})"
             "\n",
             rank, tag->epoch(), operation_number(*tag), describe_call(*tag), e->bytes.load(relaxed),
-            states[static_cast<std::size_t>(state)],
+            e->ring.load(relaxed), states[static_cast<std::size_t>(state)],
             state == State::running ? "" : code_name(e->code.load(relaxed)), start_ns, end_ns);
     }
     return text;

@@ -45,8 +45,8 @@ public:
     static constexpr std::size_t capacity = 1024;
     enum class State : uint8_t { running, done, failed };
 
-    /// Written by the issuing thread only.
-    void begin(const Tag& tag, uint64_t bytes);
+    /// Written by the issuing thread only. `ring`: which of the communicator's carries it.
+    void begin(const Tag& tag, uint64_t bytes, uint32_t ring);
     /// By whichever thread completed it.
     void end(const Tag& tag, Code code);
 
@@ -67,7 +67,7 @@ private:
     struct Entry {
         std::atomic<uint64_t> sequence{~uint64_t{0}};
         std::atomic<uint64_t> count{0}, plan{0}, bytes{0}, start{0}, end{0};
-        std::atomic<uint32_t> call{0};
+        std::atomic<uint32_t> call{0}, ring{0};
         std::atomic<int32_t> root{0};
         std::atomic<State> state{State::running};
         std::atomic<Code> code{Code::ok};

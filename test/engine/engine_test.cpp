@@ -266,7 +266,7 @@ TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
     for (uint64_t s = 1; s <= 3000; ++s) {
         tag.sequence = s;
         tag.count = s * 2;
-        recorder->begin(tag, s * 8);
+        recorder->begin(tag, s * 8, static_cast<uint32_t>(s % 3));
         recorder->end(tag, Code::ok);
     }
     REQUIRE(recorder->last() == 3000);
@@ -274,6 +274,9 @@ TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
     const auto found = recorder->find(3000 - Recorder::capacity + 1);
     REQUIRE(found);
     REQUIRE(found->count == found->sequence * 2);
+    const std::string last = recorder->text(7, 1);
+    INFO(last);
+    REQUIRE(last.find(R"("bytes":24000,"ring":0,"state":"done")") != std::string::npos);
 }
 
 TEST_CASE("recorder: describes a call in words") {

@@ -16,7 +16,8 @@ namespace ranks {
 using tutti::test::Folder;
 
 /// Runs body once a rank. Catch2's macros are not for several threads: bodies throw, and what they
-/// throw comes back by rank, "" for nothing.
+/// throw comes back by rank, "" for nothing. What a rank had called when an operation failed is in
+/// the folder's calls.RANK.jsonl.
 inline std::vector<std::string> run(int count,
                                     const std::function<void(tutti::Communicator&)>& body,
                                     const Folder& folder = {}) {
@@ -28,7 +29,7 @@ inline std::vector<std::string> run(int count,
                 tutti::Config config;
                 config.set("rank", std::to_string(rank)).set("size", std::to_string(count));
                 config.set("store", "file://" + folder.path()).set("transport", "inproc");
-                config.set("timeout_ms", "60000");
+                config.set("timeout_ms", "60000").set("dump", folder.file("calls"));
                 tutti::Communicator comm(config);
                 body(comm);
             } catch (const std::exception& error) {
