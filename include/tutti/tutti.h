@@ -191,6 +191,17 @@ TUTTI_API tutti_status tutti_comm_create(const tutti_config* config, tutti_comm*
 TUTTI_API int tutti_comm_rank(const tutti_comm* comm);
 /** How many ranks; -1 for NULL. */
 TUTTI_API int tutti_comm_size(const tutti_comm* comm);
+/** This rank's number among the ranks of its host, 0 … local size - 1: what a process chooses its GPU
+ *  by. -1 for NULL. These are known since the communicator was made; nothing is sent. */
+TUTTI_API int tutti_comm_local_rank(const tutti_comm* comm);
+/** How many ranks this rank's host has; -1 for NULL. */
+TUTTI_API int tutti_comm_local_size(const tutti_comm* comm);
+/** How many hosts; -1 for NULL. */
+TUTTI_API int tutti_comm_host_count(const tutti_comm* comm);
+/** A rank's host, 0 … host count - 1, in the order of their lowest ranks; -1 for NULL or no such rank. */
+TUTTI_API int tutti_comm_host_of(const tutti_comm* comm, int rank);
+/** How many rings, TUTTI_NRINGS; -1 for NULL. */
+TUTTI_API int tutti_comm_ring_count(const tutti_comm* comm);
 /** Collective: ranks that give the same color (>= 0) get a communicator of their own, ranked by key,
  *  then by their rank here. A color < 0 takes part and gets *part = NULL. Both communicators work
  *  from then on, side by side, over the same connections; each is destroyed on its own. */

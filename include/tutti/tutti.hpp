@@ -41,6 +41,12 @@ public:
 
     int rank() const { return tutti_comm_rank(get()); }
     int size() const { return tutti_comm_size(get()); }
+    int local_rank() const { return tutti_comm_local_rank(get()); }
+    int local_size() const { return tutti_comm_local_size(get()); }
+    int ring_count() const { return tutti_comm_ring_count(get()); }
+    int host_count() const { return tutti_comm_host_count(get()); }
+    /// -1: there is no such rank.
+    int host_of(int rank) const { return tutti_comm_host_of(get(), rank); }
     /// From any thread: fails every operation on all ranks.
     void abort() { check(tutti_comm_abort(get())); }
     tutti_comm* get() const { return comm_.get(); }

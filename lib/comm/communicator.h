@@ -40,6 +40,8 @@ public:
 
     Rank rank() const { return group_.rank(); }
     Rank size() const { return group_.size(); }
+    const Hosts& hosts() const { return *group_.hosts(); }
+    int rings() const { return endpoint_->config().nrings; }
     bool manual() const { return endpoint_->manual(); }
     int progress_fd() const { return endpoint_->wait_fd(); }
 

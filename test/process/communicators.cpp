@@ -96,8 +96,24 @@ void hosts(tutti_comm* world) {
     tutti_comm *local = nullptr, *across = nullptr;
     need(tutti_comm_split_host(world, rank_of, &local), "split by host");
     require(tutti_comm_size(local) == ranks / 2, "ranks of a host");
+    require(tutti_comm_local_size(world) == ranks / 2 && tutti_comm_host_count(world) == 2,
+            "hosts and their ranks, asked");
+    const int host = tutti_comm_host_of(world, rank_of);
+    require(host == rank_of / (ranks / 2), "this rank's host");
+    require(tutti_comm_local_rank(world) == rank_of % (ranks / 2), "the rank on its host");
+    require(tutti_comm_host_of(world, ranks) == -1 && tutti_comm_host_of(world, -1) == -1,
+            "hosts of ranks that there are not");
+    require(tutti_comm_host_count(local) == 1 && tutti_comm_local_size(local) == ranks / 2,
+            "hosts of a host's part");
+    require(tutti_comm_ring_count(world) == 2 && tutti_comm_ring_count(nullptr) == -1, "rings");
+    require(tutti_comm_local_rank(nullptr) == -1 && tutti_comm_local_size(nullptr) == -1 &&
+                tutti_comm_host_count(nullptr) == -1 && tutti_comm_host_of(nullptr, 0) == -1,
+            "hosts of nothing");
     need(tutti_comm_split(world, tutti_comm_rank(local), 0, &across), "one of each host");
     require(tutti_comm_size(across) == 2, "hosts");
+    require(tutti_comm_host_count(across) == 2 && tutti_comm_local_size(across) == 1 &&
+                tutti_comm_host_of(across, 1) == 1,
+            "hosts of a part across them");
     std::vector<int32_t> one{1};
     need(tutti_allreduce(local, one.data(), one.data(), 1, TUTTI_INT32, TUTTI_SUM), "inside");
     need(tutti_allreduce(across, one.data(), one.data(), 1, TUTTI_INT32, TUTTI_SUM), "across");

@@ -29,6 +29,10 @@ public:
 
     int rank() const { return tutti_comm_rank(comm()); }
     int size() const { return tutti_comm_size(comm()); }
+    int local_rank() const { return tutti_comm_local_rank(comm()); }
+    int local_size() const { return tutti_comm_local_size(comm()); }
+    int host_count() const { return tutti_comm_host_count(comm()); }
+    int host_of(int rank) const { return tutti_comm_host_of(comm(), rank); }
 
     /// count: elements of the arrays' type, as tutti.h counts for this collective.
     void run(const char* collective, std::optional<Input> in, std::optional<Output> out,

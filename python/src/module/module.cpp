@@ -47,6 +47,10 @@ NB_MODULE(_tutti, module) {
         .def(nb::init<const Settings&>(), "settings"_a)
         .def_prop_ro("rank", &Communicator::rank)
         .def_prop_ro("size", &Communicator::size)
+        .def_prop_ro("local_rank", &Communicator::local_rank)
+        .def_prop_ro("local_size", &Communicator::local_size)
+        .def_prop_ro("host_count", &Communicator::host_count)
+        .def("host_of", &Communicator::host_of, nb::arg("rank"))
         // noconvert: an array that is not in one piece is an error, never a silent copy.
         .def("run", &Communicator::run, "collective"_a, nb::arg("input").noconvert().none(),
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a)

@@ -72,6 +72,9 @@ class Communicator:
         self._native = native
         self.rank: int = native.rank
         self.size: int = native.size
+        self.local_rank: int = native.local_rank  # among the ranks of this host: chooses a GPU
+        self.local_size: int = native.local_size
+        self.host_count: int = native.host_count
 
     def __repr__(self) -> str:
         return f"<tutti.Communicator: rank {self.rank} of {self.size}>"
@@ -81,6 +84,13 @@ class Communicator:
 
     def __exit__(self, *exception) -> None:
         self.close()
+
+    def host_of(self, rank: int) -> int:
+        """The host of a rank, 0 … host_count - 1, in the order of the hosts' lowest ranks."""
+        host = self._native.host_of(rank)
+        if host < 0:
+            raise ValueError(f"there is no rank {rank}; the communicator has {self.size}")
+        return host
 
     # ---- collectives: (name, input, output, elements per rank, operator, root) → result
 
