@@ -55,13 +55,18 @@ tutti_trainer::tutti_trainer(Settings settings, std::vector<Device*> devices, Co
       engine_(recorder_, devices_, comm_, collectives_, tasks_) {}
 
 Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallelize_spec& spec) {
-    TRAINER_ASSIGN(const Settings settings, settings_of(spec.options, spec.device_count));
+    TRAINER_ASSIGN(Settings settings, settings_of(spec.options));
     TRAINER_ASSIGN(std::vector<Device*> devices, devices_of(spec));
     TRAINER_ASSIGN(Comm comm, Comm::copy_of(spec.comm));
+    if (settings.threads == 0)
+        settings.threads = default_threads(
+            spec.device_count, std::ranges::all_of(devices, [](auto* d) { return d->is_cpu(); }),
+            comm.local_size());
     std::unique_ptr<tutti_trainer> made(
         new tutti_trainer(settings, std::move(devices), std::move(comm), spec.update != nullptr));
     tutti_trainer& self = *made;
     TRAINER_TRY(self.agree(contain([&]() -> Result<> {
+        TRAINER_TRY(self.choose_rings());
         TRAINER_TRY(self.declare(spec));
         TRAINER_TRY(check_sanity(self.recorder_));
         return self.assemble();
@@ -69,6 +74,16 @@ Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallel
     TRAINER_TRY(self.check_ranks_alike());
     TRAINER_TRY(self.number_rows());
     return made;
+}
+
+Result<> tutti_trainer::choose_rings() {
+    constexpr int usual = 2;
+    const int there = comm_.rings();
+    if (settings_.rings > there)
+        return invalid("options.rings is {}; the communicator has {} (TUTTI_NRINGS)",
+                       settings_.rings, there);
+    if (settings_.rings == 0) settings_.rings = std::min(usual, there);
+    return {};
 }
 
 Result<> tutti_trainer::run_builder(Phase phase, int device, const tutti_parallelize_spec& spec) {

@@ -1,5 +1,9 @@
 #include "trainer/settings.h"
 
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +15,6 @@ namespace {
 constexpr std::size_t default_bucket_bytes = std::size_t{25} << 20;
 constexpr std::size_t default_first_bucket_bytes = std::size_t{1} << 20;
 constexpr int default_max_in_flight = 4;
-constexpr int default_rings = 2;
 constexpr int most_threads = 1024;
 
 std::string_view variable(const char* name) {
@@ -27,12 +30,13 @@ Result<bool> dag_wanted(tutti_execution option) {
     return value == "dag";
 }
 
-Result<int> threads_wanted(int option, int devices) {
+// 0: nobody says.
+Result<int> threads_wanted(int option) {
     if (option < 0 || option > most_threads)
         return invalid("options.threads is {}; 0 to {} are possible", option, most_threads);
     if (option > 0) return option;
     const std::string_view value = variable("TUTTI_TRAINER_THREADS");
-    if (value.empty()) return devices + 1;
+    if (value.empty()) return 0;
     int threads = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), threads);
     if (error != std::errc() || end != value.data() + value.size() || threads < 1 ||
@@ -65,7 +69,7 @@ Result<> check_together(const Settings& s) {
 
 }  // namespace
 
-Result<Settings> settings_of(const tutti_trainer_options* given, int devices) {
+Result<Settings> settings_of(const tutti_trainer_options* given) {
     tutti_trainer_options o = TUTTI_TRAINER_OPTIONS_INIT;
     if (given) {
         if (given->struct_size != sizeof(o))
@@ -78,7 +82,7 @@ Result<Settings> settings_of(const tutti_trainer_options* given, int devices) {
     s.check = o.check_declarations || variable("TUTTI_TRAINER_CHECK") == "1";
     TRAINER_ASSIGN(const bool dag, dag_wanted(o.execution));
     s.dag = dag && !s.check;
-    TRAINER_ASSIGN(s.threads, threads_wanted(o.threads, devices));
+    TRAINER_ASSIGN(s.threads, threads_wanted(o.threads));
     s.scale_learning_rate = o.scale == TUTTI_SCALE_LEARNING_RATE;
     TRAINER_ASSIGN(s.micro_batches, at_least("micro_batches", o.micro_batches, 1));
     s.uneven = o.uneven != 0;
@@ -90,7 +94,7 @@ Result<Settings> settings_of(const tutti_trainer_options* given, int devices) {
     TRAINER_ASSIGN(
         s.max_in_flight,
         at_least("max_in_flight", o.max_in_flight ? o.max_in_flight : default_max_in_flight, 1));
-    TRAINER_ASSIGN(s.rings, at_least("rings", o.rings ? o.rings : default_rings, 1));
+    TRAINER_ASSIGN(s.rings, at_least("rings", o.rings, 0));
     s.computed_mean = o.computed_sync == TUTTI_COMPUTED_MEAN;
     TRAINER_ASSIGN(s.computed_every,
                    at_least("computed_every", o.computed_every ? o.computed_every : 1, 1));
@@ -100,6 +104,15 @@ Result<Settings> settings_of(const tutti_trainer_options* given, int devices) {
     s.parameters_of = o.parameters_of;
     TRAINER_TRY(check_together(s));
     return s;
+}
+
+int default_threads(int devices, bool devices_are_cores, int ranks_of_host) {
+    const int wanted = devices + 1;
+    cpu_set_t set;
+    if (!devices_are_cores || ::sched_getaffinity(0, sizeof set, &set) != 0) return wanted;
+    const int usable = CPU_COUNT(&set);
+    const bool is_bound = usable < ::sysconf(_SC_NPROCESSORS_ONLN);
+    return std::clamp(is_bound ? usable : usable / ranks_of_host, 1, wanted);
 }
 
 }  // namespace tutti::trainer

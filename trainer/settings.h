@@ -8,7 +8,7 @@ namespace tutti::trainer {
 
 struct Settings {
     bool dag = false;
-    int threads = 0;
+    int threads = 0;  // 0: default_threads
     bool scale_learning_rate = false;
     int micro_batches = 1;
     bool uneven = false;
@@ -16,7 +16,7 @@ struct Settings {
     std::size_t bucket_bytes = 0;
     std::size_t first_bucket_bytes = 0;
     int max_in_flight = 0;
-    int rings = 0;
+    int rings = 0;  // 0: two, if the communicator has them
     bool computed_mean = false;
     int computed_every = 1;
     int local_steps = 0;
@@ -27,6 +27,10 @@ struct Settings {
 };
 
 /// INVALID for what makes no sense, naming option or variable.
-Result<Settings> settings_of(const tutti_trainer_options* options, int devices);
+Result<Settings> settings_of(const tutti_trainer_options* options);
+
+/// One a device and one more, but where the devices are cores, no more than there are for each of
+/// the host's ranks. A rank that is bound to some of the host's cores has those to itself.
+int default_threads(int devices, bool devices_are_cores, int ranks_of_host);
 
 }  // namespace tutti::trainer

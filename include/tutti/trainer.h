@@ -281,7 +281,8 @@ typedef struct {
     size_t struct_size;
     tutti_execution
         execution;       /**< TUTTI_EXECUTION=serial|dag in the environment wins over serial */
-    int threads;         /**< of the DAG; 0: TUTTI_TRAINER_THREADS, else one per device + 1 */
+    int threads;         /**< of the DAG; 0: TUTTI_TRAINER_THREADS, else one per device + 1; where
+                              devices are cores, no more than the rank has of those */
     tutti_scale scale;   /**< where 1 / (replicas × micro-batches) is applied */
     int micro_batches;   /**< per replica and step */
     int uneven;          /**< sample numbers differ: weigh by them (one tiny sum a step) */
@@ -289,7 +290,7 @@ typedef struct {
     size_t bucket_bytes; /**< 0: 25 MiB */
     size_t first_bucket_bytes; /**< 0: 1 MiB */
     int max_in_flight;         /**< collectives at once; 0: 4 */
-    int rings;                 /**< used in turn; 0: 2 */
+    int rings;                 /**< used in turn; 0: 2, or 1 if the communicator has no more */
     tutti_computed_sync computed_sync;
     int computed_every;           /**< steps between synchronisations; 0: 1 */
     int local_steps;              /**< LocalSGD: steps between averages; 0: synchronous SGD */

@@ -1,18 +1,24 @@
 // Rows 4 and 6: the ways to run a step give the same bits, and none of them gets stuck.
+#include <sched.h>
+
 #include <chrono>
+#include <fstream>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <random>
 
 #include "support/catch.h"
 #include "support/sanitized.h"
+#include "trainer/card.h"
 #include "trainer/expect.h"
 #include "trainer/net.h"
 #include "trainer/ranks.h"
 
 namespace {
 
+namespace test = tutti::test;
 using ranks::require;
-using tutti::test::sanitized;
+using test::sanitized;
 
 net::Shape deep_shape() {
     net::Shape shape;
@@ -55,6 +61,30 @@ tutti::TrainerSpec with_delays(tutti::TrainerSpec spec, int rank) {
     return spec;
 }
 
+std::ptrdiff_t threads() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+// An operation as its rank's flight recorder has it.
+struct Called {
+    std::string call;
+    int ring;
+    bool operator==(const Called&) const = default;
+};
+
+// The gradients' sums that a rank had called when one failed, in order.
+std::vector<Called> reductions_of(const test::Folder& folder, int rank) {
+    std::ifstream lines(folder.file("calls." + std::to_string(rank) + ".jsonl"));
+    std::vector<Called> called;
+    for (std::string line; std::getline(lines, line);) {
+        const auto entry = nlohmann::json::parse(line);
+        const std::string call = entry["call"];
+        if (call.starts_with("allreduce") && call.ends_with("float32, sum)"))
+            called.push_back({call, entry["ring"]});
+    }
+    return called;
+}
+
 }  // namespace
 
 TEST_CASE("execution: serial and graph give the same bits, with any number of threads") {
@@ -87,9 +117,6 @@ TEST_CASE("execution: kind and size come from the environment too") {
     ::setenv("TUTTI_TRAINER_THREADS", "0", 1);
     expect::error([&] { build(); }, "TUTTI_TRAINER_THREADS is '0'");
     ::setenv("TUTTI_TRAINER_THREADS", "2", 1);
-    const auto threads = [] {
-        return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
-    };
     const auto before = threads();
     tutti::Trainer trainer(net::spec<float>(shape, 1));
     REQUIRE(threads() - before >= 2);
@@ -97,6 +124,31 @@ TEST_CASE("execution: kind and size come from the environment too") {
     ::unsetenv("TUTTI_TRAINER_THREADS");
     trainer.init_sync();
     trainer.step();
+}
+
+TEST_CASE("execution: a graph has no more threads than cores, unless its devices are none") {
+    const net::Shape shape;
+    tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+    options.execution = TUTTI_EXECUTION_DAG;
+    cpu_set_t all, one;
+    REQUIRE(::sched_getaffinity(0, sizeof all, &all) == 0);
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &one);
+    const auto added = [&](const tutti::TrainerSpec& spec) {
+        REQUIRE(::sched_setaffinity(0, sizeof one, &one) == 0);
+        const auto before = threads();
+        const tutti::Trainer trainer(spec);
+        const auto more = threads() - before;
+        REQUIRE(::sched_setaffinity(0, sizeof all, &all) == 0);
+        return more;
+    };
+    const auto on_cores = added(net::spec<float>(shape, 3, nullptr, options));
+    const card::Cards cards(3);
+    tutti::TrainerSpec spec = net::spec<float>(shape, 3, nullptr, options);
+    spec.own_devices = cards.devices;
+    REQUIRE(added(spec) == on_cores + 3);
+    options.threads = 3;
+    REQUIRE(added(net::spec<float>(shape, 3, nullptr, options)) == on_cores + 2);
 }
 
 TEST_CASE("execution: a graph of one thread runs on the caller's, collectives included") {
@@ -169,6 +221,70 @@ TEST_CASE("execution: 1,000 cold starts do not deadlock") {
             trainer.step();
         }
     }));
+}
+
+TEST_CASE("execution: every rank calls the same, each by the ring that its turn gave it") {
+    net::Shape shape;
+    shape.widths = {3, 8, 8, 1};
+    shape.statistics = true;
+    constexpr int rings = 2, steps = 12;
+    for (auto execution : {TUTTI_EXECUTION_SERIAL, TUTTI_EXECUTION_DAG}) {
+        const test::Folder folder;
+        std::vector<int64_t> buckets(3);
+        const auto body = [&](tutti_comm* comm, int rank) {
+            tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+            options.execution = execution;
+            options.threads = 2;
+            options.rings = rings;
+            options.first_bucket_bytes = 64;
+            options.bucket_bytes = 256;
+            tutti::TrainerSpec spec = with_delays(net::spec<float>(shape, 2, comm, options), rank);
+            const auto forward = spec.forward;
+            spec.forward = [=](tutti::Model& m, double scale) {
+                // The others cannot go on without this rank, and tell what they had called.
+                m.operation("end", {m.find("x")}, {}, [=](const tutti::Step& s) {
+                    if (rank == 2 && s.iteration() == steps) throw std::runtime_error("enough");
+                });
+                return forward(m, scale);
+            };
+            tutti::Trainer trainer(std::move(spec));
+            trainer.init_sync();
+            buckets[static_cast<std::size_t>(rank)] = trainer.counters().buckets;
+            for (int i = 0; i <= steps; ++i) trainer.step();
+        };
+        const std::vector<std::string> problems = ranks::run(3, body, folder);
+        INFO(problems[2]);
+        REQUIRE(problems[2].find("enough") != std::string::npos);
+        const auto first = reductions_of(folder, 0), second = reductions_of(folder, 1);
+        const auto each = static_cast<std::size_t>(buckets[0]);
+        REQUIRE(each > rings);
+        const std::size_t whole = steps * each;
+        REQUIRE(std::min(first.size(), second.size()) >= whole);
+        for (std::size_t i = 0; i < whole; ++i) {
+            INFO(i << ": " << first[i].call << " by ring " << first[i].ring);
+            REQUIRE(first[i] == second[i]);
+            REQUIRE(first[i].ring == first[i % each].ring);
+            const int next = (first[i].ring + 1) % rings;
+            if ((i + 1) % each) REQUIRE(first[i + 1].ring == next);
+        }
+    }
+}
+
+TEST_CASE("execution: no more rings than the communicator has") {
+    const net::Shape shape;
+    const auto step = [&](int rings) {
+        tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+        options.rings = rings;
+        options.first_bucket_bytes = options.bucket_bytes = 32;
+        tutti::Trainer trainer(net::spec<float>(shape, 2, nullptr, options));
+        trainer.init_sync();
+        trainer.step();
+    };
+    expect::error([&] { step(3); }, "options.rings is 3; the communicator has 2 (TUTTI_NRINGS)");
+    ::setenv("TUTTI_NRINGS", "1", 1);
+    expect::error([&] { step(2); }, "options.rings is 2; the communicator has 1 (TUTTI_NRINGS)");
+    step(0);
+    ::unsetenv("TUTTI_NRINGS");
 }
 
 TEST_CASE("execution: a failure on one rank ends the step on all, with its cause where it was") {

@@ -7,6 +7,13 @@
 #include "trainer/base/result.h"
 #include "tutti/trainer.h"
 
+namespace tutti::trainer {
+
+/// Cores and memory of this host.
+const tutti_device_functions& cpu_functions();
+
+}  // namespace tutti::trainer
+
 struct tutti_device {
     template <typename T = void>
     using Result = tutti::trainer::Result<T>;
@@ -26,6 +33,8 @@ public:
     Result<> run(void (*work)(void*), void* argument);
     /// Whether others take its addresses: libtutti, and devices of its kind.
     bool is_reachable() const { return functions_.memory == TUTTI_MEMORY_REACHABLE; }
+    /// The built-in one: it computes on cores of this host.
+    bool is_cpu() const { return functions_.alloc == tutti::trainer::cpu_functions().alloc; }
     bool can_protect() const { return functions_.protect != nullptr; }
     bool can_convert() const { return functions_.convert != nullptr; }
     /// A copy where both are one type.
@@ -54,9 +63,6 @@ constexpr bool is_narrow(tutti_dtype dtype) {
 constexpr tutti_dtype sum_dtype(tutti_dtype dtype) {
     return is_narrow(dtype) ? TUTTI_FLOAT32 : dtype;
 }
-
-/// Cores and memory of this host.
-const tutti_device_functions& cpu_functions();
 
 /// A piece of a device's memory.
 class DeviceMemory {

@@ -19,6 +19,8 @@ public:
     tutti_comm* get() const { return comm_.get(); }
     int rank() const { return tutti_comm_rank(get()); }
     int size() const { return tutti_comm_size(get()); }
+    int rings() const { return tutti_comm_ring_count(get()); }
+    int local_size() const { return tutti_comm_local_size(get()); }
 
 private:
     explicit Comm(tutti_comm* own) : comm_(own) {}
