@@ -74,7 +74,7 @@ TEST_CASE("fabric: keeps every byte when messages overtake each other and the li
     std::vector<Traffic> lanes(3);
     for (std::size_t i = 0; i < lanes.size(); ++i)
         lanes[i].lane = i == 1 ? Duo::open(duo.b, duo.a, 1) : duo.open(static_cast<uint16_t>(i));
-    manners = {.busy = 30, .slow = 40, .reorder = true};
+    manners = {.busy = 30, .slow = 40, .pieces = 50, .reorder = true};
     constexpr uint64_t messages = 600;
     const auto finished = [&] {
         return std::all_of(lanes.begin(), lanes.end(), [](Traffic& t) {
@@ -86,6 +86,7 @@ TEST_CASE("fabric: keeps every byte when messages overtake each other and the li
         return finished();
     }));
     REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));
+    for (const FakePort* port : fake_ports) REQUIRE(port->fetched_late() == 0);
 }
 
 TEST_CASE("fabric: keeps every byte when several threads drive the lanes of one port") {

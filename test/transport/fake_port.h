@@ -19,6 +19,7 @@ namespace tutti::test {
 /// How badly. Of a hundred calls, so many.
 struct Manners {
     unsigned busy = 0, slow = 0;
+    unsigned pieces = 0;  // payloads that come in pieces, and must be fetched in their event
     bool reorder = false;
     bool fetch_fails = false;
     bool never_sent = false;  // payloads stay with the library for ever
@@ -91,7 +92,11 @@ public:
                            void* context) override {
         const FakeLock lock(fake_library);
         auto& held = *static_cast<Message*>(hold);
-        if (happens(manners.busy)) return fabric::Progress::busy;
+        if (held.in_pieces) {
+            fetched_late_ += !delivering_;
+        } else if (happens(manners.busy)) {
+            return fabric::Progress::busy;
+        }
         if (manners.fetch_fails || !held.from) return fabric::Progress::failed;
         std::memcpy(where, held.data, bytes);
         held.from->let_go(std::exchange(held.context, nullptr));
@@ -130,6 +135,9 @@ public:
     void remove_memory(std::byte*, std::size_t) override {}
     void flush(Deadline) override {}
 
+    /// Payloads in pieces that were not fetched when they should have been.
+    int fetched_late() const { return fetched_late_; }
+
     /// A message that no engine made.
     void inject(const fabric::Header& header, const Buffer& payload = {}) {
         const FakeLock lock(fake_library);
@@ -148,6 +156,7 @@ private:
         const std::byte* data = nullptr;
         std::size_t bytes = 0;
         void* context = nullptr;
+        bool in_pieces = false;
     };
     void let_go(void* context) {
         if (context && !manners.never_sent) done_.push_back(context);
@@ -174,7 +183,11 @@ private:
         // Some libraries cannot keep what came with its header.
         const bool may_stay = held->data || happens(50);
         arrival.hold = may_stay ? held.get() : nullptr;
-        if (events.arrived(arrival))
+        arrival.at_once = held->in_pieces = held->data && happens(manners.pieces);
+        delivering_ = true;
+        const bool keep = events.arrived(arrival);
+        delivering_ = false;
+        if (keep)
             held_.push_back(std::move(held));
         else if (held->data && held->from)
             held->from->let_go(held->context);
@@ -190,6 +203,8 @@ private:
     std::vector<std::unique_ptr<Message>> held_;
     std::vector<void*> done_, fetching_;
     std::map<void*, FakePort*> under_way_;
+    bool delivering_ = false;
+    int fetched_late_ = 0;
 };
 
 /// The ports that were opened last, in order.

@@ -11,35 +11,11 @@
 namespace tutti::ucx {
 namespace {
 
-constexpr unsigned message_id = 0;
-// Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
-constexpr std::size_t eager_bytes = 8192;
 constexpr int64_t disconnect_ms = 1000;
 // UCX thinks of sockets as 11 µs away, of everything else as less than 3.
 constexpr double slow_seconds = 8e-6;
 
-bool pending(ucs_status_ptr_t result) {
-    return result != nullptr && !UCS_PTR_IS_ERR(result);
-}
-
 }  // namespace
-
-template <typename T>
-T& UcxPort::Pool<T>::take() {
-    if (!free_) {
-        blocks_.push_back(std::make_unique<std::array<T, block_size>>());
-        for (T& one : *blocks_.back()) give(one);
-    }
-    T& one = *free_;
-    free_ = std::exchange(one.next, nullptr);
-    return one;
-}
-
-template <typename T>
-void UcxPort::Pool<T>::give(T& one) {
-    one.next = free_;
-    free_ = &one;
-}
 
 // ---- life
 // ----------------------------------------------------------------------------------------
@@ -57,20 +33,25 @@ Result<> UcxPort::open(ucp_context_h context) {
     ucp_worker_attr_t attributes{};
     attributes.field_mask = UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER;
     TUTTI_TRY(check(ucx_.ucp_worker_query(worker_, &attributes), "asking a UCX worker"));
-    if (attributes.max_am_header < fabric::header_bytes)
+    if (attributes.max_am_header < sizeof(PieceHeader))
         return fail(Code::unsupported, "its messages' headers hold {} bytes, and {} are needed",
-                    attributes.max_am_header, fabric::header_bytes);
-    ucp_am_handler_param_t handler{};
-    handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                         UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
-    handler.id = message_id;
-    handler.flags = UCP_AM_FLAG_WHOLE_MSG;
-    handler.cb = &on_message;
-    handler.arg = this;
-    TUTTI_TRY(check(ucx_.ucp_worker_set_am_recv_handler(worker_, &handler), "a UCX handler"));
+                    attributes.max_am_header, sizeof(PieceHeader));
+    for (const auto& [id, handler] : {std::pair{message_id, &on_message}, {piece_id, &on_piece}})
+        TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
     limits_.eager_bytes = eager_bytes;
     return make_address();
+}
+
+ucs_status_t UcxPort::handle(unsigned id, ucp_am_recv_callback_t handler) {
+    ucp_am_handler_param_t param{};
+    param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                       UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+    param.id = id;
+    param.flags = UCP_AM_FLAG_WHOLE_MSG;
+    param.cb = handler;
+    param.arg = this;
+    return ucx_.ucp_worker_set_am_recv_handler(worker_, &param);
 }
 
 Result<> UcxPort::make_address() {
@@ -155,6 +136,7 @@ void UcxPort::disconnect(Rank rank) {
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
     const auto deadline = Deadline::after_ms(disconnect_ms);
     wait(ucx_.ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param), deadline);
+    end_arriving(*peer);
     const auto left = [&] {
         bool any = false;
         requests_.each([&](const Request& r) { any |= r.busy && r.peer == peer && r.context; });
@@ -170,7 +152,7 @@ void UcxPort::disconnect(Rank rank) {
 }
 
 void UcxPort::wait(ucs_status_ptr_t request, Deadline deadline) {
-    if (!pending(request)) return;
+    if (!is_pending(request)) return;
     while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS && !deadline.passed())
         ucx_.ucp_worker_progress(worker_);
     ucx_.ucp_request_free(request);
@@ -179,142 +161,6 @@ void UcxPort::wait(ucs_status_ptr_t request, Deadline deadline) {
 void UcxPort::flush(Deadline deadline) {
     ucp_request_param_t param{};
     wait(ucx_.ucp_worker_flush_nbx(worker_, &param), deadline);
-}
-
-// ---- messages
-// ------------------------------------------------------------------------------------
-
-UcxPort::Request& UcxPort::take_request(Peer& peer, void* context, bool fetches) {
-    Request& request = requests_.take();
-    request.port = this;
-    request.peer = &peer;
-    request.context = context;
-    request.fetches = fetches;
-    request.busy = true;
-    return request;
-}
-
-Progress UcxPort::started(Request& request, ucs_status_ptr_t result) {
-    if (pending(result)) return Progress::pending;
-    Peer& peer = *request.peer;
-    request.busy = false;
-    requests_.give(request);
-    if (result == nullptr) return Progress::done;
-    const ucs_status_t status = UCS_PTR_STATUS(result);
-    if (status == UCS_ERR_NO_RESOURCE) return Progress::busy;
-    on_failure(&peer, peer.endpoint, status);
-    return Progress::failed;
-}
-
-void UcxPort::finish(Request& request, bool ok) {
-    void* context = std::exchange(request.context, nullptr);
-    const bool fetches = request.fetches;
-    request.busy = false;
-    requests_.give(request);
-    // Without a context nobody waits for it, or no longer.
-    if (!context) return;
-    if (fetches)
-        events_.fetched(context, ok ? Code::ok : Code::peer_lost);
-    else
-        events_.sent(context);
-}
-
-void UcxPort::on_sent(void* request, ucs_status_t status, void* ours) {
-    auto& mine = *static_cast<Request*>(ours);
-    UcxPort& port = *mine.port;
-    port.finish(mine, status == UCS_OK);
-    port.ucx_.ucp_request_free(request);
-}
-
-void UcxPort::on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours) {
-    static_cast<void>(length);
-    on_sent(request, status, ours);
-}
-
-Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data, std::size_t bytes,
-                       void* context) {
-    Peer* peer = find(rank);
-    if (!peer || peer->failed) return Progress::failed;
-    Request& request = take_request(*peer, context, false);
-    std::memcpy(request.message.data(), header, fabric::header_bytes);
-    ucp_request_param_t param{};
-    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
-                         UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    param.cb.send = &on_sent;
-    param.user_data = &request;
-    if (bytes <= eager_bytes || peer->slow) param.flags = UCP_AM_SEND_FLAG_EAGER;
-    param.memory_type = UCS_MEMORY_TYPE_HOST;
-    if (bytes <= joined_bytes) {
-        if (bytes > 0) std::memcpy(request.message.data() + fabric::header_bytes, data, bytes);
-        return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, nullptr, 0,
-                                                     request.message.data(),
-                                                     fabric::header_bytes + bytes, &param));
-    }
-    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
-                                                 fabric::header_bytes, data, bytes, &param));
-}
-
-/// The data is there during the event only.
-ucs_status_t UcxPort::take_joined(const void* data, std::size_t length) {
-    Arrival arrival;
-    arrival.header = static_cast<const std::byte*>(data);
-    arrival.data = arrival.header + fabric::header_bytes;
-    arrival.bytes = length - fabric::header_bytes;
-    events_.arrived(arrival);
-    return UCS_OK;
-}
-
-ucs_status_t UcxPort::on_message(void* self, const void* header, std::size_t header_length,
-                                 void* data, std::size_t length, const ucp_am_recv_param_t* param) {
-    auto& port = *static_cast<UcxPort*>(self);
-    if (header_length == 0 && length >= fabric::header_bytes) return port.take_joined(data, length);
-    if (header_length != fabric::header_bytes) return UCS_OK;
-    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-    const bool can_stay = rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
-    Arrival arrival;
-    arrival.header = static_cast<const std::byte*>(header);
-    arrival.data = rendezvous ? nullptr : static_cast<const std::byte*>(data);
-    arrival.bytes = length;
-    Kept* kept = nullptr;
-    Rank sender = nobody;
-    std::memcpy(&sender, arrival.header + fabric::sender_offset, sizeof sender);
-    if (can_stay) {
-        kept = &port.kept_.take();
-        kept->peer = port.find(sender);
-        kept->data = data;
-        kept->rendezvous = rendezvous;
-        arrival.hold = kept;
-    }
-    const bool keep = port.events_.arrived(arrival);
-    if (keep) return UCS_INPROGRESS;
-    if (kept) port.kept_.give(*kept);
-    return UCS_OK;
-}
-
-Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
-    auto& kept = *static_cast<Kept*>(hold);
-    if (!kept.peer || kept.peer->failed) return Progress::failed;
-    Request& request = take_request(*kept.peer, context, true);
-    ucp_request_param_t param{};
-    param.op_attr_mask =
-        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
-    param.cb.recv_am = &on_fetched;
-    param.user_data = &request;
-    param.memory_type = UCS_MEMORY_TYPE_HOST;
-    // From here on it is UCX's, whatever becomes of it.
-    return started(request, ucx_.ucp_am_recv_data_nbx(worker_, std::exchange(kept.data, nullptr),
-                                                      where, bytes, &param));
-}
-
-void UcxPort::release(void* hold) {
-    auto& kept = *static_cast<Kept*>(hold);
-    if (kept.data) ucx_.ucp_am_data_release(worker_, std::exchange(kept.data, nullptr));
-    kept_.give(kept);
-}
-
-bool UcxPort::progress(PortEvents& events) {
-    static_cast<void>(events);  // the same as ever
-    return ucx_.ucp_worker_progress(worker_) != 0;
 }
 
 // ---- memory

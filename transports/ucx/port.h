@@ -4,6 +4,9 @@
 // network can. That is the one-sided path: puts and flags of our own would first need an answer
 // that says where to, which is what rendezvous is.
 //
+// Over sockets, messages of more than a piece go in pieces, each with the header: UCX would put
+// them together in memory of its own, from where they would be copied once more.
+//
 // Registration is UCX's own: its cache keeps what was registered, evicts, and watches for memory
 // that is unmapped, so that the same address mapped again is registered anew.
 #pragma once
@@ -16,6 +19,7 @@
 
 #include "transport/fabric/port.h"
 #include "transports/ucx/library.h"
+#include "transports/ucx/pool.h"
 
 namespace tutti::ucx {
 
@@ -47,56 +51,74 @@ public:
     void flush(Deadline deadline) override;
 
 private:
+    static constexpr unsigned message_id = 0, piece_id = 1;
+    /// Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
+    static constexpr std::size_t eager_bytes = 8192;
     /// Payloads up to here are sent behind their header as one piece: UCX sends one piece that fits
     /// a slot of its shared memory (128 bytes, its own words included) at once, and two only by a
     /// request.
     static constexpr std::size_t joined_bytes = 32;
+    /// With all headers it fits what UCX reads from a socket at a time.
+    static constexpr std::size_t piece_bytes = 60 * 1024;
+    /// Of one peer: more than its credits on all its channels allow.
+    static constexpr std::size_t most_arriving = 65'536;
 
+    struct Kept;
     struct Peer {
         UcxPort* port = nullptr;
         Rank rank = nobody;
         ucp_ep_h endpoint = nullptr;
         bool failed = false;
-        bool slow = false;  // TCP: rendezvous only adds turns
+        bool slow = false;       // TCP: rendezvous only adds turns
+        uint64_t in_pieces = 0;  // messages that were sent so
+        std::vector<Kept*> arriving;
+    };
+    /// In front of each piece. They may overtake each other.
+    struct PieceHeader {
+        std::array<std::byte, fabric::header_bytes> header;  // the message's
+        uint64_t number = 0;  // the message, of those that its sender sent in pieces
+        uint64_t bytes = 0;   // of the whole payload
+        uint64_t offset = 0;
     };
     /// A send or a fetch that the library has: UCX wants headers to stay until then.
     struct Request {
-        std::array<std::byte, fabric::header_bytes + joined_bytes> message;
+        alignas(8) std::array<std::byte, fabric::header_bytes + joined_bytes> message;
         UcxPort* port = nullptr;
         Peer* peer = nullptr;
         void* context = nullptr;
         bool busy = false;
         bool fetches = false;
+        Request* whole = nullptr;  // of a piece: the message's, whose event comes with the last
+        std::size_t left = 0;      // of a message in pieces
         Request* next = nullptr;
     };
-    /// An arrival that was kept.
+    /// An arrival that was kept, or that is coming in pieces.
     struct Kept {
         void* data = nullptr;
-        bool rendezvous = false;
         Peer* peer = nullptr;
         Kept* next = nullptr;
+        // In pieces. where: nullptr: they are dropped.
+        bool held = false;  // by the engine
+        uint64_t number = 0;
+        std::size_t bytes = 0, left = 0;
+        std::byte* where = nullptr;
+        void* context = nullptr;
     };
-    template <typename T>
-    class Pool {
-    public:
-        T& take();
-        void give(T& one);
-        template <typename Do>
-        void each(Do act) {
-            for (const auto& block : blocks_)
-                for (T& one : *block) act(one);
-        }
-
-    private:
-        static constexpr std::size_t block_size = 64;
-        std::vector<std::unique_ptr<std::array<T, block_size>>> blocks_;
-        T* free_ = nullptr;
-    };
-
+    static bool is_pending(ucs_status_ptr_t result) {
+        return result != nullptr && !UCS_PTR_IS_ERR(result);
+    }
     static ucs_status_t on_message(void* self, const void* header, std::size_t header_length,
                                    void* data, std::size_t length,
                                    const ucp_am_recv_param_t* param);
+    static ucs_status_t on_piece(void* self, const void* header, std::size_t header_length,
+                                 void* data, std::size_t length, const ucp_am_recv_param_t* param);
     ucs_status_t take_joined(const void* data, std::size_t length);
+    Kept* arriving(Peer& peer, const PieceHeader& piece);
+    void take_piece(Peer& peer, const PieceHeader& piece, const void* data, std::size_t length);
+    void end_arriving(Peer& peer);
+    Progress send_pieces(Peer& peer, const std::byte* header, const std::byte* data,
+                         std::size_t bytes, void* context);
+    ucs_status_t handle(unsigned id, ucp_am_recv_callback_t handler);
     static void on_sent(void* request, ucs_status_t status, void* ours);
     static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
@@ -104,7 +126,9 @@ private:
     Peer* find(Rank rank);
     Request& take_request(Peer& peer, void* context, bool fetches);
     void finish(Request& request, bool ok);
+    void give(Request& request);
     Progress started(Request& request, ucs_status_ptr_t result);
+    ucp_request_param_t send_param(Request& request, bool eager) const;
     void wait(ucs_status_ptr_t request, Deadline deadline);
     Result<> make_address();
 

@@ -11,7 +11,7 @@
 
 namespace tutti::fabric {
 
-inline constexpr uint32_t protocol_version = 1;
+inline constexpr uint32_t protocol_version = 2;
 
 /// Channels between two ranks on one port: with the credits and the size of a message, what a peer
 /// can make us hold.

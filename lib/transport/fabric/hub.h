@@ -138,7 +138,7 @@ private:
     void announce(Flow& flow);
     bool place(Flow& flow, uint64_t position, const Arrival& arrival);
     bool copy(Flow& flow, uint64_t position, const Arrival& arrival);
-    void fetch_into(Slot& slot, std::byte* offered);
+    bool find_place(Slot& slot, std::byte* offered);
     bool fetch(Slot& slot);
     void finish(Slot& slot);
     void drop(ReceiveQueue& in);

@@ -4,10 +4,12 @@
 //
 // A message comes whole or not at all, and messages may overtake each other. Small ones come with
 // their payload. Of large ones the header comes first, and the payload is fetched to where it is
-// wanted: no copy, and no memory for what nobody waits for.
+// wanted: no copy, and no memory for what nobody waits for. Or the payload comes in pieces that the
+// port puts where the first one's event said.
 //
 // Threads: one at a time in all calls of a port, and in its events, which come only from within
-// progress(), send(), fetch(), release() and disconnect(). No call blocks unless it says so.
+// progress(), send(), fetch(), release() and disconnect(). In an event no call is made but fetch(),
+// and that only for an arrival that asks for it. No call blocks unless it says so.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +34,7 @@ struct Arrival {
     const std::byte* data = nullptr;    // the payload; nullptr: it must be fetched (or is empty)
     std::size_t bytes = 0;              // of the payload
     void* hold = nullptr;  // names it to the port; nullptr: the data is there during the event only
+    bool at_once = false;  // it comes in pieces, to where fetch() says during the event, or nowhere
 };
 
 class PortEvents {

@@ -207,7 +207,8 @@ bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
         // At once, though nobody may stand there yet: who exchanges in place reads only when its
         // own message has left, and so does the other.
         slot.hold = arrival.hold;
-        fetch_into(slot, in.offer.take(slot.tag, slot.bytes, position));
+        if (!find_place(slot, in.offer.take(slot.tag, slot.bytes, position))) return true;
+        if (!arrival.at_once || !fetch(slot)) to_fetch_.push_back(&slot);
         return true;
     }
     if (!arrival.hold || arrival.bytes <= copied_bytes) return copy(flow, position, arrival);
@@ -236,19 +237,21 @@ bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     return false;
 }
 
-/// offered: the lane's memory; nullptr: a cell will do.
-void Hub::fetch_into(Slot& slot, std::byte* offered) {
+/// offered: the lane's memory; nullptr: a cell will do. False: there is no memory.
+bool Hub::find_place(Slot& slot, std::byte* offered) {
     slot.offered = offered != nullptr;
     slot.to = offered;
     if (!offered) {
         CellPool& cells = slot.flow->in.cells;
         slot.cell = cells.take(slot.bytes);
-        if (slot.cell == CellPool::none)
-            return losing_.emplace_back(&slot.flow->peer, "no memory for a message"), void();
+        if (slot.cell == CellPool::none) {
+            losing_.emplace_back(&slot.flow->peer, "no memory for a message");
+            return false;
+        }
         slot.to = cells.data(slot.cell);
     }
     slot.state.store(SlotState::fetching, std::memory_order_relaxed);
-    to_fetch_.push_back(&slot);
+    return true;
 }
 
 /// False: the library has no room.

@@ -1,0 +1,253 @@
+// A port's messages, both ways.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "transports/ucx/port.h"
+
+namespace tutti::ucx {
+
+UcxPort::Request& UcxPort::take_request(Peer& peer, void* context, bool fetches) {
+    Request& request = requests_.take();
+    request.port = this;
+    request.peer = &peer;
+    request.context = context;
+    request.fetches = fetches;
+    request.busy = true;
+    request.whole = nullptr;
+    return request;
+}
+
+void UcxPort::give(Request& request) {
+    request.busy = false;
+    requests_.give(request);
+}
+
+Progress UcxPort::started(Request& request, ucs_status_ptr_t result) {
+    if (is_pending(result)) return Progress::pending;
+    Peer& peer = *request.peer;
+    give(request);
+    if (result == nullptr) return Progress::done;
+    const ucs_status_t status = UCS_PTR_STATUS(result);
+    if (status == UCS_ERR_NO_RESOURCE) return Progress::busy;
+    on_failure(&peer, peer.endpoint, status);
+    return Progress::failed;
+}
+
+void UcxPort::finish(Request& request, bool ok) {
+    void* context = std::exchange(request.context, nullptr);
+    const bool fetches = request.fetches;
+    Request* const whole = request.whole;
+    give(request);
+    if (whole && --whole->left == 0) return finish(*whole, ok);
+    // Without a context nobody waits for it, or no longer.
+    if (!context) return;
+    if (fetches)
+        events_.fetched(context, ok ? Code::ok : Code::peer_lost);
+    else
+        events_.sent(context);
+}
+
+void UcxPort::on_sent(void* request, ucs_status_t status, void* ours) {
+    auto& mine = *static_cast<Request*>(ours);
+    UcxPort& port = *mine.port;
+    port.finish(mine, status == UCS_OK);
+    port.ucx_.ucp_request_free(request);
+}
+
+void UcxPort::on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours) {
+    static_cast<void>(length);
+    on_sent(request, status, ours);
+}
+
+ucp_request_param_t UcxPort::send_param(Request& request, bool eager) const {
+    ucp_request_param_t param{};
+    param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                         UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.cb.send = &on_sent;
+    param.user_data = &request;
+    param.flags = eager ? UCP_AM_SEND_FLAG_EAGER : 0;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    return param;
+}
+
+Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data, std::size_t bytes,
+                       void* context) {
+    Peer* peer = find(rank);
+    if (!peer || peer->failed) return Progress::failed;
+    if (peer->slow && bytes > piece_bytes) return send_pieces(*peer, header, data, bytes, context);
+    Request& request = take_request(*peer, context, false);
+    std::memcpy(request.message.data(), header, fabric::header_bytes);
+    const ucp_request_param_t param = send_param(request, bytes <= eager_bytes || peer->slow);
+    if (bytes <= joined_bytes) {
+        if (bytes > 0) std::memcpy(request.message.data() + fabric::header_bytes, data, bytes);
+        return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, nullptr, 0,
+                                                     request.message.data(),
+                                                     fabric::header_bytes + bytes, &param));
+    }
+    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
+                                                 fabric::header_bytes, data, bytes, &param));
+}
+
+// Nothing of it is under way when it fails; once something is, the event says how it ended.
+Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::byte* data,
+                              std::size_t bytes, void* context) {
+    const std::size_t pieces = (bytes + piece_bytes - 1) / piece_bytes;
+    const std::size_t length = round_up((bytes + pieces - 1) / pieces, cache_line_bytes);
+    PieceHeader piece;
+    std::memcpy(piece.header.data(), header, fabric::header_bytes);
+    piece.number = peer.in_pieces++;
+    piece.bytes = bytes;
+    Request& whole = take_request(peer, context, false);
+    whole.left = 0;
+    auto result = Progress::done;
+    for (; piece.offset < bytes && result != Progress::failed; piece.offset += length) {
+        Request& request = take_request(peer, nullptr, false);
+        request.whole = &whole;
+        std::memcpy(request.message.data(), &piece, sizeof piece);
+        const ucp_request_param_t param = send_param(request, true);
+        result =
+            started(request, ucx_.ucp_am_send_nbx(peer.endpoint, piece_id, request.message.data(),
+                                                  sizeof piece, data + piece.offset,
+                                                  std::min(length, bytes - piece.offset), &param));
+        if (result == Progress::pending) ++whole.left;
+    }
+    if (whole.left > 0) return Progress::pending;
+    give(whole);
+    return result == Progress::failed ? Progress::failed : Progress::done;
+}
+
+/// The data is there during the event only.
+ucs_status_t UcxPort::take_joined(const void* data, std::size_t length) {
+    Arrival arrival;
+    arrival.header = static_cast<const std::byte*>(data);
+    arrival.data = arrival.header + fabric::header_bytes;
+    arrival.bytes = length - fabric::header_bytes;
+    events_.arrived(arrival);
+    return UCS_OK;
+}
+
+ucs_status_t UcxPort::on_message(void* self, const void* header, std::size_t header_length,
+                                 void* data, std::size_t length, const ucp_am_recv_param_t* param) {
+    auto& port = *static_cast<UcxPort*>(self);
+    if (header_length == 0 && length >= fabric::header_bytes) return port.take_joined(data, length);
+    if (header_length != fabric::header_bytes) return UCS_OK;
+    const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+    const bool can_stay = rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
+    Arrival arrival;
+    arrival.header = static_cast<const std::byte*>(header);
+    arrival.data = rendezvous ? nullptr : static_cast<const std::byte*>(data);
+    arrival.bytes = length;
+    Kept* kept = nullptr;
+    Rank sender = nobody;
+    std::memcpy(&sender, arrival.header + fabric::sender_offset, sizeof sender);
+    if (can_stay) {
+        kept = &port.kept_.take();
+        *kept = {.data = data, .peer = port.find(sender)};
+        arrival.hold = kept;
+    }
+    const bool keep = port.events_.arrived(arrival);
+    if (keep) return UCS_INPROGRESS;
+    if (kept) port.kept_.give(*kept);
+    return UCS_OK;
+}
+
+// ---- messages in pieces ----------------------------------------------------------------------
+
+ucs_status_t UcxPort::on_piece(void* self, const void* header, std::size_t header_length,
+                               void* data, std::size_t length, const ucp_am_recv_param_t* param) {
+    auto& port = *static_cast<UcxPort*>(self);
+    PieceHeader piece;
+    if (header_length != sizeof piece || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
+        return UCS_OK;
+    std::memcpy(&piece, header, sizeof piece);
+    Rank sender = nobody;
+    std::memcpy(&sender, piece.header.data() + fabric::sender_offset, sizeof sender);
+    Peer* const peer = port.find(sender);
+    const bool fits = piece.offset <= piece.bytes && length <= piece.bytes - piece.offset;
+    if (peer && !peer->failed && length > 0 && fits) port.take_piece(*peer, piece, data, length);
+    return UCS_OK;
+}
+
+/// The message that a piece belongs to. The engine says where it is wanted when the first comes.
+UcxPort::Kept* UcxPort::arriving(Peer& peer, const PieceHeader& piece) {
+    for (Kept* kept : peer.arriving)
+        if (kept->number == piece.number) return kept;
+    if (peer.arriving.size() >= most_arriving) return nullptr;
+    Kept& kept = kept_.take();
+    kept = {.peer = &peer,
+            .held = true,
+            .number = piece.number,
+            .bytes = piece.bytes,
+            .left = piece.bytes};
+    peer.arriving.push_back(&kept);
+    Arrival arrival;
+    arrival.header = piece.header.data();
+    arrival.bytes = piece.bytes;
+    arrival.hold = &kept;
+    arrival.at_once = true;
+    kept.held = events_.arrived(arrival);
+    return &kept;
+}
+
+void UcxPort::take_piece(Peer& peer, const PieceHeader& piece, const void* data,
+                         std::size_t length) {
+    Kept* const kept = arriving(peer, piece);
+    if (!kept || length > kept->left || piece.offset + length > kept->bytes) return;
+    if (kept->where) std::memcpy(kept->where + piece.offset, data, length);
+    kept->left -= length;
+    if (kept->left > 0) return;
+    std::erase(peer.arriving, kept);
+    if (!kept->held)
+        kept_.give(*kept);
+    else if (kept->where)
+        events_.fetched(kept->context, Code::ok);
+}
+
+/// What is not whole never will be.
+void UcxPort::end_arriving(Peer& peer) {
+    for (Kept* kept : std::exchange(peer.arriving, {})) {
+        kept->left = 0;
+        if (!kept->held)
+            kept_.give(*kept);
+        else if (kept->where)
+            events_.fetched(kept->context, Code::peer_lost);
+    }
+}
+
+// ---- what was kept ---------------------------------------------------------------------------
+
+Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
+    auto& kept = *static_cast<Kept*>(hold);
+    if (!kept.peer || kept.peer->failed) return Progress::failed;
+    if (kept.left > 0) {
+        kept.where = where;
+        kept.context = context;
+        return Progress::pending;
+    }
+    Request& request = take_request(*kept.peer, context, true);
+    ucp_request_param_t param{};
+    param.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+    param.cb.recv_am = &on_fetched;
+    param.user_data = &request;
+    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    // From here on it is UCX's, whatever becomes of it.
+    return started(request, ucx_.ucp_am_recv_data_nbx(worker_, std::exchange(kept.data, nullptr),
+                                                      where, bytes, &param));
+}
+
+void UcxPort::release(void* hold) {
+    auto& kept = *static_cast<Kept*>(hold);
+    if (kept.data) ucx_.ucp_am_data_release(worker_, std::exchange(kept.data, nullptr));
+    kept.held = false;
+    kept.where = nullptr;
+    if (kept.left == 0) kept_.give(kept);
+}
+
+bool UcxPort::progress(PortEvents& events) {
+    static_cast<void>(events);  // the same as ever
+    return ucx_.ucp_worker_progress(worker_) != 0;
+}
+
+}  // namespace tutti::ucx
