@@ -152,7 +152,10 @@ private:
     bool gives_up(const Request& request);
     Result<> may_join() const;
     Result<> check_stream(void* device_stream);
-    Result<> check_messages(const std::vector<DeviceTransfer>& messages) const;
+    Result<bool> stages_messages() const;
+    Result<> check_messages(const std::vector<DeviceTransfer>& messages, bool staged) const;
+    Result<> find_device_of(const std::vector<DeviceTransfer>& messages);
+    Result<std::unique_ptr<Operation>> stage(std::deque<Exchange::Part>& parts);
     std::vector<Devices::Known>::iterator find_device_memory(const std::byte* data);
     Result<> tell_device_memory();
     void free_device_memory();
