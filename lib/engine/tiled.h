@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/bound_schedule.h"
 #include "engine/staged.h"
+#include "engine/wires.h"
 
 namespace tutti {
 
@@ -20,6 +20,7 @@ public:
     struct Piece {
         std::byte* device = nullptr;
         std::size_t at = 0, bytes = 0;  // at: from the slot's start
+        std::size_t wire = 0;           // whose slot
     };
     struct Turn {
         uint32_t tile = 0;
@@ -53,8 +54,8 @@ std::unique_ptr<Around> strips(const Window& window, const StripRequest& request
 
 struct TiledRequest {
     std::shared_ptr<const StagingArea> area;
-    std::unique_ptr<BoundSchedule> wire;  // with a window
-    std::unique_ptr<Operation> first;     // over before the wire begins; may be null
+    std::vector<std::unique_ptr<BoundSchedule>> wires;  // at least one, with windows
+    std::unique_ptr<Operation> first;                   // over before the wire begins; may be null
     std::unique_ptr<Around> around;
     std::size_t element_bytes = 1;
     bool in_place = false;  // input and output of a tile share a slot

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int ok = 0, invalid_value = 1, invalid_device = 101, invalid_context = 201,
               invalid_handle = 400, not_found = 500, not_ready = 600;
-constexpr int most_devices = 8;
+constexpr int most_devices = 16;
 
 int device_count() {
     const char* text = std::getenv("FAKE_CUDA_DEVICES");

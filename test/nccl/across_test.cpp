@@ -23,15 +23,20 @@ Job job_on(const std::vector<int>& hosts, DeviceWay way = DeviceWay::hierarchica
             }};
 }
 
+void compare_whole(Ranked& r, std::string_view algorithm, std::size_t count) {
+    for (const Collective c : {Collective::allreduce, Collective::broadcast}) {
+        Call call = call_of(c, count, Dtype::float32, Op::sum,
+                            static_cast<Rank>(count) % 2 == 0 ? 0 : r.size - 1);
+        call.algorithm = algorithm;
+        compare_floats(r, call, count, count);
+    }
+}
+
 void compare_all(Ranked& r, std::string_view algorithm) {
     using enum Collective;
     const auto n = static_cast<std::size_t>(r.size);
     for (const std::size_t count : {1, 2, 1001, 600'007}) {
-        for (const Collective c : {allreduce, broadcast}) {
-            Call call = call_of(c, count, Dtype::float32, Op::sum, r.size - 1);
-            call.algorithm = algorithm;
-            compare_floats(r, call, count, count);
-        }
+        compare_whole(r, algorithm, count);
         const std::size_t block = count / 4 + 1;
         Call gather = call_of(allgather, block), scatter = call_of(reduce_scatter, block);
         gather.algorithm = scatter.algorithm = algorithm;
@@ -86,13 +91,67 @@ TEST_CASE("hosts: other operators and types, and what goes through the host all 
     });
 }
 
-TEST_CASE("hosts: uneven ones and single ranks go through the host, one host by its library") {
+// Hosts of one rank among others, whose ranks share the stripes evenly, with and without a rest.
+TEST_CASE("hosts: uneven ones go the hierarchical way with whole messages") {
     const Setting fast("FAKE_CUDA_DELAY_US", "10");
-    std::vector<std::vector<int>> layouts = {{0, 0, 1}, {0, 1, 2}, {0, 0, 0}};
+    const Setting devices("FAKE_CUDA_DEVICES", "8");
+    std::vector<std::vector<int>> layouts = {
+        {0, 0, 1},       {0, 0, 0, 1, 1},       {0, 1, 0, 2, 1, 0},
+        {0, 1, 1, 1, 1}, {0, 0, 0, 0, 1, 1, 1}, {0, 1, 1, 2, 2}};
+    if (tutti::test::sanitized) layouts.resize(1);
+    for (const std::vector<int>& hosts : layouts)
+        run(job_on(hosts), [](Ranked& r) {
+            for (const std::size_t count : {1, 2, 11, 1001, 9998, 600'007})
+                compare_whole(r, "hierarchical", count);
+            Call blocks = call_of(Collective::allgather, 1000);
+            compare_floats(r, blocks, 1000, 1000 * static_cast<std::size_t>(r.size));
+            blocks.algorithm = "hierarchical";
+            const OnDevice data(r.rank, std::vector<float>(1000, 1)),
+                all(r.rank, std::vector<float>(1000 * static_cast<std::size_t>(r.size)));
+            r.fails(r.comm->start(blocks, -1, -1, data.get(), all.get()), Code::unsupported,
+                    "different numbers of ranks");
+            still_works(r);
+        });
+}
+
+// Five and seven ranks have no number of stripes in common that is worth it: some carry more.
+TEST_CASE("hosts: uneven ones whose ranks cannot share evenly") {
+    if (tutti::test::sanitized) return;
+    const Setting fast("FAKE_CUDA_DELAY_US", "10");
+    const Setting devices("FAKE_CUDA_DEVICES", "12");
+    run(job_on({0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1}), [](Ranked& r) {
+        for (const std::size_t count : {3, 1001, 300'001}) compare_whole(r, "hierarchical", count);
+    });
+}
+
+TEST_CASE("hosts: uneven ones in place behind a kernel, several under way, other operators") {
+    const Setting devices("FAKE_CUDA_DEVICES", "8");
+    run(job_on({0, 0, 1, 1, 1}), [](Ranked& r) {
+        sum_between_kernels(r, 300'003);
+        for (const Op op : {Op::avg, Op::max, Op::prod})
+            compare_floats(r, call_of(Collective::allreduce, 3001, Dtype::float32, op), 3001, 3001);
+    });
+}
+
+TEST_CASE("hosts: uneven ones find different calls, and all goes on") {
+    run(job_on({0, 0, 1}), [](Ranked& r) {
+        still_works(r);
+        const OnDevice data(r.rank, std::vector<float>(5000, 1));
+        Call call = sum5000;
+        if (r.rank == 2) call.count = 4000;
+        r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
+                "called different things");
+        still_works(r);
+    });
+}
+
+TEST_CASE("hosts: single ranks go through the host, one host by its library") {
+    const Setting fast("FAKE_CUDA_DELAY_US", "10");
+    std::vector<std::vector<int>> layouts = {{0, 1, 2}, {0, 0, 0}};
     if (tutti::test::sanitized) layouts.resize(1);
     for (const std::vector<int>& hosts : layouts)
         run(job_on(hosts), [](Ranked& r) { compare_all(r, ""); });
-    run(job_on({0, 0, 1}), [](Ranked& r) {
+    run(job_on({0, 1}), [](Ranked& r) {
         Call call = sum5000;
         call.algorithm = "hierarchical";
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
