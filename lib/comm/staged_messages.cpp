@@ -41,13 +41,13 @@ public:
         const device::Context::Scope current(area_->context);
         const auto callers = static_cast<device::StreamHandle>(stream);
         phase_ = Phase::fetching;
-        for (const Exchange::Part* send : sends_)
-            TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
-                                   send->on_host.bytes, callers));
-        TUTTI_TRY(fetched_.record(callers));
-        if (receives_.empty()) return {};
-        TUTTI_TRY(device::hold_until(driver(), callers, word_, 1));
-        return gone_on_.record(callers);
+        auto launched = put(callers);
+        // What came onto the stream runs out before the buffers are the caller's again.
+        if (!launched) {
+            release();
+            if (gone_on_.record(callers)) device::wait_a_while(gone_on_);
+        }
+        return launched;
     }
     bool polled() const override { return true; }
     void start(const Tag&, const void*, void*) override {}
@@ -78,6 +78,16 @@ private:
     enum class Phase : uint8_t { idle, fetching, receiving, storing, releasing };
 
     const device::Driver& driver() const { return area_->context.driver(); }
+
+    Result<> put(device::StreamHandle callers) {
+        for (const Exchange::Part* send : sends_)
+            TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
+                                   send->on_host.bytes, callers));
+        TUTTI_TRY(fetched_.record(callers));
+        if (receives_.empty()) return {};
+        TUTTI_TRY(device::hold_until(driver(), callers, word_, 1));
+        return gone_on_.record(callers);
+    }
 
     Result<> go_on() {
         if (phase_ == Phase::fetching) {

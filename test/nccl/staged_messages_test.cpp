@@ -267,6 +267,7 @@ TEST_CASE("staged messages: an abort and a broken device end them, also what nob
             ++ready;
             wait_for(ready, 2);
             if (r.rank == 1) {
+                wait_for(ready, 3);
                 if (!breaks) r.comm->abort();
                 return wait_for(over, 1);
             }
@@ -276,11 +277,13 @@ TEST_CASE("staged messages: an abort and a broken device end them, also what nob
             auto request = r.comm->start({receive_of(data, 100, 1), send_of(data, 100, 1, 4)}, -1,
                                          stream.handle());
             r.works(r.comm->run({receive_of(data, 100, 1, 5)}), "another");
+            ++ready;
             if (breaks) fake_cuda_break(0, 700);
             r.fails(r.finish(std::move(request)), breaks ? Code::system : Code::aborted,
                     breaks ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "tutti_comm_abort");
             fake_cuda_break(0, 0);
             r.holds(!r.comm->sync(-1), "the other one fails too");
+            fake_cuda_synchronize(stream.handle());
             over = 1;
         });
     }
