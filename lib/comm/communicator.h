@@ -91,7 +91,10 @@ public:
     const DeviceLibrary* device_library() const { return devices_.library.get(); }
     Result<> may_launch(Request& request);
     Result<> put_on_stream(Request& request);
-    Result<> settle_launch(Request& request);
+    static uint32_t launch_parts(const Request& request);
+    Result<> put_on_stream(Request& request, uint32_t part);
+    Result<> settle_launch(Request& request, uint32_t part);
+    void tell_failed_launch(const Request& request, const Error& error);
     Result<> finish_launch(Request& request, const Result<>& launched);
 
     Result<> check(const Transfer& transfer) const { return transfers_.check(transfer); }

@@ -22,10 +22,8 @@ public:
         out_ = writable(out);
         return {};
     }
-    Result<> end(const Turn&) override {
-        run_->begin();
-        return {};
-    }
+    void ended() override { run_->begin(); }
+    Result<> settle(const Turn& turn) override { return run_->settle(turn.give_up); }
     Result<> health() override { return run_->health(); }
     bool may_cancel() override { return run_->may_cancel(); }
     void stop() override { run_->stop(); }
@@ -91,8 +89,19 @@ public:
         return put(first_, in_ + rest_at(), out_ + rest_at(), turn);
     }
     Result<> end(const Turn& turn) override {
-        TUTTI_TRY(put(last_, out_ + rest_at(), out_ + rest_at(), turn));
-        return AcrossBase::end(turn);
+        return put(last_, out_ + rest_at(), out_ + rest_at(), turn);
+    }
+    bool asks(Step step, uint32_t tile) const override {
+        switch (step) {
+            case Step::begin:
+                return first_ != nullptr;
+            case Step::before:
+                return tile < tiles_ && before_[is_full(tile)];
+            case Step::after:
+                return tile < tiles_ && after_[is_full(tile)];
+            default:
+                return last_ != nullptr;
+        }
     }
     Result<> before(const Turn& turn) override {
         if (turn.tile >= tiles_) return {};
@@ -211,7 +220,13 @@ public:
     }
     Result<> after(const Turn& turn) override {
         if (adds()) return {};
-        TUTTI_TRY(put(inside_[is_full(turn.tile)], own(turn.tile), packed(turn.tile, 0), turn));
+        return put(inside_[is_full(turn.tile)], own(turn.tile), packed(turn.tile, 0), turn);
+    }
+    bool asks(Step step, uint32_t) const override {
+        return step == (adds() ? Step::before : Step::after);
+    }
+    Result<> unpack(const Turn& turn) override {
+        if (adds()) return {};
         return each_block(
             turn, [&](std::size_t at, std::byte* packed) { return copy(out_ + at, packed, turn); });
     }

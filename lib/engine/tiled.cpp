@@ -51,22 +51,41 @@ public:
           e_(std::move(events)),
           words_(memory_.data() + slots_bytes(r_, *w_)),
           inputs_(memory_.data()),
-          outputs_(r_.in_place ? inputs_ : inputs_ + w_->bytes(Space::input)) {}
+          outputs_(r_.in_place ? inputs_ : inputs_ + w_->bytes(Space::input)) {
+        list_items();
+    }
     ~TiledOperation() override { cancel(); }
 
     // Everything is put on the streams now: what one rank's NCCL is asked for must have the same
     // order on all. Where the device has to wait for the wire, it waits for a word.
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         const device::Context::Scope current(r_.area->context);
-        base_ += w_->stretches();
-        under_way_ = true;
-        auto launched = put(in, out, static_cast<device::StreamHandle>(stream), give_up);
-        if (!launched) cancel();
-        return launched;
+        begin_launch(in, out, stream);
+        for (const Item& item : items_)
+            if (auto launched = put_whole(item, give_up); !launched) return give_back(launched);
+        return {};
+    }
+    uint32_t launch_parts() const override { return static_cast<uint32_t>(part_ends_.size()); }
+    Result<> launch_part(uint32_t part, const void* in, void* out, void* stream,
+                         const GiveUp& give_up) override {
+        const device::Context::Scope current(r_.area->context);
+        if (part == 0) begin_launch(in, out, stream);
+        const std::size_t last = part_ends_[part] - 1;
+        for (std::size_t i = part == 0 ? 0 : part_ends_[part - 1]; i < last; ++i)
+            if (auto launched = put_whole(items_[i], give_up); !launched)
+                return give_back(launched);
+        auto asked = prepare(items_[last]);
+        if (asked) asked = ask(items_[last], give_up);
+        return asked ? asked : give_back(asked);
+    }
+    Result<> settle_part(uint32_t part, void*, const GiveUp& give_up) override {
+        const device::Context::Scope current(r_.area->context);
+        const Item& item = items_[part_ends_[part] - 1];
+        auto settled = r_.around->settle(turn(item, give_up));
+        if (settled) settled = conclude(item, give_up);
+        return settled ? settled : give_back(settled);
     }
     bool polled() const override { return true; }
-    // What is put around the wire is in order with events, which must follow what they mark.
-    bool gathers() const override { return !r_.first; }
     bool may_cancel() override { return !under_way_ || r_.around->may_cancel(); }
 
     void start(const Tag& tag, const void*, void*) override {
@@ -146,31 +165,97 @@ private:
         return device::copy(driver(), to, from, bytes, on.handle());
     }
 
-    Result<> put(const void* in, void* out, device::StreamHandle callers, const GiveUp& give_up) {
-        const device::StreamHandle inside = streams_.inside.handle();
-        TUTTI_TRY(e_.ready.record(callers));
-        TUTTI_TRY(e_.ready.hold(inside));
-        TUTTI_TRY(r_.around->begin(in, out, {0, inside, give_up}));
+    // ---- launching: one item after the other, in the middle of each the device's library
+
+    using Step = Around::Step;
+    struct Item {
+        Step step = Step::begin;
+        uint32_t tile = 0;
+    };
+
+    void list_items() {
+        items_.push_back({Step::begin});
         // One fewer than slots, and what comes after a tile never waits behind what needs its slot.
         const uint32_t lag = w_->slots() - 1;
         for (uint32_t i = 0; i < w_->stretches() + lag; ++i) {
-            if (i < w_->stretches()) TUTTI_TRY(put_fetch({i, inside, give_up}));
-            if (i >= lag) TUTTI_TRY(put_store({i - lag, inside, give_up}));
+            if (i < w_->stretches()) items_.push_back({Step::before, i});
+            if (i >= lag) items_.push_back({Step::after, i - lag});
         }
-        TUTTI_TRY(r_.around->end({w_->stretches(), inside, give_up}));
-        TUTTI_TRY(e_.finished.record(inside));
-        return e_.finished.hold(callers);
+        items_.push_back({Step::end, w_->stretches()});
+        // A part ends where the library is asked. What a rank does besides, the others need not.
+        for (std::size_t i = 0; i + 1 < items_.size(); ++i)
+            if (r_.around->asks(items_[i].step, items_[i].tile)) part_ends_.push_back(i + 1);
+        part_ends_.push_back(items_.size());
     }
 
-    Result<> put_fetch(const Around::Turn& turn) {
-        const uint32_t i = turn.tile, slot = i % w_->slots();
-        const bool again = i >= w_->slots();
+    void begin_launch(const void* in, void* out, void* stream) {
+        base_ += w_->stretches();
+        under_way_ = true;
+        callers_ = {in, out, static_cast<device::StreamHandle>(stream)};
+    }
+    Result<> give_back(const Result<>& why) {
+        cancel();
+        return why;
+    }
+
+    Around::Turn turn(const Item& item, const GiveUp& give_up) const {
+        return {item.tile, streams_.inside.handle(), give_up};
+    }
+    Result<> put_whole(const Item& item, const GiveUp& give_up) {
+        TUTTI_TRY(prepare(item));
+        TUTTI_TRY(ask(item, give_up));
+        return conclude(item, give_up);
+    }
+    Result<> ask(const Item& item, const GiveUp& give_up) {
+        const Around::Turn turn = this->turn(item, give_up);
+        switch (item.step) {
+            case Step::begin:
+                return r_.around->begin(callers_.in, callers_.out, turn);
+            case Step::before:
+                return r_.around->before(turn);
+            case Step::after:
+                return r_.around->after(turn);
+            default:
+                return r_.around->end(turn);
+        }
+    }
+
+    /// What comes before on the streams.
+    Result<> prepare(const Item& item) {
+        const device::StreamHandle inside = streams_.inside.handle();
+        const uint32_t slot = item.tile % w_->slots();
+        if (item.step == Step::begin) {
+            TUTTI_TRY(e_.ready.record(callers_.stream));
+            return e_.ready.hold(inside);
+        }
+        if (item.step == Step::before && item.tile >= w_->slots())
+            return e_.fetched[slot].hold(inside);
+        return item.step == Step::after ? put_store(item.tile, slot) : Result<>{};
+    }
+    /// What comes behind.
+    Result<> conclude(const Item& item, const GiveUp& give_up) {
+        const device::StreamHandle inside = streams_.inside.handle();
+        const uint32_t slot = item.tile % w_->slots();
+        switch (item.step) {
+            case Step::begin:
+                return {};
+            case Step::before:
+                TUTTI_TRY(e_.before[slot].record(inside));
+                return put_fetch(item.tile, slot);
+            case Step::after:
+                TUTTI_TRY(r_.around->unpack(turn(item, give_up)));
+                return e_.after[slot].record(inside);
+            default:
+                r_.around->ended();
+                TUTTI_TRY(e_.finished.record(inside));
+                return e_.finished.hold(callers_.stream);
+        }
+    }
+
+    Result<> put_fetch(uint32_t i, uint32_t slot) {
         const device::StreamHandle inputs = streams_.inputs.handle();
-        if (again) TUTTI_TRY(e_.fetched[slot].hold(turn.stream));
-        TUTTI_TRY(r_.around->before(turn));
-        TUTTI_TRY(e_.before[slot].record(turn.stream));
         TUTTI_TRY(e_.before[slot].hold(inputs));
-        if (again) {
+        if (i >= w_->slots()) {
             // The slot's last tile has left it, over the wire and to the device.
             TUTTI_TRY(wait_word(inputs, word_freed, i - w_->slots()));
             TUTTI_TRY(e_.stored[slot].hold(inputs));
@@ -182,8 +267,7 @@ private:
         return e_.fetched[slot].record(inputs);
     }
 
-    Result<> put_store(const Around::Turn& turn) {
-        const uint32_t j = turn.tile, slot = j % w_->slots();
+    Result<> put_store(uint32_t j, uint32_t slot) {
         const device::StreamHandle outputs = streams_.outputs.handle();
         if (j >= w_->slots()) TUTTI_TRY(e_.after[slot].hold(outputs));
         // The word says so too, but for a run that is given up.
@@ -194,10 +278,10 @@ private:
                            outputs_ + w_->place(Space::output, piece.wire, slot) + piece.at,
                            piece.bytes, streams_.outputs));
         TUTTI_TRY(e_.stored[slot].record(outputs));
-        TUTTI_TRY(e_.stored[slot].hold(turn.stream));
-        TUTTI_TRY(r_.around->after(turn));
-        return e_.after[slot].record(turn.stream);
+        return e_.stored[slot].hold(streams_.inside.handle());
     }
+
+    // ---- moving
 
     Code move_wire() {
         // Pairs with the device's write: the tile was copied before.
@@ -250,6 +334,13 @@ private:
     std::byte* const words_;
     std::byte* const inputs_;
     std::byte* const outputs_;
+    std::vector<Item> items_;             // in the order in which they are launched
+    std::vector<std::size_t> part_ends_;  // of what is gathered with other ranks' parts
+    struct {
+        const void* in = nullptr;
+        void* out = nullptr;
+        device::StreamHandle stream = nullptr;
+    } callers_;
     uint32_t base_ = 0;  // what the words say at the end of the run
     uint32_t looks_ = 0;
     Phase phase_ = Phase::idle;

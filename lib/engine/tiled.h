@@ -13,7 +13,8 @@
 namespace tutti {
 
 /// What a device does around the wire's part of a tile. All of it is put on streams while the
-/// operation is launched, in an order that every rank has.
+/// operation is launched, in an order that every rank has. begin() to end() may ask the device's
+/// library; what has to come behind that on the stream is in unpack() and ended().
 class Around {
 public:
     /// Bytes that travel between the device and a tile's slot.
@@ -31,7 +32,14 @@ public:
     virtual Result<> begin(const void* in, void* out, const Turn&) = 0;
     virtual Result<> before(const Turn&) { return {}; }
     virtual Result<> after(const Turn&) { return {}; }
+    virtual Result<> unpack(const Turn&) { return {}; }
     virtual Result<> end(const Turn&) { return {}; }
+    virtual void ended() {}
+    /// Whether they ask the library, for all ranks of its group alike.
+    enum class Step : uint8_t { begin, before, after, end };
+    virtual bool asks(Step, uint32_t tile) const { return static_cast<void>(tile), false; }
+    /// After launches that were gathered: waits until the library has taken what it was asked for.
+    virtual Result<> settle(const Turn&) { return {}; }
     /// Good until the next question. Tiles that this rank's part of the wire does not have:
     /// nothing.
     virtual std::span<const Piece> fetched(uint32_t tile) = 0;

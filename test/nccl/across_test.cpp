@@ -2,8 +2,10 @@
 // Hosts are acted; each has stand-in devices of its own.
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 
+#include "comm/launches.h"
 #include "nccl/job.h"
 
 using namespace gpu_test;
@@ -275,6 +277,89 @@ TEST_CASE("hosts: strict checking launches nothing before all called the same") 
         r.fails(r.comm->run(call, data.get(), data.get()), Code::mismatch, "max");
         r.holds(data.floats() == std::vector<float>(5000, 1), "the output is untouched");
         still_works(r);
+    });
+}
+
+// ---- one thread for several ranks
+// --------------------------------------------------------------
+
+namespace {
+
+/// Every rank joins by its own thread; then `body` has all of them on the first one's.
+template <typename Body>
+void by_one_thread(const Job& job, Body&& body) {
+    // Without being gathered, the first of NCCL's calls would wait for the others.
+    const Setting connects("FAKE_NCCL_CONNECTS", "1");
+    std::vector<Ranked*> all(static_cast<std::size_t>(job.ranks));
+    std::barrier together(job.ranks);
+    run(job, [&](Ranked& r) {
+        r.works(r.comm->use_device(r.rank), "join");
+        all[static_cast<std::size_t>(r.rank)] = &r;
+        together.arrive_and_wait();
+        if (r.rank == 0) body(all);
+        together.arrive_and_wait();
+    });
+}
+
+}  // namespace
+
+// So that a share is one tile, several, and one with a rest that makes one more for its carrier.
+TEST_CASE("hosts: one thread calls for several ranks, several times") {
+    const Setting devices("FAKE_CUDA_DEVICES", "8");
+    for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1}, {0, 0, 1}, {0, 1, 1, 1, 0}})
+        by_one_thread(job_on(hosts), [](const std::vector<Ranked*>& all) {
+            Ranked& first = *all[0];
+            const auto n = all.size();
+            for (const std::size_t count :
+                 {std::size_t{10}, 2 * tile_bytes / 4 + 1, std::size_t{50'003}}) {
+                std::vector<std::unique_ptr<OnDevice>> data, gathered;
+                std::vector<std::vector<float>> values;
+                std::vector<float> sum(count), blocks;
+                for (Ranked* r : all) {
+                    values.push_back(values_of(r->rank, count));
+                    data.push_back(std::make_unique<OnDevice>(r->rank, values.back()));
+                    gathered.push_back(
+                        std::make_unique<OnDevice>(r->rank, std::vector<float>(n * count)));
+                    for (std::size_t i = 0; i < count; ++i) sum[i] += values.back()[i];
+                }
+                for (std::size_t i = 0; i < n; ++i)
+                    blocks.insert(blocks.end(), sum.begin(), sum.end());
+                Launches::here().open();
+                for (std::size_t i = 0; i < n; ++i) {
+                    Communicator& comm = *all[i]->comm;
+                    first.works(comm.run(call_of(Collective::allreduce, count), data[i]->get(),
+                                         data[i]->get()),
+                                "allreduce");
+                    first.works(comm.run(call_of(Collective::broadcast, count, Dtype::float32,
+                                                 Op::sum, all.back()->rank),
+                                         data[i]->get(), data[i]->get()),
+                                "broadcast");
+                    first.works(comm.run(call_of(Collective::allgather, count), data[i]->get(),
+                                         gathered[i]->get()),
+                                "allgather");
+                }
+                first.works(Launches::here().close(), "launch");
+                for (std::size_t i = 0; i < n; ++i) {
+                    first.works(all[i]->comm->sync(-1), "sync");
+                    first.holds(data[i]->floats() == sum, "the sums");
+                    first.holds(gathered[i]->floats() == blocks, "the blocks");
+                }
+            }
+        });
+}
+
+TEST_CASE("hosts: what one thread calls fails on all its ranks, whatever part of it did") {
+    by_one_thread(job_on({0, 0, 1, 1}), [](const std::vector<Ranked*>& all) {
+        Ranked& first = *all[0];
+        std::vector<std::unique_ptr<OnDevice>> data;
+        const Told refuse(fake_fail_launch, 1);
+        Launches::here().open();
+        for (Ranked* r : all) {
+            data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(5000, 1)));
+            first.works(r->comm->run(sum5000, data.back()->get(), data.back()->get()), "run");
+        }
+        first.fails(Launches::here().close(), Code::system, "internal error");
+        for (Ranked* r : all) first.holds(!r->comm->sync(-1), "all fail");
     });
 }
 
