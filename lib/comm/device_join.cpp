@@ -205,6 +205,7 @@ Result<std::shared_ptr<DeviceGroup>> Communicator::make_device_group(device::Ord
     request.timeout_ms = config.timeout_ms;
     request.rings = config.device_rings;
     TUTTI_ASSIGN(request.id, share_device_id(of_host));
+    request.all_begun = [this](bool mine) { return all_agree(mine).value_or(false); };
     auto group = devices_.library->join(request, Deadline::after_ms(config.timeout_ms));
     const auto agreed = all_agree(group.has_value());
     if (!group) return wrap(std::move(group).error(), fmt::format("rank {}", rank()));

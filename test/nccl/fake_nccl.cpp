@@ -48,9 +48,10 @@ struct PremulOp {
 };
 
 struct Communicator {
-    std::unique_ptr<SharedRanks> ranks;
+    std::shared_ptr<SharedRanks> ranks;
     int device = -1;
     std::thread joining;
+    std::vector<std::thread> splitting;  // of which this rank is no part
     std::atomic<int> state{in_progress};
     std::atomic<int> polls_left{0};  // queries that still answer "in progress"
     std::atomic<bool> abort{false};
@@ -342,6 +343,7 @@ void join(Communicator* comm) {
 
 void forget(Communicator* comm) {
     if (comm->joining.joinable()) comm->joining.join();
+    for (std::thread& thread : comm->splitting) thread.join();
     while (comm->running > 0) pause();
     registered -= comm->registered;
     --live;
@@ -385,7 +387,7 @@ int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config
     if (config->magic != 0xcafebeef || config->blocking != 0)
         fake_cuda_violation("a communicator that blocks");
     auto* comm = new Communicator;
-    comm->ranks = std::make_unique<SharedRanks>(id.bytes, rank, size);
+    comm->ranks = std::make_shared<SharedRanks>(id.bytes, rank, size);
     comm->family = std::make_shared<std::atomic<bool>>(false);
     comm->device = fake_cuda_current();
     if (comm->device < 0) fake_cuda_violation("a communicator without a current device");
@@ -424,6 +426,7 @@ int ncclCommFinalize(Communicator* comm) {
     return in_progress;
 }
 int ncclCommDestroy(Communicator* comm) {
+    fake_cuda_may_wait("a communicator destroyed");
     if (!comm->finalized && !comm->blocking)
         fake_cuda_violation("a communicator destroyed that was not finalized");
     if (comm->registered > 0)
@@ -432,6 +435,7 @@ int ncclCommDestroy(Communicator* comm) {
     return ok;
 }
 int ncclCommAbort(Communicator* comm) {
+    fake_cuda_may_wait("a communicator aborted");
     if (comm->abort || std::count(aborting.begin(), aborting.end(), comm) > 0)
         fake_cuda_violation("a communicator aborted twice");
     if (depth == 0) fake_cuda_violation("a communicator aborted outside of a group");
@@ -464,15 +468,24 @@ int ncclCommSplit(Communicator* parent, int color, int key, Communicator** out,
     if (const int state = must_be_ready(parent, "a split"); state != ok) return state;
     parent->polls_left = 1;
     *out = nullptr;
-    const auto meeting = parent->ranks->split(color, key);
-    if (color < 0) return in_progress;
+    // Nobody waits for the others in here.
+    if (color < 0) {
+        parent->splitting.emplace_back([parent, color, key, ranks = parent->ranks] {
+            ranks->split(color, key, [&] { return parent->abort || *parent->family; });
+        });
+        return in_progress;
+    }
     auto* comm = new Communicator;
-    comm->ranks = std::make_unique<SharedRanks>(meeting.path, meeting.rank, meeting.size);
     comm->family =
         config->split_share == 1 ? parent->family : std::make_shared<std::atomic<bool>>(false);
     comm->device = parent->device;
-    cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
-    comm->joining = std::thread(join, comm);
+    comm->joining = std::thread([comm, color, key, ranks = parent->ranks, own = parent->family] {
+        const auto meeting = ranks->split(color, key, [&] { return comm->abort || *own; });
+        if (meeting.size == 0) return;
+        comm->ranks = std::make_shared<SharedRanks>(meeting.path, meeting.rank, meeting.size);
+        cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
+        join(comm);
+    });
     ++live;
     *out = comm;
     return in_progress;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace fake_nccl {
@@ -53,8 +54,8 @@ public:
         std::string path;
         int rank = 0, size = 1;
     };
-    /// Every rank's wish; waits for all. By key, then by rank.
-    Meeting split(int color, int key);
+    /// Every rank's wish; waits for all. By key, then by rank. Of size 0: stop() said so.
+    Meeting split(int color, int key, const std::function<bool()>& stop);
     SharedRanks(const std::string& path, int rank, int size);
     ~SharedRanks();
     SharedRanks(const SharedRanks&) = delete;
