@@ -117,7 +117,8 @@ TEST_CASE("hosts: uneven ones go the hierarchical way with whole messages") {
 }
 
 // Five and seven ranks have no number of stripes in common that is worth it: some carry more.
-TEST_CASE("hosts: uneven ones whose ranks cannot share evenly") {
+// Hidden, as twelve ranks take long to find each other on a busy machine.
+TEST_CASE("hosts: uneven ones whose ranks cannot share evenly", "[.many]") {
     if (tutti::test::sanitized) return;
     const Setting fast("FAKE_CUDA_DELAY_US", "10");
     const Setting devices("FAKE_CUDA_DEVICES", "12");
