@@ -260,12 +260,13 @@ TUTTI_API tutti_status tutti_mem_deregister(tutti_comm* comm, void* data);
  * the stream, requests are done when the device is. What a blocking form's operation fails with
  * later, the communicator's next call returns, or tutti_comm_sync. tutti_barrier is the host's.
  *
- * Messages between two ranks' device memory go through NCCL once the ranks have joined there
- * (tutti_comm_use_device, or any collective on device memory). Both ends are device memory and have
- * one length, TUTTI_ANY_SOURCE is UNSUPPORTED, and they are matched in the order of the calls:
- * other lengths, tags or dtypes fail the communicator with MISMATCH. Those of a group or of one
- * tutti_sendrecv are launched together; others wait for their peer on the device stream, and what
- * comes behind them there too. */
+ * Messages on device memory go the way that collectives go. Through NCCL once the ranks have joined
+ * there (tutti_comm_use_device, or any collective on device memory): both ends are device memory and
+ * have one length, TUTTI_ANY_SOURCE is UNSUPPORTED, and they are matched in the order of the calls:
+ * other lengths, tags or dtypes fail the communicator with MISMATCH; they wait for their peer on the
+ * device stream, and what comes behind them there too. Through the host (TUTTI_DEVICE=staged or
+ * hierarchical) they are as on host memory, and the other end may be there; only receives hold up
+ * their stream. Those of a group or of one tutti_sendrecv are launched together. */
 
 /** The stream of calls that name none; NULL, as at first: the legacy default stream, which waits for
  *  all others. INVALID for another device's, UNSUPPORTED without a CUDA driver. */

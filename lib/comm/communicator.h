@@ -93,7 +93,10 @@ public:
     const DeviceLibrary* device_library() const { return devices_.library.get(); }
     Result<> may_launch(Request& request);
     Result<> put_on_stream(Request& request);
-    Result<> settle_launch(Request& request);
+    static uint32_t launch_parts(const Request& request);
+    Result<> put_on_stream(Request& request, uint32_t part);
+    Result<> settle_launch(Request& request, uint32_t part);
+    void tell_failed_launch(const Request& request, const Error& error);
     Result<> finish_launch(Request& request, const Result<>& launched);
 
     Result<> check(const Transfer& transfer) const { return transfers_.check(transfer); }
@@ -154,7 +157,10 @@ private:
     bool gives_up(const Request& request);
     Result<> may_join() const;
     Result<> check_stream(void* device_stream);
-    Result<> check_messages(const std::vector<DeviceTransfer>& messages) const;
+    Result<bool> stages_messages() const;
+    Result<> check_messages(const std::vector<DeviceTransfer>& messages, bool staged) const;
+    Result<> find_device_of(const std::vector<DeviceTransfer>& messages);
+    Result<std::unique_ptr<Operation>> stage(std::deque<Exchange::Part>& parts);
     std::vector<Devices::Known>::iterator find_device_memory(const std::byte* data);
     Result<> tell_device_memory();
     void free_device_memory();

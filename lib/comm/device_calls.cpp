@@ -106,11 +106,6 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         TUTTI_ASSIGN(call.path,
                      planner_.path_of(call, {in == out, both.mixed()}, endpoint_->config().device));
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
-        if (Launches::here().gathering() && !plan->operation->gathers())
-            return fail(Code::unsupported,
-                        "rank {}: {} the hierarchical way cannot be launched together with other "
-                        "ranks' calls: give each rank a thread",
-                        rank(), collective_name(call.collective));
         auto request = std::make_unique<Request>();
         request->in = in;
         request->out = out;
@@ -170,19 +165,31 @@ Result<> Communicator::put_on_stream(Request& request) {
                                      [&] { return gives_up(request); });
 }
 
-Result<> Communicator::settle_launch(Request& request) {
-    if (!request.operation) return {};
-    return request.operation->settle_launch(request.device_stream,
-                                            [&] { return gives_up(request); });
+uint32_t Communicator::launch_parts(const Request& request) {
+    return request.operation ? request.operation->launch_parts() : 0;
+}
+
+Result<> Communicator::put_on_stream(Request& request, uint32_t part) {
+    return request.operation->launch_part(part, request.in, request.out, request.device_stream,
+                                          [&] { return gives_up(request); });
+}
+
+Result<> Communicator::settle_launch(Request& request, uint32_t part) {
+    return request.operation->settle_part(part, request.device_stream,
+                                          [&] { return gives_up(request); });
+}
+
+void Communicator::tell_failed_launch(const Request& request, const Error& error) {
+    if (gives_up(request)) return;
+    agreement_.raise(
+        {error.code, rank(), 0,
+         fmt::format("rank {}: {}: {}", rank(),
+                     request.plan ? describe_call(request.tag) : "messages on device memory",
+                     error.message)});
 }
 
 Result<> Communicator::finish_launch(Request& request, const Result<>& launched) {
-    if (!launched && !gives_up(request))
-        agreement_.raise(
-            {launched.error().code, rank(), 0,
-             fmt::format("rank {}: {}: {}", rank(),
-                         request.plan ? describe_call(request.tag) : "messages on device memory",
-                         launched.error().message)});
+    if (!launched) tell_failed_launch(request, launched.error());
     request.launched.store(true, std::memory_order_release);
     bool moved = false;
     if (request.plan) {

@@ -115,14 +115,12 @@ Result<> Communicator::join_library(device::Ordinal device) {
 Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
     const Hosts& hosts = *group_.hosts();
     const HostShape& shape = hosts.shape();
-    const bool even = shape.hosts > 1 && shape.smallest == shape.largest && shape.largest > 1;
+    const bool several = shape.hosts > 1 && shape.largest > 1;
     DeviceWay way = endpoint_->config().device;
     if (way == DeviceWay::hierarchical && shape.hosts == 1) way = DeviceWay::library;
-    if (way == DeviceWay::hierarchical && !even) {
-        log::info(
-            "rank {}: device memory goes through the host's: there are {} to {} ranks on a "
-            "host, and the hierarchical way needs as many on each, and more than one",
-            rank(), shape.smallest, shape.largest);
+    if (way == DeviceWay::hierarchical && !several) {
+        log::info("rank {}: device memory goes through the host's: no host has several ranks",
+                  rank());
         return DeviceWay::staged;
     }
     const Config& config = endpoint_->config();
@@ -153,7 +151,7 @@ Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
     }
     const auto all = check_seats(seats, nullptr);
     if (all) return DeviceWay::library;
-    const bool inside = even && check_seats(seats, &hosts);
+    const bool inside = several && check_seats(seats, &hosts);
     log::info("rank {}: device memory goes {}: {}", rank(),
               inside ? "the hierarchical way" : "through the host's", all.error().message);
     return inside ? DeviceWay::hierarchical : DeviceWay::staged;
@@ -207,6 +205,7 @@ Result<std::shared_ptr<DeviceGroup>> Communicator::make_device_group(device::Ord
     request.timeout_ms = config.timeout_ms;
     request.rings = config.device_rings;
     TUTTI_ASSIGN(request.id, share_device_id(of_host));
+    request.all_begun = [this](bool mine) { return all_agree(mine).value_or(false); };
     auto group = devices_.library->join(request, Deadline::after_ms(config.timeout_ms));
     const auto agreed = all_agree(group.has_value());
     if (!group) return wrap(std::move(group).error(), fmt::format("rank {}", rank()));

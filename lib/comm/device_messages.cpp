@@ -1,17 +1,31 @@
 // Sends and receives of device memory.
 #include "comm/communicator.h"
+#include "comm/staged_messages.h"
 
 namespace tutti {
 
-// What all of them must be for a device's library to match them.
-Result<> Communicator::check_messages(const std::vector<DeviceTransfer>& messages) const {
+// Through the host, or by the devices' library: that needs all ranks in one group.
+Result<bool> Communicator::stages_messages() const {
+    if (endpoint_->config().device == DeviceWay::staged) return true;
+    const bool all_ranks = devices_.group && !devices_.of_host;
+    if (devices_.settled && (!all_ranks || devices_.generation == generation_)) return !all_ranks;
+    return fail(Code::unsupported,
+                "rank {}: for messages on device memory the ranks have to join first: call "
+                "tutti_comm_use_device, or a collective on device memory, on all of them before",
+                rank());
+}
+
+// What all of them must be.
+Result<> Communicator::check_messages(const std::vector<DeviceTransfer>& messages,
+                                      bool staged) const {
     for (const DeviceTransfer& one : messages) {
         const DeviceMessage& m = one.message;
         const char* const what = m.sends ? "send" : "recv";
-        if (!m.sends && m.peer == any_source)
+        if (!staged && !m.sends && m.peer == any_source)
             return fail(Code::unsupported,
-                        "rank {}: recv on device memory: TUTTI_ANY_SOURCE has no way there: name "
-                        "the sender, or receive in host memory",
+                        "rank {}: recv on device memory: TUTTI_ANY_SOURCE has no way in NCCL: name "
+                        "the sender, receive in host memory, or set TUTTI_DEVICE=staged on every "
+                        "rank",
                         rank());
         Transfer like;
         like.sends = m.sends;
@@ -22,27 +36,32 @@ Result<> Communicator::check_messages(const std::vector<DeviceTransfer>& message
         if (auto fine = transfers_.check(like); !fine)
             return wrap(fine.error(), fmt::format("rank {}", rank()));
         if (const auto kind = device::memory_of(m.memory);
-            m.bytes > 0 && devices_.joined() && kind.device != devices_.device)
+            m.bytes > 0 && kind.device != devices_.device)
             return fail(Code::invalid,
                         "rank {}: {}: the buffer is {}, the communicator's device is {}: messages "
                         "of one group are all of one kind",
                         rank(), what, device::describe(kind), devices_.device);
     }
-    const bool all_ranks = devices_.group && devices_.settled && !devices_.of_host;
-    if (all_ranks && devices_.generation == generation_) return {};
-    const bool other_way = endpoint_->config().device == DeviceWay::staged ||
-                           (devices_.settled && (!devices_.group || devices_.of_host));
-    if (other_way)
-        return fail(Code::unsupported,
-                    "rank {}: messages on device memory need one NCCL communicator of all ranks, "
-                    "and here device memory goes another way (TUTTI_DEVICE): copy them to host "
-                    "memory",
-                    rank());
-    return fail(Code::unsupported,
-                "rank {}: messages on device memory go through NCCL, which the ranks have not "
-                "joined: call tutti_comm_use_device, or a collective on device memory, on all of "
-                "them before",
-                rank());
+    return {};
+}
+
+/// Where messages go through the host, ranks need not join for them.
+Result<> Communicator::find_device_of(const std::vector<DeviceTransfer>& messages) {
+    if (devices_.joined()) return {};
+    for (const DeviceTransfer& one : messages)
+        if (const auto kind = device::memory_of(one.message.memory); kind.on_device())
+            return join_devices(kind.device);
+    return fail(Code::invalid, "rank {}: none of the messages is on device memory", rank());
+}
+
+Result<std::unique_ptr<Operation>> Communicator::stage(std::deque<Exchange::Part>& parts) {
+    const std::size_t bytes = staging_bytes(parts);
+    auto memory = devices_.staging->pinned.reuse(bytes);
+    if (!memory) {
+        TUTTI_TRY(wait_for_idle_device());
+        TUTTI_ASSIGN(memory, devices_.staging->pinned.allocate(bytes));
+    }
+    return stage_messages(devices_.staging, std::move(memory), parts);
 }
 
 Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTransfer>& messages,
@@ -51,17 +70,21 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     TUTTI_TRY(owed());
     if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
     if (auto over = agreement_.over()) return tl::unexpected(*over);
-    TUTTI_TRY(check_messages(messages));
+    TUTTI_ASSIGN(const bool staged, stages_messages());
+    if (staged) TUTTI_TRY(find_device_of(messages));
+    TUTTI_TRY(check_messages(messages, staged));
     void* const on_stream = device_stream ? device_stream : devices_.stream;
     TUTTI_TRY(check_stream(on_stream));
-    auto exchange = std::make_unique<Exchange>(messages);
+    auto exchange = std::make_unique<Exchange>(messages, staged);
     std::vector<DeviceMessage> moving;
     for (Exchange::Part& part : exchange->parts) {
-        if (auto connected = transfers_.connect(part.witness); !connected)
+        if (auto connected = transfers_.connect(part.on_host); !connected)
             return tl::unexpected(binding_failed(connected.error()));
         if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);
     }
-    if (!moving.empty()) {
+    if (staged) {
+        TUTTI_ASSIGN(exchange->device, stage(exchange->parts));
+    } else if (!moving.empty()) {
         TUTTI_ASSIGN(exchange->device, devices_.group->bind_messages(std::move(moving), 0));
     }
     exchange->operation = exchange->device.get();

@@ -10,18 +10,25 @@ std::string describe(const Exchange::Record& record) {
 
 }  // namespace
 
-Exchange::Exchange(const std::vector<DeviceTransfer>& all) {
+Exchange::Exchange(const std::vector<DeviceTransfer>& all, bool through_host)
+    : staged(through_host) {
     for (const DeviceTransfer& one : all) {
         Part& part = parts.emplace_back();
         part.asked = one;
         if (one.message.sends)
             part.record = {one.message.bytes, one.tag, static_cast<int32_t>(one.dtype)};
-        Transfer& witness = part.witness;
-        witness.sends = one.message.sends;
-        witness.peer = one.message.peer;
-        witness.user_tag = witness_tag;
-        witness.memory = reinterpret_cast<std::byte*>(&part.record);
-        witness.bytes = sizeof part.record;
+        Transfer& on_host = part.on_host;
+        on_host.sends = one.message.sends;
+        on_host.peer = one.message.peer;
+        if (staged) {
+            on_host.user_tag = one.tag;
+            on_host.bytes = one.message.bytes;
+            on_host.dtype = one.dtype;
+        } else {
+            on_host.user_tag = witness_tag;
+            on_host.memory = reinterpret_cast<std::byte*>(&part.record);
+            on_host.bytes = sizeof part.record;
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 // Messages on device memory that are launched as one group. A device's library matches them by
-// their order alone, so beside each travels a witness on the host: what the sender called it.
+// their order alone, so beside each travels a witness on the host: what the sender called it. Where
+// messages are staged, they are the host's own, from and to pinned memory.
 #pragma once
 
 #include <deque>
@@ -28,18 +29,20 @@ struct Exchange final : Request {
     };
     struct Part {
         DeviceTransfer asked;
-        Record record;     // sent, or received
-        Transfer witness;  // of the record
+        Record record;        // sent, or received
+        Transfer on_host;     // of the record; staged: of the message
+        bool stored = false;  // staged: what was received is on its way to the device
     };
     // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
     static constexpr int32_t witness_tag = -1;
 
-    explicit Exchange(const std::vector<DeviceTransfer>& all);
+    Exchange(const std::vector<DeviceTransfer>& all, bool through_host);
 
     /// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else
     /// than this rank's call; then the messages' data is anyone's.
     std::optional<Error> misfit(Rank rank) const;
 
+    const bool staged;
     std::deque<Part> parts;             // which do not move
     std::unique_ptr<Operation> device;  // of those that have bytes; nullptr: none have
 };

@@ -1,5 +1,7 @@
 #include "comm/launches.h"
 
+#include <algorithm>
+#include <map>
 #include <optional>
 
 #include "comm/communicator.h"
@@ -20,23 +22,58 @@ void Launches::forget(const Communicator& comm) {
 }
 
 // Whatever goes wrong with one, the others are launched: their ranks are not to be left waiting.
+void Launches::launch(const std::vector<Waiting*>& all) {
+    const DeviceLibrary* library = nullptr;
+    uint32_t parts = 0;
+    for (const Waiting* w : all) {
+        if (!library) library = w->comm->device_library();
+        parts = std::max(parts, w->comm->launch_parts(*w->request));
+    }
+    for (uint32_t part = 0; part < parts; ++part) {
+        const auto each = [&](auto&& step) {
+            for (Waiting* w : all) {
+                if (!w->launched || part >= w->comm->launch_parts(*w->request)) continue;
+                w->launched = step(*w);
+                // At once: this thread's next rank may be waiting for this one's.
+                if (!w->launched) w->comm->tell_failed_launch(*w->request, w->launched.error());
+            }
+        };
+        Result<> together;
+        if (library) together = library->gather_launches();
+        each([&](Waiting& w) {
+            return together ? w.comm->put_on_stream(*w.request, part) : together;
+        });
+        if (library && together) together = library->launch_gathered();
+        each([&](Waiting& w) {
+            return together ? w.comm->settle_launch(*w.request, part) : together;
+        });
+    }
+}
+
+// What is launched in one part is launched with all others, in any order of the calls. Parts are
+// not: there each communicator's calls go one after the other, the first of all of them, then the
+// second.
+void Launches::launch_all(std::vector<Waiting>& all) {
+    const bool in_parts = std::any_of(all.begin(), all.end(), [](const Waiting& w) {
+        return w.comm->launch_parts(*w.request) > 1;
+    });
+    std::map<const Communicator*, std::size_t> before;
+    std::vector<std::vector<Waiting*>> rounds;
+    for (Waiting& w : all) {
+        const std::size_t round = in_parts ? before[w.comm.get()]++ : 0;
+        if (round == rounds.size()) rounds.emplace_back();
+        rounds[round].push_back(&w);
+    }
+    for (const auto& round : rounds) launch(round);
+}
+
 Result<> Launches::close() {
     if (depth_ == 0) return fail(Code::invalid, "no launches are being gathered");
     if (--depth_ > 0) return {};
     std::vector<Waiting> all;
     all.swap(waiting_);
-    if (all.empty()) return {};
-    const DeviceLibrary* library = nullptr;
-    for (const Waiting& w : all)
-        if (!library) library = w.comm->device_library();
     for (Waiting& w : all) w.launched = w.comm->may_launch(*w.request);
-    Result<> together;
-    if (library) together = library->gather_launches();
-    for (Waiting& w : all)
-        if (w.launched) w.launched = together ? w.comm->put_on_stream(*w.request) : together;
-    if (library && together) together = library->launch_gathered();
-    for (Waiting& w : all)
-        if (w.launched) w.launched = together ? w.comm->settle_launch(*w.request) : together;
+    launch_all(all);
     std::optional<Error> first;
     for (Waiting& w : all)
         if (const auto done = w.comm->finish_launch(*w.request, w.launched); !done && !first)

@@ -33,6 +33,8 @@ private:
         Request* request = nullptr;
         Result<> launched;
     };
+    static void launch_all(std::vector<Waiting>& all);
+    static void launch(const std::vector<Waiting*>& all);
     int depth_ = 0;
     std::vector<Waiting> waiting_;
 };

@@ -9,6 +9,7 @@
 #include "comm/plan.h"
 #include "comm/reduction.h"
 #include "comm/selection.h"
+#include "engine/across.h"
 #include "engine/bind.h"
 #include "engine/staged.h"
 #include "transport/device_library.h"
@@ -89,6 +90,10 @@ private:
     Result<std::unique_ptr<Plan>> make_staged(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> make_tiled(const Call& call, uint32_t stream);
     Result<> check_across(const Call& call) const;
+    Result<Choice> choose_between_hosts(const Call& wire, std::size_t bytes) const;
+    Result<std::unique_ptr<BoundSchedule>> bind_stripe(const Plan& wire, const Choice& choice,
+                                                       const Reducer& reducer, Stripes stripes,
+                                                       Rank stripe);
     Result<std::unique_ptr<Plan>> make_across(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Operation>> bind_intrinsic(const Plan& plan, const Reducer& reducer);
     BindRequest schedule_request(const Plan& plan, const Choice& choice, const Reducer& reducer,

@@ -1,5 +1,7 @@
 // Plans for device memory over hosts: a device's library does what concerns one host, and ranks of
 // the same number on their hosts exchange their shares over tutti's wire.
+#include <numeric>
+
 #include "comm/planner.h"
 #include "engine/across.h"
 
@@ -12,22 +14,53 @@ constexpr uint32_t most_tiles = 64, least_tiles = 4, most_copies = 512;
 // In Tag::plan, as in planner_device.cpp.
 constexpr uint64_t across_mark = uint64_t{0xd7} << 40;
 
-/// The ranks with this rank's number on each host, by host.
-class Counterparts final : public ChannelProvider {
+// More would be more messages than their parts are worth.
+constexpr Rank most_stripes = 32;
+// Where hosts have different numbers of ranks, two ranks may have several stripes in common: each
+// has a lane of its own, past those of the streams, before those of messages.
+constexpr uint16_t first_stripe_lane = 0x1000;
+
+/// As many as every host's ranks can share evenly, or what the largest host has.
+Stripes stripes_over(const Hosts& hosts) {
+    Rank count = 1;
+    for (Rank h = 0; h < hosts.count(); ++h) {
+        count = std::lcm(count, hosts.size_of(h));
+        if (count > most_stripes) return {hosts.shape().largest};
+    }
+    return {count};
+}
+
+bool is_even(const Hosts& hosts) {
+    return hosts.shape().smallest == hosts.shape().largest;
+}
+
+/// The ranks that carry a stripe, by host.
+class Carriers final : public ChannelProvider {
 public:
-    Counterparts(ChannelTable& channels, const Hosts& hosts, Rank local)
-        : channels_(channels), hosts_(hosts), local_(local) {}
+    Carriers(ChannelTable& channels, const Hosts& hosts, Stripes stripes, Rank stripe, Rank own)
+        : channels_(channels), hosts_(hosts), stripes_(stripes), stripe_(stripe), own_(own) {}
     Result<OpenSender> sender(Rank host, uint16_t lane, Deadline deadline) override {
-        return channels_.sender(hosts_.member(host, local_), lane, deadline);
+        return channels_.sender(carrier(host), lane_to(host, lane), deadline);
     }
     ReceiverSlot* receiver(Rank host, uint16_t lane) override {
-        return channels_.receiver(hosts_.member(host, local_), lane);
+        return channels_.receiver(carrier(host), lane_to(host, lane));
     }
 
 private:
+    Rank carrier(Rank host) const {
+        return hosts_.member(host, stripes_.carrier(stripe_, hosts_.size_of(host)));
+    }
+    // Even hosts have one stripe in common; the others' have one lane each.
+    uint16_t lane_to(Rank host, uint16_t lane) const {
+        const Rank locals = hosts_.size_of(host);
+        const Rank theirs = stripes_.first(stripes_.carrier(stripe_, locals), locals);
+        return static_cast<uint16_t>(lane + stripe_ - std::max(own_, theirs));
+    }
+
     ChannelTable& channels_;
     const Hosts& hosts_;
-    const Rank local_;
+    const Stripes stripes_;
+    const Rank stripe_, own_;  // own: the first that this rank carries
 };
 
 /// What is left to do between hosts: contributions are multiplied already.
@@ -58,10 +91,55 @@ Result<> Planner::check_across(const Call& call) const {
     }
     if (call.uneven)
         return fail(Code::unsupported, "blocks of different lengths have no hierarchical way");
+    if (traits_of(call.collective).cut != Cut::whole && !is_even(*hosts_))
+        return fail(Code::unsupported,
+                    "blocks have no hierarchical way where hosts have different numbers of ranks "
+                    "({} to {})",
+                    hosts_->shape().smallest, hosts_->shape().largest);
     TUTTI_ASSIGN(IntrinsicShape shape, device_shape(call));
     // NCCL's average of integers is another than the host's, whoever divides.
     TUTTI_TRY(device_.group->serves(shape));
     return {};
+}
+
+Result<Choice> Planner::choose_between_hosts(const Call& wire, std::size_t bytes) const {
+    Terrain between = terrain_;
+    between.ranks = hosts_->count();
+    between.one_host = false;
+    between.hosts = {};
+    between.intrinsic = {};
+    Question asked = question(wire);
+    asked.bytes = std::max<std::size_t>(1, bytes);
+    return select(asked, between);
+}
+
+/// Binds what this rank does over the wire for one of its stripes.
+Result<std::unique_ptr<BoundSchedule>> Planner::bind_stripe(const Plan& wire, const Choice& choice,
+                                                            const Reducer& reducer, Stripes stripes,
+                                                            Rank stripe) {
+    const Rank local = hosts_->local_of(place_.rank), host = hosts_->host_of(place_.rank);
+    const auto locals = static_cast<std::size_t>(hosts_->size_of(host));
+    const bool whole = traits_of(wire.call.collective).cut == Cut::whole;
+    ScheduleRequest wanted;
+    wanted.ranks = hosts_->count();
+    wanted.rank = host;
+    wanted.root = hosts_->host_of(wire.call.root);
+    wanted.lanes = choice.lanes;
+    auto request = schedule_request(wire, choice, reducer, wanted);
+    const std::size_t share = whole ? stripes.share(wire.call.count) : wire.call.count;
+    if (whole) request.count = share + (stripe == 0 ? stripes.rest(wire.call.count) : 0);
+    if (!is_even(*hosts_))
+        request.first_lane = static_cast<uint16_t>(first_stripe_lane + wire.stream * most_stripes);
+    // The same on all ranks of a host. Blocks are gathered one by one.
+    const auto ranks = static_cast<uint32_t>(place_.size);
+    request.window = {
+        tile_slots,
+        whole ? config_.device_tile_bytes * locals / static_cast<std::size_t>(stripes.count)
+              : config_.device_tile_bytes,
+        whole ? most_tiles : std::clamp(most_copies / ranks, least_tiles, most_tiles), share};
+    Carriers channels(channels_, *hosts_, stripes, stripe,
+                      stripes.first(local, hosts_->size_of(host)));
+    return bind(std::move(request), channels);
 }
 
 Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t stream) {
@@ -69,39 +147,25 @@ Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t st
     const Rank hosts = hosts_->count(), locals = hosts_->size_of(host);
     const bool whole = traits_of(call.collective).cut == Cut::whole;
     const std::size_t bytes = dtype_bytes(call.dtype);
+    const Stripes stripes = stripes_over(*hosts_);
     Plan wire(between_hosts(call), stream);
     TUTTI_ASSIGN(const Reduction reduction, this->reduction(wire.call));
 
-    // The same choice for all shares, which differ by a rest.
-    const std::size_t even = whole ? call.count / static_cast<std::size_t>(locals) : call.count;
-    Terrain between = terrain_;
-    between.ranks = hosts;
-    between.one_host = false;
-    between.hosts = {};
-    between.intrinsic = {};
-    Question asked = question(wire.call);
-    asked.bytes =
-        std::max<std::size_t>(1, even * bytes * (whole ? 1 : static_cast<std::size_t>(hosts)));
-    const auto choice = select(asked, between);
+    // The same choice for all stripes, which differ by a rest.
+    auto choice = choose_between_hosts(
+        wire.call,
+        bytes * (whole ? stripes.share(call.count) : call.count * static_cast<std::size_t>(hosts)));
     if (!choice) return tl::unexpected(annotate(choice.error(), call));
-
-    ScheduleRequest wanted;
-    wanted.ranks = hosts;
-    wanted.rank = host;
-    wanted.root = hosts_->host_of(call.root);
-    wanted.lanes = choice->lanes;
-    auto request = schedule_request(wire, *choice, reduction.reducer, wanted);
-    if (whole) request.count = share_of(call.count, local, locals);
-    // Blocks are gathered one by one.
-    const auto ranks = static_cast<uint32_t>(place_.size);
-    request.window = {tile_slots, config_.device_tile_bytes,
-                      whole ? most_tiles : std::clamp(most_copies / ranks, least_tiles, most_tiles),
-                      even};
-    Counterparts channels(channels_, *hosts_, local);
-    TUTTI_ASSIGN(auto bound, bind(std::move(request), channels));
+    if (!is_even(*hosts_)) choice->lanes = 1;
+    TiledRequest tiles;
+    for (Rank s = stripes.first(local, locals); s < stripes.first(local + 1, locals); ++s) {
+        TUTTI_ASSIGN(auto bound, bind_stripe(wire, *choice, reduction.reducer, stripes, s));
+        tiles.wires.push_back(std::move(bound));
+    }
 
     AcrossRequest inside;
-    inside.window = bound->window();
+    inside.window = tiles.wires.front()->window();
+    inside.stripes = stripes;
     TUTTI_ASSIGN(inside.shape, device_shape(call));
     inside.shape.stream = stream;
     inside.shape.op = inside_op(inside.shape.op);
@@ -110,22 +174,19 @@ Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t st
     inside.local = local;
     inside.locals = locals;
     inside.hosts = hosts;
-    inside.on_root_host = host == wanted.root;
+    inside.on_root_host = host == hosts_->host_of(call.root);
     for (Rank l = 0; !whole && l < locals; ++l)
         for (Rank h = 0; h < hosts; ++h) inside.by_place.push_back(hosts_->member(h, l));
     inside.group = device_.group;
 
-    TUTTI_ASSIGN(auto fingerprint, make_fingerprint(stream));
+    TUTTI_ASSIGN(tiles.first, make_fingerprint(stream));
     auto plan = std::make_unique<Plan>(call, stream);
     TUTTI_ASSIGN(const Reduction whole_reduction, this->reduction(call));
     make_tag(*plan, *choice, whole_reduction);
     plan->tag.plan ^= across_mark ^ config_.device_tile_bytes;
-    TiledRequest tiles;
     tiles.area = device_.staging;
-    tiles.first = std::move(fingerprint);
     tiles.element_bytes = bytes;
     tiles.in_place = whole;
-    tiles.wire = std::move(bound);
     TUTTI_ASSIGN(tiles.around, across(std::move(inside), device_.staging->context));
     TUTTI_ASSIGN(plan->operation, tile(std::move(tiles)));
     return plan;

@@ -160,7 +160,7 @@ Result<std::unique_ptr<Plan>> Planner::make_tiled(const Call& call, uint32_t str
     tiles.around = strips(wire->window(), strip);
     tiles.element_bytes = strip.element_bytes;
     tiles.in_place = wire->window().blocks(Space::input) == wire->window().blocks(Space::output);
-    tiles.wire = std::move(wire);
+    tiles.wires.push_back(std::move(wire));
     make_tag(*plan, *choice, reduction);
     TUTTI_ASSIGN(plan->operation, tile(std::move(tiles)));
     return plan;

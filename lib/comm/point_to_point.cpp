@@ -102,13 +102,28 @@ void PointToPoint::post_send(Transfer& send) {
         peer.to_send.push_back(&send);
         return;
     }
-    // To itself: as if it had just arrived.
-    const Tag tag = make_tag(Kind::whole, send, send.bytes, send.bytes);
-    if (match(rank_, tag, send.memory)) return finish(send, no_error);
-    finish(send,
-           {Code::invalid, rank_, 0,
-            fmt::format("more than {} bytes that rank {} sent to itself have not been received",
-                        limits_.unexpected_bytes, rank_)});
+    to_self_.push_back(&send);
+    send_to_self();
+}
+
+// As if it had just arrived.
+bool PointToPoint::send_to_self() {
+    bool moved = false;
+    for (auto next = next_to_send(to_self_); next != to_self_.end();
+         next = next_to_send(to_self_)) {
+        Transfer& send = **next;
+        to_self_.erase(next);
+        moved = true;
+        const Tag tag = make_tag(Kind::whole, send, send.bytes, send.bytes);
+        if (match(rank_, tag, send.memory))
+            finish(send, no_error);
+        else
+            finish(send, {Code::invalid, rank_, 0,
+                          fmt::format("more than {} bytes that rank {} sent to itself have not "
+                                      "been received",
+                                      limits_.unexpected_bytes, rank_)});
+    }
+    return moved;
 }
 
 void PointToPoint::post_receive(Transfer& receive) {
@@ -186,7 +201,17 @@ void PointToPoint::answer(Rank to, const Tag& announcement, Kind kind) {
 
 // ---- moving ------------------------------------------------------------------------------------
 
+// Messages of one tag stay in order; others pass those that are held.
+std::deque<Transfer*>::iterator PointToPoint::next_to_send(std::deque<Transfer*>& waiting) {
+    for (auto it = waiting.begin(); it != waiting.end(); ++it) {
+        const auto same_tag = [&](const Transfer* t) { return t->user_tag == (*it)->user_tag; };
+        if (!(*it)->held && std::none_of(waiting.begin(), it, same_tag)) return it;
+    }
+    return waiting.end();
+}
+
 void PointToPoint::progress(bool& moved, bool may_open) {
+    moved |= send_to_self();
     for (auto& [rank, peer] : peers_) {
         moved |= take_data(peer);
         moved |= take_requests(peer);
@@ -204,8 +229,9 @@ std::size_t PointToPoint::next_piece(const Transfer& transfer, std::size_t total
 
 bool PointToPoint::push_requests(Peer& peer) {
     bool moved = false;
-    while (!peer.to_send.empty()) {
-        Transfer& send = *peer.to_send.front();
+    for (auto next = next_to_send(peer.to_send); next != peer.to_send.end();
+         next = next_to_send(peer.to_send)) {
+        Transfer& send = **next;
         const bool whole = send.bytes <= limits_.eager_bytes;
         const std::size_t bytes = whole ? send.bytes : 0;
         std::byte* place = peer.requests_out->reserve(bytes);
@@ -214,7 +240,7 @@ bool PointToPoint::push_requests(Peer& peer) {
         peer.requests_out->commit(
             make_tag(whole ? Kind::whole : Kind::announce, send, bytes, send.bytes), bytes);
         moved = true;
-        peer.to_send.pop_front();
+        peer.to_send.erase(next);
         if (whole)
             finish(send, no_error);
         else

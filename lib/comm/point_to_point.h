@@ -94,7 +94,9 @@ private:
     Peer* find(Rank rank);
     Result<> open_out(Peer& peer, Deadline deadline);
     void post_send(Transfer& send);
+    bool send_to_self();
     void post_receive(Transfer& receive);
+    static std::deque<Transfer*>::iterator next_to_send(std::deque<Transfer*>& waiting);
     bool push_requests(Peer& peer);
     bool push_answers(Peer& peer, bool may_open);
     bool push_data(Peer& peer);
@@ -114,6 +116,7 @@ private:
     const PointToPointLimits limits_;
     TransferHost& host_;
     std::map<Rank, Peer> peers_;
+    std::deque<Transfer*> to_self_;  // in order
     std::list<Transfer*> receives_;  // posted and not matched, in order
     std::list<Unexpected> unexpected_;
     std::size_t unexpected_bytes_ = 0;
@@ -123,6 +126,7 @@ private:
 template <typename Visit>
 void PointToPoint::for_each(Visit&& visit) {
     std::vector<Transfer*> all(receives_.begin(), receives_.end());
+    all.insert(all.end(), to_self_.begin(), to_self_.end());
     for (auto& [rank, peer] : peers_)
         for (const auto* list :
              {&peer.to_send, &peer.announced, &peer.sending, &peer.draining, &peer.arriving})
@@ -138,6 +142,7 @@ void PointToPoint::purge(Reason&& reason) {
         return why.has_value();
     };
     std::erase_if(receives_, ends);
+    std::erase_if(to_self_, ends);
     for (auto& [rank, peer] : peers_) {
         bool any = false;
         for (auto* list :

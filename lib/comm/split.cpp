@@ -97,7 +97,8 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
         const auto own = std::find(chosen.begin(), chosen.end(), rank());
         group = devices_.group->split(
             {color < 0 ? -1 : static_cast<int32_t>(index_of(color, wishes)),
-             static_cast<Rank>(own - chosen.begin()), static_cast<Rank>(chosen.size())},
+             static_cast<Rank>(own - chosen.begin()), static_cast<Rank>(chosen.size()),
+             [this](bool begun) { return all_agree(begun).value_or(false); }},
             Deadline::after_ms(endpoint_->config().timeout_ms));
     }
     if (color < 0) return std::shared_ptr<Communicator>();

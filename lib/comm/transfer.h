@@ -25,6 +25,7 @@ struct Transfer final : Request {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;  // to send; of the buffer to receive into
     Dtype dtype = Dtype::uint8;
+    bool held = false;  // a send whose bytes are still to come: it has its place in the order only
 
     // The engine's.
     uint64_t id = 0;        // rendezvous: the sender's number for this message

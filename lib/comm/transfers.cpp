@@ -67,8 +67,8 @@ void Transfers::post(Exchange& exchange) {
     for (const bool sends : {false, true})
         for (Exchange::Part& part : exchange.parts) {
             if (part.asked.message.sends != sends) continue;
-            part.witness.timeout_ms = exchange.timeout_ms;
-            engine_.post(part.witness);
+            part.on_host.timeout_ms = exchange.timeout_ms;
+            engine_.post(part.on_host);
         }
 }
 
@@ -87,17 +87,18 @@ bool Transfers::drive(bool& moved, bool may_open) {
 
 void Transfers::progress_exchanges(bool& moved) {
     const std::size_t before = exchanges_.size();
-    std::erase_if(exchanges_, [this](Exchange* exchange) { return progress(*exchange); });
+    std::erase_if(exchanges_, [&](Exchange* exchange) { return progress(*exchange, moved); });
     moved |= exchanges_.size() != before;
 }
 
 /// True if it is over, and may be gone.
-bool Transfers::progress(Exchange& e) {
+bool Transfers::progress(Exchange& e, bool& moved) {
     if (!e.launched.load(std::memory_order_acquire)) return false;
+    if (e.staged) return progress_staged(e, moved);
     for (const Exchange::Part& part : e.parts) {
-        const Code code = part.witness.code.load(std::memory_order_acquire);
+        const Code code = part.on_host.code.load(std::memory_order_acquire);
         if (code == Code::in_progress) return false;
-        if (code != Code::ok) return end(e, part.witness.error);
+        if (code != Code::ok) return end(e, part.on_host.error);
     }
     if (const auto misfit = e.misfit(rank_)) {
         agreement_.raise(*misfit);
@@ -105,13 +106,33 @@ bool Transfers::progress(Exchange& e) {
     }
     const Code code = e.device ? e.device->progress() : Code::ok;
     if (code == Code::in_progress) return false;
-    if (code == Code::ok) {
-        for (Exchange::Part& part : e.parts)
-            if (const DeviceTransfer& asked = part.asked; asked.into)
-                *asked.into = {asked.message.peer, asked.tag,
-                               asked.message.bytes / dtype_bytes(asked.dtype)};
-        return end(e, Error{.code = Code::ok});
-    }
+    return code == Code::ok ? succeed(e) : fail_device(e, code);
+}
+
+// As on the host, a message that went wrong is one message's trouble; the others are there.
+bool Transfers::progress_staged(Exchange& e, bool& moved) {
+    const Code code = e.device->progress();
+    moved |= e.device->moved();
+    if (code == Code::in_progress) return false;
+    if (code != Code::ok) return fail_device(e, code);
+    for (const Exchange::Part& part : e.parts)
+        if (!part.on_host.done()) return false;
+    for (const Exchange::Part& part : e.parts)
+        if (part.on_host.code.load(std::memory_order_acquire) != Code::ok)
+            return end(e, part.on_host.error);
+    return succeed(e);
+}
+
+bool Transfers::succeed(Exchange& e) {
+    for (Exchange::Part& part : e.parts)
+        if (const DeviceTransfer& asked = part.asked; asked.into)
+            *asked.into = e.staged ? part.on_host.received
+                                   : Received{asked.message.peer, asked.tag,
+                                              asked.message.bytes / dtype_bytes(asked.dtype)};
+    return end(e, Error{.code = Code::ok});
+}
+
+bool Transfers::fail_device(Exchange& e, Code code) {
     const Trouble& trouble = e.device->trouble();
     const Error error{code, trouble.peer == nobody ? rank_ : trouble.peer, 0,
                       fmt::format("rank {}: messages on device memory: {}", rank_, trouble.cause)};
@@ -126,9 +147,9 @@ bool Transfers::end(Exchange& e, const Error& error) {
         if (!e.device->may_cancel()) return false;
         e.device->cancel();
     }
-    // A witness whose memory goes with it.
+    // What travels on the host from memory that goes with it.
     for (const Exchange::Part& part : e.parts)
-        if (part.witness.code.load(std::memory_order_acquire) == Code::in_progress) return false;
+        if (part.on_host.code.load(std::memory_order_acquire) == Code::in_progress) return false;
     e.error = error;
     posted_.fetch_sub(1);
     waiting_.unwatch();

@@ -23,7 +23,7 @@ public:
     Result<> connect(const Transfer& transfer);
     /// Starts it, connected. timeout_ms < 0: the communicator's.
     void post(Transfer& transfer, int64_t timeout_ms);
-    /// Its witnesses, which are connected; its device's part is launched by the caller.
+    /// What travels on the host, which is connected; its device's part is launched by the caller.
     void post(Exchange& exchange);
 
     /// True while there is any. may_open: as of PointToPoint::progress.
@@ -37,7 +37,10 @@ private:
     void finished(Transfer& transfer, const Error& error) override;
     void purge();
     void progress_exchanges(bool& moved);
-    bool progress(Exchange& exchange);
+    bool progress(Exchange& exchange, bool& moved);
+    bool progress_staged(Exchange& exchange, bool& moved);
+    bool succeed(Exchange& exchange);
+    bool fail_device(Exchange& exchange, Code code);
     bool end(Exchange& exchange, const Error& error);
     std::optional<Error> late(Exchange& exchange, int64_t now) const;
 

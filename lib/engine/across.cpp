@@ -22,10 +22,8 @@ public:
         out_ = writable(out);
         return {};
     }
-    Result<> end(const Turn&) override {
-        run_->begin();
-        return {};
-    }
+    void ended() override { run_->begin(); }
+    Result<> settle(const Turn& turn) override { return run_->settle(turn.give_up); }
     Result<> health() override { return run_->health(); }
     bool may_cancel() override { return run_->may_cancel(); }
     void stop() override { run_->stop(); }
@@ -34,12 +32,14 @@ public:
 protected:
     using Steps = std::unique_ptr<DeviceStep>;
 
-    Result<Steps> step(Collective collective, std::size_t count, Rank root) const {
+    Result<Steps> step(Collective collective, std::size_t count, Rank root,
+                       const IntrinsicShape::Blocks& parts = {}) const {
         if (count == 0) return Steps{};
         IntrinsicShape shape = r_.shape;
         shape.collective = collective;
         shape.count = count;
         shape.root = root;
+        (traits_of(collective).reduces ? shape.input : shape.output) = parts;
         if (!traits_of(collective).reduces) shape.factor.reset();
         return r_.group->bind_step(shape);
     }
@@ -55,32 +55,24 @@ protected:
     std::vector<Piece> pieces_;
 };
 
-/// A message: tile i is `locals` neighbouring parts of it, one a local rank's. The output's memory
-/// is where parts wait for the wire.
+/// A message: tile i is neighbouring parts of it, one for each stripe; a local rank has those of
+/// its stripes. The output's memory is where parts wait for the wire.
 class Message final : public AcrossBase {
 public:
-    using AcrossBase::AcrossBase;
+    explicit Message(AcrossRequest request)
+        : AcrossBase(std::move(request)),
+          share_(r_.stripes.share(r_.shape.count)),
+          rest_(r_.stripes.rest(r_.shape.count)),
+          first_stripe_(r_.stripes.first(r_.local, r_.locals)),
+          own_stripes_(r_.stripes.first(r_.local + 1, r_.locals) - first_stripe_) {}
 
     Result<> bind() {
-        const auto n = static_cast<std::size_t>(r_.locals);
-        share_ = r_.shape.count / n;
-        rest_ = r_.shape.count % n;
-        pieces_.reserve(2);
+        pieces_.reserve(static_cast<std::size_t>(own_stripes_) + 1);
         tiles_ = share_ == 0 ? 0 : (share_ + w_.stretch - 1) / w_.stretch;
         const std::size_t last = share_ == 0 ? 0 : share_ - (tiles_ - 1) * w_.stretch;
-        const bool adds = this->adds();
-        for (const bool full : {true, false}) {
-            const std::size_t count = full ? (tiles_ > 1 ? w_.stretch : 0) : last;
-            if (adds) {
-                TUTTI_ASSIGN(before_[full], step(Collective::reduce_scatter, count, 0));
-            } else if (r_.on_root_host) {
-                TUTTI_ASSIGN(before_[full], step(Collective::broadcast, count * n, r_.shape.root));
-            }
-            if (receives()) {
-                TUTTI_ASSIGN(after_[full], step(Collective::allgather, count, 0));
-            }
-        }
-        if (adds) {
+        for (const bool full : {true, false})
+            TUTTI_TRY(bind_tile(full, full ? (tiles_ > 1 ? w_.stretch : 0) : last));
+        if (adds()) {
             TUTTI_ASSIGN(first_, step(Collective::reduce, rest_, 0));
         } else if (r_.on_root_host) {
             TUTTI_ASSIGN(first_, step(Collective::broadcast, rest_, r_.shape.root));
@@ -97,8 +89,19 @@ public:
         return put(first_, in_ + rest_at(), out_ + rest_at(), turn);
     }
     Result<> end(const Turn& turn) override {
-        TUTTI_TRY(put(last_, out_ + rest_at(), out_ + rest_at(), turn));
-        return AcrossBase::end(turn);
+        return put(last_, out_ + rest_at(), out_ + rest_at(), turn);
+    }
+    bool asks(Step step, uint32_t tile) const override {
+        switch (step) {
+            case Step::begin:
+                return first_ != nullptr;
+            case Step::before:
+                return tile < tiles_ && before_[is_full(tile)];
+            case Step::after:
+                return tile < tiles_ && after_[is_full(tile)];
+            default:
+                return last_ != nullptr;
+        }
     }
     Result<> before(const Turn& turn) override {
         if (turn.tile >= tiles_) return {};
@@ -125,18 +128,51 @@ private:
         return std::min(w_.stretch, share_ - tile * w_.stretch);
     }
     std::size_t tile_at(std::size_t tile) const {
-        return tile * w_.stretch * static_cast<std::size_t>(r_.locals) * r_.element_bytes;
+        return tile * w_.stretch * static_cast<std::size_t>(r_.stripes.count) * r_.element_bytes;
     }
+    /// Where this rank's part begins.
     std::size_t part_at(std::size_t tile) const {
-        return tile_at(tile) + static_cast<std::size_t>(r_.local) * length(tile) * r_.element_bytes;
+        return tile_at(tile) +
+               static_cast<std::size_t>(first_stripe_) * length(tile) * r_.element_bytes;
     }
     std::size_t rest_at() const { return (r_.shape.count - rest_) * r_.element_bytes; }
 
-    // Of this rank's share; the first rank's ends with the rest.
+    /// Of tiles whose stripes' parts have so many elements.
+    Result<> bind_tile(bool full, std::size_t each) {
+        const std::size_t part = static_cast<std::size_t>(own_stripes_) * each;
+        const IntrinsicShape::Blocks parts = uneven_parts(each);
+        if (adds()) {
+            TUTTI_ASSIGN(before_[full], step(Collective::reduce_scatter, part, 0, parts));
+        } else if (r_.on_root_host) {
+            const auto all = static_cast<std::size_t>(r_.stripes.count);
+            TUTTI_ASSIGN(before_[full], step(Collective::broadcast, all * each, r_.shape.root));
+        }
+        if (receives()) {
+            TUTTI_ASSIGN(after_[full], step(Collective::allgather, part, 0, parts));
+        }
+        return {};
+    }
+
+    /// The local ranks' parts of a tile; empty where all have as many stripes.
+    IntrinsicShape::Blocks uneven_parts(std::size_t each) const {
+        IntrinsicShape::Blocks parts;
+        if (r_.stripes.count % r_.locals == 0) return parts;
+        for (Rank local = 0; local < r_.locals; ++local) {
+            const auto from = static_cast<std::size_t>(r_.stripes.first(local, r_.locals)),
+                       to = static_cast<std::size_t>(r_.stripes.first(local + 1, r_.locals));
+            parts.counts.push_back((to - from) * each);
+            parts.displacements.push_back(from * each);
+        }
+        return parts;
+    }
+
+    // Of this rank's stripes; the very first one ends with the rest.
     std::span<const Piece> pieces(uint32_t tile) {
         pieces_.clear();
         const std::size_t from = tile * w_.stretch, e = r_.element_bytes;
-        if (tile < tiles_) pieces_.push_back({out_ + part_at(tile), 0, length(tile) * e});
+        for (std::size_t s = 0; s < static_cast<std::size_t>(own_stripes_) && tile < tiles_; ++s)
+            pieces_.push_back(
+                {out_ + part_at(tile) + s * length(tile) * e, 0, length(tile) * e, s});
         if (r_.local != 0) return pieces_;
         const std::size_t begin = std::max(from, share_),
                           end = std::min(from + w_.stretch, share_ + rest_);
@@ -146,7 +182,9 @@ private:
         return pieces_;
     }
 
-    std::size_t share_ = 0, rest_ = 0, tiles_ = 0;
+    const std::size_t share_, rest_;  // elements of a stripe, and of what is left
+    const Rank first_stripe_, own_stripes_;
+    std::size_t tiles_ = 0;
     Steps before_[2], after_[2];  // of the last tile, of the others
     Steps first_, last_;
 };
@@ -182,7 +220,13 @@ public:
     }
     Result<> after(const Turn& turn) override {
         if (adds()) return {};
-        TUTTI_TRY(put(inside_[is_full(turn.tile)], own(turn.tile), packed(turn.tile, 0), turn));
+        return put(inside_[is_full(turn.tile)], own(turn.tile), packed(turn.tile, 0), turn);
+    }
+    bool asks(Step step, uint32_t) const override {
+        return step == (adds() ? Step::before : Step::after);
+    }
+    Result<> unpack(const Turn& turn) override {
+        if (adds()) return {};
         return each_block(
             turn, [&](std::size_t at, std::byte* packed) { return copy(out_ + at, packed, turn); });
     }

@@ -1,5 +1,5 @@
-// The device's part of a collective over several hosts with as many ranks each: what a host's ranks
-// do among themselves by their devices' library, so that each carries its share over the wire.
+// The device's part of a collective over several hosts: what a host's ranks do among themselves by
+// their devices' library, so that each carries its share over the wire.
 #pragma once
 
 #include "engine/tiled.h"
@@ -7,8 +7,25 @@
 
 namespace tutti {
 
+/// A message is cut into stripes, as many as the ranks of each host can share evenly, or at least
+/// as many as the largest host has ranks. A rank carries neighbouring ones.
+struct Stripes {
+    Rank count = 1;
+    Rank carrier(Rank stripe, Rank locals) const { return stripe * locals / count; }
+    /// Of local rank l of `locals`; for `locals` itself, the end.
+    Rank first(Rank local, Rank locals) const { return (local * count + locals - 1) / locals; }
+    /// Elements of a stripe. The first has what does not come out even, too.
+    std::size_t share(std::size_t elements) const {
+        return elements / static_cast<std::size_t>(count);
+    }
+    std::size_t rest(std::size_t elements) const {
+        return elements % static_cast<std::size_t>(count);
+    }
+};
+
 struct AcrossRequest {
-    Window window;         // of this rank's share, over the hosts
+    Window window;         // of the first stripe that this rank carries, over the hosts
+    Stripes stripes;       // of a message
     IntrinsicShape shape;  // the call: count of the message or of a block; what to add up with
     std::size_t element_bytes = 1;
     Rank local = 0, locals = 1;  // this rank among those of its host
@@ -18,15 +35,10 @@ struct AcrossRequest {
     std::shared_ptr<DeviceGroup> group;  // of this host's ranks
 };
 
-/// allreduce and broadcast cut a message into a share for each local rank and, where that does not
-/// come out even, a rest that the first carries. reduce_scatter and allgather need device memory
-/// for the tiles: allocated here, while no collective runs.
+/// allreduce and broadcast cut a message into stripes and, where that does not come out even, a
+/// rest that the first stripe's carriers take along; hosts may have different numbers of ranks.
+/// reduce_scatter and allgather need device memory for the tiles: allocated here, while no
+/// collective runs; and as many ranks on each host.
 Result<std::unique_ptr<Around>> across(AcrossRequest request, const device::Context& context);
-
-/// Elements of this rank's share of a message.
-inline std::size_t share_of(std::size_t count, Rank local, Rank locals) {
-    const auto n = static_cast<std::size_t>(locals);
-    return count / n + (local == 0 ? count % n : 0);
-}
 
 }  // namespace tutti

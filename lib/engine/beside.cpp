@@ -11,10 +11,9 @@ public:
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         return device_->launch(in, out, stream, give_up);
     }
-    Result<> settle_launch(void* stream, const GiveUp& give_up) override {
-        return device_->settle_launch(stream, give_up);
+    Result<> settle_part(uint32_t part, void* stream, const GiveUp& give_up) override {
+        return device_->settle_part(part, stream, give_up);
     }
-    bool gathers() const override { return device_->gathers(); }
     bool polled() const override { return true; }
     bool may_cancel() override { return device_->may_cancel(); }
     void start(const Tag& tag, const void* in, void* out) override {

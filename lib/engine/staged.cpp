@@ -41,32 +41,10 @@ public:
 
     Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
-        in_ = memory_.data();
-        result_ = in_ + all_inputs(r_);
-        if (r_.inputs == 0 && !r_.fold)
-            place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
         const auto callers = static_cast<device::StreamHandle>(stream);
-        TUTTI_TRY(ready_.record(callers));
-        TUTTI_TRY(ready_.hold(area_->inputs.handle()));
-        if (r_.fold) {
-            TUTTI_TRY(r_.fold->put(static_cast<const void* const*>(in), area_->inputs.handle()));
-            in = r_.fold->result();
-        }
-        if (r_.inputs == 0) TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
-        for (std::size_t i = 0; i < r_.inputs; ++i)
-            TUTTI_TRY(copy(memory_.data() + i * r_.in_bytes, static_cast<const void* const*>(in)[i],
-                           r_.in_bytes, area_->inputs));
-        TUTTI_TRY(fetched_.record(area_->inputs.handle()));
-        TUTTI_TRY(device::hold_until(driver(), callers, word_, run_ + 1));
-        ++run_;
-        // Until it has gone on it looks at the word, which must be there.
-        if (const auto marked = gone_on_.record(callers); !marked) {
-            release();
-            return marked;
-        }
-        out_ = static_cast<std::byte*>(out);
-        phase_ = Phase::launched;
-        return {};
+        auto launched = put(in, out, callers);
+        if (!launched) give_up_launch(callers);
+        return launched;
     }
     bool polled() const override { return phase_ != Phase::running; }
     void start(const Tag& tag, const void*, void*) override {
@@ -151,6 +129,39 @@ private:
 
     Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& stream) {
         return device::copy(driver(), to, from, bytes, stream.handle());
+    }
+
+    Result<> put(const void* in, void* out, device::StreamHandle callers) {
+        in_ = memory_.data();
+        result_ = in_ + all_inputs(r_);
+        if (r_.inputs == 0 && !r_.fold)
+            place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
+        TUTTI_TRY(ready_.record(callers));
+        TUTTI_TRY(ready_.hold(area_->inputs.handle()));
+        if (r_.fold) {
+            TUTTI_TRY(r_.fold->put(static_cast<const void* const*>(in), area_->inputs.handle()));
+            in = r_.fold->result();
+        }
+        if (r_.inputs == 0) TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
+        for (std::size_t i = 0; i < r_.inputs; ++i)
+            TUTTI_TRY(copy(memory_.data() + i * r_.in_bytes, static_cast<const void* const*>(in)[i],
+                           r_.in_bytes, area_->inputs));
+        TUTTI_TRY(fetched_.record(area_->inputs.handle()));
+        TUTTI_TRY(device::hold_until(driver(), callers, word_, run_ + 1));
+        ++run_;
+        TUTTI_TRY(gone_on_.record(callers));
+        out_ = static_cast<std::byte*>(out);
+        phase_ = Phase::launched;
+        return {};
+    }
+
+    // What came onto the streams runs out before the buffers are the caller's again; the word, too,
+    // may be looked at.
+    void give_up_launch(device::StreamHandle callers) {
+        if (fetched_.record(area_->inputs.handle())) device::wait_a_while(fetched_);
+        release();
+        if (gone_on_.record(callers)) device::wait_a_while(gone_on_);
+        phase_ = Phase::idle;
     }
 
     Result<> send_results() {

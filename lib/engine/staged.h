@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "device/pinned_pool.h"
 #include "engine/device_fold.h"
 #include "transport/operation.h"
 
@@ -16,9 +17,13 @@ namespace tutti {
 /// input may wait for the caller's stream, which may wait for an earlier result.
 struct StagingArea {
     StagingArea(device::Context in, device::Stream from, device::Stream to)
-        : context(std::move(in)), inputs(std::move(from)), outputs(std::move(to)) {}
+        : context(std::move(in)),
+          inputs(std::move(from)),
+          outputs(std::move(to)),
+          pinned(context) {}
     device::Context context;
     device::Stream inputs, outputs;
+    mutable device::PinnedPool pinned;  // of messages
     /// Kernels of our own, loaded with the first question: while no collective runs, and by the
     /// issuing thread.
     Result<const device::Kernels*> kernels() const;

@@ -35,41 +35,57 @@ Result<std::vector<device::Event>> make_events(const device::Context& context, u
     return made;
 }
 
+std::size_t slots_bytes(const TiledRequest& r, const Wires& w) {
+    const std::size_t inputs = r.in_place ? 0 : w.bytes(Space::input);
+    return round_up(inputs + w.bytes(Space::output), no_share_bytes);
+}
+
 class TiledOperation final : public Operation {
 public:
-    static std::size_t slots_bytes(const TiledRequest& r) {
-        const Window& w = r.wire->window();
-        const std::size_t elements =
-            w.slot(Space::output) + (r.in_place ? 0 : w.slot(Space::input));
-        return round_up(w.slots * elements * r.element_bytes, no_share_bytes);
-    }
-
-    TiledOperation(TiledRequest request, device::PinnedBuffer memory, Streams streams,
-                   Events events)
+    TiledOperation(TiledRequest request, std::unique_ptr<Wires> wires, device::PinnedBuffer memory,
+                   Streams streams, Events events)
         : r_(std::move(request)),
-          w_(r_.wire->window()),
+          w_(std::move(wires)),
           memory_(std::move(memory)),
           streams_(std::move(streams)),
           e_(std::move(events)),
-          words_(memory_.data() + slots_bytes(r_)),
+          words_(memory_.data() + slots_bytes(r_, *w_)),
           inputs_(memory_.data()),
-          outputs_(r_.in_place ? inputs_
-                               : inputs_ + w_.slots * w_.slot(Space::input) * r_.element_bytes) {}
+          outputs_(r_.in_place ? inputs_ : inputs_ + w_->bytes(Space::input)) {
+        list_items();
+    }
     ~TiledOperation() override { cancel(); }
 
     // Everything is put on the streams now: what one rank's NCCL is asked for must have the same
     // order on all. Where the device has to wait for the wire, it waits for a word.
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         const device::Context::Scope current(r_.area->context);
-        base_ += w_.stretches;
-        under_way_ = true;
-        auto launched = put(in, out, static_cast<device::StreamHandle>(stream), give_up);
-        if (!launched) cancel();
-        return launched;
+        begin_launch(in, out, stream);
+        for (const Item& item : items_)
+            if (auto launched = put_whole(item, give_up); !launched) return give_back(launched);
+        return {};
+    }
+    uint32_t launch_parts() const override { return static_cast<uint32_t>(part_ends_.size()); }
+    Result<> launch_part(uint32_t part, const void* in, void* out, void* stream,
+                         const GiveUp& give_up) override {
+        const device::Context::Scope current(r_.area->context);
+        if (part == 0) begin_launch(in, out, stream);
+        const std::size_t last = part_ends_[part] - 1;
+        for (std::size_t i = part == 0 ? 0 : part_ends_[part - 1]; i < last; ++i)
+            if (auto launched = put_whole(items_[i], give_up); !launched)
+                return give_back(launched);
+        auto asked = prepare(items_[last]);
+        if (asked) asked = ask(items_[last], give_up);
+        return asked ? asked : give_back(asked);
+    }
+    Result<> settle_part(uint32_t part, void*, const GiveUp& give_up) override {
+        const device::Context::Scope current(r_.area->context);
+        const Item& item = items_[part_ends_[part] - 1];
+        auto settled = r_.around->settle(turn(item, give_up));
+        if (settled) settled = conclude(item, give_up);
+        return settled ? settled : give_back(settled);
     }
     bool polled() const override { return true; }
-    // What is put around the wire is in order with events, which must follow what they mark.
-    bool gathers() const override { return !r_.first; }
     bool may_cancel() override { return !under_way_ || r_.around->may_cancel(); }
 
     void start(const Tag& tag, const void*, void*) override {
@@ -88,7 +104,7 @@ public:
             moved_ = r_.first->moved();
             if (code != Code::ok) return code == Code::in_progress ? look(code) : code;
             phase_ = Phase::wire;
-            r_.wire->start(tag_, inputs_, outputs_);
+            w_->start(tag_, inputs_, outputs_);
         }
         if (phase_ == Phase::wire) {
             const Code code = move_wire();
@@ -130,7 +146,7 @@ private:
     const device::Driver& driver() const { return r_.area->context.driver(); }
     bool runs_on_host() const { return phase_ == Phase::first || phase_ == Phase::wire; }
     Operation& running() const {
-        return phase_ == Phase::first ? *r_.first : static_cast<Operation&>(*r_.wire);
+        return phase_ == Phase::first ? *r_.first : static_cast<Operation&>(*w_);
     }
 
     uint32_t& word(Word which) const {
@@ -140,7 +156,7 @@ private:
         std::atomic_ref(word(which)).store(value, std::memory_order_release);
     }
     /// What the words say when that many tiles of this run are through.
-    uint32_t after_tiles(uint32_t tiles) const { return base_ - w_.stretches + tiles; }
+    uint32_t after_tiles(uint32_t tiles) const { return base_ - w_->stretches() + tiles; }
 
     Result<> wait_word(device::StreamHandle stream, Word which, uint32_t tile) const {
         return device::hold_until(driver(), stream, word(which), after_tiles(tile + 1));
@@ -149,71 +165,137 @@ private:
         return device::copy(driver(), to, from, bytes, on.handle());
     }
 
-    Result<> put(const void* in, void* out, device::StreamHandle callers, const GiveUp& give_up) {
-        const device::StreamHandle inside = streams_.inside.handle();
-        TUTTI_TRY(e_.ready.record(callers));
-        TUTTI_TRY(e_.ready.hold(inside));
-        TUTTI_TRY(r_.around->begin(in, out, {0, inside, give_up}));
+    // ---- launching: one item after the other, in the middle of each the device's library
+
+    using Step = Around::Step;
+    struct Item {
+        Step step = Step::begin;
+        uint32_t tile = 0;
+    };
+
+    void list_items() {
+        items_.push_back({Step::begin});
         // One fewer than slots, and what comes after a tile never waits behind what needs its slot.
-        const uint32_t lag = w_.slots - 1;
-        for (uint32_t i = 0; i < w_.stretches + lag; ++i) {
-            if (i < w_.stretches) TUTTI_TRY(put_fetch({i, inside, give_up}));
-            if (i >= lag) TUTTI_TRY(put_store({i - lag, inside, give_up}));
+        const uint32_t lag = w_->slots() - 1;
+        for (uint32_t i = 0; i < w_->stretches() + lag; ++i) {
+            if (i < w_->stretches()) items_.push_back({Step::before, i});
+            if (i >= lag) items_.push_back({Step::after, i - lag});
         }
-        TUTTI_TRY(r_.around->end({w_.stretches, inside, give_up}));
-        TUTTI_TRY(e_.finished.record(inside));
-        return e_.finished.hold(callers);
+        items_.push_back({Step::end, w_->stretches()});
+        // A part ends where the library is asked. What a rank does besides, the others need not.
+        for (std::size_t i = 0; i + 1 < items_.size(); ++i)
+            if (r_.around->asks(items_[i].step, items_[i].tile)) part_ends_.push_back(i + 1);
+        part_ends_.push_back(items_.size());
     }
 
-    Result<> put_fetch(const Around::Turn& turn) {
-        const uint32_t i = turn.tile, slot = i % w_.slots;
-        const bool again = i >= w_.slots;
+    void begin_launch(const void* in, void* out, void* stream) {
+        base_ += w_->stretches();
+        under_way_ = true;
+        callers_ = {in, out, static_cast<device::StreamHandle>(stream)};
+    }
+    Result<> give_back(const Result<>& why) {
+        cancel();
+        return why;
+    }
+
+    Around::Turn turn(const Item& item, const GiveUp& give_up) const {
+        return {item.tile, streams_.inside.handle(), give_up};
+    }
+    Result<> put_whole(const Item& item, const GiveUp& give_up) {
+        TUTTI_TRY(prepare(item));
+        TUTTI_TRY(ask(item, give_up));
+        return conclude(item, give_up);
+    }
+    Result<> ask(const Item& item, const GiveUp& give_up) {
+        const Around::Turn turn = this->turn(item, give_up);
+        switch (item.step) {
+            case Step::begin:
+                return r_.around->begin(callers_.in, callers_.out, turn);
+            case Step::before:
+                return r_.around->before(turn);
+            case Step::after:
+                return r_.around->after(turn);
+            default:
+                return r_.around->end(turn);
+        }
+    }
+
+    /// What comes before on the streams.
+    Result<> prepare(const Item& item) {
+        const device::StreamHandle inside = streams_.inside.handle();
+        const uint32_t slot = item.tile % w_->slots();
+        if (item.step == Step::begin) {
+            TUTTI_TRY(e_.ready.record(callers_.stream));
+            return e_.ready.hold(inside);
+        }
+        if (item.step == Step::before && item.tile >= w_->slots())
+            return e_.fetched[slot].hold(inside);
+        return item.step == Step::after ? put_store(item.tile, slot) : Result<>{};
+    }
+    /// What comes behind.
+    Result<> conclude(const Item& item, const GiveUp& give_up) {
+        const device::StreamHandle inside = streams_.inside.handle();
+        const uint32_t slot = item.tile % w_->slots();
+        switch (item.step) {
+            case Step::begin:
+                return {};
+            case Step::before:
+                TUTTI_TRY(e_.before[slot].record(inside));
+                return put_fetch(item.tile, slot);
+            case Step::after:
+                TUTTI_TRY(r_.around->unpack(turn(item, give_up)));
+                return e_.after[slot].record(inside);
+            default:
+                r_.around->ended();
+                TUTTI_TRY(e_.finished.record(inside));
+                return e_.finished.hold(callers_.stream);
+        }
+    }
+
+    Result<> put_fetch(uint32_t i, uint32_t slot) {
         const device::StreamHandle inputs = streams_.inputs.handle();
-        if (again) TUTTI_TRY(e_.fetched[slot].hold(turn.stream));
-        TUTTI_TRY(r_.around->before(turn));
-        TUTTI_TRY(e_.before[slot].record(turn.stream));
         TUTTI_TRY(e_.before[slot].hold(inputs));
-        if (again) {
+        if (i >= w_->slots()) {
             // The slot's last tile has left it, over the wire and to the device.
-            TUTTI_TRY(wait_word(inputs, word_freed, i - w_.slots));
+            TUTTI_TRY(wait_word(inputs, word_freed, i - w_->slots()));
             TUTTI_TRY(e_.stored[slot].hold(inputs));
         }
-        std::byte* const at = inputs_ + slot * w_.slot(Space::input) * r_.element_bytes;
         for (const Around::Piece& piece : r_.around->fetched(i))
-            TUTTI_TRY(copy(at + piece.at, piece.device, piece.bytes, streams_.inputs));
+            TUTTI_TRY(copy(inputs_ + w_->place(Space::input, piece.wire, slot) + piece.at,
+                           piece.device, piece.bytes, streams_.inputs));
         TUTTI_TRY(device::write_word(driver(), inputs, word(word_fetched), after_tiles(i + 1)));
         return e_.fetched[slot].record(inputs);
     }
 
-    Result<> put_store(const Around::Turn& turn) {
-        const uint32_t j = turn.tile, slot = j % w_.slots;
+    Result<> put_store(uint32_t j, uint32_t slot) {
         const device::StreamHandle outputs = streams_.outputs.handle();
-        if (j >= w_.slots) TUTTI_TRY(e_.after[slot].hold(outputs));
+        if (j >= w_->slots()) TUTTI_TRY(e_.after[slot].hold(outputs));
         // The word says so too, but for a run that is given up.
         TUTTI_TRY(e_.fetched[slot].hold(outputs));
         TUTTI_TRY(wait_word(outputs, word_done, j));
-        const std::byte* const at = outputs_ + slot * w_.slot(Space::output) * r_.element_bytes;
         for (const Around::Piece& piece : r_.around->stored(j))
-            TUTTI_TRY(copy(piece.device, at + piece.at, piece.bytes, streams_.outputs));
+            TUTTI_TRY(copy(piece.device,
+                           outputs_ + w_->place(Space::output, piece.wire, slot) + piece.at,
+                           piece.bytes, streams_.outputs));
         TUTTI_TRY(e_.stored[slot].record(outputs));
-        TUTTI_TRY(e_.stored[slot].hold(turn.stream));
-        TUTTI_TRY(r_.around->after(turn));
-        return e_.after[slot].record(turn.stream);
+        return e_.stored[slot].hold(streams_.inside.handle());
     }
+
+    // ---- moving
 
     Code move_wire() {
         // Pairs with the device's write: the tile was copied before.
         const uint32_t fetched =
             std::atomic_ref(word(word_fetched)).load(std::memory_order_acquire) - after_tiles(0);
-        r_.wire->allow(fetched);
-        const Code code = r_.wire->progress();
-        moved_ |= r_.wire->moved();
+        w_->allow(fetched);
+        const Code code = w_->progress();
+        moved_ |= w_->moved();
         if (code != Code::ok && code != Code::in_progress) return code;
         // A rank alone has nothing to do on the wire, and still has to wait for its input.
-        const uint32_t done = std::min(r_.wire->finished(), fetched);
+        const uint32_t done = std::min(w_->finished(), fetched);
         store(word_done, after_tiles(done));
-        if (r_.wire->drained()) store(word_freed, after_tiles(done));
-        return done == w_.stretches ? code : Code::in_progress;
+        if (w_->drained()) store(word_freed, after_tiles(done));
+        return done == w_->stretches() ? code : Code::in_progress;
     }
 
     /// Nothing comes from a device that has failed.
@@ -245,13 +327,20 @@ private:
     }
 
     const TiledRequest r_;
-    const Window w_;
+    const std::unique_ptr<Wires> w_;
     const device::PinnedBuffer memory_;
     const Streams streams_;
     const Events e_;
     std::byte* const words_;
     std::byte* const inputs_;
     std::byte* const outputs_;
+    std::vector<Item> items_;             // in the order in which they are launched
+    std::vector<std::size_t> part_ends_;  // of what is gathered with other ranks' parts
+    struct {
+        const void* in = nullptr;
+        void* out = nullptr;
+        device::StreamHandle stream = nullptr;
+    } callers_;
     uint32_t base_ = 0;  // what the words say at the end of the run
     uint32_t looks_ = 0;
     Phase phase_ = Phase::idle;
@@ -276,16 +365,17 @@ Result<Events> make_all_events(const device::Context& context, uint32_t slots) {
 
 Result<std::unique_ptr<Operation>> tile(TiledRequest request) {
     const device::Context& context = request.area->context;
-    const std::size_t slots_bytes = TiledOperation::slots_bytes(request);
-    const std::size_t bytes = slots_bytes + words * no_share_bytes;
+    auto wires = std::make_unique<Wires>(std::move(request.wires), request.element_bytes);
+    const std::size_t slots = slots_bytes(request, *wires);
+    const std::size_t bytes = slots + words * no_share_bytes;
     TUTTI_ASSIGN(device::PinnedBuffer memory, device::PinnedBuffer::allocate(context, bytes));
-    std::memset(memory.data() + slots_bytes, 0, words * no_share_bytes);
+    std::memset(memory.data() + slots, 0, words * no_share_bytes);
     TUTTI_ASSIGN(device::Stream inside, device::Stream::create(context));
     TUTTI_ASSIGN(device::Stream inputs, device::Stream::create(context));
     TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));
-    TUTTI_ASSIGN(Events events, make_all_events(context, request.wire->window().slots));
+    TUTTI_ASSIGN(Events events, make_all_events(context, wires->slots()));
     return std::make_unique<TiledOperation>(
-        std::move(request), std::move(memory),
+        std::move(request), std::move(wires), std::move(memory),
         Streams{std::move(inside), std::move(inputs), std::move(outputs)}, std::move(events));
 }
 

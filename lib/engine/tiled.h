@@ -7,19 +7,21 @@
 #include <span>
 #include <vector>
 
-#include "engine/bound_schedule.h"
 #include "engine/staged.h"
+#include "engine/wires.h"
 
 namespace tutti {
 
 /// What a device does around the wire's part of a tile. All of it is put on streams while the
-/// operation is launched, in an order that every rank has.
+/// operation is launched, in an order that every rank has. begin() to end() may ask the device's
+/// library; what has to come behind that on the stream is in unpack() and ended().
 class Around {
 public:
     /// Bytes that travel between the device and a tile's slot.
     struct Piece {
         std::byte* device = nullptr;
         std::size_t at = 0, bytes = 0;  // at: from the slot's start
+        std::size_t wire = 0;           // whose slot
     };
     struct Turn {
         uint32_t tile = 0;
@@ -30,7 +32,14 @@ public:
     virtual Result<> begin(const void* in, void* out, const Turn&) = 0;
     virtual Result<> before(const Turn&) { return {}; }
     virtual Result<> after(const Turn&) { return {}; }
+    virtual Result<> unpack(const Turn&) { return {}; }
     virtual Result<> end(const Turn&) { return {}; }
+    virtual void ended() {}
+    /// Whether they ask the library, for all ranks of its group alike.
+    enum class Step : uint8_t { begin, before, after, end };
+    virtual bool asks(Step, uint32_t tile) const { return static_cast<void>(tile), false; }
+    /// After launches that were gathered: waits until the library has taken what it was asked for.
+    virtual Result<> settle(const Turn&) { return {}; }
     /// Good until the next question. Tiles that this rank's part of the wire does not have:
     /// nothing.
     virtual std::span<const Piece> fetched(uint32_t tile) = 0;
@@ -53,8 +62,8 @@ std::unique_ptr<Around> strips(const Window& window, const StripRequest& request
 
 struct TiledRequest {
     std::shared_ptr<const StagingArea> area;
-    std::unique_ptr<BoundSchedule> wire;  // with a window
-    std::unique_ptr<Operation> first;     // over before the wire begins; may be null
+    std::vector<std::unique_ptr<BoundSchedule>> wires;  // at least one, with windows
+    std::unique_ptr<Operation> first;                   // over before the wire begins; may be null
     std::unique_ptr<Around> around;
     std::size_t element_bytes = 1;
     bool in_place = false;  // input and output of a tile share a slot

@@ -2,9 +2,15 @@
 // joined when they are first needed, with an identifier that rank 0 made.
 #pragma once
 
+#include <functional>
+
 #include "transport/intrinsic.h"
 
 namespace tutti {
+
+/// Asks all ranks that join, each time one of the library's communicators is begun: whether every
+/// one of them has. Where one has not, the others would wait for it to the deadline. Blocks.
+using AllBegun = std::function<bool(bool mine)>;
 
 struct DeviceGroupRequest {
     Rank rank = 0, size = 1;
@@ -12,12 +18,14 @@ struct DeviceGroupRequest {
     std::vector<std::byte> id;
     int64_t timeout_ms = 0;  // of operations, for what their launch may have to wait for
     int32_t rings = 1;       // communicators side by side; the identifier has as many parts
+    AllBegun all_begun;      // empty: nobody is asked
 };
 
 /// What a rank wants of a group that is split.
 struct DeviceGroupPart {
     int32_t color = 0;  // < 0: no part of it
     Rank rank = 0, size = 1;
+    AllBegun all_begun;  // all ranks of the group that is split
 };
 
 /// One of the messages that are launched together.
@@ -41,6 +49,8 @@ public:
 class DeviceRun {
 public:
     virtual ~DeviceRun() = default;
+    /// After launches that were gathered: waits until the library has taken this group's.
+    virtual Result<> settle(const Operation::GiveUp& give_up) = 0;
     /// Its steps are on their streams.
     virtual void begin() = 0;
     /// They are over; nothing if it had not begun.

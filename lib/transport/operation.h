@@ -31,13 +31,20 @@ public:
             static_cast<void>(give_up);
         return {};
     }
-    /// After launches that were gathered: waits until the device's library has taken this one's.
-    virtual Result<> settle_launch(void* device_stream, const GiveUp& give_up) {
-        static_cast<void>(device_stream), static_cast<void>(give_up);
+    // While a thread gathers the launches of several ranks, what they ask the device's library for
+    // is taken together, and each is settled afterwards. An operation that asks several times in a
+    // row is launched in as many parts as all ranks of its group have, instead of by launch().
+    virtual uint32_t launch_parts() const { return 1; }
+    virtual Result<> launch_part(uint32_t part, const void* in, void* out, void* device_stream,
+                                 const GiveUp& give_up) {
+        static_cast<void>(part);
+        return launch(in, out, device_stream, give_up);
+    }
+    /// Waits until the library has taken the part, and goes on with what comes behind it.
+    virtual Result<> settle_part(uint32_t part, void* device_stream, const GiveUp& give_up) {
+        static_cast<void>(part), static_cast<void>(device_stream), static_cast<void>(give_up);
         return {};
     }
-    /// Whether launch() may be gathered with others of the same thread: it waits for no peer.
-    virtual bool gathers() const { return true; }
     /// Nobody rings when it can go on: whoever waits looks again soon.
     virtual bool polled() const { return false; }
     /// False while ending it would take an earlier run, which may still succeed, with it.

@@ -1,5 +1,6 @@
 #include "device/fake_cuda.h"
 
+#include <execinfo.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ namespace {
 
 constexpr int ok = 0, invalid_value = 1, invalid_device = 101, invalid_context = 201,
               invalid_handle = 400, not_found = 500, not_ready = 600;
-constexpr int most_devices = 8;
+constexpr int most_devices = 16;
 
 int device_count() {
     const char* text = std::getenv("FAKE_CUDA_DEVICES");
@@ -197,6 +198,7 @@ private:
 };
 
 void must_be_idle(const char* what) {
+    fake_cuda_may_wait(what);
     if (context() && state().collectives[context()->device] > 0)
         fake_cuda_violation((std::string(what) + " while a collective is under way").c_str());
 }
@@ -547,10 +549,17 @@ int fake_cuda_kernels(void) {
 int fake_cuda_live(void) {
     return state().live;
 }
+extern __attribute__((weak)) int tutti_test_locks_held(void);
+void fake_cuda_may_wait(const char* what) {
+    if (tutti_test_locks_held && tutti_test_locks_held() > 0)
+        fake_cuda_violation((std::string(what) + " under a lock").c_str());
+}
 void fake_cuda_violation(const char* what) {
     const std::lock_guard lock(state().mutex);
     state().violations += std::string(what) + "\n";
     std::fprintf(stderr, "stand-in: violation: %s\n", what);
+    void* frames[32];
+    ::backtrace_symbols_fd(frames, ::backtrace(frames, 32), STDERR_FILENO);
 }
 const char* fake_cuda_violations(void) {
     const std::lock_guard lock(state().mutex);

@@ -44,6 +44,9 @@ int fake_cuda_kernels(void);
 /// Handles that exist: streams, events, pinned and device buffers of the library's, retained
 /// contexts.
 int fake_cuda_live(void);
+/// A call that may wait for the device or for other ranks begins: never under a lock, where the
+/// program can tell (test/nccl/locks.cpp).
+void fake_cuda_may_wait(const char* what);
 /// Something a real driver would have hung or crashed on.
 void fake_cuda_violation(const char* what);
 /// All of them, one a line; "" if there are none.

@@ -7,6 +7,7 @@ import ctypes
 import datetime
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
@@ -68,6 +69,14 @@ class Gpu:
         self.need("cuMemcpyDtoH_v2", host, at, ctypes.c_size_t(length))
         return host.raw
 
+    def stream(self):
+        made = ctypes.c_void_p()
+        self.need("cuStreamCreate", ctypes.byref(made), 1)  # does not wait for the legacy default one
+        return made
+
+    def copy_on(self, stream, to, source, count=COUNT):
+        self.need("cuMemcpyAsync", to, source, ctypes.c_size_t(4 * count), stream)
+
     def read(self, at, count=COUNT):
         host = (ctypes.c_float * count)()
         self.need("cuMemcpyDtoH_v2", host, at, ctypes.c_size_t(4 * count))
@@ -89,6 +98,11 @@ class Rank:
         status = getattr(self.lib, "tutti_comm_" + call)(*arguments)
         if status != 0:
             sys.exit(f"{call}: {self.lib.tutti_last_error().decode()}")
+
+    def call(self, name, *arguments):
+        status = getattr(self.lib, "tutti_" + name)(self.comm, *arguments)
+        if status != 0:
+            sys.exit(f"{name}: {self.lib.tutti_last_error().decode()}")
 
     def allreduce(self, at, out, op=SUM):
         status = self.lib.tutti_allreduce(self.comm, at, out, ctypes.c_size_t(COUNT), FLOAT32, op)
@@ -132,10 +146,63 @@ def add_inputs():
     rank.need("destroy", rank.comm)
 
 
+def expect(rank, values, wanted, what):
+    if values[0] != wanted or values[len(values) - 1] != wanted:
+        sys.exit(f"rank {rank.rank}: {what}: {values[0]} and {values[len(values) - 1]}, not {wanted}")
+
+
+def order_streams():
+    """Copies and collectives on streams of the program's: in order without a wait of the host's."""
+    gpu, rank = Gpu(), Rank()
+    calc, comm = gpu.stream(), gpu.stream()
+    ones, data, result = gpu.floats(1), gpu.floats(0), gpu.floats(0)
+    # Long enough that whoever does not wait comes too early.
+    long_one, long_other = gpu.floats(2, 64 * COUNT), gpu.floats(3, 64 * COUNT)
+    rank.call("comm_set_device_stream", comm)
+    for _ in range(5):
+        gpu.copy_on(calc, data, long_other)
+        for _ in range(4):
+            gpu.copy_on(calc, long_other, long_one, 64 * COUNT)
+        gpu.copy_on(calc, data, ones)
+        rank.call("sync_calc_stream", calc)
+        rank.allreduce(data, data)
+        rank.call("sync_comm_stream", calc)
+        gpu.copy_on(calc, result, data)
+        gpu.need("cuStreamSynchronize", calc)
+        expect(rank, gpu.read(result), rank.size, "after the collective")
+    rank.sync()
+    rank.need("destroy", rank.comm)
+
+
+def send_messages():
+    """A ring of messages, in a group; a rank alone sends to itself."""
+    gpu, rank = Gpu(), Rank()
+    following, before = (rank.rank + 1) % rank.size, (rank.rank - 1) % rank.size
+    if os.environ.get("TUTTI_DEVICE") != "staged":
+        rank.need("use_device", rank.comm, 0)
+    for count in (1, 1000, COUNT):
+        sent, got = gpu.floats(rank.rank + 1), gpu.floats(-1)
+        length = ctypes.c_size_t(count)
+        rank.call("group_start")
+        rank.call("send", sent, length, FLOAT32, following, 7)
+        rank.call("recv", got, length, FLOAT32, before, 7, None)
+        rank.call("group_end")
+        rank.sync()
+        values = gpu.read(got)
+        expect(rank, values[:count], before + 1, "what was received")
+        if count < COUNT:
+            expect(rank, values[count:], -1, "what is behind it")
+    rank.need("destroy", rank.comm)
+
+
 def work(case):
     """One rank of a job, under tutti-run."""
     if case == "inputs":
         return add_inputs()
+    if case == "streams":
+        return order_streams()
+    if case == "messages":
+        return send_messages()
     on_host = case == "with_host_ranks" and os.environ["TUTTI_RANK"] == "0"
     own_device = int(os.environ["TUTTI_RANK"]) if case == "own_devices" else 0
     gpu = None if on_host else Gpu(own_device)
@@ -165,8 +232,8 @@ REPORT = []
 
 @unittest.skipIf(bool(MISSING), MISSING)
 class OnGpu(unittest.TestCase):
-    def job(self, case, ranks, *options, **env):
-        command = [os.environ["TUTTI_RUN"], "-n", str(ranks), *options, sys.executable, __file__, "rank", case]
+    def job(self, case, ranks, *options, under=(), **env):
+        command = [os.environ["TUTTI_RUN"], "-n", str(ranks), *options, *under, sys.executable, __file__, "rank", case]
         done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True,
                               timeout=LIMIT_S, stdin=subprocess.DEVNULL)
         REPORT.append({"case": case, "ranks": ranks, "options": options, "settings": env, "passed": done.returncode == 0})
@@ -195,6 +262,37 @@ class OnGpu(unittest.TestCase):
     def test_inputs_added_on_the_device_have_the_hosts_bits(self):
         self.job("inputs", 1)
         self.job("inputs", 2, TUTTI_DEVICE="staged")
+
+    def test_streams_are_ordered_by_events(self):
+        self.job("streams", 1)
+        self.job("streams", 2, TUTTI_DEVICE="staged")
+
+    def test_messages(self):
+        self.job("messages", 1)
+        self.job("messages", 3, TUTTI_DEVICE="staged")
+
+    def test_ranks_that_share_a_device_through_nccl(self):
+        version = nccl_version()
+        if version == "none" or [int(part) for part in version.split(".")[:2]] < [2, 30]:
+            self.skipTest(f"NCCL {version} does not let ranks share a device; 2.30 does")
+        self.job("shared", 2, NCCL_MULTI_RANK_GPU_ENABLE="1")
+
+    def test_nothing_that_the_sanitizer_finds(self):
+        tool = shutil.which("compute-sanitizer", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
+        if not tool:
+            self.skipTest("there is no compute-sanitizer")
+        check = (tool, "--target-processes", "all", "--error-exitcode", "9")
+        self.job("inputs", 1, under=check)
+        self.job("alone", 1, under=check, TUTTI_DEVICE="staged", TUTTI_DEVICE_TILE_BYTES="262144")
+
+    def test_the_benchmark_in_turn_with_nccl(self):
+        if "TUTTI_BENCH" not in os.environ:
+            self.skipTest("tutti-bench was not built")
+        command = [os.environ["TUTTI_BENCH"], "allreduce", "--ranks", str(min(GPU.count, 8)), "--memory", "device", "--peer",
+                   "nccl", "-b", "8", "-e", "16M", "-f", "64", "-n", "20", "-w", "5", "--check"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
+        REPORT.append({"case": "benchmark", "command": command[1:], "passed": done.returncode == 0, "output": done.stdout})
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
 
     def test_strict_checking(self):
         self.job("alone", 1, TUTTI_CHECK="strict")

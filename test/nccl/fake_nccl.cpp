@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "device/fake_cuda.h"
@@ -38,7 +39,8 @@ struct Asked {
     std::size_t count = 0;
     void* stream = nullptr;
     std::vector<Part> parts;
-    uint64_t turn = 0;
+    uint64_t turn = 0;   // among the collectives of all ranks
+    uint64_t order = 0;  // among all of this rank's
 };
 struct PremulOp {
     int dtype;
@@ -46,15 +48,17 @@ struct PremulOp {
 };
 
 struct Communicator {
-    std::unique_ptr<SharedRanks> ranks;
+    std::shared_ptr<SharedRanks> ranks;
     int device = -1;
     std::thread joining;
+    std::vector<std::thread> splitting;  // of which this rank is no part
     std::atomic<int> state{in_progress};
     std::atomic<int> polls_left{0};  // queries that still answer "in progress"
     std::atomic<bool> abort{false};
     std::atomic<int> running{0};
-    std::atomic<uint64_t> turn{0};
-    uint64_t launched = 0;
+    std::atomic<uint64_t> over{0};  // in order
+    std::atomic<bool> worked{false};
+    uint64_t launched = 0, collectives = 0;
     std::vector<std::unique_ptr<PremulOp>> premuls;
     std::atomic<int> registered{0};
     bool finalized = false;
@@ -132,40 +136,25 @@ void combine(const Communicator& comm, const Asked& asked, std::size_t at, std::
 void publish(Communicator& comm, const Asked& asked, std::size_t input_bytes) {
     std::byte* area = comm.ranks->area(comm.ranks->rank());
     Called& called = comm.ranks->own().called;
-    called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count, {}, 0};
-    if (asked.kind != exchange) {
-        const void* from = fake_cuda_touch(asked.in, input_bytes);
-        if (input_bytes > area_bytes || !from) return fake_cuda_violation("an input out of bounds");
-        std::memcpy(area, from, input_bytes);
-        if (asked.op >= built_in_ops) {
-            const PremulOp& op = *comm.premuls[static_cast<std::size_t>(asked.op - built_in_ops)];
-            const auto times =
-                tutti::Reducer::make(dtypes[op.dtype], Op::prod)
-                    ->reduce(tutti::Width::raw, tutti::Width::raw, tutti::Width::final, false);
-            const std::size_t one = tutti::dtype_bytes(dtypes[op.dtype]);
-            for (std::size_t i = 0; i < input_bytes; i += one)
-                times({.dst = area + i, .a = area + i, .b = op.scalar, .count = 1});
-        }
-        return;
-    }
-    std::size_t at = 0;
-    for (const Part& part : asked.parts) {
-        if (!part.send) continue;
-        const void* from = fake_cuda_touch(part.send, part.bytes);
-        if (at + part.bytes > area_bytes || called.part_count == most_parts || !from)
-            return fake_cuda_violation("a send out of bounds");
-        std::memcpy(area + at, from, part.bytes);
-        called.parts[called.part_count++] = {part.peer, at, part.bytes};
-        at += part.bytes;
-    }
+    called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count};
+    const void* from = fake_cuda_touch(asked.in, input_bytes);
+    if (input_bytes > area_bytes || !from) return fake_cuda_violation("an input out of bounds");
+    std::memcpy(area, from, input_bytes);
+    if (asked.op < built_in_ops) return;
+    const PremulOp& op = *comm.premuls[static_cast<std::size_t>(asked.op - built_in_ops)];
+    const auto times =
+        tutti::Reducer::make(dtypes[op.dtype], Op::prod)
+            ->reduce(tutti::Width::raw, tutti::Width::raw, tutti::Width::final, false);
+    const std::size_t one = tutti::dtype_bytes(dtypes[op.dtype]);
+    for (std::size_t i = 0; i < input_bytes; i += one)
+        times({.dst = area + i, .a = area + i, .b = op.scalar, .count = 1});
 }
 
 void take(Communicator& comm, const Asked& asked, std::size_t block) {
     const SharedRanks& ranks = *comm.ranks;
     const auto n = static_cast<std::size_t>(ranks.size()),
                me = static_cast<std::size_t>(ranks.rank());
-    const bool has_out =
-        (asked.kind != reduce || ranks.rank() == asked.root) && asked.kind != exchange;
+    const bool has_out = asked.kind != reduce || ranks.rank() == asked.root;
     const std::size_t out_bytes = asked.kind == all_gather ? block * n : block;
     auto* out = has_out ? static_cast<std::byte*>(fake_cuda_touch(asked.out, out_bytes)) : nullptr;
     if (has_out && !out) return fake_cuda_violation("an output out of bounds");
@@ -184,51 +173,89 @@ void take(Communicator& comm, const Asked& asked, std::size_t block) {
                 std::memcpy(out + r * block, ranks.area(static_cast<int>(r)), block);
             return;
         default:
-            break;
-    }
-    int received[most_ranks] = {};
-    for (const Part& part : asked.parts) {
-        if (!part.receive) continue;
-        const auto* sent =
-            ranks.seat(part.peer).called.sent_to(ranks.rank(), received[part.peer]++);
-        auto* to = static_cast<std::byte*>(fake_cuda_touch(part.receive, part.bytes));
-        if (!to || !sent)
-            fake_cuda_violation(to ? "a receive of what nobody sends" : "a receive out of bounds");
-        else
-            std::memcpy(to, ranks.area(part.peer) + sent->at,
-                        std::min<std::size_t>(part.bytes, sent->bytes));
+            return;
     }
 }
 
-void run(Communicator& comm, const Asked& asked) {
+/// A message's next piece, if there is room for it or it is there. True: the message is over.
+bool move(const SharedRanks& ranks, const Part& part, std::size_t& moved) {
+    Mailbox& box =
+        part.send ? ranks.box(ranks.rank(), part.peer) : ranks.box(part.peer, ranks.rank());
+    if (box.full != (part.send ? 0 : 1)) return false;
+    auto* memory =
+        static_cast<std::byte*>(fake_cuda_touch(part.send ? part.send : part.receive, part.bytes));
+    if (!memory) fake_cuda_violation("a message out of bounds");
+    const std::size_t left = part.bytes - moved;
+    const std::size_t bytes = std::min<std::size_t>(left, part.send ? piece_bytes : box.bytes);
+    if (part.send && memory) std::memcpy(box.data, memory + moved, bytes);
+    if (part.receive && memory) std::memcpy(memory + moved, box.data, bytes);
+    moved += bytes;
+    if (part.send) {
+        box.bytes = bytes;
+        box.last = moved == part.bytes;
+    }
+    const bool last = box.last;
+    box.full = part.send ? 1 : 0;
+    return last;
+}
+
+/// Messages of one group are all under way at a time, those of a pair one after the other. False if
+/// the communicator was aborted meanwhile.
+bool move_all(Communicator& comm, const Asked& asked) {
+    std::vector<std::size_t> moved(asked.parts.size());
+    std::vector<bool> over(asked.parts.size());
+    return wait_for(comm, [&] {
+        bool busy[2][most_ranks] = {}, all = true;
+        for (std::size_t i = 0; i < over.size(); ++i) {
+            const Part& part = asked.parts[i];
+            if (over[i] || std::exchange(busy[part.send ? 0 : 1][part.peer], true)) continue;
+            while (true) {
+                const std::size_t before = moved[i];
+                over[i] = move(*comm.ranks, part, moved[i]);
+                if (over[i] || moved[i] == before) break;
+            }
+            all &= over[i];
+        }
+        return all && std::all_of(over.begin(), over.end(), [](bool one) { return one; });
+    });
+}
+
+/// False if the communicator was aborted meanwhile.
+bool meet_all(Communicator& comm, const Asked& asked) {
     const std::size_t block = bytes_of(asked);
     const auto n = static_cast<std::size_t>(comm.ranks->size());
-    // Across streams too they come in the order of their launch.
     const uint64_t turn = asked.turn;
     const bool gives = asked.kind != broadcast || comm.ranks->rank() == asked.root;
-    if (comm.abort || *comm.family) return;
     if (!wait_for(comm,
                   [&] { return comm.ranks->all([&](Seat& s) { return s.finished >= turn - 1; }); }))
-        return;
-    comm.turn = turn;
+        return false;
     if (gives)
         publish(comm, asked, asked.kind == reduce_scatter ? block * n : block);
     else
-        comm.ranks->own().called = {asked.kind,  asked.dtype, asked.op, asked.root,
-                                    asked.count, {},          0};
+        comm.ranks->own().called = {asked.kind, asked.dtype, asked.op, asked.root, asked.count};
     comm.ranks->own().published = turn;
     const auto everyone_called = [&] {
         return comm.ranks->all([&](Seat& s) { return s.published >= turn; });
     };
-    if (!wait_for(comm, everyone_called)) return;
+    if (!wait_for(comm, everyone_called)) return false;
     // Other collectives or lengths wait for bytes that never come; types and operators go unseen.
     const auto same = [&](Seat& s) {
         return s.called.kind == asked.kind && s.called.root == asked.root &&
-               (asked.kind == exchange || s.called.count == asked.count);
+               s.called.count == asked.count;
     };
-    if (!wait_for(comm, [&] { return comm.ranks->all(same); })) return;
+    if (!wait_for(comm, [&] { return comm.ranks->all(same); })) return false;
     take(comm, asked, block);
     comm.ranks->own().finished = turn;
+    return true;
+}
+
+// Across streams too they come in the order of their launch.
+void run(Communicator& comm, const Asked& asked) {
+    if (comm.abort || *comm.family) return;
+    if (!wait_for(comm, [&] { return comm.over == asked.order - 1; })) return;
+    comm.worked = true;
+    if (asked.kind == exchange ? move_all(comm, asked) : meet_all(comm, asked))
+        comm.over = asked.order;
 }
 
 struct Job {
@@ -256,7 +283,8 @@ void begin(Communicator* comm, Asked asked) {
     ++comm->running;
     fake_cuda_collective(comm->device, +1);
     void* stream = asked.stream;
-    asked.turn = ++comm->launched;
+    asked.order = ++comm->launched;
+    if (asked.kind != exchange) asked.turn = ++comm->collectives;
     comm->ranks->own().begun = 1;
     fake_cuda_enqueue(stream, run_job, new Job{comm, std::move(asked)});
 }
@@ -315,6 +343,7 @@ void join(Communicator* comm) {
 
 void forget(Communicator* comm) {
     if (comm->joining.joinable()) comm->joining.join();
+    for (std::thread& thread : comm->splitting) thread.join();
     while (comm->running > 0) pause();
     registered -= comm->registered;
     --live;
@@ -358,7 +387,7 @@ int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config
     if (config->magic != 0xcafebeef || config->blocking != 0)
         fake_cuda_violation("a communicator that blocks");
     auto* comm = new Communicator;
-    comm->ranks = std::make_unique<SharedRanks>(id.bytes, rank, size);
+    comm->ranks = std::make_shared<SharedRanks>(id.bytes, rank, size);
     comm->family = std::make_shared<std::atomic<bool>>(false);
     comm->device = fake_cuda_current();
     if (comm->device < 0) fake_cuda_violation("a communicator without a current device");
@@ -377,8 +406,7 @@ int ncclCommInitRank(Communicator** out, int size, Id id, int rank) {
 }
 int ncclCommGetAsyncError(Communicator* comm, int* state) {
     // A rank that was told to breaks down once it has worked.
-    if (comm->state == ok && comm->turn > 0 &&
-        fake_cuda_told(fake_break_down) == comm->ranks->rank())
+    if (comm->state == ok && comm->worked && fake_cuda_told(fake_break_down) == comm->ranks->rank())
         comm->state = internal_error;
     *state = comm->state;
     if (comm->polls_left > 0 && comm->state == ok) {
@@ -398,6 +426,7 @@ int ncclCommFinalize(Communicator* comm) {
     return in_progress;
 }
 int ncclCommDestroy(Communicator* comm) {
+    fake_cuda_may_wait("a communicator destroyed");
     if (!comm->finalized && !comm->blocking)
         fake_cuda_violation("a communicator destroyed that was not finalized");
     if (comm->registered > 0)
@@ -406,6 +435,7 @@ int ncclCommDestroy(Communicator* comm) {
     return ok;
 }
 int ncclCommAbort(Communicator* comm) {
+    fake_cuda_may_wait("a communicator aborted");
     if (comm->abort || std::count(aborting.begin(), aborting.end(), comm) > 0)
         fake_cuda_violation("a communicator aborted twice");
     if (depth == 0) fake_cuda_violation("a communicator aborted outside of a group");
@@ -438,15 +468,24 @@ int ncclCommSplit(Communicator* parent, int color, int key, Communicator** out,
     if (const int state = must_be_ready(parent, "a split"); state != ok) return state;
     parent->polls_left = 1;
     *out = nullptr;
-    const auto meeting = parent->ranks->split(color, key);
-    if (color < 0) return in_progress;
+    // Nobody waits for the others in here.
+    if (color < 0) {
+        parent->splitting.emplace_back([parent, color, key, ranks = parent->ranks] {
+            ranks->split(color, key, [&] { return parent->abort || *parent->family; });
+        });
+        return in_progress;
+    }
     auto* comm = new Communicator;
-    comm->ranks = std::make_unique<SharedRanks>(meeting.path, meeting.rank, meeting.size);
     comm->family =
         config->split_share == 1 ? parent->family : std::make_shared<std::atomic<bool>>(false);
     comm->device = parent->device;
-    cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
-    comm->joining = std::thread(join, comm);
+    comm->joining = std::thread([comm, color, key, ranks = parent->ranks, own = parent->family] {
+        const auto meeting = ranks->split(color, key, [&] { return comm->abort || *own; });
+        if (meeting.size == 0) return;
+        comm->ranks = std::make_shared<SharedRanks>(meeting.path, meeting.rank, meeting.size);
+        cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
+        join(comm);
+    });
     ++live;
     *out = comm;
     return in_progress;

@@ -2,65 +2,56 @@
 #include <atomic>
 #include <chrono>
 
-#include "nccl/job.h"
+#include "nccl/messages.h"
 
 using namespace gpu_test;
 
-namespace {
-
-DeviceTransfer send_of(const OnDevice& data, std::size_t floats, Rank to, int32_t tag = 0) {
-    return {{true, to, data.get(), floats * sizeof(float)}, tag, Dtype::float32, nullptr};
-}
-DeviceTransfer receive_of(const OnDevice& data, std::size_t floats, Rank from, int32_t tag = 0,
-                          Received* into = nullptr) {
-    return {{false, from, data.get(), floats * sizeof(float)}, tag, Dtype::float32, into};
-}
-
-void join(Ranked& r) {
-    r.works(r.comm->use_device(r.rank), "joining");
-}
-
-Result<> both_ways(Ranked& r, const std::vector<DeviceTransfer>& messages, int64_t timeout_ms = -1,
-                   void* stream = nullptr) {
-    return r.finish(r.comm->start(messages, timeout_ms, stream));
-}
-
-}  // namespace
-
 TEST_CASE("device messages: a ring of all ranks at once, and what was received is told") {
-    for (const Rank ranks : {1, 2, 4})
+    for (const Rank ranks : {1, 2, 3, 4})
         run({.ranks = ranks}, [](Ranked& r) {
             join(r);
-            const Rank next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
-            for (const std::size_t floats : {std::size_t{1}, std::size_t{70'000}}) {
-                const OnDevice mine(r.rank, values_of(r.rank, floats)),
-                    theirs(r.rank, std::vector<float>(floats));
-                Received got;
-                r.works(both_ways(r, {send_of(mine, floats, next, 7),
-                                      receive_of(theirs, floats, before, 7, &got)}),
-                        "ring");
-                r.holds(theirs.floats() == values_of(before, floats), "the values");
-                r.holds(got.source == before && got.tag == 7 && got.count == floats, "the status");
+            for (const std::size_t floats : {std::size_t{1}, std::size_t{70'000}}) ring(r, floats);
+        });
+}
+
+TEST_CASE("device messages: every pair at once, each its own length") {
+    for (const Rank ranks : {3, 4})
+        run({.ranks = ranks}, [](Ranked& r) {
+            join(r);
+            for (int round = 0; round < 3; ++round) all_pairs(r, round);
+        });
+}
+
+TEST_CASE("device messages: pairs of three and four ranks at a time, the others elsewhere") {
+    for (const Rank ranks : {3, 4})
+        run({.ranks = ranks}, [](Ranked& r) {
+            join(r);
+            // Down the line one by one, each a piece longer; then all of it back to the first.
+            const auto length = [](Rank rank) { return std::size_t{5'000} * (1 + rank); };
+            const Rank last = r.size - 1;
+            const OnDevice data(r.rank, values_of(r.rank, length(last)));
+            if (r.rank > 0)
+                r.works(r.comm->run({receive_of(data, length(r.rank - 1), r.rank - 1)}), "from");
+            if (r.rank < last)
+                r.works(r.comm->run({send_of(data, length(r.rank), r.rank + 1)}), "to");
+            if (r.rank == last) r.works(r.comm->run({send_of(data, length(last), 0, 1)}), "back");
+            if (r.rank == 0)
+                r.works(r.comm->run({receive_of(data, length(last), last, 1)}), "and here");
+            r.works(r.comm->sync(-1), "sync");
+            std::vector<float> wanted;
+            for (Rank from = 0; from < r.size; ++from) {
+                const auto values = values_of(from, length(from));
+                const auto begin = static_cast<std::ptrdiff_t>(wanted.size());
+                wanted.insert(wanted.end(), values.begin() + begin, values.end());
             }
+            if (r.rank == 0) r.holds(data.floats() == wanted, "a piece of everyone");
         });
 }
 
 TEST_CASE("device messages: in the order of their stream, blocking, and beside collectives") {
     run({.ranks = 2}, [](Ranked& r) {
         join(r);
-        const device::Stream stream = stream_of(r);
-        r.works(r.comm->set_device_stream(stream.handle()), "set");
-        const OnDevice data(r.rank, std::vector<float>(100, 1));
-        for (int round = 0; round < 3; ++round) {
-            fake_cuda_increment(stream.handle(), data.get(), 100, 20'000);
-            if (r.rank == 0) r.works(r.comm->run({send_of(data, 100, 1)}), "send");
-            if (r.rank == 1) r.works(r.comm->run({receive_of(data, 100, 0)}), "receive");
-            r.works(r.comm->run(call_of(Collective::allreduce, 100), data.get(), data.get()),
-                    "allreduce");
-        }
-        r.works(r.comm->sync(-1), "sync");
-        // x → 2 (x + 1) three times
-        r.holds(data.floats() == std::vector<float>(100, 22), "the values");
+        messages_between_kernels(r);
     });
 }
 
@@ -156,14 +147,5 @@ TEST_CASE("device messages: what cannot be is said before anything is launched")
         r.works(both_ways(r, {send_of(data, 100, 1 - r.rank), receive_of(theirs, 100, 1 - r.rank)}),
                 "and it works");
         r.holds(theirs.floats() == std::vector<float>(100, 1), "its values");
-    });
-}
-
-TEST_CASE("device messages: refused where device memory goes through the host, with what to do") {
-    run({.ranks = 2, .change = [](Config& c) { c.device = DeviceWay::staged; }}, [](Ranked& r) {
-        join(r);
-        const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(both_ways(r, {send_of(data, 100, 1 - r.rank)}), Code::unsupported,
-                "copy them to host memory");
     });
 }

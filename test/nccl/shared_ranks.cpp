@@ -39,18 +39,23 @@ SharedRanks::SharedRanks(const std::string& path, int rank, int size)
     areas_ = static_cast<std::byte*>(all) + table_bytes;
 }
 
-SharedRanks::Meeting SharedRanks::split(int color, int key) {
+SharedRanks::Meeting SharedRanks::split(int color, int key, const std::function<bool()>& stop) {
     const auto wait = [&](auto test) {
-        while (!all(test)) std::this_thread::sleep_for(std::chrono::microseconds(30));
+        while (!all(test)) {
+            if (stop()) return false;
+            std::this_thread::sleep_for(std::chrono::microseconds(30));
+        }
+        return true;
     };
+    const Meeting none{.size = 0};
     const int turn = own().splits + 1;
     // Nobody writes over what another has still to read.
-    wait([&](Seat& s) { return s.splits_read >= turn - 1; });
+    if (!wait([&](Seat& s) { return s.splits_read >= turn - 1; })) return none;
     own().color = color;
     own().key = key;
     std::strncpy(own().meeting, make().c_str(), sizeof own().meeting - 1);
     own().splits = turn;
-    wait([&](Seat& s) { return s.splits >= turn; });
+    if (!wait([&](Seat& s) { return s.splits >= turn; })) return none;
     std::vector<std::pair<int, int>> members;  // key and rank
     for (int r = 0; r < size_; ++r)
         if (seat(r).color == color) members.emplace_back(seat(r).key, r);

@@ -1,34 +1,31 @@
 // What the ranks of a stand-in communicator share: a file that each maps, whether they are threads
-// or processes. One round at a time: everyone publishes, everyone reads, everyone says so.
+// or processes. Collectives come one round at a time: everyone publishes, everyone reads, everyone
+// says so. Messages go through mailboxes.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace fake_nccl {
 
-constexpr int most_ranks = 8, most_parts = 2 * most_ranks;
-constexpr std::size_t area_bytes = std::size_t{8} << 20;
+constexpr int most_ranks = 8;
+constexpr std::size_t area_bytes = std::size_t{8} << 20, piece_bytes = 32 * 1024;
 
-/// What a rank calls, and where in its area the bytes for each peer lie.
+/// The collective that a rank calls.
 struct Called {
     int kind = 0, dtype = 0, op = 0, root = 0;
     uint64_t count = 0;
-    struct Part {
-        int receiver = 0;
-        uint64_t at = 0, bytes = 0;
-    };
-    Part parts[most_parts];  // of an exchange: in the order of the sends
-    int part_count = 0;
+};
 
-    /// The send to `receiver` before which there are so many others to it. nullptr: there is none.
-    const Part* sent_to(int receiver, int before) const {
-        for (int i = 0; i < part_count; ++i)
-            if (parts[i].receiver == receiver && before-- == 0) return &parts[i];
-        return nullptr;
-    }
+/// From one rank to another, piece by piece; nobody else takes part.
+struct Mailbox {
+    std::atomic<int> full{0};
+    uint64_t bytes = 0;
+    bool last = false;  // of its message
+    std::byte data[piece_bytes];
 };
 
 struct Seat {
@@ -47,6 +44,7 @@ struct Seat {
 
 struct Table {
     Seat seats[most_ranks];
+    Mailbox boxes[most_ranks][most_ranks];  // sender's, receiver's
 };
 
 class SharedRanks {
@@ -56,14 +54,15 @@ public:
         std::string path;
         int rank = 0, size = 1;
     };
-    /// Every rank's wish; waits for all. By key, then by rank.
-    Meeting split(int color, int key);
+    /// Every rank's wish; waits for all. By key, then by rank. Of size 0: stop() said so.
+    Meeting split(int color, int key, const std::function<bool()>& stop);
     SharedRanks(const std::string& path, int rank, int size);
     ~SharedRanks();
     SharedRanks(const SharedRanks&) = delete;
 
     Seat& seat(int rank) const { return table_->seats[rank]; }
     Seat& own() const { return seat(rank_); }
+    Mailbox& box(int from, int to) const { return table_->boxes[from][to]; }
     std::byte* area(int rank) const { return areas_ + static_cast<std::size_t>(rank) * area_bytes; }
     int rank() const { return rank_; }
     int size() const { return size_; }

@@ -13,12 +13,17 @@ namespace {
 constexpr useconds_t poll_us = 50;
 constexpr int64_t remote_grace_ns = 2'000'000'000;
 constexpr int no_color = -1;  // NCCL_SPLIT_NOCOLOR
+constexpr Status invalid_usage = 5;
 
 // NCCL's groups belong to the thread that opened them, and so does this.
 thread_local bool gathering = false;
 
 bool is_fine(Status status) {
     return status == success || status == in_progress;
+}
+
+bool all_begun(const AllBegun& asked, bool mine) {
+    return asked ? asked(mine) : mine;
 }
 
 }  // namespace
@@ -62,14 +67,17 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
     if (request.id.size() != rings_ * sizeof id.bytes)
         return fail(Code::system, "rank {}: NCCL's identifiers have {} bytes, {} are needed", rank_,
                     request.id.size(), rings_ * sizeof id.bytes);
+    // Nobody else has it yet.
     const device::Context::Scope current(context_);
-    const std::lock_guard lock(mutex_);
     for (std::size_t ring = 0; ring < rings_; ++ring) {
         std::memcpy(id.bytes, request.id.data() + ring * sizeof id.bytes, sizeof id.bytes);
         CommConfig config;
         Comm comm = nullptr;
         Status status = library_.init_rank_config(&comm, size_, id, rank_, &config);
         if (comm) comms_.push_back(comm);
+        if (!all_begun(request.all_begun, is_fine(status)) && is_fine(status))
+            return fail(Code::system, "rank {}: another rank could not join NCCL's communicator",
+                        rank_);
         if (comm && is_fine(status)) status = wait(comm, deadline, never());
         if (status == in_progress)
             return fail(Code::timeout,
@@ -90,15 +98,24 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
     request.timeout_ms = timeout_ms_;
     std::shared_ptr<Membership> made(new Membership(library_, context_, request, stop_));
     const device::Context::Scope current(context_);
-    const std::lock_guard lock(mutex_);
-    if (gone()) return tl::unexpected(over());
-    const std::lock_guard own(made->mutex_);
-    for (Comm parent : comms_) {
+    for (std::size_t ring = 0; ring < rings_; ++ring) {
+        std::unique_lock lock(mutex_);
+        Comm const parent = gone() ? nullptr : comms_[ring];
         CommConfig config;
         config.split_share = 1;
         Comm comm = nullptr;
         const int color = part.color < 0 ? no_color : part.color;
-        Status status = library_.split(parent, color, part.rank, &comm, &config);
+        Status status =
+            parent ? library_.split(parent, color, part.rank, &comm, &config) : invalid_usage;
+        lock.unlock();
+        const bool all = all_begun(part.all_begun, is_fine(status));
+        lock.lock();
+        if (!parent || gone()) return tl::unexpected(over());
+        if (!all && is_fine(status)) {
+            if (comm) made->comms_.push_back(comm);
+            return fail(Code::system, "rank {}: another rank could not split NCCL's communicator",
+                        rank_);
+        }
         if (is_fine(status)) status = wait(parent, deadline, never());
         if (comm) made->comms_.push_back(comm);
         if (comm && status == success) status = wait(comm, deadline, never());
@@ -203,16 +220,16 @@ Status Membership::finish_all(Deadline deadline) {
 
 void Membership::leave(Deadline deadline) {
     if (*stop_) return stop();
+    const device::Context::Scope current(context_);
+    std::vector<Comm> finished;
     {
         const std::lock_guard lock(mutex_);
-        const device::Context::Scope current(context_);
-        if (finish_all(deadline) == success) {
-            for (Comm comm : std::exchange(comms_, {})) library_.destroy(comm);
-            left_ = true;
-            return;
-        }
+        left_ = finish_all(deadline) == success;
+        if (left_) finished.swap(comms_);
     }
-    stop();
+    // Not under the lock, as it may wait.
+    for (Comm comm : finished) library_.destroy(comm);
+    if (!left_) stop();
 }
 
 // ---- several ranks' launches -------------------------------------------------------------------

@@ -65,7 +65,7 @@ public:
         return launched;
     }
     // The mark has to come behind what only now is on the stream.
-    Result<> settle_launch(void* stream, const GiveUp& give_up) override {
+    Result<> settle_part(uint32_t, void* stream, const GiveUp& give_up) override {
         const device::Context::Scope current(membership_->context());
         auto settled = membership_->settle(ring_, give_up);
         if (settled) settled = mark(stream);
@@ -128,6 +128,11 @@ public:
     NcclRun(std::shared_ptr<Membership> membership, std::shared_ptr<Runs> runs)
         : membership_(std::move(membership)), runs_(std::move(runs)) {}
     ~NcclRun() override { end(); }
+    Result<> settle(const Operation::GiveUp& give_up) override {
+        for (std::size_t ring = 0; ring < membership_->rings(); ++ring)
+            TUTTI_TRY(membership_->settle(ring, give_up));
+        return {};
+    }
     void begin() override {
         runs_->add(link_);
         begun_ = true;

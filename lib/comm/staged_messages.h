@@ -1,0 +1,25 @@
+// The device's part of messages that travel on the host: what is sent is copied to pinned memory,
+// what is received comes from there, all in the order of the caller's stream, for which nobody
+// waits.
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "comm/exchange.h"
+#include "device/pinned_pool.h"
+#include "engine/staged.h"
+
+namespace tutti {
+
+/// Bytes of pinned memory that these messages need.
+std::size_t staging_bytes(const std::deque<Exchange::Part>& parts);
+
+/// Gives the parts' messages on the host their memory, in `memory`, and holds those that are sent
+/// until the device has written it. progress() is the owner's of the transfers; ok: all that was
+/// received is on the device, whatever a single message's end was. Outlived by the parts.
+Result<std::unique_ptr<Operation>> stage_messages(std::shared_ptr<const StagingArea> area,
+                                                  device::PinnedPool::Piece memory,
+                                                  std::deque<Exchange::Part>& parts);
+
+}  // namespace tutti

@@ -1,0 +1,36 @@
+// Pinned memory that is used again and again: allocating and freeing it may wait for the device.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/handles.h"
+
+namespace tutti::device {
+
+/// Any thread. Outlives what was taken from it.
+class PinnedPool {
+public:
+    explicit PinnedPool(Context context) : context_(std::move(context)) {}
+
+    struct GiveBack {
+        PinnedPool* pool;
+        void operator()(PinnedBuffer* buffer) const { pool->give_back(buffer); }
+    };
+    using Piece = std::unique_ptr<PinnedBuffer, GiveBack>;
+
+    /// The smallest that was given back and is large enough; nullptr: there is none.
+    Piece reuse(std::size_t bytes);
+    /// A new one: while nothing runs that the driver might wait for.
+    Result<Piece> allocate(std::size_t bytes);
+
+private:
+    void give_back(PinnedBuffer* buffer);
+
+    const Context context_;
+    std::mutex mutex_;
+    std::vector<std::unique_ptr<PinnedBuffer>> free_;
+};
+
+}  // namespace tutti::device

@@ -1,0 +1,85 @@
+#include "engine/wires.h"
+
+#include <algorithm>
+
+namespace tutti {
+
+Wires::Wires(std::vector<std::unique_ptr<BoundSchedule>> all, std::size_t element_bytes)
+    : all_(std::move(all)), element_bytes_(element_bytes), failed_(all_.front().get()) {
+    for (const auto& wire : all_) {
+        slots_ = std::max(slots_, wire->window().slots);
+        stretches_ = std::max(stretches_, wire->window().stretches);
+    }
+}
+
+std::size_t Wires::slot_bytes(Space space, std::size_t wire) const {
+    return all_[wire]->window().slot(space) * element_bytes_;
+}
+
+std::size_t Wires::place(Space space, std::size_t wire, uint32_t slot) const {
+    std::size_t at = 0;
+    for (std::size_t w = 0; w < wire; ++w) at += all_[w]->window().slots * slot_bytes(space, w);
+    return at + slot * slot_bytes(space, wire);
+}
+
+std::size_t Wires::bytes(Space space) const {
+    return place(space, all_.size() - 1, all_.back()->window().slots);
+}
+
+void Wires::start(const Tag& tag, const void* in, void* out) {
+    for (std::size_t w = 0; w < all_.size(); ++w)
+        all_[w]->start(tag, static_cast<const std::byte*>(in) + place(Space::input, w, 0),
+                       static_cast<std::byte*>(out) + place(Space::output, w, 0));
+}
+
+Code Wires::progress() {
+    moved_ = false;
+    Code all = Code::ok;
+    for (const auto& wire : all_) {
+        const Code code = wire->progress();
+        moved_ |= wire->moved();
+        if (code == Code::in_progress) all = code;
+        if (code == Code::ok || code == Code::in_progress) continue;
+        failed_ = wire.get();
+        return code;
+    }
+    return all;
+}
+
+void Wires::cancel() {
+    for (const auto& wire : all_) wire->cancel();
+}
+
+void Wires::arm(bool on) {
+    for (const auto& wire : all_) wire->arm(on);
+}
+
+Code Wires::health() const {
+    for (const auto& wire : all_)
+        if (const Code code = wire->health(); code != Code::ok) return code;
+    return Code::ok;
+}
+
+Rank Wires::waits_for() const {
+    for (const auto& wire : all_)
+        if (const Rank peer = wire->waits_for(); peer != nobody) return peer;
+    return nobody;
+}
+
+void Wires::allow(uint32_t stretches) {
+    for (const auto& wire : all_) wire->allow(std::min(stretches, wire->window().stretches));
+}
+
+// One that has fewer stretches and is through holds nobody up.
+uint32_t Wires::finished() const {
+    uint32_t least = stretches_;
+    for (const auto& wire : all_)
+        if (wire->finished() < wire->window().stretches) least = std::min(least, wire->finished());
+    return least;
+}
+
+bool Wires::drained() const {
+    return std::all_of(all_.begin(), all_.end(), [](const auto& wire) { return wire->drained(); });
+}
+
+}  // namespace tutti

@@ -1,0 +1,49 @@
+// Several bound schedules with windows, run as one: one for each stripe of the data that a rank
+// carries.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/bound_schedule.h"
+
+namespace tutti {
+
+/// Each has memory of its own: its slots, one after the other; then the next one's.
+class Wires final : public Operation {
+public:
+    Wires(std::vector<std::unique_ptr<BoundSchedule>> all, std::size_t element_bytes);
+
+    /// The most that any has.
+    uint32_t slots() const { return slots_; }
+    uint32_t stretches() const { return stretches_; }
+    /// Bytes of one side's memory.
+    std::size_t bytes(Space space) const;
+    /// Where a slot begins, from the start of its side's memory.
+    std::size_t place(Space space, std::size_t wire, uint32_t slot) const;
+
+    void start(const Tag& tag, const void* in, void* out) override;
+    Code progress() override;
+    bool moved() const override { return moved_; }
+    const Trouble& trouble() const override { return failed_->trouble(); }
+    void cancel() override;
+    void arm(bool on) override;
+    Code health() const override;
+    Rank waits_for() const override;
+
+    // As of BoundSchedule.
+    void allow(uint32_t stretches);
+    uint32_t finished() const;
+    bool drained() const;
+
+private:
+    std::size_t slot_bytes(Space space, std::size_t wire) const;
+
+    const std::vector<std::unique_ptr<BoundSchedule>> all_;
+    const std::size_t element_bytes_;
+    uint32_t slots_ = 0, stretches_ = 0;
+    bool moved_ = false;
+    const BoundSchedule* failed_;  // the one that has, or any
+};
+
+}  // namespace tutti
