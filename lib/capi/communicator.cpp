@@ -60,6 +60,21 @@ int tutti_comm_rank(const tutti_comm* comm) {
 int tutti_comm_size(const tutti_comm* comm) {
     return comm ? comm->impl->size() : -1;
 }
+int tutti_comm_local_rank(const tutti_comm* comm) {
+    return comm ? comm->impl->hosts().local_of(comm->impl->rank()) : -1;
+}
+int tutti_comm_local_size(const tutti_comm* comm) {
+    if (!comm) return -1;
+    const tutti::Hosts& hosts = comm->impl->hosts();
+    return hosts.size_of(hosts.host_of(comm->impl->rank()));
+}
+int tutti_comm_hosts(const tutti_comm* comm) {
+    return comm ? comm->impl->hosts().count() : -1;
+}
+int tutti_comm_host(const tutti_comm* comm, int rank) {
+    const bool known = comm && rank >= 0 && rank < comm->impl->size();
+    return known ? comm->impl->hosts().host_of(rank) : -1;
+}
 
 tutti_status tutti_comm_split(tutti_comm* comm, int color, int key, tutti_comm** part) {
     return make_part("tutti_comm_split", comm, part,

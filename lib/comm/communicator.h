@@ -40,6 +40,8 @@ public:
 
     Rank rank() const { return group_.rank(); }
     Rank size() const { return group_.size(); }
+    /// Known from the start: a communicator is not handed out before.
+    const Hosts& hosts() const { return *group_.hosts(); }
     bool manual() const { return endpoint_->manual(); }
     int progress_fd() const { return endpoint_->wait_fd(); }
 

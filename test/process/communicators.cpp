@@ -96,6 +96,14 @@ void hosts(tutti_comm* world) {
     tutti_comm *local = nullptr, *across = nullptr;
     need(tutti_comm_split_host(world, rank_of, &local), "split by host");
     require(tutti_comm_size(local) == ranks / 2, "ranks of a host");
+    require(tutti_comm_hosts(world) == 2 && tutti_comm_hosts(local) == 1, "hosts");
+    require(tutti_comm_local_size(world) == ranks / 2, "neighbours");
+    require(tutti_comm_local_rank(world) == tutti_comm_rank(local), "place among neighbours");
+    require(tutti_comm_host(world, 0) == 0 && tutti_comm_host(world, ranks) == -1, "a rank's host");
+    int neighbours = 0;
+    for (int r = 0; r < ranks; ++r)
+        neighbours += tutti_comm_host(world, r) == tutti_comm_host(world, rank_of);
+    require(neighbours == ranks / 2, "ranks on this rank's host");
     need(tutti_comm_split(world, tutti_comm_rank(local), 0, &across), "one of each host");
     require(tutti_comm_size(across) == 2, "hosts");
     std::vector<int32_t> one{1};
