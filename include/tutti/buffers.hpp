@@ -114,14 +114,20 @@ inline void check_lists(std::size_t ranks, Counts counts, Counts displacements) 
            " displacements for " + std::to_string(ranks) + " ranks");
 }
 
-// A range must hold all of its blocks.
-inline void check_row(const char* name, std::size_t size, Counts counts, Counts displacements) {
+// Where the last of a range's blocks ends.
+inline std::size_t row_end(Counts counts, Counts displacements) {
     std::size_t end = 0, packed = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
         const std::size_t start = displacements.empty() ? packed : displacements[i];
         if (counts[i] > 0) end = std::max(end, start + counts[i]);
         packed += counts[i];
     }
+    return end;
+}
+
+// A range must hold all of its blocks.
+inline void check_row(const char* name, std::size_t size, Counts counts, Counts displacements) {
+    const std::size_t end = row_end(counts, displacements);
     if (end > size)
         refuse(std::string(name) + " has " + std::to_string(size) + " elements, its blocks need " +
                std::to_string(end));

@@ -206,8 +206,7 @@ TUTTI_API int tutti_comm_ring_count(const tutti_comm* comm);
  *  then by their rank here. A color < 0 takes part and gets *part = NULL. Both communicators work
  *  from then on, side by side, over the same connections; each is destroyed on its own. */
 TUTTI_API tutti_status tutti_comm_split(tutti_comm* comm, int color, int key, tutti_comm** part);
-/** Collective: a communicator of this rank's host, ranked by key, then by rank: its rank and size are
- *  this rank's place among its neighbours. */
+/** Collective: a communicator of this rank's host, ranked by key, then by rank. */
 TUTTI_API tutti_status tutti_comm_split_host(tutti_comm* comm, int key, tutti_comm** part);
 /** Collective: another communicator of the same ranks, whose operations have an order of their own. */
 TUTTI_API tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy);
@@ -296,15 +295,13 @@ TUTTI_API tutti_status tutti_comm_sync(tutti_comm* comm, int64_t timeout_ms);
 
 /** Makes an operator for all communicators of the process. Every process makes its operators in the
  *  same order: that is how ranks know that they mean the same one (else MISMATCH); ranks that are
- *  threads of one process share one handle. INVALID for a NULL function or an item that is too
- *  long. From any thread. */
+ *  threads of one process share one handle. INVALID: NULL function, item too long. From any thread. */
 TUTTI_API tutti_status tutti_op_create(const tutti_op_spec* spec, tutti_op* op);
 /** Makes a sum of which each rank's contribution is multiplied by its own scalar first. scalar is one
  *  element of dtype, copied; the operator is for data of that dtype, or, where that is float32, of
  *  16- and 8-bit floats too. The product is taken in the accumulator (fp32 for those): nothing is
  *  rounded before the result, and integers wrap. It costs a pass over the input. For this
- *  communicator only; all ranks make them in the same order. INVALID for a NULL scalar and for
- *  what is no dtype. */
+ *  communicator only; all ranks make them in the same order. INVALID: NULL scalar, no such dtype. */
 TUTTI_API tutti_status tutti_op_create_premul_sum(tutti_comm* comm, const void* scalar,
                                                   tutti_dtype dtype, tutti_op* op);
 /** The handle is INVALID from now on; plans and requests that have the operator keep it. INVALID for
@@ -347,8 +344,7 @@ TUTTI_API tutti_status tutti_allgatherv(tutti_comm* comm, const void* in, void* 
  *  ranks' in come to. In place: out is this rank's own block of in; the other blocks stay. */
 TUTTI_API tutti_status tutti_reduce_scatter(tutti_comm* comm, const void* in, void* out,
                                             size_t count, tutti_dtype dtype, tutti_op op);
-/** Blocks of different lengths, one after the other: block r has counts[r] elements. All ranks
- *  give the same counts. */
+/** Blocks of different lengths, one after the other: block r has the same counts[r] on all ranks. */
 TUTTI_API tutti_status tutti_reduce_scatterv(tutti_comm* comm, const void* in, void* out,
                                              const size_t* counts, tutti_dtype dtype, tutti_op op);
 /** out of root holds one block of count elements for each rank, in rank order: every rank's in.
@@ -388,8 +384,7 @@ TUTTI_API tutti_status tutti_exscan(tutti_comm* comm, const void* in, void* out,
 
 /* ---- non-blocking ----------------------------------------------------------------------------- */
 
-/** As tutti_allreduce, but returns a request; the buffers belong to it until it is done. The
- *  lists of a v form are copied. */
+/** As tutti_allreduce, but returns a request, which has the buffers until it is done; lists are copied. */
 TUTTI_API tutti_status tutti_iallreduce(tutti_comm* comm, const void* in, void* out, size_t count,
                                         tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
                                         tutti_request** request);

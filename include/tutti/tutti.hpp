@@ -26,6 +26,7 @@
 
 #include "tutti/buffers.hpp"
 #include "tutti/handles.hpp"
+#include "tutti/plans.hpp"
 #include "tutti/tutti.h"
 
 namespace tutti {
@@ -33,7 +34,7 @@ inline namespace cxx {  // as in buffers.hpp
 
 /// This rank's membership of a group. Move only; the destructor leaves in order and never hangs.
 /// opts NULL means defaults throughout.
-class Communicator {
+class Communicator : public Plans<Communicator> {
 public:
     /// Joins the job that the environment describes.
     Communicator() : Communicator(static_cast<const tutti_config*>(nullptr)) {}
@@ -384,72 +385,6 @@ public:
                      opts);
     }
 
-    // Persistent forms, collective: Plan p = comm.plan_allreduce<float>(1000); p.run(buffer);
-    // count is as in the C API: of one block, where a buffer holds one for each rank.
-    template <Element T>
-    Plan plan_allreduce(std::size_t count, tutti_op op = TUTTI_SUM,
-                        const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_allreduce, count, count, count, dtype_of<T>, op, opts);
-    }
-    /// Run it with a range of as many ranges.
-    template <Element T>
-    Plan plan_allreduce_multi(std::size_t inputs, std::size_t count, tutti_op op = TUTTI_SUM,
-                              const tutti_call_opts* opts = nullptr) {
-        tutti_plan* plan = nullptr;
-        check(tutti_plan_allreduce_multi(get(), static_cast<int>(inputs), count, dtype_of<T>, op,
-                                         opts, &plan));
-        return {plan, count, count, dtype_of<T>, inputs};
-    }
-    template <Element T>
-    Plan plan_broadcast(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_broadcast, count, count, count, dtype_of<T>, root, opts);
-    }
-    Plan plan_barrier(const tutti_call_opts* opts = nullptr) {
-        return bound<std::byte>(tutti_plan_barrier, 0, 0, opts);
-    }
-    template <Element T>
-    Plan plan_reduce(std::size_t count, tutti_op op = TUTTI_SUM, int root = 0,
-                     const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_reduce, count, rank() == root ? count : Plan::any, count,
-                        dtype_of<T>, op, root, opts);
-    }
-    template <Element T>
-    Plan plan_allgather(std::size_t count, const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_allgather, count, blocks() * count, count, dtype_of<T>, opts);
-    }
-    template <Element T>
-    Plan plan_reduce_scatter(std::size_t count, tutti_op op = TUTTI_SUM,
-                             const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_reduce_scatter, blocks() * count, count, count, dtype_of<T>, op,
-                        opts);
-    }
-    template <Element T>
-    Plan plan_gather(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_gather, count, rank() == root ? blocks() * count : Plan::any,
-                        count, dtype_of<T>, root, opts);
-    }
-    template <Element T>
-    Plan plan_scatter(std::size_t count, int root = 0, const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_scatter, rank() == root ? blocks() * count : Plan::any, count,
-                        count, dtype_of<T>, root, opts);
-    }
-    template <Element T>
-    Plan plan_alltoall(std::size_t count, const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_alltoall, blocks() * count, blocks() * count, count, dtype_of<T>,
-                        opts);
-    }
-    template <Element T>
-    Plan plan_scan(std::size_t count, tutti_op op = TUTTI_SUM,
-                   const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_scan, count, count, count, dtype_of<T>, op, opts);
-    }
-    template <Element T>
-    Plan plan_exscan(std::size_t count, tutti_op op = TUTTI_SUM,
-                     const tutti_call_opts* opts = nullptr) {
-        return bound<T>(tutti_plan_exscan, count, rank() > 0 ? count : Plan::any, count,
-                        dtype_of<T>, op, opts);
-    }
-
 private:
     explicit Communicator(tutti_comm* comm) : comm_(comm) {}
     explicit Communicator(const tutti_config* config) {
@@ -475,13 +410,6 @@ private:
         tutti_request* r = nullptr;
         std::apply([&](auto... a) { check(function(get(), a..., more..., &r)); }, arguments);
         return Request(r);
-    }
-    template <Element T, typename Function, typename... Arguments>
-    Plan bound(Function function, std::size_t in_count, std::size_t out_count,
-               Arguments... arguments) {
-        tutti_plan* plan = nullptr;
-        check(function(get(), arguments..., &plan));
-        return {plan, in_count, out_count, dtype_of<T>};
     }
 
     template <typename I, typename O>

@@ -51,13 +51,16 @@ Error Agreement::departed_error() const {
                         first->first, first->second)};
 }
 
+// The call of that number gets the mismatch.
+Error Agreement::hear(uint64_t number) {
+    if (first_heard_ == 0 || number < first_heard_) first_heard_ = number;
+    return *mismatch_;
+}
+
 std::optional<Error> Agreement::verdict(uint64_t sequence) {
     const Lock lock(mutex_);
     if (dead_) return dead_;
-    if (mismatch_ && sequence >= mismatch_from_) {
-        delivered_ = true;
-        return mismatch_;
-    }
+    if (mismatch_ && sequence >= mismatch_from_) return hear(sequence & number_mask);
     for (auto& [rank, last] : departed_)
         if ((sequence & number_mask) > last) return dead_ = departed_error();
     return std::nullopt;
@@ -78,25 +81,24 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
     const Lock lock(mutex_);
     const bool departed = std::any_of(departed_.begin(), departed_.end(),
                                       [&](auto& d) { return next_number > d.second; });
-    const bool unheard = !owed_.empty() || (mismatch_ && !delivered_);
+    const bool unheard = !owed_.empty() || (mismatch_ && first_heard_ == 0);
     if (!dead_ && departed && !unheard) dead_ = departed_error();
     if (dead_) {
         error = *dead_;
         return Entry::refused;
     }
-    // One call for each: the others have made a call for each of them too.
+    // As many calls for each as the others have made.
     if (!owed_.empty()) {
-        error = std::move(owed_.front());
-        owed_.pop_front();
+        error = owed_.front().error;
+        if (--owed_.front().calls == 0) owed_.pop_front();
         if (fine()) alarm_.store(false, std::memory_order_seq_cst);
         return Entry::refused;
     }
     if (!mismatch_) return Entry::proceed;
-    if (delivered_) return Entry::wait;
+    if (first_heard_ != 0) return Entry::wait;
     // A call from before the mismatch, which others may have returned from already.
     if (next_number < (mismatch_from_ & number_mask)) return Entry::proceed;
-    error = *mismatch_;
-    delivered_ = true;
+    error = hear(next_number);
     return Entry::refused;
 }
 
@@ -153,11 +155,15 @@ std::optional<uint64_t> Agreement::failing_epoch() {
 void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
     Lock lock(mutex_);
     if (!mismatch_ || epoch != epoch_ || self_quiet_) return;
+    const uint64_t last_issued = last_number;
     // Operations that others ran and this rank was refused have numbers all the same.
     last_number = std::max(last_number, begun_after_);
     if (last_number + 1 < (mismatch_from_ & number_mask)) return;  // the caller is late
     self_quiet_ = true;
     quiet_number_ = std::max(quiet_number_, last_number);
+    // From the first that failed on, all that was issued; one that was refused has no number.
+    if (first_heard_ != 0) own_failed_ = std::max(last_issued + 1, first_heard_ + 1) - first_heard_;
+    most_failed_ = std::max(most_failed_, own_failed_);
     take_quiet(lock);
 }
 
@@ -170,28 +176,33 @@ void Agreement::take_quiet(Lock& lock) {
     quiet_sent_ = true;
     Tag tag;
     tag.sequence = epoch_ << Tag::epoch_shift | quiet_number_;
+    tag.count = most_failed_;
     if (parent_ != nobody) return host_.send_control(parent_, make(News::Kind::quiet, tag));
     const uint64_t next = (epoch_ + 1) << Tag::epoch_shift | quiet_number_;
     lock.unlock();
-    take_resume(next);
+    take_resume(next, tag.count);
 }
 
-void Agreement::take_resume(uint64_t sequence) {
+void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
     // The host makes sure that nothing runs, and learns the number, before the alarm ends.
     host_.resume(sequence);
     const Lock lock(mutex_);
     if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
     epoch_ += 1;
     begun_after_ = sequence & number_mask;
-    // A rank that was idle still owes its caller the news: the next call gets it.
-    if (!delivered_ && mismatch_) owed_.push_back(*mismatch_);
+    // A rank that was idle still owes its caller the news, and one that was slow more of it.
+    const uint64_t heard = first_heard_ == 0 ? 0 : std::max<uint64_t>(own_failed_, 1);
+    const uint64_t all = std::max<uint64_t>(failed, 1);
+    if (mismatch_ && heard < all) owed_.push_back({*mismatch_, all - heard});
     mismatch_.reset();
-    delivered_ = self_quiet_ = quiet_sent_ = false;
+    first_heard_ = own_failed_ = most_failed_ = 0;
+    self_quiet_ = quiet_sent_ = false;
     quiet_children_.clear();
     quiet_number_ = 0;
     proposals_.clear();
     Tag tag;
     tag.sequence = sequence;
+    tag.count = failed;
     for (Rank child : children_) host_.send_control(child, make(News::Kind::resume, tag));
     if (fine()) alarm_.store(false, std::memory_order_seq_cst);
 }
@@ -314,12 +325,13 @@ void Agreement::receive(Rank from, const News& news) {
             if (news.tag.epoch() != epoch_) return;
             quiet_children_.insert(from);
             quiet_number_ = std::max(quiet_number_, news.tag.sequence & number_mask);
+            most_failed_ = std::max(most_failed_, news.tag.count);
             take_quiet(lock);
             lock = {};
             return host_.settle();
         }
         case News::Kind::resume:
-            take_resume(news.tag.sequence);
+            take_resume(news.tag.sequence, news.tag.count);
             return host_.settle();
         case News::Kind::bye:
             take_bye(news, from);

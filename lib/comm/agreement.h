@@ -6,6 +6,9 @@
 // has run all before that one and runs nothing of the epoch any more, and goes on when the root
 // says "resume". No message of an old epoch can then meet an operation of a new one other than as
 // stale.
+//
+// A rank that had issued several operations has as many that fail. The others are refused calls
+// until as many of theirs have failed, so that the calls after those are the same everywhere.
 #pragma once
 
 #include <atomic>
@@ -51,7 +54,8 @@ public:
     static constexpr Rank any_rank = nobody;
 
     enum class Entry : uint8_t { proceed, wait, refused };
-    /// May a new call start? refused: with the error it gets (each rank hears of a mismatch once).
+    /// May a new call start? refused: with the error it gets (of a mismatch each rank hears once,
+    /// or as often as there are calls of one rank that it failed).
     Entry admit(uint64_t next_number, Error& error);
 
     /// The epoch that has a mismatch, if this one has.
@@ -92,7 +96,7 @@ private:
     void end(const Error& error, Rank except);
     void take_mismatch(const News& news, Rank from);
     void take_quiet(Lock& lock);
-    void take_resume(uint64_t sequence);
+    void take_resume(uint64_t sequence, uint64_t failed);
     void take_bye(const News& news, Rank from);
     void take_stall(const News& news);
     void take_query(const News& news, Rank from);
@@ -100,6 +104,7 @@ private:
     void take_proposal(Rank from, const Tag& tag);
     bool has_departed(Rank rank) const;
     Error departed_error() const;
+    Error hear(uint64_t number);
     bool fine() const { return !dead_ && !mismatch_ && owed_.empty() && departed_.empty(); }
 
     const Rank rank_, size_;
@@ -116,12 +121,18 @@ private:
     std::optional<Error> dead_;
     std::optional<Error> mismatch_;  // of this epoch
     uint64_t mismatch_from_ = 0;
-    bool delivered_ = false;
-    std::deque<Error>
-        owed_;  // mismatches of epochs that are over, which the caller has yet to hear of
+    uint64_t first_heard_ = 0;  // the number of the first call here that got it; 0: none has
+    struct Owed {
+        Error error;
+        uint64_t calls = 0;
+    };
+    std::deque<Owed>
+        owed_;  // mismatches of epochs that are over, and how many calls are to get each
     bool self_quiet_ = false, quiet_sent_ = false;
     std::set<Rank> quiet_children_;
     uint64_t quiet_number_ = 0;
+    uint64_t own_failed_ = 0,
+             most_failed_ = 0;  // calls that the mismatch failed: here, in the subtree
     std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
     Rank suspect_ = nobody;
     uint64_t suspect_sequence_ = 0;

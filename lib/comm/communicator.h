@@ -40,6 +40,7 @@ public:
 
     Rank rank() const { return group_.rank(); }
     Rank size() const { return group_.size(); }
+    /// Known from the start: a communicator is not handed out before.
     const Hosts& hosts() const { return *group_.hosts(); }
     int rings() const { return endpoint_->config().nrings; }
     bool manual() const { return endpoint_->manual(); }

@@ -1,11 +1,13 @@
 // float8_e4m3 and float8_e5m2: sum, prod, avg in fp32, and the conversions.
+#define HWY_WANT_AVX3_DL
+#define HWY_DISABLED_TARGETS HWY_SSSE3
 #include "reduce/targets.h"
 //
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduce/kernels_fp8.cpp"
 #include <hwy/foreach_target.h>
 //
-#include "reduce/fp8-inl.h"
+#include "reduce/fp8_bytes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
@@ -24,11 +26,10 @@ struct Fp8Pairs : QuickIfFinite<Fp8Pairs<Operator, F>, uint8_t> {
 
     explicit Fp8Pairs(const ReduceArgs&) {}
 
-    static HWY_INLINE V8 quickly(const uint8_t* pa, const uint8_t* pb) {
+    static HWY_INLINE V8 quickly(V8 codes_a, V8 codes_b) {
         const DOut d8;
         const D16 d16;
-        const auto a = hn::BitCast(d16, hn::LoadU(d8, pa));
-        const auto b = hn::BitCast(d16, hn::LoadU(d8, pb));
+        const auto a = hn::BitCast(d16, codes_a), b = hn::BitCast(d16, codes_b);
         const Halves16 even = combined(hn::ShiftLeft<8>(a), hn::ShiftLeft<8>(b));
         const Halves16 odd = combined(a, b);
         const auto codes = even_and_odd(d16, hn::ShiftRight<lost>(even.rounded),
@@ -151,6 +152,11 @@ struct Fp8 {
     using InA = std::conditional_t<(kForms & 1) != 0, Wide<float>, F>;
     using InB = std::conditional_t<(kForms & 2) != 0, Wide<float>, F>;
     static ReduceFn find(bool stream) {
+#if HWY_TARGET <= HWY_AVX3_DL
+        if constexpr (kForms == 0 && std::is_same_v<Operator, Sum>) {
+            return pick<Fp8Sums<typename F::Coding, Fp8Pairs<Sum, F>>>(stream);
+        }
+#endif
         if constexpr (kForms == 0) {
             return pick<Fp8Pairs<Operator, F>>(stream);
         } else if constexpr ((kForms & 4) != 0) {

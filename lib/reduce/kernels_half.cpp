@@ -204,9 +204,9 @@ struct EmulatedSums : QuickIfFinite<EmulatedSums, uint16_t> {
 
     explicit EmulatedSums(const ReduceArgs&) {}
 
-    static HWY_INLINE V16 quickly(const uint16_t* a, const uint16_t* b) {
+    static HWY_INLINE V16 quickly(V16 a, V16 b) {
         const DOut d16;
-        const auto sum = P::sum(hn::LoadU(d16, a), hn::LoadU(d16, b));
+        const auto sum = P::sum(a, b);
         const auto upper = P::upper(sum), lower = P::lower(sum);
         // Three bits of a code are in the lower half, then 13 that decide whether one is added to
         // them: the carry of those + 0xfff + (the last bit kept), of 17 bits.

@@ -29,9 +29,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   K::group             (not all have it) so many vectors at a time cost less than one by one:
 //                        k.several(a, b, store) calls store(i, vector) for each, in order, and has
 //                        read what it needs of a vector by then
-//   K::asks_ahead        (the same) false: of no use to a group, memory keeps up without being
-//   asked K::subnormals        (the same) true: wrong bits if the processor takes subnormals for
-//   zero
+//   K::asks_ahead        (the same) false: a group asks for no lines ahead, since memory keeps up
+//                        without
+//   K::subnormals        (the same) true: wrong bits if the processor takes subnormals for zero
 
 template <class K>
 constexpr bool grouped() {

@@ -84,59 +84,61 @@ HWY_INLINE hn::Vec<D16> even_and_odd(D16 d16, hn::Vec<D16> even, hn::Vec<D16> od
     return hn::BitCast(d16, hn::OddEven(hn::BitCast(d8, odd), hn::BitCast(d8, even)));
 }
 
-// Whether any magnitude of a group's vectors is above the largest finite one. `magnitude`: all bits
-// but the sign; signed lanes, for which there is a maximum everywhere.
-template <class D, std::size_t kGroup, class Lane>
-HWY_INLINE bool any_above(D d, hn::TFromD<D> magnitude, hn::TFromD<D> most, const Lane* a,
-                          const Lane* b) {
-    const auto kept = hn::Set(d, magnitude);
-    auto largest = hn::Zero(d);
-    HWY_UNROLL(4)
-    for (std::size_t i = 0; i < kGroup; ++i) {
-        const auto* x = reinterpret_cast<const hn::TFromD<D>*>(a) + i * hn::Lanes(d);
-        const auto* y = reinterpret_cast<const hn::TFromD<D>*>(b) + i * hn::Lanes(d);
-        const auto larger = hn::Max(hn::And(hn::LoadU(d, x), kept), hn::And(hn::LoadU(d, y), kept));
-        largest = hn::Max(largest, larger);
-    }
-    return !hn::AllFalse(d, hn::Gt(largest, hn::Set(d, most)));
-}
-
 // What kernels have in common that have a short way for groups without infinities and NaNs. Self:
 //   Self::magnitude, Self::last_finite   of a code without its sign: all bits, the largest number
-//   Self::quickly(a, b)                  a vector's result, if all operands are finite
-//   Self::carefully(a, b)                any vector's
+//   Self::quickly(a, b)                  of two vectors, if all their numbers are finite
+//   Self::carefully(a, b)                of any two, in memory
 template <class Self, class Code>
 struct QuickIfFinite {
     using A = Code;
     using B = Code;
     using Out = Code;
     using DOut = hn::ScalableTag<Code>;
+    using V = hn::Vec<DOut>;
     static constexpr bool unary = false;
     static constexpr bool subnormals = true;
     static constexpr std::size_t group = vectors_in_line<DOut>;
 
-    HWY_INLINE hn::Vec<DOut> operator()(const Code* a, const Code* b) const {
-        return unusual<1>(a, b) ? Self::carefully(a, b) : Self::quickly(a, b);
+    HWY_INLINE V operator()(const Code* a, const Code* b) const {
+        const V x = hn::LoadU(DOut(), a), y = hn::LoadU(DOut(), b);
+        return finite(larger(hn::Zero(Signed()), x, y)) ? Self::quickly(x, y)
+                                                        : Self::carefully(a, b);
     }
 
+    // Results are not stored before it is known that they count: they may replace operands.
     template <class Store>
     HWY_INLINE void several(const Code* a, const Code* b, const Store& store) const {
         const std::size_t lanes = hn::Lanes(DOut());
-        if (HWY_UNLIKELY(unusual<group>(a, b))) {
+        V results[group];
+        auto largest = hn::Zero(Signed());
+        HWY_UNROLL(4)
+        for (std::size_t i = 0; i < group; ++i) {
+            const V x = hn::LoadU(DOut(), a + i * lanes), y = hn::LoadU(DOut(), b + i * lanes);
+            largest = larger(largest, x, y);
+            results[i] = Self::quickly(x, y);
+        }
+        if (HWY_UNLIKELY(!finite(largest))) {
             for (std::size_t i = 0; i < group; ++i)
                 store(i, Self::carefully(a + i * lanes, b + i * lanes));
             return;
         }
         HWY_UNROLL(4)
-        for (std::size_t i = 0; i < group; ++i)
-            store(i, Self::quickly(a + i * lanes, b + i * lanes));
+        for (std::size_t i = 0; i < group; ++i) store(i, results[i]);
     }
 
 private:
-    template <std::size_t kGroup>
-    static HWY_INLINE bool unusual(const Code* a, const Code* b) {
-        return any_above<hn::RebindToSigned<DOut>, kGroup>({}, Self::magnitude, Self::last_finite,
-                                                           a, b);
+    // There is a maximum of signed lanes everywhere.
+    using Signed = hn::RebindToSigned<DOut>;
+    using Magnitudes = hn::Vec<Signed>;
+
+    static HWY_INLINE Magnitudes larger(Magnitudes largest, V a, V b) {
+        const Signed d;
+        const auto kept = hn::Set(d, Self::magnitude);
+        const auto x = hn::And(hn::BitCast(d, a), kept), y = hn::And(hn::BitCast(d, b), kept);
+        return hn::Max(largest, hn::Max(x, y));
+    }
+    static HWY_INLINE bool finite(Magnitudes largest) {
+        return hn::AllFalse(Signed(), hn::Gt(largest, hn::Set(Signed(), Self::last_finite)));
     }
 };
 

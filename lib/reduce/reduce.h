@@ -127,7 +127,7 @@ private:
     UserFunction function_;
 };
 
-/// The instruction set the kernels were dispatched to: "AVX3", "AVX2", "SSE2", …
+/// The instruction set the kernels were dispatched to: "AVX3", "AVX2", "SSE4", …
 std::string_view simd_target();
 
 }  // namespace tutti

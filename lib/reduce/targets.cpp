@@ -1,3 +1,6 @@
+// All sets that any kernel is compiled for.
+#define HWY_WANT_AVX3_DL
+#define HWY_DISABLED_TARGETS HWY_SSSE3
 #include "reduce/targets.h"
 //
 #undef HWY_TARGET_INCLUDE
@@ -29,11 +32,15 @@ std::string_view simd_target() {
 
 namespace {
 
-// Compiled in and supported here, the best (lowest bit) first; the static target always is both.
-std::vector<int64_t> usable_targets() {
+// Compiled in and supported here; the static target always is both.
+int64_t usable_targets() {
+    return (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
+}
+
+// The best, whose bit is the lowest, first.
+std::vector<int64_t> one_by_one(int64_t targets) {
     std::vector<int64_t> list;
-    const int64_t usable = (hwy::SupportedTargets() & HWY_TARGETS) | HWY_STATIC_TARGET;
-    for (int64_t left = usable; left != 0; left &= left - 1) list.push_back(left & -left);
+    for (int64_t left = targets; left != 0; left &= left - 1) list.push_back(left & -left);
     return list;
 }
 
@@ -41,14 +48,16 @@ std::vector<int64_t> usable_targets() {
 
 std::vector<std::string_view> simd_targets() {
     std::vector<std::string_view> names;
-    for (const int64_t target : usable_targets()) names.emplace_back(hwy::TargetName(target));
+    for (const int64_t target : one_by_one(usable_targets()))
+        names.emplace_back(hwy::TargetName(target));
     return names;
 }
 
 bool select_simd_target(std::string_view name) {
-    for (const int64_t target : usable_targets()) {
+    for (const int64_t target : one_by_one(usable_targets())) {
         if (!name.empty() && name != hwy::TargetName(target)) continue;
-        hwy::GetChosenTarget().Update(target);
+        const int64_t this_and_worse = -target;
+        hwy::GetChosenTarget().Update(usable_targets() & this_and_worse);
         return true;
     }
     return false;

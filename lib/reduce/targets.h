@@ -4,9 +4,10 @@
 #include <string_view>
 #include <vector>
 
-// Each set costs a compilation of every kernel. SSSE3 and AVX3_DL are left out because they add
-// nothing here: no x86-64 server without SSE4 is left to care about, and AVX3_DL differs from AVX3
-// in instructions (VBMI, VNNI, AES) that no kernel uses. Must come before any Highway header.
+// Each set costs a compilation of every kernel. SSSE3 is left out because it adds nothing here: no
+// x86-64 server without SSE4 is left to care about. AVX3_DL is AVX3 with instructions (VBMI, VNNI,
+// AES) that only 8-bit floats use, and whose source asks for it. Must come before any Highway
+// header.
 #ifndef HWY_DISABLED_TARGETS
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_AVX3_DL)
 #endif
@@ -16,8 +17,9 @@ namespace tutti {
 /// The sets that are compiled in and that this CPU has, best first; the last is the fallback.
 std::vector<std::string_view> simd_targets();
 
-/// For tests and benchmarks: kernels looked up from now on, by any thread, are of that set.
-/// "" goes back to the best. False if the name is none of simd_targets().
+/// For tests and benchmarks: kernels looked up from now on, by any thread, are of that set, or of
+/// the next best that they are compiled for. "" goes back to the best. False if the name is none of
+/// simd_targets().
 bool select_simd_target(std::string_view name);
 
 }  // namespace tutti

@@ -149,6 +149,38 @@ TEST_CASE("tutti.hpp: v forms take lists of counts, and of displacements for gap
             result(2, [&](Out& out) { comm.ialltoallv(spaced, counts, out, counts, gap).wait(); }));
 }
 
+TEST_CASE("tutti.hpp: plans of v forms take buffers that end where their last blocks do") {
+    tutti::Communicator comm;
+    using Out = std::vector<int16_t>;
+    const Out packed{1, 2}, spaced{0, 1, 2};
+    const std::vector<std::size_t> counts{2}, gap{1}, pair{1, 1};
+    const auto made = [](tutti::Plan plan, const Out& in, std::size_t size) {
+        Out out(size);
+        plan.run(in, out);
+        return out;
+    };
+    REQUIRE(spaced == made(comm.plan_allgatherv<int16_t>(counts, gap), packed, 3));
+    REQUIRE(packed == made(comm.plan_reduce_scatterv<int16_t>(counts), packed, 2));
+    REQUIRE(spaced == made(comm.plan_gatherv<int16_t>(2, counts, 0, gap), packed, 3));
+    REQUIRE(packed == made(comm.plan_scatterv<int16_t>(counts, 2, 0, gap), spaced, 2));
+    REQUIRE(spaced == made(comm.plan_alltoallv<int16_t>(counts, counts, {}, gap), packed, 3));
+    const auto text = [&](auto&& call) { return error_of(call); };
+    REQUIRE(says(text([&] { made(comm.plan_allgatherv<int16_t>(counts, gap), packed, 2); }),
+                 "are not of the plan's"));
+    REQUIRE(says(text([&] { comm.plan_allgatherv<int16_t>(pair); }), "for 1 ranks"));
+}
+
+TEST_CASE("tutti.hpp: one rank is alone on one host") {
+    const tutti::Communicator comm;
+    REQUIRE(comm.local_rank() == 0);
+    REQUIRE(comm.local_size() == 1);
+    REQUIRE(comm.host_count() == 1);
+    REQUIRE(comm.host_of(0) == 0);
+    REQUIRE(comm.host_of(1) == -1);
+    REQUIRE(tutti_comm_local_rank(nullptr) == -1);
+    REQUIRE(tutti_comm_host_count(nullptr) == -1);
+}
+
 TEST_CASE("tutti.hpp: buffers and lists that do not fit the collective are refused") {
     tutti::Communicator comm;
     std::vector<float> two(2), three(3);

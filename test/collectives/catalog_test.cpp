@@ -95,7 +95,9 @@ TEST_CASE("catalog: every algorithm is right for 4,096 ranks", "[.][thousands]")
     // Where everyone sends to everyone there are 16 million channels: gigabytes and minutes each.
     for (const Algorithm& a : algorithms()) {
         if (a.unsupported && !a.unsupported(4096, {}).empty()) continue;  // hosts_test.cpp has them
-        expect_verified(a, 4096, 1, traits_of(a.collective).rooted ? 2047 : 0, false);
+        DYNAMIC_SECTION(a.name << " " << collective_name(a.collective)) {
+            expect_verified(a, 4096, 1, traits_of(a.collective).rooted ? 2047 : 0, false);
+        }
     }
 }
 

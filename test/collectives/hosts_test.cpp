@@ -149,10 +149,15 @@ TEST_CASE("hosts: every algorithm is right for 4,096 ranks", "[.][thousands]") {
     for (const Algorithm& a : algorithms()) {
         if (!knows_hosts(a)) continue;
         const Rank root = traits_of(a.collective).rooted ? 2047 : 0;
-        for (const Rank n : {1023, 1024})
-            expect_verified(a, {"blocks", Hosts::in_blocks(n, 8)}, root % n, 1, false);
-        expect_verified(a, {"blocks", Hosts::in_blocks(4096, 8)}, root, 1, false);
-        expect_verified(a, {"mixed", test::mixed_hosts(4096)}, root, 1, true);
+        const auto proved = [&](Rank n, const test::Layout& layout, bool in_place) {
+            DYNAMIC_SECTION(a.name << " " << collective_name(a.collective) << " " << n << " "
+                                   << layout.name) {
+                expect_verified(a, layout, root % n, 1, in_place);
+            }
+        };
+        for (const Rank n : {1023, 1024}) proved(n, {"blocks", Hosts::in_blocks(n, 8)}, false);
+        proved(4096, {"blocks", Hosts::in_blocks(4096, 8)}, false);
+        proved(4096, {"scattered", test::scattered_hosts(4096)}, true);
     }
 }
 

@@ -184,6 +184,52 @@ TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
     for (auto& rank : ranks.all) CHECK(rank->next_call(7) == Agreement::Entry::proceed);
 }
 
+// Rank 0 had issued three, rank 1 the one that differs, rank 2 none of them.
+TEST_CASE("what a rank had issued after a mismatch fails on every rank") {
+    Ranks ranks(3);
+    Tag other = numbered(0, 5);
+    other.count = 1;
+    ranks[0].agreement.raise_mismatch(numbered(0, 5), 1, other);
+    ranks.deliver();
+    for (const uint64_t number : {6, 5, 7})
+        REQUIRE(ranks[0].agreement.verdict(numbered(0, number).sequence));
+    REQUIRE(ranks[1].agreement.verdict(numbered(0, 5).sequence));
+    ranks[0].agreement.quiet(0, 7);
+    ranks[1].agreement.quiet(0, 5);
+    ranks[2].agreement.quiet(0, 4);
+    ranks.deliver();
+    for (Rank r : {0, 1, 2}) {
+        CHECK(ranks[r].resumed == numbered(1, 7).sequence);
+        for (Rank call = 0; call < (r == 0 ? 0 : r + 1); ++call) {
+            Error error;
+            REQUIRE(ranks[r].agreement.admit(8, error) == Agreement::Entry::refused);
+            CHECK(error.code == Code::mismatch);
+        }
+        CHECK(ranks[r].next_call(8) == Agreement::Entry::proceed);
+        CHECK(!ranks[r].agreement.alarm());
+    }
+}
+
+// A broadcast's root may have returned, and hears of it in its next call: that costs nobody else
+// one.
+TEST_CASE(
+    "a rank that hears of a mismatch in a later call hears of it once, and so do the others") {
+    Ranks ranks(3);
+    Tag other = numbered(0, 5);
+    other.count = 1;
+    ranks[1].agreement.raise_mismatch(numbered(0, 5), 2, other);
+    ranks.deliver();
+    REQUIRE(ranks[0].agreement.verdict(numbered(0, 6).sequence));
+    for (Rank r : {1, 2}) REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
+    ranks[0].agreement.quiet(0, 6);
+    for (Rank r : {1, 2}) ranks[r].agreement.quiet(0, 5);
+    ranks.deliver();
+    for (auto& rank : ranks.all) {
+        CHECK(rank->resumed == numbered(1, 6).sequence);
+        CHECK(rank->next_call(7) == Agreement::Entry::proceed);
+    }
+}
+
 TEST_CASE("strict: what comes before a mismatch is still agreed on") {
     Ranks ranks(3);
     Tag different = numbered(0, 2);

@@ -77,6 +77,18 @@ class Faults(unittest.TestCase):
     def test_each_waiting_for_the_other(self):
         self.mismatch("wait", "root 0", "root 1", ranks=(2,))
 
+    def test_operations_that_were_under_way_fail_on_every_rank(self):
+        for check in ("", "strict"):
+            for n, transport in self.over_transports():
+                said, output = run(n, "queue", transport=transport, env={"TUTTI_CHECK": check} if check else None)
+                for rank in range(n):
+                    for call in range(4):
+                        status, _, _, text = said[rank][f"call {call}"]
+                        self.assertEqual(status, "mismatch", output)
+                        for word in ("allreduce #1", "count 99", "count 100"):
+                            self.assertIn(word, text, output)
+                    self.assertEqual(said[rank]["afterwards"][0], "ok", output)
+
     def test_strict_checking(self):
         for kind, words in (("count", ("count 99", "count 100")), ("root", ("root 0",)),
                             ("collective", ("broadcast", "allreduce"))):

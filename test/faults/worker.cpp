@@ -42,6 +42,18 @@ tutti_status sum(tutti_comm* comm, std::size_t count = 100) {
     return tutti_allreduce(comm, x.data(), x.data(), count, TUTTI_FLOAT32, TUTTI_SUM);
 }
 
+void works_on(tutti_comm* comm) {
+    for (int i = 0; i < 5; ++i) {
+        std::vector<float> z(1000u << (2 * i), static_cast<float>(rank_of + 1));
+        const tutti_status status =
+            tutti_allreduce(comm, z.data(), z.data(), z.size(), TUTTI_FLOAT32, TUTTI_SUM);
+        const bool right =
+            status == TUTTI_OK && z.back() == static_cast<float>(ranks * (ranks + 1) / 2);
+        if (!right) return say("afterwards", status == TUTTI_OK ? TUTTI_ERR_SYSTEM : status);
+    }
+    say("afterwards", TUTTI_OK);
+}
+
 // The last rank calls something else; afterwards all call the same again.
 void mismatch(tutti_comm* comm) {
     const bool odd = rank_of == ranks - 1;
@@ -74,15 +86,30 @@ void mismatch(tutti_comm* comm) {
     } else {
         say("mismatch", odd ? odd_calls.at(argument)() : sum(comm));
     }
-    for (int i = 0; i < 5; ++i) {
-        std::vector<float> z(1000u << (2 * i), static_cast<float>(rank_of + 1));
-        const tutti_status status =
-            tutti_allreduce(comm, z.data(), z.data(), z.size(), TUTTI_FLOAT32, TUTTI_SUM);
-        const bool right =
-            status == TUTTI_OK && z.back() == static_cast<float>(ranks * (ranks + 1) / 2);
-        if (!right) return say("afterwards", status == TUTTI_OK ? TUTTI_ERR_SYSTEM : status);
+    works_on(comm);
+}
+
+// The others have several operations under way when the last rank calls something else for the
+// first of them, and then the same as they, one after the other.
+void queue(tutti_comm* comm) {
+    constexpr std::size_t calls = 4;
+    const bool odd = rank_of == ranks - 1;
+    std::vector<std::vector<float>> x(calls, std::vector<float>(100, 1.0f));
+    std::vector<tutti_request*> requests(calls);
+    char word = 0;
+    if (odd) {
+        for (int other = 0; other < ranks - 1; ++other)
+            tutti_recv(comm, &word, 1, TUTTI_INT8, other, 1, nullptr);
+    } else {
+        for (std::size_t i = 0; i < calls; ++i)
+            tutti_iallreduce(comm, x[i].data(), x[i].data(), 100, TUTTI_FLOAT32, TUTTI_SUM, nullptr,
+                             &requests[i]);
+        tutti_send(comm, &word, 1, TUTTI_INT8, ranks - 1, 1);
     }
-    say("afterwards", TUTTI_OK);
+    for (std::size_t i = 0; i < calls; ++i)
+        say(("call " + std::to_string(i)).c_str(),
+            odd ? sum(comm, i == 0 ? 99 : 100) : tutti_wait(&requests[i], -1));
+    works_on(comm);
 }
 
 // The rank named by the argument is killed while the others are in an operation that it never
@@ -205,6 +232,7 @@ void pending(tutti_comm* comm) {
 int main(int argc, char** argv) {
     const std::map<std::string, void (*)(tutti_comm*)> cases = {
         {"mismatch", mismatch},
+        {"queue", queue},
         {"killed", killed},
         {"halfway", halfway},
         {"late", late},

@@ -39,6 +39,17 @@ inline std::vector<Layout> host_layouts(Rank ranks) {
     return layouts;
 }
 
+/// Uneven and scattered, however many ranks: hosts of eight on average, and no host of more than
+/// some twenty. What two levels take grows with the largest host times the square of the number of
+/// hosts.
+inline Hosts scattered_hosts(Rank ranks) {
+    std::mt19937 random(static_cast<uint32_t>(ranks));
+    std::vector<uint64_t> labels;
+    for (Rank r = 0; r < ranks; ++r)
+        labels.push_back(random() % (static_cast<uint32_t>(ranks) / 8 + 1));
+    return Hosts::by_label(labels);
+}
+
 /// Another: uneven, and not contiguous. For whatever wants one only.
 inline Hosts mixed_hosts(Rank ranks) {
     std::vector<uint64_t> labels;
