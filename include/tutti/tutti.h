@@ -187,21 +187,17 @@ TUTTI_API void tutti_config_destroy(tutti_config* config);
 /** Joins the job: returns when all ranks have joined, or fails at the deadline with the ranks that
  *  did not come. config NULL: tutti_config_create's. Several ranks per process are allowed. */
 TUTTI_API tutti_status tutti_comm_create(const tutti_config* config, tutti_comm** comm);
-/** This rank, 0 … size-1; -1 for NULL. */
+/** This rank, 0 … size-1, how many ranks, how many rings (TUTTI_NRINGS); -1 for NULL. */
 TUTTI_API int tutti_comm_rank(const tutti_comm* comm);
-/** How many ranks; -1 for NULL. */
 TUTTI_API int tutti_comm_size(const tutti_comm* comm);
-/** This rank's number among the ranks of its host, 0 … local size - 1: what a process chooses its GPU
- *  by. -1 for NULL. These are known since the communicator was made; nothing is sent. */
-TUTTI_API int tutti_comm_local_rank(const tutti_comm* comm);
-/** How many ranks this rank's host has; -1 for NULL. */
-TUTTI_API int tutti_comm_local_size(const tutti_comm* comm);
-/** How many hosts; -1 for NULL. */
-TUTTI_API int tutti_comm_host_count(const tutti_comm* comm);
-/** A rank's host, 0 … host count - 1, in the order of their lowest ranks; -1 for NULL or no such rank. */
-TUTTI_API int tutti_comm_host_of(const tutti_comm* comm, int rank);
-/** How many rings, TUTTI_NRINGS; -1 for NULL. */
 TUTTI_API int tutti_comm_ring_count(const tutti_comm* comm);
+/** Who shares a host, known from the start: this rank's number among its host's ranks, 0 …, by which a
+ *  process chooses its GPU; how many those are; how many hosts; the host of a rank, 0 … in the order of
+ *  their lowest ranks. -1 for NULL or no such rank. */
+TUTTI_API int tutti_comm_local_rank(const tutti_comm* comm);
+TUTTI_API int tutti_comm_local_size(const tutti_comm* comm);
+TUTTI_API int tutti_comm_host_count(const tutti_comm* comm);
+TUTTI_API int tutti_comm_host_of(const tutti_comm* comm, int rank);
 /** Collective: ranks that give the same color (>= 0) get a communicator of their own, ranked by key,
  *  then by their rank here. A color < 0 takes part and gets *part = NULL. Both communicators work
  *  from then on, side by side, over the same connections; each is destroyed on its own. */
