@@ -101,7 +101,7 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
     Request& whole = take_request(peer, context, false);
     whole.left = 0;
     auto result = Progress::done;
-    for (; piece.offset < bytes && result != Progress::failed; piece.offset += length) {
+    for (; piece.offset < bytes; piece.offset += length) {
         Request& request = take_request(peer, nullptr, false);
         request.whole = &whole;
         std::memcpy(request.message.data(), &piece, sizeof piece);
@@ -111,10 +111,16 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
                                                   sizeof piece, data + piece.offset,
                                                   std::min(length, bytes - piece.offset), &param));
         if (result == Progress::pending) ++whole.left;
+        if (result == Progress::busy && piece.offset > 0) {
+            // The peer has a part, and no other message can end what that began.
+            on_failure(&peer, peer.endpoint, UCS_ERR_NO_RESOURCE);
+            result = Progress::failed;
+        }
+        if (result == Progress::busy || result == Progress::failed) break;
     }
     if (whole.left > 0) return Progress::pending;
     give(whole);
-    return result == Progress::failed ? Progress::failed : Progress::done;
+    return result == Progress::busy || result == Progress::failed ? result : Progress::done;
 }
 
 /// The data is there during the event only.
