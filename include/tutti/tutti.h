@@ -187,16 +187,19 @@ TUTTI_API void tutti_config_destroy(tutti_config* config);
 /** Joins the job: returns when all ranks have joined, or fails at the deadline with the ranks that
  *  did not come. config NULL: tutti_config_create's. Several ranks per process are allowed. */
 TUTTI_API tutti_status tutti_comm_create(const tutti_config* config, tutti_comm** comm);
-/** This rank, 0 … size-1, how many ranks, how many rings (TUTTI_NRINGS); -1 for NULL. */
+/** This rank, 0 … size-1; -1 for NULL, as of all these, which are known without a message. */
 TUTTI_API int tutti_comm_rank(const tutti_comm* comm);
+/** How many ranks. */
 TUTTI_API int tutti_comm_size(const tutti_comm* comm);
+/** How many rings (TUTTI_NRINGS). */
 TUTTI_API int tutti_comm_ring_count(const tutti_comm* comm);
-/** Who shares a host, known from the start: this rank's number among its host's ranks, 0 …, by which a
- *  process chooses its GPU; how many those are; how many hosts; the host of a rank, 0 … in the order of
- *  their lowest ranks. -1 for NULL or no such rank. */
+/** This rank's number among its host's ranks, 0 …, by which a process chooses its GPU. */
 TUTTI_API int tutti_comm_local_rank(const tutti_comm* comm);
+/** How many ranks this rank's host has. */
 TUTTI_API int tutti_comm_local_size(const tutti_comm* comm);
+/** How many hosts. */
 TUTTI_API int tutti_comm_host_count(const tutti_comm* comm);
+/** The rank's host, 0 … in the order of their lowest ranks; -1 if there is no such rank. */
 TUTTI_API int tutti_comm_host_of(const tutti_comm* comm, int rank);
 /** Collective: ranks that give the same color (>= 0) get a communicator of their own, ranked by key,
  *  then by their rank here. A color < 0 takes part and gets *part = NULL. Both communicators work
@@ -211,9 +214,8 @@ TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
 /** Leaves in order: what was sent still arrives. Never hangs; pending requests fail with ABORTED
  *  and stay valid until they are waited for. NULL is fine. */
 TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
-/** Why the communicator would choose what for such a call, in a few lines, for people. bytes is what
- *  the call's count comes to: the message, or one rank's block where there is a block for each rank.
- *  Copies at most capacity bytes with the final zero. */
+/** Why the communicator would choose what for such a call, for people. bytes: of the message, or of one
+ *  rank's block where each has one. Copies at most capacity bytes with the final zero. */
 TUTTI_API tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t bytes,
                                           char* text, size_t capacity);
 /** The algorithm that a call with this count would run ("ring"); NULL on error. */
@@ -236,8 +238,7 @@ TUTTI_API tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** da
  *  of the communicator's device. Collective; the ranks have joined (tutti_comm_use_device). Only the
  *  issuing thread gives and takes device memory, here and below. */
 TUTTI_API tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data);
-/** Gives back what tutti_mem_alloc or tutti_mem_alloc_device gave for this communicator: no operation
- *  uses it any more. NULL is fine; INVALID for anything else. */
+/** Gives back what these two gave for comm: no operation uses it any more. NULL is fine, else INVALID. */
 TUTTI_API tutti_status tutti_mem_free(tutti_comm* comm, void* data);
 /** Prepares the program's own memory, bytes from data on; a device's is registered with NCCL. It must
  *  stay mapped until tutti_mem_deregister, or until comm is destroyed. fd is -1: memory of this process only (UNSUPPORTED
@@ -272,8 +273,7 @@ TUTTI_API tutti_status tutti_comm_use_device(tutti_comm* comm, int device);
 /** From here to tutti_launch_end, what this thread calls on device memory of any communicators takes
  *  its place in their order but is launched at the end, all together: so that one thread can call for
  *  several ranks, each with a device, although one rank's launch may wait for another's. The ranks
- *  have joined before (tutti_comm_use_device, each on a thread); collectives the hierarchical way are
- *  UNSUPPORTED here. Waiting for a request in between waits in vain. Nests. */
+ *  have joined before (tutti_comm_use_device, each on a thread). Waiting in between is in vain. Nests. */
 TUTTI_API tutti_status tutti_launch_start(void);
 /** The first failure of a launch; each request has its own. INVALID without a tutti_launch_start. */
 TUTTI_API tutti_status tutti_launch_end(void);
