@@ -9,6 +9,16 @@ namespace {
 
 thread_local int held = 0;
 
+}  // namespace
+
+extern "C" int tutti_test_locks_held(void) {
+    return held;
+}
+
+// Sanitizers have functions of these names themselves.
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+namespace {
+
 int weight(const pthread_mutex_t* mutex) {
     constexpr int kinds = 3;  // of glibc's, without what else is in the word
     return (mutex->__data.__kind & kinds) == PTHREAD_MUTEX_RECURSIVE ? 0 : 1;
@@ -23,11 +33,6 @@ Function* next(const char* name) {
 
 extern "C" {
 
-int tutti_test_locks_held(void) {
-    return held;
-}
-
-#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
     static Function* const real = next("pthread_mutex_lock");
     const int status = real(mutex);
@@ -45,5 +50,5 @@ int pthread_mutex_unlock(pthread_mutex_t* mutex) noexcept {
     held -= weight(mutex);
     return real(mutex);
 }
-#endif
 }
+#endif
