@@ -218,6 +218,7 @@ inline void sum_between_kernels(Ranked& r, std::size_t count) {
     r.works(r.comm->sync(-1), "sync");
     fake_cuda_synchronize(stream.handle());
     r.holds(data.floats() == std::vector<float>(count, wanted), "the values");
+    r.works(r.comm->set_device_stream(nullptr), "set back");
 }
 
 }  // namespace gpu_test
