@@ -1,8 +1,5 @@
 // float8_e4m3 and float8_e5m2: sum, prod, avg in fp32, and the conversions.
 #define HWY_WANT_AVX3_DL
-#ifndef HWY_DISABLED_TARGETS  // by a build that wants fewer
-#define HWY_DISABLED_TARGETS HWY_SSSE3
-#endif
 #include "reduce/targets.h"
 //
 #undef HWY_TARGET_INCLUDE

@@ -1,8 +1,5 @@
 // All sets that any kernel is compiled for.
 #define HWY_WANT_AVX3_DL
-#ifndef HWY_DISABLED_TARGETS  // by a build that wants fewer
-#define HWY_DISABLED_TARGETS HWY_SSSE3
-#endif
 #include "reduce/targets.h"
 //
 #undef HWY_TARGET_INCLUDE
