@@ -55,18 +55,14 @@ tutti_trainer::tutti_trainer(Settings settings, std::vector<Device*> devices, Co
       engine_(recorder_, devices_, comm_, collectives_, tasks_) {}
 
 Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallelize_spec& spec) {
-    TRAINER_ASSIGN(Settings settings, settings_of(spec.options));
+    TRAINER_ASSIGN(const Settings settings, settings_of(spec.options));
     TRAINER_ASSIGN(std::vector<Device*> devices, devices_of(spec));
     TRAINER_ASSIGN(Comm comm, Comm::copy_of(spec.comm));
-    if (settings.threads == 0)
-        settings.threads = default_threads(
-            spec.device_count, std::ranges::all_of(devices, [](auto* d) { return d->is_cpu(); }),
-            comm.local_size());
     std::unique_ptr<tutti_trainer> made(
         new tutti_trainer(settings, std::move(devices), std::move(comm), spec.update != nullptr));
     tutti_trainer& self = *made;
     TRAINER_TRY(self.agree(contain([&]() -> Result<> {
-        TRAINER_TRY(self.choose_rings());
+        TRAINER_TRY(self.fit_settings());
         TRAINER_TRY(self.declare(spec));
         TRAINER_TRY(check_sanity(self.recorder_));
         return self.assemble();
@@ -76,13 +72,18 @@ Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallel
     return made;
 }
 
-Result<> tutti_trainer::choose_rings() {
-    constexpr int usual = 2;
+// What the caller left open depends on what there is.
+Result<> tutti_trainer::fit_settings() {
+    constexpr int usual_rings = 2;
     const int there = comm_.rings();
     if (settings_.rings > there)
         return invalid("options.rings is {}; the communicator has {} (TUTTI_NRINGS)",
                        settings_.rings, there);
-    if (settings_.rings == 0) settings_.rings = std::min(usual, there);
+    if (settings_.rings == 0) settings_.rings = std::min(usual_rings, there);
+    if (settings_.threads == 0)
+        settings_.threads = default_threads(
+            devices(), std::ranges::all_of(devices_, [](auto* d) { return d->is_cpu(); }),
+            comm_.local_size());
     return {};
 }
 

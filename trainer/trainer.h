@@ -62,7 +62,7 @@ private:
     tutti_trainer(tutti::trainer::Settings settings, std::vector<tutti::trainer::Device*> devices,
                   tutti::trainer::Comm comm, bool trains);
     Result<> declare(const tutti_parallelize_spec& spec);
-    Result<> choose_rings();
+    Result<> fit_settings();
     Result<> run_builder(tutti::trainer::Phase phase, int device,
                          const tutti_parallelize_spec& spec);
     Result<> agree(const Result<>& own);
