@@ -124,11 +124,14 @@ public:
                         detail::or_null(out_displacements), dtype_of<T>, opts);
     }
 
+protected:
+    /// A row over all ranks has so many blocks, of which this rank's own is block().
+    std::size_t blocks() const { return static_cast<std::size_t>(tutti_comm_size(comm())); }
+    std::size_t block() const { return static_cast<std::size_t>(me()); }
+
 private:
     tutti_comm* comm() const { return static_cast<const Communicator*>(this)->get(); }
     int me() const { return tutti_comm_rank(comm()); }
-    std::size_t blocks() const { return static_cast<std::size_t>(tutti_comm_size(comm())); }
-    std::size_t block() const { return static_cast<std::size_t>(me()); }
     std::size_t row_of(Counts counts, Counts displacements) const {
         detail::check_lists(blocks(), counts, displacements);
         return detail::row_end(counts, displacements);

@@ -393,8 +393,6 @@ private:
         comm_.reset(comm);
     }
 
-    std::size_t blocks() const { return static_cast<std::size_t>(size()); }
-    std::size_t block() const { return static_cast<std::size_t>(rank()); }
     template <typename B>
     auto own_block(B& row) const {
         const std::size_t count = std::ranges::size(row) / blocks();
