@@ -61,12 +61,17 @@ Tag numbered(uint64_t epoch, uint64_t number) {
     return tag;
 }
 
+// `sees` finds that `differs` called something else in that operation, and all hear of it.
+void see_mismatch(Ranks& ranks, Rank sees, Rank differs, uint64_t epoch, uint64_t number) {
+    Tag other = numbered(epoch, number);
+    other.count = 1;
+    ranks[sees].agreement.raise_mismatch(numbered(epoch, number), differs, other);
+    ranks.deliver();
+}
+
 // Rank 0 sees that rank 1 called something else in operation 5; every rank hears of it once.
 void disagree(Ranks& ranks, uint64_t epoch) {
-    Tag other = numbered(epoch, 5);
-    other.count = 1;
-    ranks[0].agreement.raise_mismatch(numbered(epoch, 5), 1, other);
-    ranks.deliver();
+    see_mismatch(ranks, 0, 1, epoch, 5);
     for (auto& rank : ranks.all) {
         const auto verdict = rank->agreement.verdict(numbered(epoch, 5).sequence);
         REQUIRE(verdict);
@@ -116,10 +121,7 @@ TEST_CASE("an old look at what runs makes no rank quiet") {
 // Nobody waits for the last rank of a scan: others may be two calls ahead of it when they disagree.
 TEST_CASE("a rank that is behind a mismatch catches up before it hears of it") {
     Ranks ranks(3);
-    Tag other = numbered(0, 5);
-    other.count = 1;
-    ranks[0].agreement.raise_mismatch(numbered(0, 5), 1, other);
-    ranks.deliver();
+    see_mismatch(ranks, 0, 1, 0, 5);
     for (Rank r : {0, 1}) {
         REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
         ranks[r].agreement.quiet(0, 5);
@@ -147,10 +149,7 @@ TEST_CASE("a rank that was refused one mismatch is not behind the next") {
     ranks[2].agreement.quiet(0, 4);
     ranks.deliver();
     for (auto& rank : ranks.all) REQUIRE(rank->resumed == numbered(1, 5).sequence);
-    Tag other = numbered(1, 6);
-    other.count = 1;
-    ranks[0].agreement.raise_mismatch(numbered(1, 6), 1, other);
-    ranks.deliver();
+    see_mismatch(ranks, 0, 1, 1, 6);
     CHECK(ranks[2].next_call(6) == Agreement::Entry::refused);
     ranks[0].agreement.quiet(1, 6);
     ranks[1].agreement.quiet(1, 6);
@@ -163,10 +162,7 @@ TEST_CASE("a rank that was refused one mismatch is not behind the next") {
 TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
     Ranks ranks(3);
     for (uint64_t epoch : {0, 1}) {
-        Tag other = numbered(epoch, 5 + epoch);
-        other.count = 1;
-        ranks[0].agreement.raise_mismatch(numbered(epoch, 5 + epoch), 1, other);
-        ranks.deliver();
+        see_mismatch(ranks, 0, 1, epoch, 5 + epoch);
         for (Rank r : {0, 1}) {
             REQUIRE(ranks[r].agreement.verdict(numbered(epoch, 5 + epoch).sequence));
             ranks[r].agreement.quiet(epoch, 5 + epoch);
@@ -187,10 +183,7 @@ TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
 // Rank 0 had issued three, rank 1 the one that differs, rank 2 none of them.
 TEST_CASE("what a rank had issued after a mismatch fails on every rank") {
     Ranks ranks(3);
-    Tag other = numbered(0, 5);
-    other.count = 1;
-    ranks[0].agreement.raise_mismatch(numbered(0, 5), 1, other);
-    ranks.deliver();
+    see_mismatch(ranks, 0, 1, 0, 5);
     for (const uint64_t number : {6, 5, 7})
         REQUIRE(ranks[0].agreement.verdict(numbered(0, number).sequence));
     REQUIRE(ranks[1].agreement.verdict(numbered(0, 5).sequence));
@@ -215,10 +208,7 @@ TEST_CASE("what a rank had issued after a mismatch fails on every rank") {
 TEST_CASE(
     "a rank that hears of a mismatch in a later call hears of it once, and so do the others") {
     Ranks ranks(3);
-    Tag other = numbered(0, 5);
-    other.count = 1;
-    ranks[1].agreement.raise_mismatch(numbered(0, 5), 2, other);
-    ranks.deliver();
+    see_mismatch(ranks, 1, 2, 0, 5);
     REQUIRE(ranks[0].agreement.verdict(numbered(0, 6).sequence));
     for (Rank r : {1, 2}) REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
     ranks[0].agreement.quiet(0, 6);

@@ -90,24 +90,20 @@ class Rank:
         self.lib = ctypes.CDLL(os.environ["TUTTI_LIBRARY"])
         self.lib.tutti_last_error.restype = ctypes.c_char_p
         self.comm = ctypes.c_void_p()
-        self.need("create", None, ctypes.byref(self.comm))
+        self.need("comm_create", None, ctypes.byref(self.comm))
         self.rank = self.lib.tutti_comm_rank(self.comm)
         self.size = self.lib.tutti_comm_size(self.comm)
 
-    def need(self, call, *arguments):
-        status = getattr(self.lib, "tutti_comm_" + call)(*arguments)
-        if status != 0:
-            sys.exit(f"{call}: {self.lib.tutti_last_error().decode()}")
-
-    def call(self, name, *arguments):
-        status = getattr(self.lib, "tutti_" + name)(self.comm, *arguments)
+    def need(self, name, *arguments):
+        status = getattr(self.lib, "tutti_" + name)(*arguments)
         if status != 0:
             sys.exit(f"{name}: {self.lib.tutti_last_error().decode()}")
 
+    def call(self, name, *arguments):
+        self.need(name, self.comm, *arguments)
+
     def allreduce(self, at, out, op=SUM):
-        status = self.lib.tutti_allreduce(self.comm, at, out, ctypes.c_size_t(COUNT), FLOAT32, op)
-        if status != 0:
-            sys.exit(f"allreduce: {self.lib.tutti_last_error().decode()}")
+        self.call("allreduce", at, out, ctypes.c_size_t(COUNT), FLOAT32, op)
 
     def allreduce_multi(self, inputs, out, count, dtype, op):
         """False where the operator is not for the type."""
@@ -119,7 +115,7 @@ class Rank:
         return status == 0
 
     def sync(self):
-        self.need("sync", self.comm, ctypes.c_int64(-1))
+        self.call("comm_sync", ctypes.c_int64(-1))
 
 
 def pointer(at):
@@ -143,7 +139,7 @@ def add_inputs():
             rank.sync()
             if gpu.read_bytes(out, width * FEW) != expected.raw:
                 sys.exit(f"rank {rank.rank}: type {dtype}, operator {op}: other bits than the host's")
-    rank.need("destroy", rank.comm)
+    rank.call("comm_destroy")
 
 
 def expect(rank, values, wanted, what):
@@ -171,7 +167,7 @@ def order_streams():
         gpu.need("cuStreamSynchronize", calc)
         expect(rank, gpu.read(result), rank.size, "after the collective")
     rank.sync()
-    rank.need("destroy", rank.comm)
+    rank.call("comm_destroy")
 
 
 def send_messages():
@@ -179,7 +175,7 @@ def send_messages():
     gpu, rank = Gpu(), Rank()
     following, before = (rank.rank + 1) % rank.size, (rank.rank - 1) % rank.size
     if os.environ.get("TUTTI_DEVICE") != "staged":
-        rank.need("use_device", rank.comm, 0)
+        rank.call("comm_use_device", 0)
     for count in (1, 1000, COUNT):
         sent, got = gpu.floats(rank.rank + 1), gpu.floats(-1)
         length = ctypes.c_size_t(count)
@@ -192,7 +188,7 @@ def send_messages():
         expect(rank, values[:count], before + 1, "what was received")
         if count < COUNT:
             expect(rank, values[count:], -1, "what is behind it")
-    rank.need("destroy", rank.comm)
+    rank.call("comm_destroy")
 
 
 def work(case):
@@ -219,7 +215,7 @@ def work(case):
         values = data if on_host else gpu.read(data)
         if values[0] != total or values[COUNT - 1] != total:
             sys.exit(f"rank {rank.rank}: {values[0]} and {values[COUNT - 1]}, not {total}")
-    rank.need("destroy", rank.comm)
+    rank.call("comm_destroy")
 
 
 try:

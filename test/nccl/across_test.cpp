@@ -2,7 +2,6 @@
 // Hosts are acted; each has stand-in devices of its own.
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <chrono>
 
 #include "comm/launches.h"
@@ -12,18 +11,7 @@ using namespace gpu_test;
 
 namespace {
 
-constexpr std::size_t tile_bytes = 16 * 1024;
 constexpr int most_rounds = tutti::test::sanitized ? 1 : 30;
-
-/// Rank r is on host hosts[r].
-Job job_on(const std::vector<int>& hosts, DeviceWay way = DeviceWay::hierarchical) {
-    return {.ranks = static_cast<Rank>(hosts.size()), .change = [=](Config& c) {
-                c.device = way;
-                c.transports = {"inproc", "tcp"};
-                c.device_tile_bytes = tile_bytes;
-                c.host_id = fmt::format("acted-{}", hosts[static_cast<std::size_t>(c.rank)]);
-            }};
-}
 
 void compare_whole(Ranked& r, std::string_view algorithm, std::size_t count) {
     for (const Collective c : {Collective::allreduce, Collective::broadcast}) {
@@ -283,26 +271,6 @@ TEST_CASE("hosts: strict checking launches nothing before all called the same") 
 
 // ---- one thread for several ranks
 // --------------------------------------------------------------
-
-namespace {
-
-/// Every rank joins by its own thread; then `body` has all of them on the first one's.
-template <typename Body>
-void by_one_thread(const Job& job, Body&& body) {
-    // Without being gathered, the first of NCCL's calls would wait for the others.
-    const Setting connects("FAKE_NCCL_CONNECTS", "1");
-    std::vector<Ranked*> all(static_cast<std::size_t>(job.ranks));
-    std::barrier together(job.ranks);
-    run(job, [&](Ranked& r) {
-        r.works(r.comm->use_device(r.rank), "join");
-        all[static_cast<std::size_t>(r.rank)] = &r;
-        together.arrive_and_wait();
-        if (r.rank == 0) body(all);
-        together.arrive_and_wait();
-    });
-}
-
-}  // namespace
 
 // So that a share is one tile, several, and one with a rest that makes one more for its carrier.
 TEST_CASE("hosts: one thread calls for several ranks, several times") {

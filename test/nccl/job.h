@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 
+#include <barrier>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -99,6 +100,18 @@ struct Job {
     std::function<void(Config&)> change = {};
 };
 
+inline constexpr std::size_t tile_bytes = 16 * 1024;
+
+/// Rank r is on host hosts[r].
+inline Job job_on(const std::vector<int>& hosts, DeviceWay way = DeviceWay::hierarchical) {
+    return {.ranks = static_cast<Rank>(hosts.size()), .change = [=](Config& c) {
+                c.device = way;
+                c.transports = {"inproc", "tcp"};
+                c.device_tile_bytes = tile_bytes;
+                c.host_id = fmt::format("acted-{}", hosts[static_cast<std::size_t>(c.rank)]);
+            }};
+}
+
 /// A stand-in's setting, for a scope; threads may run meanwhile.
 class Told {
 public:
@@ -156,6 +169,22 @@ inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
     REQUIRE(fake_cuda_live() == 0);
     REQUIRE(nccl_counts("live") == 0);
     REQUIRE(nccl_counts("registered") == 0);
+}
+
+/// Every rank joins by its own thread; then `body` has all of them on the first one's.
+inline void by_one_thread(const Job& job,
+                          const std::function<void(const std::vector<Ranked*>&)>& body) {
+    // Without being gathered, the first of NCCL's calls would wait for the others.
+    const Setting connects("FAKE_NCCL_CONNECTS", "1");
+    std::vector<Ranked*> all(static_cast<std::size_t>(job.ranks));
+    std::barrier together(job.ranks);
+    run(job, [&](Ranked& r) {
+        r.works(r.comm->use_device(r.rank), "join");
+        all[static_cast<std::size_t>(r.rank)] = &r;
+        together.arrive_and_wait();
+        if (r.rank == 0) body(all);
+        together.arrive_and_wait();
+    });
 }
 
 inline Call call_of(Collective collective, std::size_t count, Dtype dtype = Dtype::float32,

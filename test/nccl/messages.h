@@ -1,6 +1,9 @@
 // Messages on device memory, as both ways of them are tested.
 #pragma once
 
+#include <atomic>
+#include <chrono>
+
 #include "nccl/job.h"
 
 namespace gpu_test {
@@ -58,6 +61,23 @@ inline void all_pairs(Ranked& r, int round) {
         r.holds(got[p]->floats() == values_of(peer * 8 + r.rank, in), "a pair's values");
         r.holds(told[p].source == peer && told[p].count == in, "a pair's status");
     }
+}
+
+inline void wait_for(const std::atomic<int>& count, int wanted) {
+    for (int i = 0; i < 20'000 && count < wanted; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+/// Rank 1 sends nothing until rank 0 has heard that.
+inline void peer_that_does_not_come(Ranked& r, std::atomic<int>& heard) {
+    if (r.rank == 1) return wait_for(heard, 1);
+    const device::Stream stream = stream_of(r);
+    const OnDevice data(r.rank, std::vector<float>(100, 1));
+    r.fails(both_ways(r, {receive_of(data, 100, 1)}, 300, stream.handle()), Code::timeout,
+            "300 ms");
+    fake_cuda_synchronize(stream.handle());
+    r.holds(data.floats() == std::vector<float>(100, 1), "untouched");
+    heard = 1;
 }
 
 inline void messages_between_kernels(Ranked& r) {

@@ -90,21 +90,10 @@ TEST_CASE("device messages: another length, tag or type is told with both sides'
 }
 
 TEST_CASE("device messages: a peer that does not come is named, and the buffers are let go") {
-    std::atomic<bool> heard{false};
+    std::atomic<int> heard{0};
     run({.ranks = 2}, [&](Ranked& r) {
         join(r);
-        if (r.rank == 1) {
-            for (int i = 0; i < 20'000 && !heard; ++i)
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            return;
-        }
-        const device::Stream stream = stream_of(r);
-        const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(both_ways(r, {receive_of(data, 100, 1)}, 300, stream.handle()), Code::timeout,
-                "300 ms");
-        fake_cuda_synchronize(stream.handle());
-        r.holds(data.floats() == std::vector<float>(100, 1), "untouched");
-        heard = true;
+        peer_that_does_not_come(r, heard);
     });
 }
 

@@ -1,7 +1,6 @@
 // What a communicator has of NCCL's: several rings, parts that share, memory known in advance, and
 // launches of several ranks by one thread.
 #include <atomic>
-#include <barrier>
 
 #include "comm/launches.h"
 #include "nccl/job.h"
@@ -154,29 +153,9 @@ TEST_CASE("known memory: a window needs ranks that have joined") {
 
 // ---- one thread --------------------------------------------------------------------------------
 
-namespace {
-
-/// Every rank joins by its own thread; then `body` has all of them on the first one's.
-template <typename Body>
-void by_one_thread(Rank ranks, Body&& body) {
-    // Without being gathered, the first launch would wait for the others.
-    const Setting connects("FAKE_NCCL_CONNECTS", "1");
-    std::vector<Ranked*> all(static_cast<std::size_t>(ranks));
-    std::barrier together(ranks);
-    run({.ranks = ranks}, [&](Ranked& r) {
-        r.works(r.comm->use_device(r.rank), "join");
-        all[static_cast<std::size_t>(r.rank)] = &r;
-        together.arrive_and_wait();
-        if (r.rank == 0) body(all);
-        together.arrive_and_wait();
-    });
-}
-
-}  // namespace
-
 TEST_CASE("launches: one thread calls for several ranks, several times, and messages among them") {
     const int before = nccl_counts("shared_groups");
-    by_one_thread(3, [](const std::vector<Ranked*>& all) {
+    by_one_thread({.ranks = 3}, [](const std::vector<Ranked*>& all) {
         std::vector<std::unique_ptr<OnDevice>> data, got;
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, values_of(r->rank, 100)));
@@ -214,7 +193,7 @@ TEST_CASE("launches: one thread calls for several ranks, several times, and mess
 }
 
 TEST_CASE("launches: blocking forms, through the host too, and a failure that all hear of") {
-    by_one_thread(2, [](const std::vector<Ranked*>& all) {
+    by_one_thread({.ranks = 2}, [](const std::vector<Ranked*>& all) {
         Ranked& first = *all[0];
         std::vector<std::unique_ptr<OnDevice>> data;
         for (Ranked* r : all)

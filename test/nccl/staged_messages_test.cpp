@@ -14,22 +14,8 @@ Job staged_job(Rank ranks) {
     return {.ranks = ranks, .change = [](Config& c) { c.device = DeviceWay::staged; }};
 }
 
-/// Two hosts, of which the second has one rank more than the first or as many.
-Job job_on_hosts(Rank ranks) {
-    return {.ranks = ranks, .change = [ranks](Config& c) {
-                c.device = DeviceWay::hierarchical;
-                c.transports = {"inproc", "tcp"};
-                c.host_id = c.rank < ranks / 2 ? "acted-0" : "acted-1";
-            }};
-}
-
 // Less than what is sent at once, more, and more than one message of a channel.
 const std::vector<std::size_t> lengths = {1, 9'000, 70'000, 1'500'000};
-
-void wait_for(const std::atomic<int>& count, int wanted) {
-    for (int i = 0; i < 20'000 && count < wanted; ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-}
 
 }  // namespace
 
@@ -48,8 +34,8 @@ TEST_CASE("staged messages: every pair at once, each its own length") {
 }
 
 TEST_CASE("staged messages: so do ranks that go the hierarchical way, once they have joined") {
-    for (const Rank ranks : {3, 4})
-        run(job_on_hosts(ranks), [](Ranked& r) {
+    for (const std::vector<int>& hosts : {std::vector{0, 1, 1}, {0, 0, 1, 1}})
+        run(job_on(hosts), [](Ranked& r) {
             const OnDevice data(r.rank, std::vector<float>(10, 1));
             if (r.rank < 2)
                 r.fails(both_ways(r, {send_of(data, 10, 1 - r.rank)}), Code::unsupported,
@@ -247,16 +233,7 @@ TEST_CASE("staged messages: one that does not fit is its own trouble") {
 
 TEST_CASE("staged messages: a peer that does not come is named, and the buffer is let go") {
     std::atomic<int> heard{0};
-    run(staged_job(2), [&](Ranked& r) {
-        if (r.rank == 1) return wait_for(heard, 1);
-        const device::Stream stream = stream_of(r);
-        const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(both_ways(r, {receive_of(data, 100, 1)}, 300, stream.handle()), Code::timeout,
-                "300 ms");
-        fake_cuda_synchronize(stream.handle());
-        r.holds(data.floats() == std::vector<float>(100, 1), "untouched");
-        heard = 1;
-    });
+    run(staged_job(2), [&](Ranked& r) { peer_that_does_not_come(r, heard); });
 }
 
 TEST_CASE("staged messages: an abort and a broken device end them, also what nobody waited for") {
