@@ -207,12 +207,25 @@ TEST_CASE("registrations: stay right under a random life") {
 
 // ---- the real watch --------------------------------------------------------------------------
 
-std::byte* map_at(std::byte* where, std::size_t bytes) {
-    void* data = ::mmap(where, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+void* map_with(int flags, std::byte* where, std::size_t bytes) {
+    void* data =
+        ::mmap(where, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    if (data != MAP_FAILED) std::memset(data, 1, bytes);
+    return data;
+}
+std::byte* map_anywhere(std::size_t bytes) {
+    void* data = map_with(0, nullptr, bytes);
     REQUIRE(data != MAP_FAILED);
-    std::memset(data, 1, bytes);
     return static_cast<std::byte*>(data);
+}
+/// Over what is mapped there.
+void map_over(std::byte* where, std::size_t bytes) {
+    REQUIRE(map_with(MAP_FIXED, where, bytes) == where);
+}
+/// Where nothing is mapped any more; elsewhere if some thread's stack or heap has taken the place
+/// meanwhile.
+std::byte* map_again(std::byte* where, std::size_t bytes) {
+    return map_with(MAP_FIXED_NOREPLACE, where, bytes) == where ? where : map_anywhere(bytes);
 }
 
 struct Watched {
@@ -238,18 +251,18 @@ TEST_CASE("memory monitor: memory that is mapped again at the same address is re
     Watched w;
     if (!w.cache) return;
     constexpr std::size_t bytes = 16 * page;
-    std::byte* const data = map_at(nullptr, bytes);
+    std::byte* data = map_anywhere(bytes);
     for (int round = 0; round < 300; ++round) {
         const auto first = w.use(data, bytes);
         REQUIRE(w.use(data + page, page) == first);
         switch (round % 4) {
             case 0:
                 ::munmap(data, bytes);
-                map_at(data, bytes);
+                data = map_again(data, bytes);
                 break;
             case 1:
-                map_at(data + 3 * page, page);
-                break;  // over it
+                map_over(data + 3 * page, page);
+                break;
             case 2:
                 REQUIRE(::madvise(data, page, MADV_DONTNEED) == 0);
                 break;
@@ -257,7 +270,7 @@ TEST_CASE("memory monitor: memory that is mapped again at the same address is re
                 void* moved = ::mremap(data, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
                 if (moved == MAP_FAILED) continue;
                 ::munmap(moved, bytes);
-                map_at(data, bytes);
+                data = map_again(data, bytes);
             }
         }
         REQUIRE(w.use(data, bytes) != first);
@@ -285,7 +298,7 @@ TEST_CASE("memory monitor: threads that unmap while others register do not wait 
     if (!w.cache) return;
     constexpr std::size_t bytes = 4 * page;
     std::atomic<bool> done{false};
-    std::byte* const shared = map_at(nullptr, bytes);
+    std::byte* const shared = map_anywhere(bytes);
     w.use(shared, bytes);
     std::thread other([&] {
         for (int i = 0; i < 2000; ++i) {
@@ -293,11 +306,11 @@ TEST_CASE("memory monitor: threads that unmap while others register do not wait 
         }
         done = true;
     });
-    std::byte* const own = map_at(nullptr, bytes);
+    std::byte* own = map_anywhere(bytes);
     while (!done) {
         const auto first = w.use(own, bytes);
         ::munmap(own, bytes);
-        map_at(own, bytes);
+        own = map_again(own, bytes);
         REQUIRE(w.use(own, bytes) != first);
         w.use(shared, bytes);
     }
