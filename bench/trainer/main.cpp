@@ -148,7 +148,8 @@ double block_ms(const Options& o, tutti::Communicator& comm, Step&& step) {
     return milliseconds(Clock::now() - start) / o.steps_per_block;
 }
 
-// In turns, so that what disturbs one disturbs the other; the median of the ratios.
+// In turns, now one first, now the other, so that what disturbs one disturbs both; the median of
+// the ratios.
 int overhead(const Options& o) {
     tutti::Communicator comm;
     const std::size_t n = o.count();
@@ -164,9 +165,13 @@ int overhead(const Options& o) {
     trainer.init_sync();
     ByHand by_hand(o, comm.get(), trainer);
     std::vector<double> layer, hand, ratios;
+    double with = 0, without = 0;
+    const auto layer_turn = [&] { with = block_ms(o, comm, [&] { trainer.step(); }); };
+    const auto hand_turn = [&] { without = block_ms(o, comm, [&] { by_hand.step(); }); };
     for (int b = 0; b < o.blocks + 1; ++b) {
-        const double with = block_ms(o, comm, [&] { trainer.step(); });
-        const double without = block_ms(o, comm, [&] { by_hand.step(); });
+        if (b % 2 == 0) layer_turn();
+        hand_turn();
+        if (b % 2 != 0) layer_turn();
         if (b == 0) continue;  // plans, pages
         layer.push_back(with);
         hand.push_back(without);
