@@ -300,10 +300,9 @@ TEST_CASE("memory monitor: threads that unmap while others register do not wait 
     std::atomic<bool> done{false};
     std::byte* const shared = map_anywhere(bytes);
     w.use(shared, bytes);
+    int refused = 0;  // Catch counts on one thread only
     std::thread other([&] {
-        for (int i = 0; i < 2000; ++i) {
-            REQUIRE(::madvise(shared, page, MADV_DONTNEED) == 0);
-        }
+        for (int i = 0; i < 2000; ++i) refused += ::madvise(shared, page, MADV_DONTNEED) != 0;
         done = true;
     });
     std::byte* own = map_anywhere(bytes);
@@ -315,6 +314,7 @@ TEST_CASE("memory monitor: threads that unmap while others register do not wait 
         w.use(shared, bytes);
     }
     other.join();
+    REQUIRE(refused == 0);
     ::munmap(shared, bytes);
     ::munmap(own, bytes);
 }
