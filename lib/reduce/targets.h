@@ -6,8 +6,8 @@
 
 // Each set costs a compilation of every kernel. SSSE3 is left out because it adds nothing here: no
 // x86-64 server without SSE4 is left to care about. AVX3_DL is AVX3 with instructions (VBMI, VNNI,
-// AES) that only 8-bit floats use: a source that defines HWY_WANT_AVX3_DL has it too. Must come before
-// any Highway header. A build may disable more (tools/check does).
+// AES) that only 8-bit floats use: a source that defines HWY_WANT_AVX3_DL has it too. Must come
+// before any Highway header. A build may disable more (tools/check does).
 #ifndef HWY_DISABLED_TARGETS
 #ifdef HWY_WANT_AVX3_DL
 #define HWY_DISABLED_TARGETS HWY_SSSE3
