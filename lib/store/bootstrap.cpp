@@ -40,9 +40,14 @@ std::vector<Rank> Bootstrap::missing() const {
     return ranks;
 }
 
-Bootstrap::Machine Bootstrap::machine() const {
+// The machines are known: what the service asks in every pass is looked up here, once.
+void Bootstrap::begin_link() {
     const auto found = machines_.find(hash_name(self_.machine_id));
-    return counted_ && found != machines_.end() ? found->second : Machine{};
+    if (counted_ && found != machines_.end()) {
+        machine_ranks_ = found->second.ranks;
+        machine_cores_ = count_cores(found->second.cores);
+    }
+    state_ = State::link;
 }
 
 double Bootstrap::crowding() const {
@@ -129,7 +134,7 @@ void Bootstrap::take_ready(ByteReader& in) {
     if (!decode_machines(in, false) || !in.at_end())
         return fail_with({Code::system, nobody, 0, "malformed message from the control tree"});
     send_down(encode_machines(Kind::ready));
-    state_ = State::link;
+    begin_link();
 }
 
 void Bootstrap::receive(Rank from, ByteView message) {
@@ -172,7 +177,7 @@ void Bootstrap::advance() {
             send(parent, encode_machines(Kind::join));
         } else {
             send_down(encode_machines(Kind::ready));
-            state_ = State::link;
+            begin_link();
         }
     }
     if (state_ == State::linking && complete(linked_)) {

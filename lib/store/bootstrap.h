@@ -59,8 +59,8 @@ public:
     bool one_host() const { return one_host_; }
     /// Ranks on this rank's machine, and the cores that they may use between them; none if there
     /// are too many machines to have counted.
-    uint32_t machine_ranks() const { return machine().ranks; }
-    uint32_t machine_cores() const { return count_cores(machine().cores); }
+    uint32_t machine_ranks() const { return machine_ranks_; }
+    uint32_t machine_cores() const { return machine_cores_; }
     /// Ranks per core on the fullest machine, equal on all ranks; 0 if that is not known.
     double crowding() const;
     // In state done:
@@ -74,7 +74,7 @@ private:
     enum class Kind : uint8_t { join = 1, ready, linked, go, failed };
     void send(Rank to, Bytes message) { outgoing_.push_back({to, std::move(message)}); }
     void send_down(const Bytes& message);
-    Machine machine() const;
+    void begin_link();
     bool complete(const std::map<Rank, bool>& reported) const;
     void take_join(Rank from, ByteReader& in);
     void take_ready(ByteReader& in);
@@ -93,6 +93,8 @@ private:
     bool one_host_ = true;
     bool counted_ = true;  // machines_ is complete
     std::map<uint64_t, Machine> machines_;
+    uint32_t machine_ranks_ = 0;
+    uint32_t machine_cores_ = 0;
     bool all_linked_ = true;
 };
 
