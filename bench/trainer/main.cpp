@@ -18,12 +18,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int warm_up_turns = 3;  // plans, pages
+
 struct Options {
     int layers = 16;
     std::size_t layer_bytes = std::size_t{1} << 20;
-    double compute_ms = 300;  // overlap: of a step, a third of it forward
-    int rounds = 4;           // overhead: passes over a layer's parameters, forward
-    int blocks = 15, steps_per_block = 8;
+    double compute_ms = 300;               // overlap: of a step, a third of it forward
+    int rounds = 4;                        // overhead: passes over a layer's parameters, forward
+    int turns = 201;                       // overhead: of one step each
+    int blocks = 15, steps_per_block = 8;  // overlap
     bool dag = false;
     double at_least = 0;  // overlap: less hidden is a failure
 
@@ -34,9 +37,13 @@ double milliseconds(Clock::duration time) {
     return std::chrono::duration<double, std::milli>(time).count();
 }
 
-double median(std::vector<double> values) {
+double quantile(std::vector<double> values, double part) {
     std::sort(values.begin(), values.end());
-    return values[values.size() / 2];
+    return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1))];
+}
+
+double median(const std::vector<double>& values) {
+    return quantile(values, 0.5);
 }
 
 // Stands for a layer's arithmetic: reads parameters, writes as many values. Not inlined, so that
@@ -141,15 +148,15 @@ private:
 };
 
 template <typename Step>
-double block_ms(const Options& o, tutti::Communicator& comm, Step&& step) {
+double step_ms(tutti::Communicator& comm, int steps, Step&& step) {
     comm.barrier();
     const auto start = Clock::now();
-    for (int i = 0; i < o.steps_per_block; ++i) step();
-    return milliseconds(Clock::now() - start) / o.steps_per_block;
+    for (int i = 0; i < steps; ++i) step();
+    return milliseconds(Clock::now() - start) / steps;
 }
 
-// In turns, now one first, now the other, so that what disturbs one disturbs both; the median of
-// the ratios.
+// In turns of a step, now one first, now the other, so that what disturbs one disturbs both; the
+// median of the ratios.
 int overhead(const Options& o) {
     tutti::Communicator comm;
     const std::size_t n = o.count();
@@ -166,13 +173,13 @@ int overhead(const Options& o) {
     ByHand by_hand(o, comm.get(), trainer);
     std::vector<double> layer, hand, ratios;
     double with = 0, without = 0;
-    const auto layer_turn = [&] { with = block_ms(o, comm, [&] { trainer.step(); }); };
-    const auto hand_turn = [&] { without = block_ms(o, comm, [&] { by_hand.step(); }); };
-    for (int b = 0; b < o.blocks + 1; ++b) {
-        if (b % 2 == 0) layer_turn();
+    const auto layer_turn = [&] { with = step_ms(comm, 1, [&] { trainer.step(); }); };
+    const auto hand_turn = [&] { without = step_ms(comm, 1, [&] { by_hand.step(); }); };
+    for (int turn = 0; turn < o.turns + warm_up_turns; ++turn) {
+        if (turn % 2 == 0) layer_turn();
         hand_turn();
-        if (b % 2 != 0) layer_turn();
-        if (b == 0) continue;  // plans, pages
+        if (turn % 2 != 0) layer_turn();
+        if (turn < warm_up_turns) continue;
         layer.push_back(with);
         hand.push_back(without);
         ratios.push_back(with / without);
@@ -180,14 +187,14 @@ int overhead(const Options& o) {
     if (comm.rank() == 0)
         fmt::print(
             "overhead: {} layers of {} bytes, {}: by hand {:.3f} ms, layer {:.3f} ms a step, "
-            "ratio {:.4f} (median of {} turns)\n",
+            "ratio {:.4f} (quartiles {:.4f} and {:.4f} of {} turns)\n",
             o.layers, o.layer_bytes, o.dag ? "dag" : "serial", median(hand), median(layer),
-            median(ratios), ratios.size());
+            median(ratios), quantile(ratios, 0.25), quantile(ratios, 0.75), ratios.size());
     return 0;
 }
 
-double step_ms(const Options& o, tutti::Communicator& comm, tutti_comm* of_trainer,
-               double compute_ms) {
+double chain_ms(const Options& o, tutti::Communicator& comm, tutti_comm* of_trainer,
+                double compute_ms) {
     const double each = compute_ms / 3 / o.layers;
     tutti::Trainer trainer(chain(
         o, of_trainer, [=](const tutti::Step&, const Layer&) { sleep_ms(each); },
@@ -195,16 +202,17 @@ double step_ms(const Options& o, tutti::Communicator& comm, tutti_comm* of_train
     trainer.init_sync();
     trainer.step();
     std::vector<double> times;
-    for (int b = 0; b < o.blocks; ++b) times.push_back(block_ms(o, comm, [&] { trainer.step(); }));
+    for (int b = 0; b < o.blocks; ++b)
+        times.push_back(step_ms(comm, o.steps_per_block, [&] { trainer.step(); }));
     return median(times);
 }
 
 // Operations that wait, as those that a card computes.
 int overlap(const Options& o) {
     tutti::Communicator comm;
-    const double compute = step_ms(o, comm, nullptr, o.compute_ms);
-    const double communication = step_ms(o, comm, comm.get(), 0);
-    const double both = step_ms(o, comm, comm.get(), o.compute_ms);
+    const double compute = chain_ms(o, comm, nullptr, o.compute_ms);
+    const double communication = chain_ms(o, comm, comm.get(), 0);
+    const double both = chain_ms(o, comm, comm.get(), o.compute_ms);
     const double hidden = 1 - (both - compute) / communication;
     if (comm.rank() == 0)
         fmt::print(
@@ -220,7 +228,14 @@ int overlap(const Options& o) {
 int main(int argc, char** argv) {
     try {
         Options o;
-        CLI::App app("Measures the trainer layer.", "tutti-trainer-bench");
+        CLI::App app(
+            "Measures what a step of the trainer layer costs beside hand-written collectives, and "
+            "how much of the communication it hides behind computation.",
+            "tutti-trainer-bench");
+        app.footer(
+            "Examples:\n"
+            "  tutti-run -n 2 tutti-trainer-bench overhead --execution dag\n"
+            "  bench/trainer/overlap tutti-trainer-bench   (makes network namespaces)");
         std::string what = "overhead", execution = "serial";
         app.add_option("what", what, "overhead or overlap")
             ->check(CLI::IsMember({"overhead", "overlap"}));
@@ -228,8 +243,9 @@ int main(int argc, char** argv) {
         app.add_option("--layer-bytes", o.layer_bytes, "of parameters (default 1 MiB)");
         app.add_option("--compute-ms", o.compute_ms, "overlap: of a step (default 300)");
         app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 4 passes)");
-        app.add_option("--blocks", o.blocks, "turns (default 15)");
-        app.add_option("--steps", o.steps_per_block, "in a turn (default 8)");
+        app.add_option("--turns", o.turns, "overhead: of a step each (default 201)");
+        app.add_option("--blocks", o.blocks, "overlap: how many (default 15)");
+        app.add_option("--steps", o.steps_per_block, "overlap: in a block (default 8)");
         app.add_option("--at-least", o.at_least, "overlap: fail below this share (default 0)");
         app.add_option("--execution", execution, "serial or dag (default serial)")
             ->check(CLI::IsMember({"serial", "dag"}));
