@@ -44,6 +44,8 @@ public:
         parts_.divisor = r_.divisor;
         parts_.function = r_.reducer.function();
         parts_.slice = layout_request_.slice;
+        parts_.in_bytes = parts_.layout.elements(Space::input) * r_.reducer.bytes(Width::raw);
+        parts_.out_bytes = parts_.layout.elements(Space::output) * r_.reducer.bytes(Width::final);
         parts_.tag_by_block = r_.tag_by_block;
         for (std::size_t l = 0; l < r_.schedule.lanes.size(); ++l) {
             BoundLane lane;
@@ -113,7 +115,11 @@ private:
         }
         bound.offer = moves && step.recv != nobody && step.out && !converts &&
                       !parts_.layout.empty() && bound.one_piece && !step.keep;
-        bound.kernel = kernel(step, bound, from);
+        bound.kernel = kernel(step, bound, from, false);
+        bound.stream_out = step.out.space == Space::output && r_.stream_bytes != 0 &&
+                           parts_.out_bytes >= r_.stream_bytes && (!bound.send || bound.build);
+        if (bound.kernel && (bound.build || bound.stream_out))
+            bound.streamed = kernel(step, bound, from, true);
         return bound;
     }
 
@@ -172,13 +178,8 @@ private:
         }
     }
 
-    ReduceFn kernel(const Step& step, const BoundStep& bound, Form from) const {
+    ReduceFn kernel(const Step& step, const BoundStep& bound, Form from, bool stream) const {
         if (parts_.layout.empty() || (!step.out && !bound.build)) return nullptr;
-        const bool stream =
-            r_.stream_bytes != 0 && step.out.space == Space::output &&
-            (!bound.send || bound.build) &&
-            parts_.layout.elements(Space::output) * r_.reducer.bytes(Width::final) >=
-                r_.stream_bytes;
         const Width result = width_of(step.result);
         if (!step.reduces()) return r_.reducer.move(width_of(from), result, stream);
         const Width in = width_of(step.in), local = width_of(step.local_form);

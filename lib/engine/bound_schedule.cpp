@@ -2,13 +2,27 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
+#include "transport/past_cache.h"
+
 namespace tutti {
+namespace {
+
+// As numbers: a rank that has no such buffer gives null.
+bool are_apart(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
+    const auto at_a = reinterpret_cast<std::uintptr_t>(a),
+               at_b = reinterpret_cast<std::uintptr_t>(b);
+    return at_a + a_bytes <= at_b || at_b + b_bytes <= at_a;
+}
+
+}  // namespace
 
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     tag_ = tag;
     // Input regions are only read; one pointer type keeps place() one function.
     in_ = static_cast<std::byte*>(const_cast<void*>(in));
     out_ = static_cast<std::byte*>(out);
+    streams_ = are_apart(in, p_.in_bytes, out, p_.out_bytes);
     trouble_ = {};
     lanes_left_ = 0;
     allowed_ = p_.window.slots > 0 ? 0 : p_.layout.tiles();
@@ -133,10 +147,12 @@ BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& ste
 }
 
 void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void* data,
-                            const void* local, std::byte* out, std::byte* built) const {
+                            const void* local, std::byte* out, std::byte* built,
+                            bool past_cache) const {
+    const bool stream = past_cache || (streams_ && step.stream_out);
     ReduceArgs args;
-    args.dst = out ? out : built;
-    args.also = out ? built : nullptr;
+    args.dst = out && !past_cache ? out : built;
+    args.also = args.dst == out ? built : out;
     args.count = count;
     args.divisor = p_.divisor;
     args.user = &p_.function;
@@ -150,11 +166,11 @@ void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void
         if (args.a == args.dst && own_bytes == step.result_bytes && !args.also && p_.divisor == 1)
             return;
     }
-    step.kernel(args);
+    (stream ? step.streamed : step.kernel)(args);
 }
 
 void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
-                                   std::byte* built) const {
+                                   std::byte* built, bool past_cache) const {
     const auto* arrived = static_cast<const std::byte*>(data);
     for (uint32_t i = 0; i < step.chunks; ++i) {
         const uint32_t slot = step.slots.offset(i);
@@ -165,7 +181,7 @@ void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const v
             step, count, arrived,
             step.local ? address(step.local, tile, slot, local.offset, step.local_bytes) : nullptr,
             step.out ? address(step.out, tile, slot, out.offset, step.result_bytes) : nullptr,
-            built);
+            built, past_cache);
         if (arrived) arrived += count * step.in_bytes;
         if (built) built += count * step.result_bytes;
     }
@@ -198,10 +214,14 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     std::byte* const out =
         step.out ? address(step.out, lane.tile, 0, at.out, step.result_bytes) : nullptr;
     if (step.kernel) {
+        PastCache* const policy = built ? step.send->past_cache() : nullptr;
+        const bool past_cache = policy && policy->past();
+        const uint64_t begin = policy ? ticks() : 0;
         if (step.one_piece)
-            combine(step, at.count, data, local, out, built);
+            combine(step, at.count, data, local, out, built, past_cache);
         else
-            combine_pieces(step, lane.tile, data, built);
+            combine_pieces(step, lane.tile, data, built, past_cache);
+        if (policy) policy->took(sent_bytes, ticks() - begin);
     }
     if (step.recv && !step.keep) step.recv->receiver.load(std::memory_order_relaxed)->release();
     if (step.build) {

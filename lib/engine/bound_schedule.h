@@ -40,18 +40,20 @@ struct Window {
 struct BoundStep {
     ReceiverSlot* recv = nullptr;
     Sender* send = nullptr;
-    ReduceFn kernel = nullptr;  // combines or converts; nullptr: the step only pushes `local`
+    ReduceFn kernel = nullptr;    // combines or converts; nullptr: the step only pushes `local`
+    ReduceFn streamed = nullptr;  // the same past the cache
     Region local, out;
     uint32_t chunks = 1;
     SlotPattern slots;
     uint8_t in_bytes = 0, local_bytes = 0, result_bytes = 0;  // per element, in its form
     bool local_first = false;
-    bool keep = false;      // the message stays for the lane's next receive of this peer
-    bool build = false;     // reserve/commit: the value is computed into the channel's memory
-    bool offer = false;     // the message is wanted in `out`, unchanged
-    bool settle = false;    // earlier pushes from memory this step overwrites must have drained
-    bool one_piece = true;  // the run lies in one piece wherever the step finds or leaves it
-    bool plain = false;     // one piece, of blocks of one length: first and last say where
+    bool keep = false;        // the message stays for the lane's next receive of this peer
+    bool build = false;       // reserve/commit: the value is computed into the channel's memory
+    bool stream_out = false;  // `out` is large enough to be written past the cache
+    bool offer = false;       // the message is wanted in `out`, unchanged
+    bool settle = false;      // earlier pushes from memory this step overwrites must have drained
+    bool one_piece = true;    // the run lies in one piece wherever the step finds or leaves it
+    bool plain = false;       // one piece, of blocks of one length: first and last say where
     After after;
     // One piece: where it begins in the first tile and in the last, in elements of its region.
     struct Place {
@@ -77,8 +79,9 @@ class BoundSchedule final : public Operation {
 public:
     struct Parts {
         Layout layout;
-        Schedule schedule;      // its numbering of chunks; the lanes are below
-        std::size_t slice = 0;  // elements from a tile to the next
+        Schedule schedule;                        // its numbering of chunks; the lanes are below
+        std::size_t slice = 0;                    // elements from a tile to the next
+        std::size_t in_bytes = 0, out_bytes = 0;  // of the caller's buffers
         std::vector<BoundLane> lanes;
         std::vector<Sender*> senders;  // each once
         std::vector<ReceiverSlot*> receivers;
@@ -116,9 +119,9 @@ private:
     Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
                  const void*& data);
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
-                 std::byte* out, std::byte* built) const;
-    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
-                        std::byte* built) const;
+                 std::byte* out, std::byte* built, bool past_cache) const;
+    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, std::byte* built,
+                        bool past_cache) const;
     void place(BoundLane& lane, const BoundStep& step) const;
     BoundStep::Place plain_place(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;
@@ -134,6 +137,7 @@ private:
     std::byte* out_ = nullptr;
     uint32_t lanes_left_ = 0;
     uint32_t allowed_ = 0;  // tiles
+    bool streams_ = false;  // not in place, where the cache may hold what results overwrite
     bool moved_ = false;
     Trouble trouble_;
 };

@@ -58,8 +58,8 @@ struct UserFunction {
 
 /// dst[i] = a[i] ⊕ b[i], and the same to also[i] unless also is null. b null: dst[i] = a[i],
 /// converted between the forms the kernel was looked up for.
-/// Aliasing: dst may be a or b where the element sizes are equal; also overlaps nothing. No port
-/// needs any alignment. count may be 0.
+/// Aliasing: dst, or also, may be a or b where the element sizes are equal; they overlap nothing
+/// else. No port needs any alignment. count may be 0.
 struct ReduceArgs {
     void* dst = nullptr;
     void* also = nullptr;

@@ -18,6 +18,8 @@
 
 namespace tutti {
 
+class PastCache;
+
 /// What travels with every message: which operation it belongs to, and everything about the call
 /// that all ranks must agree on. Equal tags on both sides mean equal message sizes.
 struct Tag {
@@ -55,6 +57,8 @@ public:
     /// Memory for the next message, or nullptr while there is no credit. Asking again without
     /// commit gives the same memory. bytes ≤ the transport's max_message_bytes.
     virtual std::byte* reserve(std::size_t bytes) = 0;
+    /// How to write what was reserved last, which its user measures; nullptr: as always.
+    virtual PastCache* past_cache() { return nullptr; }
     /// Sends what was built in the reserved memory.
     virtual void commit(const Tag& tag, std::size_t bytes) = 0;
 

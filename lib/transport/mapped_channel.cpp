@@ -102,7 +102,7 @@ bool MappedSender::can_push() {
     return cell_of(memory_, position_).turn.load(std::memory_order_acquire) == position_;
 }
 
-std::byte* MappedSender::reserve_large() {
+std::byte* MappedSender::reserve_large(std::size_t bytes) {
     if (!borrows_) {
         if (no_memory_) return nullptr;
         if (auto lent = pool_->borrow(*space_); !lent) {
@@ -111,13 +111,15 @@ std::byte* MappedSender::reserve_large() {
             return nullptr;
         }
         borrows_ = true;
+        measures_ = bytes >= mapped_past_cache_bytes;
+        if (measures_) past_cache_.next();
     }
     return space_->ring->data + index_of(position_) * mapped_cell_bytes;
 }
 
 void MappedSender::rest() {
     if (borrows_) ChannelPool::rest(*space_, position_);
-    borrows_ = false;
+    borrows_ = measures_ = false;
 }
 
 std::byte* MappedSender::reserve(std::size_t bytes) {
@@ -125,7 +127,7 @@ std::byte* MappedSender::reserve(std::size_t bytes) {
     if (!can_push()) return nullptr;
     if (bytes <= mapped_inline_bytes) return staging_.data();
     if (bytes <= mapped_small_bytes) return small_cell(memory_, position_);
-    return reserve_large();
+    return reserve_large(bytes);
 }
 
 void MappedSender::commit(const Tag& tag, std::size_t bytes) {
@@ -141,7 +143,10 @@ void MappedSender::commit(const Tag& tag, std::size_t bytes) {
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
     std::byte* place = reserve(bytes);
     if (place == nullptr) return;  // out of memory, since can_push() was true: health() says so
-    if (bytes > 0) std::memcpy(place, data, bytes);
+    if (measures_)
+        past_cache_.copy(place, data, bytes);
+    else if (bytes > 0)
+        std::memcpy(place, data, bytes);
     commit(tag, bytes);
 }
 

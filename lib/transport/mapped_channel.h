@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "transport/channel.h"
+#include "transport/past_cache.h"
 #include "transport/segments.h"
 
 namespace tutti {
@@ -30,6 +31,9 @@ inline constexpr std::size_t mapped_inline_bytes = 24;
 /// Up to here a message uses memory that the channel has from the start.
 inline constexpr std::size_t mapped_small_bytes = 4096;
 inline constexpr std::size_t mapped_channel_bytes = 4096 + mapped_cells * mapped_small_bytes;
+/// From here on a message may be written past the cache.
+inline constexpr std::size_t mapped_past_cache_bytes = 16 * 1024;
+inline constexpr double mapped_past_cache_gain = 3.5;
 /// The cells of larger messages, as lent to a channel.
 inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
 
@@ -77,6 +81,7 @@ public:
     ~MappedSender() override;
 
     std::byte* reserve(std::size_t bytes) override;
+    PastCache* past_cache() override { return measures_ ? &past_cache_ : nullptr; }
     void commit(const Tag& tag, std::size_t bytes) override;
     bool can_push() override;
     void push(const Tag& tag, const std::byte* data, std::size_t bytes) override;
@@ -87,7 +92,7 @@ public:
     Code health() const override;
 
 private:
-    std::byte* reserve_large();
+    std::byte* reserve_large(std::size_t bytes);
     void rest();
     void publish(const Tag& tag);
 
@@ -97,7 +102,9 @@ private:
     std::byte* const memory_;
     detail::Control* const control_;
     uint64_t position_ = 0;
-    bool borrows_ = false;  // a large cell is reserved
+    bool borrows_ = false;   // a large cell is reserved
+    bool measures_ = false;  // and worth it
+    PastCache past_cache_{mapped_past_cache_gain};
     bool no_memory_ = false;
     // A tiny message is built here and copied in one go: a reader that spins on the line would
     // steal it between the builder's stores.

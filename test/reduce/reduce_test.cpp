@@ -16,7 +16,8 @@ struct Layout {
     std::size_t shift_dst = 0;  // bytes off alignment
     std::size_t shift_a = 0;
     std::size_t shift_b = 0;
-    enum { apart, dst_is_a, dst_is_b } alias = apart;
+    enum { apart, is_a, is_b } alias = apart;  // dst, or
+    bool alias_also = false;                   // the other result
 };
 
 Layout random_layout(const Problem& problem, bool has_b, std::mt19937_64& random) {
@@ -29,10 +30,11 @@ Layout random_layout(const Problem& problem, bool has_b, std::mt19937_64& random
     layout.shift_dst = (bits & 4) != 0 ? (bits >> 8) % 64 : (bits >> 8) % 16 * size;
     layout.shift_a = (bits >> 16) % 64;
     layout.shift_b = (bits >> 24) % 64;
-    if ((bits & 8) != 0 && problem.bytes(problem.wa) == size) layout.alias = Layout::dst_is_a;
+    if ((bits & 8) != 0 && problem.bytes(problem.wa) == size) layout.alias = Layout::is_a;
     if ((bits & 16) != 0 && has_b && problem.bytes(problem.wb) == size) {
-        layout.alias = Layout::dst_is_b;
+        layout.alias = Layout::is_b;
     }
+    layout.alias_also = layout.also && layout.alias != Layout::apart && (bits & 32) != 0;
     return layout;
 }
 
@@ -68,10 +70,12 @@ bool agrees(const Problem& problem, ReduceFn kernel, const Layout& layout, const
     Placed at_a(a.data(), a.size(), layout.shift_a);
     Placed at_b(b != nullptr ? b->data() : nullptr, b != nullptr ? b->size() : 0, layout.shift_b);
     Placed apart(nullptr, expected.size(), layout.shift_dst);
-    Placed also(nullptr, expected.size(), 3);
-    Placed& dst = layout.alias == Layout::dst_is_a   ? at_a
-                  : layout.alias == Layout::dst_is_b ? at_b
+    Placed second(nullptr, expected.size(), 3);
+    Placed& aliased = layout.alias == Layout::is_a   ? at_a
+                      : layout.alias == Layout::is_b ? at_b
                                                      : apart;
+    Placed& dst = layout.alias_also ? apart : aliased;
+    Placed& also = layout.alias_also ? aliased : second;
     kernel({.dst = dst.data(),
             .also = layout.also ? also.data() : nullptr,
             .a = at_a.data(),
@@ -124,7 +128,8 @@ void check(const Problem& problem, const Reducer& reducer, bool has_b, std::mt19
             INFO(problem.text() << ", " << count << " elements, on " << simd_target()
                                 << (layout.stream ? ", streamed" : "")
                                 << (layout.also ? ", two results" : "") << ", dst shifted by "
-                                << layout.shift_dst << ", alias " << layout.alias);
+                                << layout.shift_dst << ", alias " << layout.alias
+                                << (layout.alias_also ? " of the second result" : ""));
             FAIL(why);
         }
     }
@@ -235,7 +240,7 @@ TEST_CASE("reducer: moves elements of any size to one or two places") {
                     Placed from(a.data(), a.size(), layout.shift_a);
                     Placed apart(nullptr, a.size(), layout.shift_dst);
                     Placed also(nullptr, a.size(), layout.shift_b);
-                    Placed& dst = layout.alias == Layout::dst_is_a ? from : apart;
+                    Placed& dst = layout.alias == Layout::is_a ? from : apart;
                     kernel({.dst = dst.data(),
                             .also = layout.also ? also.data() : nullptr,
                             .a = from.data(),

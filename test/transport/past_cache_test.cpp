@@ -1,0 +1,67 @@
+// How cells of large messages are written: the policy, on machines of which the costs are known.
+#include "transport/past_cache.h"
+
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+constexpr std::size_t cell = 128 * 1024;
+constexpr double gain = 3.5;
+
+// Ticks that writing a cell takes, either way.
+struct Machine {
+    uint64_t plain, past;
+};
+constexpr Machine one_cache{15'000, 30'000}, far_apart{150'000, 30'000};
+
+// How many of so many messages are written past the cache. Every tenth is disturbed, every second
+// takes twice as long as the others.
+int run(PastCache& policy, const Machine& machine, int messages, uint64_t disturbance = 0) {
+    int past = 0;
+    for (int i = 0; i < messages; ++i) {
+        policy.next();
+        const bool way = policy.past();
+        const uint64_t ticks = (way ? machine.past : machine.plain) * (i % 2 == 0 ? 1 : 2);
+        policy.took(cell, ticks + (i % 10 == 0 ? disturbance : 0));
+        past += way;
+    }
+    return past;
+}
+
+}  // namespace
+
+TEST_CASE("past cache: cores that share a cache keep to it, but for a message now and then") {
+    PastCache policy(gain);
+    REQUIRE(run(policy, one_cache, 32) == 10);
+    REQUIRE(run(policy, one_cache, 6100) == 100);
+}
+
+TEST_CASE("past cache: cores that share none are found out within a few messages") {
+    PastCache policy(gain);
+    REQUIRE(run(policy, far_apart, 32) >= 20);
+    REQUIRE(run(policy, far_apart, 6100) == 6000);
+}
+
+TEST_CASE("past cache: who moves is followed, both ways") {
+    PastCache policy(gain);
+    run(policy, one_cache, 320);
+    REQUIRE(run(policy, far_apart, 320) >= 290);
+    run(policy, one_cache, 3200);
+    REQUIRE_FALSE(policy.prefers());
+    REQUIRE(run(policy, far_apart, 320) >= 290);
+}
+
+TEST_CASE("past cache: messages that were disturbed change nothing") {
+    PastCache near(gain), far(gain);
+    REQUIRE(run(near, one_cache, 610, 10'000'000) <= 60);
+    run(far, far_apart, 64);
+    REQUIRE(run(far, far_apart, 610, 10'000'000) >= 550);
+}
+
+TEST_CASE("past cache: a writer that computes for long sees no difference and stays") {
+    PastCache policy(gain);
+    run(policy, {400'000, 380'000}, 320);
+    REQUIRE_FALSE(policy.prefers());
+}
