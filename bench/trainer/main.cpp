@@ -243,9 +243,12 @@ int main(int argc, char** argv) {
         app.add_option("--layer-bytes", o.layer_bytes, "of parameters (default 1 MiB)");
         app.add_option("--compute-ms", o.compute_ms, "overlap: of a step (default 300)");
         app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 4 passes)");
-        app.add_option("--turns", o.turns, "overhead: of a step each (default 201)");
-        app.add_option("--blocks", o.blocks, "overlap: how many (default 15)");
-        app.add_option("--steps", o.steps_per_block, "overlap: in a block (default 8)");
+        app.add_option("--turns", o.turns, "overhead: of a step each (default 201)")
+            ->check(CLI::PositiveNumber);
+        app.add_option("--blocks", o.blocks, "overlap: how many (default 15)")
+            ->check(CLI::PositiveNumber);
+        app.add_option("--steps", o.steps_per_block, "overlap: in a block (default 8)")
+            ->check(CLI::PositiveNumber);
         app.add_option("--at-least", o.at_least, "overlap: fail below this share (default 0)");
         app.add_option("--execution", execution, "serial or dag (default serial)")
             ->check(CLI::IsMember({"serial", "dag"}));

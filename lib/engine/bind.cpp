@@ -115,12 +115,18 @@ private:
         }
         bound.offer = moves && step.recv != nobody && step.out && !converts &&
                       !parts_.layout.empty() && bound.one_piece && !step.keep;
-        bound.kernel = kernel(step, bound, from, false);
+        bound.kernel = kernel(step, bound, from, /*stream=*/false);
+        bind_streamed(step, bound, from);
+        return bound;
+    }
+
+    // A program's own operator writes as it likes.
+    void bind_streamed(const Step& step, BoundStep& bound, Form from) const {
+        if (!bound.kernel || r_.reducer.function().combine) return;
         bound.stream_out = step.out.space == Space::output && r_.stream_bytes != 0 &&
                            parts_.out_bytes >= r_.stream_bytes && (!bound.send || bound.build);
-        if (bound.kernel && (bound.build || bound.stream_out))
-            bound.streamed = kernel(step, bound, from, true);
-        return bound;
+        if (bound.build || bound.stream_out)
+            bound.streamed = kernel(step, bound, from, /*stream=*/true);
     }
 
     // Neighbouring chunks of a whole message are neighbours in memory; blocks and slots need not

@@ -24,7 +24,7 @@ struct BindRequest {
     Reducer reducer = Reducer::mover(1);
     int32_t divisor = 1;            // avg: the number of ranks
     std::size_t message_bytes = 0;  // the most that one message may hold: fixes the tile size
-    std::size_t stream_bytes = 0;   // results of calls at least this large bypass the cache
+    std::size_t stream_bytes = 0;   // results at least this large bypass the cache, unless in place
     uint16_t first_lane = 0;        // lane 0 of the schedule on the communicator's channels
     struct WindowRequest {
         uint32_t slots = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "transport/past_cache.h"
 
 namespace tutti {
@@ -22,7 +21,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     // Input regions are only read; one pointer type keeps place() one function.
     in_ = static_cast<std::byte*>(const_cast<void*>(in));
     out_ = static_cast<std::byte*>(out);
-    streams_ = are_apart(in, p_.in_bytes, out, p_.out_bytes);
+    streams_ = p_.window.slots == 0 && are_apart(in, p_.in_bytes, out, p_.out_bytes);
     trouble_ = {};
     lanes_left_ = 0;
     allowed_ = p_.window.slots > 0 ? 0 : p_.layout.tiles();
@@ -74,6 +73,7 @@ bool BoundSchedule::drained(const BoundLane& lane) const {
 
 std::byte* BoundSchedule::address(const Region& region, uint32_t tile, uint32_t slot_offset,
                                   std::size_t offset, std::size_t element_bytes) const {
+    if (!region) return nullptr;
     if (region.space == Space::scratch)
         return p_.scratch.get() + (region.slot + slot_offset) * p_.slot_bytes;
     if (p_.window.slots > 0) offset = p_.window.place(region.space, tile, offset);
@@ -147,12 +147,11 @@ BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& ste
 }
 
 void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void* data,
-                            const void* local, std::byte* out, std::byte* built,
-                            bool past_cache) const {
-    const bool stream = past_cache || (streams_ && step.stream_out);
+                            const void* local, const Results& to) const {
+    const bool stream = to.built_past_cache || (streams_ && step.stream_out);
     ReduceArgs args;
-    args.dst = out && !past_cache ? out : built;
-    args.also = args.dst == out ? built : out;
+    args.dst = to.out && !to.built_past_cache ? to.out : to.built;
+    args.also = args.dst == to.out ? to.built : to.out;
     args.count = count;
     args.divisor = p_.divisor;
     args.user = &p_.function;
@@ -170,21 +169,27 @@ void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void
 }
 
 void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
-                                   std::byte* built, bool past_cache) const {
+                                   Results to) const {
     const auto* arrived = static_cast<const std::byte*>(data);
     for (uint32_t i = 0; i < step.chunks; ++i) {
         const uint32_t slot = step.slots.offset(i);
         const Layout::Piece local = step.local ? piece(step.local, tile, i) : Layout::Piece{};
         const Layout::Piece out = step.out ? piece(step.out, tile, i) : Layout::Piece{};
         const std::size_t count = step.local ? local.count : out.count;
-        combine(
-            step, count, arrived,
-            step.local ? address(step.local, tile, slot, local.offset, step.local_bytes) : nullptr,
-            step.out ? address(step.out, tile, slot, out.offset, step.result_bytes) : nullptr,
-            built, past_cache);
+        to.out = address(step.out, tile, slot, out.offset, step.result_bytes);
+        combine(step, count, arrived,
+                address(step.local, tile, slot, local.offset, step.local_bytes), to);
         if (arrived) arrived += count * step.in_bytes;
-        if (built) built += count * step.result_bytes;
+        if (to.built) to.built += count * step.result_bytes;
     }
+}
+
+void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
+                               const BoundStep::Place& at, const void* data,
+                               const Results& to) const {
+    if (!step.one_piece) return combine_pieces(step, lane.tile, data, to);
+    combine(step, at.count, data, address(step.local, lane.tile, 0, at.local, step.local_bytes),
+            to);
 }
 
 BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
@@ -209,25 +214,24 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
         built = step.send->reserve(sent_bytes);
         if (!built) return Turn::waiting;
     }
-    std::byte* const local =
-        step.local ? address(step.local, lane.tile, 0, at.local, step.local_bytes) : nullptr;
-    std::byte* const out =
-        step.out ? address(step.out, lane.tile, 0, at.out, step.result_bytes) : nullptr;
+    std::byte* const out = address(step.out, lane.tile, 0, at.out, step.result_bytes);
     if (step.kernel) {
-        PastCache* const policy = built ? step.send->past_cache() : nullptr;
-        const bool past_cache = policy && policy->past();
-        const uint64_t begin = policy ? ticks() : 0;
-        if (step.one_piece)
-            combine(step, at.count, data, local, out, built, past_cache);
+        const auto write = [&](bool past_cache) {
+            run_kernel(lane, step, at, data, {out, built, past_cache});
+        };
+        PastCache* const policy = built && step.streamed ? step.send->past_cache() : nullptr;
+        if (policy)
+            policy->measure(sent_bytes, write);
         else
-            combine_pieces(step, lane.tile, data, built, past_cache);
-        if (policy) policy->took(sent_bytes, ticks() - begin);
+            write(false);
     }
     if (step.recv && !step.keep) step.recv->receiver.load(std::memory_order_relaxed)->release();
     if (step.build) {
         step.send->commit(tag_of(lane), sent_bytes);
     } else if (step.send) {
-        step.send->push(tag_of(lane), out ? out : local, sent_bytes);
+        const std::byte* const value =
+            out ? out : address(step.local, lane.tile, 0, at.local, step.local_bytes);
+        step.send->push(tag_of(lane), value, sent_bytes);
     }
     return Turn::advanced;
 }

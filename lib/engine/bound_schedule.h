@@ -41,7 +41,7 @@ struct BoundStep {
     ReceiverSlot* recv = nullptr;
     Sender* send = nullptr;
     ReduceFn kernel = nullptr;    // combines or converts; nullptr: the step only pushes `local`
-    ReduceFn streamed = nullptr;  // the same past the cache
+    ReduceFn streamed = nullptr;  // the same past the cache, where that is of use
     Region local, out;
     uint32_t chunks = 1;
     SlotPattern slots;
@@ -49,7 +49,7 @@ struct BoundStep {
     bool local_first = false;
     bool keep = false;        // the message stays for the lane's next receive of this peer
     bool build = false;       // reserve/commit: the value is computed into the channel's memory
-    bool stream_out = false;  // `out` is large enough to be written past the cache
+    bool stream_out = false;  // `out` is written past the cache, unless in place
     bool offer = false;       // the message is wanted in `out`, unchanged
     bool settle = false;      // earlier pushes from memory this step overwrites must have drained
     bool one_piece = true;    // the run lies in one piece wherever the step finds or leaves it
@@ -118,10 +118,18 @@ private:
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
     Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
                  const void*& data);
+    /// Where a kernel's result goes. One place at most is written past the cache: the other is
+    /// written into it then.
+    struct Results {
+        std::byte* out = nullptr;
+        std::byte* built = nullptr;  // the channel's memory
+        bool built_past_cache = false;
+    };
+    void run_kernel(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
+                    const void* data, const Results& to) const;
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
-                 std::byte* out, std::byte* built, bool past_cache) const;
-    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, std::byte* built,
-                        bool past_cache) const;
+                 const Results& to) const;
+    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, Results to) const;
     void place(BoundLane& lane, const BoundStep& step) const;
     BoundStep::Place plain_place(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;
@@ -137,7 +145,7 @@ private:
     std::byte* out_ = nullptr;
     uint32_t lanes_left_ = 0;
     uint32_t allowed_ = 0;  // tiles
-    bool streams_ = false;  // not in place, where the cache may hold what results overwrite
+    bool streams_ = false;  // the caller's buffers are apart
     bool moved_ = false;
     Trouble trouble_;
 };

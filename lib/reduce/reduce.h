@@ -109,8 +109,8 @@ public:
     std::size_t bytes(Width width) const;
 
     /// The two-operand kernel for a of form wa, b of form wb (each raw or partial), and a result of
-    /// form wr (partial or final). Never null. stream: dst by non-temporal stores, for results too
-    /// large to be read again from the cache; `also` is always stored normally.
+    /// form wr (partial or final). Never null. stream: dst by non-temporal stores, for what this
+    /// core does not read again soon; `also` is always stored normally.
     ReduceFn reduce(Width wa, Width wb, Width wr, bool stream) const;
 
     /// The one-operand kernel (b null): a copy where the forms are equal in memory, else a

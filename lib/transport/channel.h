@@ -57,7 +57,7 @@ public:
     /// Memory for the next message, or nullptr while there is no credit. Asking again without
     /// commit gives the same memory. bytes ≤ the transport's max_message_bytes.
     virtual std::byte* reserve(std::size_t bytes) = 0;
-    /// How to write what was reserved last, which its user measures; nullptr: as always.
+    /// How to write what was reserved last: by PastCache::measure(). nullptr: in the usual way.
     virtual PastCache* past_cache() { return nullptr; }
     /// Sends what was built in the reserved memory.
     virtual void commit(const Tag& tag, std::size_t bytes) = 0;

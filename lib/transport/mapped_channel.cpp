@@ -102,7 +102,7 @@ bool MappedSender::can_push() {
     return cell_of(memory_, position_).turn.load(std::memory_order_acquire) == position_;
 }
 
-std::byte* MappedSender::reserve_large(std::size_t bytes) {
+std::byte* MappedSender::reserve_large() {
     if (!borrows_) {
         if (no_memory_) return nullptr;
         if (auto lent = pool_->borrow(*space_); !lent) {
@@ -111,7 +111,6 @@ std::byte* MappedSender::reserve_large(std::size_t bytes) {
             return nullptr;
         }
         borrows_ = true;
-        measures_ = bytes >= mapped_past_cache_bytes;
         if (measures_) past_cache_.next();
     }
     return space_->ring->data + index_of(position_) * mapped_cell_bytes;
@@ -125,9 +124,10 @@ void MappedSender::rest() {
 std::byte* MappedSender::reserve(std::size_t bytes) {
     assert(bytes <= mapped_cell_bytes);
     if (!can_push()) return nullptr;
+    measures_ = bytes >= mapped_past_cache_bytes;
     if (bytes <= mapped_inline_bytes) return staging_.data();
     if (bytes <= mapped_small_bytes) return small_cell(memory_, position_);
-    return reserve_large(bytes);
+    return reserve_large();
 }
 
 void MappedSender::commit(const Tag& tag, std::size_t bytes) {

@@ -92,7 +92,7 @@ public:
     Code health() const override;
 
 private:
-    std::byte* reserve_large(std::size_t bytes);
+    std::byte* reserve_large();
     void rest();
     void publish(const Tag& tag);
 
@@ -103,7 +103,7 @@ private:
     detail::Control* const control_;
     uint64_t position_ = 0;
     bool borrows_ = false;   // a large cell is reserved
-    bool measures_ = false;  // and worth it
+    bool measures_ = false;  // and large enough to be measured
     PastCache past_cache_{mapped_past_cache_gain};
     bool no_memory_ = false;
     // A tiny message is built here and copied in one go: a reader that spins on the line would

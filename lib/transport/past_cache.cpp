@@ -2,19 +2,18 @@
 
 #include <cstring>
 
-#include "base/clock.h"
 #include "reduce/reduce.h"
 
 namespace tutti {
 
 void PastCache::copy(void* to, const void* from, std::size_t bytes) {
     static const ReduceFn streamed = Reducer::mover(1).move(Width::raw, Width::raw, true);
-    const uint64_t begin = ticks();
-    if (past_)
-        streamed({.dst = to, .a = from, .count = bytes});
-    else
-        std::memcpy(to, from, bytes);
-    took(bytes, ticks() - begin);
+    measure(bytes, [&](bool past) {
+        if (past)
+            streamed({.dst = to, .a = from, .count = bytes});
+        else
+            std::memcpy(to, from, bytes);
+    });
 }
 
 }  // namespace tutti

@@ -24,12 +24,14 @@ struct Case {
     bool mapped = true;
     bool in_place = false;
     std::size_t message_bytes = 4096;
+    std::size_t stream_bytes = 0;
 };
 
 std::string describe(const Case& c) {
-    return fmt::format("{} n={} count={} lanes={} root={} mapped={} in_place={} message={}",
-                       c.algorithm->name, c.ranks, c.count, c.lanes, c.root, c.mapped, c.in_place,
-                       c.message_bytes);
+    return fmt::format(
+        "{} n={} count={} lanes={} root={} mapped={} in_place={} message={} stream={}",
+        c.algorithm->name, c.ranks, c.count, c.lanes, c.root, c.mapped, c.in_place, c.message_bytes,
+        c.stream_bytes);
 }
 
 Tag tag_of(uint64_t sequence) {
@@ -54,6 +56,7 @@ std::vector<std::unique_ptr<Operation>> bind_all(const Case& c, Fabric& fabric,
         request.reducer = reducer;
         request.divisor = divisor;
         request.message_bytes = c.message_bytes;
+        request.stream_bytes = c.stream_bytes;
         auto bound = bind(std::move(request), channels);
         REQUIRE(bound);
         operations.push_back(std::move(*bound));
@@ -119,6 +122,20 @@ TEST_CASE("bound schedule: allreduce of every algorithm sums exactly, on both da
                     for (bool mapped : {true, false})
                         for (bool in_place : {false, true})
                             run_allreduce({&a, n, count, lanes, 0, mapped, in_place, 4096});
+    }
+}
+
+// Messages of 32 KiB lie in large cells, of which every fifth is written the other way, and results
+// of any size go past the cache where they may.
+TEST_CASE("bound schedule: allreduce is right past the cache") {
+    for (const Algorithm& a : algorithms()) {
+        if (a.collective != Collective::allreduce) continue;
+        for (Rank n : {2, 3, 4, 7})
+            for (uint32_t lanes : {1u, 2u})
+                for (bool in_place : {false, true})
+                    for (std::size_t stream_bytes : {0u, 1u})
+                        run_allreduce(
+                            {&a, n, 200'003, lanes, 0, true, in_place, 32 * 1024, stream_bytes});
     }
 }
 

@@ -54,8 +54,17 @@ TEST_CASE("user operator: is called once a kernel, in operand order, and may wri
     REQUIRE(in_second == want);
     REQUIRE(also == want);
     REQUIRE(calls == 2);
+    std::vector<int32_t> apart(4), also_first = f;
+    kernel({.dst = apart.data(),
+            .also = also_first.data(),
+            .a = also_first.data(),
+            .b = g.data(),
+            .count = 2,
+            .user = &reducer.function()});
+    REQUIRE(apart == want);
+    REQUIRE(also_first == want);
     kernel({.count = 0, .user = &reducer.function()});
-    REQUIRE(calls == 2);
+    REQUIRE(calls == 3);
 }
 
 TEST_CASE("user operator: an item has 1 to 64 bytes") {

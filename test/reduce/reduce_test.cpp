@@ -16,8 +16,8 @@ struct Layout {
     std::size_t shift_dst = 0;  // bytes off alignment
     std::size_t shift_a = 0;
     std::size_t shift_b = 0;
-    enum { apart, is_a, is_b } alias = apart;  // dst, or
-    bool alias_also = false;                   // the other result
+    enum { apart, is_a, is_b } alias = apart;  // whose memory a result has:
+    bool alias_also = false;                   // not dst, but also
 };
 
 Layout random_layout(const Problem& problem, bool has_b, std::mt19937_64& random) {
@@ -240,15 +240,17 @@ TEST_CASE("reducer: moves elements of any size to one or two places") {
                     Placed from(a.data(), a.size(), layout.shift_a);
                     Placed apart(nullptr, a.size(), layout.shift_dst);
                     Placed also(nullptr, a.size(), layout.shift_b);
-                    Placed& dst = layout.alias == Layout::is_a ? from : apart;
+                    Placed& aliased = layout.alias == Layout::is_a ? from : apart;
+                    Placed& dst = layout.alias_also ? apart : aliased;
+                    Placed& other = layout.alias_also ? from : also;
                     kernel({.dst = dst.data(),
-                            .also = layout.also ? also.data() : nullptr,
+                            .also = layout.also ? other.data() : nullptr,
                             .a = from.data(),
                             .count = count});
                     INFO(count << " elements of " << size << " bytes on " << target);
                     REQUIRE(std::equal(a.begin(), a.end(), dst.data()));
-                    REQUIRE((!layout.also || std::equal(a.begin(), a.end(), also.data())));
-                    REQUIRE((dst.fence_intact() && also.fence_intact()));
+                    REQUIRE((!layout.also || std::equal(a.begin(), a.end(), other.data())));
+                    REQUIRE((dst.fence_intact() && other.fence_intact()));
                 }
             }
         }

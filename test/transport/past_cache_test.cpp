@@ -1,7 +1,10 @@
-// How cells of large messages are written: the policy, on machines of which the costs are known.
+// How cells of large messages are written: the policy, on machines of which the costs are known,
+// and the channels that follow it.
 #include "transport/past_cache.h"
 
 #include "support/catch.h"
+#include "transport/channel_pool.h"
+#include "transport/joined.h"
 
 using namespace tutti;
 
@@ -34,7 +37,7 @@ int run(PastCache& policy, const Machine& machine, int messages, uint64_t distur
 
 TEST_CASE("past cache: cores that share a cache keep to it, but for a message now and then") {
     PastCache policy(gain);
-    REQUIRE(run(policy, one_cache, 32) == 10);
+    REQUIRE(run(policy, one_cache, 32) == 6);
     REQUIRE(run(policy, one_cache, 6100) == 100);
 }
 
@@ -58,6 +61,60 @@ TEST_CASE("past cache: messages that were disturbed change nothing") {
     REQUIRE(run(near, one_cache, 610, 10'000'000) <= 60);
     run(far, far_apart, 64);
     REQUIRE(run(far, far_apart, 610, 10'000'000) >= 550);
+}
+
+TEST_CASE("past cache: a clock too coarse to see a message does not freeze the choice") {
+    PastCache policy(gain);
+    run(policy, {0, 0}, 64);
+    REQUIRE(run(policy, far_apart, 640) >= 500);
+}
+
+TEST_CASE("past cache: a copy is the same whichever way it is written") {
+    PastCache policy(gain);
+    for (std::size_t bytes : {1ul, 63ul, 4096ul, 100'003ul})
+        for (std::size_t shift : {0ul, 1ul, 40ul})
+            for (int turn = 0; turn < 6; ++turn) {
+                const test::Buffer from = test::pattern(bytes, bytes + shift);
+                test::Buffer to(bytes + 2 * shift + 1, std::byte{7});
+                policy.next();
+                policy.copy(to.data() + shift, from.data(), bytes);
+                REQUIRE(std::equal(from.begin(), from.end(), to.data() + shift));
+                REQUIRE(to[bytes + shift] == std::byte{7});
+            }
+}
+
+TEST_CASE("past cache: a channel measures the messages that are large enough, and those alone") {
+    const auto pool = std::make_shared<ChannelPool>(std::make_shared<Arena>());
+    auto space = pool->open();
+    REQUIRE(space);
+    const MappedPeer peer{std::make_shared<Doorbell>(UniqueFd()), std::make_shared<PeerLife>()};
+    MappedReceiver receiver((*space)->block.data, pool->arena()->segments(), peer);
+    MappedSender sender(pool, std::move(*space), peer);
+    REQUIRE(sender.reserve(mapped_past_cache_bytes - 1));
+    REQUIRE_FALSE(sender.past_cache());
+    sender.cancel();
+    REQUIRE(sender.reserve(mapped_past_cache_bytes));
+    PastCache* const policy = sender.past_cache();
+    REQUIRE(policy);
+    const bool past = policy->past();
+    for (int again = 0; again < 10; ++again) {
+        REQUIRE(sender.reserve(mapped_past_cache_bytes));
+        REQUIRE(policy->past() == past);
+    }
+    sender.cancel();
+    REQUIRE_FALSE(sender.past_cache());
+    for (uint64_t number = 1; number <= 100; ++number) {
+        const test::Buffer data = test::pattern(mapped_past_cache_bytes + number, number);
+        sender.push(test::make_tag(number), data.data(), data.size());
+        REQUIRE_FALSE(sender.past_cache());
+        const auto message = receiver.peek(test::make_tag(number), data.size());
+        REQUIRE(message.data);
+        REQUIRE(std::equal(data.begin(), data.end(), message.data));
+        receiver.release();
+        sender.push(test::make_tag(number), nullptr, 0);
+        REQUIRE(receiver.peek(test::make_tag(number), 0).data);
+        receiver.release();
+    }
 }
 
 TEST_CASE("past cache: a writer that computes for long sees no difference and stays") {
