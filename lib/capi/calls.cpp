@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/buffers.h"
 #include "comm/extent.h"
 
 namespace tutti {
@@ -31,7 +32,7 @@ Result<> check_overlap(const char* function, const Call& call, const Extent& in_
     const auto* a = static_cast<const std::byte*>(in);
     const auto* b = static_cast<const std::byte*>(out);
     const std::size_t a_bytes = in_extent.length * bytes, b_bytes = out_extent.length * bytes;
-    if (a + a_bytes <= b || b + b_bytes <= a) return {};
+    if (are_apart(a, a_bytes, b, b_bytes)) return {};
     // In place: the rank's own block, or the whole, is one and the same memory.
     const std::size_t a_own = in_extent.row && !out_extent.row ? in_extent.own * bytes : 0;
     const std::size_t b_own = out_extent.row && !in_extent.row ? out_extent.own * bytes : 0;

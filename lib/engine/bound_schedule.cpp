@@ -2,19 +2,10 @@
 
 #include <algorithm>
 
+#include "base/buffers.h"
 #include "transport/past_cache.h"
 
 namespace tutti {
-namespace {
-
-// As numbers: a rank that has no such buffer gives null.
-bool are_apart(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
-    const auto at_a = reinterpret_cast<std::uintptr_t>(a),
-               at_b = reinterpret_cast<std::uintptr_t>(b);
-    return at_a + a_bytes <= at_b || at_b + b_bytes <= at_a;
-}
-
-}  // namespace
 
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     tag_ = tag;

@@ -143,10 +143,7 @@ void MappedSender::commit(const Tag& tag, std::size_t bytes) {
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
     std::byte* place = reserve(bytes);
     if (place == nullptr) return;  // out of memory, since can_push() was true: health() says so
-    if (measures_)
-        past_cache_.copy(place, data, bytes);
-    else if (bytes > 0)
-        std::memcpy(place, data, bytes);
+    copy_message(past_cache(), place, data, bytes);
     commit(tag, bytes);
 }
 

@@ -1,7 +1,5 @@
 #include "transport/past_cache.h"
 
-#include <cstring>
-
 #include "reduce/reduce.h"
 
 namespace tutti {

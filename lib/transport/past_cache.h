@@ -13,6 +13,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "base/clock.h"
 
@@ -76,5 +77,13 @@ private:
     bool prefers_ = false;
     bool past_ = false;  // the message that is being written
 };
+
+/// Copies a message of any length. policy: how to; nullptr: in the usual way.
+inline void copy_message(PastCache* policy, void* to, const void* from, std::size_t bytes) {
+    if (policy)
+        policy->copy(to, from, bytes);
+    else if (bytes > 0)
+        std::memcpy(to, from, bytes);
+}
 
 }  // namespace tutti
