@@ -48,6 +48,8 @@ Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
 
 Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t stream) {
     TUTTI_TRY(planner_.check(call, static_cast<int>(stream)));
+    // Others may have left because they were refused the same call: this rank hears why.
+    if (agreement_.alarm()) TUTTI_TRY(planner_.check_choice(call));
     TUTTI_TRY(enter_before_binding(stream));
     auto plan = planner_.make(call, stream);
     if (!plan) return tl::unexpected(binding_failed(plan.error()));

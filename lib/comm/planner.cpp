@@ -63,6 +63,13 @@ Result<> Planner::check(const Call& call, int stream) const {
     return {};
 }
 
+Result<> Planner::check_choice(const Call& call) const {
+    if (call.path != Path::host) return {};
+    const auto chosen = choose(call);
+    if (!chosen) return tl::unexpected(annotate(chosen.error(), call));
+    return {};
+}
+
 Result<> Planner::check_arguments(const Call& call, int stream) const {
     const auto dtype = static_cast<int32_t>(call.dtype);
     if (dtype < 0 || dtype >= dtype_count)

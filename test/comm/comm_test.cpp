@@ -335,6 +335,22 @@ TEST_CASE("communicator: a deadline names the rank that did not call") {
     }));
 }
 
+TEST_CASE(
+    "communicator: a call that cannot be made is refused for that, whoever has left by then") {
+    expect_no_problem(run({2, "inproc"}, [](Communicator& comm, Rank rank) -> std::string {
+        if (rank == 1) return "";
+        float x = 1;
+        Call call = sum_of(1);
+        const auto alone = comm.run(call, &x, &x);
+        if (alone || alone.error().rank != 1) return "rank 1 is still there";
+        call.algorithm = "hierarchical";
+        const auto refused = comm.run(call, &x, &x);
+        if (refused) return "two levels on one host";
+        const std::string& why = refused.error().message;
+        return why.find("all ranks are on one host") != std::string::npos ? "" : why;
+    }));
+}
+
 TEST_CASE("communicator: plans are found again, and busy ones are not reused") {
     expect_no_problem(run({2, "inproc"}, [](Communicator& comm, Rank) -> std::string {
         std::vector<float> a(64, 1.0f), b(64, 1.0f);
