@@ -22,12 +22,14 @@ namespace {
 
 using ofi::PortOptions;
 
+constexpr std::size_t eager = 32 * 1024;
 constexpr const char* candidates[] = {"tcp", "net", "shm", "udp", "sockets"};
 
 PortOptions options_of(const std::string& provider, Rank rank = 0) {
     return {.wish = {.provider = provider, .iface = {}, .loopback_only = true},
             .rank = rank,
-            .size = 2};
+            .size = 2,
+            .eager_bytes = eager};
 }
 auto maker(const std::string& provider, bool register_all = false) {
     return [=](Rank rank) {
@@ -94,7 +96,6 @@ void exchange(PortDuo& duo, PortEnd& from, PortEnd& to, Rank to_rank, std::size_
     REQUIRE((from.log.losses.empty() && to.log.losses.empty()));
 }
 
-constexpr std::size_t eager = PortOptions{}.eager_bytes;
 constexpr std::size_t sizes[] = {0, 1, 8, 1000, eager, eager + 1, 100'000, 1 << 22};
 
 TEST_CASE("ofi port: carries messages of all sizes, both ways") {
@@ -116,6 +117,30 @@ TEST_CASE("ofi port: carries messages from and to registered memory, where that 
         REQUIRE(duo.a.port->add_memory(kept.data(), kept.size()));
         exchange(duo, duo.a, duo.b, 1, 1 << 20);
         duo.a.port->remove_memory(kept.data(), kept.size());
+    });
+}
+
+TEST_CASE("ofi port: over sockets whatever the engine sends comes unasked") {
+    for_each_provider([](const std::string& provider) {
+        PortDuo duo([&](Rank rank) {
+            PortOptions options = options_of(provider, rank);
+            options.eager_bytes.reset();
+            return ofi::make_factory(options);
+        });
+        const std::size_t whole = ofi::is_over_sockets(provider) ? 256 * 1024 : 32 * 1024;
+        REQUIRE(duo.a.port->limits().eager_bytes <= whole);
+        for (const std::size_t bytes : {whole, whole + 1}) {
+            INFO(bytes);
+            const bool unasked = bytes <= duo.a.port->limits().eager_bytes;
+            const Buffer data = pattern(bytes, 1);
+            int context = 0;
+            const auto sent = send_patiently({&duo.a, &duo.b}, duo.a, 1, 1, data, &context);
+            REQUIRE((sent == fabric::Progress::done || sent == fabric::Progress::pending));
+            REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.b.log.messages.empty(); }));
+            REQUIRE((duo.b.log.messages.front().data != nullptr) == unasked);
+            take(duo, duo.b, 1, data);
+        }
+        exchange(duo, duo.b, duo.a, 0, whole);
     });
 }
 

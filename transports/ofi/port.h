@@ -8,6 +8,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/fd.h"
@@ -21,8 +22,8 @@ struct PortOptions {
     ProviderWish wish;
     Rank rank = 0;
     Rank size = 1;
-    std::size_t eager_bytes = 32 * 1024;
-    bool register_all = false;  // also where the provider does not want it (tests)
+    std::optional<std::size_t> eager_bytes;  // what suits the provider
+    bool register_all = false;               // also where the provider does not want it (tests)
 };
 
 class OfiPort final : public fabric::Port {

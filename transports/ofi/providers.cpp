@@ -156,6 +156,10 @@ bool names(std::string_view wanted, std::string_view provider) {
     return false;
 }
 
+bool is_over_sockets(std::string_view provider) {
+    return names("tcp", provider) || names("net", provider) || names("sockets", provider);
+}
+
 Result<InfoPtr> choose_provider(const ProviderWish& wish) {
     TUTTI_TRY(load_library());
     Wanted wanted{wish, {}};

@@ -46,6 +46,9 @@ std::string library_version();
 /// Smaller is better; nobody's first choice are those that only debugging wants.
 int preference(std::string_view provider);
 
+/// Whether it moves everything through the kernel's streams.
+bool is_over_sockets(std::string_view provider);
+
 /// Whether TUTTI_OFI_PROVIDER means this provider: its full name, or that of a layer: "tcp".
 bool names(std::string_view wanted, std::string_view provider);
 
