@@ -40,6 +40,16 @@ bool Endpoint::crowded() const {
     return bootstrap_->machine_ranks() > bootstrap_->machine_cores();
 }
 
+Capabilities Endpoint::capabilities(std::size_t transport) const {
+    Capabilities c = transports_[transport]->capabilities();
+    const Bootstrap::Stated& worst = bootstrap_->transports()[transport];
+    c.max_message_bytes = worst.max_message_bytes;
+    c.latency_us = worst.latency_us;
+    c.bandwidth_gbs = worst.bandwidth_gbs;
+    c.sockets = worst.sockets;
+    return c;
+}
+
 void Endpoint::leave(Deadline deadline) {
     if (leaving_.exchange(true)) return;
     const bool joined = [this] {

@@ -56,6 +56,9 @@ public:
     bool crowded() const;
     /// Ranks per core on the fullest machine, at least 1: the same on all ranks.
     double crowding() const { return std::max(1.0, bootstrap_->crowding()); }
+    /// A transport's, with what the worst of all ranks' can do: the same on all ranks but for what
+    /// belongs to a host.
+    Capabilities capabilities(std::size_t transport) const;
     /// The cost model's constants that were measured at start-up, for the wire that they were
     /// measured on; nullptr for others.
     const Constants* fitted(std::string_view wire) const {
@@ -135,6 +138,7 @@ private:
 
     explicit Endpoint(const Config& config);
     Result<> set_up(std::shared_ptr<Store> own_store);
+    Bootstrap::Self introduction(bool tuned) const;
     Result<> open_transports();
     Result<> listen_control();
     Result<> publish();

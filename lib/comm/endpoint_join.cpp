@@ -95,24 +95,6 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
 
 Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
-    Bootstrap::Self self;
-    self.rank = config_.rank;
-    self.size = config_.size;
-    self.host_id = host_id_;
-    self.machine_id = machine_id_;
-    self.cores = usable_cores();
-    // Who cannot read it still joins, so that the others hear of the difference at once.
-    auto tuning = load_tuning(config_.tuning);
-    if (tuning) tuning_ = *tuning;
-    self.agree = {{"nrings", std::to_string(config_.nrings)},
-                  {"transport", join_names(config_.transports)},
-                  {"algo", config_.algo},
-                  {"fit_ms", std::to_string(config_.fit_ms)},
-                  {"tuning", tuning ? tuning_.fingerprint() : "unusable"},
-                  {"device", config_.device == DeviceWay::staged ? "staged" : "library"},
-                  {"check", config_.check == Check::strict ? "strict" : "frames"}};
-    bootstrap_ = std::make_unique<Bootstrap>(std::move(self));
-
     TUTTI_TRY(reactor_.add(data_reactor_.fd(), manual() ? EPOLLIN : 0u,
                            [this](uint32_t) { data_reactor_.poll(0); }));
     const auto drain = [](int fd) {
@@ -125,6 +107,10 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     TUTTI_TRY(data_reactor_.add(doorbell_.get(), EPOLLIN, drain(doorbell_.get())));
     TUTTI_TRY(reactor_.add(kick_.get(), EPOLLIN, drain(kick_.get())));
     TUTTI_TRY(open_transports());
+    // Who cannot read it still joins, so that the others hear of the difference at once.
+    auto tuning = load_tuning(config_.tuning);
+    if (tuning) tuning_ = *tuning;
+    bootstrap_ = std::make_unique<Bootstrap>(introduction(tuning.has_value()));
     if (config_.size > 1) {
         if (own_store) {
             store_ = std::move(own_store);
@@ -141,6 +127,31 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     auto assembled = assemble();
     if (!tuning) return tl::unexpected(std::move(tuning).error());
     return assembled;
+}
+
+// tuned: the tuning file could be read.
+Bootstrap::Self Endpoint::introduction(bool tuned) const {
+    Bootstrap::Self self;
+    self.rank = config_.rank;
+    self.size = config_.size;
+    self.host_id = host_id_;
+    self.machine_id = machine_id_;
+    self.cores = usable_cores();
+    self.agree = {{"nrings", std::to_string(config_.nrings)},
+                  {"transport", join_names(config_.transports)},
+                  {"algo", config_.algo},
+                  {"fit_ms", std::to_string(config_.fit_ms)},
+                  {"tuning", tuned ? tuning_.fingerprint() : "unusable"},
+                  {"device", config_.device == DeviceWay::staged ? "staged" : "library"},
+                  {"check", config_.check == Check::strict ? "strict" : "frames"}};
+    for (const auto& transport : transports_) {
+        const Capabilities& c = transport->capabilities();
+        self.transports.push_back({.max_message_bytes = c.max_message_bytes,
+                                   .latency_us = c.latency_us,
+                                   .bandwidth_gbs = c.bandwidth_gbs,
+                                   .sockets = c.sockets});
+    }
+    return self;
 }
 
 Result<> Endpoint::open_transports() {

@@ -17,9 +17,10 @@ Constants constants_of(const Endpoint& endpoint, std::string_view wire, const Ca
 // those before it serve neighbours.
 void name_wire(Terrain& t, const Endpoint& endpoint) {
     t.wire.clear();
-    for (const auto& transport : endpoint.transports()) {
-        const Capabilities& c = transport->capabilities();
-        t.wire += fmt::format("{}{}", t.wire.empty() ? "" : "+", transport->name());
+    const auto& transports = endpoint.transports();
+    for (std::size_t i = 0; i < transports.size(); ++i) {
+        const Capabilities c = endpoint.capabilities(i);
+        t.wire += fmt::format("{}{}", t.wire.empty() ? "" : "+", transports[i]->name());
         t.constants = constants_of(endpoint, t.wire, c);
         if (t.one_host || !c.same_host_only) break;
     }
@@ -36,7 +37,7 @@ Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     t.max_message_bytes = alone_message_bytes;
     // Across hosts any of them may be met, and a fallback to a later one must carry the messages.
     for (std::size_t i = 0; i < transports.size(); ++i) {
-        const std::size_t most = transports[i]->capabilities().max_message_bytes;
+        const std::size_t most = endpoint.capabilities(i).max_message_bytes;
         t.max_message_bytes = i == 0 ? most : std::min(t.max_message_bytes, most);
     }
     t.crowding = endpoint.crowding();
@@ -44,7 +45,7 @@ Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     name_wire(t, endpoint);
     if (!transports.empty())
         t.inner_constants =
-            constants_of(endpoint, transports.front()->name(), transports.front()->capabilities());
+            constants_of(endpoint, transports.front()->name(), endpoint.capabilities(0));
     return t;
 }
 

@@ -19,6 +19,13 @@ uint64_t hash_name(std::string_view text) {
     return hash;
 }
 
+Bootstrap::Stated worst_of(const Bootstrap::Stated& a, const Bootstrap::Stated& b) {
+    return {.max_message_bytes = std::min(a.max_message_bytes, b.max_message_bytes),
+            .latency_us = std::max(a.latency_us, b.latency_us),
+            .bandwidth_gbs = std::min(a.bandwidth_gbs, b.bandwidth_gbs),
+            .sockets = a.sockets || b.sockets};
+}
+
 }  // namespace
 
 Bootstrap::Bootstrap(Self self)
@@ -75,6 +82,7 @@ Bytes Bootstrap::encode_machines(Kind kind) const {
         out.put(static_cast<uint32_t>(self_.agree.size()));
         for (const auto& [key, value] : self_.agree) out.put_text(key).put_text(value);
     }
+    encode_transports(out);
     return out.take();
 }
 
@@ -94,6 +102,25 @@ bool Bootstrap::decode_machines(ByteReader& in, bool add) {
     if (machines_.size() > max_machines) {
         machines_.clear();
         counted_ = false;
+    }
+    return in.ok();
+}
+
+void Bootstrap::encode_transports(ByteWriter& out) const {
+    out.put(static_cast<uint32_t>(self_.transports.size()));
+    for (const Stated& one : self_.transports)
+        out.put(one.max_message_bytes).put(one.latency_us).put(one.bandwidth_gbs).put(one.sockets);
+}
+
+bool Bootstrap::decode_transports(ByteReader& in, bool add) {
+    if (in.get<uint32_t>() != self_.transports.size()) return false;
+    for (Stated& own : self_.transports) {
+        Stated other;
+        other.max_message_bytes = in.get<uint64_t>();
+        other.latency_us = in.get<double>();
+        other.bandwidth_gbs = in.get<double>();
+        other.sockets = in.get<uint8_t>() != 0;
+        own = add ? worst_of(own, other) : other;
     }
     return in.ok();
 }
@@ -121,7 +148,7 @@ void Bootstrap::take_join(Rank from, ByteReader& in) {
                                               "be the same everywhere",
                                               key, value, from, own_value, self_.rank)});
     }
-    if (!in.at_end())
+    if (!decode_transports(in, true) || !in.at_end())
         return fail_with({Code::system, from, 0, fmt::format("rank {}: malformed join", from)});
     joined_[from] = true;
 }
@@ -131,7 +158,7 @@ void Bootstrap::take_ready(ByteReader& in) {
     one_host_ = in.get<uint8_t>() != 0;
     counted_ = in.get<uint8_t>() != 0;
     in.get_text(max_text_bytes);
-    if (!decode_machines(in, false) || !in.at_end())
+    if (!decode_machines(in, false) || !decode_transports(in, false) || !in.at_end())
         return fail_with({Code::system, nobody, 0, "malformed message from the control tree"});
     send_down(encode_machines(Kind::ready));
     begin_link();

@@ -1,8 +1,9 @@
 // How the ranks of a job assemble: a state machine without I/O, messages in, messages out. Driven
 // by sockets in comm/, and by anything else that can carry messages.
 //
-//   up     join     a subtree is complete; what its ranks want to agree on, and where they run
-//   down   ready    all have joined: how many share each machine
+//   up     join     a subtree is complete; what its ranks want to agree on, where they run, and
+//                   the least that its networks can do
+//   down   ready    all have joined: how many share each machine, and the least of all networks
 //   up     linked   the subtree did the local work in between (shared memory), and whether it could
 //   down   go       everything is set up, or what everyone must do without
 //   both   failed   why the job cannot start; goes to everyone who can still be reached
@@ -24,6 +25,13 @@ namespace tutti {
 
 class Bootstrap {
 public:
+    /// What a transport says of itself. Adapters differ between machines; choices must not.
+    struct Stated {
+        uint64_t max_message_bytes = 0;
+        double latency_us = 0;
+        double bandwidth_gbs = 0;
+        bool sockets = false;
+    };
     struct Self {
         Rank rank = 0;
         Rank size = 1;
@@ -32,6 +40,7 @@ public:
         CoreSet cores;           // those of them that this rank may use
         /// Settings that must be the same everywhere, by name.
         std::vector<std::pair<std::string, std::string>> agree;
+        std::vector<Stated> transports;  // as many everywhere
     };
     enum class State : uint8_t { gathering, link, linking, done, failed };
     struct Outgoing {
@@ -63,6 +72,8 @@ public:
     uint32_t machine_cores() const { return machine_cores_; }
     /// Ranks per core on the fullest machine, equal on all ranks; 0 if that is not known.
     double crowding() const;
+    /// The worst of all ranks', in the order of Self::transports.
+    const std::vector<Stated>& transports() const { return self_.transports; }
     // In state done:
     bool all_linked() const { return all_linked_; }
 
@@ -81,6 +92,8 @@ private:
     void advance();
     Bytes encode_machines(Kind kind) const;
     bool decode_machines(ByteReader& in, bool add);
+    void encode_transports(ByteWriter& out) const;
+    bool decode_transports(ByteReader& in, bool add);
     void spread(const Error& error, Rank except);
 
     Self self_;

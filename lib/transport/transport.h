@@ -23,6 +23,7 @@ struct Capabilities {
     uint32_t credits = 0;           // messages under way per channel; ≥ what verify asks
     double latency_us = 0;          // one small message, one way
     double bandwidth_gbs = 0;       // one direction
+    bool sockets = false;           // the kernel's streams carry it: it costs what they cost
 };
 
 /// Takes channels that a peer opened towards this rank. Called from the thread that runs the reactor.

@@ -56,6 +56,19 @@ TEST_CASE("selection: an unknown name is refused with a list of those that exist
     REQUIRE_FALSE(select(q, terrain));
 }
 
+TEST_CASE(
+    "selection: a library over sockets is taken for what tcp is, others for what they state") {
+    Capabilities c;
+    c.latency_us = 1;
+    c.bandwidth_gbs = 25;
+    for (const auto& [library, like] : {std::pair{"ucx", "tcp"}, {"shm+ofi", "shm+tcp"}}) {
+        c.sockets = true;
+        REQUIRE(default_constants(library, c) == default_constants(like, {}));
+        c.sockets = false;
+        REQUIRE(at(default_constants(library, c), Term::hop) == 1);
+    }
+}
+
 TEST_CASE("selection: has a choice for every collective, size and kind of blocks") {
     for (const char* wire : {"shm", "tcp", "shm+tcp", "another"})
         for (Rank ranks : {1, 2, 3, 8, 100, 100'000})

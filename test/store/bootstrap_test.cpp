@@ -115,6 +115,26 @@ TEST_CASE("bootstrap: ranks per core count each core once, however ranks are bou
     REQUIRE(crowding([](Rank) { return CoreSet{}; }) == 0);  // not known
 }
 
+TEST_CASE("bootstrap: every rank goes by the worst that any rank's transports state") {
+    Job job = make_job(74, [](Rank r, Bootstrap::Self& self) {
+        self.transports = {{.max_message_bytes = r == 9 ? 1000u : 4000u,
+                            .latency_us = r == 73 ? 8.0 : 2.0,
+                            .bandwidth_gbs = r == 40 ? 3.0 : 25.0},
+                           {.max_message_bytes = 64, .sockets = r == 1}};
+    });
+    job.run(3);
+    for (auto& rank : job.ranks) {
+        REQUIRE(rank.state() == Bootstrap::State::link);
+        const auto& stated = rank.transports();
+        REQUIRE(stated.size() == 2);
+        REQUIRE(stated[0].max_message_bytes == 1000);
+        REQUIRE(stated[0].latency_us == 8);
+        REQUIRE(stated[0].bandwidth_gbs == 3);
+        REQUIRE_FALSE(stated[0].sockets);
+        REQUIRE(stated[1].sockets);
+    }
+}
+
 TEST_CASE("bootstrap: a setting that differs fails every rank with both values") {
     for (Rank odd : {0, 1, 7, 19}) {
         Job job = make_job(20, [&](Rank r, Bootstrap::Self& self) {

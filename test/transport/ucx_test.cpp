@@ -4,8 +4,11 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 
 #include "transport/lane_driver.h"
+#include "transports/ucx/network.h"
 
 namespace tutti::test {
 namespace {
@@ -32,6 +35,31 @@ void live_once(uint64_t number) {
         return message.data && std::equal(data.begin(), data.end(), message.data);
     }));
     lane.receiver->release();
+}
+
+TEST_CASE("ucx: knows sockets from networks that move data themselves, and how fast those are") {
+    char name[] = "/tmp/tutti-ucx-test-XXXXXX";
+    const std::filesystem::path root = ::mkdtemp(name), none = root / "none", some = root / "some";
+    const auto add_port = [&](const char* port, const char* state, const char* rate) {
+        std::filesystem::create_directories(some / "mlx5_0" / "ports" / port);
+        std::ofstream(some / "mlx5_0" / "ports" / port / "state") << state << "\n";
+        std::ofstream(some / "mlx5_0" / "ports" / port / "rate") << rate << "\n";
+    };
+    add_port("1", "4: ACTIVE", "100 Gb/sec (4X EDR)");
+    add_port("2", "1: DOWN", "200 Gb/sec (4X HDR)");
+    for (const char* tls : {"", "all", "^posix", "tcp,self", "posix,tcp"}) {
+        INFO(tls);
+        REQUIRE(ucx::find_network(tls, none).sockets);
+        REQUIRE(ucx::find_network(tls, none).bandwidth_gbs == 0);
+    }
+    for (const char* tls : {"", "all", "^tcp", "rc,self", "rc_x,tcp,self", "ud_verbs,sm"}) {
+        INFO(tls);
+        REQUIRE_FALSE(ucx::find_network(tls, some).sockets);
+        REQUIRE(ucx::find_network(tls, some).bandwidth_gbs == 12.5);
+    }
+    REQUIRE(ucx::find_network("tcp,self", some).sockets);
+    REQUIRE_FALSE(ucx::find_network("posix,cma,self", none).sockets);
+    std::filesystem::remove_all(root);
 }
 
 TEST_CASE("ucx: endpoints that come and go leave nothing") {

@@ -62,8 +62,9 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
       port_(random_number()),
       by_rank_(static_cast<std::size_t>(options.size)) {
     const fi_info& info = *objects_.info;
-    limits_.eager_bytes = options_.eager_bytes.value_or(
-        is_over_sockets(objects_.provider()) ? socket_eager_bytes : eager_bytes);
+    limits_.sockets = is_over_sockets(objects_.provider());
+    limits_.eager_bytes =
+        options_.eager_bytes.value_or(limits_.sockets ? socket_eager_bytes : eager_bytes);
     if (info.ep_attr->max_msg_size < limits_.eager_bytes + envelope_bytes)
         limits_.eager_bytes = info.ep_attr->max_msg_size - envelope_bytes;
     limits_.max_message_bytes = std::min(info.ep_attr->max_msg_size, largest_message_bytes);

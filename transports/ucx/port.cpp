@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transports/ucx/network.h"
 
 namespace tutti::ucx {
 namespace {
@@ -40,6 +41,10 @@ Result<> UcxPort::open(ucp_context_h context) {
         TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
     limits_.eager_bytes = eager_bytes;
+    const char* transports = std::getenv("UCX_TLS");
+    const Network network = find_network(transports ? transports : "");
+    limits_.sockets = network.sockets;
+    limits_.bandwidth_gbs = network.bandwidth_gbs;
     return make_address();
 }
 

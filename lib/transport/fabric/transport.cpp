@@ -97,6 +97,7 @@ Result<> FabricTransport::listen() {
                 std::min(capabilities_.max_message_bytes, limits.max_message_bytes);
         if (limits.latency_us > 0) capabilities_.latency_us = limits.latency_us;
         if (limits.bandwidth_gbs > 0) capabilities_.bandwidth_gbs = limits.bandwidth_gbs;
+        capabilities_.sockets |= limits.sockets;
         address.ports.push_back(hub->address());
         if (hub->wake_fd() >= 0)
             TUTTI_TRY(context_.data_reactor->add(hub->wake_fd(), EPOLLIN,
