@@ -67,7 +67,8 @@ class Cases(unittest.TestCase):
         cases = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("CASE {")]
         for case in cases:
             with self.subTest(case["name"]):
-                self.assertEqual(case["failure"], "")
+                if case["failure"]:
+                    self.fail(case["failure"])
         self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-5000:])
         self.assertEqual(len(cases), written)
         for line in done.stderr.splitlines():

@@ -111,7 +111,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     c10::Device getDevice() const override { return {c10::kCUDA, current_device}; }
     void setDevice(c10::Device device) const override { current_device = index_of(device); }
     void uncheckedSetDevice(c10::Device device) const noexcept override { setDevice(device); }
-    c10::Stream getStream(c10::Device device) const override {
+    c10::Stream getStream(c10::Device device) const noexcept override {
         return stream_on(index_of(device), current_streams[index_of(device)]);
     }
     c10::Stream getDefaultStream(c10::Device device) const override {
@@ -122,7 +122,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
         static std::atomic<int> next{0};
         return stream_on(index_of(device), 3 + next++ % (streams_per_device - 3));
     }
-    c10::Stream exchangeStream(c10::Stream stream) const override {
+    c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
         return stream_on(stream.device_index(),
                          std::exchange(current_streams[stream.device_index()], stream.id()));
     }
@@ -332,6 +332,10 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     module.def("gate", &gate, released());
     module.def("open_gate", [] { gate_is_open = true; });
     module.def("use_stream", &use_stream);
+    module.def("handle", [](int device, c10::StreamId id) {
+        return reinterpret_cast<std::uintptr_t>(
+            handle(stream_on(static_cast<c10::DeviceIndex>(device), id)));
+    });
     module.def("violations",
                [] { return std::string(driver().call<const char*>("fake_cuda_violations")); });
 }

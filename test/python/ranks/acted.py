@@ -4,12 +4,22 @@ import importlib.util
 import os
 
 import torch
+from torch.distributed import c10d_logger
 
 LOADER = importlib.machinery.ExtensionFileLoader("acted_cuda", os.environ["TUTTI_TEST_ACTED"])
 SPEC = importlib.util.spec_from_file_location("acted_cuda", os.environ["TUTTI_TEST_ACTED"], loader=LOADER)
 cuda = importlib.util.module_from_spec(SPEC)
 LOADER.exec_module(cuda)
 
+
+class Stream:
+    def __init__(self, stream_id, device_index, device_type):
+        assert device_type == 1, device_type  # CUDA
+        self.cuda_stream = cuda.handle(device_index, stream_id)
+
+
 # Where torch asks the CUDA runtime itself, which knows nothing of the act.
+torch.cuda.Stream = Stream  # torch 2.4 has no other way to a stream's handle
 torch.cuda._lazy_init = lambda: None
+c10d_logger._get_msg_dict = lambda name, *arguments, **named: {"func_name": name}  # has the tensors printed
 torch.cuda.get_device_capability = lambda device=None: (9, 0)

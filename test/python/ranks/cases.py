@@ -1,6 +1,7 @@
 """What a rank of a test runs: named cases, one after the other, whose outcome rank 0 prints as JSON lines.
 
 A case that fails on any rank is reported with that rank's traceback; the others go on."""
+import datetime
 import json
 import os
 import sys
@@ -8,6 +9,8 @@ import traceback
 
 import torch
 import torch.distributed as dist
+
+import tutti.torch
 
 CASES = {}
 
@@ -50,6 +53,16 @@ def raises(kinds, words, function, *arguments, **named):
                 raise AssertionError(f"{word!r} is not in: {error}") from error
         return error
     raise AssertionError(f"nothing was raised; wanted {kinds} with {words}")
+
+
+def monitored_barrier(timeout=datetime.timedelta(minutes=1), wait_all_ranks=False):
+    """Torch 2.4 allows it to gloo alone, the backend's own method to everyone."""
+    try:
+        dist.monitored_barrier(timeout=timeout, wait_all_ranks=wait_all_ranks)
+    except ValueError as error:
+        if "only implemented for GLOO" not in str(error):
+            raise
+        tutti.torch.backend_of().monitored_barrier(timeout, wait_all_ranks)
 
 
 def run():

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 import acted
 import tutti.torch
-from cases import case, equal, raises, rank, run, size
+from cases import case, equal, monitored_barrier, raises, rank, run, size
 
 acted.cuda.act()
 dist.init_process_group("tutti")
@@ -128,7 +128,7 @@ def every_collective():
     dist.scatter(out, [put(mine(20) + other) for other in range(n)] if me == 0 else None, 0)
     equal(get(out), mine(20, of=0) + me, "scatter")
     dist.barrier()
-    dist.monitored_barrier()
+    monitored_barrier()
 
 
 @case

@@ -44,8 +44,10 @@ def aborted():
     x = torch.ones(4)
     if rank() == 0:
         time.sleep(0.5)
-        backend.abort()
+        tutti.torch.abort(group)
     raises(tutti.torch.AbortedError, "aborted", dist.all_reduce, x, group=group)
+    if not hasattr(backend, "shutdown"):
+        return  # torch 2.4 closes no group before its last reference goes
     backend.shutdown()
     raises(RuntimeError, "closed", dist.all_reduce, x, group=group)
 

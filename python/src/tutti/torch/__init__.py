@@ -50,7 +50,7 @@ from ._replicas import LocalSGD, sync_buffers  # noqa: E402
 from ._sharded_softmax import ShardedSoftmax  # noqa: E402
 
 __all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "ShardedSoftmax",
-           "SyncBatchNorm", "TimedOutError", "UnsupportedError", "backend_of", "build", "communicator",
+           "SyncBatchNorm", "TimedOutError", "UnsupportedError", "abort", "backend_of", "build", "communicator",
            "convert_sync_batchnorm", "dump", "register", "sync_buffers"]
 
 _extension = None
@@ -105,6 +105,14 @@ def backend_of(group=None):
             continue  # the group has none for that
         found.append(getattr(backend, "wrapped_pg", backend))
     return next((backend for backend in found if build().is_own(backend)), found[0])
+
+
+def abort(group=None) -> None:
+    """Ends the group's work with AbortedError, on every rank, whatever any rank waits for.
+
+    The group can only be destroyed then. Older torch has no call of its own for it.
+    """
+    build().abort(backend_of(group))
 
 
 def dump(path: str | os.PathLike, group=None) -> None:

@@ -61,6 +61,9 @@ void translate(std::exception_ptr error) {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+    module.def(
+        "abort", [](const BackendPtr& backend) { own(backend).abort(); },
+        py::call_guard<py::gil_scoped_release>());
     module.def("create", &create, py::call_guard<py::gil_scoped_release>());
     module.def(
         "dump", [](const BackendPtr& backend, int fd) { own(backend).dump(fd); },
