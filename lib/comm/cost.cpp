@@ -31,10 +31,10 @@ std::string_view term_name(Term term) {
     return names[static_cast<std::size_t>(term)];
 }
 
-Constants default_constants(std::string_view wire, const Capabilities& c) {
+Constants default_constants(std::string_view wire, const Capabilities& c, bool within_host) {
     // A library over sockets costs what they do: its name stands last.
     const bool neighbours_apart = wire.find('+') != std::string_view::npos;
-    if (c.sockets) wire = neighbours_apart ? "shm+tcp" : "tcp";
+    if (within_host ? c.sockets_within : c.sockets) wire = neighbours_apart ? "shm+tcp" : "tcp";
     for (const Row& row : measured)
         if (row.wire == wire) return row.constants;
     Constants constants{};

@@ -41,7 +41,8 @@ std::string_view term_name(Term term);
 
 /// Measured on the machine of docs/selection.md for the transports there are; for others, from what
 /// the transport says of itself.
-Constants default_constants(std::string_view wire, const Capabilities& capabilities);
+Constants default_constants(std::string_view wire, const Capabilities& capabilities,
+                            bool within_host = false);
 
 /// What is the same for all algorithms of one call.
 struct Load {

@@ -42,11 +42,12 @@ bool Endpoint::crowded() const {
 
 Capabilities Endpoint::capabilities(std::size_t transport) const {
     Capabilities c = transports_[transport]->capabilities();
-    const Bootstrap::Stated& worst = bootstrap_->transports()[transport];
+    const Bootstrap::Stated& worst = bootstrap_->worst()[transport];
     c.max_message_bytes = worst.max_message_bytes;
     c.latency_us = worst.latency_us;
     c.bandwidth_gbs = worst.bandwidth_gbs;
     c.sockets = worst.sockets;
+    c.sockets_within = worst.sockets_within;
     return c;
 }
 

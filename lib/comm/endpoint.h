@@ -56,8 +56,8 @@ public:
     bool crowded() const;
     /// Ranks per core on the fullest machine, at least 1: the same on all ranks.
     double crowding() const { return std::max(1.0, bootstrap_->crowding()); }
-    /// A transport's, with what the worst of all ranks' can do: the same on all ranks but for what
-    /// belongs to a host.
+    /// A transport's, as the worst of all ranks' has them: what choices depend on is the same
+    /// everywhere.
     Capabilities capabilities(std::size_t transport) const;
     /// The cost model's constants that were measured at start-up, for the wire that they were
     /// measured on; nullptr for others.

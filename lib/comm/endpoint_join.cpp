@@ -149,7 +149,8 @@ Bootstrap::Self Endpoint::introduction(bool tuned) const {
         self.transports.push_back({.max_message_bytes = c.max_message_bytes,
                                    .latency_us = c.latency_us,
                                    .bandwidth_gbs = c.bandwidth_gbs,
-                                   .sockets = c.sockets});
+                                   .sockets = c.sockets,
+                                   .sockets_within = c.sockets_within});
     }
     return self;
 }

@@ -48,9 +48,11 @@ Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
 
 Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t stream) {
     TUTTI_TRY(planner_.check(call, static_cast<int>(stream)));
-    // Others may have left because they were refused the same call: this rank hears why.
-    if (agreement_.alarm()) TUTTI_TRY(planner_.check_choice(call));
-    TUTTI_TRY(enter_before_binding(stream));
+    if (agreement_.alarm()) {
+        // Others may have left because they were refused the same call: this rank hears why.
+        if (call.path == Path::host) TUTTI_TRY(planner_.choose_on_host(call));
+        TUTTI_TRY(enter_before_binding(stream));
+    }
     auto plan = planner_.make(call, stream);
     if (!plan) return tl::unexpected(binding_failed(plan.error()));
     return plan;

@@ -63,13 +63,6 @@ Result<> Planner::check(const Call& call, int stream) const {
     return {};
 }
 
-Result<> Planner::check_choice(const Call& call) const {
-    if (call.path != Path::host) return {};
-    const auto chosen = choose(call);
-    if (!chosen) return tl::unexpected(annotate(chosen.error(), call));
-    return {};
-}
-
 Result<> Planner::check_arguments(const Call& call, int stream) const {
     const auto dtype = static_cast<int32_t>(call.dtype);
     if (dtype < 0 || dtype >= dtype_count)
@@ -125,6 +118,12 @@ Question Planner::question(const Call& call) const {
 
 Result<Choice> Planner::choose(const Call& call) const {
     return select(question(call), terrain_);
+}
+
+Result<Choice> Planner::choose_on_host(const Call& call) const {
+    auto chosen = choose(call);
+    if (!chosen) return tl::unexpected(annotate(chosen.error(), call));
+    return chosen;
 }
 
 std::vector<Choice> Planner::candidates(const Call& call) const {
@@ -261,9 +260,7 @@ Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream) {
 }
 
 Result<std::unique_ptr<Plan>> Planner::make_host(const Call& call, uint32_t stream, bool folded) {
-    const auto chosen = choose(call);
-    if (!chosen) return tl::unexpected(annotate(chosen.error(), call));
-    const Choice& choice = *chosen;
+    TUTTI_ASSIGN(const Choice choice, choose_on_host(call));
     TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
     auto plan = std::make_unique<Plan>(call, stream);
     make_tag(*plan, choice, reduction);

@@ -55,9 +55,9 @@ public:
 
     /// Checks a call's arguments and what the communicator can do with it. stream < 0: any.
     Result<> check(const Call& call, int stream) const;
-    /// Whether make() would find an algorithm on host memory.
-    Result<> check_choice(const Call& call) const;
     Result<Choice> choose(const Call& call) const;
+    /// The same for a call on host memory; the error names rank and call.
+    Result<Choice> choose_on_host(const Call& call) const;
     /// All that could serve the call, as the cost model sees them.
     std::vector<Choice> candidates(const Call& call) const;
     const Terrain& terrain() const { return terrain_; }

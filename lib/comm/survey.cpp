@@ -7,10 +7,11 @@ namespace {
 
 constexpr std::size_t alone_message_bytes = 128 * 1024;  // of one rank: no transport at all
 
-Constants constants_of(const Endpoint& endpoint, std::string_view wire, const Capabilities& c) {
+Constants constants_of(const Endpoint& endpoint, std::string_view wire, const Capabilities& c,
+                       bool within_host) {
     if (const Constants* tuned = endpoint.tuning().constants_of(wire)) return *tuned;
     if (const Constants* fitted = endpoint.fitted(wire)) return *fitted;
-    return default_constants(wire, c);
+    return default_constants(wire, c, within_host);
 }
 
 // On one host the preferred transport carries everything. Across hosts the first that can does, and
@@ -21,7 +22,7 @@ void name_wire(Terrain& t, const Endpoint& endpoint) {
     for (std::size_t i = 0; i < transports.size(); ++i) {
         const Capabilities c = endpoint.capabilities(i);
         t.wire += fmt::format("{}{}", t.wire.empty() ? "" : "+", transports[i]->name());
-        t.constants = constants_of(endpoint, t.wire, c);
+        t.constants = constants_of(endpoint, t.wire, c, t.one_host);
         if (t.one_host || !c.same_host_only) break;
     }
 }
@@ -45,7 +46,7 @@ Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     name_wire(t, endpoint);
     if (!transports.empty())
         t.inner_constants =
-            constants_of(endpoint, transports.front()->name(), endpoint.capabilities(0));
+            constants_of(endpoint, transports.front()->name(), endpoint.capabilities(0), true);
     return t;
 }
 

@@ -23,13 +23,16 @@ Bootstrap::Stated worst_of(const Bootstrap::Stated& a, const Bootstrap::Stated& 
     return {.max_message_bytes = std::min(a.max_message_bytes, b.max_message_bytes),
             .latency_us = std::max(a.latency_us, b.latency_us),
             .bandwidth_gbs = std::min(a.bandwidth_gbs, b.bandwidth_gbs),
-            .sockets = a.sockets || b.sockets};
+            .sockets = a.sockets || b.sockets,
+            .sockets_within = a.sockets_within || b.sockets_within};
 }
 
 }  // namespace
 
 Bootstrap::Bootstrap(Self self)
-    : self_(std::move(self)), children_(tree_children(self_.rank, self_.size)) {
+    : self_(std::move(self)),
+      children_(tree_children(self_.rank, self_.size)),
+      worst_(self_.transports) {
     for (Rank child : children_) joined_[child] = linked_[child] = false;
     linked_[self_.rank] = false;
     machines_[hash_name(self_.machine_id)] = {1, self_.cores};
@@ -69,7 +72,7 @@ void Bootstrap::send_down(const Bytes& message) {
     for (Rank child : children_) send(child, message);
 }
 
-Bytes Bootstrap::encode_machines(Kind kind) const {
+Bytes Bootstrap::encode_state(Kind kind) const {
     ByteWriter out;
     out.put(kind).put(self_.size).put(one_host_).put(counted_);
     out.put_text(self_.host_id);
@@ -107,20 +110,28 @@ bool Bootstrap::decode_machines(ByteReader& in, bool add) {
 }
 
 void Bootstrap::encode_transports(ByteWriter& out) const {
-    out.put(static_cast<uint32_t>(self_.transports.size()));
-    for (const Stated& one : self_.transports)
-        out.put(one.max_message_bytes).put(one.latency_us).put(one.bandwidth_gbs).put(one.sockets);
+    out.put(static_cast<uint32_t>(worst_.size()));
+    for (const Stated& one : worst_)
+        out.put(one.max_message_bytes)
+            .put(one.latency_us)
+            .put(one.bandwidth_gbs)
+            .put(one.sockets)
+            .put(one.sockets_within);
 }
 
-bool Bootstrap::decode_transports(ByteReader& in, bool add) {
-    if (in.get<uint32_t>() != self_.transports.size()) return false;
-    for (Stated& own : self_.transports) {
+// Nobody is told that it can do more than it said.
+bool Bootstrap::decode_transports(ByteReader& in) {
+    if (in.get<uint32_t>() != worst_.size()) return false;
+    for (Stated& worst : worst_) {
         Stated other;
         other.max_message_bytes = in.get<uint64_t>();
         other.latency_us = in.get<double>();
         other.bandwidth_gbs = in.get<double>();
         other.sockets = in.get<uint8_t>() != 0;
-        own = add ? worst_of(own, other) : other;
+        other.sockets_within = in.get<uint8_t>() != 0;
+        if (other.max_message_bytes == 0 || !(other.latency_us >= 0 && other.bandwidth_gbs >= 0))
+            return false;
+        worst = worst_of(worst, other);
     }
     return in.ok();
 }
@@ -148,7 +159,7 @@ void Bootstrap::take_join(Rank from, ByteReader& in) {
                                               "be the same everywhere",
                                               key, value, from, own_value, self_.rank)});
     }
-    if (!decode_transports(in, true) || !in.at_end())
+    if (!decode_transports(in) || !in.at_end())
         return fail_with({Code::system, from, 0, fmt::format("rank {}: malformed join", from)});
     joined_[from] = true;
 }
@@ -158,9 +169,9 @@ void Bootstrap::take_ready(ByteReader& in) {
     one_host_ = in.get<uint8_t>() != 0;
     counted_ = in.get<uint8_t>() != 0;
     in.get_text(max_text_bytes);
-    if (!decode_machines(in, false) || !decode_transports(in, false) || !in.at_end())
+    if (!decode_machines(in, false) || !decode_transports(in) || !in.at_end())
         return fail_with({Code::system, nobody, 0, "malformed message from the control tree"});
-    send_down(encode_machines(Kind::ready));
+    send_down(encode_state(Kind::ready));
     begin_link();
 }
 
@@ -201,9 +212,9 @@ void Bootstrap::advance() {
     const Rank parent = tree_parent(self_.rank);
     if (state_ == State::gathering && complete(joined_)) {
         if (parent != nobody) {
-            send(parent, encode_machines(Kind::join));
+            send(parent, encode_state(Kind::join));
         } else {
-            send_down(encode_machines(Kind::ready));
+            send_down(encode_state(Kind::ready));
             begin_link();
         }
     }

@@ -30,7 +30,7 @@ public:
         uint64_t max_message_bytes = 0;
         double latency_us = 0;
         double bandwidth_gbs = 0;
-        bool sockets = false;
+        bool sockets = false, sockets_within = false;
     };
     struct Self {
         Rank rank = 0;
@@ -73,7 +73,7 @@ public:
     /// Ranks per core on the fullest machine, equal on all ranks; 0 if that is not known.
     double crowding() const;
     /// The worst of all ranks', in the order of Self::transports.
-    const std::vector<Stated>& transports() const { return self_.transports; }
+    const std::vector<Stated>& worst() const { return worst_; }
     // In state done:
     bool all_linked() const { return all_linked_; }
 
@@ -90,10 +90,10 @@ private:
     void take_join(Rank from, ByteReader& in);
     void take_ready(ByteReader& in);
     void advance();
-    Bytes encode_machines(Kind kind) const;
+    Bytes encode_state(Kind kind) const;
     bool decode_machines(ByteReader& in, bool add);
     void encode_transports(ByteWriter& out) const;
-    bool decode_transports(ByteReader& in, bool add);
+    bool decode_transports(ByteReader& in);
     void spread(const Error& error, Rank except);
 
     Self self_;
@@ -106,6 +106,7 @@ private:
     bool one_host_ = true;
     bool counted_ = true;  // machines_ is complete
     std::map<uint64_t, Machine> machines_;
+    std::vector<Stated> worst_;  // of the ranks heard of so far
     uint32_t machine_ranks_ = 0;
     uint32_t machine_cores_ = 0;
     bool all_linked_ = true;

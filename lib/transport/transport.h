@@ -23,7 +23,9 @@ struct Capabilities {
     uint32_t credits = 0;           // messages under way per channel; ≥ what verify asks
     double latency_us = 0;          // one small message, one way
     double bandwidth_gbs = 0;       // one direction
-    bool sockets = false;           // the kernel's streams carry it: it costs what they cost
+    // A library's that goes through the kernel's streams, between hosts, and within one too: it
+    // costs what tcp does.
+    bool sockets = false, sockets_within = false;
 };
 
 /// Takes channels that a peer opened towards this rank. Called from the thread that runs the reactor.

@@ -429,6 +429,20 @@ class Fabrics(Processes):
             self.assertIn("cases right", out)
 
     @unittest.skipUnless("ucx" in FABRICS, "built without UCX")
+    def test_ranks_whose_networks_differ_choose_alike(self):
+        def predicted(own, others):
+            tls = 'UCX_TLS=$([ $TUTTI_RANK = 0 ] && echo %s || echo %s) exec "$@"' % (own, others)
+            done = run(2, "sh", "-c", tls, "sh", BENCH, "allreduce", "-b", "64K", "-e", "64K", "-n", "2", "-w", "1",
+                       "--explain", "--check", transport="ucx")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            return re.findall(r"    (\w+): ([0-9.]+) us", done.stdout)
+
+        sockets, both = predicted("tcp,self", "tcp,self"), predicted("tcp,posix,self", "tcp,posix,self")
+        self.assertNotEqual(sockets, both)
+        self.assertEqual(predicted("tcp,posix,self", "tcp,self"), sockets)
+        self.assertEqual(predicted("tcp,self", "tcp,posix,self"), sockets)
+
+    @unittest.skipUnless("ucx" in FABRICS, "built without UCX")
     def test_ucx_over_what_users_choose(self):
         for tls, threshold in (("tcp", "auto"), ("all", "0"), ("all", "inf")):
             self.each(MATRIX, "small", ranks=(2,), env={"UCX_TLS": tls, "UCX_RNDV_THRESH": threshold})

@@ -1,4 +1,5 @@
 // The bootstrap state machine, driven by a plain message queue: no sockets, any number of ranks.
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <random>
@@ -47,6 +48,7 @@ Bootstrap::Self self_of(Rank rank, Rank size) {
     self.host_id = "host";
     self.machine_id = "machine";
     self.agree = {{"nrings", "2"}};
+    self.transports = {{.max_message_bytes = 4096, .latency_us = 1, .bandwidth_gbs = 10}};
     return self;
 }
 
@@ -125,13 +127,32 @@ TEST_CASE("bootstrap: every rank goes by the worst that any rank's transports st
     job.run(3);
     for (auto& rank : job.ranks) {
         REQUIRE(rank.state() == Bootstrap::State::link);
-        const auto& stated = rank.transports();
+        const auto& stated = rank.worst();
         REQUIRE(stated.size() == 2);
         REQUIRE(stated[0].max_message_bytes == 1000);
         REQUIRE(stated[0].latency_us == 8);
         REQUIRE(stated[0].bandwidth_gbs == 3);
         REQUIRE_FALSE(stated[0].sockets);
         REQUIRE(stated[1].sockets);
+        REQUIRE(stated[1].sockets_within == false);
+    }
+}
+
+TEST_CASE("bootstrap: nobody is told that its transports can do more than they said") {
+    Job job = make_job(3, [](Rank r, Bootstrap::Self& self) {
+        if (r == 2) self.transports[0].max_message_bytes = 1000;
+    });
+    Bootstrap liar(self_of(0, 3));  // it has not heard of rank 2's
+    for (Rank r : {1, 2}) liar.receive(r, Bootstrap(self_of(r, 3)).take_outgoing().at(0).message);
+    job.ranks[2].receive(0, liar.take_outgoing().at(1).message);
+    REQUIRE(job.ranks[2].state() == Bootstrap::State::link);
+    REQUIRE(job.ranks[2].worst()[0].max_message_bytes == 1000);
+    for (const double never : {-1.0, std::nan("")}) {
+        Bootstrap root(self_of(0, 3));
+        Bootstrap::Self child = self_of(1, 3);
+        child.transports[0].bandwidth_gbs = never;
+        root.receive(1, Bootstrap(child).take_outgoing().at(0).message);
+        REQUIRE(root.state() == Bootstrap::State::failed);
     }
 }
 

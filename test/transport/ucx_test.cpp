@@ -39,27 +39,25 @@ void live_once(uint64_t number) {
 
 TEST_CASE("ucx: knows sockets from networks that move data themselves, and how fast those are") {
     char name[] = "/tmp/tutti-ucx-test-XXXXXX";
-    const std::filesystem::path root = ::mkdtemp(name), none = root / "none", some = root / "some";
-    const auto add_port = [&](const char* port, const char* state, const char* rate) {
-        std::filesystem::create_directories(some / "mlx5_0" / "ports" / port);
-        std::ofstream(some / "mlx5_0" / "ports" / port / "state") << state << "\n";
-        std::ofstream(some / "mlx5_0" / "ports" / port / "rate") << rate << "\n";
+    const std::filesystem::path adapters = ::mkdtemp(name);
+    std::filesystem::create_directories(adapters / "mlx5_0/ports/1");
+    std::ofstream(adapters / "mlx5_0/ports/1/rate") << "100 Gb/sec (4X EDR)\n";
+    const auto of = [&](std::initializer_list<const char*> resources) {
+        std::string text =
+            "#\n# UCP context\n#     component 1  :  tcp\n#     md 4  :  component 6  cma \n";
+        for (const char* resource : resources)
+            text += fmt::format("#      resource 0  :  md 0  dev 0  flags -- {}\n", resource);
+        const ucx::Network network = ucx::find_network(text + "#\n", adapters);
+        return std::tuple(network.sockets, network.sockets_within, network.bandwidth_gbs);
     };
-    add_port("1", "4: ACTIVE", "100 Gb/sec (4X EDR)");
-    add_port("2", "1: DOWN", "200 Gb/sec (4X HDR)");
-    for (const char* tls : {"", "all", "^posix", "tcp,self", "posix,tcp"}) {
-        INFO(tls);
-        REQUIRE(ucx::find_network(tls, none).sockets);
-        REQUIRE(ucx::find_network(tls, none).bandwidth_gbs == 0);
-    }
-    for (const char* tls : {"", "all", "^tcp", "rc,self", "rc_x,tcp,self", "ud_verbs,sm"}) {
-        INFO(tls);
-        REQUIRE_FALSE(ucx::find_network(tls, some).sockets);
-        REQUIRE(ucx::find_network(tls, some).bandwidth_gbs == 12.5);
-    }
-    REQUIRE(ucx::find_network("tcp,self", some).sockets);
-    REQUIRE_FALSE(ucx::find_network("posix,cma,self", none).sockets);
-    std::filesystem::remove_all(root);
+    REQUIRE(of({"self/memory0", "tcp/lo", "tcp/eth0"}) == std::tuple(true, true, 0.0));
+    REQUIRE(of({"tcp/lo", "sysv/memory", "cma/memory"}) == std::tuple(true, false, 0.0));
+    REQUIRE(of({"tcp/lo", "cuda_copy/cuda"}) == std::tuple(true, true, 0.0));
+    REQUIRE(of({"tcp/ib0", "rc_mlx5/mlx5_0:1"}) == std::tuple(false, false, 12.5));
+    REQUIRE(of({"ud_verbs/mlx5_1:1", "posix/memory"}) == std::tuple(false, false, 0.0));
+    REQUIRE(of({"posix/memory", "self/memory0"}) == std::tuple(false, false, 0.0));
+    REQUIRE(of({}) == std::tuple(false, false, 0.0));
+    std::filesystem::remove_all(adapters);
 }
 
 TEST_CASE("ucx: endpoints that come and go leave nothing") {
@@ -84,6 +82,16 @@ struct OverSockets {
     OverSockets() { ::setenv("UCX_TLS", "tcp,self", 1); }
     ~OverSockets() { ::unsetenv("UCX_TLS"); }
 };
+
+TEST_CASE("ucx: states what its context has opened") {
+    const auto sockets = [] {
+        Duo duo(ucx_kind);
+        return duo.a.transport->capabilities().sockets_within;
+    };
+    REQUIRE_FALSE(sockets());
+    const OverSockets only;
+    REQUIRE(sockets());
+}
 
 // Around the lengths at which a message becomes one piece more.
 TEST_CASE("ucx: messages over sockets arrive where they are wanted, whatever their length") {

@@ -17,11 +17,10 @@ namespace {
 // Payloads up to here come unasked. Over sockets all that the engine sends: whoever takes it copies
 // it out of the kernel anyway, and to be asked first costs a round trip.
 constexpr std::size_t eager_bytes = 32 * 1024;
-constexpr std::size_t socket_eager_bytes = 256 * 1024;
 // Few enough to stay in the cache, which they go round in. Buffers posted for small messages, and
 // as many for those that leave; halved where the provider's queues are short, which large payloads
 // want a part of too.
-constexpr std::size_t most_bounces = 64;
+constexpr std::size_t least_bounces = 8, most_bounces = 64;
 constexpr std::size_t most_bounce_bytes = std::size_t{2} << 20;
 constexpr std::size_t most_staged = 128;
 // The completion queue never overruns: it has room for all that is posted, and for this many
@@ -62,9 +61,9 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
       port_(random_number()),
       by_rank_(static_cast<std::size_t>(options.size)) {
     const fi_info& info = *objects_.info;
-    limits_.sockets = is_over_sockets(objects_.provider());
+    limits_.sockets = limits_.sockets_within = is_over_sockets(objects_.provider());
     limits_.eager_bytes =
-        options_.eager_bytes.value_or(limits_.sockets ? socket_eager_bytes : eager_bytes);
+        options_.eager_bytes.value_or(limits_.sockets ? options_.max_message_bytes : eager_bytes);
     if (info.ep_attr->max_msg_size < limits_.eager_bytes + envelope_bytes)
         limits_.eager_bytes = info.ep_attr->max_msg_size - envelope_bytes;
     limits_.max_message_bytes = std::min(info.ep_attr->max_msg_size, largest_message_bytes);
@@ -102,7 +101,7 @@ Result<> OfiPort::prepare() {
         timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
         if (!timer_) return fail_errno(errno, "timerfd_create");
     }
-    posted_goal_ = share(std::min(most_bounces, most_bounce_bytes / slot_bytes_),
+    posted_goal_ = share(std::clamp(most_bounce_bytes / slot_bytes_, least_bounces, most_bounces),
                          objects_.info->rx_attr->size);
     const std::size_t staged = share(most_staged, objects_.info->tx_attr->size);
     TUTTI_ASSIGN(Block block, Block::make(memory_, staged * staged_bytes_));

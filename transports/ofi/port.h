@@ -1,9 +1,9 @@
 // A port over libfabric: one endpoint of reliable datagrams, one completion queue.
 //
-// Small messages go from a buffer of ours to a buffer of theirs. Large ones are announced; who
-// wants the payload posts a tagged receive for it and then grants it, so that it goes from the
-// caller's memory to the caller's memory wherever the provider can do that, and never waits
-// unexpected in the provider.
+// Small messages go from a buffer of ours to a buffer of theirs, over sockets all of the engine's.
+// Large ones are announced; who wants the payload posts a tagged receive for it and then grants it,
+// so that it goes from the caller's memory to the caller's memory wherever the provider can do
+// that, and never waits unexpected in the provider.
 #pragma once
 
 #include <deque>
@@ -22,8 +22,9 @@ struct PortOptions {
     ProviderWish wish;
     Rank rank = 0;
     Rank size = 1;
-    std::optional<std::size_t> eager_bytes;  // what suits the provider
-    bool register_all = false;               // also where the provider does not want it (tests)
+    std::size_t max_message_bytes = 256 * 1024;  // the engine's
+    std::optional<std::size_t> eager_bytes;      // what suits the provider
+    bool register_all = false;                   // also where the provider does not want it (tests)
 };
 
 class OfiPort final : public fabric::Port {

@@ -15,6 +15,7 @@ namespace tutti::ucx {
     X(ucp_get_version)                \
     X(ucp_init_version)               \
     X(ucp_cleanup)                    \
+    X(ucp_context_print_info)         \
     X(ucp_config_read)                \
     X(ucp_config_modify)              \
     X(ucp_config_release)             \

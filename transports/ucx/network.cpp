@@ -5,71 +5,58 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
-#include <system_error>
-#include <vector>
 
 namespace tutti::ucx {
 namespace {
 
-constexpr std::array rdma_transports = {"ib", "rc", "ud", "dc", "srd"};
+constexpr std::array shared_memory = {"posix", "sysv", "cma", "xpmem", "knem"};
+// They reach no other process, or memory of devices only.
+constexpr std::array others = {"self", "cuda", "gdr_copy", "rocm", "ze_", "gaudi"};
 constexpr double gbs_of_gigabit = 0.125;
 
-std::vector<std::string_view> words_of(std::string_view list) {
-    std::vector<std::string_view> words;
-    while (!list.empty()) {
-        const std::size_t end = std::min(list.find(','), list.size());
-        words.push_back(list.substr(0, end));
-        list.remove_prefix(std::min(end + 1, list.size()));
-    }
-    return words;
+bool begins_with_one_of(std::string_view transport, const auto& names) {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return transport.starts_with(name); });
 }
 
-// "rc_x" and "rc" are both rc.
-bool is_rdma(std::string_view transport) {
-    return std::any_of(rdma_transports.begin(), rdma_transports.end(), [&](std::string_view one) {
-        return transport == one || (transport.starts_with(one) && transport[one.size()] == '_');
-    });
-}
-
-std::string first_line(const std::filesystem::path& file) {
-    std::string line;
-    std::ifstream in(file);
-    std::getline(in, line);
-    return line;
-}
-
-/// "4: ACTIVE" and "100 Gb/sec (4X EDR)".
-double bandwidth_of(const std::filesystem::path& port) {
-    if (!first_line(port / "state").starts_with("4")) return 0;
-    return std::atof(first_line(port / "rate").c_str()) * gbs_of_gigabit;
-}
-
-std::vector<std::filesystem::path> entries(const std::filesystem::path& folder) {
-    std::vector<std::filesystem::path> found;
-    std::error_code error;
-    for (std::filesystem::directory_iterator i(folder, error), end; !error && i != end;
-         i.increment(error))
-        found.push_back(i->path());
-    return found;
+/// "mlx5_0:1": the file says "100 Gb/sec (4X EDR)".
+double bandwidth_of(std::string_view device, const std::filesystem::path& adapters) {
+    const std::size_t colon = device.find(':');
+    if (colon == std::string_view::npos) return 0;
+    std::ifstream in(adapters / device.substr(0, colon) / "ports" / device.substr(colon + 1) /
+                     "rate");
+    std::string rate;
+    std::getline(in, rate);
+    return std::atof(rate.c_str()) * gbs_of_gigabit;
 }
 
 }  // namespace
 
-Network find_network(std::string_view transports, const std::filesystem::path& devices) {
+// A line each: "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0".
+Network find_network(std::string_view context, const std::filesystem::path& adapters) {
     Network network;
-    const auto adapters = entries(devices);
-    for (const auto& adapter : adapters)
-        for (const auto& port : entries(adapter / "ports"))
-            network.bandwidth_gbs = std::max(network.bandwidth_gbs, bandwidth_of(port));
-    network.sockets = adapters.empty();
-    // A list says what may be used, or, after ^, what may not; "all" is no limit.
-    const auto words = words_of(transports);
-    if (words.empty() || words.front().starts_with('^')) return network;
-    const auto has = [&](auto is) { return std::any_of(words.begin(), words.end(), is); };
-    if (has([](std::string_view word) { return word == "all"; })) return network;
-    network.sockets = has([](std::string_view word) { return word == "tcp"; }) &&
-                      (adapters.empty() || !has(is_rdma));
-    if (network.sockets) network.bandwidth_gbs = 0;
+    bool tcp = false, shared = false, fabric = false;
+    while (!context.empty()) {
+        const std::size_t end = std::min(context.find('\n'), context.size());
+        const std::string_view line = context.substr(0, end);
+        context.remove_prefix(std::min(end + 1, context.size()));
+        const std::size_t resource = line.find("resource "), slash = line.rfind('/');
+        const std::size_t space = line.rfind(' ', slash);
+        if (resource == std::string_view::npos || slash == std::string_view::npos) continue;
+        const std::string_view transport = line.substr(space + 1, slash - space - 1);
+        if (begins_with_one_of(transport, others)) continue;
+        if (transport == "tcp") {
+            tcp = true;
+        } else if (begins_with_one_of(transport, shared_memory)) {
+            shared = true;
+        } else {
+            fabric = true;
+            network.bandwidth_gbs =
+                std::max(network.bandwidth_gbs, bandwidth_of(line.substr(slash + 1), adapters));
+        }
+    }
+    network.sockets = tcp && !fabric;
+    network.sockets_within = network.sockets && !shared;
     return network;
 }
 

@@ -1,4 +1,4 @@
-// What UCX has between hosts, for the cost model. UCX's own estimates need an endpoint, and of
+// What a UCX context has opened, for the cost model. UCX's own estimates need an endpoint, and of
 // sockets they state a link's nominal speed.
 #pragma once
 
@@ -8,13 +8,13 @@
 namespace tutti::ucx {
 
 struct Network {
-    bool sockets = false;
-    double bandwidth_gbs = 0;  // of the fastest active port; 0: not known
+    bool sockets = false;         // between hosts there is nothing else
+    bool sockets_within = false;  // nor within one
+    double bandwidth_gbs = 0;     // of the fastest port that is not a socket; 0: not known
 };
 
-/// transports: what UCX_TLS says, empty: nothing. devices: where the kernel lists those that move
-/// data themselves.
-Network find_network(std::string_view transports,
-                     const std::filesystem::path& devices = "/sys/class/infiniband");
+/// context: what ucp_context_print_info writes. adapters: where the kernel says how fast they are.
+Network find_network(std::string_view context,
+                     const std::filesystem::path& adapters = "/sys/class/infiniband");
 
 }  // namespace tutti::ucx

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -41,11 +42,23 @@ Result<> UcxPort::open(ucp_context_h context) {
         TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
     limits_.eager_bytes = eager_bytes;
-    const char* transports = std::getenv("UCX_TLS");
-    const Network network = find_network(transports ? transports : "");
+    const Network network = find_network(describe_context());
     limits_.sockets = network.sockets;
+    limits_.sockets_within = network.sockets_within;
     limits_.bandwidth_gbs = network.bandwidth_gbs;
     return make_address();
+}
+
+std::string UcxPort::describe_context() const {
+    char* text = nullptr;
+    std::size_t bytes = 0;
+    std::FILE* const file = ::open_memstream(&text, &bytes);
+    if (!file) return {};
+    ucx_.ucp_context_print_info(context_, file);
+    std::fclose(file);
+    const std::string description(text, bytes);
+    std::free(text);
+    return description;
 }
 
 ucs_status_t UcxPort::handle(unsigned id, ucp_am_recv_callback_t handler) {

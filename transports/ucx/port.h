@@ -14,6 +14,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -130,6 +131,7 @@ private:
     Progress started(Request& request, ucs_status_ptr_t result);
     ucp_request_param_t send_param(Request& request, bool eager) const;
     void wait(ucs_status_ptr_t request, Deadline deadline);
+    std::string describe_context() const;
     Result<> make_address();
 
     const Library& ucx_;

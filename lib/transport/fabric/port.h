@@ -60,7 +60,8 @@ struct PortLimits {
     std::size_t max_message_bytes = 0;
     double latency_us = 0;  // as the library estimates them, 0: it does not say
     double bandwidth_gbs = 0;
-    bool sockets = false;  // everything goes through the kernel's streams
+    bool sockets = false;         // between hosts all goes through the kernel's streams
+    bool sockets_within = false;  // within a host too
 };
 
 class Port {

@@ -98,6 +98,7 @@ Result<> FabricTransport::listen() {
         if (limits.latency_us > 0) capabilities_.latency_us = limits.latency_us;
         if (limits.bandwidth_gbs > 0) capabilities_.bandwidth_gbs = limits.bandwidth_gbs;
         capabilities_.sockets |= limits.sockets;
+        capabilities_.sockets_within |= limits.sockets_within;
         address.ports.push_back(hub->address());
         if (hub->wake_fd() >= 0)
             TUTTI_TRY(context_.data_reactor->add(hub->wake_fd(), EPOLLIN,

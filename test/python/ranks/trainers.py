@@ -18,7 +18,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import tutti.torch  # noqa: F401
-from cases import case, close, equal, rank, run, size
+from cases import OLDEST, case, close, equal, rank, run, size
 
 dist.init_process_group("tutti")
 OURS = dist.group.WORLD
@@ -148,11 +148,13 @@ def sharded_optimizer():
 
 @case
 def fully_sharded():
+    if OLDEST:
+        print("FSDP2: not on processors in this torch, whose streams are CUDA's")
+        return
     try:
         from torch.distributed.fsdp import fully_shard
     except ImportError:
-        print("FSDP2: not on processors in this torch, whose streams are CUDA's")
-        return
+        from torch.distributed._composable.fsdp import fully_shard
 
     def fsdp(group):
         model = network()
@@ -186,10 +188,10 @@ def checkpoints():
 
 @case
 def sharded_tensors():
-    try:
-        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
-    except ImportError:  # torch 2.4
+    if OLDEST:
         from torch.distributed._tensor import Replicate, Shard, distribute_tensor
+    else:
+        from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
     mesh = DeviceMesh.from_group(OURS, "cpu")
     whole = torch.arange(24.0).reshape(8, 3)
