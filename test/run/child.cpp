@@ -49,7 +49,8 @@ Child::Child(std::vector<std::string> arguments, std::vector<std::string> variab
     if (pid_ < 0) throw std::runtime_error("fork failed");
     if (pid_ == 0) {
         for (std::string& variable : variables) ::putenv(variable.data());
-        ::signal(SIGINT, SIG_DFL);
+        // Ignored where the tests run in the background or under nohup: no shell could trap them.
+        for (const int number : {SIGINT, SIGHUP}) ::signal(number, SIG_DFL);
         ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
         ::dup2(out.write_end.get(), STDOUT_FILENO);
         ::dup2(err.write_end.get(), STDERR_FILENO);
