@@ -42,12 +42,7 @@ bool Endpoint::crowded() const {
 
 Capabilities Endpoint::capabilities(std::size_t transport) const {
     Capabilities c = transports_[transport]->capabilities();
-    const Bootstrap::Stated& worst = bootstrap_->worst()[transport];
-    c.max_message_bytes = worst.max_message_bytes;
-    c.latency_us = worst.latency_us;
-    c.bandwidth_gbs = worst.bandwidth_gbs;
-    c.sockets = worst.sockets;
-    c.sockets_within = worst.sockets_within;
+    static_cast<Stated&>(c) = bootstrap_->worst()[transport];
     return c;
 }
 

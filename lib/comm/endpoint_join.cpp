@@ -144,14 +144,7 @@ Bootstrap::Self Endpoint::introduction(bool tuned) const {
                   {"tuning", tuned ? tuning_.fingerprint() : "unusable"},
                   {"device", config_.device == DeviceWay::staged ? "staged" : "library"},
                   {"check", config_.check == Check::strict ? "strict" : "frames"}};
-    for (const auto& transport : transports_) {
-        const Capabilities& c = transport->capabilities();
-        self.transports.push_back({.max_message_bytes = c.max_message_bytes,
-                                   .latency_us = c.latency_us,
-                                   .bandwidth_gbs = c.bandwidth_gbs,
-                                   .sockets = c.sockets,
-                                   .sockets_within = c.sockets_within});
-    }
+    for (const auto& transport : transports_) self.transports.push_back(transport->capabilities());
     return self;
 }
 

@@ -19,7 +19,7 @@ uint64_t hash_name(std::string_view text) {
     return hash;
 }
 
-Bootstrap::Stated worst_of(const Bootstrap::Stated& a, const Bootstrap::Stated& b) {
+Stated worst_of(const Stated& a, const Stated& b) {
     return {.max_message_bytes = std::min(a.max_message_bytes, b.max_message_bytes),
             .latency_us = std::max(a.latency_us, b.latency_us),
             .bandwidth_gbs = std::min(a.bandwidth_gbs, b.bandwidth_gbs),
@@ -112,7 +112,7 @@ bool Bootstrap::decode_machines(ByteReader& in, bool add) {
 void Bootstrap::encode_transports(ByteWriter& out) const {
     out.put(static_cast<uint32_t>(worst_.size()));
     for (const Stated& one : worst_)
-        out.put(one.max_message_bytes)
+        out.put(uint64_t{one.max_message_bytes})
             .put(one.latency_us)
             .put(one.bandwidth_gbs)
             .put(one.sockets)

@@ -19,19 +19,13 @@
 #include "base/bytes.h"
 #include "base/cores.h"
 #include "base/result.h"
+#include "base/stated.h"
 #include "base/types.h"
 
 namespace tutti {
 
 class Bootstrap {
 public:
-    /// What a transport says of itself. Adapters differ between machines; choices must not.
-    struct Stated {
-        uint64_t max_message_bytes = 0;
-        double latency_us = 0;
-        double bandwidth_gbs = 0;
-        bool sockets = false, sockets_within = false;
-    };
     struct Self {
         Rank rank = 0;
         Rank size = 1;

@@ -21,6 +21,7 @@
 #include "transport/channel.h"
 #include "transport/past_cache.h"
 #include "transport/segments.h"
+#include "transport/transport.h"
 
 namespace tutti {
 
@@ -36,6 +37,17 @@ inline constexpr std::size_t mapped_past_cache_bytes = 16 * 1024;
 inline constexpr double mapped_past_cache_gain = 3.5;
 /// The cells of larger messages, as lent to a channel.
 inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
+
+/// Of a transport whose channels these are.
+inline Capabilities mapped_capabilities(double latency_us) {
+    Capabilities c;
+    c.mapped = c.same_host_only = true;
+    c.max_message_bytes = mapped_cell_bytes;
+    c.credits = mapped_cells;
+    c.latency_us = latency_us;
+    c.bandwidth_gbs = 12;
+    return c;
+}
 
 /// Wakes a sleeping process: an eventfd that its waiters poll.
 class Doorbell {

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/stated.h"
 #include "transport/channel.h"
 #include "transport/intrinsic.h"
 
@@ -16,16 +17,10 @@ namespace tutti {
 class Reactor;
 
 /// What a transport can do and what it costs, for selection.
-struct Capabilities {
+struct Capabilities : Stated {
     bool mapped = false;            // reserve() gives memory that the peer reads: build there
     bool same_host_only = false;
-    std::size_t max_message_bytes = 0;
     uint32_t credits = 0;           // messages under way per channel; ≥ what verify asks
-    double latency_us = 0;          // one small message, one way
-    double bandwidth_gbs = 0;       // one direction
-    // A library's that goes through the kernel's streams, between hosts, and within one too: it
-    // costs what tcp does.
-    bool sockets = false, sockets_within = false;
 };
 
 /// Takes channels that a peer opened towards this rank. Called from the thread that runs the reactor.

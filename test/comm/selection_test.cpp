@@ -64,8 +64,8 @@ TEST_CASE(
     for (const auto& [library, like] : {std::pair{"ucx", "tcp"}, {"shm+ofi", "shm+tcp"}}) {
         c.sockets = true;
         REQUIRE(default_constants(library, c) == default_constants(like, {}));
-        REQUIRE(at(default_constants(library, c, true), Term::hop) ==
-                1);  // within a host: not they
+        // Within a host it goes another way.
+        REQUIRE(at(default_constants(library, c, true), Term::hop) == 1);
         c.sockets = false;
         REQUIRE(at(default_constants(library, c), Term::hop) == 1);
     }

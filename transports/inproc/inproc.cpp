@@ -63,12 +63,7 @@ public:
 
 private:
     TransportContext context_;
-    Capabilities capabilities_{.mapped = true,
-                               .same_host_only = true,
-                               .max_message_bytes = mapped_cell_bytes,
-                               .credits = mapped_cells,
-                               .latency_us = 0.05,
-                               .bandwidth_gbs = 12};
+    Capabilities capabilities_ = mapped_capabilities(0.05);
     std::shared_ptr<ChannelPool> channels_ =
         std::make_shared<ChannelPool>(std::make_shared<Arena>());
     std::string address_;

@@ -22,9 +22,11 @@ struct PortOptions {
     ProviderWish wish;
     Rank rank = 0;
     Rank size = 1;
-    std::size_t max_message_bytes = 256 * 1024;  // the engine's
-    std::optional<std::size_t> eager_bytes;      // what suits the provider
-    bool register_all = false;                   // also where the provider does not want it (tests)
+    // The engine's: large enough that a message's own cost does not count, small enough that a
+    // payload is still in the cache when it is reduced.
+    std::size_t max_message_bytes = 256 * 1024;
+    std::optional<std::size_t> eager_bytes;  // what suits the provider
+    bool register_all = false;               // also where the provider does not want it (tests)
 };
 
 class OfiPort final : public fabric::Port {

@@ -73,12 +73,7 @@ public:
 private:
     const TransportContext context_;
     const net::AuthKey key_;
-    Capabilities capabilities_{.mapped = true,
-                               .same_host_only = true,
-                               .max_message_bytes = mapped_cell_bytes,
-                               .credits = mapped_cells,
-                               .latency_us = 0.06,
-                               .bandwidth_gbs = 12};
+    Capabilities capabilities_ = mapped_capabilities(0.06);
     const std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
     const std::shared_ptr<shm::Neighbours> neighbours_;
     shm::FlatProvider flat_;

@@ -4,7 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
-#include <string>
+#include <sstream>
 
 namespace tutti::ucx {
 namespace {
@@ -33,17 +33,15 @@ double bandwidth_of(std::string_view device, const std::filesystem::path& adapte
 }  // namespace
 
 // A line each: "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0".
-Network find_network(std::string_view context, const std::filesystem::path& adapters) {
+Network find_network(const std::string& context, const std::filesystem::path& adapters) {
     Network network;
     bool tcp = false, shared = false, fabric = false;
-    while (!context.empty()) {
-        const std::size_t end = std::min(context.find('\n'), context.size());
-        const std::string_view line = context.substr(0, end);
-        context.remove_prefix(std::min(end + 1, context.size()));
-        const std::size_t resource = line.find("resource "), slash = line.rfind('/');
-        const std::size_t space = line.rfind(' ', slash);
-        if (resource == std::string_view::npos || slash == std::string_view::npos) continue;
-        const std::string_view transport = line.substr(space + 1, slash - space - 1);
+    std::istringstream lines(context);
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t slash = line.rfind('/');
+        if (line.find("resource ") == std::string::npos || slash == std::string::npos) continue;
+        const std::size_t name = line.rfind(' ', slash) + 1;
+        const std::string_view transport = std::string_view(line).substr(name, slash - name);
         if (begins_with_one_of(transport, others)) continue;
         if (transport == "tcp") {
             tcp = true;
@@ -52,7 +50,8 @@ Network find_network(std::string_view context, const std::filesystem::path& adap
         } else {
             fabric = true;
             network.bandwidth_gbs =
-                std::max(network.bandwidth_gbs, bandwidth_of(line.substr(slash + 1), adapters));
+                std::max(network.bandwidth_gbs,
+                         bandwidth_of(std::string_view(line).substr(slash + 1), adapters));
         }
     }
     network.sockets = tcp && !fabric;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <filesystem>
-#include <string_view>
+#include <string>
 
 namespace tutti::ucx {
 
@@ -14,7 +14,7 @@ struct Network {
 };
 
 /// context: what ucp_context_print_info writes. adapters: where the kernel says how fast they are.
-Network find_network(std::string_view context,
+Network find_network(const std::string& context,
                      const std::filesystem::path& adapters = "/sys/class/infiniband");
 
 }  // namespace tutti::ucx
