@@ -173,6 +173,25 @@ bool is_on_device(std::uintptr_t at) {
     return found && found->second.device >= 0;
 }
 
+bool is_known(std::uintptr_t at, std::size_t bytes) {
+    const std::lock_guard lock(state().mutex);
+    return find(at) && touch(at, bytes);
+}
+
+/// Locked, as a program may free what a broken device was waiting for. False: nothing was done.
+template <class Use>
+bool with_word(int device, std::uintptr_t at, Use use) {
+    std::unique_lock lock(state().mutex);
+    if (broken(device) != ok) return false;
+    if (find(at)) {
+        use(*static_cast<uint32_t*>(touch(at, sizeof(uint32_t))));
+        return true;
+    }
+    lock.unlock();
+    fake_cuda_violation("a stream waits for a word or writes one that is not there any more");
+    return false;
+}
+
 /// A copy under way, which takes as long as other work does.
 class Copying {
 public:
@@ -335,23 +354,31 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned) {
 }
 int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
     FakeStream* s = resolve(stream);
-    auto* word = static_cast<uint32_t*>(fake_cuda_touch(reinterpret_cast<void*>(address), 4));
     if (!s) return invalid_context;
-    if (!word) return invalid_value;
+    if (!is_known(address, sizeof value)) return invalid_value;
     if (fake_cuda_told(fake_drop_words) == s->context->device) return ok;
-    s->worker.add([word, value] {
-        while (static_cast<int32_t>(__atomic_load_n(word, __ATOMIC_ACQUIRE) - value) < 0)
-            std::this_thread::sleep_for(std::chrono::microseconds(20));
+    s->worker.add([=, device = s->context->device] {
+        for (bool there = false; !there;) {
+            const bool goes_on = with_word(device, address, [&](uint32_t& word) {
+                const uint32_t now = std::atomic_ref(word).load(std::memory_order_acquire);
+                there = static_cast<int32_t>(now - value) >= 0;
+            });
+            if (!goes_on) return;
+            if (!there) std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
     });
     return ok;
 }
 int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t value, unsigned) {
     FakeStream* s = resolve(stream);
-    auto* word = static_cast<uint32_t*>(fake_cuda_touch(reinterpret_cast<void*>(address), 4));
     if (!s) return invalid_context;
-    if (!word) return invalid_value;
+    if (!is_known(address, sizeof value)) return invalid_value;
     if (broken(s->context->device) != ok) return broken(s->context->device);
-    s->worker.add([word, value] { __atomic_store_n(word, value, __ATOMIC_RELEASE); });
+    s->worker.add([=, device = s->context->device] {
+        with_word(device, address, [&](uint32_t& word) {
+            std::atomic_ref(word).store(value, std::memory_order_release);
+        });
+    });
     return ok;
 }
 int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
