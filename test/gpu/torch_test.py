@@ -60,6 +60,11 @@ def work():
         y = torch.full((5,), float(rank), device="cuda")
         dist.send(y, 1) if rank == 0 else dist.recv(y, 0) if rank == 1 else None
         assert rank > 1 or (y == 0).all()
+        sent, got = torch.full((1 << 20,), float(rank), device="cuda"), torch.empty(1 << 20, device="cuda")
+        batch = [dist.P2POp(dist.isend, sent, (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
+        for work in dist.batch_isend_irecv(batch):
+            work.wait()
+        assert (got == (rank - 1) % size).all()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
     model(torch.ones(8, 64, device="cuda") * rank).sum().backward()
     mean = 8 * (size - 1) / 2

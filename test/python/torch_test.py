@@ -73,6 +73,12 @@ class Devices(Cases):
     def test_three_ranks_through_the_host_on_one_device(self):
         self.check_ranks(3, "devices.py", **self.settings(TUTTI_DEVICE="staged", TUTTI_TEST_ONE_DEVICE="1"))
 
+    def test_bound_to_a_device_through_nccl(self):
+        self.check_ranks(3, "bound.py", **self.settings())
+
+    def test_bound_to_a_device_through_the_host(self):
+        self.check_ranks(3, "bound.py", **self.settings(TUTTI_DEVICE="staged", TUTTI_TEST_ONE_DEVICE="1"))
+
     def test_without_a_driver_or_without_cuda_it_says_so(self):
         settings = self.settings()
         del settings["TUTTI_CUDA_LIBRARY"], settings["TUTTI_NCCL_LIBRARY"]

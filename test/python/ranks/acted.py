@@ -23,3 +23,5 @@ torch.cuda.Stream = Stream  # torch 2.4 has no other way to a stream's handle
 torch.cuda._lazy_init = lambda: None
 c10d_logger._get_msg_dict = lambda name, *arguments, **named: {"func_name": name}  # has the tensors printed
 torch.cuda.get_device_capability = lambda device=None: (9, 0)
+if hasattr(torch, "accelerator"):
+    torch.accelerator.device_count = lambda: 4

@@ -13,7 +13,8 @@ from cases import case, equal, monitored_barrier, raises, rank, run, size
 
 acted.cuda.act()
 dist.init_process_group("tutti")
-DEVICE = 0 if "TUTTI_TEST_ONE_DEVICE" in os.environ else rank()
+ONE_DEVICE = "TUTTI_TEST_ONE_DEVICE" in os.environ
+DEVICE = 0 if ONE_DEVICE else rank()
 get = acted.cuda.get
 OTHER_STREAM = 1
 MINUTE = datetime.timedelta(minutes=1)
@@ -211,8 +212,78 @@ def futures_follow_the_streams():
     equal(get(chained.wait()), total() + 1)
 
 
+def ring(count=1000):
+    """What goes to the right and comes from the left: two messages each, one of them strided."""
+    left, right = (rank() - 1) % size(), (rank() + 1) % size()
+    whole = put(torch.zeros(2, count))
+    sent, got = [put(mine(count)), put(mine(count) + 100)], [whole[0], put(torch.zeros(count, 2))[:, 1]]
+    batch = [dist.P2POp(dist.isend, x, right) for x in sent] + [dist.P2POp(dist.irecv, x, left) for x in got]
+    return batch, got, [mine(count, of=left), mine(count, of=left) + 100]
+
+
 @case
-def messages_travel_in_host_memory():
+def batches_of_messages_go_by_the_device():
+    batch, got, wanted = ring()
+    dist.batch_isend_irecv(batch)[0].wait()
+    for x, values in zip(got, wanted):
+        equal(get(x.contiguous()), values)
+    # All ranks are alike: only together they can be launched at all, and no host waits for it.
+    batch, got, wanted = ring()
+    acted.cuda.gate(DEVICE)
+    acted.cuda.add_one(batch[0].tensor)
+    works = dist.batch_isend_irecv(batch)
+    assert len(works) == 1 and not works[0].is_completed()
+    works[0].wait()
+    acted.cuda.add_one(got[0])
+    acted.cuda.open_gate()
+    equal(get(got[0]), wanted[0] + 2)
+    equal(get(got[1].contiguous()), wanted[1])
+    assert works[0].wait(MINUTE) and works[0].is_completed()
+
+
+@case
+def a_batch_that_was_given_up_leaves_nothing_behind():
+    batch, got, wanted = ring()
+    with_nonsense = [*batch, dist.P2POp(dist.isend, put(mine()), (rank() + 1) % size(), tag=-1)]
+    raises(ValueError, "tag -1", dist.batch_isend_irecv, with_nonsense)
+    works = dist.batch_isend_irecv(batch)
+    for work in works:
+        work.wait()
+    for x, values in zip(got, wanted):
+        equal(get(x.contiguous()), values)
+
+
+@case
+def messages_of_a_batch_cannot_be_waited_for_within_it():
+    if rank() > 1:
+        return
+    x = put(mine())
+    dist.group.WORLD._start_coalescing(torch.device("cuda"))
+    work = dist.isend(x, 1) if rank() == 0 else dist.irecv(x, 0)
+    assert not work.is_completed()
+    raises(RuntimeError, "was not ended", work.wait)
+    raises(RuntimeError, "was not ended", work.wait, MINUTE)
+    dist.group.WORLD._end_coalescing(torch.device("cuda")).wait()
+    work.wait()
+    equal(get(x), mine(of=0))
+
+
+@case
+def messages_that_do_not_fit_are_told():
+    group = dist.new_group(backend="tutti")
+    x = put(mine(8))
+    dist.all_reduce(x, group=group)
+    if rank() < 2:
+        y = put(mine(8 + rank()))
+        operation = dist.P2POp(dist.isend if rank() == 0 else dist.irecv, y, 1 - rank(), group=group)
+        works = dist.batch_isend_irecv([operation])
+        if rank() == 1:
+            raises(tutti.torch.MismatchError, "8 elements" if ONE_DEVICE else "32 bytes", works[0].wait, MINUTE)
+    dist.destroy_process_group(group)
+
+
+@case
+def lone_messages_travel_in_host_memory():
     if rank() == 0:
         dist.send(put(mine()), 1)
         works = [dist.isend(put(mine(40).view(4, 10).t()), 1, tag=5)]

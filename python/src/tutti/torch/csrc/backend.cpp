@@ -161,18 +161,30 @@ void Backend::report_to_hook(const Call& call) {
     });
 }
 
+// A batch in which a call was refused was not ended: its messages were never begun.
 void Backend::startCoalescing() {
-    TORCH_CHECK(!coalescing_, "tutti: startCoalescing within startCoalescing");
+    gathered_.clear();
+    coalesced_.clear();
     coalescing_ = true;
 }
 
 Backend::WorkPtr Backend::endCoalescing() {
     TORCH_CHECK(coalescing_, "tutti: endCoalescing without startCoalescing");
+    const auto failure = launch_gathered();
     coalescing_ = false;
-    return c10::make_intrusive<Together>(rank_, std::exchange(coalesced_, {}));
+    auto works = std::exchange(coalesced_, {});
+    if (failure) std::rethrow_exception(failure);
+    return c10::make_intrusive<Together>(rank_, std::move(works));
 }
 
 // ---- the group
+
+void Backend::eagerConnectSingleDevice(at::Device device) {
+    const auto whole = group();
+    const std::lock_guard one_at_a_time(issuing_);
+    check(tutti_comm_use_device(whole->comm(), device.index()), "init with a device");
+    on_device_ = true;
+}
 
 void Backend::setTimeout(Milliseconds timeout) {
     options_->timeout = timeout;

@@ -54,8 +54,11 @@ public:
     uint64_t getSequenceNumberForGroup() override;
     void setSequenceNumberForGroup() override {}
     bool supportsSplitting() const { return true; }
-    // startCoalescing works, but batch_isend_irecv keeps a Work for each message without it.
-    bool supportsCoalescing() const { return false; }
+    /// The ranks join on the device now, instead of with the first call on it. Collective.
+    void eagerConnectSingleDevice(at::Device device) override;
+    // startCoalescing always works, but batch_isend_irecv keeps a Work for each message without it.
+    // A device's have to be launched together.
+    bool supportsCoalescing() const { return on_device_; }
     c10::intrusive_ptr<c10d::Backend> split(
         const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
         const c10::intrusive_ptr<c10d::Backend::Options>& options);
@@ -160,6 +163,13 @@ private:
         const char* title;     ///< in profiles: "tutti:all_reduce"
         bool by_host = false;  ///< works in host memory, wherever the tensors are
     };
+    using StartMessage =
+        std::function<tutti_status(tutti_comm*, const tutti_call_opts*, tutti_request**)>;
+    /// A message of a batch, begun when all of them are known.
+    struct Gathered {
+        Call call;
+        StartMessage starting;
+    };
     /// A premultiplied sum's operator is this call's own.
     struct OwnedOp {
         tutti_op op;
@@ -194,7 +204,10 @@ private:
     void gather_into(Call& call, const Tensors& blocks, const at::Tensor& own);
     void exchange(Call& call, const void* in, const std::vector<std::size_t>& in_counts, void* out,
                   const std::vector<std::size_t>& out_counts, tutti_dtype dtype);
-    WorkPtr receive(Tensors& tensors, int source, int tag, const Kind& kind);
+    bool goes_by_device(const at::Tensor& tensor) const;
+    WorkPtr receive(Tensors& tensors, int source, int tag, Kind kind);
+    WorkPtr message(Call call, StartMessage starting);
+    std::exception_ptr launch_gathered();
     std::shared_ptr<Operation> post(const Group& group, const at::Tensor& words, int peer, int tag,
                                     bool sending);
     void watch_others(const Group& group, int tag, Milliseconds timeout, bool name_all);
@@ -223,6 +236,7 @@ private:
     static inline std::atomic<bool> ending_{false};
     bool coalescing_ = false;
     std::vector<WorkPtr> coalesced_;
+    std::vector<Gathered> gathered_;
 };
 
 #if defined(__GNUC__)

@@ -1,5 +1,7 @@
-// Messages between two ranks. They travel in host memory: a device's are copied there and back, and
-// the host waits for that.
+// Messages between two ranks. A device's of a batch go the way of its collectives, all at once.
+// Lone ones travel in host memory, copied there and back, and the host waits for that: on the
+// device they would wait for each other in the order of the calls, which two ranks that both send
+// first never end.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
@@ -26,31 +28,67 @@ int Backend::checked_tag(int tag, const char* operation) const {
     return tag;
 }
 
+bool Backend::goes_by_device(const at::Tensor& tensor) const {
+    return coalescing_ && on_device_ && !tensor.is_cpu();
+}
+
+Backend::WorkPtr Backend::message(Call call, StartMessage starting) {
+    if (call.operation->ordered()) {
+        call.operation->gather();
+        gathered_.push_back({call, std::move(starting)});
+        return call.work;
+    }
+    start(call, unknown_bytes, starting);
+    return started(call);
+}
+
+// Whatever goes wrong with one, the others are launched: their peers are not to be left waiting.
+std::exception_ptr Backend::launch_gathered() {
+    auto all = std::exchange(gathered_, {});
+    if (all.empty()) return nullptr;
+    std::exception_ptr first;
+    check(tutti_launch_start(), "batch_isend_irecv");
+    for (Gathered& one : all) {
+        try {
+            start(one.call, unknown_bytes, one.starting);
+        } catch (...) {
+            if (!first) first = std::current_exception();
+            one.call.operation->fail(std::current_exception());
+        }
+    }
+    {
+        const std::lock_guard one_at_a_time(issuing_);
+        (void)tutti_launch_end();  // each request has its own failure
+    }
+    for (Gathered& one : all) started(one.call);
+    return first;
+}
+
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
-    constexpr Kind kind{OpType::SEND, "send", "tutti:send", true};
-    const at::Tensor& tensor = only(tensors, kind.name);
+    const at::Tensor& tensor = only(tensors, "send");
+    const Kind kind{OpType::SEND, "send", "tutti:send", !goes_by_device(tensor)};
     check_tensor(tensor, kind.name, false);
     check_root(destination, kind.name);
     checked_tag(tag, kind.name);
     const Element element = element_of(tensor.scalar_type(), kind.name);
     Call call = begin(kind, Milliseconds(-1), true, tensors, tensors);
-    const void* data = call.memory().input(on_host(tensor));
-    start(call, unknown_bytes,
-          [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-              return tutti_isend(comm, data, element.count_in(tensor), element.dtype, destination,
-                                 tag, o, request);
-          });
-    return started(call);
+    const void* data = call.memory().input(kind.by_host ? on_host(tensor) : tensor);
+    return message(call, [=, count = element.count_in(tensor)](
+                             tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+        return tutti_isend(comm, data, count, element.dtype, destination, tag, o, request);
+    });
 }
 
-Backend::WorkPtr Backend::receive(Tensors& tensors, int source, int tag, const Kind& kind) {
+Backend::WorkPtr Backend::receive(Tensors& tensors, int source, int tag, Kind kind) {
     const at::Tensor& tensor = only(tensors, kind.name);
+    kind.by_host = !goes_by_device(tensor);
     check_tensor(tensor, kind.name, true);
     checked_tag(tag, kind.name);
     const Element element = element_of(tensor.scalar_type(), kind.name);
+    const std::size_t count = element.count_in(tensor);
     Call call = begin(kind, Milliseconds(-1), true, tensors, tensors);
     at::Tensor target = tensor;
-    if (!tensor.is_cpu()) {
+    if (kind.by_host && !tensor.is_cpu()) {
         target = at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()));
         const c10::Stream stream = streams_.messages(tensor.device());
         put_after(stream, current_stream(tensor.device()));
@@ -58,24 +96,21 @@ Backend::WorkPtr Backend::receive(Tensors& tensors, int source, int tag, const K
         call.operation->copy_afterwards(tensor, target);
     }
     void* data = call.memory().output(target);
-    call.operation->expect(element.count_in(tensor));
-    start(call, unknown_bytes,
-          [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-              return tutti_irecv(comm, data, element.count_in(tensor), element.dtype, source, tag,
-                                 call.operation->received(), o, request);
-          });
-    return started(call);
+    call.operation->expect(count);
+    return message(call, [=, status = call.operation->received()](
+                             tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+        return tutti_irecv(comm, data, count, element.dtype, source, tag, status, o, request);
+    });
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int source, int tag) {
-    constexpr Kind kind{OpType::RECV, "recv", "tutti:recv", true};
-    check_root(source, kind.name);
-    return receive(tensors, source, tag, kind);
+    check_root(source, "recv");
+    return receive(tensors, source, tag, {OpType::RECV, "recv", "tutti:recv"});
 }
 
 Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) {
-    constexpr Kind kind{OpType::RECVANYSOURCE, "recv (any source)", "tutti:recvAnySource", true};
-    return receive(tensors, TUTTI_ANY_SOURCE, tag, kind);
+    return receive(tensors, TUTTI_ANY_SOURCE, tag,
+                   {OpType::RECVANYSOURCE, "recv (any source)", "tutti:recvAnySource"});
 }
 
 }  // namespace tutti_torch

@@ -5,6 +5,31 @@
 
 namespace py = pybind11;
 
+namespace tutti_torch {
+
+/// What python holds of a backend. Leaving a group may wait for what needs the interpreter, so it
+/// is let go while that is free. Lies in memory as an intrusive_ptr, for which torch's own take it.
+template <typename T>
+class Held {
+public:
+    explicit Held(T* raw) : pointer_(c10::intrusive_ptr<T>::unsafe_steal_from_new(raw)) {}
+    Held(const Held&) = default;
+    ~Held() {
+        if (!pointer_ || !PyGILState_Check()) return;
+        const py::gil_scoped_release released;
+        pointer_.reset();
+    }
+    T* get() const { return pointer_.get(); }
+
+private:
+    c10::intrusive_ptr<T> pointer_;
+};
+static_assert(sizeof(Held<Backend>) == sizeof(c10::intrusive_ptr<Backend>));
+
+}  // namespace tutti_torch
+
+PYBIND11_DECLARE_HOLDER_TYPE(T, tutti_torch::Held<T>, true)
+
 namespace {
 
 using tutti_torch::Backend;
@@ -61,6 +86,10 @@ void translate(std::exception_ptr error) {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+    // Ranks that are not in a part of a group that is bound to a device are asked to take part in
+    // its making all the same. They need not.
+    py::class_<Backend, c10d::Backend, tutti_torch::Held<Backend>>(module, "Backend")
+        .def("perform_nocolor_split", [](const BackendPtr&, const py::object& /*device*/) {});
     module.def(
         "abort", [](const BackendPtr& backend) { own(backend).abort(); },
         py::call_guard<py::gil_scoped_release>());

@@ -35,6 +35,7 @@ void Operation::finish_now() {
 
 bool Operation::poll() {
     if (done()) return true;
+    if (gathered_) return false;
     {
         std::unique_lock lock(mutex_);
         if (driven_) return done();
@@ -47,6 +48,7 @@ bool Operation::poll() {
 
 bool Operation::wait(std::chrono::milliseconds timeout) {
     if (done()) return true;
+    check_launched();
     const bool bounded = timeout.count() > 0;
     const auto limit = Clock::now() + timeout;
     {
@@ -123,7 +125,18 @@ void Operation::enqueued() {
     copies_.clear();
     over_.emplace(stream_->device_type());
     over_->record(*stream_);
+    gathered_ = false;
     leave_alone();
+}
+
+void Operation::check_launched() const {
+    TORCH_CHECK(!gathered_, "tutti ", name_,
+                ": the batch that this is part of was not ended; nothing of it has begun");
+}
+
+void Operation::put_before(const c10::Stream& later) const {
+    check_launched();
+    over_->block(later);
 }
 
 // With the requests over: what is left to do is ours alone.

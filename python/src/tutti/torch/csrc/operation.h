@@ -63,6 +63,8 @@ public:
         stream_ = stream;
         ordered_ = true;
     }
+    /// Of a batch that is not launched yet: until enqueued(), waiting is refused.
+    void gather() { gathered_ = true; }
     /// All of it is on its stream: the copies follow, and from now on it ends by itself.
     void enqueued();
 
@@ -82,7 +84,7 @@ public:
     bool ordered() const { return ordered_; }
     const std::optional<c10::Stream>& stream() const { return stream_; }
     /// What comes on that stream of the same device from now on waits for it.
-    void put_before(const c10::Stream& later) const { over_->block(later); }
+    void put_before(const c10::Stream& later) const;
     /// Once done(): its failure is known to somebody.
     void heard() const;
     /// Nobody will wait for it any more.
@@ -99,6 +101,7 @@ private:
     void copy_back();
     void end();
     std::exception_ptr short_message() const;
+    void check_launched() const;
     static void request_over(tutti_status status, void* user);
 
     const std::string name_;
@@ -112,6 +115,7 @@ private:
     std::optional<c10::Stream> stream_;
     std::optional<c10::Event> over_;  // on the stream, behind everything
     bool ordered_ = false;
+    std::atomic<bool> gathered_{false};
     std::atomic<bool> done_{false};
 
     std::mutex mutex_;

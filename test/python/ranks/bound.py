@@ -1,0 +1,54 @@
+"""A group that is bound to a device from the start: init_process_group(device_id=…). Acted out, as in devices.py."""
+import os
+
+import torch
+import torch.distributed as dist
+
+import acted
+from cases import case, equal, rank, run, size
+
+acted.cuda.act()
+DEVICE = 0 if "TUTTI_TEST_ONE_DEVICE" in os.environ else int(os.environ["RANK"])
+dist.init_process_group("tutti", device_id=torch.device("cuda", DEVICE))
+
+
+def put(values):
+    return acted.cuda.put(values, DEVICE)
+
+
+@case
+def the_ranks_have_joined_already():
+    """A batch is the first call, and only two of them take part in it."""
+    if rank() > 1:
+        return
+    x = put(torch.full((100,), float(rank())))
+    y = put(torch.zeros(100))
+    other = 1 - rank()
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, y, other)]):
+        work.wait()
+    equal(acted.cuda.get(y), torch.full((100,), float(other)))
+
+
+@case
+def parts_of_it_have_their_own_groups():
+    part = dist.new_group([0, 1])
+    if rank() < 2:
+        x = put(torch.ones(10))
+        dist.all_reduce(x, group=part)
+        equal(acted.cuda.get(x), torch.full((10,), 2.0))
+        dist.destroy_process_group(part)
+    alone = dist.new_group([size() - 1])
+    if rank() == size() - 1:
+        x = put(torch.ones(10))
+        dist.all_reduce(x, group=alone)
+        equal(acted.cuda.get(x), torch.ones(10))
+        dist.destroy_process_group(alone)
+
+
+@case
+def nothing_was_done_that_a_driver_forbids():
+    dist.barrier()
+    assert acted.cuda.violations() == "", acted.cuda.violations()
+
+
+run()
