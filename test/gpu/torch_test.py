@@ -62,8 +62,8 @@ def work():
         assert rank > 1 or (y == 0).all()
         sent, got = torch.full((1 << 20,), float(rank), device="cuda"), torch.empty(1 << 20, device="cuda")
         batch = [dist.P2POp(dist.isend, sent, (rank + 1) % size), dist.P2POp(dist.irecv, got, (rank - 1) % size)]
-        for work in dist.batch_isend_irecv(batch):
-            work.wait()
+        (work,) = dist.batch_isend_irecv(batch)
+        work.wait()
         assert (got == (rank - 1) % size).all()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda())
     model(torch.ones(8, 64, device="cuda") * rank).sum().backward()

@@ -24,9 +24,15 @@ def the_ranks_have_joined_already():
     x = put(torch.full((100,), float(rank())))
     y = put(torch.zeros(100))
     other = 1 - rank()
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, y, other)]):
+    # The host way would wait for what is behind the gate.
+    acted.cuda.gate(DEVICE)
+    acted.cuda.add_one(x)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, y, other)])
+    assert not any(work.is_completed() for work in works)
+    for work in works:
         work.wait()
-    equal(acted.cuda.get(y), torch.full((100,), float(other)))
+    acted.cuda.open_gate()
+    equal(acted.cuda.get(y), torch.full((100,), other + 1.0))
 
 
 @case

@@ -246,6 +246,12 @@ def a_batch_that_was_given_up_leaves_nothing_behind():
     batch, got, wanted = ring()
     with_nonsense = [*batch, dist.P2POp(dist.isend, put(mine()), (rank() + 1) % size(), tag=-1)]
     raises(ValueError, "tag -1", dist.batch_isend_irecv, with_nonsense)
+    x = put(mine())
+    works = [dist.isend(x, (rank() + 1) % size()), dist.irecv(y := put(mine()), (rank() - 1) % size())]
+    for work in works:
+        work.wait()
+    equal(get(y), mine(of=(rank() - 1) % size()), "a lone message")
+    raises(ValueError, "tag -1", dist.batch_isend_irecv, with_nonsense)
     works = dist.batch_isend_irecv(batch)
     for work in works:
         work.wait()

@@ -38,6 +38,7 @@ std::shared_ptr<Group> Backend::group() const {
 
 Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
                              const Tensors& inputs, Tensors results) {
+    const GivesUpBatch if_it_throws(*this);
     const c10::Device device = device_of(inputs, results, kind.name);
     Call call;
     call.group = group();
@@ -70,7 +71,7 @@ void Backend::place(Call& call, c10::Device device) {
 }
 
 // A synchronous call throws here; torch's python waits for the Work all the same.
-Backend::WorkPtr Backend::started(Call& call) {
+Backend::WorkPtr Backend::started(const Call& call) {
     if (call.operation->ordered()) call.operation->enqueued();
     if (hasHooks()) report_to_hook(call);
     if (coalescing_) coalesced_.push_back(call.work);
@@ -161,25 +162,30 @@ void Backend::report_to_hook(const Call& call) {
     });
 }
 
-// A batch in which a call was refused was not ended: its messages were never begun.
 void Backend::startCoalescing() {
+    drop_batch();
+    coalescing_ = true;
+}
+
+void Backend::drop_batch() {
+    coalescing_ = false;
     gathered_.clear();
     coalesced_.clear();
-    coalescing_ = true;
 }
 
 Backend::WorkPtr Backend::endCoalescing() {
     TORCH_CHECK(coalescing_, "tutti: endCoalescing without startCoalescing");
-    const auto failure = launch_gathered();
-    coalescing_ = false;
+    const GivesUpBatch if_it_throws(*this);
+    launch_gathered();
     auto works = std::exchange(coalesced_, {});
-    if (failure) std::rethrow_exception(failure);
+    drop_batch();
     return c10::make_intrusive<Together>(rank_, std::move(works));
 }
 
 // ---- the group
 
 void Backend::eagerConnectSingleDevice(at::Device device) {
+    if (!device.is_cuda()) return;
     const auto whole = group();
     const std::lock_guard one_at_a_time(issuing_);
     check(tutti_comm_use_device(whole->comm(), device.index()), "init with a device");
@@ -267,6 +273,7 @@ void Backend::leave() {
             std::chrono::duration_cast<Milliseconds>(limit - std::chrono::steady_clock::now());
         if (left.count() > 0) operation->wait(left);
     }
+    drop_batch();
     group.reset();
     reaper_->stop();
 }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -57,7 +59,7 @@ public:
     /// The ranks join on the device now, instead of with the first call on it. Collective.
     void eagerConnectSingleDevice(at::Device device) override;
     // startCoalescing always works, but batch_isend_irecv keeps a Work for each message without it.
-    // A device's have to be launched together.
+    // A device's have to be launched together, and newer torch does not say whose they are.
     bool supportsCoalescing() const { return on_device_; }
     c10::intrusive_ptr<c10d::Backend> split(
         const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
@@ -170,6 +172,19 @@ private:
         Call call;
         StartMessage starting;
     };
+    /// Torch does not end a batch in which a call throws; the next calls are not part of it.
+    class GivesUpBatch {
+    public:
+        explicit GivesUpBatch(Backend& backend) : backend_(backend) {}
+        ~GivesUpBatch() {
+            if (std::uncaught_exceptions() > before_) backend_.drop_batch();
+        }
+        GivesUpBatch(const GivesUpBatch&) = delete;
+
+    private:
+        Backend& backend_;
+        const int before_ = std::uncaught_exceptions();
+    };
     /// A premultiplied sum's operator is this call's own.
     struct OwnedOp {
         tutti_op op;
@@ -186,8 +201,10 @@ private:
     template <typename Blocking, typename Starting>
     WorkPtr run(Call& call, std::size_t bytes, Blocking blocking, Starting starting);
     template <typename Starting>
-    void start(Call& call, std::size_t bytes, Starting starting);
-    WorkPtr started(Call& call);
+    void start(const Call& call, std::size_t bytes, Starting starting);
+    template <typename Starting>
+    void start_locked(const Call& call, std::size_t bytes, Starting starting);
+    WorkPtr started(const Call& call);
     void place(Call& call, c10::Device device);
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
                          const Call& call);
@@ -207,7 +224,8 @@ private:
     bool goes_by_device(const at::Tensor& tensor) const;
     WorkPtr receive(Tensors& tensors, int source, int tag, Kind kind);
     WorkPtr message(Call call, StartMessage starting);
-    std::exception_ptr launch_gathered();
+    void launch_gathered();
+    void drop_batch();
     std::shared_ptr<Operation> post(const Group& group, const at::Tensor& words, int peer, int tag,
                                     bool sending);
     void watch_others(const Group& group, int tag, Milliseconds timeout, bool name_all);
@@ -228,7 +246,7 @@ private:
     std::size_t prune_at_ = 64;
     std::mutex issuing_;  // tutti wants one thread at a time
     DeviceStreams streams_;
-    std::atomic<bool> on_device_{false};  // some call was
+    std::atomic<bool> on_device_{false};  // some call was; from then on batches are
     std::atomic<uint64_t> sequence_{0};
     std::atomic<uint32_t> monitored_{0};
     std::atomic<int64_t> timeout_ms_{-1};  // -1: as the communicator was made
@@ -244,16 +262,17 @@ private:
 #endif
 
 template <typename Starting>
-void Backend::start(Call& call, std::size_t bytes, Starting starting) {
+void Backend::start(const Call& call, std::size_t bytes, Starting starting) {
+    const std::lock_guard one_at_a_time(issuing_);
+    start_locked(call, bytes, starting);
+}
+
+template <typename Starting>
+void Backend::start_locked(const Call& call, std::size_t bytes, Starting starting) {
     tutti_request* request = nullptr;
     tutti_call_opts opts = call.opts;
     opts.stream = bytes > large_bytes ? call.group->streams() - 1 : 0;
-    tutti_status status = TUTTI_OK;
-    {
-        const std::lock_guard one_at_a_time(issuing_);
-        status = starting(call.group->comm(), &opts, &request);
-    }
-    check(status, call.operation->name());
+    check(starting(call.group->comm(), &opts, &request), call.operation->name());
     call.operation->add(request);
 }
 

@@ -43,28 +43,32 @@ Backend::WorkPtr Backend::message(Call call, StartMessage starting) {
 }
 
 // Whatever goes wrong with one, the others are launched: their peers are not to be left waiting.
-std::exception_ptr Backend::launch_gathered() {
-    auto all = std::exchange(gathered_, {});
-    if (all.empty()) return nullptr;
+void Backend::launch_gathered() {
+    const auto all = std::exchange(gathered_, {});
+    if (all.empty()) return;
     std::exception_ptr first;
-    check(tutti_launch_start(), "batch_isend_irecv");
-    for (Gathered& one : all) {
-        try {
-            start(one.call, unknown_bytes, one.starting);
-        } catch (...) {
-            if (!first) first = std::current_exception();
-            one.call.operation->fail(std::current_exception());
+    const auto each = [&](auto&& step) {
+        for (const Gathered& one : all) {
+            try {
+                step(one);
+            } catch (...) {
+                if (!first) first = std::current_exception();
+                one.call.operation->fail(std::current_exception());
+            }
         }
-    }
+    };
     {
         const std::lock_guard one_at_a_time(issuing_);
+        check(tutti_launch_start(), "batch_isend_irecv");
+        each([&](const Gathered& one) { start_locked(one.call, unknown_bytes, one.starting); });
         (void)tutti_launch_end();  // each request has its own failure
     }
-    for (Gathered& one : all) started(one.call);
-    return first;
+    each([&](const Gathered& one) { started(one.call); });
+    if (first) std::rethrow_exception(first);
 }
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
+    const GivesUpBatch if_it_throws(*this);
     const at::Tensor& tensor = only(tensors, "send");
     const Kind kind{OpType::SEND, "send", "tutti:send", !goes_by_device(tensor)};
     check_tensor(tensor, kind.name, false);
@@ -80,6 +84,7 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int destination, int tag) {
 }
 
 Backend::WorkPtr Backend::receive(Tensors& tensors, int source, int tag, Kind kind) {
+    const GivesUpBatch if_it_throws(*this);
     const at::Tensor& tensor = only(tensors, kind.name);
     kind.by_host = !goes_by_device(tensor);
     check_tensor(tensor, kind.name, true);

@@ -116,7 +116,8 @@ void Operation::copy_back() {
 }
 
 void Operation::enqueued() {
-    copy_back();
+    gathered_ = false;
+    if (!error_) copy_back();
     // Kept, as the device is not done with them.
     for (auto& [to, from] : copies_) {
         kept_.push_back(std::move(to));
@@ -125,7 +126,6 @@ void Operation::enqueued() {
     copies_.clear();
     over_.emplace(stream_->device_type());
     over_->record(*stream_);
-    gathered_ = false;
     leave_alone();
 }
 
@@ -136,6 +136,7 @@ void Operation::check_launched() const {
 
 void Operation::put_before(const c10::Stream& later) const {
     check_launched();
+    TORCH_CHECK(over_, "tutti ", name_, ": the device failed before this was on its stream");
     over_->block(later);
 }
 
