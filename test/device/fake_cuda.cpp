@@ -358,14 +358,13 @@ int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t va
     if (!is_known(address, sizeof value)) return invalid_value;
     if (fake_cuda_told(fake_drop_words) == s->context->device) return ok;
     s->worker.add([=, device = s->context->device] {
-        for (bool there = false; !there;) {
-            const bool goes_on = with_word(device, address, [&](uint32_t& word) {
-                const uint32_t now = std::atomic_ref(word).load(std::memory_order_acquire);
-                there = static_cast<int32_t>(now - value) >= 0;
-            });
-            if (!goes_on) return;
-            if (!there) std::this_thread::sleep_for(std::chrono::microseconds(20));
-        }
+        bool there = false;
+        const auto look = [&](uint32_t& word) {
+            const uint32_t now = std::atomic_ref(word).load(std::memory_order_acquire);
+            there = static_cast<int32_t>(now - value) >= 0;
+        };
+        while (with_word(device, address, look) && !there)
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
     });
     return ok;
 }

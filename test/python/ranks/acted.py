@@ -4,8 +4,11 @@ import importlib.util
 import os
 
 import torch
+import torch.distributed as dist
 from torch.distributed import c10d_logger
 
+ONE_DEVICE = "TUTTI_TEST_ONE_DEVICE" in os.environ
+DEVICE = 0 if ONE_DEVICE else int(os.environ.get("RANK", "0"))
 LOADER = importlib.machinery.ExtensionFileLoader("acted_cuda", os.environ["TUTTI_TEST_ACTED"])
 SPEC = importlib.util.spec_from_file_location("acted_cuda", os.environ["TUTTI_TEST_ACTED"], loader=LOADER)
 cuda = importlib.util.module_from_spec(SPEC)
@@ -25,3 +28,14 @@ c10d_logger._get_msg_dict = lambda name, *arguments, **named: {"func_name": name
 torch.cuda.get_device_capability = lambda device=None: (9, 0)
 if hasattr(torch, "accelerator"):
     torch.accelerator.device_count = lambda: 4
+
+
+def put(values):
+    """On the rank's own device, or on the one that all have."""
+    return cuda.put(values, DEVICE)
+
+
+def check_violations():
+    """Of the driver's rules, by this rank; when all ranks are done."""
+    dist.barrier()
+    assert cuda.violations() == "", cuda.violations()

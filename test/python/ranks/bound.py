@@ -1,19 +1,13 @@
 """A group that is bound to a device from the start: init_process_group(device_id=…). Acted out, as in devices.py."""
-import os
-
 import torch
 import torch.distributed as dist
 
 import acted
+from acted import DEVICE, put
 from cases import case, equal, rank, run, size
 
 acted.cuda.act()
-DEVICE = 0 if "TUTTI_TEST_ONE_DEVICE" in os.environ else int(os.environ["RANK"])
 dist.init_process_group("tutti", device_id=torch.device("cuda", DEVICE))
-
-
-def put(values):
-    return acted.cuda.put(values, DEVICE)
 
 
 @case
@@ -53,8 +47,7 @@ def parts_of_it_have_their_own_groups():
 
 @case
 def nothing_was_done_that_a_driver_forbids():
-    dist.barrier()
-    assert acted.cuda.violations() == "", acted.cuda.violations()
+    acted.check_violations()
 
 
 run()

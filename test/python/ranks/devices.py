@@ -2,26 +2,20 @@
 
 Each rank has a device of its own, or all have the first one where TUTTI_TEST_ONE_DEVICE is set."""
 import datetime
-import os
 
 import torch
 import torch.distributed as dist
 
 import acted
 import tutti.torch
+from acted import DEVICE, ONE_DEVICE, put
 from cases import case, equal, monitored_barrier, raises, rank, run, size
 
 acted.cuda.act()
 dist.init_process_group("tutti")
-ONE_DEVICE = "TUTTI_TEST_ONE_DEVICE" in os.environ
-DEVICE = 0 if ONE_DEVICE else rank()
 get = acted.cuda.get
 OTHER_STREAM = 1
 MINUTE = datetime.timedelta(minutes=1)
-
-
-def put(values):
-    return acted.cuda.put(values, DEVICE)
 
 
 def mine(count=1000, dtype=torch.float32, of=None):
@@ -356,8 +350,7 @@ def what_fails_later_is_told_by_the_next_call():
 
 @case
 def nothing_was_done_that_a_driver_forbids():
-    dist.barrier()
-    assert acted.cuda.violations() == "", acted.cuda.violations()
+    acted.check_violations()
 
 
 run()

@@ -7,6 +7,7 @@
 
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/record_function.h>
+#include <c10/util/ScopeExit.h>
 
 #include "together.h"
 
@@ -175,11 +176,9 @@ void Backend::drop_batch() {
 
 Backend::WorkPtr Backend::endCoalescing() {
     TORCH_CHECK(coalescing_, "tutti: endCoalescing without startCoalescing");
-    const GivesUpBatch if_it_throws(*this);
+    const auto over = c10::make_scope_exit([this] { drop_batch(); });
     launch_gathered();
-    auto works = std::exchange(coalesced_, {});
-    drop_batch();
-    return c10::make_intrusive<Together>(rank_, std::move(works));
+    return c10::make_intrusive<Together>(rank_, std::move(coalesced_));
 }
 
 // ---- the group

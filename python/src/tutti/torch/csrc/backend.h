@@ -165,12 +165,10 @@ private:
         const char* title;     ///< in profiles: "tutti:all_reduce"
         bool by_host = false;  ///< works in host memory, wherever the tensors are
     };
-    using StartMessage =
-        std::function<tutti_status(tutti_comm*, const tutti_call_opts*, tutti_request**)>;
     /// A message of a batch, begun when all of them are known.
     struct Gathered {
         Call call;
-        StartMessage starting;
+        std::function<tutti_status(tutti_comm*, const tutti_call_opts*, tutti_request**)> starting;
     };
     /// Torch does not end a batch in which a call throws; the next calls are not part of it.
     class GivesUpBatch {
@@ -223,7 +221,8 @@ private:
                   const std::vector<std::size_t>& out_counts, tutti_dtype dtype);
     bool goes_by_device(const at::Tensor& tensor) const;
     WorkPtr receive(Tensors& tensors, int source, int tag, Kind kind);
-    WorkPtr message(Call call, StartMessage starting);
+    template <typename Starting>
+    WorkPtr message(const Call& call, Starting starting);
     void launch_gathered();
     void drop_batch();
     std::shared_ptr<Operation> post(const Group& group, const at::Tensor& words, int peer, int tag,

@@ -32,10 +32,11 @@ bool Backend::goes_by_device(const at::Tensor& tensor) const {
     return coalescing_ && on_device_ && !tensor.is_cpu();
 }
 
-Backend::WorkPtr Backend::message(Call call, StartMessage starting) {
+template <typename Starting>
+Backend::WorkPtr Backend::message(const Call& call, Starting starting) {
     if (call.operation->ordered()) {
         call.operation->gather();
-        gathered_.push_back({call, std::move(starting)});
+        gathered_.push_back({call, starting});
         return call.work;
     }
     start(call, unknown_bytes, starting);
