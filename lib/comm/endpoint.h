@@ -80,7 +80,7 @@ public:
     Intrinsics take_intrinsics() { return std::move(intrinsics_); }
     /// A smaller communicator's, all of one host: nothing if this rank cannot join. Then none may
     /// use them.
-    Intrinsics join_intrinsics(const Group& group, Deadline deadline);
+    Intrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline);
     /// What counts as this rank's host, as a number.
     uint64_t host_hash() const { return std::hash<std::string>{}(host_id_); }
     /// The machine, whatever host it acts as.
@@ -149,6 +149,8 @@ private:
     std::string word_key() const { return generation_ + "/failed"; }
     Result<> assemble();
     bool join_job_intrinsics();
+    bool reaches_any(std::size_t transports, const Group& group, Deadline deadline);
+    Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline);
     Error missing_error();
     template <typename Done>
     bool wait_until(Done done);

@@ -269,17 +269,20 @@ Result<> Endpoint::assemble() {
 
 // Whether this rank could join the intrinsics that everyone would use.
 bool Endpoint::join_job_intrinsics() {
-    if (config_.size == 1 || !one_host()) return false;
-    intrinsics_ = join_intrinsics(Group(config_.rank, config_.size), deadline_);
+    if (config_.size == 1) return false;
+    intrinsics_ = join_intrinsics(Group(config_.rank, config_.size), one_host(), deadline_);
     return intrinsics_.group != nullptr;
 }
 
-Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, Deadline deadline) {
-    for (const auto& transport : transports_) {
-        IntrinsicProvider* provider = transport->intrinsics();
-        if (!provider) continue;
-        auto leader = peer(group.in_job(0), deadline);
-        if (!leader) return {};
+// Those of the transport that carries everything in this group.
+Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, bool one_host,
+                                               Deadline deadline) {
+    for (std::size_t i = 0; i < transports_.size(); ++i) {
+        const Transport& transport = *transports_[i];
+        IntrinsicProvider* provider = transports_[i]->intrinsics();
+        if (!provider || group.size() > provider->most_ranks()) continue;
+        if (transport.capabilities().same_host_only && !one_host) continue;
+        if (reaches_any(i, group, deadline)) return {};
         GroupRequest request;
         request.comm = group.id();
         request.rank = group.rank();
@@ -287,10 +290,7 @@ Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, Deadline dead
         request.streams = static_cast<uint32_t>(config_.nrings);
         for (Rank rank = 0; rank < group.size(); ++rank)
             request.members.push_back(group.in_job(rank));
-        request.leader = {group.in_job(0), (*leader)->host_id, ""};
-        if (const auto found = (*leader)->addresses.find(transport->name());
-            found != (*leader)->addresses.end())
-            request.leader.address = found->second;
+        request.find = [&](Rank rank) { return find(transport, rank, deadline); };
         auto joined = provider->join(request, deadline);
         if (joined) return {std::move(*joined), provider->name()};
         log::info("rank {}: no {} collectives: {}", config_.rank, provider->name(),
@@ -298,6 +298,26 @@ Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, Deadline dead
         return {};
     }
     return {};
+}
+
+// Whether one of the first so many transports would be taken to a member.
+bool Endpoint::reaches_any(std::size_t transports, const Group& group, Deadline deadline) {
+    for (Rank rank = 0; transports > 0 && rank < group.size(); ++rank) {
+        if (rank == group.rank()) continue;
+        for (std::size_t i = 0; i < transports; ++i) {
+            const auto address = find(*transports_[i], group.in_job(rank), deadline);
+            if (address && transports_[i]->may_reach(*address)) return true;
+        }
+    }
+    return false;
+}
+
+Result<PeerAddress> Endpoint::find(const Transport& transport, Rank rank, Deadline deadline) {
+    TUTTI_ASSIGN(const PeerRecord* record, peer(rank, deadline));
+    const auto found = record->addresses.find(transport.name());
+    if (found == record->addresses.end())
+        return fail_rank(Code::unsupported, rank, "rank {} has no {}", rank, transport.name());
+    return PeerAddress{rank, record->host_id, found->second};
 }
 
 template <typename Done>

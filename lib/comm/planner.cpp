@@ -10,7 +10,6 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t intrinsic_limit_bytes = 64 * 1024;
 // Results this large leave the last-level cache before anyone reads them again.
 constexpr std::size_t stream_bytes = std::size_t{64} << 20;
 // What a rank that knows only its own blocks takes the whole for, as all the others do.
@@ -32,7 +31,8 @@ void Planner::use(Endpoint::Intrinsics intrinsics) {
     intrinsics_ = std::move(intrinsics);
     if (!intrinsics_.group) return;
     terrain_.intrinsic = intrinsics_.name;
-    terrain_.intrinsic_bytes = intrinsic_limit_bytes;
+    terrain_.intrinsic_bytes = intrinsics_.group->most_bytes();
+    terrain_.intrinsic_sends = intrinsics_.group->sends();
 }
 
 void Planner::use(const Hosts& hosts) {

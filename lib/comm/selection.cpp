@@ -15,13 +15,13 @@ constexpr std::size_t second_lane_bytes = 1024 * kib;
 constexpr std::size_t least_pipeline_bytes = 8 * kib;
 constexpr std::size_t hierarchy_tiles = 4;  // so that one is on the wire, one in shared memory
 
-// How many messages everyone reads in the flat exchange; < 0: it has no such collective.
-double flat_reads(Collective collective, Rank ranks) {
+// How many contributions everyone reads in the flat exchange; < 0: it has no such collective.
+double flat_reads(Collective collective, const Terrain& t) {
     switch (collective) {
         case Collective::allreduce:
-            return ranks - 1;
+            return t.ranks - 1;
         case Collective::broadcast:
-            return 1;
+            return t.intrinsic_sends ? -1 : 1;
         case Collective::barrier:
             return 0;
         default:
@@ -31,7 +31,7 @@ double flat_reads(Collective collective, Rank ranks) {
 
 bool intrinsic_fits(const Question& q, const Terrain& t) {
     return !t.intrinsic.empty() && !q.uneven && q.bytes <= t.intrinsic_bytes &&
-           flat_reads(q.collective, t.ranks) >= 0;
+           flat_reads(q.collective, t) >= 0;
 }
 
 // Empty, or why the algorithm cannot do it.
@@ -49,7 +49,7 @@ std::string names_of(const Question& q, const Terrain& terrain) {
     for (const Algorithm& a : algorithms())
         if (a.collective == q.collective && refusal(a, q, terrain).empty())
             names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
-    if (!terrain.intrinsic.empty() && flat_reads(q.collective, terrain.ranks) >= 0)
+    if (!terrain.intrinsic.empty() && flat_reads(q.collective, terrain) >= 0)
         names += fmt::format(", {}", terrain.intrinsic);
     return names;
 }
@@ -80,13 +80,29 @@ Cost of_a_stripe(Cost cost, Rank stripes) {
     return cost;
 }
 
+// Everyone sends its contribution to all others at once.
+Cost cost_of_sending(Rank ranks) {
+    const double others = ranks - 1;
+    return {.hops = 1,
+            .messages = others,
+            .path = others,
+            .busy = others,
+            .reduced = others,
+            .peers = others,
+            .share = others};
+}
+
 Choice intrinsic_choice(const Question& q, const Terrain& t) {
     Choice choice;
     choice.name = t.intrinsic;
-    // A broadcast's readers wait for one rank.
-    const double waits =
-        q.collective == Collective::broadcast ? 1.0 / std::max<Rank>(1, t.ranks - 1) : 1.0;
-    choice.terms = flat_terms(load_of(q, t), flat_reads(q.collective, t.ranks), waits);
+    if (t.intrinsic_sends) {
+        choice.terms = schedule_terms(cost_of_sending(t.ranks), load_of(q, t), t.intrinsic_bytes);
+    } else {
+        // A broadcast's readers wait for one rank.
+        const double waits =
+            q.collective == Collective::broadcast ? 1.0 / std::max<Rank>(1, t.ranks - 1) : 1.0;
+        choice.terms = flat_terms(load_of(q, t), flat_reads(q.collective, t), waits);
+    }
     choice.predicted_us = time_us(choice.terms, t.constants);
     return choice;
 }
@@ -117,7 +133,7 @@ Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Terr
 }
 
 Result<Choice> named(std::string_view name, const Question& q, const Terrain& t) {
-    if (!t.intrinsic.empty() && name == t.intrinsic && flat_reads(q.collective, t.ranks) >= 0) {
+    if (!t.intrinsic.empty() && name == t.intrinsic && flat_reads(q.collective, t) >= 0) {
         if (intrinsic_fits(q, t)) return intrinsic_choice(q, t);
         return fail(Code::unsupported, "algorithm {} takes at most {} bytes, not {}; there are: {}",
                     name, t.intrinsic_bytes, q.bytes, names_of(q, t));

@@ -24,6 +24,7 @@ struct Terrain {
     std::size_t max_message_bytes = 0;  // of every transport that may be used
     std::string_view intrinsic;         // the group's name, "" if there is none
     std::size_t intrinsic_bytes = 0;    // the largest message the intrinsic takes
+    bool intrinsic_sends = false;       // a message to each of the others: no mapped memory
     /// The transports that carry the data, as tuning files name them: "shm", "tcp", "shm+tcp".
     std::string wire = "tcp";
     double crowding = 1;  // ranks per core on the fullest machine, at least 1

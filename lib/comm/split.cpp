@@ -124,9 +124,9 @@ Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> 
         new Communicator(endpoint_, Group(id, std::move(members), rank), one_host));
     part->set_hosts(std::move(hosts));
     endpoint_->add(id, part.get());
-    if (part->size() == 1 || !one_host) return part;
+    if (part->size() == 1) return part;
     Endpoint::Intrinsics joined = endpoint_->join_intrinsics(
-        part->group_, Deadline::after_ms(endpoint_->config().timeout_ms));
+        part->group_, one_host, Deadline::after_ms(endpoint_->config().timeout_ms));
     std::array<uint8_t, 1> all{joined.group ? uint8_t{1} : uint8_t{0}};
     Call agree;
     agree.count = 1;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,8 +51,13 @@ struct GroupRequest {
     Rank rank = 0;
     Rank size = 1;
     uint32_t streams = 1;
-    PeerAddress leader;         // by its rank in the job
     std::vector<Rank> members;  // their ranks in the job, by rank; empty: the same
+    /// How this transport reaches a rank of the job. May wait.
+    std::function<Result<PeerAddress>(Rank)> find;
+
+    Rank in_job(Rank member) const {
+        return members.empty() ? member : members[static_cast<std::size_t>(member)];
+    }
 };
 
 /// This rank's membership of one communicator's group.
@@ -59,6 +65,10 @@ class IntrinsicGroup {
 public:
     virtual ~IntrinsicGroup() = default;
     virtual bool serves(Collective collective, std::size_t bytes) const = 0;
+    /// The largest message that any collective takes.
+    virtual std::size_t most_bytes() const = 0;
+    /// Every contribution is a message to each of the others; else all read it where it lies.
+    virtual bool sends() const = 0;
     virtual Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) = 0;
     /// All ranks have left the failed epoch's operations and none has begun a new one: forget them.
     virtual void reset() = 0;
@@ -70,6 +80,8 @@ public:
     virtual std::string_view name() const = 0;
     /// The schedule algorithm whose results it must equal.
     virtual std::string_view reference(Collective collective) const = 0;
+    /// Of the largest group.
+    virtual Rank most_ranks() const = 0;
     /// Blocks until the leader has answered. unsupported: do without.
     virtual Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
                                                          Deadline deadline) = 0;

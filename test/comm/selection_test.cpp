@@ -179,6 +179,35 @@ TEST_CASE("selection: few rounds for small messages, few bytes for large ones") 
                     ->name == "flat");
 }
 
+// One round of a message to everyone: worth it where a message costs less than a round.
+TEST_CASE("selection: a flat exchange that sends is chosen for few ranks, or on a fast network") {
+    Terrain fast = terrain_of(2, "ucx"), sockets = terrain_of(2);
+    fast.constants = default_constants("ucx", {{.latency_us = 2, .bandwidth_gbs = 10}});
+    for (Terrain* terrain : {&fast, &sockets}) {
+        terrain->intrinsic = "flat";
+        terrain->intrinsic_bytes = 448;
+        terrain->intrinsic_sends = true;
+    }
+    const auto chosen = [](Collective collective, std::size_t bytes, Terrain terrain, Rank ranks) {
+        terrain.ranks = ranks;
+        return select({.collective = collective, .bytes = bytes}, terrain)->name;
+    };
+    for (const auto& [collective, bytes] :
+         {std::pair(Collective::allreduce, 8), {Collective::barrier, 0}}) {
+        REQUIRE(chosen(collective, bytes, fast, 2) == "flat");
+        REQUIRE(chosen(collective, bytes, fast, 4) == "flat");
+        REQUIRE(chosen(collective, bytes, sockets, 2) == "flat");
+        REQUIRE(chosen(collective, bytes, sockets, 4) != "flat");
+    }
+    REQUIRE(chosen(Collective::allreduce, 449, fast, 2) != "flat");
+    REQUIRE(chosen(Collective::broadcast, 8, fast, 2) != "flat");
+    Question q{.collective = Collective::broadcast, .bytes = 8};
+    q.wanted = "flat";
+    const auto refused = select(q, fast);
+    REQUIRE_FALSE(refused);
+    REQUIRE(refused.error().message.find("binomial") != std::string::npos);
+}
+
 TEST_CASE("selection: the predicted time never falls as messages or crowds grow") {
     for (const Algorithm& a : algorithms())
         for (Rank ranks : {2, 5, 8}) {

@@ -4,105 +4,19 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <functional>
 #include <random>
 
-#include "transport/endpoints.h"
+#include "transport/flat_ranks.h"
 #include "transport/shared_memory.h"
 
 namespace tutti::test {
 namespace {
 
 constexpr JoinedTransport shm_kind{"shm", make_shm_transport};
-constexpr uint32_t streams = 2;
 
-// n ranks of one group. join happens from the last rank to the first, so that requests wait for the
-// leader; size is the size of the job.
-class FlatRanks {
-public:
-    explicit FlatRanks(Rank n) : n_(n) {
-        for (Rank r = 0; r < n; ++r)
-            endpoints_.push_back(std::make_unique<TestEndpoint>(shm_kind, r, n));
-        groups_.resize(static_cast<std::size_t>(n));
-        std::vector<std::thread> threads;
-        for (Rank r = n - 1; r >= 0; --r) {
-            threads.emplace_back([this, r] { groups_[index(r)] = join(r); });
-            ::usleep(500);
-        }
-        for (auto& thread : threads) thread.join();
-        for (const auto& group : groups_) REQUIRE(group);
-    }
-
-    Rank size() const { return n_; }
-    IntrinsicGroup& group(Rank r) { return *groups_[index(r)]; }
-    TestEndpoint& endpoint(Rank r) { return *endpoints_[index(r)]; }
-
-    std::unique_ptr<Operation> bind(Rank r, const IntrinsicShape& shape) {
-        auto bound = group(r).bind(shape);
-        return bound ? std::move(*bound) : nullptr;
-    }
-
-    /// Runs body(rank) on a thread per rank; the sum of what they return.
-    int each(const std::function<int(Rank)>& body) {
-        std::atomic<int> sum{0};
-        std::vector<std::thread> threads;
-        for (Rank r = 0; r < n_; ++r) threads.emplace_back([&, r] { sum += body(r); });
-        for (auto& thread : threads) thread.join();
-        return sum;
-    }
-
-private:
-    static std::size_t index(Rank r) { return static_cast<std::size_t>(r); }
-    std::unique_ptr<IntrinsicGroup> join(Rank r) {
-        auto* provider = endpoints_[index(r)]->transport->intrinsics();
-        auto joined = provider->join({.comm = 3,
-                                      .rank = r,
-                                      .size = n_,
-                                      .streams = streams,
-                                      .leader = endpoints_[0]->address},
-                                     Deadline::after_ms(patience_ms));
-        return joined ? std::move(*joined) : nullptr;
-    }
-
-    Rank n_;
-    std::vector<std::unique_ptr<TestEndpoint>> endpoints_;
-    std::vector<std::unique_ptr<IntrinsicGroup>> groups_;
-};
-
-Code finish(Operation& operation) {
-    const auto deadline = Deadline::after_ms(patience_ms);
-    for (int turn = 0;; ++turn) {
-        const Code code = operation.progress();
-        if (code != Code::in_progress) return code;
-        if (turn % 16 == 15) std::this_thread::yield();
-        if (turn % 4096 == 0 && deadline.passed()) return Code::timeout;
-    }
-}
-
-Code run(Operation& operation, const Tag& tag, const void* in, void* out) {
-    operation.start(tag, in, out);
-    return finish(operation);
-}
-
-IntrinsicShape allreduce_shape(std::size_t count, Dtype dtype = Dtype::float32, Op op = Op::sum,
-                               uint32_t stream = 0) {
-    return {.collective = Collective::allreduce,
-            .count = count,
-            .reducer = *Reducer::make(dtype, op),
-            .stream = stream};
-}
 IntrinsicShape broadcast_shape(std::size_t bytes, Rank root, uint32_t stream = 0) {
     return {.collective = Collective::broadcast, .count = bytes, .root = root, .stream = stream};
 }
-IntrinsicShape barrier_shape(uint32_t stream = 0) {
-    return {.collective = Collective::barrier, .stream = stream};
-}
-
-// Small integers: every order of additions gives the same float.
-float value(uint64_t number, Rank rank, std::size_t i) {
-    return static_cast<float>((number * 7 + static_cast<uint64_t>(rank) * 13 + i) % 101);
-}
-
 constexpr std::array<std::size_t, 8> counts{1, 2, 6, 7, 0, 1000, 1025, 16'384};
 
 // One rank's part of a long mixed sequence on one stream; the number of wrong results.
@@ -147,7 +61,7 @@ TEST_CASE("flat: gives right results when collectives, sizes and roots alternate
     const auto seed = std::random_device{}() % 1'000'000;
     for (const Rank n : {1, 2, 3, 4, 5, 8}) {
         INFO("n " << n << " seed " << seed);
-        FlatRanks ranks(n);
+        FlatRanks ranks(shm_kind, n);
         REQUIRE(ranks.each([&](Rank me) { return mixed_sequence(ranks, me, 0, 300, seed); }) == 0);
     }
 }
@@ -155,7 +69,7 @@ TEST_CASE("flat: gives right results when collectives, sizes and roots alternate
 TEST_CASE("flat: keeps streams apart when two run at the same time") {
     const auto seed = std::random_device{}() % 1'000'000;
     INFO("seed " << seed);
-    FlatRanks ranks(3);
+    FlatRanks ranks(shm_kind, 3);
     REQUIRE(ranks.each([&](Rank me) {
         int other_wrong = 0;
         std::thread other([&] { other_wrong = mixed_sequence(ranks, me, 1, 150, seed); });
@@ -166,7 +80,7 @@ TEST_CASE("flat: keeps streams apart when two run at the same time") {
 }
 
 TEST_CASE("flat: survives long runs of broadcasts when readers are slow") {
-    FlatRanks ranks(3);
+    FlatRanks ranks(shm_kind, 3);
     constexpr std::size_t bytes = 3000;
     REQUIRE(ranks.each([&](Rank me) {
         auto operation = ranks.bind(me, broadcast_shape(bytes, 1));
@@ -186,7 +100,7 @@ TEST_CASE("flat: survives long runs of broadcasts when readers are slow") {
 TEST_CASE("flat: gives right results whichever way contributions are written") {
     for (const std::size_t count : {1024, 16 * 1024}) {
         INFO(count << " elements");
-        FlatRanks ranks(3);
+        FlatRanks ranks(shm_kind, 3);
         REQUIRE(ranks.each([&](Rank me) {
             const auto sum = ranks.bind(me, allreduce_shape(count, Dtype::float32));
             const auto broadcast = ranks.bind(me, broadcast_shape(count * sizeof(float), 1));
@@ -220,7 +134,7 @@ TEST_CASE("flat: rounds 16-bit sums once, to the same bits on all ranks") {
     const auto seed = std::random_device{}() % 1'000'000;
     INFO("seed " << seed);
     for (const Rank n : {2, 3, 5}) {
-        FlatRanks ranks(n);
+        FlatRanks ranks(shm_kind, n);
         const std::size_t count = 5000;
         std::vector<std::vector<uint16_t>> in(static_cast<std::size_t>(n));
         std::minstd_rand random(static_cast<uint32_t>(seed + 1));
@@ -243,7 +157,7 @@ TEST_CASE("flat: rounds 16-bit sums once, to the same bits on all ranks") {
 }
 
 TEST_CASE("flat: tells a mismatch on every rank and works in the next epoch") {
-    FlatRanks ranks(3);
+    FlatRanks ranks(shm_kind, 3);
     std::vector<std::unique_ptr<Operation>> sums;
     for (Rank r = 0; r < 3; ++r) sums.push_back(ranks.bind(r, allreduce_shape(2)));
     const auto sum_of = [&](Rank me, const Tag& tag) {
@@ -274,7 +188,7 @@ TEST_CASE("flat: tells a mismatch on every rank and works in the next epoch") {
 }
 
 TEST_CASE("flat: tells a broadcast's root in its next call when the others called something else") {
-    FlatRanks ranks(2);
+    FlatRanks ranks(shm_kind, 2);
     REQUIRE(ranks.each([&](Rank me) {
         // Each believes to be the root: neither waits for the other in this call.
         auto mine = ranks.bind(me, broadcast_shape(8, me));
@@ -289,7 +203,7 @@ TEST_CASE("flat: tells a broadcast's root in its next call when the others calle
 }
 
 TEST_CASE("flat: wakes a rank that sleeps and says whom it waits for") {
-    FlatRanks ranks(2);
+    FlatRanks ranks(shm_kind, 2);
     std::atomic<bool> waiting_named{true};
     REQUIRE(ranks.each([&](Rank me) {
         auto operation = ranks.bind(me, barrier_shape());
@@ -316,11 +230,20 @@ TEST_CASE("flat: wakes a rank that sleeps and says whom it waits for") {
     REQUIRE(waiting_named);
 }
 
+GroupRequest request(Rank rank, Rank size, const TestEndpoint& leader) {
+    GroupRequest group;
+    group.comm = 1;
+    group.rank = rank;
+    group.size = size;
+    group.find = [&leader](Rank) { return leader.address; };
+    return group;
+}
+
 TEST_CASE("flat: refuses what it cannot serve") {
-    FlatRanks ranks(1);
+    FlatRanks ranks(shm_kind, 1);
     auto* provider = ranks.endpoint(0).transport->intrinsics();
     REQUIRE(provider->name() == "flat");
-    const auto large = provider->join({.comm = 9, .size = 65}, Deadline::after_ms(1000));
+    const auto large = provider->join(request(0, 65, ranks.endpoint(0)), Deadline::after_ms(1000));
     REQUIRE_FALSE(large.has_value());
     REQUIRE(large.error().code == Code::unsupported);
     REQUIRE(large.error().message.find("65") != std::string::npos);
@@ -328,25 +251,24 @@ TEST_CASE("flat: refuses what it cannot serve") {
     const auto wide = ranks.group(0).bind(allreduce_shape(16'385));
     REQUIRE_FALSE(wide.has_value());
     REQUIRE(wide.error().code == Code::unsupported);
-    REQUIRE_FALSE(ranks.group(0).bind(allreduce_shape(1, Dtype::float32, Op::sum, streams)));
+    REQUIRE_FALSE(ranks.group(0).bind(allreduce_shape(1, Dtype::float32, Op::sum, flat_streams)));
     REQUIRE_FALSE(ranks.group(0).bind(broadcast_shape(1, 1)));
 }
 
 TEST_CASE("flat: gives up at the deadline when the leader never joins") {
     TestEndpoint leader(shm_kind, 0, 2), member(shm_kind, 1, 2);
-    const auto joined = member.transport->intrinsics()->join(
-        {.comm = 1, .rank = 1, .size = 2, .leader = leader.address}, Deadline::after_ms(50));
+    const auto joined =
+        member.transport->intrinsics()->join(request(1, 2, leader), Deadline::after_ms(50));
     REQUIRE_FALSE(joined.has_value());
     REQUIRE(joined.error().code == Code::timeout);
 }
 
 TEST_CASE("flat: tells all who join with another size than the leader's") {
     TestEndpoint leader(shm_kind, 0, 2), member(shm_kind, 1, 2);
-    REQUIRE(leader.transport->intrinsics()->join({.comm = 1, .size = 3, .leader = leader.address},
+    REQUIRE(leader.transport->intrinsics()->join(request(0, 3, leader),
                                                  Deadline::after_ms(patience_ms)));
-    const auto joined = member.transport->intrinsics()->join(
-        {.comm = 1, .rank = 1, .size = 2, .leader = leader.address},
-        Deadline::after_ms(patience_ms));
+    const auto joined = member.transport->intrinsics()->join(request(1, 2, leader),
+                                                             Deadline::after_ms(patience_ms));
     REQUIRE_FALSE(joined.has_value());
     REQUIRE(joined.error().code == Code::invalid);
 }

@@ -116,9 +116,11 @@ TEST_CASE("shm: carries messages between processes") {
 
 void flat_sums(Side& side, std::size_t count, uint64_t operations) {
     const Rank me = side.endpoint.address.rank;
-    const PeerAddress& leader = me == 0 ? side.endpoint.address : side.other;
+    const auto find = [&](Rank rank) -> Result<PeerAddress> {
+        return rank == me ? side.endpoint.address : side.other;
+    };
     auto group = side.endpoint.transport->intrinsics()->join(
-        {.comm = static_cast<uint32_t>(count), .rank = me, .size = 2, .leader = leader},
+        {.comm = static_cast<uint32_t>(count), .rank = me, .size = 2, .members = {}, .find = find},
         Deadline::after_ms(patience_ms));
     REQUIRE(group);
     auto bound =

@@ -5,16 +5,13 @@
 #include <bit>
 #include <cstring>
 
-#include "reduce/reduce.h"
+#include "transport/flat_reduction.h"
 #include "transport/past_cache.h"
 #include "transports/shm/flat_group.h"
 
 namespace tutti::shm {
 namespace {
 
-// Several contributions are added block by block, so that the accumulator stays in the nearest
-// cache.
-constexpr std::size_t block_bytes = 8192;
 // From here on a contribution may be written past the cache. Short ones are read at once, and their
 // readers wait for memory: only cores that share no cache gain enough.
 constexpr std::size_t past_cache_bytes = 4096, long_bytes = 16 * 1024;
@@ -173,33 +170,15 @@ class FlatAllreduce final : public FlatOperation {
 public:
     FlatAllreduce(std::shared_ptr<FlatMember> member, const IntrinsicShape& shape)
         : FlatOperation(std::move(member), shape),
-          raw_bytes_(shape.reducer.bytes(Width::raw)),
-          final_bytes_(shape.reducer.bytes(Width::final)),
-          divisor_(shape.divisor),
-          function_(shape.reducer.function()) {
-        if (shape.collective == Collective::barrier || shape.count == 0) return;
-        count_ = shape.count;
-        const Reducer& reducer = shape.reducer;
-        if (size_ == 1) {
-            only_ = reducer.move(Width::raw, Width::final, false);
-        } else if (size_ == 2) {
-            only_ = reducer.reduce(Width::raw, Width::raw, Width::final, false);
-        } else {
-            first_ = reducer.reduce(Width::raw, Width::raw, Width::partial, false);
-            middle_ = reducer.reduce(Width::partial, Width::raw, Width::partial, false);
-            last_ = reducer.reduce(Width::partial, Width::raw, Width::final, false);
-            const std::size_t partial_bytes = reducer.bytes(Width::partial);
-            block_count_ = std::min(count_, std::max<std::size_t>(1, block_bytes / partial_bytes));
-            partial_.resize(block_count_ * partial_bytes);
-        }
-    }
+          reduction_(shape, size_),
+          contributions_(static_cast<std::size_t>(size_)) {}
 
     Code progress() override {
         if (!running_) return Code::ok;
-        if (!published_) publish(count_ > 0);
+        if (!published_) publish(!reduction_.empty());
         if (const Code code = gather(); code != Code::ok) return code;
         if (const Code code = settle(); code != Code::ok) return code;
-        if (count_ > 0) reduce();
+        if (!reduction_.empty()) reduce();
         return finish(number_);
     }
     Rank waits_for() const override {
@@ -208,49 +187,14 @@ public:
     }
 
 private:
-    // This rank's own from where the caller has it: out is written last, block by block.
-    const std::byte* contribution(Rank rank) const { return rank == rank_ ? in_ : payload(rank); }
-
     void reduce() {
-        if (size_ > 2) return reduce_many();
-        only_({.dst = out_,
-               .a = contribution(0),
-               .b = size_ == 2 ? contribution(1) : nullptr,
-               .count = count_,
-               .divisor = divisor_,
-               .user = &function_});
+        for (Rank rank = 0; rank < size_; ++rank)
+            contributions_[static_cast<std::size_t>(rank)] = rank == rank_ ? in_ : payload(rank);
+        reduction_.run(contributions_, out_);
     }
 
-    void reduce_many() {
-        for (std::size_t at = 0; at < count_; at += block_count_) {
-            ReduceArgs args{.dst = partial_.data(),
-                            .a = contribution(0) + at * raw_bytes_,
-                            .b = contribution(1) + at * raw_bytes_,
-                            .count = std::min(block_count_, count_ - at),
-                            .divisor = divisor_,
-                            .user = &function_};
-            first_(args);
-            args.a = partial_.data();
-            for (Rank rank = 2; rank < size_ - 1; ++rank) {
-                args.b = contribution(rank) + at * raw_bytes_;
-                middle_(args);
-            }
-            args.dst = out_ + at * final_bytes_;
-            args.b = contribution(size_ - 1) + at * raw_bytes_;
-            last_(args);
-        }
-    }
-
-    const std::size_t raw_bytes_, final_bytes_;
-    const int32_t divisor_;
-    const UserFunction function_;
-    std::size_t count_ = 0;
-    std::size_t block_count_ = 0;
-    ReduceFn only_ = nullptr;  // one or two ranks
-    ReduceFn first_ = nullptr;
-    ReduceFn middle_ = nullptr;
-    ReduceFn last_ = nullptr;
-    std::vector<std::byte> partial_;
+    FlatReduction reduction_;
+    std::vector<const std::byte*> contributions_;
 };
 
 class FlatBroadcast final : public FlatOperation {

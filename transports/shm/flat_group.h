@@ -68,6 +68,8 @@ class FlatGroup final : public IntrinsicGroup {
 public:
     explicit FlatGroup(std::shared_ptr<FlatMember> member) : member_(std::move(member)) {}
     bool serves(Collective collective, std::size_t bytes) const override;
+    std::size_t most_bytes() const override { return flat_slot_bytes; }
+    bool sends() const override { return false; }
     Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override;
     void reset() override;
 

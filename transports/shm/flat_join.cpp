@@ -17,10 +17,6 @@ constexpr uint64_t bit(Rank rank) {
     return uint64_t{1} << rank;
 }
 
-Rank in_job(const GroupRequest& group, Rank rank) {
-    return group.members.empty() ? rank : group.members[static_cast<std::size_t>(rank)];
-}
-
 Result<> check_size(const GroupRequest& group) {
     if (group.size < 1 || group.size > flat_max_ranks)
         return fail(Code::unsupported, "flat: {} ranks, 1 to {} are served", group.size,
@@ -130,7 +126,7 @@ Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& g
 Result<std::shared_ptr<FlatMember>> FlatProvider::make_group(const GroupRequest& group) {
     auto member = std::make_shared<FlatMember>(group.rank, group.size, group.streams);
     for (Rank rank = 0; rank < group.size; ++rank) {
-        TUTTI_ASSIGN(auto bell, neighbours_->make_bell(in_job(group, rank)));
+        TUTTI_ASSIGN(auto bell, neighbours_->make_bell(group.in_job(rank)));
         member->doorbells.push_back(std::move(bell));
     }
     closed_->reuse();
@@ -157,11 +153,13 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::lead(const GroupRequest& group
 
 Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& group,
                                                          Deadline deadline) {
-    const auto doing = [&] { return fmt::format("flat: joining rank {}", group.leader.rank); };
-    auto socket = net::connect_unix(group.leader.address, {.deadline = deadline});
+    const Rank leader = group.in_job(0);
+    const auto doing = [&] { return fmt::format("flat: joining rank {}", leader); };
+    TUTTI_ASSIGN(const PeerAddress address, group.find(leader));
+    auto socket = net::connect_unix(address.address, {.deadline = deadline});
     if (!socket)
-        return fail_rank(Code::unsupported, group.leader.rank,
-                         "flat: the leader is not within reach: {}", socket.error().message);
+        return fail_rank(Code::unsupported, leader, "flat: the leader is not within reach: {}",
+                         socket.error().message);
     if (auto asked = ask(socket->get(), group, deadline); !asked)
         return wrap(std::move(asked).error(), doing());
     auto message = net::recv_fds(socket->get(), max_frame_bytes, deadline);
@@ -173,11 +171,11 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& gro
 
     auto member = std::make_shared<FlatMember>(group.rank, group.size, group.streams);
     for (Rank rank = 0; rank < group.size; ++rank) {
-        member->doorbells.push_back(neighbours_->bell(in_job(group, rank)));
+        member->doorbells.push_back(neighbours_->bell(group.in_job(rank)));
         if (rank != group.rank && !member->doorbells.back())
             return fail(Code::invalid, "{}: no doorbell of rank {} came", doing(), rank);
     }
-    const auto segments = neighbours_->segments(group.leader.rank);
+    const auto segments = neighbours_->segments(leader);
     std::byte* memory = segments->at(answer.place, member->layout.bytes());
     if (memory == nullptr)
         return fail(Code::invalid, "{}: page {} of segment {} is not there", doing(),
@@ -189,15 +187,16 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& gro
 }
 
 Result<> FlatProvider::ask(int socket, const GroupRequest& group, Deadline deadline) {
+    const Rank leader = group.in_job(0);
     Hello hello{.kind = HelloKind::group,
                 .rank = group.rank,
                 .comm = group.comm,
                 .size = group.size,
                 .streams = group.streams,
-                .segments = neighbours_->segments(group.leader.rank)->count()};
+                .segments = neighbours_->segments(leader)->count()};
     for (Rank rank = 0; rank < group.size; ++rank) {
-        const bool known = rank == group.rank ? neighbours_->is_rung_by(group.leader.rank)
-                                              : neighbours_->bell(in_job(group, rank)) != nullptr;
+        const bool known = rank == group.rank ? neighbours_->is_rung_by(leader)
+                                              : neighbours_->bell(group.in_job(rank)) != nullptr;
         if (known) hello.bells |= bit(rank);
     }
     return net::introduce(socket, key_, encode(hello), deadline);
@@ -210,7 +209,7 @@ Result<> FlatProvider::take(const GroupRequest& group, const GroupAnswer& answer
     if (fds.size() != segments + bells)
         return fail(Code::invalid, "{} descriptors came, {} were expected", fds.size(),
                     segments + bells);
-    const Rank leader = group.leader.rank;
+    const Rank leader = group.in_job(0);
     const auto table = neighbours_->segments(leader);
     std::size_t next = 0;
     for (; next < segments; ++next)
@@ -222,7 +221,7 @@ Result<> FlatProvider::take(const GroupRequest& group, const GroupAnswer& answer
         if (rank == group.rank)
             TUTTI_TRY(neighbours_->watch(leader, std::move(fds[next]), *context_.data_reactor));
         else
-            neighbours_->add_bell(in_job(group, rank), std::move(fds[next]));
+            neighbours_->add_bell(group.in_job(rank), std::move(fds[next]));
         if (++next == fds.size()) break;
     }
     return {};

@@ -56,6 +56,7 @@ public:
 
     std::string_view name() const override { return "flat"; }
     std::string_view reference(Collective collective) const override;
+    Rank most_ranks() const override { return flat_max_ranks; }
     Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
                                                  Deadline deadline) override;
 

@@ -1,0 +1,38 @@
+// What a flat exchange does with what it has gathered: adds up everyone's contributions in rank
+// order, so that all ranks compute the same bits.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "reduce/reduce.h"
+#include "transport/intrinsic.h"
+
+namespace tutti {
+
+class FlatReduction {
+public:
+    /// Of an allreduce. A barrier's is of nothing.
+    FlatReduction(const IntrinsicShape& shape, Rank size);
+
+    bool empty() const { return count_ == 0; }
+    /// By rank; out may be one of them: it is written last, block by block.
+    void run(std::span<const std::byte* const> contributions, void* out);
+
+private:
+    void reduce_many(std::span<const std::byte* const> contributions, std::byte* out);
+
+    const std::size_t raw_bytes_, final_bytes_;
+    const int32_t divisor_;
+    const UserFunction function_;
+    std::size_t count_ = 0;
+    std::size_t block_count_ = 0;
+    ReduceFn only_ = nullptr;  // one or two ranks
+    ReduceFn first_ = nullptr;
+    ReduceFn middle_ = nullptr;
+    ReduceFn last_ = nullptr;
+    std::vector<std::byte> partial_;
+};
+
+}  // namespace tutti
