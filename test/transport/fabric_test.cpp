@@ -8,18 +8,7 @@ namespace {
 using fabric::Header;
 using fabric::Kind;
 
-/// Good manners, before and after.
-struct Reset {
-    Reset() { reset(); }
-    ~Reset() { reset(); }
-    static void reset() {
-        manners = {};
-        fake_version = "1.0";
-        fake_ports.clear();
-    }
-};
-
-struct FakeDuo : Reset, Duo {
+struct FakeDuo : GoodManners, Duo {
     FakeDuo() : Duo(fake_kind) {}
     FakePort& port(Rank rank) { return *fake_ports[static_cast<std::size_t>(rank)]; }
 };
@@ -90,7 +79,7 @@ TEST_CASE("fabric: keeps every byte when messages overtake each other and the li
 }
 
 TEST_CASE("fabric: keeps every byte when several threads drive the lanes of one port") {
-    const Reset reset;
+    const GoodManners reset;
     manners = {.slow = 20, .reorder = true};
     drive_lanes(fake_kind, 200'000, {1000, 400, 50});
 }
@@ -244,7 +233,7 @@ TEST_CASE("fabric: does not hear those who have not read its address") {
 }
 
 TEST_CASE("fabric: refuses a peer whose library has another version, and says which") {
-    const Reset reset;
+    const GoodManners reset;
     TestEndpoint here(fake_kind, 0, 2);
     fake_version = "1.7";
     TestEndpoint there(fake_kind, 1, 2);

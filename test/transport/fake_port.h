@@ -38,7 +38,7 @@ inline bool happens(unsigned percent) {
 class FakePort final : public fabric::Port {
 public:
     explicit FakePort(fabric::PortEvents& events) : events_(events) {
-        limits_.eager_bytes = 2000;
+        limits_.eager_bytes = limits_.copied_bytes = 2000;
         address_ = ByteWriter().put(this).take();
     }
 
@@ -230,6 +230,17 @@ inline std::unique_ptr<Transport> make_fake_transport(const TransportContext& co
     return fabric::make_fabric_transport(context, std::make_unique<FakeFactory>(fake_version),
                                          {.name = "fake", .patience_ms = 200});
 }
+
+/// Good manners, before and after.
+struct GoodManners {
+    GoodManners() { reset(); }
+    ~GoodManners() { reset(); }
+    static void reset() {
+        manners = {};
+        fake_version = "1.0";
+        fake_ports.clear();
+    }
+};
 
 inline constexpr JoinedTransport fake_kind{"fake", make_fake_transport};
 

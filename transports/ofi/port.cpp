@@ -66,6 +66,7 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
         options_.eager_bytes.value_or(limits_.sockets ? options_.max_message_bytes : eager_bytes);
     if (info.ep_attr->max_msg_size < limits_.eager_bytes + envelope_bytes)
         limits_.eager_bytes = info.ep_attr->max_msg_size - envelope_bytes;
+    limits_.copied_bytes = std::min(copied_bytes, limits_.eager_bytes);
     limits_.max_message_bytes = std::min(info.ep_attr->max_msg_size, largest_message_bytes);
     if (info.nic && info.nic->link_attr)
         limits_.bandwidth_gbs = static_cast<double>(info.nic->link_attr->speed) / 8e9;

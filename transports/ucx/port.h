@@ -55,10 +55,9 @@ private:
     static constexpr unsigned message_id = 0, piece_id = 1;
     /// Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
     static constexpr std::size_t eager_bytes = 8192;
-    /// Payloads up to here are sent behind their header as one piece: UCX sends one piece that fits
-    /// a slot of its shared memory (128 bytes, its own words included) at once, and two only by a
-    /// request.
-    static constexpr std::size_t joined_bytes = 32;
+    /// Payloads up to here are sent behind their header as one piece: UCX sends one piece at once,
+    /// and two only by a request.
+    static constexpr std::size_t joined_bytes = 448;
     /// With all headers it fits what UCX reads from a socket at a time.
     static constexpr std::size_t piece_bytes = 60 * 1024;
     /// Of one peer: more than its credits on all its channels allow.

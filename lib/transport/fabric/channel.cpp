@@ -39,7 +39,7 @@ Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
                 break;
         }
         if (slot.bytes == bytes) return {slot.data, slot.tag};
-        hub_->reject(flow_,
+        hub_->reject(flow_.peer,
                      fmt::format("it sent {} bytes where its call has {}", slot.bytes, bytes));
         release();
     }

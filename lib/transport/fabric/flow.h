@@ -23,7 +23,7 @@ struct Peer {
     bool nonce_known = false, connected = false;
     bool bye_sent = false, bye_received = false, farewell_received = false, leaving = false;
     uint64_t nonce = 0;
-    uint32_t sent = 0, received = 0;  // data messages
+    uint32_t sent = 0, received = 0;  // data messages and contributions
     uint32_t last = 0;                // of them when it said bye
     std::size_t flows = 0;
 };

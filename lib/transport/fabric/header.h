@@ -11,16 +11,19 @@
 
 namespace tutti::fabric {
 
-inline constexpr uint32_t protocol_version = 2;
+inline constexpr uint32_t protocol_version = 3;
 
 /// Channels between two ranks on one port: with the credits and the size of a message, what a peer
 /// can make us hold.
 inline constexpr std::size_t max_channels = 4096;
 
+/// As many as lib/comm gives each stream: a lane's number says which it is of.
+inline constexpr std::size_t lanes_per_stream = 8;
+
 /// hello: whoever says it wants to send; its payload is how to answer. welcome: the answer has been
 /// understood, and nothing but hello may come before it. open: a channel. farewell: the bye was
-/// heard.
-enum class Kind : uint8_t { hello = 1, welcome, open, data, credit, bye, farewell };
+/// heard. contribution: to a flat exchange, which has neither channels nor credits.
+enum class Kind : uint8_t { hello = 1, welcome, open, data, credit, bye, farewell, contribution };
 
 inline constexpr uint32_t header_magic = 0x54554600;  // the low byte is the kind
 inline constexpr uint32_t header_magic_mask = 0xffffff00;
@@ -31,9 +34,11 @@ struct Header {
     uint64_t nonce = 0;  // the receiver's: only who has read its address knows it
     uint32_t comm = 0;
     uint16_t lane = 0;
-    uint16_t credits = 0;   // given back for the opposite direction of the same (comm, lane)
-    uint32_t bytes = 0;     // of payload
-    uint32_t position = 0;  // data: which of its channel; bye: how many there were in all
+    uint16_t credits = 0;  // given back for the opposite direction of the same (comm, lane)
+    uint32_t bytes = 0;    // of payload
+    // data: which of its channel; contribution: which of its stream (the lane); bye: how many of
+    // both there were in all.
+    uint32_t position = 0;
     Tag tag;
 
     static uint32_t magic_of(Kind kind) { return header_magic | static_cast<uint32_t>(kind); }

@@ -57,7 +57,8 @@ void Hub::leave() {
             deliver(*told);
             delivering_.fetch_sub(1, std::memory_order_seq_cst);
         }
-        if (!ready_.added() || !owner_.try_take()) return;
+        const bool added = ready_.added() || contributions_added_.load(std::memory_order_seq_cst);
+        if (!added || !owner_.try_take()) return;
         flush();
     }
 }
@@ -105,8 +106,16 @@ void Hub::woken() {
 }
 
 void Hub::turn() {
+    poll();
+    tidy();
+}
+
+void Hub::poll() {
     blocked_ = false;
     if (port_->progress(*this)) armed_ = false;
+}
+
+void Hub::tidy() {
     if (any_condemned_.load(std::memory_order_relaxed)) [[unlikely]]
         drop_condemned();
     settle();
@@ -189,6 +198,19 @@ Result<> Hub::connect(Peer& peer, ByteView port, uint64_t nonce) {
     return {};
 }
 
+/// A peer that knows how to answer, or soon will.
+Result<Peer*> Hub::reach(Rank rank, ByteView port, uint64_t nonce) {
+    Peer& peer = peer_of(rank);
+    if (peer.health.load(std::memory_order_relaxed) != Code::ok)
+        return fail_rank(Code::peer_lost, rank, "rank {} is gone", rank);
+    TUTTI_TRY(connect(peer, port, nonce));
+    if (peer.state == Peer::State::unknown) {
+        peer.state = Peer::State::hello;
+        owe(peer, Peer::hello_due);
+    }
+    return &peer;
+}
+
 Flow* Hub::find(Rank peer, uint32_t comm, uint16_t lane) {
     Flow*& recent = recent_[place_of(peer, comm, lane) % cached_flows];
     if (recent && recent->peer.rank == peer && recent->comm == comm && recent->lane == lane)
@@ -203,18 +225,18 @@ Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
     if (Flow* flow = find(peer.rank, comm, lane)) return flow;
     auto& flows = flows_[peer.rank];
     if (flows.size() >= max_channels) return nullptr;
-    return (flows[key_of(comm, lane)] = std::make_unique<Flow>(peer, comm, lane)).get();
+    Flow* const flow = (flows[key_of(comm, lane)] = std::make_unique<Flow>(peer, comm, lane)).get();
+    if (FlatStream* const stream = find_stream(*flow)) stream->flows.push_back(flow);
+    return flow;
 }
 
 Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, uint64_t nonce) {
     const Guard guard(*this);
     if (!guard || closing_) return fail_rank(Code::aborted, id.peer, "the transport is closed");
-    Peer& peer = peer_of(id.peer);
-    if (peer.health.load(std::memory_order_relaxed) != Code::ok)
-        return fail_rank(Code::peer_lost, id.peer, "rank {} is gone", id.peer);
     if (options_.retired->contains(id.comm))
         return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
-    TUTTI_TRY(connect(peer, port, nonce));
+    TUTTI_ASSIGN(Peer* const reached, reach(id.peer, port, nonce));
+    Peer& peer = *reached;
     Flow* flow = find_or_add(peer, id.comm, id.lane);
     if (!flow)
         return fail_rank(Code::invalid, id.peer,
@@ -223,10 +245,6 @@ Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, ui
     if (flow->out.open.load(std::memory_order_relaxed))
         return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
                          id.lane, id.comm, id.peer);
-    if (peer.state == Peer::State::unknown) {
-        peer.state = Peer::State::hello;
-        owe(peer, Peer::hello_due);
-    }
     flow->out.open.store(true, std::memory_order_relaxed);
     flow->open_due = true;
     ready_.append(*flow);
@@ -284,6 +302,7 @@ void Hub::forget_flows() {
 void Hub::forget(Flow& flow) {
     for (Slot& slot : flow.in.slots)
         if (slot.hold) port_->release(std::exchange(slot.hold, nullptr));
+    if (FlatStream* const stream = find_stream(flow)) std::erase(stream->flows, &flow);
     std::replace(recent_.begin(), recent_.end(), &flow, static_cast<Flow*>(nullptr));
     flows_[flow.peer.rank].erase(key_of(flow.comm, flow.lane));
 }
@@ -294,9 +313,9 @@ void Hub::break_rules(Peer& peer, const std::string& cause) {
     losing_.emplace_back(&peer, "protocol error: " + cause);
 }
 
-void Hub::reject(Flow& flow, const std::string& cause) {
+void Hub::reject(Peer& peer, const std::string& cause) {
     const Guard guard(*this);
-    if (guard) break_rules(flow.peer, cause);
+    if (guard) break_rules(peer, cause);
 }
 
 void Hub::lose(Peer& peer, const std::string& cause, bool is_news) {

@@ -11,10 +11,12 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "transport/fabric/flat_board.h"
 #include "transport/fabric/flow.h"
 #include "transport/retired.h"
 #include "transport/transport.h"
@@ -27,6 +29,13 @@ public:
     virtual ~HubEvents() = default;
     virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
     virtual void lost(Rank peer, const std::string& cause) = 0;
+};
+
+/// How a rank's port is reached.
+struct Contact {
+    Rank rank = nobody;
+    Bytes port;
+    uint64_t nonce = 0;
 };
 
 class Hub final : public std::enable_shared_from_this<Hub>, private PortEvents {
@@ -74,7 +83,24 @@ public:
     void cancel_receives(Flow& flow);
     void close_sender(Flow& flow);
     void close_receiver(Flow& flow);
-    void reject(Flow& flow, const std::string& cause);
+    void reject(Peer& peer, const std::string& cause);
+
+    // For flat groups. A board is the hub's from join() to leave().
+    Rank rank() const { return options_.rank; }
+    Result<> join(FlatBoard& board, std::span<const Contact> contacts);
+    void leave(const FlatBoard& board);
+    /// What a thread waits for: a member's contribution.
+    struct Awaited {
+        std::size_t member = 0;
+        uint64_t number = 0, turn = 0;
+        Tag tag;
+    };
+    /// Sends what is unsent, and looks whether it comes: a few times, if nobody else is in. Returns
+    /// a message of an earlier call that this rank has not read, and so never will: nullptr is
+    /// well.
+    const ReceiveQueue::Slot* exchange(FlatBoard& board, FlatStream& stream,
+                                       const Awaited& awaited);
+    void cancel(FlatStream& stream);
 
 private:
     class Guard;
@@ -91,6 +117,8 @@ private:
     void deliver(const News& news);
     News& news();
     void turn();
+    void poll();
+    void tidy();
     void settle();
     void arm_port();
     void wake(Sleeper& sleeper);
@@ -98,6 +126,7 @@ private:
     // Peers and flows.
     Peer& peer_of(Rank rank);
     Result<> connect(Peer& peer, ByteView port, uint64_t nonce);
+    Result<Peer*> reach(Rank rank, ByteView port, uint64_t nonce);
     Flow* find(Rank peer, uint32_t comm, uint16_t lane);
     Flow* find_or_add(Peer& peer, uint32_t comm, uint16_t lane);
     void half_closed(Flow& flow);
@@ -123,6 +152,8 @@ private:
     bool accepted(Progress result, Peer& peer);
     void complete(Flow& flow, uint64_t position);
     void allow(Flow& flow);
+    void send_contribution(FlatBoard& board, FlatStream& stream);
+    void send_contributions();
 
     // Receiving.
     bool arrived(const Arrival& arrival) override;
@@ -134,6 +165,9 @@ private:
     bool take_data(Peer& peer, const Header& header, const Arrival& arrival);
     bool take_late(Peer& peer, const Header& header);
     void take_bye(Peer& peer, const Header& header);
+    void take_contribution(const Header& header, const Arrival& arrival);
+    FlatBoard* find_board(uint32_t comm);
+    FlatStream* find_stream(const Flow& flow);
     bool take_credits(Flow& flow, uint32_t credits);
     void announce(Flow& flow);
     bool place(Flow& flow, uint64_t position, const Arrival& arrival);
@@ -159,14 +193,18 @@ private:
     std::vector<Rank> condemned_;  // to be dropped by whoever is in next
     std::atomic<bool> any_condemned_{false};
     ReadyList<Flow> ready_;
+    std::atomic<bool> contributions_added_{false};
 
     // The owner's.
     std::unordered_map<Rank, std::unique_ptr<Peer>> peers_;
     std::unordered_map<Rank, std::unordered_map<uint64_t, std::unique_ptr<Flow>>> flows_;
     std::array<Flow*, cached_flows> recent_{};
-    std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
-    std::vector<Peer*> talking_;    // with something due
-    std::vector<Peer*> leaving_;    // that have said bye, until they have heard farewell
+    std::unordered_map<uint32_t, FlatBoard*> boards_;  // by communicator
+    FlatBoard* recent_board_ = nullptr;
+    bool contributions_held_ = false;  // some could not go
+    std::vector<Flow*> forgotten_;     // without a half left; they go when nothing is under way
+    std::vector<Peer*> talking_;       // with something due
+    std::vector<Peer*> leaving_;       // that have said bye, until they have heard farewell
     std::vector<Slot*> to_fetch_;
     std::vector<std::pair<Peer*, std::string>> losing_;   // found in an event
     std::vector<std::pair<Peer*, Header>> late_credits_;  // for retired communicators

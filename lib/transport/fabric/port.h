@@ -56,7 +56,8 @@ public:
 enum class Progress : uint8_t { done, pending, busy, failed };
 
 struct PortLimits {
-    std::size_t eager_bytes = 0;  // payloads up to here come with their header
+    std::size_t eager_bytes = 0;   // payloads up to here come with their header
+    std::size_t copied_bytes = 0;  // up to here the caller's memory is free when send() returns
     std::size_t max_message_bytes = 0;
     double latency_us = 0;  // as the library estimates them, 0: it does not say
     double bandwidth_gbs = 0;

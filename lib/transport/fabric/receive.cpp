@@ -23,6 +23,10 @@ bool Hub::arrived(const Arrival& arrival) {
     Header header;
     std::memcpy(&header, arrival.header, sizeof header);
     if (!belongs_here(header, arrival)) return false;
+    if (header.kind() == Kind::contribution) {
+        take_contribution(header, arrival);
+        return false;
+    }
     Flow* recent = find(header.sender, header.comm, header.lane);
     Peer& peer = recent ? recent->peer : peer_of(header.sender);
     if (peer.state == Peer::State::gone) return false;
@@ -72,7 +76,7 @@ bool Hub::belongs_here(const Header& header, const Arrival& arrival) {
     const char* why = nullptr;
     const bool in_job = header.sender >= 0 && header.sender < options_.size;
     if ((header.magic & header_magic_mask) != header_magic || header.kind() < Kind::hello ||
-        header.kind() > Kind::farewell)
+        header.kind() > Kind::contribution)
         why = "not one of tutti's";
     else if (header.nonce != options_.nonce)
         why = "meant for someone else";

@@ -12,13 +12,12 @@
 #include "base/log.h"
 #include "net/reactor.h"
 #include "transport/fabric/fabric.h"
+#include "transport/fabric/flat_group.h"
 #include "transport/fabric/hub.h"
 
 namespace tutti::fabric {
 namespace {
 
-// As many as lib/comm gives each stream.
-constexpr std::size_t lanes_per_stream = 8;
 constexpr long tick_ns = 100'000'000;
 constexpr int64_t last_words_ms = 50;
 
@@ -53,6 +52,7 @@ public:
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     void progress() override;
+    IntrinsicProvider* intrinsics() override { return flat_.get(); }
     void close(Deadline deadline) override;
 
 private:
@@ -70,6 +70,7 @@ private:
     std::string address_;
     Retired retired_;
     std::vector<std::shared_ptr<Hub>> hubs_;
+    std::unique_ptr<FlatProvider> flat_;
     UniqueFd ticks_;
 
     std::mutex mutex_;  // guards the two below
@@ -105,6 +106,9 @@ Result<> FabricTransport::listen() {
                                                  [to = hub.get()](uint32_t) { to->woken(); }));
         hubs_.push_back(std::move(hub));
     }
+    if (hubs_.front()->limits().copied_bytes > 0)
+        flat_ = std::make_unique<FlatProvider>(
+            hubs_, [this](const PeerAddress& peer) { return parse(peer); });
     address_ = encode_address(name(), address);
     log::debug("rank {}: {} {} over {}", context_.rank, name(), address.version,
                (*factory_)->path());

@@ -1,0 +1,173 @@
+// A hub's part of the flat exchange: contributions out to all peers, and into their slots.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "transport/fabric/hub.h"
+
+namespace tutti::fabric {
+namespace {
+
+// Of a thread that waits, while it keeps others out. Over sockets each is a system call.
+// Eight make nothing faster, and keep peers from this core that share it.
+constexpr int most_looks = 2;
+
+/// A message of a call before that one.
+const ReceiveQueue::Slot* find_stray(const FlatStream& stream, const Tag& now) {
+    for (Flow* flow : stream.flows) {
+        ReceiveQueue& in = flow->in;
+        const uint64_t released = in.released.load(std::memory_order_relaxed);
+        if (in.begun.load(std::memory_order_relaxed) == released) [[likely]]
+            continue;
+        const ReceiveQueue::Slot& slot = in.at(released);
+        const auto state = slot.state.load(std::memory_order_relaxed);
+        const bool unread =
+            state != ReceiveQueue::State::empty && state != ReceiveQueue::State::spent;
+        if (unread && slot.tag.epoch() == now.epoch() && slot.tag.sequence < now.sequence)
+            return &slot;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts) {
+    const Guard guard(*this);
+    if (!guard || closing_) return fail(Code::aborted, "the transport is closed");
+    for (std::size_t member = 0; member < board.size(); ++member) {
+        const Contact& contact = contacts[member];
+        if (std::cmp_equal(member, board.rank)) continue;
+        TUTTI_ASSIGN(board.peers[member], reach(contact.rank, contact.port, contact.nonce));
+    }
+    boards_[board.comm] = &board;
+    for (const Peer* peer : board.peers)
+        if (peer)
+            for (auto& [key, flow] : flows_[peer->rank])
+                if (FlatStream* const stream = find_stream(*flow))
+                    stream->flows.push_back(flow.get());
+    flush();
+    return {};
+}
+
+void Hub::leave(const FlatBoard& board) {
+    const Guard guard(*this);
+    // Closed: nobody is inside, or ever will be.
+    boards_.erase(board.comm);
+    if (recent_board_ == &board) recent_board_ = nullptr;
+}
+
+FlatBoard* Hub::find_board(uint32_t comm) {
+    if (recent_board_ && recent_board_->comm == comm) return recent_board_;
+    const auto found = boards_.find(comm);
+    return found == boards_.end() ? nullptr : recent_board_ = found->second;
+}
+
+/// Of which flat stream it is a channel; null: of none.
+FlatStream* Hub::find_stream(const Flow& flow) {
+    if (boards_.empty()) return nullptr;
+    const FlatBoard* const board = find_board(flow.comm);
+    return board ? board->stream(flow.lane / lanes_per_stream) : nullptr;
+}
+
+// ---- out
+// -----------------------------------------------------------------------------------------
+
+// As for flows: published first, the flag tried second, and whoever gives it back looks again.
+const ReceiveQueue::Slot* Hub::exchange(FlatBoard& board, FlatStream& stream,
+                                        const Awaited& awaited) {
+    if (!owner_.try_take()) {
+        if (stream.unsent.load(std::memory_order_relaxed) == 0) return nullptr;
+        contributions_added_.store(true, std::memory_order_seq_cst);
+        if (!owner_.try_take()) return nullptr;
+    }
+    if (stream.unsent.load(std::memory_order_relaxed) != 0) {
+        if (!ready_.empty() || ready_.added()) flush();
+        send_contribution(board, stream);
+    }
+    const auto done = [&] {
+        return stream.unsent.load(std::memory_order_relaxed) == 0 &&
+               stream.has(awaited.member, awaited.number, awaited.turn);
+    };
+    for (int looks = 0; looks < most_looks && !done(); ++looks) poll();
+    tidy();
+    const ReceiveQueue::Slot* const stray = find_stray(stream, awaited.tag);
+    leave();
+    return stray;
+}
+
+/// To everyone who has not had it and can.
+void Hub::send_contribution(FlatBoard& board, FlatStream& stream) {
+    Contribution& out = stream.outgoing;
+    const uint64_t unsent = stream.unsent.load(std::memory_order_acquire);
+    uint64_t left = unsent;
+    for (uint64_t rest = unsent; rest != 0; rest &= rest - 1) {
+        const auto member = static_cast<std::size_t>(std::countr_zero(rest));
+        Peer& peer = *board.peers[member];
+        if (blocked_ || (peer.state != Peer::State::ready && peer.state != Peer::State::gone))
+            continue;
+        left &= ~(uint64_t{1} << member);
+        if (peer.state == Peer::State::gone) continue;
+        out.header.nonce = peer.nonce;
+        const Progress result =
+            port_->send(peer.rank, reinterpret_cast<const std::byte*>(&out.header),
+                        out.payload.data(), out.header.bytes, nullptr);
+        if (accepted(result, peer))
+            ++peer.sent;
+        else
+            left |= uint64_t{1} << member;
+    }
+    contributions_held_ |= left != 0;
+    stream.unsent.store(left, std::memory_order_release);
+    if (left == 0) wake(stream.sleeper);
+}
+
+void Hub::send_contributions() {
+    contributions_held_ = false;
+    for (const auto& [comm, board] : boards_)
+        for (const auto& stream : board->streams)
+            if (stream && stream->unsent.load(std::memory_order_acquire) != 0)
+                send_contribution(*board, *stream);
+}
+
+void Hub::cancel(FlatStream& stream) {
+    const Guard guard(*this);
+    stream.unsent.store(0, std::memory_order_relaxed);
+}
+
+// ---- in
+// ------------------------------------------------------------------------------------------
+
+void Hub::take_contribution(const Header& header, const Arrival& arrival) {
+    FlatBoard* const board = find_board(header.comm);
+    std::size_t member = 0;
+    const auto is_sender = [&](const Peer* p) { return p && p->rank == header.sender; };
+    if (board)
+        member = static_cast<std::size_t>(
+            std::find_if(board->peers.begin(), board->peers.end(), is_sender) -
+            board->peers.begin());
+    const bool belongs = board && member < board->size();
+    Peer& peer = belongs ? *board->peers[member] : peer_of(header.sender);
+    if (peer.state == Peer::State::gone) return;
+    ++peer.received;
+    if (peer.bye_received) leave_if_done(peer);
+    // The group's last words, to one that has left.
+    if (!board) return;
+    FlatStream* const place = board->stream(header.lane);
+    if (!belongs || !place || header.bytes > flat_max_bytes || (header.bytes > 0 && !arrival.data))
+        return break_rules(peer, fmt::format("it sent {} bytes to stream {} of a flat group that "
+                                             "has no such place",
+                                             header.bytes, header.lane));
+    FlatStream& stream = *place;
+    FlatStream::Slot& slot = stream.slot(member, header.position);
+    const uint64_t before = slot.turn.load(std::memory_order_relaxed);
+    // What a failed epoch left on its way may come after the next one's first.
+    if (before >> Tag::epoch_shift > header.tag.epoch()) return;
+    slot.tag = header.tag;
+    slot.bytes = header.bytes;
+    if (header.bytes > 0) std::memcpy(slot.payload.data(), arrival.data, header.bytes);
+    // Pairs with the operation's look: the contribution before its turn.
+    slot.turn.store(FlatStream::turn_of(header.tag, header.position), std::memory_order_release);
+    wake(stream.sleeper);
+}
+
+}  // namespace tutti::fabric

@@ -1,0 +1,93 @@
+// The flat exchange over a fabric, for messages so small that what channels do for them costs more
+// than sending them: every rank sends its contribution to all others at once, in a message of its
+// own that needs no credit, and adds up what has come.
+//
+// Why two slots a rank and no credits. Operations of a stream run one after the other on each rank,
+// and operation k completes on a rank only when every peer's contribution to k is here. So when a
+// rank sends for k, it has completed k - 1 and has every peer's k - 1; those peers had completed k
+// - 2 before they sent that, and read their slots of k - 2, which are those of k, no more.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "transport/fabric/flow.h"
+#include "transport/fabric/header.h"
+
+namespace tutti::fabric {
+
+inline constexpr Rank flat_max_ranks = 8;
+inline constexpr uint32_t flat_max_streams = 64;
+inline constexpr std::size_t flat_depth = 2;
+/// Payloads: what a port copies may be less.
+inline constexpr std::size_t flat_max_bytes = 448;
+
+/// A contribution as it goes to every peer.
+struct Contribution {
+    Header header;
+    std::array<std::byte, flat_max_bytes> payload;
+};
+
+/// One stream of a group, on this rank.
+struct FlatStream {
+    explicit FlatStream(Rank ranks) : slots(static_cast<std::size_t>(ranks) * flat_depth) {}
+
+    struct Slot {
+        std::atomic<uint64_t> turn{0};  // epoch << 48 | operation number, from 1; written last
+        Tag tag;
+        uint32_t bytes = 0;
+        alignas(16) std::array<std::byte, flat_max_bytes> payload;
+    };
+    static uint64_t turn_of(const Tag& tag, uint64_t number) {
+        return tag.epoch() << Tag::epoch_shift | static_cast<uint32_t>(number);
+    }
+    Slot& slot(std::size_t member, uint64_t number) {
+        return slots[member * flat_depth + number % flat_depth];
+    }
+    bool has(std::size_t member, uint64_t number, uint64_t turn) {
+        return slot(member, number).turn.load(std::memory_order_acquire) == turn;
+    }
+
+    // The streams' own channels: what lies there unread from calls before a flat one, no call
+    // reads.
+    std::vector<Flow*> flows;  // the hub's owner's
+
+    // Of the operation's thread while nobody is left to be sent it, else of the hub's owner.
+    Contribution outgoing;
+    std::atomic<uint64_t> unsent{0};  // members that are still to be sent it, a bit each
+
+    std::vector<Slot> slots;  // the hub's owner writes, the operation's thread reads
+    // Who goes to sleep announces it, holds the hub once, and looks again: no owner of the hub
+    // needs a fence between what it publishes here and its look at the sleeper.
+    Sleeper sleeper;
+    uint64_t started = 0;  // the operation's thread's: number of the newest; 0 again in a new epoch
+};
+
+/// A group as one of its hubs knows it: with the streams that run over this one.
+struct FlatBoard {
+    struct Share {
+        std::size_t hub = 0, hubs = 1;
+    };
+    FlatBoard(uint32_t in_comm, Rank in_rank, Rank ranks, uint32_t stream_count, const Share& share)
+        : comm(in_comm),
+          rank(in_rank),
+          peers(static_cast<std::size_t>(ranks)),
+          streams(stream_count) {
+        for (std::size_t i = share.hub; i < streams.size(); i += share.hubs)
+            streams[i] = std::make_unique<FlatStream>(ranks);
+    }
+    std::size_t size() const { return peers.size(); }
+    /// Null: there is none here.
+    FlatStream* stream(std::size_t index) const {
+        return index < streams.size() ? streams[index].get() : nullptr;
+    }
+
+    const uint32_t comm;
+    const Rank rank;
+    std::vector<Peer*> peers;  // by member; null: this rank
+    std::vector<std::unique_ptr<FlatStream>> streams;
+};
+
+}  // namespace tutti::fabric

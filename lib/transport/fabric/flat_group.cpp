@@ -1,0 +1,245 @@
+#include "transport/fabric/flat_group.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/flat_reduction.h"
+
+namespace tutti::fabric {
+namespace {
+
+/// This rank's membership. Operations keep it, and with it the hubs. A stream runs over the hub
+/// that its channels do.
+struct Member {
+    struct Part {
+        std::shared_ptr<Hub> hub;
+        std::unique_ptr<FlatBoard> board;
+    };
+    Member(const std::vector<std::shared_ptr<Hub>>& hubs, const GroupRequest& group)
+        : rank(group.rank), streams(group.streams) {
+        for (std::size_t i = 0; i < hubs.size(); ++i)
+            parts.push_back({hubs[i], std::make_unique<FlatBoard>(
+                                          group.comm, group.rank, group.size, group.streams,
+                                          FlatBoard::Share{i, hubs.size()})});
+    }
+    ~Member() {
+        for (const Part& part : parts) part.hub->leave(*part.board);
+    }
+    Member(const Member&) = delete;
+
+    const Part& part(uint32_t stream) const { return parts[stream % parts.size()]; }
+
+    const Rank rank;
+    const uint32_t streams;
+    std::vector<Part> parts;
+};
+
+/// Allreduce, and barrier as the allreduce of nothing.
+class FlatOperation final : public Operation {
+public:
+    FlatOperation(std::shared_ptr<Member> member, const IntrinsicShape& shape)
+        : member_(std::move(member)),
+          hub_(*member_->part(shape.stream).hub),
+          board_(*member_->part(shape.stream).board),
+          stream_(*board_.streams[shape.stream]),
+          lane_(static_cast<uint16_t>(shape.stream)),
+          own_(static_cast<std::size_t>(board_.rank)),
+          reduction_(shape, static_cast<Rank>(board_.size())),
+          bytes_(reduction_.empty() ? 0 : shape.count * shape.reducer.bytes(Width::raw)),
+          contributions_(board_.size()) {}
+
+    void start(const Tag& tag, const void* in, void* out) override {
+        tag_ = tag;
+        in_ = static_cast<const std::byte*>(in);
+        out_ = out;
+        number_ = ++stream_.started;
+        turn_ = FlatStream::turn_of(tag, number_);
+        next_ = 0;
+        published_ = false;
+        running_ = true;
+    }
+    Code progress() override;
+    const Trouble& trouble() const override { return trouble_; }
+    void cancel() override {
+        running_ = false;
+        hub_.cancel(stream_);
+    }
+    void arm(bool on) override {
+        stream_.sleeper.announce(on);
+        if (std::exchange(armed_, on) != on) hub_.arm(on);
+    }
+    Rank waits_for() const override {
+        if (!running_ || next_ >= board_.size()) return nobody;
+        return static_cast<Rank>(next_);
+    }
+
+private:
+    void publish();
+    Code gather();
+    Code differs(const Peer* peer, const Tag& tag);
+
+    const std::shared_ptr<Member> member_;
+    Hub& hub_;
+    FlatBoard& board_;
+    FlatStream& stream_;
+    const uint16_t lane_;
+    const std::size_t own_;
+    FlatReduction reduction_;
+    const std::size_t bytes_;
+    std::vector<const std::byte*> contributions_;
+
+    Tag tag_;
+    const std::byte* in_ = nullptr;
+    void* out_ = nullptr;
+    uint64_t number_ = 0, turn_ = 0;
+    std::size_t next_ = 0;  // whose contribution is the next to look at
+    bool published_ = false, running_ = false, armed_ = false;
+    Trouble trouble_;
+};
+
+void FlatOperation::publish() {
+    Contribution& out = stream_.outgoing;
+    out.header.magic = Header::magic_of(Kind::contribution);
+    out.header.sender = hub_.rank();
+    out.header.comm = board_.comm;
+    out.header.lane = lane_;
+    out.header.bytes = static_cast<uint32_t>(bytes_);
+    out.header.position = static_cast<uint32_t>(number_);
+    out.header.tag = tag_;
+    if (bytes_ > 0) std::memcpy(out.payload.data(), in_, bytes_);
+    const uint64_t all = (uint64_t{1} << board_.size()) - 1;
+    published_ = true;
+    stream_.slot(own_, number_).turn.store(turn_, std::memory_order_relaxed);
+    // Pairs with the hub's look: the contribution before who is to have it.
+    stream_.unsent.store(all & ~(uint64_t{1} << own_), std::memory_order_release);
+}
+
+Code FlatOperation::differs(const Peer* peer, const Tag& tag) {
+    const auto member = std::find(board_.peers.begin(), board_.peers.end(), peer);
+    trouble_ = {.code = Code::mismatch,
+                .peer = static_cast<Rank>(member - board_.peers.begin()),
+                .got = tag};
+    running_ = false;
+    return Code::mismatch;
+}
+
+/// ok: every contribution is here, with the tag it must have, and this rank's has left.
+Code FlatOperation::gather() {
+    for (; next_ < board_.size(); ++next_) {
+        if (next_ == own_) continue;
+        if (!stream_.has(next_, number_, turn_)) return Code::in_progress;
+        const FlatStream::Slot& slot = stream_.slot(next_, number_);
+        if (slot.tag != tag_) return differs(board_.peers[next_], slot.tag);
+        if (slot.bytes != bytes_) {
+            hub_.reject(*board_.peers[next_],
+                        fmt::format("it sent {} bytes where its call has {}", slot.bytes, bytes_));
+            return Code::in_progress;
+        }
+        contributions_[next_] = slot.payload.data();
+    }
+    const bool sent = stream_.unsent.load(std::memory_order_acquire) == 0;
+    return sent ? Code::ok : Code::in_progress;
+}
+
+Code FlatOperation::progress() {
+    if (!running_) return Code::ok;
+    if (!published_) publish();
+    Code code = gather();
+    for (bool on = true; code == Code::in_progress && on;) {
+        const std::size_t before = next_;
+        const std::size_t member = before < board_.size() ? before : own_;
+        const auto* stray = hub_.exchange(board_, stream_, {member, number_, turn_, tag_});
+        if (stray) [[unlikely]]
+            return differs(&stray->flow->peer, stray->tag);
+        code = gather();
+        on = next_ > before;
+    }
+    if (code != Code::ok) return code;
+    contributions_[own_] = in_;
+    if (!reduction_.empty()) reduction_.run(contributions_, out_);
+    running_ = false;
+    return Code::ok;
+}
+
+class FlatGroup final : public IntrinsicGroup {
+public:
+    FlatGroup(std::shared_ptr<Member> member, std::size_t most_bytes)
+        : member_(std::move(member)), most_bytes_(most_bytes) {}
+
+    bool serves(Collective collective, std::size_t bytes) const override {
+        return bytes <= most_bytes_ &&
+               (collective == Collective::allreduce || collective == Collective::barrier);
+    }
+    std::size_t most_bytes() const override { return most_bytes_; }
+    bool sends() const override { return true; }
+    Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override;
+    // Turns hold the epoch: what lies in the slots is never taken for a new operation's.
+    void reset() override {
+        for (uint32_t i = 0; i < member_->streams; ++i)
+            member_->part(i).board->streams[i]->started = 0;
+    }
+
+private:
+    const std::shared_ptr<Member> member_;
+    const std::size_t most_bytes_;
+};
+
+Result<std::unique_ptr<Operation>> FlatGroup::bind(const IntrinsicShape& shape) {
+    const std::size_t element_bytes = shape.reducer.bytes(Width::raw);
+    if (shape.count > most_bytes_ / element_bytes)
+        return fail(Code::unsupported,
+                    "flat: {} elements of {} bytes are over the limit of {} bytes", shape.count,
+                    element_bytes, most_bytes_);
+    if (!serves(shape.collective, shape.count * element_bytes))
+        return fail(Code::unsupported, "flat: there is no {} here",
+                    collective_name(shape.collective));
+    if (shape.stream >= member_->streams)
+        return fail(Code::invalid, "flat: stream {} of {}", shape.stream, member_->streams);
+    return std::make_unique<FlatOperation>(member_, shape);
+}
+
+}  // namespace
+
+std::string_view FlatProvider::reference(Collective collective) const {
+    switch (collective) {
+        case Collective::allreduce:
+            return "ring";
+        case Collective::barrier:
+            return "dissemination";
+        default:
+            return "";
+    }
+}
+
+Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& group,
+                                                           Deadline deadline) {
+    static_cast<void>(deadline);  // only who looks for the members waits
+    if (group.size < 2 || group.size > flat_max_ranks)
+        return fail(Code::unsupported, "flat: {} ranks, 2 to {} are served", group.size,
+                    flat_max_ranks);
+    if (group.streams < 1 || group.streams > flat_max_streams)
+        return fail(Code::unsupported, "flat: {} streams, 1 to {} are served", group.streams,
+                    flat_max_streams);
+    std::vector<Address> addresses(static_cast<std::size_t>(group.size));
+    for (Rank rank = 0; rank < group.size; ++rank) {
+        if (rank == group.rank) continue;
+        TUTTI_ASSIGN(const PeerAddress found, group.find(group.in_job(rank)));
+        TUTTI_ASSIGN(addresses[static_cast<std::size_t>(rank)], parse_(found));
+    }
+    auto member = std::make_shared<Member>(hubs_, group);
+    std::size_t most = flat_max_bytes;
+    for (std::size_t i = 0; i < hubs_.size(); ++i) {
+        std::vector<Contact> contacts(addresses.size());
+        for (Rank rank = 0; rank < group.size; ++rank) {
+            if (rank == group.rank) continue;
+            const Address& address = addresses[static_cast<std::size_t>(rank)];
+            contacts[static_cast<std::size_t>(rank)] = {
+                group.in_job(rank), address.ports[i % address.ports.size()], address.nonce};
+        }
+        TUTTI_TRY(hubs_[i]->join(*member->parts[i].board, contacts));
+        most = std::min(most, hubs_[i]->limits().copied_bytes);
+    }
+    return std::make_unique<FlatGroup>(std::move(member), most);
+}
+
+}  // namespace tutti::fabric

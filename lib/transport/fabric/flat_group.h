@@ -1,0 +1,30 @@
+// The flat exchange over a fabric, for whoever plans collectives.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "transport/fabric/hub.h"
+#include "transport/intrinsic.h"
+
+namespace tutti::fabric {
+
+class FlatProvider final : public IntrinsicProvider {
+public:
+    using Parse = std::function<Result<Address>(const PeerAddress&)>;
+    FlatProvider(std::vector<std::shared_ptr<Hub>> hubs, Parse parse)
+        : hubs_(std::move(hubs)), parse_(std::move(parse)) {}
+
+    std::string_view name() const override { return "flat"; }
+    std::string_view reference(Collective collective) const override;
+    Rank most_ranks() const override { return flat_max_ranks; }
+    Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
+                                                 Deadline deadline) override;
+
+private:
+    const std::vector<std::shared_ptr<Hub>> hubs_;
+    const Parse parse_;
+};
+
+}  // namespace tutti::fabric

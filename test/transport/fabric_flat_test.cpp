@@ -1,0 +1,256 @@
+// The flat exchange over a library that misbehaves, and over one that peers misuse.
+#include <array>
+
+#include "transport/fabric/flat_board.h"
+#include "transport/fake_port.h"
+#include "transport/flat_ranks.h"
+
+namespace tutti::test {
+namespace {
+
+using fabric::Header;
+using fabric::Kind;
+
+struct FakeRanks : GoodManners, FlatRanks {
+    explicit FakeRanks(Rank n) : FlatRanks(fake_kind, n) {}
+};
+
+constexpr std::array<std::size_t, 6> counts{1, 2, 0, 7, 64, 112};
+
+// One rank's part of a sequence of sums and barriers on one stream; the number of wrong results.
+int sums(FlatRanks& ranks, Rank me, uint32_t stream, uint64_t operations, uint64_t seed) {
+    std::minstd_rand choose(static_cast<uint32_t>(seed + stream + 1));  // the same on all ranks
+    int wrong = 0;
+    std::vector<float> in, out;
+    for (uint64_t number = 1; number <= operations; ++number) {
+        const std::size_t count = counts[choose() % counts.size()];
+        const bool barrier = choose() % 4 == 0;
+        const bool in_place = choose() % 2 == 0;
+        in.resize(count);
+        out.assign(count, -1.0F);
+        for (std::size_t i = 0; i < count; ++i) in[i] = value(number, me, i);
+        float* to = in_place ? in.data() : out.data();
+        const auto operation =
+            ranks.bind(me, barrier ? barrier_shape(stream)
+                                   : allreduce_shape(count, Dtype::float32, Op::sum, stream));
+        if (!operation || run(*operation, make_tag(number), in.data(), to) != Code::ok)
+            return wrong + 1000;
+        for (std::size_t i = 0; !barrier && i < count; ++i) {
+            float expected = 0;
+            for (Rank r = 0; r < ranks.size(); ++r) expected += value(number, r, i);
+            wrong += to[i] != expected;
+        }
+    }
+    return wrong;
+}
+
+TEST_CASE("fabric: flat sums are right when messages overtake each other and there is no room") {
+    const auto seed = std::random_device{}() % 1'000'000;
+    INFO("seed " << seed);
+    for (const Rank n : {2, 3, 8}) {
+        FakeRanks ranks(n);
+        fake_random.seed(seed + 1);
+        manners = {.busy = 30, .slow = 40, .reorder = true};
+        REQUIRE(ranks.each([&](Rank me) {
+            int other_wrong = 0;
+            std::thread other([&] { other_wrong = sums(ranks, me, 1, 100, seed); });
+            const int wrong = sums(ranks, me, 0, 100, seed);
+            other.join();
+            return wrong + other_wrong;
+        }) == 0);
+    }
+}
+
+TEST_CASE("fabric: a flat sum that others called differently is told to all, and the next works") {
+    FakeRanks ranks(3);
+    const auto sum_of = [&](Operation& sum, Rank me, const Tag& tag) {
+        std::array<float, 2> data{1, static_cast<float>(me)};
+        const Code code = run(sum, tag, data.data(), data.data());
+        return code == Code::ok && (data[0] != 3 || data[1] != 3) ? Code::system : code;
+    };
+    Tag other = make_tag(1);
+    other.count = 99;
+    REQUIRE(ranks.each([&](Rank me) {
+        const auto sum = ranks.bind(me, allreduce_shape(2));
+        const bool odd = me == 1;
+        const Code code = sum_of(*sum, me, odd ? other : make_tag(1));
+        const bool right = code == Code::mismatch && sum->trouble().peer == (odd ? 0 : 1) &&
+                           sum->trouble().got == (odd ? make_tag(1) : other);
+        sum->cancel();
+        return right ? 0 : 1;
+    }) == 0);
+    for (uint64_t epoch = 2; epoch < 5; ++epoch) {
+        for (Rank r = 0; r < 3; ++r) ranks.group(r).reset();
+        REQUIRE(ranks.each([&](Rank me) {
+            const auto sum = ranks.bind(me, allreduce_shape(2));
+            for (uint64_t number = 1; number < 10; ++number)
+                if (sum_of(*sum, me, make_tag(number, epoch)) != Code::ok) return 1;
+            return 0;
+        }) == 0);
+    }
+}
+
+// What a rank sees when the other's messages come as the test says.
+struct Listener {
+    Listener() : sum(ranks.bind(0, allreduce_shape(1))) {
+        template_.magic = Header::magic_of(Kind::contribution);
+        template_.sender = 1;
+        template_.comm = 3;
+        template_.bytes = sizeof(float);
+        template_.position = 1;
+        template_.tag = make_tag(1, 2);
+    }
+    /// With the nonce that the rank's own address has.
+    Header header() const {
+        Header out = template_;
+        const auto address =
+            fabric::decode_address("fake", fake_version, ranks.addresses()(0)->address);
+        out.nonce = address->nonce;
+        return out;
+    }
+    void hear(const Header& header, float what) {
+        Buffer payload(header.bytes);
+        std::memcpy(payload.data(), &what, std::min(payload.size(), sizeof what));
+        fake_ports[0]->inject(header, payload);
+        for (int i = 0; i < 4; ++i) ranks.endpoint(0).turn();
+    }
+    Code sum_with(float own, float* result) {
+        sum->start(make_tag(1, 2), &own, result);
+        return sum->progress();
+    }
+
+    FakeRanks ranks{2};
+    std::unique_ptr<Operation> sum;
+
+private:
+    Header template_;
+};
+
+TEST_CASE("fabric: what a failed epoch left on its way does not displace the next one's") {
+    Listener one;
+    one.hear(one.header(), 40);
+    Header late = one.header();
+    late.tag = make_tag(7, 1);
+    one.hear(late, 1000);
+    float result = 0;
+    REQUIRE(one.sum_with(2, &result) == Code::ok);
+    REQUIRE(result == 42);
+}
+
+TEST_CASE("fabric: contributions that cannot be are their sender's end, and nobody else's") {
+    const auto refused = [](auto change, const char* why) {
+        Listener one;
+        Header wrong = one.header();
+        change(wrong);
+        one.hear(wrong, 1);
+        float result = 0;
+        REQUIRE(one.sum_with(2, &result) == Code::in_progress);
+        one.sum->cancel();
+        const auto lost = one.ranks.endpoint(0).sink.lost();
+        REQUIRE(lost.size() == 1);
+        REQUIRE(lost[0].first == 1);
+        INFO(lost[0].second);
+        REQUIRE(lost[0].second.find(why) != std::string::npos);
+    };
+    refused([](Header& h) { h.lane = flat_streams; }, "no such place");
+    refused([](Header& h) { h.bytes = fabric::flat_max_bytes + 1; }, "no such place");
+    refused([](Header& h) { h.bytes = 8; }, "8 bytes where its call has 4");
+}
+
+TEST_CASE("fabric: contributions to a group that is not there are dropped") {
+    Listener one;
+    Header header = one.header();
+    header.comm = 4;
+    one.hear(header, 1);
+    REQUIRE(one.ranks.endpoint(0).sink.lost().empty());
+    one.hear(one.header(), 40);
+    float result = 0;
+    REQUIRE(one.sum_with(2, &result) == Code::ok);
+    REQUIRE(result == 42);
+}
+
+TEST_CASE("fabric: flat sums wake a rank that sleeps") {
+    FakeRanks ranks(2);
+    REQUIRE(ranks.each([&](Rank me) {
+        const auto operation = ranks.bind(me, barrier_shape());
+        const auto deadline = Deadline::after_ms(patience_ms);
+        for (uint64_t number = 1; number <= 10; ++number) {
+            if (number % 2 == static_cast<uint64_t>(me)) ::usleep(2000);
+            operation->start(make_tag(number), nullptr, nullptr);
+            Code code = operation->progress();
+            if (code == Code::in_progress && operation->waits_for() != 1 - me) return 1;
+            while (code == Code::in_progress && !deadline.passed()) {
+                operation->arm(true);
+                code = operation->progress();
+                // The service thread's tick finds what comes to a library that does not ring.
+                if (code == Code::in_progress) ranks.endpoint(me).data.poll(patience_ms);
+                operation->arm(false);
+                if (code == Code::in_progress) code = operation->progress();
+            }
+            if (code != Code::ok || operation->waits_for() != nobody) return 1;
+        }
+        return deadline.passed() ? 1 : 0;
+    }) == 0);
+}
+
+// In a broadcast, a rank that takes itself for the root leaves unread what the other roots send.
+TEST_CASE("fabric: a flat exchange tells of a message that an earlier call left unread") {
+    FakeRanks ranks(2);
+    const auto sender = ranks.endpoint(1).transport->open({.peer = 0, .comm = 3, .lane = 0},
+                                                          ranks.endpoint(0).address,
+                                                          Deadline::after_ms(patience_ms));
+    REQUIRE(sender);
+    const Buffer data = pattern(8, 1);
+    const auto sum_of = [&](Rank me, uint64_t number) {
+        const auto sum = ranks.bind(me, allreduce_shape(1));
+        float value = 1;
+        const Code code = run(*sum, make_tag(number), &value, &value);
+        if (code != Code::mismatch) return code;
+        const bool right = sum->trouble().peer == 1 && sum->trouble().got == make_tag(1);
+        return right ? code : Code::system;
+    };
+    (*sender)->push(make_tag(1), data.data(), data.size());
+    std::array<Code, 2> codes{};
+    ranks.each([&](Rank me) {
+        codes[static_cast<std::size_t>(me)] = sum_of(me, 2);
+        return 0;
+    });
+    REQUIRE(codes[0] == Code::mismatch);
+    REQUIRE(codes[1] == Code::ok);
+
+    // One of a call that is yet to come is no such message.
+    FakeRanks others(2);
+    const auto ahead = others.endpoint(1).transport->open({.peer = 0, .comm = 3, .lane = 0},
+                                                          others.endpoint(0).address,
+                                                          Deadline::after_ms(patience_ms));
+    REQUIRE(ahead);
+    (*ahead)->push(make_tag(3), data.data(), data.size());
+    REQUIRE(others.each([&](Rank me) {
+        const auto sum = others.bind(me, allreduce_shape(1));
+        float value = 1;
+        return run(*sum, make_tag(2), &value, &value) == Code::ok && value == 2 ? 0 : 1;
+    }) == 0);
+}
+
+TEST_CASE("fabric: flat refuses what it cannot serve") {
+    FakeRanks ranks(2);
+    auto* provider = ranks.endpoint(0).transport->intrinsics();
+    REQUIRE(provider->name() == "flat");
+    for (const Rank size : {1, fabric::flat_max_ranks + 1}) {
+        GroupRequest group;
+        group.comm = 9;
+        group.size = size;
+        const auto refused = provider->join(group, Deadline::after_ms(1000));
+        REQUIRE_FALSE(refused.has_value());
+        REQUIRE(refused.error().code == Code::unsupported);
+    }
+    const auto wide = ranks.group(0).bind(allreduce_shape(fabric::flat_max_bytes / 4 + 1));
+    REQUIRE_FALSE(wide.has_value());
+    REQUIRE(wide.error().code == Code::unsupported);
+    REQUIRE_FALSE(ranks.group(0).serves(Collective::broadcast, 8));
+    REQUIRE_FALSE(ranks.group(0).bind({.collective = Collective::broadcast, .count = 8}));
+    REQUIRE_FALSE(ranks.group(0).bind(allreduce_shape(1, Dtype::float32, Op::sum, flat_streams)));
+}
+
+}  // namespace
+}  // namespace tutti::test
