@@ -9,6 +9,7 @@
 #include "comm/backoff.h"
 #include "net/serving.h"
 #include "store/tree.h"
+#include "transport/flow.h"
 
 namespace tutti {
 namespace {
@@ -301,9 +302,10 @@ void Endpoint::serve() {
         if (turn != Backoff::Turn::sleep) continue;
 
         // Announced first, then looked once more: whatever comes after that look rings.
+        Sleeper::take_moved();
         arm_clients(true);
         moved = false;
-        if (serve_clients(moved) && !moved && !kicked_) {
+        if (serve_clients(moved) && !Sleeper::take_moved() && !moved && !kicked_) {
             reactor_.modify(data_reactor_.fd(), EPOLLIN);
             reactor_.poll(watched_ > 0 ? watch_ms : sleep_ms);
             reactor_.modify(data_reactor_.fd(), 0);

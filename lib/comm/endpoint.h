@@ -78,8 +78,8 @@ public:
     };
     /// The job's, if every rank could join them. Only once.
     Intrinsics take_intrinsics() { return std::move(intrinsics_); }
-    /// A smaller communicator's, all of one host: nothing if this rank cannot join. Then none may
-    /// use them.
+    /// A smaller communicator's, of one host or several: nothing if this rank cannot join. Then
+    /// none may use them.
     Intrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline);
     /// What counts as this rank's host, as a number.
     uint64_t host_hash() const { return std::hash<std::string>{}(host_id_); }

@@ -282,7 +282,8 @@ Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, bool one_host
         IntrinsicProvider* provider = transports_[i]->intrinsics();
         if (!provider || group.size() > provider->most_ranks()) continue;
         if (transport.capabilities().same_host_only && !one_host) continue;
-        if (reaches_any(i, group, deadline)) return {};
+        // Ranks may find differently. Where joining waits for rank 0, as within a host, all try.
+        if (!transport.capabilities().same_host_only && reaches_any(i, group, deadline)) return {};
         GroupRequest request;
         request.comm = group.id();
         request.rank = group.rank();

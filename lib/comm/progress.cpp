@@ -1,6 +1,7 @@
 // Moving what was issued, and waiting for it.
 #include "comm/backoff.h"
 #include "comm/communicator.h"
+#include "transport/flow.h"
 
 namespace tutti {
 namespace {
@@ -75,10 +76,12 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms) {
 
 // Announces it, looks once more, sleeps: whatever comes after that look rings.
 void Communicator::sleep_until_moved(const Request& request, int64_t limit_ms) {
+    Sleeper::take_moved();
     arm_all(true);
     waiting_.fall_asleep();
     bool moved = false;
     drive_all(moved);
+    moved |= Sleeper::take_moved();
     if (!moved && !request.done()) endpoint_->sleep(static_cast<int>(limit_ms));
     waiting_.wake_up();
     arm_all(false);

@@ -101,8 +101,9 @@ public:
         device::wait_a_while(gone_on_);
         phase_ = Phase::idle;
     }
+    // What was armed may have ended since.
     void arm(bool on) override {
-        if (phase_ == Phase::running) running().arm(on);
+        if (phase_ == Phase::running || !on) running().arm(on);
     }
     Code health() const override {
         return phase_ == Phase::running ? running().health() : Code::ok;

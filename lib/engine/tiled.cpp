@@ -134,8 +134,12 @@ public:
         store(word_fetched, base_);  // where not all of it came onto the streams
         end();
     }
+    // What was armed may have ended since.
     void arm(bool on) override {
-        if (runs_on_host()) running().arm(on);
+        if (on && runs_on_host()) running().arm(true);
+        if (on) return;
+        if (r_.first) r_.first->arm(false);
+        w_->arm(false);
     }
     Code health() const override { return runs_on_host() ? running().health() : Code::ok; }
     Rank waits_for() const override { return runs_on_host() ? running().waits_for() : nobody; }

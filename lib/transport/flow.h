@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <utility>
 
 #include "base/clock.h"
 #include "transport/cells.h"
@@ -23,20 +24,25 @@ namespace tutti {
 /// Which thread sleeps until this half of the channel moves; nullptr: none.
 class Sleeper {
 public:
-    void announce(bool on) { thread_.store(on ? self() : nullptr, std::memory_order_seq_cst); }
+    void announce(bool on) { thread_.store(on ? &moved() : nullptr, std::memory_order_seq_cst); }
     /// True if another thread sleeps and must be woken. The caller has published first, both
     /// sequentially consistent: either we see the sleeper here, or it sees what was published.
     bool wants_waking() {
-        const void* thread = thread_.load(std::memory_order_seq_cst);
-        return thread != nullptr && thread != self();
+        const bool* const thread = thread_.load(std::memory_order_seq_cst);
+        if (thread == nullptr || thread != &moved()) return thread != nullptr;
+        moved() = true;
+        return false;
     }
+    /// Whether this thread itself moved, since it last asked, something that it had announced to
+    /// wait for. It may have looked there before: it must not sleep on that.
+    static bool take_moved() { return std::exchange(moved(), false); }
 
 private:
-    static const void* self() {
-        static thread_local char identity;
-        return &identity;
+    static bool& moved() {
+        static thread_local bool moved = false;
+        return moved;
     }
-    std::atomic<const void*> thread_{nullptr};
+    std::atomic<const bool*> thread_{nullptr};
 };
 
 inline void ring_doorbell(int fd) {

@@ -45,7 +45,8 @@ struct IntrinsicShape {
     Blocks input, output;  // where blocks have different lengths, else empty
 };
 
-/// The communicator an intrinsic serves. Rank 0 leads: it makes what the others join.
+/// The communicator an intrinsic serves. Where there is something to make, rank 0 does, and the
+/// others ask it.
 struct GroupRequest {
     uint32_t comm = 0;
     Rank rank = 0;
@@ -82,7 +83,7 @@ public:
     virtual std::string_view reference(Collective collective) const = 0;
     /// Of the largest group.
     virtual Rank most_ranks() const = 0;
-    /// Blocks until the leader has answered. unsupported: do without.
+    /// May block until rank 0 has answered. unsupported: do without.
     virtual Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
                                                          Deadline deadline) = 0;
 };

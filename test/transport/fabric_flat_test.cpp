@@ -15,6 +15,10 @@ struct FakeRanks : GoodManners, FlatRanks {
     explicit FakeRanks(Rank n) : FlatRanks(fake_kind, n) {}
 };
 
+Deadline patience() {
+    return Deadline::after_ms(patience_ms);
+}
+
 constexpr std::array<std::size_t, 6> counts{1, 2, 0, 7, 64, 112};
 
 // One rank's part of a sequence of sums and barriers on one stream; the number of wrong results.
@@ -108,10 +112,13 @@ struct Listener {
         out.nonce = address->nonce;
         return out;
     }
-    void hear(const Header& header, float what) {
+    static void put(const Header& header, float what) {
         Buffer payload(header.bytes);
         std::memcpy(payload.data(), &what, std::min(payload.size(), sizeof what));
         fake_ports[0]->inject(header, payload);
+    }
+    void hear(const Header& header, float what) {
+        put(header, what);
         for (int i = 0; i < 4; ++i) ranks.endpoint(0).turn();
     }
     Code sum_with(float own, float* result) {
@@ -197,8 +204,7 @@ TEST_CASE("fabric: flat sums wake a rank that sleeps") {
 TEST_CASE("fabric: a flat exchange tells of a message that an earlier call left unread") {
     FakeRanks ranks(2);
     const auto sender = ranks.endpoint(1).transport->open({.peer = 0, .comm = 3, .lane = 0},
-                                                          ranks.endpoint(0).address,
-                                                          Deadline::after_ms(patience_ms));
+                                                          ranks.endpoint(0).address, patience());
     REQUIRE(sender);
     const Buffer data = pattern(8, 1);
     const auto sum_of = [&](Rank me, uint64_t number) {
@@ -221,8 +227,7 @@ TEST_CASE("fabric: a flat exchange tells of a message that an earlier call left 
     // One of a call that is yet to come is no such message.
     FakeRanks others(2);
     const auto ahead = others.endpoint(1).transport->open({.peer = 0, .comm = 3, .lane = 0},
-                                                          others.endpoint(0).address,
-                                                          Deadline::after_ms(patience_ms));
+                                                          others.endpoint(0).address, patience());
     REQUIRE(ahead);
     (*ahead)->push(make_tag(3), data.data(), data.size());
     REQUIRE(others.each([&](Rank me) {
@@ -230,6 +235,66 @@ TEST_CASE("fabric: a flat exchange tells of a message that an earlier call left 
         float value = 1;
         return run(*sum, make_tag(2), &value, &value) == Code::ok && value == 2 ? 0 : 1;
     }) == 0);
+}
+
+// One thread waits for two streams: what comes for the first while it looks at the second.
+TEST_CASE("fabric: a thread that moves what it waits for by itself does not sleep on that") {
+    Listener one;
+    const auto second = one.ranks.bind(0, allreduce_shape(1, Dtype::float32, Op::sum, 1));
+    float own = 2, result = 0;
+    one.sum->start(make_tag(1, 2), &own, &result);
+    second->start(make_tag(2, 2), &own, &own);
+    REQUIRE(one.sum->progress() == Code::in_progress);
+    REQUIRE(second->progress() == Code::in_progress);
+    Sleeper::take_moved();
+    one.sum->arm(true);
+    second->arm(true);
+    REQUIRE(one.sum->progress() == Code::in_progress);
+    REQUIRE_FALSE(Sleeper::take_moved());
+    one.put(one.header(), 40);
+    REQUIRE(second->progress() == Code::in_progress);
+    // Or the service thread was there first, and rang.
+    REQUIRE((Sleeper::take_moved() || one.ranks.endpoint(0).data.poll(0) > 0));
+    one.sum->arm(false);
+    second->arm(false);
+    REQUIRE(one.sum->progress() == Code::ok);
+    REQUIRE(result == 42);
+    second->cancel();
+}
+
+TEST_CASE("fabric: messages of a rank outside the group are no concern of its flat exchange") {
+    FakeRanks ranks(3);
+    GroupRequest pair;
+    pair.comm = 5;
+    pair.size = 2;
+    pair.find = ranks.addresses();
+    const auto group = ranks.endpoint(0).transport->intrinsics()->join(pair, patience());
+    REQUIRE(group);
+    pair.rank = 1;
+    const auto other = ranks.endpoint(1).transport->intrinsics()->join(pair, patience());
+    REQUIRE(other);
+    const auto outsider = ranks.endpoint(2).transport->open({.peer = 0, .comm = 5, .lane = 0},
+                                                            ranks.endpoint(0).address, patience());
+    REQUIRE(outsider);
+    std::unique_ptr<Receiver> receiver;
+    REQUIRE(eventually({&ranks.endpoint(0), &ranks.endpoint(2)}, [&] {
+        receiver = ranks.endpoint(0).sink.take({.peer = 2, .comm = 5, .lane = 0});
+        return receiver != nullptr;
+    }));
+    const Buffer data = pattern(8, 1);
+    (*outsider)->push(make_tag(1), data.data(), data.size());
+    ranks.endpoint(2).turn();
+    const auto mine = (*group)->bind(allreduce_shape(1)),
+               theirs = (*other)->bind(allreduce_shape(1));
+    REQUIRE((mine && theirs));
+    std::array<float, 2> values{40, 2};
+    (*mine)->start(make_tag(2), &values[0], &values[0]);
+    (*theirs)->start(make_tag(2), &values[1], &values[1]);
+    REQUIRE(eventually({&ranks.endpoint(0), &ranks.endpoint(1)}, [&] {
+        const Code here = (*mine)->progress(), there = (*theirs)->progress();
+        return here != Code::in_progress && there != Code::in_progress;
+    }));
+    REQUIRE(values == std::array<float, 2>{42, 42});
 }
 
 TEST_CASE("fabric: flat refuses what it cannot serve") {

@@ -51,7 +51,8 @@ Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts) {
 
 void Hub::leave(const FlatBoard& board) {
     const Guard guard(*this);
-    // Closed: nobody is inside, or ever will be.
+    // Closed: nobody looks there any more.
+    if (!guard) return;
     boards_.erase(board.comm);
     if (recent_board_ == &board) recent_board_ = nullptr;
 }
@@ -66,7 +67,8 @@ FlatBoard* Hub::find_board(uint32_t comm) {
 FlatStream* Hub::find_stream(const Flow& flow) {
     if (boards_.empty()) return nullptr;
     const FlatBoard* const board = find_board(flow.comm);
-    return board ? board->stream(flow.lane / lanes_per_stream) : nullptr;
+    if (!board || !std::count(board->peers.begin(), board->peers.end(), &flow.peer)) return nullptr;
+    return board->stream(flow.lane / lanes_per_stream);
 }
 
 // ---- out

@@ -21,7 +21,7 @@ namespace tutti::fabric {
 inline constexpr Rank flat_max_ranks = 8;
 inline constexpr uint32_t flat_max_streams = 64;
 inline constexpr std::size_t flat_depth = 2;
-/// Payloads: what a port copies may be less.
+/// Of payload. The same everywhere: a port that copies less at once has no flat exchange.
 inline constexpr std::size_t flat_max_bytes = 448;
 
 /// A contribution as it goes to every peer.
@@ -58,9 +58,10 @@ struct FlatStream {
     Contribution outgoing;
     std::atomic<uint64_t> unsent{0};  // members that are still to be sent it, a bit each
 
-    std::vector<Slot> slots;  // the hub's owner writes, the operation's thread reads
-    // Who goes to sleep announces it, holds the hub once, and looks again: no owner of the hub
-    // needs a fence between what it publishes here and its look at the sleeper.
+    // The hub's owner writes, the operation's thread reads; that writes the turn of its own.
+    std::vector<Slot> slots;
+    // Who goes to sleep announces it, holds the hub once, and looks again: unlike a channel's, no
+    // owner of the hub needs a fence between what it publishes here and its look at the sleeper.
     Sleeper sleeper;
     uint64_t started = 0;  // the operation's thread's: number of the newest; 0 again in a new epoch
 };

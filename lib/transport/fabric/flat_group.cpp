@@ -48,6 +48,8 @@ public:
           bytes_(reduction_.empty() ? 0 : shape.count * shape.reducer.bytes(Width::raw)),
           contributions_(board_.size()) {}
 
+    ~FlatOperation() override { FlatOperation::arm(false); }
+
     void start(const Tag& tag, const void* in, void* out) override {
         tag_ = tag;
         in_ = static_cast<const std::byte*>(in);
@@ -64,9 +66,12 @@ public:
         running_ = false;
         hub_.cancel(stream_);
     }
+    // Whoever announces it holds the hub once, also in another's place.
     void arm(bool on) override {
         stream_.sleeper.announce(on);
-        if (std::exchange(armed_, on) != on) hub_.arm(on);
+        if (armed_) hub_.arm(false);
+        armed_ = on;
+        if (on) hub_.arm(true);
     }
     Rank waits_for() const override {
         if (!running_ || next_ >= board_.size()) return nobody;
@@ -163,14 +168,13 @@ Code FlatOperation::progress() {
 
 class FlatGroup final : public IntrinsicGroup {
 public:
-    FlatGroup(std::shared_ptr<Member> member, std::size_t most_bytes)
-        : member_(std::move(member)), most_bytes_(most_bytes) {}
+    explicit FlatGroup(std::shared_ptr<Member> member) : member_(std::move(member)) {}
 
     bool serves(Collective collective, std::size_t bytes) const override {
-        return bytes <= most_bytes_ &&
+        return bytes <= flat_max_bytes &&
                (collective == Collective::allreduce || collective == Collective::barrier);
     }
-    std::size_t most_bytes() const override { return most_bytes_; }
+    std::size_t most_bytes() const override { return flat_max_bytes; }
     bool sends() const override { return true; }
     Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override;
     // Turns hold the epoch: what lies in the slots is never taken for a new operation's.
@@ -181,15 +185,14 @@ public:
 
 private:
     const std::shared_ptr<Member> member_;
-    const std::size_t most_bytes_;
 };
 
 Result<std::unique_ptr<Operation>> FlatGroup::bind(const IntrinsicShape& shape) {
     const std::size_t element_bytes = shape.reducer.bytes(Width::raw);
-    if (shape.count > most_bytes_ / element_bytes)
+    if (shape.count > flat_max_bytes / element_bytes)
         return fail(Code::unsupported,
                     "flat: {} elements of {} bytes are over the limit of {} bytes", shape.count,
-                    element_bytes, most_bytes_);
+                    element_bytes, flat_max_bytes);
     if (!serves(shape.collective, shape.count * element_bytes))
         return fail(Code::unsupported, "flat: there is no {} here",
                     collective_name(shape.collective));
@@ -226,20 +229,25 @@ Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& g
         TUTTI_ASSIGN(const PeerAddress found, group.find(group.in_job(rank)));
         TUTTI_ASSIGN(addresses[static_cast<std::size_t>(rank)], parse_(found));
     }
+    for (Rank rank = 0; rank < group.size; ++rank)
+        if (rank != group.rank &&
+            addresses[static_cast<std::size_t>(rank)].ports.size() != hubs_.size())
+            return fail(Code::unsupported,
+                        "flat: rank {} has another number of ports (see "
+                        "TUTTI_FABRIC_PORTS)",
+                        group.in_job(rank));
     auto member = std::make_shared<Member>(hubs_, group);
-    std::size_t most = flat_max_bytes;
     for (std::size_t i = 0; i < hubs_.size(); ++i) {
         std::vector<Contact> contacts(addresses.size());
         for (Rank rank = 0; rank < group.size; ++rank) {
             if (rank == group.rank) continue;
             const Address& address = addresses[static_cast<std::size_t>(rank)];
-            contacts[static_cast<std::size_t>(rank)] = {
-                group.in_job(rank), address.ports[i % address.ports.size()], address.nonce};
+            contacts[static_cast<std::size_t>(rank)] = {group.in_job(rank), address.ports[i],
+                                                        address.nonce};
         }
         TUTTI_TRY(hubs_[i]->join(*member->parts[i].board, contacts));
-        most = std::min(most, hubs_[i]->limits().copied_bytes);
     }
-    return std::make_unique<FlatGroup>(std::move(member), most);
+    return std::make_unique<FlatGroup>(std::move(member));
 }
 
 }  // namespace tutti::fabric

@@ -20,10 +20,9 @@ void Hub::flush() {
     }
     if (!late_credits_.empty()) send_late_credits();
     // Behind the messages of earlier calls, so that one that nobody reads is there before.
-    if (contributions_added_.load(std::memory_order_seq_cst)) {
-        contributions_added_.store(false, std::memory_order_seq_cst);
+    if (contributions_added_.load(std::memory_order_relaxed) &&
+        contributions_added_.exchange(false, std::memory_order_seq_cst))
         contributions_held_ = true;
-    }
     if (contributions_held_ && !blocked_) send_contributions();
 }
 

@@ -106,7 +106,7 @@ Result<> FabricTransport::listen() {
                                                  [to = hub.get()](uint32_t) { to->woken(); }));
         hubs_.push_back(std::move(hub));
     }
-    if (hubs_.front()->limits().copied_bytes > 0)
+    if (hubs_.front()->limits().copied_bytes >= flat_max_bytes)
         flat_ = std::make_unique<FlatProvider>(
             hubs_, [this](const PeerAddress& peer) { return parse(peer); });
     address_ = encode_address(name(), address);
