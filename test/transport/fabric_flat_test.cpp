@@ -262,6 +262,21 @@ TEST_CASE("fabric: a thread that moves what it waits for by itself does not slee
     second->cancel();
 }
 
+TEST_CASE("fabric: a flat exchange that is freed does not take another's sleeper with it") {
+    Listener one;
+    auto idle = one.ranks.bind(0, allreduce_shape(2));
+    float own = 2, result = 0;
+    one.sum->start(make_tag(1, 2), &own, &result);
+    REQUIRE(one.sum->progress() == Code::in_progress);
+    one.sum->arm(true);
+    idle.reset();
+    one.put(one.header(), 40);
+    std::thread([&] { one.ranks.endpoint(0).transport->progress(); }).join();
+    REQUIRE(one.ranks.endpoint(0).data.poll(patience_ms) > 0);
+    one.sum->arm(false);
+    REQUIRE(one.sum->progress() == Code::ok);
+}
+
 TEST_CASE("fabric: messages of a rank outside the group are no concern of its flat exchange") {
     FakeRanks ranks(3);
     GroupRequest pair;

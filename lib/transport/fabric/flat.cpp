@@ -71,8 +71,7 @@ FlatStream* Hub::find_stream(const Flow& flow) {
     return board->stream(flow.lane / lanes_per_stream);
 }
 
-// ---- out
-// -----------------------------------------------------------------------------------------
+// ---- out -------------------------------------------------------------------------------------
 
 // As for flows: published first, the flag tried second, and whoever gives it back looks again.
 const ReceiveQueue::Slot* Hub::exchange(FlatBoard& board, FlatStream& stream,
@@ -136,8 +135,7 @@ void Hub::cancel(FlatStream& stream) {
     stream.unsent.store(0, std::memory_order_relaxed);
 }
 
-// ---- in
-// ------------------------------------------------------------------------------------------
+// ---- in --------------------------------------------------------------------------------------
 
 void Hub::take_contribution(const Header& header, const Arrival& arrival) {
     FlatBoard* const board = find_board(header.comm);

@@ -48,7 +48,10 @@ public:
           bytes_(reduction_.empty() ? 0 : shape.count * shape.reducer.bytes(Width::raw)),
           contributions_(board_.size()) {}
 
-    ~FlatOperation() override { FlatOperation::arm(false); }
+    // Another of the stream's operations may be announced by now.
+    ~FlatOperation() override {
+        if (armed_) hub_.arm(false);
+    }
 
     void start(const Tag& tag, const void* in, void* out) override {
         tag_ = tag;
