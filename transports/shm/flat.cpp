@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "transport/flat_reduction.h"
+#include "transport/flat_exchange.h"
 #include "transport/past_cache.h"
 #include "transports/shm/flat_group.h"
 

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "transport/flat_exchange.h"
+
 namespace tutti::shm {
 
 namespace {
@@ -69,14 +71,7 @@ bool FlatGroup::serves(Collective collective, std::size_t bytes) const {
 }
 
 Result<std::unique_ptr<Operation>> FlatGroup::bind(const IntrinsicShape& shape) {
-    const std::size_t element_bytes = shape.reducer.bytes(Width::raw);
-    if (shape.count > flat_slot_bytes / element_bytes)
-        return fail(Code::unsupported,
-                    "flat: {} elements of {} bytes are over the limit of {} bytes", shape.count,
-                    element_bytes, flat_slot_bytes);
-    const std::size_t bytes = shape.count * element_bytes;
-    if (!serves(shape.collective, bytes))
-        return fail(Code::unsupported, "flat: there is no {}", collective_name(shape.collective));
+    TUTTI_ASSIGN(const std::size_t bytes, flat_contribution_bytes(*this, shape));
     if (shape.stream >= member_->streams.size())
         return fail(Code::invalid, "flat: stream {} of {}", shape.stream, member_->streams.size());
     if (shape.root < 0 || shape.root >= member_->size)

@@ -17,21 +17,6 @@ constexpr uint64_t bit(Rank rank) {
     return uint64_t{1} << rank;
 }
 
-Result<> check_size(const GroupRequest& group) {
-    if (group.size < 1 || group.size > flat_max_ranks)
-        return fail(Code::unsupported, "flat: {} ranks, 1 to {} are served", group.size,
-                    flat_max_ranks);
-    if (group.streams < 1 || group.streams > flat_max_streams)
-        return fail(Code::unsupported, "flat: {} streams, 1 to {} are served", group.streams,
-                    flat_max_streams);
-    if (group.rank < 0 || group.rank >= group.size)
-        return fail(Code::invalid, "flat: rank {} of {}", group.rank, group.size);
-    if (!group.members.empty() && std::cmp_not_equal(group.members.size(), group.size))
-        return fail(Code::invalid, "flat: {} members of {} ranks", group.members.size(),
-                    group.size);
-    return {};
-}
-
 }  // namespace
 
 void GroupHost::request(UniqueFd socket, const Hello& hello) {
@@ -103,22 +88,9 @@ void GroupHost::close() {
     waiting_.clear();
 }
 
-std::string_view FlatProvider::reference(Collective collective) const {
-    switch (collective) {
-        case Collective::allreduce:
-            return "ring";
-        case Collective::broadcast:
-            return "binomial";
-        case Collective::barrier:
-            return "dissemination";
-        default:
-            return "";
-    }
-}
-
 Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& group,
                                                            Deadline deadline) {
-    TUTTI_TRY(check_size(group));
+    TUTTI_TRY(check_flat_group(group, 1, flat_max_ranks));
     TUTTI_ASSIGN(auto member, group.rank == 0 ? lead(group) : follow(group, deadline));
     return std::make_unique<FlatGroup>(std::move(member));
 }

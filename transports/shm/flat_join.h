@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "net/auth.h"
+#include "transport/flat_exchange.h"
 #include "transport/transport.h"
 #include "transports/shm/flat_group.h"
 #include "transports/shm/neighbours.h"
@@ -55,7 +56,9 @@ public:
           host_(std::make_shared<GroupHost>()) {}
 
     std::string_view name() const override { return "flat"; }
-    std::string_view reference(Collective collective) const override;
+    std::string_view reference(Collective collective) const override {
+        return flat_reference(collective);
+    }
     Rank most_ranks() const override { return flat_max_ranks; }
     Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
                                                  Deadline deadline) override;

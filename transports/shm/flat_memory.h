@@ -22,7 +22,6 @@
 namespace tutti::shm {
 
 inline constexpr Rank flat_max_ranks = 64;  // one bit each in the word of sleepers
-inline constexpr uint32_t flat_max_streams = 64;
 inline constexpr uint32_t flat_depth = 4;
 inline constexpr std::size_t flat_slot_bytes = 64 * 1024;
 inline constexpr std::size_t flat_inline_bytes = 24;

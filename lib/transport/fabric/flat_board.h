@@ -19,7 +19,6 @@
 namespace tutti::fabric {
 
 inline constexpr Rank flat_max_ranks = 8;
-inline constexpr uint32_t flat_max_streams = 64;
 inline constexpr std::size_t flat_depth = 2;
 /// Of payload. The same everywhere: a port that copies less at once has no flat exchange.
 inline constexpr std::size_t flat_max_bytes = 448;

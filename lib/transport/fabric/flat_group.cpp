@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "transport/flat_reduction.h"
-
 namespace tutti::fabric {
 namespace {
 
@@ -16,7 +14,7 @@ struct Member {
         std::unique_ptr<FlatBoard> board;
     };
     Member(const std::vector<std::shared_ptr<Hub>>& hubs, const GroupRequest& group)
-        : rank(group.rank), streams(group.streams) {
+        : streams(group.streams) {
         for (std::size_t i = 0; i < hubs.size(); ++i)
             parts.push_back({hubs[i], std::make_unique<FlatBoard>(
                                           group.comm, group.rank, group.size, group.streams,
@@ -29,7 +27,6 @@ struct Member {
 
     const Part& part(uint32_t stream) const { return parts[stream % parts.size()]; }
 
-    const Rank rank;
     const uint32_t streams;
     std::vector<Part> parts;
 };
@@ -191,14 +188,7 @@ private:
 };
 
 Result<std::unique_ptr<Operation>> FlatGroup::bind(const IntrinsicShape& shape) {
-    const std::size_t element_bytes = shape.reducer.bytes(Width::raw);
-    if (shape.count > flat_max_bytes / element_bytes)
-        return fail(Code::unsupported,
-                    "flat: {} elements of {} bytes are over the limit of {} bytes", shape.count,
-                    element_bytes, flat_max_bytes);
-    if (!serves(shape.collective, shape.count * element_bytes))
-        return fail(Code::unsupported, "flat: there is no {} here",
-                    collective_name(shape.collective));
+    TUTTI_TRY(flat_contribution_bytes(*this, shape));
     if (shape.stream >= member_->streams)
         return fail(Code::invalid, "flat: stream {} of {}", shape.stream, member_->streams);
     return std::make_unique<FlatOperation>(member_, shape);
@@ -206,39 +196,21 @@ Result<std::unique_ptr<Operation>> FlatGroup::bind(const IntrinsicShape& shape) 
 
 }  // namespace
 
-std::string_view FlatProvider::reference(Collective collective) const {
-    switch (collective) {
-        case Collective::allreduce:
-            return "ring";
-        case Collective::barrier:
-            return "dissemination";
-        default:
-            return "";
-    }
-}
-
 Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& group,
                                                            Deadline deadline) {
     static_cast<void>(deadline);  // only who looks for the members waits
-    if (group.size < 2 || group.size > flat_max_ranks)
-        return fail(Code::unsupported, "flat: {} ranks, 2 to {} are served", group.size,
-                    flat_max_ranks);
-    if (group.streams < 1 || group.streams > flat_max_streams)
-        return fail(Code::unsupported, "flat: {} streams, 1 to {} are served", group.streams,
-                    flat_max_streams);
+    TUTTI_TRY(check_flat_group(group, 2, flat_max_ranks));
     std::vector<Address> addresses(static_cast<std::size_t>(group.size));
     for (Rank rank = 0; rank < group.size; ++rank) {
         if (rank == group.rank) continue;
         TUTTI_ASSIGN(const PeerAddress found, group.find(group.in_job(rank)));
-        TUTTI_ASSIGN(addresses[static_cast<std::size_t>(rank)], parse_(found));
+        TUTTI_ASSIGN(Address address, parse_(found));
+        if (address.ports.size() != hubs_.size())
+            return fail_rank(Code::unsupported, found.rank,
+                             "flat: rank {} has {} ports, this one {}: see TUTTI_FABRIC_PORTS",
+                             found.rank, address.ports.size(), hubs_.size());
+        addresses[static_cast<std::size_t>(rank)] = std::move(address);
     }
-    for (Rank rank = 0; rank < group.size; ++rank)
-        if (rank != group.rank &&
-            addresses[static_cast<std::size_t>(rank)].ports.size() != hubs_.size())
-            return fail(Code::unsupported,
-                        "flat: rank {} has another number of ports (see "
-                        "TUTTI_FABRIC_PORTS)",
-                        group.in_job(rank));
     auto member = std::make_shared<Member>(hubs_, group);
     for (std::size_t i = 0; i < hubs_.size(); ++i) {
         std::vector<Contact> contacts(addresses.size());

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "transport/fabric/hub.h"
-#include "transport/intrinsic.h"
+#include "transport/flat_exchange.h"
 
 namespace tutti::fabric {
 
@@ -17,7 +17,9 @@ public:
         : hubs_(std::move(hubs)), parse_(std::move(parse)) {}
 
     std::string_view name() const override { return "flat"; }
-    std::string_view reference(Collective collective) const override;
+    std::string_view reference(Collective collective) const override {
+        return flat_reference(collective);
+    }
     Rank most_ranks() const override { return flat_max_ranks; }
     Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,
                                                  Deadline deadline) override;

@@ -1,15 +1,28 @@
-// What a flat exchange does with what it has gathered: adds up everyone's contributions in rank
-// order, so that all ranks compute the same bits.
+// What flat exchanges have in common, however contributions travel: whom and what they serve, and
+// the sum of what has come, in rank order, so that all ranks compute the same bits.
 #pragma once
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "reduce/reduce.h"
 #include "transport/intrinsic.h"
 
 namespace tutti {
+
+inline constexpr uint32_t flat_max_streams = 64;
+
+/// The schedule algorithms whose results they must equal.
+std::string_view flat_reference(Collective collective);
+
+/// Whether a group can be one: of so many ranks at least, and at most.
+Result<> check_flat_group(const GroupRequest& group, Rank least_ranks, Rank most_ranks);
+
+/// The bytes of a contribution to a call, or why the group cannot do it.
+Result<std::size_t> flat_contribution_bytes(const IntrinsicGroup& group,
+                                            const IntrinsicShape& shape);
 
 class FlatReduction {
 public:

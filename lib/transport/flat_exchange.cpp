@@ -1,6 +1,7 @@
-#include "transport/flat_reduction.h"
+#include "transport/flat_exchange.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti {
 namespace {
@@ -10,6 +11,48 @@ namespace {
 constexpr std::size_t block_bytes = 8192;
 
 }  // namespace
+
+std::string_view flat_reference(Collective collective) {
+    switch (collective) {
+        case Collective::allreduce:
+            return "ring";
+        case Collective::broadcast:
+            return "binomial";
+        case Collective::barrier:
+            return "dissemination";
+        default:
+            return "";
+    }
+}
+
+Result<> check_flat_group(const GroupRequest& group, Rank least_ranks, Rank most_ranks) {
+    if (group.size < least_ranks || group.size > most_ranks)
+        return fail(Code::unsupported, "flat: {} ranks, {} to {} are served", group.size,
+                    least_ranks, most_ranks);
+    if (group.streams < 1 || group.streams > flat_max_streams)
+        return fail(Code::unsupported, "flat: {} streams, 1 to {} are served", group.streams,
+                    flat_max_streams);
+    if (group.rank < 0 || group.rank >= group.size)
+        return fail(Code::invalid, "flat: rank {} of {}", group.rank, group.size);
+    if (!group.members.empty() && std::cmp_not_equal(group.members.size(), group.size))
+        return fail(Code::invalid, "flat: {} members of {} ranks", group.members.size(),
+                    group.size);
+    return {};
+}
+
+Result<std::size_t> flat_contribution_bytes(const IntrinsicGroup& group,
+                                            const IntrinsicShape& shape) {
+    const std::size_t element_bytes = shape.reducer.bytes(Width::raw);
+    if (shape.count > group.most_bytes() / element_bytes)
+        return fail(Code::unsupported,
+                    "flat: {} elements of {} bytes are over the limit of {} bytes", shape.count,
+                    element_bytes, group.most_bytes());
+    const std::size_t bytes = shape.count * element_bytes;
+    if (!group.serves(shape.collective, bytes))
+        return fail(Code::unsupported, "flat: there is no {} here",
+                    collective_name(shape.collective));
+    return bytes;
+}
 
 FlatReduction::FlatReduction(const IntrinsicShape& shape, Rank size)
     : raw_bytes_(shape.reducer.bytes(Width::raw)),
