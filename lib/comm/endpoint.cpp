@@ -114,11 +114,9 @@ Result<std::pair<std::unique_ptr<Sender>, const Transport*>> Endpoint::open(cons
     std::string tried;
     for (const auto& transport : transports_) {
         tried += fmt::format("{}{}", tried.empty() ? "" : ", ", transport->name());
-        const auto address = record->addresses.find(transport->name());
-        if (address == record->addresses.end()) continue;
-        const PeerAddress to{id.peer, record->host_id, address->second};
-        if (!transport->may_reach(to)) continue;
-        auto sender = transport->open(id, to, deadline);
+        const auto to = find(*transport, id.peer, deadline);
+        if (!to || !transport->may_reach(*to)) continue;
+        auto sender = transport->open(id, *to, deadline);
         if (sender) return std::pair{std::move(*sender), transport.get()};
         if (sender.error().code != Code::unsupported)
             return wrap(sender.error(),

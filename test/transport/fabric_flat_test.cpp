@@ -67,31 +67,7 @@ TEST_CASE("fabric: flat sums are right when messages overtake each other and the
 
 TEST_CASE("fabric: a flat sum that others called differently is told to all, and the next works") {
     FakeRanks ranks(3);
-    const auto sum_of = [&](Operation& sum, Rank me, const Tag& tag) {
-        std::array<float, 2> data{1, static_cast<float>(me)};
-        const Code code = run(sum, tag, data.data(), data.data());
-        return code == Code::ok && (data[0] != 3 || data[1] != 3) ? Code::system : code;
-    };
-    Tag other = make_tag(1);
-    other.count = 99;
-    REQUIRE(ranks.each([&](Rank me) {
-        const auto sum = ranks.bind(me, allreduce_shape(2));
-        const bool odd = me == 1;
-        const Code code = sum_of(*sum, me, odd ? other : make_tag(1));
-        const bool right = code == Code::mismatch && sum->trouble().peer == (odd ? 0 : 1) &&
-                           sum->trouble().got == (odd ? make_tag(1) : other);
-        sum->cancel();
-        return right ? 0 : 1;
-    }) == 0);
-    for (uint64_t epoch = 2; epoch < 5; ++epoch) {
-        for (Rank r = 0; r < 3; ++r) ranks.group(r).reset();
-        REQUIRE(ranks.each([&](Rank me) {
-            const auto sum = ranks.bind(me, allreduce_shape(2));
-            for (uint64_t number = 1; number < 10; ++number)
-                if (sum_of(*sum, me, make_tag(number, epoch)) != Code::ok) return 1;
-            return 0;
-        }) == 0);
-    }
+    check_mismatch(ranks);
 }
 
 // What a rank sees when the other's messages come as the test says.
@@ -176,28 +152,10 @@ TEST_CASE("fabric: contributions to a group that is not there are dropped") {
     REQUIRE(result == 42);
 }
 
+// The service thread's tick finds what comes to a library that does not ring.
 TEST_CASE("fabric: flat sums wake a rank that sleeps") {
     FakeRanks ranks(2);
-    REQUIRE(ranks.each([&](Rank me) {
-        const auto operation = ranks.bind(me, barrier_shape());
-        const auto deadline = Deadline::after_ms(patience_ms);
-        for (uint64_t number = 1; number <= 10; ++number) {
-            if (number % 2 == static_cast<uint64_t>(me)) ::usleep(2000);
-            operation->start(make_tag(number), nullptr, nullptr);
-            Code code = operation->progress();
-            if (code == Code::in_progress && operation->waits_for() != 1 - me) return 1;
-            while (code == Code::in_progress && !deadline.passed()) {
-                operation->arm(true);
-                code = operation->progress();
-                // The service thread's tick finds what comes to a library that does not ring.
-                if (code == Code::in_progress) ranks.endpoint(me).data.poll(patience_ms);
-                operation->arm(false);
-                if (code == Code::in_progress) code = operation->progress();
-            }
-            if (code != Code::ok || operation->waits_for() != nobody) return 1;
-        }
-        return deadline.passed() ? 1 : 0;
-    }) == 0);
+    check_waking(ranks, 10);
 }
 
 // In a broadcast, a rank that takes itself for the root leaves unread what the other roots send.

@@ -1,6 +1,7 @@
 // Ranks of one flat group as threads, over any transport that has one.
 #pragma once
 
+#include <array>
 #include <functional>
 
 #include "transport/endpoints.h"
@@ -96,6 +97,65 @@ inline IntrinsicShape barrier_shape(uint32_t stream = 0) {
 // Small integers: every order of additions gives the same float.
 inline float value(uint64_t number, Rank rank, std::size_t i) {
     return static_cast<float>((number * 7 + static_cast<uint64_t>(rank) * 13 + i) % 101);
+}
+
+/// Of three ranks, the second calls something else: all are told, and the next epochs work.
+inline void check_mismatch(FlatRanks& ranks) {
+    std::vector<std::unique_ptr<Operation>> sums;
+    for (Rank r = 0; r < 3; ++r) sums.push_back(ranks.bind(r, allreduce_shape(2)));
+    const auto sum_of = [&](Rank me, const Tag& tag) {
+        std::array<float, 2> data{1, static_cast<float>(me)};
+        const Code code = run(*sums[static_cast<std::size_t>(me)], tag, data.data(), data.data());
+        return code == Code::ok && (data[0] != 3 || data[1] != 3) ? Code::system : code;
+    };
+    Tag other = make_tag(1);
+    other.count = 99;
+    REQUIRE(ranks.each([&](Rank me) {
+        const bool odd = me == 1;
+        const Code code = sum_of(me, odd ? other : make_tag(1));
+        const Trouble& trouble = sums[static_cast<std::size_t>(me)]->trouble();
+        const bool right = code == Code::mismatch && trouble.code == Code::mismatch &&
+                           trouble.peer == (odd ? 0 : 1) &&
+                           trouble.got == (odd ? make_tag(1) : other);
+        sums[static_cast<std::size_t>(me)]->cancel();
+        return right ? 0 : 1;
+    }) == 0);
+    for (uint64_t epoch = 2; epoch < 5; ++epoch) {
+        for (Rank r = 0; r < 3; ++r) ranks.group(r).reset();
+        REQUIRE(ranks.each([&](Rank me) {
+            for (uint64_t number = 1; number < 10; ++number)
+                if (sum_of(me, make_tag(number, epoch)) != Code::ok) return 1;
+            return 0;
+        }) == 0);
+    }
+}
+
+/// Of two ranks, now one and now the other comes late, and finds the other asleep.
+inline void check_waking(FlatRanks& ranks, uint64_t operations) {
+    std::atomic<bool> waiting_named{true};
+    REQUIRE(ranks.each([&](Rank me) {
+        auto operation = ranks.bind(me, barrier_shape());
+        const auto deadline = Deadline::after_ms(patience_ms);
+        for (uint64_t number = 1; number <= operations; ++number) {
+            if (number % 2 == static_cast<uint64_t>(me)) ::usleep(2000);
+            operation->start(make_tag(number), nullptr, nullptr);
+            Code code = operation->progress();
+            while (code == Code::in_progress && !deadline.passed()) {
+                operation->arm(true);
+                code = operation->progress();
+                if (code == Code::in_progress) {
+                    if (operation->waits_for() != 1 - me) waiting_named = false;
+                    ranks.endpoint(me).data.poll(patience_ms);
+                }
+                operation->arm(false);
+                if (code == Code::in_progress) code = operation->progress();
+            }
+            if (code != Code::ok) return 1;
+            if (operation->waits_for() != nobody) return 1;
+        }
+        return deadline.passed() ? 1 : 0;
+    }) == 0);
+    REQUIRE(waiting_named);
 }
 
 }  // namespace tutti::test

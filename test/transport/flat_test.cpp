@@ -158,33 +158,7 @@ TEST_CASE("flat: rounds 16-bit sums once, to the same bits on all ranks") {
 
 TEST_CASE("flat: tells a mismatch on every rank and works in the next epoch") {
     FlatRanks ranks(shm_kind, 3);
-    std::vector<std::unique_ptr<Operation>> sums;
-    for (Rank r = 0; r < 3; ++r) sums.push_back(ranks.bind(r, allreduce_shape(2)));
-    const auto sum_of = [&](Rank me, const Tag& tag) {
-        std::array<float, 2> data{1, static_cast<float>(me)};
-        const Code code = run(*sums[static_cast<std::size_t>(me)], tag, data.data(), data.data());
-        return code == Code::ok && (data[0] != 3 || data[1] != 3) ? Code::system : code;
-    };
-    Tag other = make_tag(1);
-    other.count = 99;
-    REQUIRE(ranks.each([&](Rank me) {
-        const bool odd = me == 1;
-        const Code code = sum_of(me, odd ? other : make_tag(1));
-        const Trouble& trouble = sums[static_cast<std::size_t>(me)]->trouble();
-        const bool right = code == Code::mismatch && trouble.code == Code::mismatch &&
-                           trouble.peer == (odd ? 0 : 1) &&
-                           trouble.got == (odd ? make_tag(1) : other);
-        sums[static_cast<std::size_t>(me)]->cancel();
-        return right ? 0 : 1;
-    }) == 0);
-    for (uint64_t epoch = 2; epoch < 5; ++epoch) {
-        for (Rank r = 0; r < 3; ++r) ranks.group(r).reset();
-        REQUIRE(ranks.each([&](Rank me) {
-            for (uint64_t number = 1; number < 10; ++number)
-                if (sum_of(me, make_tag(number, epoch)) != Code::ok) return 1;
-            return 0;
-        }) == 0);
-    }
+    check_mismatch(ranks);
 }
 
 TEST_CASE("flat: tells a broadcast's root in its next call when the others called something else") {
@@ -204,30 +178,7 @@ TEST_CASE("flat: tells a broadcast's root in its next call when the others calle
 
 TEST_CASE("flat: wakes a rank that sleeps and says whom it waits for") {
     FlatRanks ranks(shm_kind, 2);
-    std::atomic<bool> waiting_named{true};
-    REQUIRE(ranks.each([&](Rank me) {
-        auto operation = ranks.bind(me, barrier_shape());
-        const auto deadline = Deadline::after_ms(patience_ms);
-        for (uint64_t number = 1; number <= 50; ++number) {
-            if (number % 2 == static_cast<uint64_t>(me)) ::usleep(2000);
-            operation->start(make_tag(number), nullptr, nullptr);
-            Code code = operation->progress();
-            while (code == Code::in_progress && !deadline.passed()) {
-                operation->arm(true);
-                code = operation->progress();
-                if (code == Code::in_progress) {
-                    if (operation->waits_for() != 1 - me) waiting_named = false;
-                    ranks.endpoint(me).data.poll(patience_ms);
-                }
-                operation->arm(false);
-                if (code == Code::in_progress) code = operation->progress();
-            }
-            if (code != Code::ok) return 1;
-            if (operation->waits_for() != nobody) return 1;
-        }
-        return deadline.passed() ? 1 : 0;
-    }) == 0);
-    REQUIRE(waiting_named);
+    check_waking(ranks, 50);
 }
 
 GroupRequest request(Rank rank, Rank size, const TestEndpoint& leader) {

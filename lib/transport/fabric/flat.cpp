@@ -31,13 +31,21 @@ const ReceiveQueue::Slot* find_stray(const FlatStream& stream, const Tag& now) {
 
 }  // namespace
 
-Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts) {
+Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts, std::size_t port) {
     const Guard guard(*this);
     if (!guard || closing_) return fail(Code::aborted, "the transport is closed");
     for (std::size_t member = 0; member < board.size(); ++member) {
-        const Contact& contact = contacts[member];
+        const auto& [rank, address] = contacts[member];
         if (std::cmp_equal(member, board.rank)) continue;
-        TUTTI_ASSIGN(board.peers[member], reach(contact.rank, contact.port, contact.nonce));
+        TUTTI_ASSIGN(board.peers[member], reach(rank, address.ports[port], address.nonce));
+    }
+    for (std::size_t i = 0; i < board.streams.size(); ++i) {
+        if (!board.streams[i]) continue;
+        Header& header = board.streams[i]->outgoing.header;
+        header.magic = Header::magic_of(Kind::contribution);
+        header.sender = options_.rank;
+        header.comm = board.comm;
+        header.lane = static_cast<uint16_t>(i);
     }
     boards_[board.comm] = &board;
     for (const Peer* peer : board.peers)

@@ -23,7 +23,7 @@ inline constexpr std::size_t flat_depth = 2;
 /// Of payload. The same everywhere: a port that copies less at once has no flat exchange.
 inline constexpr std::size_t flat_max_bytes = 448;
 
-/// A contribution as it goes to every peer.
+/// A contribution as it goes to every peer. What is always the same the hub writes once.
 struct Contribution {
     Header header;
     std::array<std::byte, flat_max_bytes> payload;

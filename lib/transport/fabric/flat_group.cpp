@@ -39,7 +39,6 @@ public:
           hub_(*member_->part(shape.stream).hub),
           board_(*member_->part(shape.stream).board),
           stream_(*board_.streams[shape.stream]),
-          lane_(static_cast<uint16_t>(shape.stream)),
           own_(static_cast<std::size_t>(board_.rank)),
           reduction_(shape, static_cast<Rank>(board_.size())),
           bytes_(reduction_.empty() ? 0 : shape.count * shape.reducer.bytes(Width::raw)),
@@ -87,7 +86,6 @@ private:
     Hub& hub_;
     FlatBoard& board_;
     FlatStream& stream_;
-    const uint16_t lane_;
     const std::size_t own_;
     FlatReduction reduction_;
     const std::size_t bytes_;
@@ -104,10 +102,6 @@ private:
 
 void FlatOperation::publish() {
     Contribution& out = stream_.outgoing;
-    out.header.magic = Header::magic_of(Kind::contribution);
-    out.header.sender = hub_.rank();
-    out.header.comm = board_.comm;
-    out.header.lane = lane_;
     out.header.bytes = static_cast<uint32_t>(bytes_);
     out.header.position = static_cast<uint32_t>(number_);
     out.header.tag = tag_;
@@ -200,7 +194,7 @@ Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& g
                                                            Deadline deadline) {
     static_cast<void>(deadline);  // only who looks for the members waits
     TUTTI_TRY(check_flat_group(group, 2, flat_max_ranks));
-    std::vector<Address> addresses(static_cast<std::size_t>(group.size));
+    std::vector<Contact> contacts(static_cast<std::size_t>(group.size));
     for (Rank rank = 0; rank < group.size; ++rank) {
         if (rank == group.rank) continue;
         TUTTI_ASSIGN(const PeerAddress found, group.find(group.in_job(rank)));
@@ -209,19 +203,11 @@ Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& g
             return fail_rank(Code::unsupported, found.rank,
                              "flat: rank {} has {} ports, this one {}: see TUTTI_FABRIC_PORTS",
                              found.rank, address.ports.size(), hubs_.size());
-        addresses[static_cast<std::size_t>(rank)] = std::move(address);
+        contacts[static_cast<std::size_t>(rank)] = {found.rank, std::move(address)};
     }
     auto member = std::make_shared<Member>(hubs_, group);
-    for (std::size_t i = 0; i < hubs_.size(); ++i) {
-        std::vector<Contact> contacts(addresses.size());
-        for (Rank rank = 0; rank < group.size; ++rank) {
-            if (rank == group.rank) continue;
-            const Address& address = addresses[static_cast<std::size_t>(rank)];
-            contacts[static_cast<std::size_t>(rank)] = {group.in_job(rank), address.ports[i],
-                                                        address.nonce};
-        }
-        TUTTI_TRY(hubs_[i]->join(*member->parts[i].board, contacts));
-    }
+    for (std::size_t i = 0; i < hubs_.size(); ++i)
+        TUTTI_TRY(hubs_[i]->join(*member->parts[i].board, contacts, i));
     return std::make_unique<FlatGroup>(std::move(member));
 }
 

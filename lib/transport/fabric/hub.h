@@ -31,11 +31,10 @@ public:
     virtual void lost(Rank peer, const std::string& cause) = 0;
 };
 
-/// How a rank's port is reached.
+/// How a rank's ports are reached.
 struct Contact {
     Rank rank = nobody;
-    Bytes port;
-    uint64_t nonce = 0;
+    Address address;
 };
 
 class Hub final : public std::enable_shared_from_this<Hub>, private PortEvents {
@@ -85,9 +84,9 @@ public:
     void close_receiver(Flow& flow);
     void reject(Peer& peer, const std::string& cause);
 
-    // For flat groups. A board is the hub's from join() to leave().
-    Rank rank() const { return options_.rank; }
-    Result<> join(FlatBoard& board, std::span<const Contact> contacts);
+    // For flat groups. A board is the hub's from join(), with the members' port of that number, to
+    // leave().
+    Result<> join(FlatBoard& board, std::span<const Contact> contacts, std::size_t port);
     void leave(const FlatBoard& board);
     /// What a thread waits for: a member's contribution.
     struct Awaited {
