@@ -14,7 +14,7 @@ namespace tutti {
 
 inline constexpr uint32_t flat_max_streams = 64;
 
-/// The schedule algorithms whose results they must equal.
+/// The schedule algorithms whose results they must equal; "" for what no flat exchange does.
 std::string_view flat_reference(Collective collective);
 
 /// Whether a group can be one: of so many ranks at least, and at most.

@@ -79,7 +79,7 @@ class IntrinsicProvider {
 public:
     virtual ~IntrinsicProvider() = default;
     virtual std::string_view name() const = 0;
-    /// The schedule algorithm whose results it must equal.
+    /// The schedule algorithm whose results it must equal; "": it has no such collective.
     virtual std::string_view reference(Collective collective) const = 0;
     /// Of the largest group.
     virtual Rank most_ranks() const = 0;

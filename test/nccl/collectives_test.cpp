@@ -1,9 +1,9 @@
 // Collectives on device memory against the same on host memory: every type and operator, through
 // the device's library where it has them, else through the host.
-#include <cstring>
-
 #include "comm/extent.h"
 #include "nccl/job.h"
+#include "support/numbers.h"
+#include "transports/catalog.h"
 
 using namespace gpu_test;
 
@@ -11,27 +11,15 @@ namespace {
 
 /// Small whole numbers, which every type holds exactly, as do sums and products of a few.
 std::vector<std::byte> numbers(Dtype dtype, std::size_t count, unsigned seed) {
-    std::vector<float> values(count);
-    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>((seed + 3 * i) % 3 + 1);
-    std::vector<std::byte> out(count * dtype_bytes(dtype));
-    for (std::size_t i = 0; i < count; ++i) {
-        const auto whole = static_cast<uint64_t>(values[i]);
-        std::byte* at = out.data() + i * dtype_bytes(dtype);
-        if (!is_float(dtype)) {
-            std::memcpy(at, &whole, dtype_bytes(dtype));
-        } else if (dtype == Dtype::float64) {
-            const double wide = values[i];
-            std::memcpy(at, &wide, sizeof wide);
-        } else if (dtype == Dtype::float32) {
-            std::memcpy(at, &values[i], sizeof(float));
-        } else {
-            // A sum's accumulator rounded to its type.
-            Reducer::make(dtype, Op::sum)
-                ->move(Width::partial, Width::final, false)(
-                    {.dst = at, .a = reinterpret_cast<const std::byte*>(&values[i]), .count = 1});
-        }
-    }
-    return out;
+    std::vector<double> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<double>((seed + 3 * i) % 3 + 1);
+    return test::encoded(dtype, values);
+}
+
+/// The schedule that the device's library has to equal.
+std::string_view reference(Collective collective) {
+    static const auto library = make_nccl_library(std::getenv("TUTTI_FAKE_NCCL"));
+    return library ? (*library)->reference(collective) : "no library";
 }
 
 /// The same call on both kinds of memory gives the same bytes. The buffers are as long as either
@@ -46,7 +34,7 @@ void compare(Ranked& r, const Call& call, const std::string& what) {
     std::vector<std::byte> expected(length(Space::output) * bytes, std::byte{0x55});
     const OnDevice input(r.rank, in), output(r.rank, expected);
     Call host = call;
-    host.algorithm = {};
+    host.algorithm = reference(call.collective);
     const bool one_buffer = call.collective == Collective::broadcast;
     if (one_buffer && r.rank == call.root) {
         expected = in;

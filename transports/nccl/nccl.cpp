@@ -91,8 +91,13 @@ public:
                 return "ring";
             case Collective::alltoall:
                 return "pairwise";
-            default:
+            case Collective::broadcast:
+            case Collective::reduce:
+            case Collective::gather:
+            case Collective::scatter:
                 return "binomial";
+            default:
+                return "";
         }
     }
     bool shares_devices() const override {

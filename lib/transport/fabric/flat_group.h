@@ -18,7 +18,7 @@ public:
 
     std::string_view name() const override { return "flat"; }
     std::string_view reference(Collective collective) const override {
-        return flat_reference(collective);
+        return collective == Collective::broadcast ? "" : flat_reference(collective);
     }
     Rank most_ranks() const override { return flat_max_ranks; }
     Result<std::unique_ptr<IntrinsicGroup>> join(const GroupRequest& group,

@@ -1,0 +1,84 @@
+// Jobs whose ranks are threads of one process, each with its own communicator.
+#pragma once
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "support/catch.h"
+
+namespace comm_test {
+
+using namespace tutti;
+
+/// A directory store of its own for every job.
+class JobFolder {
+public:
+    JobFolder() {
+        char name[] = "/tmp/tutti-comm-test-XXXXXX";
+        path_ = ::mkdtemp(name);
+    }
+    ~JobFolder() { std::filesystem::remove_all(path_); }
+    std::string url() const { return "file://" + path_; }
+    const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+struct Job {
+    Rank ranks = 2;
+    std::string transport = "inproc";
+    std::function<void(Config&)> change = {};
+};
+
+/// Runs body once a rank, each on its own thread with its own communicator. Catch2's macros are not
+/// for several threads: bodies return what went wrong, "" if nothing.
+inline std::vector<std::string> run(const Job& job,
+                                    const std::function<std::string(Communicator&, Rank)>& body) {
+    const JobFolder folder;
+    std::vector<std::string> problems(static_cast<std::size_t>(job.ranks));
+    std::vector<std::thread> threads;
+    for (Rank rank = 0; rank < job.ranks; ++rank)
+        threads.emplace_back([&, rank] {
+            Config config;
+            config.rank = rank;
+            config.size = job.ranks;
+            config.store = folder.url();
+            config.transports = {job.transport};
+            config.timeout_ms = 60'000;
+            if (job.change) job.change(config);
+            std::string& problem = problems[static_cast<std::size_t>(rank)];
+            auto comm = Communicator::create(config, nullptr);
+            if (!comm) {
+                problem = comm.error().message;
+                return;
+            }
+            problem = body(**comm, rank);
+            (*comm)->destroy();
+        });
+    for (std::thread& thread : threads) thread.join();
+    return problems;
+}
+
+inline void expect_no_problem(const std::vector<std::string>& problems) {
+    for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+        INFO("rank " << rank);
+        REQUIRE(problems[rank] == "");
+    }
+}
+
+inline Call sum_of(std::size_t count) {
+    Call call;
+    call.count = count;
+    call.dtype = Dtype::float32;
+    return call;
+}
+
+}  // namespace comm_test
