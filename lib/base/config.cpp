@@ -153,7 +153,7 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) -> Result<> { return c.iface = v, Result<>{}; }},
     {"ofi_provider", "tcp, verbs, efa, …", "libfabric's provider for the transport ofi",
      [](Config& c, std::string_view v) -> Result<> { return c.ofi_provider = v, Result<>{}; }},
-    {"fabric_ports", "1 … 16", "UCX workers or libfabric endpoints of a rank; streams take turns",
+    {"fabric_ports", "1 … 16", "UCX workers or libfabric endpoints of every rank; streams take turns",
      [](Config& c, std::string_view v) -> Result<> {
          TUTTI_ASSIGN(const int64_t ports, parse_int(v, 1, 16));
          c.fabric_ports = static_cast<int>(ports);

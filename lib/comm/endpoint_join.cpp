@@ -139,10 +139,14 @@ Bootstrap::Self Endpoint::introduction(bool tuned) const {
     self.cores = usable_cores();
     self.agree = {{"nrings", std::to_string(config_.nrings)},
                   {"transport", join_names(config_.transports)},
+                  {"fabric_ports", std::to_string(config_.fabric_ports)},
                   {"algo", config_.algo},
                   {"fit_ms", std::to_string(config_.fit_ms)},
                   {"tuning", tuned ? tuning_.fingerprint() : "unusable"},
                   {"device", config_.device == DeviceWay::staged ? "staged" : "library"},
+                  {"device_tile_bytes", std::to_string(config_.device_tile_bytes)},
+                  {"device_rings", std::to_string(config_.device_rings)},
+                  {"device_split", config_.device_split == DeviceSplit::share ? "share" : "own"},
                   {"check", config_.check == Check::strict ? "strict" : "frames"}};
     for (const auto& transport : transports_) self.transports.push_back(transport->capabilities());
     return self;

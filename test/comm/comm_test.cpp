@@ -368,6 +368,26 @@ TEST_CASE("communicator: ranks with different tuning files are told so, alike on
     REQUIRE(problems[1].find("'/nowhere' cannot be read") != std::string::npos);
 }
 
+// Of each of these, ranks that have different ones would wait for each other.
+TEST_CASE("communicator: ranks with different settings are told so") {
+    const std::pair<std::string, void (*)(Config&)> settings[] = {
+        {"fabric_ports is '2'", [](Config& c) { c.fabric_ports = 2; }},
+        {"device_tile_bytes is '4096'", [](Config& c) { c.device_tile_bytes = 4096; }},
+        {"device_rings is '3'", [](Config& c) { c.device_rings = 3; }},
+        {"device_split is 'share'", [](Config& c) { c.device_split = DeviceSplit::share; }},
+    };
+    for (const auto& [words, set] : settings) {
+        Job job{2, "inproc"};
+        job.change = [set = set](Config& config) {
+            if (config.rank == 1) set(config);
+        };
+        for (const std::string& problem : run(job, [](Communicator&, Rank) { return "joined"; })) {
+            INFO(problem);
+            REQUIRE(problem.find(words + " on rank 1 but '") != std::string::npos);
+        }
+    }
+}
+
 TEST_CASE("communicator: parts come and go on every transport and leave no memory behind") {
     constexpr int warm = 30, wanted = 130;
     for (const char* transport : transports_under_test) {

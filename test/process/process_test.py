@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 RUN = os.environ["TUTTI_RUN"]
@@ -12,6 +13,7 @@ FAMILY = os.environ["TUTTI_FAMILY"]
 OPERATORS = os.environ["TUTTI_OPERATORS"]
 REDUCTIONS = os.environ["TUTTI_REDUCTIONS"]
 COMMUNICATORS = os.environ["TUTTI_COMMUNICATORS"]
+CARRIERS = os.environ["TUTTI_CARRIERS"]
 MESSAGES = os.environ["TUTTI_MESSAGES"]
 BENCH = os.environ["TUTTI_BENCH"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
@@ -190,6 +192,31 @@ class Hosts(Processes):
         measured = {table.split(",")[0] for table in tables if "float32" in table}
         self.assertLessEqual(names, measured, text)
         self.assertIn("wrong elements: 0 OK", text)
+
+
+@unittest.skipIf(TIER == "long", "the default tier has them")
+class Carriers(Processes):
+    """Three ranks, of which two are threads of one process."""
+    def algorithms(self, transports):
+        with tempfile.TemporaryDirectory() as folder:
+            env = {**os.environ, **sanitizer_options(transports), "TUTTI_TRANSPORT": transports,
+                   "TUTTI_SECRET": "of this test", "TUTTI_TIMEOUT_MS": "60000"}
+            both = [subprocess.Popen([CARRIERS, first, last, "3", "file://" + folder], env=env, text=True,
+                                     stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                    for first, last in (("0", "2"), ("2", "3"))]
+            texts = [process.communicate(timeout=HANG_GUARD_S)[0] for process in both]
+            for process, text in zip(both, texts):
+                self.assertEqual(process.returncode, 0, text)
+            return re.findall(r"takes (\w+)", "".join(texts))
+
+    def test_the_flat_exchange_is_all_ranks_or_nobodys(self):
+        for transports in ("inproc,shm", "inproc,tcp", *("inproc," + fabric for fabric in FABRICS)):
+            with self.subTest(transports=transports):
+                chosen = self.algorithms(transports)
+                self.assertEqual(len(chosen), 3)
+                self.assertEqual(len(set(chosen)), 1, chosen)
+                # Shared memory joins all that are on a host; a network carries only what is left to it.
+                self.assertEqual("flat" in chosen, transports == "inproc,shm", chosen)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")
