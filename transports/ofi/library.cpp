@@ -2,12 +2,16 @@
 
 #include <dlfcn.h>
 
+#include "base/signals.h"
+
 namespace tutti::ofi {
 namespace {
 
 constexpr const char* file_name = "libfabric.so.1";
 
 Result<Library> open_library() {
+    // Those of Intel's and QLogic's cards take six, SIGINT and SIGTERM among them.
+    const KeptHandlers kept;
     void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
     if (!handle) return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror());
     Library out;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/signals.h"
 #include "net/socket.h"
 #include "transports/ofi/objects.h"
 
@@ -81,6 +82,7 @@ std::string objection(const fi_info& info, const Wanted& wanted) {
 
 InfoPtr get_info(const fi_info* hints) {
     fi_info* found = nullptr;
+    const KeptHandlers kept;  // the first time it loads providers
     if (library().fi_getinfo(api_version, nullptr, nullptr, 0, hints, &found) != 0) return nullptr;
     return InfoPtr(found);
 }
