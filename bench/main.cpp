@@ -89,8 +89,10 @@ private:
                 row.in_place = measured(measurement, call, true);
         } catch (const tutti::Error& error) {
             if (error.status() != TUTTI_ERR_UNSUPPORTED || call.algorithm.empty()) throw;
+            // Once for all sizes that are refused in the same words.
+            if (report_ && skipped_ != error.what())
+                report_->note(fmt::format("{} bytes: {}", row.bytes, error.what()));
             skipped_ = error.what();
-            if (report_) report_->note(fmt::format("{} bytes: {}", row.bytes, skipped_));
             return;
         }
         if (report_) show(row);

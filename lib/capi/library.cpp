@@ -1,10 +1,12 @@
 // The parts of the C API that need no communicator: version, errors, catalogs, settings.
 #include <cstdlib>
+#include <optional>
 #include <string>
 
 #include "capi/boundary.h"
 #include "collectives/catalog.h"
 #include "store/callback_store.h"
+#include "transport/flat_exchange.h"
 #include "transports/catalog.h"
 
 namespace {
@@ -20,10 +22,20 @@ const char* c_string(std::string_view literal) {
     return literal.data();
 }
 
-const tutti::Algorithm* algorithm_at(std::string_view collective, int index) {
-    for (const tutti::Algorithm& a : tutti::algorithms())
-        if (tutti::collective_name(a.collective) == collective && index-- == 0) return &a;
-    return nullptr;
+struct Listed {
+    std::string_view name, summary;
+};
+
+// Those of the catalog, then what transports do without a schedule.
+std::optional<Listed> algorithm_at(std::string_view collective, int index) {
+    bool flat = false;
+    for (const tutti::Algorithm& a : tutti::algorithms()) {
+        if (tutti::collective_name(a.collective) != collective) continue;
+        if (index-- == 0) return Listed{a.name, a.summary};
+        flat = !tutti::flat_reference(a.collective).empty();
+    }
+    if (flat && index == 0) return Listed{tutti::flat_name, tutti::flat_summary};
+    return {};
 }
 
 std::shared_ptr<tutti::Store> make_host_store(const tutti_config& config) {
@@ -127,13 +139,14 @@ const char* tutti_op_name(tutti_op op) {
 }
 
 const char* tutti_algorithm_name(const char* collective, int index) {
-    const auto* algorithm = collective ? algorithm_at(collective, index) : nullptr;
+    if (!collective) return nullptr;
+    const auto algorithm = algorithm_at(collective, index);
     return algorithm ? c_string(algorithm->name) : nullptr;
 }
 
 const char* tutti_algorithm_summary(const char* collective, const char* algorithm) {
     if (!collective || !algorithm) return nullptr;
-    for (int i = 0; const auto* a = algorithm_at(collective, i); ++i)
+    for (int i = 0; const auto a = algorithm_at(collective, i); ++i)
         if (a->name == algorithm) return c_string(a->summary);
     return nullptr;
 }

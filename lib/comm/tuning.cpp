@@ -9,11 +9,11 @@
 #include <limits>
 
 #include "collectives/catalog.h"
+#include "transport/flat_exchange.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::string_view flat_name = "flat";  // shm's intrinsic: not of the catalog
 constexpr std::string_view choose_form = "choose COLLECTIVE WIRE ranks=2..4 bytes=0..64K ALGORITHM";
 constexpr std::string_view constants_form = "constants WIRE hop_us=0.1 message_us=0.05 …";
 

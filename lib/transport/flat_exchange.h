@@ -12,6 +12,9 @@
 
 namespace tutti {
 
+inline constexpr std::string_view flat_name = "flat";
+inline constexpr std::string_view flat_summary =
+    "every rank reads all contributions at once: small messages, where the transport has it";
 inline constexpr uint32_t flat_max_streams = 64;
 
 /// The schedule algorithms whose results they must equal; "" for what no flat exchange does.

@@ -155,6 +155,8 @@ TEST_CASE("capi: names and sizes of everything that has a number") {
     REQUIRE(tutti_algorithm_name("allreduce", 100) == nullptr);
     REQUIRE(tutti_algorithm_name("teleport", 0) == nullptr);
     REQUIRE(tutti_algorithm_summary("barrier", "dissemination") != nullptr);
+    REQUIRE(tutti_algorithm_summary("barrier", "flat") != nullptr);
+    REQUIRE(tutti_algorithm_summary("reduce", "flat") == nullptr);
     REQUIRE(std::string(tutti_transport_name(1)) == "shm");
     for (int s = TUTTI_OK; s <= TUTTI_ERR_NO_MEMORY; ++s)
         REQUIRE(std::string(tutti_status_string(static_cast<tutti_status>(s))) != "unknown");

@@ -115,9 +115,8 @@ bool run_once(const Form& form, const Members& m, const Work<T>& work, std::size
     return true;
 }
 
-/// The catalog's algorithms for a collective, and the intrinsic.
 inline std::vector<std::string> algorithms_of(const Form& form) {
-    std::vector<std::string> names{"flat"};
+    std::vector<std::string> names;
     for (int i = 0; const char* name = tutti_algorithm_name(form.name, i); ++i)
         names.emplace_back(name);
     return names;

@@ -55,7 +55,7 @@ public:
           neighbours_(std::move(neighbours)),
           host_(std::make_shared<GroupHost>()) {}
 
-    std::string_view name() const override { return "flat"; }
+    std::string_view name() const override { return flat_name; }
     std::string_view reference(Collective collective) const override {
         return flat_reference(collective);
     }

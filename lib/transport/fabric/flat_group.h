@@ -16,7 +16,7 @@ public:
     FlatProvider(std::vector<std::shared_ptr<Hub>> hubs, Parse parse)
         : hubs_(std::move(hubs)), parse_(std::move(parse)) {}
 
-    std::string_view name() const override { return "flat"; }
+    std::string_view name() const override { return flat_name; }
     std::string_view reference(Collective collective) const override {
         return collective == Collective::broadcast ? "" : flat_reference(collective);
     }
