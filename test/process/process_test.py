@@ -15,6 +15,7 @@ REDUCTIONS = os.environ["TUTTI_REDUCTIONS"]
 COMMUNICATORS = os.environ["TUTTI_COMMUNICATORS"]
 CARRIERS = os.environ["TUTTI_CARRIERS"]
 MESSAGES = os.environ["TUTTI_MESSAGES"]
+SOAK = os.environ["TUTTI_SOAK"]
 BENCH = os.environ["TUTTI_BENCH"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
@@ -473,6 +474,29 @@ class Fabrics(Processes):
     def test_ucx_over_what_users_choose(self):
         for tls, threshold in (("tcp", "auto"), ("all", "0"), ("all", "inf")):
             self.each(MATRIX, "small", ranks=(2,), env={"UCX_TLS": tls, "UCX_RNDV_THRESH": threshold})
+
+
+class Soak(Processes):
+    """Random sequences of everything. To see a failure again: tutti-run -n N soak STEPS SEED."""
+    steps = "5000" if TIER == "long" else "300" if MAX_RANKS >= 8 else "60"
+
+    def soak(self, ranks, transport, seed, **how):
+        with self.subTest(ranks=ranks, transport=transport, **how):
+            out = self.expect_success(run(ranks, SOAK, self.steps, str(seed), transport=transport, **how))
+            self.assertIn(self.steps + " steps right", out)
+
+    def test_on_one_host(self):
+        for transport in ("shm", "tcp", *FABRICS):
+            for ranks in (2, 3, 5):
+                self.soak(ranks, transport, ranks)
+
+    def test_on_several_hosts(self):
+        for transport in ("shm,tcp", *("shm," + fabric for fabric in FABRICS)):
+            self.soak(4, transport, 1, options=("--hosts-act", "2"))
+
+    def test_with_other_settings(self):
+        for setting in ("TUTTI_CHECK=strict", "TUTTI_PROGRESS=manual", "TUTTI_NRINGS=4"):
+            self.soak(3, "shm", 2, env=dict([setting.split("=")]))
 
 
 @unittest.skipUnless(TIER == "long", "tools/check --long runs it")
