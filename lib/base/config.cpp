@@ -149,11 +149,14 @@ constexpr ConfigKey keys[] = {
     {"unexpected_bytes", "0 …",
      "of sent messages that a rank keeps before it receives them; more wait at their senders",
      set_unexpected},
-    {"iface", "eth0, 10.0.0.1", "the interface or address to listen on",
+    {"iface", "eth0, 10.0.0.1",
+     "the interface or address to listen on; else the one on the way to a tcp store, or the first "
+     "that is not loopback",
      [](Config& c, std::string_view v) -> Result<> { return c.iface = v, Result<>{}; }},
     {"ofi_provider", "tcp, verbs, efa, …", "libfabric's provider for the transport ofi",
      [](Config& c, std::string_view v) -> Result<> { return c.ofi_provider = v, Result<>{}; }},
-    {"fabric_ports", "1 … 16", "UCX workers or libfabric endpoints of every rank; streams take turns",
+    {"fabric_ports", "1 … 16",
+     "UCX workers or libfabric endpoints of every rank; streams take turns",
      [](Config& c, std::string_view v) -> Result<> {
          TUTTI_ASSIGN(const int64_t ports, parse_int(v, 1, 16));
          c.fabric_ports = static_cast<int>(ports);

@@ -173,6 +173,7 @@ private:
     const Config config_;
     const int64_t started_s_;  // by the wall clock
     std::string host_id_, machine_id_;
+    std::string usual_address_;  // of this machine, where the settings name none; may be empty
     Tuning tuning_;
     std::string fitted_wire_;
     Constants fitted_{};

@@ -18,6 +18,17 @@ namespace tutti {
 namespace {
 
 // Names this boot of this machine: equal ids share cores and, unless told otherwise, a host.
+constexpr const char* hidden_place =
+    " of another host, which listens on its loopback only (see TUTTI_IFACE and TUTTI_SECRET)";
+
+// Of several networks, the one that leads to the store leads to the other ranks.
+std::string address_on_the_way(const Config& config, Deadline deadline) {
+    constexpr std::string_view scheme = "tcp://";
+    if (!config.store.starts_with(scheme)) return {};
+    const auto store = net::parse_host_port(std::string_view(config.store).substr(scheme.size()));
+    return store ? net::address_towards(*store, deadline) : std::string{};
+}
+
 std::string read_machine_id() {
     std::ifstream file("/proc/sys/kernel/random/boot_id");
     std::string id;
@@ -106,6 +117,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     };
     TUTTI_TRY(data_reactor_.add(doorbell_.get(), EPOLLIN, drain(doorbell_.get())));
     TUTTI_TRY(reactor_.add(kick_.get(), EPOLLIN, drain(kick_.get())));
+    usual_address_ = address_on_the_way(config_, deadline_);
     TUTTI_TRY(open_transports());
     // Who cannot read it still joins, so that the others hear of the difference at once.
     auto tuning = load_tuning(config_.tuning);
@@ -160,6 +172,7 @@ Result<> Endpoint::open_transports() {
     context.secret = config_.secret;
     context.host_id = host_id_;
     context.iface = config_.iface;
+    context.usual_address = usual_address_;
     context.ofi_provider = config_.ofi_provider;
     context.fabric_ports = config_.fabric_ports;
     context.loopback_only = config_.secret.empty() && !config_.insecure;
@@ -187,10 +200,8 @@ Result<> Endpoint::open_transports() {
 
 Result<> Endpoint::listen_control() {
     const bool loopback_only = config_.secret.empty() && !config_.insecure;
-    TUTTI_ASSIGN(net::HostPort at,
-                 net::choose_address(config_.iface, loopback_only).map([](std::string host) {
-                     return net::HostPort{std::move(host), 0};
-                 }));
+    net::HostPort at;
+    TUTTI_ASSIGN(at.host, net::choose_address({config_.iface, loopback_only, usual_address_}));
     TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at));
     TUTTI_ASSIGN(at.port, net::local_port(listener.get()));
     control_address_ = net::format_host_port(at);
@@ -212,6 +223,7 @@ Result<> Endpoint::connect_parent() {
     const Rank parent = tree_parent(config_.rank);
     // A record that a killed run left behind leads nowhere: ask again until its owner has renewed
     // it.
+    std::optional<Error> refused;
     for (;;) {
         std::optional<PeerRecord> record;
         for (;;) {
@@ -221,9 +233,11 @@ Result<> Endpoint::connect_parent() {
                 record = PeerRecord::decode(*text);
                 break;
             }
-            if (text.error().code != Code::timeout) return tl::unexpected(std::move(text).error());
+            if (text.error().code != Code::timeout)
+                return tl::unexpected(refused ? *std::move(refused) : std::move(text).error());
             if (auto word = word_left()) return tl::unexpected(*std::move(word));
-            if (deadline_.passed()) return tl::unexpected(missing_error());
+            if (deadline_.passed())
+                return tl::unexpected(refused ? *std::move(refused) : missing_error());
             pump();
         }
         if (!record)
@@ -241,9 +255,13 @@ Result<> Endpoint::connect_parent() {
             control_.attach(parent, std::move(*fd));
             return {};
         }
-        if (auto word = word_left()) return tl::unexpected(*std::move(word));
-        if (deadline_.passed())
-            return wrap(fd.error(), fmt::format("connecting to rank {}", parent));
+        const bool hidden =
+            record->host_id != host_id_ && net::is_loopback(address->host, deadline_);
+        const char* where = hidden ? hidden_place : "";
+        refused = wrap(fd.error(), fmt::format("connecting to rank {}{}", parent, where)).value();
+        // Who is hidden only knows that this rank is missing.
+        if (auto word = word_left()) return tl::unexpected(hidden ? *refused : *std::move(word));
+        if (deadline_.passed()) return tl::unexpected(*std::move(refused));
         pump();
         ::usleep(20'000);
     }

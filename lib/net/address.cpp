@@ -57,8 +57,10 @@ std::string format_host_port(const HostPort& address) {
     return fmt::format(fmt::runtime(brackets ? "[{}]:{}" : "{}:{}"), address.host, address.port);
 }
 
-Result<std::string> choose_address(const std::string& iface, bool loopback_only) {
-    if (iface.empty() && loopback_only) return "127.0.0.1";
+Result<std::string> choose_address(const AddressWish& wish) {
+    const std::string& iface = wish.iface;
+    if (iface.empty() && wish.loopback_only) return "127.0.0.1";
+    if (iface.empty() && !wish.usual.empty()) return wish.usual;
     TUTTI_ASSIGN(const auto interfaces, list_interfaces());
     const auto found = std::find_if(interfaces.begin(), interfaces.end(), [&](const auto& i) {
         return iface.empty() ? i.up && !i.loopback : i.name == iface;
@@ -73,6 +75,20 @@ Result<std::string> choose_address(const std::string& iface, bool loopback_only)
     return fail(Code::invalid,
                 "\"{}\" is no network interface or address of this machine; it has: {}", iface,
                 known);
+}
+
+std::string address_towards(const HostPort& other, Deadline deadline) {
+    const auto addresses = resolve(other, deadline);
+    if (!addresses) return {};
+    for (const SocketAddress& to : *addresses) {
+        const UniqueFd probe(socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+        if (!probe || connect(probe.get(), to.get(), to.bytes) != 0) continue;
+        SocketAddress own;
+        own.bytes = sizeof own.storage;
+        auto* const out = reinterpret_cast<sockaddr*>(&own.storage);
+        if (getsockname(probe.get(), out, &own.bytes) == 0 && !own.is_loopback()) return own.host();
+    }
+    return {};
 }
 
 bool is_loopback(const std::string& host, Deadline deadline) {

@@ -20,10 +20,20 @@ struct HostPort {
 Result<HostPort> parse_host_port(std::string_view text);
 std::string format_host_port(const HostPort& address);
 
-/// The numeric address of an interface ("eth0"), or the text itself if it is an address of this
-/// machine; empty: 127.0.0.1 if loopback_only, else the address of the first interface that is up
-/// and not loopback (127.0.0.1 if there is none). IPv4 before IPv6. invalid lists the interfaces.
-Result<std::string> choose_address(const std::string& iface, bool loopback_only);
+/// Where to listen.
+struct AddressWish {
+    std::string iface;  // an interface ("eth0") or an address of this machine
+    bool loopback_only = false;
+    std::string usual;  // an address of this machine; empty: of the first interface that will do
+};
+/// The numeric address of the interface, or the text itself if it is an address; empty: 127.0.0.1
+/// if loopback_only, else the usual one, else that of the first interface that is up and not
+/// loopback (127.0.0.1 if there is none). IPv4 before IPv6. invalid lists the interfaces.
+Result<std::string> choose_address(const AddressWish& wish);
+
+/// This machine's numeric address on the way to another, by its routes: nothing is sent. Empty if
+/// there is no way, or it does not leave the machine's loopback.
+std::string address_towards(const HostPort& other, Deadline deadline);
 
 /// Whether a name or numeric address means this machine only; false if it cannot be looked up.
 bool is_loopback(const std::string& host, Deadline deadline);

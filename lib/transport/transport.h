@@ -40,6 +40,7 @@ struct TransportContext {
     std::string secret;        // may be empty: no authentication beyond the job's name
     std::string host_id;
     std::string iface;         // TUTTI_IFACE: interface name or address, empty: choose
+    std::string usual_address;  // where nothing is wished for: on the way to the store, or empty
     std::string ofi_provider;  // TUTTI_OFI_PROVIDER, empty: choose
     int fabric_ports = 1;      // of transports that are a library's
     bool loopback_only = true;

@@ -39,17 +39,24 @@ TEST_CASE("host and port: nonsense is refused with what was expected") {
 }
 
 TEST_CASE("choose address: loopback, an interface by name, an own address, and a helpful refusal") {
-    CHECK(choose_address("", true).value() == "127.0.0.1");
-    CHECK(choose_address("lo", false).value() == "127.0.0.1");
-    CHECK(choose_address("127.0.0.5", false).value() == "127.0.0.5");
-    CHECK(!choose_address("", false).value().empty());
+    CHECK(choose_address({"", true, "192.0.2.1"}).value() == "127.0.0.1");
+    CHECK(choose_address({"lo", false, "192.0.2.1"}).value() == "127.0.0.1");
+    CHECK(choose_address({"127.0.0.5"}).value() == "127.0.0.5");
+    CHECK(choose_address({"", false, "192.0.2.1"}).value() == "192.0.2.1");
+    CHECK(!choose_address({}).value().empty());
     for (const char* wrong : {"no-such-if0", "192.0.2.1", "0.0.0.0"}) {
-        const auto chosen = choose_address(wrong, false);
+        const auto chosen = choose_address({wrong});
         REQUIRE(!chosen);
         CHECK(chosen.error().code == Code::invalid);
         CHECK(contains(chosen.error().message, wrong));
         CHECK(contains(chosen.error().message, "lo (127.0.0.1"));
     }
+}
+
+TEST_CASE("address towards another machine: none on loopback") {
+    CHECK(address_towards({"127.0.0.1", 80}, soon()).empty());
+    CHECK(address_towards({"::1", 80}, soon()).empty());
+    CHECK(address_towards({"no such name", 80}, soon()).empty());
 }
 
 TEST_CASE("loopback: known for numbers and names") {

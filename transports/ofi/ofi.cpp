@@ -13,7 +13,8 @@ constexpr double latency_us = 8;
 std::unique_ptr<Transport> make_ofi_transport(const TransportContext& context) {
     const ofi::PortOptions options{.wish = {.provider = context.ofi_provider,
                                             .iface = context.iface,
-                                            .loopback_only = context.loopback_only},
+                                            .loopback_only = context.loopback_only,
+                                            .usual_address = context.usual_address},
                                    .rank = context.rank,
                                    .size = context.size};
     return fabric::make_fabric_transport(

@@ -162,10 +162,14 @@ bool is_over_sockets(std::string_view provider) {
     return names("tcp", provider) || names("net", provider) || names("sockets", provider);
 }
 
+static Result<std::string> choose_host(const ProviderWish& wish) {
+    return net::choose_address({wish.iface, wish.loopback_only, wish.usual_address});
+}
+
 Result<InfoPtr> choose_provider(const ProviderWish& wish) {
     TUTTI_TRY(load_library());
     Wanted wanted{wish, {}};
-    TUTTI_ASSIGN(wanted.host, net::choose_address(wish.iface, wish.loopback_only));
+    TUTTI_ASSIGN(wanted.host, choose_host(wish));
     const InfoPtr all = get_info(make_hints().get());
     const fi_info* best = nullptr;
     for (const fi_info* one = all.get(); one; one = one->next) {
@@ -181,7 +185,7 @@ Result<InfoPtr> choose_provider(const ProviderWish& wish) {
 
 std::vector<ProviderInfo> providers(const ProviderWish& wish) {
     Wanted wanted{wish, {}};
-    const auto host = net::choose_address(wish.iface, wish.loopback_only);
+    const auto host = choose_host(wish);
     if (host) wanted.host = *host;
     std::vector<ProviderInfo> out;
     if (!load_library()) return out;

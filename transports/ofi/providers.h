@@ -26,6 +26,7 @@ struct ProviderWish {
     std::string provider;  // TUTTI_OFI_PROVIDER; empty: the best
     std::string iface;     // TUTTI_IFACE
     bool loopback_only = false;
+    std::string usual_address;  // where there is no iface: TransportContext has it
 };
 
 struct FreeInfo {

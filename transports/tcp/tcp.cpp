@@ -111,8 +111,9 @@ std::vector<net::HostPort> parse_addresses(std::string_view text) {
 }
 
 Result<> TcpTransport::listen() {
-    TUTTI_ASSIGN(const std::string host,
-                 net::choose_address(context_.iface, context_.loopback_only));
+    TUTTI_ASSIGN(
+        const std::string host,
+        net::choose_address({context_.iface, context_.loopback_only, context_.usual_address}));
     TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp({host, 0}));
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
     address_ = net::format_host_port({host, port});

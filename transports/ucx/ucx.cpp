@@ -131,7 +131,7 @@ Result<std::unique_ptr<fabric::PortFactory>> make_factory(const TransportContext
     TUTTI_ASSIGN(const Library* library, ucx::load_library());
     std::string device;
     if (!context.iface.empty()) {
-        TUTTI_ASSIGN(const std::string address, net::choose_address(context.iface, false));
+        TUTTI_ASSIGN(const std::string address, net::choose_address({context.iface}));
         device = device_of(context.iface, address);
     } else if (context.loopback_only) {
         device = "lo";
