@@ -86,6 +86,13 @@ void Endpoint::add(uint32_t comm, EndpointClient* client) {
     for (auto& [peer, cause] : lost_) client->peer_lost(peer, cause);
 }
 
+bool Endpoint::claim_ids(uint32_t first, uint32_t count) {
+    uint32_t free = next_id_.load();
+    while (free <= first)
+        if (next_id_.compare_exchange_weak(free, first + count)) return true;
+    return false;
+}
+
 bool Endpoint::remove(uint32_t comm) {
     const std::lock_guard lock(clients_mutex_);
     clients_.erase(comm);
@@ -103,8 +110,9 @@ Result<const Endpoint::PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline)
     auto record = PeerRecord::decode(text);
     if (!record)
         return fail_rank(Code::system, rank, "rank {}'s record in the store is malformed", rank);
+    // Another thread's may be there by now, and in use.
     const std::lock_guard lock(mutex_);
-    return &(peers_[rank] = std::move(*record));
+    return &peers_.try_emplace(rank, std::move(*record)).first->second;
 }
 
 Result<std::pair<std::unique_ptr<Sender>, const Transport*>> Endpoint::open(const ChannelId& id,

@@ -87,9 +87,8 @@ public:
     uint64_t machine_hash() const { return std::hash<std::string>{}(machine_id_); }
     /// Ids of communicators from here on are free, as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
-    void use_ids(uint32_t up_to) {
-        if (up_to > next_id_) next_id_ = up_to;
-    }
+    /// Takes so many from `first` on, unless another thread has taken some of these meanwhile.
+    bool claim_ids(uint32_t first, uint32_t count);
     std::span<const std::unique_ptr<Transport>> transports() const { return transports_; }
 
     void add(uint32_t comm, EndpointClient* client);

@@ -17,6 +17,9 @@ struct Wish {
     int64_t splits_devices = 0;
 };
 
+constexpr uint32_t most_claims = 1000;
+constexpr uint32_t claims_apart = 61;  // a prime: of communicators that are split at the same time
+
 Call allgather_of_wishes() {
     Call call;
     call.collective = Collective::allgather;
@@ -70,17 +73,34 @@ Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
     return split_by(color, key);
 }
 
+// So many ids that none of these ranks has used: whoever shares two communicators tells them apart.
+// Other threads may split other communicators at the same time, in another order on each rank: a
+// claim that is not everybody's is made anew, each time further away.
+Result<uint32_t> Communicator::claim_ids(int64_t first_free, uint32_t count) {
+    for (uint32_t attempt = 0; attempt < most_claims; ++attempt) {
+        const auto first =
+            static_cast<uint32_t>(first_free) + attempt * (group_.id() % claims_apart);
+        TUTTI_ASSIGN(const bool all, all_agree(endpoint_->claim_ids(first, count)));
+        if (all) return first;
+        Call most;
+        most.count = 1;
+        most.dtype = Dtype::int64;
+        most.op = Op::max;
+        const int64_t mine = endpoint_->first_free_id();
+        TUTTI_TRY(run(most, &mine, &first_free));
+    }
+    return fail(Code::system, "rank {}: other threads split communicators all the time", rank());
+}
+
 Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int key) {
     const Wish mine{color, key, endpoint_->first_free_id(),
                     static_cast<int64_t>(endpoint_->host_hash()), splits_devices()};
     std::vector<Wish> wishes(static_cast<std::size_t>(size()));
     TUTTI_TRY(run(allgather_of_wishes(), &mine, wishes.data()));
-
-    // Ids that none of these ranks has used: whoever shares two communicators tells them apart.
-    int64_t first_id = 0;
-    for (const Wish& wish : wishes) first_id = std::max(first_id, wish.first_free_id);
-    const uint32_t id = static_cast<uint32_t>(first_id) + index_of(color, wishes);
-    endpoint_->use_ids(static_cast<uint32_t>(first_id) + index_of(-1, wishes));
+    int64_t first_free = 0;
+    for (const Wish& wish : wishes) first_free = std::max(first_free, wish.first_free_id);
+    TUTTI_ASSIGN(const uint32_t first_id, claim_ids(first_free, index_of(-1, wishes)));
+    const uint32_t id = first_id + index_of(color, wishes);
     const bool with_devices =
         std::all_of(wishes.begin(), wishes.end(), [](const Wish& w) { return w.splits_devices; });
 

@@ -340,6 +340,37 @@ TEST_CASE("communicator: parts and messages, with ranks as threads") {
         }));
 }
 
+// Each thread has a communicator of its own; on every rank they come in another order.
+TEST_CASE("communicator: two threads split different communicators at the same time") {
+    const std::string transport = GENERATE("inproc", "shm", "tcp");
+    INFO(transport);
+    expect_no_problem(run({3, transport}, [](Communicator& comm, Rank rank) -> std::string {
+        std::shared_ptr<Communicator> owns[2];
+        for (auto& own : owns) {
+            auto made = comm.split(0, rank);
+            if (!made) return made.error().message;
+            own = std::move(*made);
+        }
+        std::string problems[2];
+        const auto split_often = [&](Communicator& own, std::string& problem) {
+            for (int round = 0; round < 40 && problem.empty(); ++round) {
+                auto part = own.split(0, rank);
+                if (!part) {
+                    problem = part.error().message;
+                    continue;
+                }
+                for (const std::size_t count : {1ul, 2000ul}) problem += allreduce(**part, count);
+                (*part)->destroy();
+            }
+        };
+        std::thread other([&] { split_often(*owns[1], problems[1]); });
+        split_often(*owns[0], problems[0]);
+        other.join();
+        for (const auto& own : owns) own->destroy();
+        return problems[0] + problems[1];
+    }));
+}
+
 TEST_CASE("communicator: ranks with different tuning files are told so, alike ones choose alike") {
     const JobFolder folder;
     const auto write = [&](Rank rank, const char* text) {
