@@ -109,6 +109,8 @@ tutti_status tutti_comm_abort(tutti_comm* comm) {
 
 tutti_status tutti_comm_destroy(tutti_comm* comm) {
     return tutti::guard([&]() -> Result<> {
+        // In a forked child it is the parent's, whose connections the child holds too: let it lie.
+        if (comm && !comm->impl->is_of_this_process()) return {};
         const std::unique_ptr<tutti_comm> owned(comm);
         if (comm) comm->impl->destroy();
         return {};

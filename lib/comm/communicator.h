@@ -42,6 +42,8 @@ public:
     Rank size() const { return group_.size(); }
     /// Known from the start: a communicator is not handed out before.
     const Hosts& hosts() const { return *group_.hosts(); }
+    /// False in a child that was forked since: what is here is the parent's.
+    bool is_of_this_process() const { return home_.here(); }
     int rings() const { return endpoint_->config().nrings; }
     bool manual() const { return endpoint_->manual(); }
     int progress_fd() const { return endpoint_->wait_fd(); }

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "comm/endpoint.h"
+#include "comm/forks.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "store/tree.h"
@@ -36,7 +37,8 @@ std::string read_machine_id() {
     return id.empty() ? "unknown machine" : id;
 }
 
-// Rank 0 serves the tcp store to later communicators too, so an opened one stays for the process.
+// Rank 0 serves the tcp store to later communicators too, so an opened one stays for the process. A
+// forked child has its own: its parent's would be one connection for both.
 std::mutex stores_mutex;
 std::map<std::string, std::shared_ptr<Store>>& kept_stores() {
     static auto* stores = new std::map<std::string, std::shared_ptr<Store>>;
@@ -45,8 +47,10 @@ std::map<std::string, std::shared_ptr<Store>>& kept_stores() {
 
 std::string next_generation(const std::string& name) {
     static auto* counts = new std::map<std::string, uint64_t>;
+    const uint32_t depth = HomeProcess().depth();
     const std::lock_guard lock(stores_mutex);
-    return fmt::format("c{}", (*counts)[name]++);
+    const uint64_t number = (*counts)[fmt::format("{}\n{}", depth, name)]++;
+    return depth == 0 ? fmt::format("c{}", number) : fmt::format("f{}c{}", depth, number);
 }
 
 Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline) {
@@ -62,8 +66,8 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
         TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
         return std::shared_ptr<Store>(std::move(opened));
     }
-    const std::string name =
-        fmt::format("{}\n{}\n{}\n{}", config.store, config.job, config.secret, config.rank);
+    const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}", config.store, config.job,
+                                         config.secret, config.rank, HomeProcess().depth());
     {
         const std::lock_guard lock(stores_mutex);
         if (const auto found = kept_stores().find(name); found != kept_stores().end())

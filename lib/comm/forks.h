@@ -17,6 +17,8 @@ public:
     }
     /// False in a child that fork() made since.
     bool here() const { return forks.load(std::memory_order_relaxed) == forks_; }
+    /// How many forks this process is away from the first that used the library.
+    uint32_t depth() const { return forks_; }
 
 private:
     static inline std::atomic<uint32_t> forks{0};

@@ -164,7 +164,14 @@ void forked(tutti_comm* comm) {
         const tutti_status status = tutti_barrier(comm);
         const bool right =
             status == TUTTI_ERR_UNSUPPORTED && std::strstr(tutti_last_error(), "forked") != nullptr;
-        std::_Exit(right ? 0 : 1);
+        // Without a word to the parent's peers; then the children have a job of their own.
+        need(tutti_comm_destroy(comm), "a child lets go of its parent's");
+        tutti_comm* own = nullptr;
+        need(tutti_comm_create(nullptr, &own), "create in a child");
+        int x = 1;
+        need(tutti_allreduce(own, &x, &x, 1, TUTTI_INT32, TUTTI_SUM), "allreduce of children");
+        need(tutti_comm_destroy(own), "destroy in a child");
+        std::_Exit(right && x == ranks ? 0 : 1);
     }
     int status = 0;
     waitpid(child, &status, 0);
