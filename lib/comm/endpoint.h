@@ -128,6 +128,7 @@ public:
 
 private:
     struct PeerRecord {
+        Rank size = 0;  // of the job that the rank believes in
         std::string host_id;
         std::string control;
         std::map<std::string, std::string, std::less<>> addresses;  // by transport

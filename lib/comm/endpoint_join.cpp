@@ -214,8 +214,8 @@ Result<> Endpoint::listen_control() {
         [this](UniqueFd fd, Bytes hello) {
             ByteReader in(hello);
             const auto rank = in.get<Rank>();
-            if (!in.at_end() || rank <= 0 || tree_parent(rank) != config_.rank ||
-                !control_.attach(rank, std::move(fd)))
+            if (!in.at_end() || rank <= 0 || rank >= config_.size ||
+                tree_parent(rank) != config_.rank || !control_.attach(rank, std::move(fd)))
                 log::warn("rank {}: refused a control connection that claims to be rank {}",
                           config_.rank, rank);
         },
@@ -247,6 +247,12 @@ Result<> Endpoint::connect_parent() {
         if (!record)
             return fail_rank(Code::system, parent, "rank {}'s record in the store is malformed",
                              parent);
+        // Of other differences the parent hears, and tells all; but that one has no place for it.
+        if (config_.rank >= record->size)
+            return fail_rank(Code::invalid, parent,
+                             "size is '{}' on rank {} but '{}' on rank {}: it must be the same "
+                             "everywhere",
+                             config_.size, config_.rank, record->size, parent);
         auto address = net::parse_host_port(record->control);
         if (!address)
             return wrap(address.error(), fmt::format("rank {}'s control address", parent));

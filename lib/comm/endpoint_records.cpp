@@ -20,7 +20,7 @@ constexpr Rank max_named_ranks = 16;  // in a message about who is missing
 
 std::string Endpoint::PeerRecord::encode() const {
     ByteWriter out;
-    out.put_text(host_id).put_text(control).put(static_cast<uint32_t>(addresses.size()));
+    out.put(size).put_text(host_id).put_text(control).put(static_cast<uint32_t>(addresses.size()));
     for (auto& [transport, address] : addresses) out.put_text(transport).put_text(address);
     return std::string(as_text(out.take()));
 }
@@ -28,6 +28,7 @@ std::string Endpoint::PeerRecord::encode() const {
 std::optional<Endpoint::PeerRecord> Endpoint::PeerRecord::decode(std::string_view text) {
     ByteReader in(as_bytes(text));
     PeerRecord record;
+    record.size = in.get<Rank>();
     record.host_id = in.get_text(max_record_bytes);
     record.control = in.get_text(max_record_bytes);
     const auto count = in.get<uint32_t>();
@@ -66,6 +67,7 @@ Result<> Endpoint::publish() {
     }
     published_ = true;
     PeerRecord record;
+    record.size = config_.size;
     record.host_id = host_id_;
     record.control = control_address_;
     for (const auto& transport : transports_)

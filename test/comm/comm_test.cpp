@@ -419,6 +419,40 @@ TEST_CASE("communicator: ranks with different settings are told so") {
     }
 }
 
+// One that believes in a larger job has no place in the others' tree.
+TEST_CASE("communicator: a rank past the end of a job is told so, and the job works on") {
+    const JobFolder folder;
+    std::vector<std::string> told(3);
+    std::atomic<int> joined{0};
+    std::vector<std::thread> threads;
+    for (const Rank rank : {0, 1, 2})
+        threads.emplace_back([&, rank] {
+            Config config;
+            config.rank = rank;
+            config.size = rank == 2 ? 3 : 2;
+            config.store = folder.url();
+            config.transports = {"inproc"};
+            config.timeout_ms = 20'000;
+            while (rank == 2 && joined < 2) std::this_thread::yield();
+            auto comm = Communicator::create(config, nullptr);
+            if (!comm) {
+                told[static_cast<std::size_t>(rank)] = comm.error().message;
+                ++joined;
+                return;
+            }
+            ++joined;
+            while (joined < 3) std::this_thread::yield();
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            told[static_cast<std::size_t>(rank)] = allreduce(**comm, 1000);
+            (*comm)->destroy();
+        });
+    for (auto& thread : threads) thread.join();
+    INFO(told[2]);
+    CHECK(told[2].find("size is '3' on rank 2 but '2' on rank 0") != std::string::npos);
+    CHECK(told[0] == "");
+    CHECK(told[1] == "");
+}
+
 TEST_CASE("communicator: parts come and go on every transport and leave no memory behind") {
     constexpr int warm = 30, wanted = 130;
     for (const char* transport : transports_under_test) {
