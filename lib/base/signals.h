@@ -1,5 +1,7 @@
-// The program's signal handlers belong to the program.
+// The program's signals belong to the program: its handlers, and the threads that take them.
 #pragma once
+
+#include <pthread.h>
 
 #include <array>
 #include <csignal>
@@ -32,6 +34,21 @@ private:
     }
 
     std::array<struct sigaction, NSIG> before_{};
+};
+
+/// No signal for this thread, nor for those that it starts meanwhile: they inherit the mask.
+class NoSignals {
+public:
+    NoSignals() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    NoSignals(const NoSignals&) = delete;
+
+private:
+    sigset_t before_;
 };
 
 }  // namespace tutti

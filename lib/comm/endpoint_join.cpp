@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "base/signals.h"
 #include "comm/endpoint.h"
 #include "comm/forks.h"
 #include "net/serving.h"
@@ -138,7 +139,10 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
         TUTTI_TRY(listen_control());
         TUTTI_TRY(publish());
     }
-    if (!manual()) thread_ = std::thread([this] { serve(); });
+    if (!manual()) {
+        const NoSignals for_the_thread;
+        thread_ = std::thread([this] { serve(); });
+    }
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
     auto assembled = assemble();
     if (!tuning) return tl::unexpected(std::move(tuning).error());
@@ -169,6 +173,7 @@ Bootstrap::Self Endpoint::introduction(bool tuned) const {
 }
 
 Result<> Endpoint::open_transports() {
+    const NoSignals for_their_threads;
     TransportContext context;
     context.rank = config_.rank;
     context.size = config_.size;

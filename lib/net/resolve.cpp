@@ -9,6 +9,8 @@
 #include <future>
 #include <thread>
 
+#include "base/signals.h"
+
 namespace tutti::net {
 namespace {
 
@@ -67,7 +69,10 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadli
         auto task =
             std::make_shared<std::packaged_task<Answer()>>([what] { return look_up(what, 0); });
         auto future = task->get_future();
-        std::thread([task] { (*task)(); }).detach();
+        {
+            const NoSignals for_the_thread;
+            std::thread([task] { (*task)(); }).detach();
+        }
         if (deadline.never()) {
             future.wait();
         } else {

@@ -1,5 +1,3 @@
-#include <pthread.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/signals.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
 #include "net/socket.h"
@@ -91,18 +90,13 @@ Result<> Server::run(UniqueFd listener, net::AuthKey key) {
         reactor_, std::move(listener), std::move(key),
         [this](UniqueFd fd, const Bytes& hello) { welcome(std::move(fd), hello); },
         net::Acceptor::Options{.max_pending = max_handshakes});
-    // The host program's signals are for its own threads: a new thread inherits the mask.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    Result<> started;
+    const NoSignals for_the_thread;
     try {
         thread_ = std::thread([this] { serve(); });
     } catch (const std::system_error& error) {
-        started = fail_errno(error.code().value(), "store: cannot start the server's thread");
+        return fail_errno(error.code().value(), "store: cannot start the server's thread");
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return started;
+    return {};
 }
 
 Server::~Server() {

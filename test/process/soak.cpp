@@ -1,10 +1,14 @@
 // A long life of one communicator, drawn at random: collectives, messages, plans, parts, calls that
 // differ and ranks that come late, in any order. All ranks draw the same, but for when they act.
 // usage: tutti-run -n N soak STEPS SEED
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <thread>
@@ -348,6 +352,20 @@ std::vector<void (*)(int)> handlers() {
     return found;
 }
 
+/// Whether all threads but the program's own leave signals to it.
+bool leave_signals_alone() {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        if (task.path().filename() == std::to_string(getpid())) continue;
+        std::ifstream status(task.path() / "status");
+        for (std::string line; std::getline(status, line);) {
+            if (line.rfind("SigBlk:", 0) != 0) continue;
+            const auto blocked = std::stoull(line.substr(7), nullptr, 16);
+            if ((blocked >> (SIGUSR1 - 1) & 1) == 0) return false;
+        }
+    }
+    return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -369,6 +387,7 @@ int main(int argc, char** argv) {
         step->step(comm, random, own);
     }
     require(handlers() == own_handlers, "a signal has another handler than the program's");
+    require(leave_signals_alone(), "a thread takes the program's signals");
     need(tutti_comm_destroy(comm), "destroy");
     if (rank_of == 0) std::printf("%ld steps right\n", many);
     return 0;
