@@ -8,7 +8,7 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t number_mask = (uint64_t{1} << Tag::epoch_shift) - 1;
-constexpr std::size_t max_proposals = 4096;
+constexpr std::size_t max_proposals = std::size_t{1} << 20;  // 100 MB or so
 constexpr int64_t stall_window_ns = 50'000'000;
 
 }  // namespace
@@ -275,8 +275,15 @@ void Agreement::propose(const Tag& tag) {
 
 void Agreement::take_proposal(Rank from, const Tag& tag) {
     Lock lock(mutex_);
-    if (tag.epoch() != epoch_ || dead_ || proposals_.size() > max_proposals) return;
+    if (tag.epoch() != epoch_ || dead_) return;
     if (mismatch_ && tag.sequence >= mismatch_from_) return;
+    if (proposals_.size() >= max_proposals && proposals_.count(tag.sequence) == 0) {
+        lock.unlock();
+        return raise({Code::no_memory, from, 0,
+                      fmt::format("rank {} is more than {} calls ahead of others, and strict "
+                                  "checking keeps no more",
+                                  from, max_proposals)});
+    }
     Proposal& p = proposals_[tag.sequence];
     if (p.have == 0) {
         p.tag = tag;

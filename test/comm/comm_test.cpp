@@ -224,6 +224,26 @@ TEST_CASE("communicator: a mismatch fails everyone once, and the next calls matc
         }
 }
 
+TEST_CASE("communicator: strict checking of many calls that others make later") {
+    Job job{3, "inproc"};
+    job.change = [](Config& config) { config.check = Check::strict; };
+    expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
+        constexpr std::size_t many = 6000;
+        std::vector<float> x(many, 1.0f);
+        std::vector<std::unique_ptr<Request>> requests;
+        if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        for (float& value : x) {
+            auto request = comm.start(sum_of(1), -1, -1, &value, &value);
+            if (!request) return request.error().message;
+            requests.push_back(std::move(*request));
+        }
+        for (const auto& request : requests)
+            if (!comm.wait(*request, -1) || request->code != Code::ok)
+                return request->error.message;
+        return x.back() == 3.0f ? "" : "wrong sum";
+    }));
+}
+
 TEST_CASE("communicator: abort from another thread ends a waiting call on every rank") {
     for (const char* transport : transports_under_test) {
         INFO(transport);
