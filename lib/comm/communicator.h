@@ -46,7 +46,8 @@ public:
     bool is_of_this_process() const { return home_.here(); }
     int rings() const { return endpoint_->config().nrings; }
     bool manual() const { return endpoint_->manual(); }
-    int progress_fd() const { return endpoint_->wait_fd(); }
+    /// From now on it becomes readable when something may move, until `progress` has moved it.
+    int progress_fd();
 
     /// What it can do with a call; operators that are this communicator's only.
     Planner& planner() { return planner_; }
@@ -126,6 +127,8 @@ private:
     void set_hosts(Hosts hosts);
 
     // Issuing: issue.cpp.
+    void announce();
+    void recall();
     Result<> forked() const;
     uint32_t next_stream(int wanted);
     Result<Plan*> plan_for(const Call& call, uint32_t stream);
@@ -205,6 +208,8 @@ private:
     Group group_;
     const bool strict_;
     const bool crowded_;
+    // Manual progress: peers ring for what the program waits for by a descriptor.
+    std::atomic<bool> announces_{false}, announced_{false};
     const HomeProcess home_;
     ChannelTable channels_;
     Recorder recorder_;

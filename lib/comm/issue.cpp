@@ -229,7 +229,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, int64_t
     Stream& stream = streams_[plan.stream];
     streams_.drive(stream, moved);
     streams_.release(stream);
-    if (!request->done() && !manual()) endpoint_->issued();
+    if (!request->done()) manual() ? announce() : endpoint_->issued();
     return request;
 }
 
@@ -278,7 +278,7 @@ Result<std::unique_ptr<Request>> Communicator::start(std::unique_ptr<Transfer> t
         waiting_.drop_pending();
         return tl::unexpected(std::move(posted).error());
     }
-    if (!transfer->done() && !manual()) endpoint_->issued();
+    if (!transfer->done()) manual() ? announce() : endpoint_->issued();
     return transfer;
 }
 

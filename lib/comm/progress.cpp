@@ -46,7 +46,9 @@ bool Communicator::wait(Request& request, int64_t timeout_ms) {
     if (request.done()) return true;
     waiting_.enter();
     if (!manual()) endpoint_->claimed();
+    recall();
     const bool done = wait_driving(request, timeout_ms);
+    announce();
     if (waiting_.leave() && waiting_.pending() && !manual()) endpoint_->kick();
     return done;
 }
@@ -93,11 +95,36 @@ void Communicator::arm(bool on) {
 }
 
 void Communicator::progress() {
+    recall();
     endpoint_->pump();
     endpoint_->progress();
     look_at_clocks();
     bool moved = false;
     drive_all(moved);
+    announce();
+}
+
+int Communicator::progress_fd() {
+    announces_ = true;
+    announce();
+    return endpoint_->wait_fd();
+}
+
+// The program may sleep on the descriptor whenever a call of ours has returned: announced, then
+// looked once more, as by who sleeps in here.
+void Communicator::announce() {
+    if (!announces_) return;
+    recall();
+    Sleeper::take_moved();
+    arm_all(true);
+    announced_ = true;
+    bool moved = false;
+    drive_all(moved);
+    if (moved || Sleeper::take_moved()) endpoint_->ring();
+}
+
+void Communicator::recall() {
+    if (announced_.exchange(false)) arm_all(false);
 }
 
 // The service thread's: non-blocking operations while no thread of the program waits.

@@ -155,6 +155,19 @@ void manual(tutti_comm* comm) {
     }
     require(x[0] == ranks - 1, "result");
     need(tutti_barrier(comm), "blocking calls work too");
+    // A program that sleeps in its own loop, while others come later.
+    for (const std::size_t count : {1ul, 100ul, 100'000ul}) {
+        if (rank_of != 0) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        std::fill(x.begin(), x.end(), rank_of + 1);
+        need(tutti_iallreduce(comm, x.data(), x.data(), count, TUTTI_INT32, TUTTI_MAX, nullptr,
+                              &request));
+        while (tutti_test(&request) == TUTTI_IN_PROGRESS) {
+            pollfd p{fd, POLLIN, 0};
+            require(poll(&p, 1, 20'000) == 1, "the descriptor tells of what can move");
+            need(tutti_progress(comm));
+        }
+        require(x[0] == ranks, "result of who slept");
+    }
 }
 
 void forked(tutti_comm* comm) {
