@@ -75,9 +75,14 @@ Result<> Pairs::watch(const std::shared_ptr<Pair>& pair) {
         const std::lock_guard lock(mutex_);
         pairs_.push_back(pair);
     }
-    return context_.reactor->add(
-        pair->socket.get(), EPOLLIN,
-        [self = shared_from_this(), pair](uint32_t) { self->ready(pair); });
+    auto added =
+        context_.reactor->add(pair->socket.get(), EPOLLIN,
+                              [self = shared_from_this(), pair](uint32_t) { self->ready(pair); });
+    if (added) return added;
+    // Nobody would see what comes there.
+    const std::lock_guard lock(mutex_);
+    std::erase(pairs_, pair);
+    return added;
 }
 
 void Pairs::accept(UniqueFd socket, const Hello& hello) {

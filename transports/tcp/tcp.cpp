@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "net/acceptor.h"
+#include "net/serving.h"
 #include "net/socket.h"
 #include "transports/catalog.h"
 #include "transports/tcp/connection.h"
@@ -65,6 +66,7 @@ private:
     net::AuthKey key() const { return {context_.secret, "tcp/" + context_.job}; }
     bool usable(const net::HostPort& address, const PeerAddress& peer) const;
     Result<ConnectionPtr> meet(const PeerAddress& peer, Deadline deadline);
+    void wait_for_call(std::unique_lock<std::mutex>& lock, Rank peer, Deadline deadline);
     Result<UniqueFd> call(const PeerAddress& peer, Deadline deadline) const;
     Result<UniqueFd> introduce(UniqueFd fd, Deadline deadline) const;
     ConnectionPtr find(Rank peer);
@@ -168,14 +170,24 @@ Result<ConnectionPtr> TcpTransport::meet(const PeerAddress& peer, Deadline deadl
             return add(std::move(*fd), peer.rank);
         }
         if (fd.error().code != Code::in_progress) return tl::unexpected(std::move(fd).error());
-        added_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(crossing_ms)),
-                        [&] { return closed_ || find_locked(peer.rank); });
+        wait_for_call(lock, peer.rank, Deadline::after_ms(deadline.left_ms(crossing_ms)));
         if (closed_) return fail_rank(Code::aborted, peer.rank, "the transport is closed");
         if (deadline.passed() && !find_locked(peer.rank))
             return fail_rank(Code::timeout, peer.rank,
                              "rank {} said that it is connecting to this rank, and did not arrive: "
                              "can it reach {}?",
                              peer.rank, address_);
+    }
+}
+
+// With manual progress it is this thread that accepts, so it does in between.
+void TcpTransport::wait_for_call(std::unique_lock<std::mutex>& lock, Rank peer, Deadline deadline) {
+    constexpr auto turn = std::chrono::milliseconds(1);
+    const auto over = [&] { return closed_ || find_locked(peer); };
+    while (!added_.wait_for(lock, turn, over) && !deadline.passed()) {
+        lock.unlock();
+        net::poll_serving(nullptr, 0);
+        lock.lock();
     }
 }
 
