@@ -318,6 +318,24 @@ TEST_CASE("tutti-run: ends when the reader of its output goes away") {
     CHECK(contains(child.out(), "] y\n"));
 }
 
+TEST_CASE("tutti-run: works with standard streams that are closed") {
+    // A shell that closes the stream; timeout, as these used to hang.
+    const auto closed = [](const std::string& stream, const std::string& script) {
+        Child child({"/bin/sh", "-c",
+                     "timeout 20 '" TUTTI_RUN "' -n 2 /bin/sh -c '" + script + "' " + stream});
+        const int exit_code = child.finish();
+        return Outcome{exit_code, child.out(), child.err()};
+    };
+    const std::string both = "echo out; echo err >&2";
+    CHECK(closed(">&-", both).exit_code == 0);
+    CHECK(lines_of(closed(">&-", both).err) == std::multiset<std::string>{"[0] err", "[1] err"});
+    CHECK(closed("2>&-", both).exit_code == 0);
+    CHECK(lines_of(closed("2>&-", both).out) == std::multiset<std::string>{"[0] out", "[1] out"});
+    CHECK(lines_of(closed("<&-", "readlink /proc/self/fd/0").out) ==
+          std::multiset<std::string>{"[0] /dev/null", "[1] /dev/null"});
+    CHECK(closed("<&- >&- 2>&-", "cat; " + both + "; exit 3").exit_code == 3);
+}
+
 TEST_CASE("tutti-run: says which program is missing or cannot be executed") {
     const Outcome missing = run({"-n", "2", "no-such-program"});
     CHECK(missing.exit_code == 127);

@@ -1,12 +1,29 @@
 // tutti-run: runs a program as N ranks on this machine.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
 
 #include "gangs.h"
 
+namespace {
+
+// Who started this may have closed some of the three standard streams: what is opened next would
+// get their numbers, and the ranks' output would be written to it.
+void fill_standard_streams() {
+    int fd = -1;
+    do {
+        fd = ::open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd >= 0) ::close(fd);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
+    fill_standard_streams();
     try {
         const tutti::run::Parsed parsed = tutti::run::parse_options(argc, argv);
         if (parsed.exit_code) return *parsed.exit_code;
