@@ -29,6 +29,8 @@
 
 namespace tutti {
 
+struct Claimant;
+
 /// What an endpoint tells its communicators, and the work its thread does for them.
 class EndpointClient {
 public:
@@ -142,6 +144,7 @@ private:
     Result<> open_transports();
     Result<> listen_control();
     Result<> publish();
+    tl::unexpected<Error> taken_error(const Claimant& self, const Claimant& owner) const;
     Result<> connect_parent();
     void leave_word(const Error& error);
     std::optional<Error> word_left();

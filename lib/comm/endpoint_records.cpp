@@ -1,10 +1,6 @@
 // What a rank leaves in the store: where it can be reached, and why the job could not start.
-#include <unistd.h>
-
-#include <cerrno>
-#include <csignal>
-
 #include "base/log.h"
+#include "comm/claimant.h"
 #include "comm/endpoint.h"
 
 namespace tutti {
@@ -47,23 +43,14 @@ std::string Endpoint::key(Rank rank) const {
 // A rank's number is taken once. What a killed run left behind in a store that outlives it (a
 // directory) is recognised by its dead process and replaced.
 Result<> Endpoint::publish() {
-    const std::string claim = fmt::format("{} {}", machine_id_, ::getpid());
+    const Claimant self = Claimant::this_process(machine_id_);
     const std::string claim_key = key(config_.rank) + "/owner";
     std::string existing;
-    TUTTI_ASSIGN(bool mine, store_->claim(claim_key, claim, existing));
+    TUTTI_ASSIGN(const bool mine, store_->claim(claim_key, self.encode(), existing));
     if (!mine) {
-        const auto space = existing.find(' ');
-        const bool here = existing.substr(0, space) == machine_id_;
-        const long pid = space == std::string::npos ? 0 : std::atol(existing.c_str() + space + 1);
-        const bool gone =
-            here && pid > 0 && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
-        if (!gone)
-            return fail_rank(
-                Code::invalid, config_.rank,
-                "rank {} is already taken by process {}{} in {}: two processes have the "
-                "same TUTTI_RANK, or another run uses this store with the same TUTTI_JOB",
-                config_.rank, pid, here ? "" : " of another machine", store_->describe());
-        TUTTI_TRY(store_->set(claim_key, claim));
+        const Claimant owner = Claimant::decode(existing);
+        if (!self.outlived(owner)) return taken_error(self, owner);
+        TUTTI_TRY(store_->set(claim_key, self.encode()));
     }
     published_ = true;
     PeerRecord record;
@@ -73,6 +60,24 @@ Result<> Endpoint::publish() {
     for (const auto& transport : transports_)
         record.addresses.emplace(transport->name(), transport->address());
     return store_->set(key(config_.rank), record.encode());
+}
+
+tl::unexpected<Error> Endpoint::taken_error(const Claimant& self, const Claimant& owner) const {
+    if (self.sees(owner))
+        return fail_rank(Code::invalid, config_.rank,
+                         "rank {} is already taken by process {} in {}: two processes have the "
+                         "same TUTTI_RANK, or another run uses this store with the same TUTTI_JOB",
+                         config_.rank, owner.pid, store_->describe());
+    return fail_rank(
+        Code::invalid, config_.rank,
+        "rank {} is already taken by process {} of another {} in {}, and whether that still runs "
+        "cannot be seen from here. If it does, give each rank its own TUTTI_RANK and each run its "
+        "own TUTTI_JOB; if it was killed, start with another TUTTI_JOB, or remove what job '{}' "
+        "left in that store",
+        config_.rank, owner.pid,
+        owner.machine == self.machine ? "container (pid namespace)"
+                                      : "machine, or of an earlier boot",
+        store_->describe(), config_.job);
 }
 
 // For those who come after the others have given up: nobody is left to tell them. The first word

@@ -1,0 +1,29 @@
+// The process that has taken a rank's number, as its claim in the store names it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace tutti {
+
+struct Claimant {
+    std::string machine;         // this boot of it
+    uint64_t pid_namespace = 0;  // elsewhere the same number is another process; 0: not known
+    pid_t pid = 0;
+    uint64_t start_ticks = 0;  // since the machine's; a later process of that number has another
+
+    static Claimant this_process(std::string machine);
+    std::string encode() const;
+    /// What cannot be read leaves a claimant of nowhere, which is never gone.
+    static Claimant decode(const std::string& text);
+
+    /// Whether this process sees the other's number as the other does.
+    bool sees(const Claimant& other) const;
+    /// Whether the other has ended, as far as this process can see. Its own number is an earlier
+    /// program's: no process takes a number twice.
+    bool outlived(const Claimant& other) const;
+};
+
+}  // namespace tutti
