@@ -66,8 +66,10 @@ void Endpoint::leave(Deadline deadline) {
     control_.close();
     if (store_ && published_) {
         for (const std::string& name : {key(config_.rank), key(config_.rank) + "/owner"})
-            if (auto removed = store_->remove(name); !removed)
+            if (auto removed = store_->remove(name, deadline); !removed) {
                 log::debug("rank {}: {}", config_.rank, removed.error().message);
+                break;  // nor would it answer the second
+            }
     }
     store_.reset();
 }

@@ -9,8 +9,10 @@ namespace {
 constexpr std::size_t max_record_bytes = 16 * 1024;
 // A word that was left so long before this rank came is not about its job.
 constexpr int64_t stale_word_s = 10;
-constexpr int word_patience_ms = 100;
-constexpr Rank max_named_ranks = 16;  // in a message about who is missing
+constexpr int publish_patience_ms = 60'000;  // if joining has no deadline
+constexpr int word_patience_ms = 1000;
+constexpr int missing_patience_ms = 5000;  // for the store to say who has not come
+constexpr Rank max_named_ranks = 16;       // in a message about who is missing
 
 }  // namespace
 
@@ -43,14 +45,16 @@ std::string Endpoint::key(Rank rank) const {
 // A rank's number is taken once. What a killed run left behind in a store that outlives it (a
 // directory) is recognised by its dead process and replaced.
 Result<> Endpoint::publish() {
+    const auto patience =
+        Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_patience_ms)));
     const Claimant self = Claimant::this_process(machine_id_);
     const std::string claim_key = key(config_.rank) + "/owner";
     std::string existing;
-    TUTTI_ASSIGN(const bool mine, store_->claim(claim_key, self.encode(), existing));
+    TUTTI_ASSIGN(const bool mine, store_->claim(claim_key, self.encode(), existing, patience));
     if (!mine) {
         const Claimant owner = Claimant::decode(existing);
         if (!self.outlived(owner)) return taken_error(self, owner);
-        TUTTI_TRY(store_->set(claim_key, self.encode()));
+        TUTTI_TRY(store_->set(claim_key, self.encode(), patience));
     }
     published_ = true;
     PeerRecord record;
@@ -59,7 +63,7 @@ Result<> Endpoint::publish() {
     record.control = control_address_;
     for (const auto& transport : transports_)
         record.addresses.emplace(transport->name(), transport->address());
-    return store_->set(key(config_.rank), record.encode());
+    return store_->set(key(config_.rank), record.encode(), patience);
 }
 
 tl::unexpected<Error> Endpoint::taken_error(const Claimant& self, const Claimant& owner) const {
@@ -89,21 +93,22 @@ void Endpoint::leave_word(const Error& error) {
     const Bytes bytes = out.take();
     const std::string_view word = as_text(bytes);
     std::string existing;
-    const Result<bool> first = store_->claim(word_key(), word, existing);
+    const Deadline patience = Deadline::after_ms(word_patience_ms);
+    const Result<bool> first = store_->claim(word_key(), word, existing, patience);
     Result<> left;
     if (!first)
         left = tl::unexpected(first.error());
     else if (!*first && !read_word(existing))
-        left = store_->set(word_key(), word);
+        left = store_->set(word_key(), word, patience);
     if (!left) log::debug("rank {}: {}", config_.rank, left.error().message);
 }
 
 // Why the job's start has failed. Looked for as long as a busy or distant store takes to answer.
 std::optional<Error> Endpoint::word_left() {
     if (!store_) return {};
-    const auto text = store_->get(word_key(), Deadline::after_ms(word_patience_ms));
-    if (!text) return {};
-    return read_word(*text);
+    const auto text = store_->look(word_key(), Deadline::after_ms(word_patience_ms));
+    if (!text || !*text) return {};
+    return read_word(**text);
 }
 
 // Nothing if it is about an earlier job of the same name.
@@ -118,24 +123,39 @@ std::optional<Error> Endpoint::read_word(std::string_view text) const {
     return error;
 }
 
-// Who did not come: the store knows who has been there.
+// Who did not come: the store knows who has been there. Nobody is named whom it was not asked
+// about.
 Error Endpoint::missing_error() {
-    std::string names;
+    std::string names, silence;
     Rank missing = 0, first = nobody;
-    for (Rank rank = 0; rank < std::min<Rank>(config_.size, 4096); ++rank) {
-        if (rank == config_.rank || store_->get(key(rank), Deadline::after_ms(1))) continue;
+    const Deadline patience = Deadline::after_ms(missing_patience_ms);
+    for (Rank rank = 0; rank < config_.size; ++rank) {
+        if (rank == config_.rank) continue;
+        const auto record = store_->look(key(rank), patience);
+        if (!record) {
+            silence = fmt::format("the store does not answer who of ranks {} to {} has come: {}",
+                                  rank, config_.size - 1, record.error().message);
+            break;
+        }
+        if (*record) continue;
         if (first == nobody) first = rank;
         if (++missing <= max_named_ranks)
             names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
     }
+    if (missing == 0 && !silence.empty())
+        return {Code::timeout, nobody, 0,
+                fmt::format("the job was not complete after {} ms, and {}", config_.timeout_ms,
+                            silence)};
     if (missing == 0)
         return {Code::timeout, nobody, 0,
                 fmt::format("all ranks have come, but the job was not complete after {} ms",
                             config_.timeout_ms)};
-    return {Code::timeout, first, 0,
-            fmt::format("{} of {} ranks did not come within {} ms: rank{} {}{} (store {})", missing,
-                        config_.size, config_.timeout_ms, missing == 1 ? "" : "s", names,
-                        missing > max_named_ranks ? ", …" : "", store_->describe())};
+    return {
+        Code::timeout, first, 0,
+        fmt::format("{}{} of {} ranks did not come within {} ms: rank{} {}{} (store {}){}{}",
+                    silence.empty() ? "" : "at least ", missing, config_.size, config_.timeout_ms,
+                    missing == 1 ? "" : "s", names, missing > max_named_ranks ? ", …" : "",
+                    store_->describe(), silence.empty() ? "" : "; ", silence)};
 }
 
 }  // namespace tutti

@@ -17,7 +17,6 @@ constexpr std::size_t first_capacity = 4096;
 constexpr std::size_t largest_value_bytes = std::size_t{64} << 20;
 // A get waits in slices, so that another thread's set of that very key gets its turn.
 constexpr int64_t slice_ms = 50;
-constexpr int64_t claim_timeout_ms = 60'000;
 
 // The first byte of what the host stores: an empty value must differ from a removed one, and a
 // claimed key must be known as such by whoever removes it.
@@ -28,11 +27,12 @@ public:
     CallbackStore(StoreCallbacks callbacks, void* user, std::string job)
         : callbacks_(callbacks), user_(user), job_(std::move(job)) {}
 
-    Result<> set(const std::string& key, std::string_view value) override;
+    Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
-    Result<bool> claim(const std::string& key, std::string_view value,
-                       std::string& existing) override;
-    Result<> remove(const std::string& key) override;
+    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override;
+    Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
+                       Deadline deadline) override;
+    Result<> remove(const std::string& key, Deadline deadline) override;
     std::string describe() const override { return "of the host program (callbacks)"; }
 
 private:
@@ -43,7 +43,7 @@ private:
     };
     // Each is one call, or one group that must not be torn, under the lock.
     Result<> write(const std::string& key, Mark mark, std::string_view value);
-    Result<Found> look(const std::string& key, int64_t timeout_ms);
+    Result<Found> ask(const std::string& key, int64_t timeout_ms);
     Result<int64_t> count_claims(const std::string& key, int64_t amount);
     Result<bool> try_claim(const std::string& key, std::string_view value, Found& found);
 
@@ -71,7 +71,7 @@ Result<> CallbackStore::write(const std::string& key, Mark mark, std::string_vie
     return {};
 }
 
-Result<CallbackStore::Found> CallbackStore::look(const std::string& key, int64_t timeout_ms) {
+Result<CallbackStore::Found> CallbackStore::ask(const std::string& key, int64_t timeout_ms) {
     std::string value(first_capacity, '\0');
     while (true) {
         std::size_t bytes = 0;
@@ -101,7 +101,7 @@ Result<int64_t> CallbackStore::count_claims(const std::string& key, int64_t amou
     return sum;
 }
 
-Result<> CallbackStore::set(const std::string& key, std::string_view value) {
+Result<> CallbackStore::set(const std::string& key, std::string_view value, Deadline) {
     const std::lock_guard lock(mutex_);
     return write(key, claimed_.contains(key) ? Mark::claimed : Mark::plain, value);
 }
@@ -111,7 +111,7 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
     while (true) {
         {
             const std::lock_guard lock(mutex_);
-            TUTTI_ASSIGN(Found found, look(key, deadline.left_ms(slice_ms)));
+            TUTTI_ASSIGN(Found found, ask(key, deadline.left_ms(slice_ms)));
             if (found.present) return std::move(found.value);
         }
         if (deadline.passed()) return key_missing(key, describe(), start_ns);
@@ -120,13 +120,19 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
     }
 }
 
+Result<std::optional<std::string>> CallbackStore::look(const std::string& key, Deadline) {
+    const std::lock_guard lock(mutex_);
+    TUTTI_ASSIGN(Found found, ask(key, 0));
+    return found.present ? std::optional(std::move(found.value)) : std::nullopt;
+}
+
 // True: ours. False with found.present: somebody's. False without: ask again.
 Result<bool> CallbackStore::try_claim(const std::string& key, std::string_view value,
                                       Found& found) {
     const std::lock_guard lock(mutex_);
     TUTTI_ASSIGN(const int64_t claims, count_claims(key, 1));
     if (claims == 1) {
-        TUTTI_ASSIGN(found, look(key, 0));
+        TUTTI_ASSIGN(found, ask(key, 0));
         if (!found.present) {
             auto written = write(key, Mark::claimed, value);
             if (!written) {
@@ -139,15 +145,15 @@ Result<bool> CallbackStore::try_claim(const std::string& key, std::string_view v
     }
     TUTTI_TRY(count_claims(key, -1));
     if (claims != 1) {
-        TUTTI_ASSIGN(found, look(key, 0));
+        TUTTI_ASSIGN(found, ask(key, 0));
     }
     return false;
 }
 
 Result<bool> CallbackStore::claim(const std::string& key, std::string_view value,
-                                  std::string& existing) {
-    const Deadline deadline = Deadline::after_ms(claim_timeout_ms);
-    for (int attempt = 0; !deadline.passed(); ++attempt) {
+                                  std::string& existing, Deadline deadline) {
+    const int64_t start_ns = now_ns();
+    for (int attempt = 0;; ++attempt) {
         Found found;
         TUTTI_ASSIGN(const bool ours, try_claim(key, value, found));
         if (ours) return true;
@@ -155,6 +161,7 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
             existing = std::move(found.value);
             return false;
         }
+        if (deadline.passed()) break;
         // Between somebody's counting and its value. Uneven pauses: two that met part company.
         const int unevenness = static_cast<int>(net::random_bytes(1).front()) % 8;
         ::poll(nullptr, 0, 1 + std::min(attempt, 20) + unevenness);
@@ -163,12 +170,12 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
         Code::timeout,
         "the host program's store: key \"{}\" was claimed, but no value came for {} ms; the "
         "process that claimed it may have died",
-        key, claim_timeout_ms);
+        key, (now_ns() - start_ns) / 1'000'000);
 }
 
-Result<> CallbackStore::remove(const std::string& key) {
+Result<> CallbackStore::remove(const std::string& key, Deadline) {
     const std::lock_guard lock(mutex_);
-    TUTTI_ASSIGN(const Found found, look(key, 0));
+    TUTTI_ASSIGN(const Found found, ask(key, 0));
     if (!found.present) return {};
     const int status = callbacks_.set(user_, host_key(key).c_str(), "", 0);
     if (status != 0) return failed("set", key, status);

@@ -107,11 +107,12 @@ public:
 
     Result<> check();
 
-    Result<> set(const std::string& key, std::string_view value) override;
+    Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
-    Result<bool> claim(const std::string& key, std::string_view value,
-                       std::string& existing) override;
-    Result<> remove(const std::string& key) override;
+    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override;
+    Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
+                       Deadline deadline) override;
+    Result<> remove(const std::string& key, Deadline deadline) override;
     std::string describe() const override { return name_; }
 
 private:
@@ -174,7 +175,7 @@ void FileStore::own(const fs::path& path) {
     own_.insert(path);
 }
 
-Result<> FileStore::set(const std::string& key, std::string_view value) {
+Result<> FileStore::set(const std::string& key, std::string_view value, Deadline) {
     const fs::path path = path_of(key);
     TUTTI_ASSIGN(const Draft draft, write_draft(value));
     if (rename(draft.path().c_str(), path.c_str()) != 0) return file_error(errno, "write", path);
@@ -196,8 +197,14 @@ Result<std::string> FileStore::get(const std::string& key, Deadline deadline) {
     }
 }
 
-Result<bool> FileStore::claim(const std::string& key, std::string_view value,
-                              std::string& existing) {
+Result<std::optional<std::string>> FileStore::look(const std::string& key, Deadline) {
+    std::string value;
+    TUTTI_ASSIGN(const bool found, read(path_of(key), value));
+    return found ? std::optional(std::move(value)) : std::nullopt;
+}
+
+Result<bool> FileStore::claim(const std::string& key, std::string_view value, std::string& existing,
+                              Deadline) {
     const fs::path path = path_of(key);
     TUTTI_ASSIGN(const Draft draft, write_draft(value));
     for (int i = 0; i < attempts; ++i) {
@@ -215,7 +222,7 @@ Result<bool> FileStore::claim(const std::string& key, std::string_view value,
     return fail(Code::system, "file store: {} keeps coming and going", path.string());
 }
 
-Result<> FileStore::remove(const std::string& key) {
+Result<> FileStore::remove(const std::string& key, Deadline) {
     const fs::path path = path_of(key);
     if (unlink(path.c_str()) != 0 && errno != ENOENT) return file_error(errno, "remove", path);
     const std::lock_guard lock(mutex_);

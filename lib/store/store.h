@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,13 +15,18 @@ namespace tutti {
 class Store {
 public:
     virtual ~Store() = default;
-    virtual Result<> set(const std::string& key, std::string_view value) = 0;
+    // Deadlines are for a store's answer. A file system's calls cannot be given up, nor can those
+    // of a host program: they may take longer.
+    virtual Result<> set(const std::string& key, std::string_view value, Deadline deadline) = 0;
     /// Waits for the key to appear. timeout says which key, which store and how long.
     virtual Result<std::string> get(const std::string& key, Deadline deadline) = 0;
+    /// Does not wait for the key: nothing, if it is not there. An error is a store that did not
+    /// answer.
+    virtual Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) = 0;
     /// Sets the key only if nobody has; false, and what is there in `existing`, if somebody has.
     virtual Result<bool> claim(const std::string& key, std::string_view value,
-                               std::string& existing) = 0;
-    virtual Result<> remove(const std::string& key) = 0;
+                               std::string& existing, Deadline deadline) = 0;
+    virtual Result<> remove(const std::string& key, Deadline deadline) = 0;
     virtual std::string describe() const = 0;  // "tcp://10.0.0.1:29500", for messages
 };
 

@@ -16,15 +16,16 @@
 
 namespace tutti::store_protocol {
 
-inline constexpr uint32_t version = 1;
+inline constexpr uint32_t version = 2;
 inline constexpr uint32_t max_frame_bytes = 1 << 20;
 inline constexpr uint32_t max_key_bytes = 4096;
 // What a frame holds besides the key and the value: op or status, and two lengths.
 inline constexpr uint32_t max_value_bytes = max_frame_bytes - max_key_bytes - 9;
 
-enum class Op : uint8_t { set = 1, get, claim, remove, add };
-// taken: a claim lost, the value is what was there. refused: the value says why.
-enum class Status : uint8_t { ok = 1, taken, refused };
+enum class Op : uint8_t { set = 1, get, claim, remove, add, look };
+// taken: a claim lost, the value is what was there. refused: the value says why. missing: a look
+// found nothing.
+enum class Status : uint8_t { ok = 1, taken, refused, missing };
 
 struct Request {
     Op op = Op::set;
@@ -48,7 +49,7 @@ inline bool decode_request(ByteView body, Request& out) {
     out.op = reader.get<Op>();
     out.key = reader.get_text(max_key_bytes);
     out.value = reader.get_text(max_frame_bytes);
-    return reader.at_end() && out.op >= Op::set && out.op <= Op::add;
+    return reader.at_end() && out.op >= Op::set && out.op <= Op::look;
 }
 
 inline Bytes encode_reply(Status status, std::string_view value) {

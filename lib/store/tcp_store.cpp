@@ -19,8 +19,6 @@ namespace {
 using store_protocol::Op;
 using store_protocol::Status;
 
-// What only the server's health can delay, and the caller gave no deadline for.
-constexpr int64_t request_timeout_ms = 60'000;
 // A busy server drops handshakes; a port that is not ours always does.
 constexpr int handshake_attempts = 10;
 
@@ -40,11 +38,12 @@ public:
 
     Result<> reach(Deadline deadline);
 
-    Result<> set(const std::string& key, std::string_view value) override;
+    Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
-    Result<bool> claim(const std::string& key, std::string_view value,
-                       std::string& existing) override;
-    Result<> remove(const std::string& key) override;
+    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override;
+    Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
+                       Deadline deadline) override;
+    Result<> remove(const std::string& key, Deadline deadline) override;
     std::string describe() const override { return name_; }
 
 private:
@@ -114,7 +113,7 @@ Result<Reply> TcpStore::ask_on(int fd, ByteView request, Deadline deadline) {
     Reply reply;
     reply.status = reader.get<Status>();
     reply.value = reader.get_text(store_protocol::max_frame_bytes);
-    if (!reader.at_end() || reply.status < Status::ok || reply.status > Status::refused)
+    if (!reader.at_end() || reply.status < Status::ok || reply.status > Status::missing)
         return fail(Code::system, "malformed reply of {} bytes", body.size());
     return reply;
 }
@@ -142,8 +141,8 @@ Result<Reply> TcpStore::ask(Op op, const std::string& key, std::string_view valu
     return reply;
 }
 
-Result<> TcpStore::set(const std::string& key, std::string_view value) {
-    TUTTI_TRY(ask(Op::set, key, value, Deadline::after_ms(request_timeout_ms)));
+Result<> TcpStore::set(const std::string& key, std::string_view value, Deadline deadline) {
+    TUTTI_TRY(ask(Op::set, key, value, deadline));
     return {};
 }
 
@@ -155,16 +154,22 @@ Result<std::string> TcpStore::get(const std::string& key, Deadline deadline) {
     return tl::unexpected<Error>(std::move(reply.error()));
 }
 
-Result<bool> TcpStore::claim(const std::string& key, std::string_view value,
-                             std::string& existing) {
-    TUTTI_ASSIGN(Reply reply, ask(Op::claim, key, value, Deadline::after_ms(request_timeout_ms)));
+Result<std::optional<std::string>> TcpStore::look(const std::string& key, Deadline deadline) {
+    TUTTI_ASSIGN(Reply reply, ask(Op::look, key, "", deadline));
+    if (reply.status == Status::missing) return std::nullopt;
+    return std::move(reply.value);
+}
+
+Result<bool> TcpStore::claim(const std::string& key, std::string_view value, std::string& existing,
+                             Deadline deadline) {
+    TUTTI_ASSIGN(Reply reply, ask(Op::claim, key, value, deadline));
     if (reply.status == Status::ok) return true;
     existing = std::move(reply.value);
     return false;
 }
 
-Result<> TcpStore::remove(const std::string& key) {
-    TUTTI_TRY(ask(Op::remove, key, "", Deadline::after_ms(request_timeout_ms)));
+Result<> TcpStore::remove(const std::string& key, Deadline deadline) {
+    TUTTI_TRY(ask(Op::remove, key, "", deadline));
     return {};
 }
 

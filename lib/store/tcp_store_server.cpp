@@ -201,6 +201,9 @@ void Server::answer(Connection& connection, Request request) {
             connection.parked_key = std::move(request.key);
             connection.parked = true;
             return;
+        case Op::look:
+            if (found == values_.end()) return reply(connection, Status::missing, "");
+            return reply(connection, Status::ok, found->second);
         case Op::remove:
             if (found != values_.end()) {
                 stored_bytes_ -= found->first.size() + found->second.size();

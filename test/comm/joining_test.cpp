@@ -2,6 +2,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <csignal>
 #include <fstream>
 
@@ -46,12 +47,57 @@ bool contains(const std::string& text, std::string_view part) {
     return text.find(part) != std::string::npos;
 }
 
+// Answers until it is told to fall silent, or whatever is asked of some keys.
+class SilentStore final : public Store {
+public:
+    explicit SilentStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+    Result<> set(const std::string& key, std::string_view value, Deadline deadline) override {
+        TUTTI_TRY(answer(key, deadline));
+        return inner_->set(key, value, deadline);
+    }
+    Result<std::string> get(const std::string& key, Deadline deadline) override {
+        TUTTI_TRY(answer(key, deadline));
+        return inner_->get(key, deadline);
+    }
+    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override {
+        TUTTI_TRY(answer(key, deadline));
+        return inner_->look(key, deadline);
+    }
+    Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
+                       Deadline deadline) override {
+        TUTTI_TRY(answer(key, deadline));
+        return inner_->claim(key, value, existing, deadline);
+    }
+    Result<> remove(const std::string& key, Deadline deadline) override {
+        TUTTI_TRY(answer(key, deadline));
+        return inner_->remove(key, deadline);
+    }
+    std::string describe() const override { return inner_->describe(); }
+
+    std::atomic<bool> silent{false};
+    std::string silent_key{};        // set before it is used
+    std::atomic<int64_t> way_ms{0};  // there and back
+    std::atomic<int> unanswered{0};
+
+private:
+    Result<> answer(const std::string& key, Deadline deadline) {
+        const bool lost = silent || key == silent_key;
+        const int64_t least_ms = lost ? 60'000 : way_ms.load(),
+                      left_ms = deadline.left_ms(least_ms);
+        std::this_thread::sleep_for(std::chrono::milliseconds(left_ms));
+        if (!lost && left_ms >= least_ms) return {};
+        ++unanswered;
+        return fail(Code::timeout, "no answer in time");
+    }
+    std::unique_ptr<Store> inner_;
+};
+
 // Rank 0's joining where a claim has been left.
 std::string join_after(const Claimant& left) {
     const JobFolder folder;
     const auto store = open_at(folder);
     std::string existing;
-    REQUIRE(store->claim("c0/rank/0/owner", left.encode(), existing).value());
+    REQUIRE(store->claim("c0/rank/0/owner", left.encode(), existing, {}).value());
     return join_alone(config_of(0, 2), open_at(folder)).message;
 }
 
@@ -80,6 +126,7 @@ TEST_CASE("joining: a number is free again when whoever took it is gone") {
     const Claimant self = Claimant::this_process(boot_id());
     Claimant parent = self;  // alive, but since another time
     parent.pid = ::getppid();
+    parent.start_ticks = 1;
     Claimant last = self;
     last.start_ticks -= 1;  // as process 1 of a container finds what the last process 1 left
     Claimant nobody = self;
@@ -119,4 +166,70 @@ TEST_CASE("joining: a number that is taken says by whom, and what to do about on
         CHECK(
             contains(text, hidden.machine == "another" ? "another machine" : "another container"));
     }
+}
+
+TEST_CASE("joining: who has come is not named as missing by a store that takes its time") {
+    const JobFolder folder;
+    const auto others = open_at(folder);
+    for (const Rank rank : {2, 4})
+        REQUIRE(others->set(fmt::format("c0/rank/{}", rank), "here", {}));
+    const auto store = std::make_shared<SilentStore>(open_at(folder));
+    store->way_ms = 20;
+    const Error error = join_alone(config_of(0, 6), store);
+    INFO(error.message);
+    CHECK(error.code == Code::timeout);
+    CHECK(error.rank == 1);
+    CHECK(contains(error.message, "3 of 6 ranks did not come within 300 ms: ranks 1, 3, 5 (store"));
+}
+
+TEST_CASE("joining: a store that does not answer says nothing about who has not come") {
+    const JobFolder folder;
+    const auto store = std::make_shared<SilentStore>(open_at(folder));
+    const int64_t start_ns = now_ns();
+    SECTION("of nobody") {
+        store->silent_key = "c0/rank/1";
+        const Error error = join_alone(config_of(0, 6), store);
+        INFO(error.message);
+        CHECK(error.code == Code::timeout);
+        CHECK(error.rank == nobody);
+        CHECK(contains(error.message, "does not answer who of ranks 1 to 5 has come: no answer"));
+        CHECK_FALSE(contains(error.message, "did not come"));
+    }
+    SECTION("from some rank on") {
+        store->silent_key = "c0/rank/3";
+        const Error error = join_alone(config_of(0, 6), store);
+        INFO(error.message);
+        CHECK(error.rank == 1);
+        CHECK(contains(error.message,
+                       "at least 2 of 6 ranks did not come within 300 ms: ranks 1, 2"));
+        CHECK(contains(error.message, "who of ranks 3 to 5 has come"));
+    }
+    CHECK(now_ns() - start_ns < 20'000'000'000);
+}
+
+TEST_CASE("joining: leaving does not wait for a store that has fallen silent") {
+    const JobFolder folder;
+    std::vector<std::string> problems(2);
+    std::vector<std::thread> threads;
+    std::atomic<int> silent{0};
+    for (Rank rank = 0; rank < 2; ++rank)
+        threads.emplace_back([&, rank] {
+            std::string& problem = problems[static_cast<std::size_t>(rank)];
+            Config config = config_of(rank, 2);
+            config.timeout_ms = 20'000;
+            auto inner = open_store({.url = folder.url(), .job = "joining"});
+            if (!inner) return void(problem = inner.error().message);
+            const auto store = std::make_shared<SilentStore>(std::move(*inner));
+            auto comm = Communicator::create(config, store);
+            store->silent = true;
+            ++silent;
+            if (!comm) return void(problem = comm.error().message);
+            while (silent < 2) std::this_thread::yield();
+            const int64_t start_ns = now_ns();
+            (*comm)->destroy();
+            if (now_ns() - start_ns > 10'000'000'000) problem = "it waited";
+            if (store->unanswered != 1) problem += "asked again";
+        });
+    for (std::thread& thread : threads) thread.join();
+    expect_no_problem(problems);
 }

@@ -29,9 +29,9 @@ TEST_CASE("stores: the conformance suite knows every kind in the catalog") {
 TEST_CASE("stores: what one rank sets another gets, and a second set replaces it") {
     for_each_store([](StoreMaker& maker) {
         const auto a = maker.open("job"), b = maker.open("job");
-        REQUIRE(a->set("key", "value"));
+        REQUIRE(a->set("key", "value", soon()));
         CHECK(b->get("key", soon()).value() == "value");
-        REQUIRE(b->set("key", ""));
+        REQUIRE(b->set("key", "", soon()));
         CHECK(a->get("key", soon()).value() == "");
         CHECK(!a->describe().empty());
     });
@@ -44,7 +44,7 @@ TEST_CASE("stores: get waits until another thread sets the key, also through the
             const std::string key = setter == a.get() ? "own" : "other";
             std::thread late([&] {
                 std::this_thread::sleep_for(std::chrono::milliseconds(80));
-                CHECK(setter->set(key, "late"));
+                CHECK(setter->set(key, "late", soon()));
             });
             const int64_t start_ns = now_ns();
             const auto value = a->get(key, soon());
@@ -68,10 +68,28 @@ TEST_CASE(
         const auto within = value.error().message.find("within ");
         REQUIRE(within != std::string::npos);
         CHECK(std::stoi(value.error().message.substr(within + 7)) >= 60);
-        REQUIRE(store->set("rank/7/address", "now"));
+        REQUIRE(store->set("rank/7/address", "now", soon()));
         CHECK(store->get("rank/7/address", soon()).value() == "now");
-        CHECK(store->set("another", "x"));
+        CHECK(store->set("another", "x", soon()));
         CHECK(store->get("another", soon()).value() == "x");
+    });
+}
+
+TEST_CASE("stores: a look tells what is there and what is not, at once") {
+    for_each_store([](StoreMaker& maker) {
+        const auto a = maker.open("job"), b = maker.open("job");
+        const int64_t start_ns = now_ns();
+        for (int round = 0; round < 3; ++round) {
+            const auto nothing = b->look("key", soon());
+            REQUIRE(nothing);
+            CHECK_FALSE(*nothing);
+            REQUIRE(a->set("key", "", soon()));
+            CHECK(b->look("key", soon()).value() == "");
+            REQUIRE(a->set("key", "value", soon()));
+            CHECK(b->look("key", soon()).value() == "value");
+            REQUIRE(a->remove("key", soon()));
+        }
+        CHECK(now_ns() - start_ns < 10'000'000'000);
     });
 }
 
@@ -81,25 +99,25 @@ TEST_CASE("stores: a claim is won once, the loser learns by whom, removing frees
         std::string existing = "untouched";
         for (int round = 0; round < 3; ++round) {
             INFO("round " << round);
-            REQUIRE(a->claim("rank/0", "a", existing).value());
-            CHECK(b->claim("rank/0", "b", existing).value() == false);
+            REQUIRE(a->claim("rank/0", "a", existing, soon()).value());
+            CHECK(b->claim("rank/0", "b", existing, soon()).value() == false);
             CHECK(existing == "a");
-            CHECK(a->claim("rank/0", "a", existing).value() == false);
+            CHECK(a->claim("rank/0", "a", existing, soon()).value() == false);
             CHECK(b->get("rank/0", soon()).value() == "a");
-            REQUIRE((round == 1 ? b : a)->remove("rank/0"));
+            REQUIRE((round == 1 ? b : a)->remove("rank/0", soon()));
             const auto gone = b->get("rank/0", Deadline::after_ms(20));
             REQUIRE(!gone);
             CHECK(gone.error().code == Code::timeout);
         }
-        REQUIRE(a->set("plain", "set"));
-        CHECK(b->claim("plain", "claimed", existing).value() == false);
+        REQUIRE(a->set("plain", "set", soon()));
+        CHECK(b->claim("plain", "claimed", existing, soon()).value() == false);
         CHECK(existing == "set");
-        REQUIRE(a->remove("plain"));
-        CHECK(b->claim("plain", "claimed", existing).value());
-        REQUIRE(b->set("plain", "owner's new value"));
-        REQUIRE(b->remove("plain"));
-        CHECK(a->claim("plain", "again", existing).value());
-        CHECK(a->remove("never there"));
+        REQUIRE(a->remove("plain", soon()));
+        CHECK(b->claim("plain", "claimed", existing, soon()).value());
+        REQUIRE(b->set("plain", "owner's new value", soon()));
+        REQUIRE(b->remove("plain", soon()));
+        CHECK(a->claim("plain", "again", existing, soon()).value());
+        CHECK(a->remove("never there", soon()));
     });
 }
 
@@ -119,7 +137,7 @@ TEST_CASE("stores: of concurrent claims exactly one wins and all others see its 
                     while (ready < claimers) std::this_thread::yield();
                     seen[i] = "claimer " + std::to_string(i);
                     const auto won =
-                        stores[static_cast<std::size_t>(i)]->claim(key, seen[i], seen[i]);
+                        stores[static_cast<std::size_t>(i)]->claim(key, seen[i], seen[i], soon());
                     if (!won) ++failures;
                     if (won && *won) ++winners;
                 });
@@ -139,12 +157,13 @@ TEST_CASE("stores: large and binary values come back whole while others are writ
         const auto a = maker.open("job"), b = maker.open("job");
         std::string large(512 * 1024, '\0');
         for (char& c : large) c = static_cast<char>(random());
-        REQUIRE(a->set("large", large));
+        REQUIRE(a->set("large", large, soon()));
         CHECK(b->get("large", soon()).value() == large);
         // Readers see the old or the new value, never a part of one.
         std::atomic<bool> stop{false};
         std::thread writer([&] {
-            for (char c = 'a'; c <= 'z'; ++c) CHECK(a->set("changing", std::string(200'000, c)));
+            for (char c = 'a'; c <= 'z'; ++c)
+                CHECK(a->set("changing", std::string(200'000, c), soon()));
             stop = true;
         });
         int torn = 0;
@@ -166,7 +185,7 @@ TEST_CASE("stores: keys of odd characters and lengths are all different") {
         keys.push_back(std::string(300, 'k'));
         keys.push_back(std::string(299, 'k') + "l");
         keys.push_back(std::string(2000, '/'));
-        for (const std::string& key : keys) REQUIRE(a->set(key, "value of " + key));
+        for (const std::string& key : keys) REQUIRE(a->set(key, "value of " + key, soon()));
         for (const std::string& key : keys) {
             INFO(key);
             CHECK(b->get(key, soon()).value_or("missing") == "value of " + key);
@@ -177,7 +196,7 @@ TEST_CASE("stores: keys of odd characters and lengths are all different") {
 TEST_CASE("stores: jobs do not see each other's keys") {
     for_each_store([](StoreMaker& maker) {
         const auto one = maker.open("one"), two = maker.open("two/../one");
-        REQUIRE(one->set("key", "of one"));
+        REQUIRE(one->set("key", "of one", soon()));
         CHECK(!two->get("key", Deadline::after_ms(20)));
     });
 }

@@ -25,7 +25,7 @@ TEST_CASE("file store: makes its directory, and the parents of it, for the owner
     const TemporaryDirectory directory;
     const auto store = open_at(directory.url() + "/not/there/yet/");
     REQUIRE(store);
-    REQUIRE((*store)->set("key", "value"));
+    REQUIRE((*store)->set("key", "value", soon()));
     struct stat info {};
     REQUIRE(stat((directory.path() + "/not/there/yet").c_str(), &info) == 0);
     CHECK((info.st_mode & 0777) == 0700);
@@ -66,9 +66,9 @@ TEST_CASE("file store: every rank takes its own keys along, the last one the dir
     REQUIRE(first);
     REQUIRE(second);
     std::string existing;
-    REQUIRE((*first)->set("a", "1"));
-    REQUIRE((*first)->claim("b", "2", existing));
-    REQUIRE((*second)->set("c", "3"));
+    REQUIRE((*first)->set("a", "1", soon()));
+    REQUIRE((*first)->claim("b", "2", existing, soon()));
+    REQUIRE((*second)->set("c", "3", soon()));
     first->reset();
     CHECK((*second)->get("c", soon()).value() == "3");
     CHECK(!(*second)->get("a", Deadline::after_ms(10)));
@@ -81,8 +81,8 @@ TEST_CASE("file store: a claim lost leaves nothing behind and is not taken along
     const TemporaryDirectory directory;
     auto winner = open_at(directory.url()), loser = open_at(directory.url());
     std::string existing;
-    REQUIRE((*winner)->claim("key", "w", existing).value());
-    REQUIRE((*loser)->claim("key", "l", existing).value() == false);
+    REQUIRE((*winner)->claim("key", "w", existing, soon()).value());
+    REQUIRE((*loser)->claim("key", "l", existing, soon()).value() == false);
     CHECK(entries_below(directory.path()) == 2);  // the job's directory and the key
     loser->reset();
     CHECK((*winner)->get("key", soon()).value() == "w");
@@ -94,7 +94,7 @@ TEST_CASE("file store: works on when another rank removed the empty directory") 
     leaves->reset();
     CHECK(entries_below(directory.path()) == 0);
     CHECK(!(*stays)->get("key", Deadline::after_ms(10)));
-    REQUIRE((*stays)->set("key", "value"));
+    REQUIRE((*stays)->set("key", "value", soon()));
     CHECK((*stays)->get("key", soon()).value() == "value");
 }
 
@@ -103,11 +103,11 @@ TEST_CASE("file store: keys cannot leave the job's directory") {
     const std::string root = directory.path() + "/root";
     auto store = open_store({.url = "file://" + root, .job = "../../job"});
     REQUIRE(store);
-    REQUIRE((*store)->set("../../../escaped", "x"));
-    REQUIRE((*store)->set("/escaped", "x"));
+    REQUIRE((*store)->set("../../../escaped", "x", soon()));
+    REQUIRE((*store)->set("/escaped", "x", soon()));
     for (const auto& entry : fs::directory_iterator(directory.path()))
         CHECK(entry.path().string() == root);
     CHECK(entries_below(root) == 3);
-    CHECK((*store)->remove("../../../escaped"));
+    CHECK((*store)->remove("../../../escaped", soon()));
     CHECK(entries_below(root) == 2);
 }

@@ -41,14 +41,14 @@ TEST_CASE("callback store: a failing callback is named, with the key") {
         .get = [](void*, const char*, void*, std::size_t, std::size_t*, int64_t) { return -3; },
         .add = [](void*, const char*, int64_t, int64_t*) { return 9; }};
     const auto store = make_callback_store(callbacks, nullptr, "job");
-    const auto set = store->set("my/key", "x");
+    const auto set = store->set("my/key", "x", soon());
     REQUIRE(!set);
     CHECK(contains(set.error().message, "callback set failed with 5 for key \"my/key\""));
     const auto got = store->get("my/key", soon());
     REQUIRE(!got);
     CHECK(contains(got.error().message, "callback get failed with -3 for key \"my/key\""));
     std::string existing;
-    const auto claimed = store->claim("my/key", "x", existing);
+    const auto claimed = store->claim("my/key", "x", existing, soon());
     REQUIRE(!claimed);
     CHECK(contains(claimed.error().message, "callback add failed with 9 for key \"my/key\""));
 }

@@ -1,6 +1,8 @@
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
+#include <csignal>
 #include <random>
 #include <thread>
 
@@ -55,7 +57,7 @@ RawReply ask(int fd, Op op, std::string_view key, std::string_view value) {
 void expect_serving(const TcpStoreServer& server) {
     auto store = open_store(client_options(server, "job", "s3cret"));
     REQUIRE(store);
-    REQUIRE((*store)->set("alive", "yes"));
+    REQUIRE((*store)->set("alive", "yes", soon()));
     CHECK((*store)->get("alive", soon()).value() == "yes");
 }
 
@@ -91,7 +93,7 @@ TEST_CASE("tcp store: rank 0 hosts it, the others find it, also if they come fir
         REQUIRE(hosting);
         REQUIRE(other);
         CHECK((*hosting)->describe() == options.url);
-        REQUIRE((*other)->set("key", "value"));
+        REQUIRE((*other)->set("key", "value", soon()));
         CHECK((*hosting)->get("key", soon()).value() == "value");
     }
 }
@@ -233,8 +235,8 @@ TEST_CASE("tcp store: a server that goes away ends a waiting get at once, and la
     CHECK(value.error().code == Code::peer_lost);
     CHECK(value.error().rank == 0);
     CHECK(contains(value.error().message, "never"));
-    CHECK(!(*store)->set("key", "value"));  // not for the minute that a request may take
-    CHECK(!(*store)->remove("key"));
+    CHECK(!(*store)->set("key", "value", soon()));  // at once: it is known to be gone
+    CHECK(!(*store)->remove("key", soon()));
 }
 
 TEST_CASE(
@@ -244,10 +246,10 @@ TEST_CASE(
     REQUIRE(store);
     const std::string longest(store_protocol::max_key_bytes, 'k');
     const std::string largest(store_protocol::max_value_bytes, 'v');
-    REQUIRE((*store)->set(longest, largest));
+    REQUIRE((*store)->set(longest, largest, soon()));
     CHECK((*store)->get(longest, soon()).value() == largest);
-    CHECK((*store)->set(longest + "k", "").error().code == Code::invalid);
-    const auto refused = (*store)->set("key", largest + "v");
+    CHECK((*store)->set(longest + "k", "", soon()).error().code == Code::invalid);
+    const auto refused = (*store)->set("key", largest + "v", soon());
     REQUIRE(!refused);
     CHECK(refused.error().code == Code::invalid);
     CHECK(contains(refused.error().message, "key"));
@@ -343,6 +345,42 @@ TEST_CASE("tcp store: random requests do not stop the server") {
     expect_serving(*server);
 }
 
+TEST_CASE("tcp store: no request waits longer for a server that is silent than it was told to") {
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    const UniqueFd read_end(ends[0]), write_end(ends[1]);
+    const pid_t host = ::fork();
+    if (host == 0) {
+        auto server =
+            TcpStoreServer::start({.host = "127.0.0.1", .job = "job", .secret = "s3cret"});
+        const uint16_t port = server ? (*server)->port() : 0;
+        if (::write(write_end.get(), &port, sizeof port) == sizeof port) ::pause();
+        ::_exit(1);
+    }
+    uint16_t port = 0;
+    REQUIRE(::read(read_end.get(), &port, sizeof port) == sizeof port);
+    const auto store = open_store({.url = "tcp://127.0.0.1:" + std::to_string(port),
+                                   .job = "job",
+                                   .secret = "s3cret",
+                                   .rank = 1,
+                                   .deadline = soon()});
+    REQUIRE(store);
+    ::kill(host, SIGSTOP);
+    const int64_t start_ns = now_ns();
+    const auto now = [] { return Deadline::after_ms(50); };
+    std::string existing;
+    for (const Error& error :
+         {(*store)->set("key", "value", now()).error(), (*store)->look("key", now()).error(),
+          (*store)->claim("key", "value", existing, now()).error(),
+          (*store)->remove("key", now()).error()}) {
+        INFO(error.message);
+        CHECK(error.code == Code::timeout);
+    }
+    CHECK(now_ns() - start_ns < 10'000'000'000);
+    ::kill(host, SIGKILL);
+    ::waitpid(host, nullptr, 0);
+}
+
 TEST_CASE("tcp store: clients that leave while they wait are forgotten") {
     const auto server = start_server("job", "s3cret");
     for (int i = 0; i < 50; ++i) {
@@ -351,7 +389,7 @@ TEST_CASE("tcp store: clients that leave while they wait are forgotten") {
             net::send_frame(fd.get(), store_protocol::encode_request(Op::get, "key", ""), soon()));
     }
     const auto store = open_store(client_options(*server, "job", "s3cret"));
-    REQUIRE((*store)->set("key", "value"));
+    REQUIRE((*store)->set("key", "value", soon()));
     CHECK((*store)->get("key", soon()).value() == "value");
 }
 
