@@ -369,6 +369,30 @@ TEST_CASE("tutti-run: leaves no process behind when it is killed") {
     CHECK(eventually([&] { return all_gone(pids); }));
 }
 
+TEST_CASE("tutti-run: leaves no process behind that went into a session of its own") {
+    // The second one's parent is killed first; the third never belonged to a rank.
+    Child child({"/bin/sh", "-c",
+                 "sleep 30 >/dev/null 2>&1 & echo own $!; exec '" TUTTI_RUN
+                 "' -n 2 --gangs 2 /bin/sh -c '"
+                 "setsid sleep 100 & echo pid $!; "
+                 "setsid sh -c \"setsid sleep 100 & echo pid \\$!; wait\" & sleep 0.3'"});
+    CHECK(child.finish() == 0);
+    const std::vector<pid_t> pids = pids_in(child.out());
+    CHECK(pids.size() == 8);
+    CHECK(all_gone(pids));  // already
+    const pid_t own = std::atoi(child.out().c_str() + std::string("own ").size());
+    CHECK(alive(own));
+    kill(own, SIGKILL);
+}
+
+TEST_CASE("tutti-run: reaps what ranks leave to it while they run") {
+    Child child(with_program({"-n", "1", "/bin/sh", "-c",
+                              "for i in 1 2 3; do (setsid true &); done; sleep 0.3; echo x; "
+                              "sleep 0.3; echo zombies $(ps -o stat= --ppid $PPID | grep -c Z)"}));
+    CHECK(child.finish() == 0);
+    CHECK(contains(child.out(), "zombies 0"));
+}
+
 TEST_CASE("tutti-run: leaves no process behind when a rank ends before what it started") {
     const Outcome o = run_script("2", "sleep 100 & echo pid $!");
     CHECK(o.exit_code == 0);

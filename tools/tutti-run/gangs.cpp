@@ -18,7 +18,8 @@ struct Outcome {
 
 Result<Outcome> run_gang(const Options& options, bool first) {
     TUTTI_ASSIGN(UniqueFd signals, capture_signals());
-    TUTTI_ASSIGN(Guardian guardian, Guardian::start());  // forks: while there is no thread
+    TUTTI_ASSIGN(Guardian guardian, Guardian::start());           // forks: while there is no thread
+    TUTTI_ASSIGN(Descendants descendants, Descendants::adopt());  // after the guardian, which stays
     TUTTI_ASSIGN(Job job, make_job(options));
     job.first_gang = first;
     std::unique_ptr<TcpStoreServer> store;
@@ -28,7 +29,8 @@ Result<Outcome> run_gang(const Options& options, bool first) {
                          {.host = "127.0.0.1", .port = 0, .job = job.name, .secret = job.secret}));
         job.store_url = fmt::format("tcp://127.0.0.1:{}", store->port());
     }
-    Launcher launcher(options, job, std::move(signals), std::move(guardian));
+    Launcher launcher(options, job, std::move(signals), std::move(guardian),
+                      std::move(descendants));
     const int exit_code = launcher.run();
     return Outcome{exit_code, launcher.ended_from_outside()};
 }

@@ -98,11 +98,13 @@ Result<UniqueFd> capture_signals() {
     return fd;
 }
 
-Launcher::Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian)
+Launcher::Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian,
+                   Descendants descendants)
     : options_(options),
       job_(job),
       signals_(std::move(signals)),
       guardian_(std::move(guardian)),
+      descendants_(std::move(descendants)),
       open_files_(raise_open_files(options.ranks)),
       cores_(allowed_cores()),
       out_(STDOUT_FILENO),
@@ -197,7 +199,17 @@ void Launcher::turn() {
     if (::poll(entries.data(), entries.size(), poll_timeout_ms()) > 0)
         for (std::size_t i = 0; i < list.size(); ++i)
             if (entries[i].revents != 0) handle(list[i]);
+    reap_orphans();
     check_deadlines();
+}
+
+void Launcher::reap_orphans() const {
+    while (const pid_t pid = descendants_.ended()) {
+        const bool rank = std::any_of(processes_.begin(), processes_.end(),
+                                      [&](const auto& p) { return p->running() && p->pid == pid; });
+        if (rank) return;  // its pidfd tells; orphans have their turn after it
+        ::waitpid(pid, nullptr, WNOHANG);
+    }
 }
 
 std::vector<Launcher::Ready> Launcher::interests() {
@@ -282,7 +294,10 @@ void Launcher::on_exit(RankProcess& process) {
     }
     guardian_.forget(process.pid);
     process.pidfd.reset();
-    if (--running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);
+    if (--running_ == 0) {
+        descendants_.end();
+        drain_deadline_ = Deadline::after_ms(drain_ms);
+    }
     if (wait_status != 0) on_failure(process, wait_status);
 }
 

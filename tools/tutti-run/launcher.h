@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "descendants.h"
 #include "environment.h"
 #include "guardian.h"
 #include "options.h"
@@ -24,7 +25,8 @@ Result<UniqueFd> capture_signals();
 
 class Launcher {
 public:
-    Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian);
+    Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian,
+             Descendants descendants);
     ~Launcher();
     Launcher(const Launcher&) = delete;
 
@@ -56,6 +58,7 @@ private:
 
     void on_signal();
     void on_exit(RankProcess& process);
+    void reap_orphans() const;
     void on_failure(const RankProcess& process, int wait_status);
     void end_ranks(const std::string& why);
     void signal_ranks(int signal, bool whole_group);
@@ -67,6 +70,7 @@ private:
     const Job& job_;
     UniqueFd signals_;
     Guardian guardian_;
+    Descendants descendants_;
     rlimit open_files_{};
     std::vector<int> cores_;
     Sink out_;

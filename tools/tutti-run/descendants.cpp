@@ -1,0 +1,73 @@
+#include "descendants.h"
+
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+
+#include "base/clock.h"
+
+namespace tutti::run {
+namespace {
+
+constexpr int patience_ms = 1'000;
+constexpr useconds_t pause_us = 1'000;
+
+pid_t parent_of(pid_t pid) {
+    std::ifstream file(fmt::format("/proc/{}/stat", pid));
+    std::string line;
+    std::getline(file, line, '\0');  // the name, in parentheses, may hold anything else
+    const auto end_of_name = line.rfind(')');
+    if (end_of_name == std::string::npos || line.size() < end_of_name + 4) return -1;
+    return std::atoi(line.c_str() + end_of_name + 4);  // after ") S "
+}
+
+std::set<pid_t> children() {
+    std::set<pid_t> found;
+    const std::unique_ptr<DIR, int (*)(DIR*)> processes(::opendir("/proc"), ::closedir);
+    if (!processes) return found;
+    while (const dirent* entry = ::readdir(processes.get())) {
+        const pid_t pid = std::atoi(entry->d_name);
+        if (pid > 0 && parent_of(pid) == ::getpid()) found.insert(pid);
+    }
+    return found;
+}
+
+}  // namespace
+
+Result<Descendants> Descendants::adopt() {
+    Descendants descendants(children());
+    if (::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+        return fail_errno(errno, "cannot become the parent of what the ranks leave behind");
+    return descendants;
+}
+
+pid_t Descendants::ended() const {
+    siginfo_t found{};
+    if (::waitid(P_ALL, 0, &found, WEXITED | WNOHANG | WNOWAIT) != 0) return 0;
+    return found.si_pid;
+}
+
+void Descendants::end() const {
+    const Deadline deadline = Deadline::after_ms(patience_ms);
+    while (true) {
+        bool any = false;
+        for (const pid_t pid : children()) {
+            if (others_.contains(pid)) continue;
+            any = true;
+            ::kill(pid, SIGKILL);
+            ::waitpid(pid, nullptr, WNOHANG);
+        }
+        if (!any || deadline.passed()) return;
+        ::usleep(pause_us);
+    }
+}
+
+}  // namespace tutti::run
