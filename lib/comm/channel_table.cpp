@@ -1,23 +1,36 @@
 #include "comm/channel_table.h"
 
+#include <chrono>
+
 #include "base/log.h"
 
 namespace tutti {
+namespace {
+
+constexpr int64_t longest_wait_ms = 1000;  // between looks at the clock
+
+}  // namespace
 
 Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadline) {
-    const Key key{peer, lane};
-    {
-        const std::lock_guard lock(mutex_);
-        if (const auto found = senders_.find(key); found != senders_.end())
-            return OpenSender{found->second.sender.get(), &found->second.transport->capabilities()};
+    std::unique_lock lock(mutex_);
+    Outgoing& out = senders_[{peer, lane}];
+    while (out.opening && !deadline.passed())
+        outcome_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(longest_wait_ms)));
+    if (out.opening)
+        return fail_rank(Code::timeout, peer, "lane {} to rank {} is still being opened", lane,
+                         peer);
+    if (!out.sender) {
+        out.opening = true;
+        lock.unlock();
+        // Without the lock: connecting waits for the peer, which may be opening a channel to us.
+        auto opened = endpoint_.open(ChannelId{group_.in_job(peer), group_.id(), lane}, deadline);
+        lock.lock();
+        out.opening = false;
+        outcome_.notify_all();
+        if (!opened) return tl::unexpected(std::move(opened).error());
+        out.sender = std::move(opened->first);
+        out.transport = opened->second;
     }
-    // Without the lock: connecting waits for the peer, which may be opening a channel to us.
-    auto opened = endpoint_.open(ChannelId{group_.in_job(peer), group_.id(), lane}, deadline);
-    if (!opened) return tl::unexpected(std::move(opened).error());
-    const std::lock_guard lock(mutex_);
-    Outgoing& out = senders_[key];
-    out.sender = std::move(opened->first);
-    out.transport = opened->second;
     return OpenSender{out.sender.get(), &out.transport->capabilities()};
 }
 

@@ -1,6 +1,7 @@
 // The channels of one communicator, opened when first used and kept.
 #pragma once
 
+#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@ class ChannelTable final : public ChannelProvider {
 public:
     ChannelTable(Endpoint& endpoint, const Group& group) : endpoint_(endpoint), group_(group) {}
 
+    /// From any thread. Of several that want the same one, the first opens it and the others wait.
     Result<OpenSender> sender(Rank peer, uint16_t lane, Deadline deadline) override;
     ReceiverSlot* receiver(Rank peer, uint16_t lane) override;
 
@@ -28,11 +30,13 @@ private:
     struct Outgoing {
         std::unique_ptr<Sender> sender;
         const Transport* transport = nullptr;
+        bool opening = false;  // by a thread, without the mutex
     };
     Endpoint& endpoint_;
     const Group& group_;
     std::mutex mutex_;
-    std::map<Key, Outgoing> senders_;
+    std::condition_variable outcome_;  // of opening
+    std::map<Key, Outgoing> senders_;  // none is ever replaced: others hold it
     std::map<Key, std::unique_ptr<ReceiverSlot>> slots_;
     std::vector<std::unique_ptr<Receiver>> receivers_;
 };

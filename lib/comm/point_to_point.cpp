@@ -48,7 +48,7 @@ Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owne
     for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {
         // Only this thread adds peers, so it may look without the owner.
         Peer* known = find(rank);
-        if (rank == rank_ || (known && (any || known->data_out))) continue;
+        if (rank == rank_ || (known && (any || known->connected))) continue;
         Peer peer;
         peer.rank = rank;
         peer.requests_in = channels_.receiver(rank, point_to_point_lane);
@@ -60,12 +60,15 @@ Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owne
         } else if (!any) {
             (void)open_out(peer, Deadline::after_ms(deadline.left_ms(contact_ms)));
         }
+        peer.connected = peer.data_out != nullptr;
         const Owned owned(owner);
-        if (known) {
+        if (!known) {
+            peers_.emplace(rank, std::move(peer));
+        } else if (peer.connected) {
+            // Whoever answered this peer may have found them meanwhile: there is one of each.
             known->requests_out = peer.requests_out;
             known->data_out = peer.data_out;
-        } else {
-            peers_.emplace(rank, std::move(peer));
+            known->connected = true;
         }
     }
     return {};

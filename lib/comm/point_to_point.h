@@ -70,6 +70,7 @@ private:
         Rank rank = nobody;
         Sender* requests_out = nullptr;
         Sender* data_out = nullptr;
+        bool connected = false;  // the issuing thread's: it knows that both of these are there
         ReceiverSlot* requests_in = nullptr;
         ReceiverSlot* data_in = nullptr;
         std::deque<Transfer*> to_send;    // in order, not yet said to the peer

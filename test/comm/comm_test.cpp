@@ -25,6 +25,39 @@ std::string allreduce(Communicator& comm, std::size_t count) {
     return "";
 }
 
+std::unique_ptr<Transfer> message(bool sends, Rank peer, int tag, std::vector<std::byte>& data) {
+    auto transfer = std::make_unique<Transfer>();
+    transfer->sends = sends;
+    transfer->peer = peer;
+    transfer->user_tag = tag;
+    transfer->memory = data.data();
+    transfer->bytes = data.size();
+    return transfer;
+}
+
+/// Rank 1 sends a large message, which a thread of rank 0 waits for while another one sends.
+std::string send_while_answering(Communicator& comm, int round) {
+    const bool first = comm.rank() == 0;
+    std::vector<std::byte> large(160'000, static_cast<std::byte>(comm.rank())),
+        small(40, static_cast<std::byte>(comm.rank()));
+    auto received = comm.start(
+        first ? message(false, any_source, 1, large) : message(false, 0, 2, small), 20'000);
+    if (!received) return received.error().message;
+    std::thread waiter([&] { comm.wait(**received, -1); });
+    auto met = comm.run(barrier(), nullptr, nullptr);
+    for (const int64_t until = now_ns() + round % 20 * 20'000; first && now_ns() < until;)
+        cpu_relax();
+    auto sent = comm.start(first ? message(true, 1, 2, small) : message(true, 0, 1, large), 20'000);
+    if (sent) comm.wait(**sent, -1);
+    waiter.join();
+    if (!met) return met.error().message;
+    if (!sent) return sent.error().message;
+    for (const auto& request : {&**sent, &**received})
+        if (request->code.load() != Code::ok) return request->error.message;
+    const auto& got = first ? large : small;
+    return got.back() == static_cast<std::byte>(1 - comm.rank()) ? "" : "wrong data";
+}
+
 /// Memory of this process that it shares with no other.
 long own_bytes() {
     std::ifstream status("/proc/self/status");
@@ -400,6 +433,25 @@ TEST_CASE("communicator: two threads split different communicators at the same t
         for (const auto& own : owns) own->destroy();
         return problems[0] + problems[1];
     }));
+}
+
+// The answer to a message from anyone opens the same channels as a send to its sender.
+TEST_CASE("communicator: messages to a rank while another thread answers that rank") {
+    constexpr int rounds = 60;
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        const auto body = [](Communicator& comm, Rank rank) -> std::string {
+            for (int round = 0; round < rounds; ++round) {
+                auto part = comm.split(0, rank);
+                if (!part) return part.error().message;
+                if (auto problem = send_while_answering(**part, round); !problem.empty())
+                    return fmt::format("round {}: {}", round, problem);
+                (*part)->destroy();
+            }
+            return "";
+        };
+        expect_no_problem(run({2, transport}, body));
+    }
 }
 
 TEST_CASE("communicator: ranks with different tuning files are told so, alike ones choose alike") {
