@@ -8,6 +8,7 @@ namespace tutti {
 namespace {
 
 constexpr int64_t longest_wait_ms = 1000;  // between looks at the clock
+constexpr int64_t retry_ns = 100'000'000;
 
 }  // namespace
 
@@ -23,15 +24,48 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
         out.opening = true;
         lock.unlock();
         // Without the lock: connecting waits for the peer, which may be opening a channel to us.
-        auto opened = endpoint_.open(ChannelId{group_.in_job(peer), group_.id(), lane}, deadline);
+        auto opened = endpoint_.open(id_of({peer, lane}), deadline);
         lock.lock();
-        out.opening = false;
+        settle(out, opened);
         outcome_.notify_all();
         if (!opened) return tl::unexpected(std::move(opened).error());
-        out.sender = std::move(opened->first);
-        out.transport = opened->second;
     }
     return OpenSender{out.sender.get(), &out.transport->capabilities()};
+}
+
+void ChannelTable::settle(Outgoing& out, Result<Opened>& opened) {
+    out.opening = false;
+    if (!opened) return;
+    out.sender = std::move(opened->first);
+    out.transport = opened->second;
+}
+
+Sender* ChannelTable::sender_soon(Rank peer, uint16_t lane) {
+    const std::lock_guard lock(mutex_);
+    Outgoing& out = senders_[{peer, lane}];
+    if (out.sender || out.opening || out.asked || now_ns() < out.again_ns) return out.sender.get();
+    out.asked = true;
+    endpoint_.open_later(id_of({peer, lane}));
+    return nullptr;
+}
+
+bool ChannelTable::still_wanted(const ChannelId& id) {
+    const std::lock_guard lock(mutex_);
+    Outgoing& out = senders_[{group_.of_job(id.peer), id.lane}];
+    out.asked = false;
+    if (out.sender || out.opening) return false;
+    return out.opening = true;
+}
+
+void ChannelTable::connected(const ChannelId& id, Result<Opened> opened) {
+    const std::lock_guard lock(mutex_);
+    Outgoing& out = senders_[{group_.of_job(id.peer), id.lane}];
+    settle(out, opened);
+    if (!opened) {
+        out.again_ns = now_ns() + retry_ns;
+        log::debug("lane {}: {}", id.lane, opened.error().message);
+    }
+    outcome_.notify_all();
 }
 
 ReceiverSlot* ChannelTable::receiver(Rank peer, uint16_t lane) {

@@ -20,8 +20,13 @@ public:
 
     /// From any thread. Of several that want the same one, the first opens it and the others wait.
     Result<OpenSender> sender(Rank peer, uint16_t lane, Deadline deadline) override;
+    /// Never waits: nullptr if it is not open. Then the endpoint opens it, and asking again tells.
+    Sender* sender_soon(Rank peer, uint16_t lane);
     ReceiverSlot* receiver(Rank peer, uint16_t lane) override;
 
+    /// The endpoint opens what it was asked for: EndpointClient has them.
+    bool still_wanted(const ChannelId& id);
+    void connected(const ChannelId& id, Result<Opened> opened);
     /// A peer (by its rank in the job) opened its sending half. From any thread.
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver);
 
@@ -31,7 +36,13 @@ private:
         std::unique_ptr<Sender> sender;
         const Transport* transport = nullptr;
         bool opening = false;  // by a thread, without the mutex
+        bool asked = false;    // the endpoint, which has not begun
+        int64_t again_ns = 0;  // after it failed: not before
     };
+    static void settle(Outgoing& out, Result<Opened>& opened);
+    ChannelId id_of(const Key& key) const {
+        return {.peer = group_.in_job(key.first), .comm = group_.id(), .lane = key.second};
+    }
     Endpoint& endpoint_;
     const Group& group_;
     std::mutex mutex_;

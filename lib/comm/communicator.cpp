@@ -97,7 +97,7 @@ void Communicator::leave_devices() {
 void Communicator::settle() {
     streams_.settle();
     bool moved = false;
-    transfers_.drive(moved, false);
+    transfers_.drive(moved);
     endpoint_->ring();
 }
 
@@ -106,6 +106,14 @@ void Communicator::resume(uint64_t sequence) {
     generation_.fetch_add(1);
     sequence_ = sequence;
     planner_.reset_intrinsics();
+}
+
+bool Communicator::still_wanted(const ChannelId& id) {
+    return channels_.still_wanted(id);
+}
+
+void Communicator::connected(const ChannelId& id, Result<Opened> opened) {
+    channels_.connected(id, std::move(opened));
 }
 
 void Communicator::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {

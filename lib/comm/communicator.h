@@ -182,7 +182,7 @@ private:
 
     // Moving and waiting: progress.cpp.
     Result<> finish_blocking(Request& request);
-    bool drive_all(bool& moved, bool may_open = true);
+    bool drive_all(bool& moved);
     bool wait_driving(Request& request, int64_t timeout_ms);
     void sleep_until_moved(const Request& request, int64_t limit_ms);
     void look_at_clocks();
@@ -191,6 +191,8 @@ private:
 
     // EndpointClient
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
+    bool still_wanted(const ChannelId& id) override;
+    void connected(const ChannelId& id, Result<Opened> opened) override;
     void news(Rank from, const News& news) override;
     void peer_lost(Rank peer, const std::string& cause) override;
     bool drive(bool& moved) override;

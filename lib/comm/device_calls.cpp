@@ -201,7 +201,7 @@ Result<> Communicator::finish_launch(Request& request, const Result<>& launched)
         streams_.drive(stream, moved);
         streams_.release(stream);
     } else {
-        transfers_.drive(moved, true);
+        transfers_.drive(moved);
     }
     if (launched) {
         if (!request.done() && !manual()) endpoint_->kick();

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 
 #include "base/log.h"
 #include "comm/backoff.h"
@@ -15,8 +16,9 @@ namespace tutti {
 namespace {
 
 constexpr int service_tick_ms = 1000;
-constexpr int sleep_ms = 100;  // between looks at deadlines
-constexpr int watch_ms = 1;    // between looks at what does not ring
+constexpr int sleep_ms = 100;         // between looks at deadlines
+constexpr int64_t contact_ms = 1000;  // for a channel to a peer that is known to be there
+constexpr int watch_ms = 1;           // between looks at what does not ring
 // The first byte of a control message. news: to, from, and a communicator's news, passed on until
 // it is there. loss: a rank that is gone and why, for everyone. leaving: the sender's process ends
 // in order.
@@ -50,7 +52,9 @@ Capabilities Endpoint::capabilities(std::size_t transport) const {
 void Endpoint::leave(Deadline deadline) {
     if (leaving_.exchange(true)) return;
     const bool joined = [this] {
-        const std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
+        changed_.wait_for(lock, std::chrono::milliseconds(2 * contact_ms),
+                          [this] { return !opening_; });
         return bootstrap_ && bootstrap_->state() == Bootstrap::State::done;
     }();
     if (joined) control_.flood(ByteWriter().put(Topic::leaving).take(), nobody);
@@ -117,9 +121,62 @@ Result<const Endpoint::PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline)
     return &peers_.try_emplace(rank, std::move(*record)).first->second;
 }
 
-Result<std::pair<std::unique_ptr<Sender>, const Transport*>> Endpoint::open(const ChannelId& id,
-                                                                            Deadline deadline) {
+Result<Opened> Endpoint::open(const ChannelId& id, Deadline deadline) {
     const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
+    return connect(id, deadline);
+}
+
+void Endpoint::open_later(const ChannelId& id) {
+    {
+        const std::lock_guard lock(mutex_);
+        wanted_.push_back(id);
+    }
+    kick();
+}
+
+std::optional<ChannelId> Endpoint::next_wanted() {
+    // Before the look: whoever asks after it wakes this thread.
+    kicked_ = false;
+    const std::lock_guard lock(mutex_);
+    if (opening_ || wanted_.empty() || leaving_) return std::nullopt;
+    opening_ = true;
+    const ChannelId id = wanted_.front();
+    wanted_.pop_front();
+    return id;
+}
+
+// The peer may be at the same, and only who serves its reactor goes on: so this thread does. And
+// nothing is held meanwhile that a handler of this rank or of one in the same process needs.
+void Endpoint::open_wanted() {
+    while (const auto id = next_wanted()) {
+        const bool wanted = [&] {
+            const std::lock_guard lock(clients_mutex_);
+            EndpointClient* const client = client_of(*id);
+            return client && client->still_wanted(*id);
+        }();
+        if (wanted) {
+            const net::ServeWhileWaiting serving(&reactor_);
+            auto opened = connect(*id, Deadline::after_ms(contact_ms));
+            const std::lock_guard lock(clients_mutex_);
+            if (EndpointClient* const client = client_of(*id))
+                client->connected(*id, std::move(opened));
+        }
+        {
+            const std::lock_guard lock(mutex_);
+            opening_ = false;
+        }
+        changed_.notify_all();
+        ring();
+    }
+}
+
+/// With clients_mutex_; nullptr: it is gone.
+EndpointClient* Endpoint::client_of(const ChannelId& id) {
+    const auto found = clients_.find(id.comm);
+    return found == clients_.end() ? nullptr : found->second;
+}
+
+Result<Opened> Endpoint::connect(const ChannelId& id, Deadline deadline) {
     TUTTI_ASSIGN(const PeerRecord* record, peer(id.peer, deadline));
     std::string tried;
     for (const auto& transport : transports_) {
@@ -160,7 +217,9 @@ void Endpoint::progress() {
 }
 
 void Endpoint::pump() {
-    if (manual()) reactor_.poll(0);
+    if (!manual()) return;
+    reactor_.poll(0);
+    open_wanted();
 }
 
 void Endpoint::sleep(int timeout_ms) {
@@ -296,7 +355,7 @@ void Endpoint::arm_clients(bool on) {
 void Endpoint::serve() {
     Backoff backoff;
     while (!stop_) {
-        kicked_ = false;
+        open_wanted();
         bool moved = false;
         if (!serve_clients(moved)) {
             reactor_.poll(handover_.sleep_ms(service_tick_ms));

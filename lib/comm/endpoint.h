@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -30,12 +31,18 @@
 namespace tutti {
 
 struct Claimant;
+/// A channel's sending half, and what it goes over.
+using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
 
 /// What an endpoint tells its communicators, and the work its thread does for them.
 class EndpointClient {
 public:
     virtual ~EndpointClient() = default;
     virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
+    /// A channel that was asked for by open_later() is about to be opened: false if it is not
+    /// wanted any more. Else what came of it follows.
+    virtual bool still_wanted(const ChannelId& id) = 0;
+    virtual void connected(const ChannelId& id, Result<Opened> opened) = 0;
     virtual void news(Rank from, const News& news) = 0;
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
     /// Drives non-blocking operations; false if there is nothing that this thread should drive.
@@ -98,8 +105,9 @@ public:
     bool remove(uint32_t comm);
 
     /// The sending half towards a peer over the first transport that reaches it.
-    Result<std::pair<std::unique_ptr<Sender>, const Transport*>> open(const ChannelId& id,
-                                                                      Deadline deadline);
+    Result<Opened> open(const ChannelId& id, Deadline deadline);
+    /// For who cannot wait: the communicator is told when it is open. From any thread.
+    void open_later(const ChannelId& id);
     /// To any rank of the job, along the control tree.
     void send_control(Rank to, const News& news);
 
@@ -153,6 +161,10 @@ private:
     Result<> assemble();
     bool join_job_intrinsics();
     bool reaches_any(std::size_t transports, const Group& group, Deadline deadline);
+    Result<Opened> connect(const ChannelId& id, Deadline deadline);
+    std::optional<ChannelId> next_wanted();
+    void open_wanted();
+    EndpointClient* client_of(const ChannelId& id);
     Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline);
     Error missing_error();
     template <typename Done>
@@ -194,11 +206,13 @@ private:
     Intrinsics intrinsics_;
     std::atomic<uint32_t> next_id_{1};
 
-    std::mutex mutex_;  // bootstrap_, peers_, clients_ and what waits for a client
+    std::mutex mutex_;  // of what follows, to peers_
     std::condition_variable changed_;
     std::unique_ptr<Bootstrap> bootstrap_;
+    std::deque<ChannelId> wanted_;  // to be opened by whoever serves the reactor
+    bool opening_ = false;          // one of those that were
     std::map<Rank, PeerRecord> peers_;
-    std::recursive_mutex clients_mutex_;
+    std::recursive_mutex clients_mutex_;  // of what follows, to left_
     std::map<uint32_t, EndpointClient*> clients_;
     IdSet removed_;  // clients that were: what still comes for them is dropped
     std::vector<std::pair<ChannelId, std::unique_ptr<Receiver>>> early_channels_;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t dtype_shift = 8;
 const Error no_error{Code::ok, nobody, 0, {}};
-// For the first contact with a peer whose message is already here.
+// For the first contact with a peer whose message may be here already.
 constexpr int64_t contact_ms = 1000;
 // Whatever comes is looked at before it is known; epoch 0 makes nothing stale.
 constexpr Tag unknown{};
@@ -214,12 +214,12 @@ std::deque<Transfer*>::iterator PointToPoint::next_to_send(std::deque<Transfer*>
     return waiting.end();
 }
 
-void PointToPoint::progress(bool& moved, bool may_open) {
+void PointToPoint::progress(bool& moved) {
     moved |= send_to_self();
     for (auto& [rank, peer] : peers_) {
         moved |= take_data(peer);
         moved |= take_requests(peer);
-        moved |= push_answers(peer, may_open);
+        moved |= push_answers(peer);
         if (!peer.data_out) continue;
         moved |= push_requests(peer);
         moved |= push_data(peer);
@@ -253,13 +253,21 @@ bool PointToPoint::push_requests(Peer& peer) {
     return moved;
 }
 
-bool PointToPoint::push_answers(Peer& peer, bool may_open) {
+/// False: not yet. A receive from anyone has something to say to a peer for the first time.
+bool PointToPoint::meet(Peer& peer) {
+    if (peer.data_out) return true;
+    Sender* const requests = channels_.sender_soon(peer.rank, point_to_point_lane);
+    Sender* const data = channels_.sender_soon(peer.rank, point_to_point_lane + 1);
+    if (!requests || !data) return false;
+    peer.requests_out = requests;
+    peer.data_out = data;
+    return true;
+}
+
+bool PointToPoint::push_answers(Peer& peer) {
     bool moved = false;
     while (!peer.answers.empty()) {
-        // A receive from anyone meets this peer for the first time; it has a connection already.
-        if (!peer.data_out && !may_open) break;
-        if (auto opened = open_out(peer, Deadline::after_ms(contact_ms)); !opened) break;
-        if (!peer.data_out->reserve(0)) break;
+        if (!meet(peer) || !peer.data_out->reserve(0)) break;
         peer.data_out->commit(peer.answers.front(), 0);
         peer.answers.pop_front();
         moved = true;

@@ -46,9 +46,8 @@ public:
     Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline);
 
     void post(Transfer& transfer);
-    /// Moves what can move. may_open: the caller holds no lock and may wait for a first contact;
-    /// the service thread may not.
-    void progress(bool& moved, bool may_open);
+    /// Moves what can move. Never waits, not for a first contact either.
+    void progress(bool& moved);
     void arm(bool on);
     /// Why nothing can go on although no peer is lost (memory that the system refuses), else ok.
     Code health() const;
@@ -99,7 +98,8 @@ private:
     void post_receive(Transfer& receive);
     static std::deque<Transfer*>::iterator next_to_send(std::deque<Transfer*>& waiting);
     bool push_requests(Peer& peer);
-    bool push_answers(Peer& peer, bool may_open);
+    bool meet(Peer& peer);
+    bool push_answers(Peer& peer);
     bool push_data(Peer& peer);
     bool finish_drained(Peer& peer);
     bool take_requests(Peer& peer);

@@ -27,9 +27,9 @@ Result<> Communicator::finish_blocking(Request& request) {
     return tl::unexpected(std::move(request.error));
 }
 
-bool Communicator::drive_all(bool& moved, bool may_open) {
+bool Communicator::drive_all(bool& moved) {
     const bool busy = streams_.drive_all(moved);
-    return busy | transfers_.drive(moved, may_open);
+    return busy | transfers_.drive(moved);
 }
 
 void Communicator::look_at_clocks() {
@@ -130,7 +130,7 @@ void Communicator::recall() {
 // The service thread's: non-blocking operations while no thread of the program waits.
 bool Communicator::drive(bool& moved) {
     if (!waiting_.pending() || waiting_.waiters()) return false;
-    drive_all(moved, false);
+    drive_all(moved);
     if (!moved) endpoint_->progress();
     return waiting_.pending();
 }

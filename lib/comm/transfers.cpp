@@ -55,7 +55,7 @@ void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
         engine_.post(transfer);
     }
     bool moved = false;
-    drive(moved, true);
+    drive(moved);
 }
 
 void Transfers::post(Exchange& exchange) {
@@ -73,12 +73,12 @@ void Transfers::post(Exchange& exchange) {
 }
 
 /// True while there is any.
-bool Transfers::drive(bool& moved, bool may_open) {
+bool Transfers::drive(bool& moved) {
     if (posted_.load() == 0) return false;
     const Owned owned(owner_, Owned::Try{});
     if (!owned.held()) return true;
     if (agreement_.alarm()) purge();
-    engine_.progress(moved, may_open);
+    engine_.progress(moved);
     progress_exchanges(moved);
     return posted_.load() > 0;
 }

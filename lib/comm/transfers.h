@@ -26,8 +26,8 @@ public:
     /// What travels on the host, which is connected; its device's part is launched by the caller.
     void post(Exchange& exchange);
 
-    /// True while there is any. may_open: as of PointToPoint::progress.
-    bool drive(bool& moved, bool may_open);
+    /// True while there is any.
+    bool drive(bool& moved);
     void look_at_clocks();
     void arm(bool on);
     /// Ends everything: the communicator was destroyed.

@@ -1,5 +1,7 @@
 // Messages between two ranks.
 // usage: tutti-run -n N messages CASE
+#include <poll.h>
+
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -103,6 +105,58 @@ void any(tutti_comm* comm) {
         for (int turn = 0; turn < 20; ++turn)
             send(comm, data_of(rank_of * 20 + turn, turn % 2 == 0 ? 10 : 40'000), 0, 1);
     }
+}
+
+// Nobody waits for it in tutti: the program does something else until its descriptor tells.
+void unserved(tutti_comm* world) {
+    for (int round = 0; round < 5; ++round) {
+        tutti_comm* comm = nullptr;
+        need(tutti_comm_split(world, 0, rank_of, &comm), "split");
+        const int next = (rank_of + 1) % ranks, before = (rank_of + ranks - 1) % ranks;
+        const Data mine = data_of(rank_of, 40'000);
+        Data got(40'000);
+        tutti_request *in = nullptr, *out = nullptr;
+        need(tutti_irecv(comm, got.data(), got.size(), TUTTI_INT32, TUTTI_ANY_SOURCE, 1, nullptr,
+                         nullptr, &in),
+             "irecv");
+        // Rank 0 sends last: it has no channel to the rank that it receives from.
+        if (rank_of > 0)
+            need(tutti_isend(comm, mine.data(), mine.size(), TUTTI_INT32, next, 1, nullptr, &out),
+                 "isend");
+        pollfd done{.fd = -1, .events = POLLIN, .revents = 0};
+        need(tutti_request_fd(in, &done.fd), "request_fd");
+        if (rank_of == 0) require(::poll(&done, 1, 10'000) == 1, "it came while nobody waited");
+        if (rank_of == 0)
+            need(tutti_isend(comm, mine.data(), mine.size(), TUTTI_INT32, next, 1, nullptr, &out),
+                 "isend");
+        require(::poll(&done, 1, 10'000) == 1, "it came while nobody waited");
+        need(tutti_wait(&in, -1), "wait for what came");
+        need(tutti_wait(&out, -1), "wait for what went");
+        require(got == data_of(before, 40'000), "the data");
+        need(tutti_comm_destroy(comm), "destroy");
+    }
+}
+
+// The same with a program that serves tutti by itself.
+void manual(tutti_comm* comm) {
+    int fd = -1;
+    need(tutti_progress_fd(comm, &fd), "progress_fd");
+    Data data = data_of(1, 40'000);
+    tutti_request* request = nullptr;
+    if (rank_of == 0) {
+        need(tutti_irecv(comm, data.data(), data.size(), TUTTI_INT32, TUTTI_ANY_SOURCE, 1, nullptr,
+                         nullptr, &request),
+             "irecv");
+    } else if (rank_of == 1) {
+        need(tutti_isend(comm, data.data(), data.size(), TUTTI_INT32, 0, 1, nullptr, &request),
+             "isend");
+    }
+    while (request && tutti_test(&request) == TUTTI_IN_PROGRESS) {
+        pollfd event{.fd = fd, .events = POLLIN, .revents = 0};
+        ::poll(&event, 1, 10);
+        need(tutti_progress(comm), "progress");
+    }
+    require(data == data_of(1, 40'000), "the data");
 }
 
 void self(tutti_comm* comm) {
@@ -289,6 +343,8 @@ int main(int argc, char** argv) {
                               {{"sizes", sizes},
                                {"tags", tags},
                                {"any", any},
+                               {"unserved", unserved},
+                               {"manual", manual},
                                {"self", self},
                                {"exchange", exchange},
                                {"many", many},

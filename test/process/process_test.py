@@ -238,6 +238,10 @@ class Messages(Processes):
     def test_any_source(self):
         self.messages("any")
 
+    def test_any_source_while_the_program_does_not_wait(self):
+        self.messages("unserved", (2, 3, 4))
+        self.messages("manual", (2, 3), env={"TUTTI_PROGRESS": "manual"})
+
     def test_a_rank_and_itself(self):
         self.messages("self", (1, 2))
 
