@@ -110,22 +110,20 @@ void PointToPoint::post_send(Transfer& send) {
     send_to_self();
 }
 
-// As if it had just arrived.
+// As if they had just arrived. What finds no place waits for its receive, and only what has its tag
+// waits behind it.
 bool PointToPoint::send_to_self() {
     bool moved = false;
-    for (auto next = next_to_send(to_self_); next != to_self_.end();
-         next = next_to_send(to_self_)) {
-        Transfer& send = **next;
-        to_self_.erase(next);
-        moved = true;
+    for (auto it = to_self_.begin(); it != to_self_.end();) {
+        Transfer& send = **it;
         const Tag tag = make_tag(Kind::whole, send, send.bytes, send.bytes);
-        if (match(rank_, tag, send.memory))
-            finish(send, no_error);
-        else
-            finish(send, {Code::invalid, rank_, 0,
-                          fmt::format("more than {} bytes that rank {} sent to itself have not "
-                                      "been received",
-                                      limits_.unexpected_bytes, rank_)});
+        if (!may_pass(to_self_, it) || !match(rank_, tag, send.memory)) {
+            ++it;
+            continue;
+        }
+        it = to_self_.erase(it);
+        moved = true;
+        finish(send, no_error);
     }
     return moved;
 }
@@ -135,6 +133,7 @@ void PointToPoint::post_receive(Transfer& receive) {
                                     [&](const auto& u) { return wants(receive, u.from, u.tag); });
     if (found == unexpected_.end()) {
         receives_.push_back(&receive);
+        send_to_self();
         return;
     }
     const Unexpected message = std::move(*found);
@@ -206,11 +205,14 @@ void PointToPoint::answer(Rank to, const Tag& announcement, Kind kind) {
 // ---- moving ------------------------------------------------------------------------------------
 
 // Messages of one tag stay in order; others pass those that are held.
+bool PointToPoint::may_pass(std::deque<Transfer*>& waiting, std::deque<Transfer*>::iterator send) {
+    const auto same_tag = [&](const Transfer* t) { return t->user_tag == (*send)->user_tag; };
+    return !(*send)->held && std::none_of(waiting.begin(), send, same_tag);
+}
+
 std::deque<Transfer*>::iterator PointToPoint::next_to_send(std::deque<Transfer*>& waiting) {
-    for (auto it = waiting.begin(); it != waiting.end(); ++it) {
-        const auto same_tag = [&](const Transfer* t) { return t->user_tag == (*it)->user_tag; };
-        if (!(*it)->held && std::none_of(waiting.begin(), it, same_tag)) return it;
-    }
+    for (auto it = waiting.begin(); it != waiting.end(); ++it)
+        if (may_pass(waiting, it)) return it;
     return waiting.end();
 }
 

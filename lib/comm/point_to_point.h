@@ -96,6 +96,7 @@ private:
     void post_send(Transfer& send);
     bool send_to_self();
     void post_receive(Transfer& receive);
+    static bool may_pass(std::deque<Transfer*>& waiting, std::deque<Transfer*>::iterator send);
     static std::deque<Transfer*>::iterator next_to_send(std::deque<Transfer*>& waiting);
     bool push_requests(Peer& peer);
     bool meet(Peer& peer);

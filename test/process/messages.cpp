@@ -172,6 +172,29 @@ void self(tutti_comm* comm) {
     require(got == data_of(2, 5), "from itself, received first");
 }
 
+// More than a rank keeps of what it sent to itself: the rest waits for its receives.
+void self_later(tutti_comm* comm) {
+    constexpr int messages = 12;
+    const Data mine = data_of(1, 5000);
+    std::vector<Data> got(messages, Data(5000));
+    need(tutti_group_start(comm), "group start");
+    for (int i = 0; i < messages; ++i)
+        need(tutti_send(comm, mine.data() + i, mine.size() - static_cast<std::size_t>(i),
+                        TUTTI_INT32, rank_of, i % 2),
+             "send in a group");
+    for (int tag : {1, 0})
+        for (int i = tag; i < messages; i += 2)
+            need(tutti_recv(comm, got[static_cast<std::size_t>(i)].data(), mine.size(), TUTTI_INT32,
+                            rank_of, tag, nullptr),
+                 "recv in a group");
+    need(tutti_group_end(comm), "group end");
+    for (int i = 0; i < messages; ++i) {
+        Data want(mine.begin() + i, mine.end());
+        want.resize(mine.size());
+        require(got[static_cast<std::size_t>(i)] == want, "message " + std::to_string(i));
+    }
+}
+
 void exchange(tutti_comm* comm) {
     const int next = (rank_of + 1) % ranks, before = (rank_of + ranks - 1) % ranks;
     for (std::size_t count : {1ul, 5000ul, 300'000ul}) {
@@ -346,6 +369,7 @@ int main(int argc, char** argv) {
                                {"unserved", unserved},
                                {"manual", manual},
                                {"self", self},
+                               {"self_later", self_later},
                                {"exchange", exchange},
                                {"many", many},
                                {"wrong", wrong},

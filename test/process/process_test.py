@@ -244,6 +244,7 @@ class Messages(Processes):
 
     def test_a_rank_and_itself(self):
         self.messages("self", (1, 2))
+        self.messages("self_later", (1, 2), env={"TUTTI_UNEXPECTED_BYTES": "50000"})
 
     def test_sendrecv_and_groups(self):
         self.messages("exchange", (1, 2, 3, 4))
