@@ -468,7 +468,7 @@ typedef struct {
 /* Messages between two ranks with one tag arrive in the order of the sends; receives match in the
  * order of the calls. They have no place in the order of the collectives. A tag is 0 … 2^31-1. A send
  * of up to 32 KiB returns when its buffer is copied; a larger one waits for its receive. Messages
- * that no receive wants yet are kept up to "unexpected_bytes"; more wait at the sender. */
+ * that no receive wants yet are kept up to "unexpected_bytes" of each rank; more wait at it. */
 
 /** Sends count elements to rank dest. INVALID if its receive has a smaller buffer or another dtype
  *  (large messages; of a small one only the receiver is told). */

@@ -147,7 +147,7 @@ constexpr ConfigKey keys[] = {
     {"nrings", "1 … 16", "how many streams run at the same time", set_nrings},
     {"timeout_ms", "0 …", "every operation's deadline; 0: for ever", set_timeout},
     {"unexpected_bytes", "0 …",
-     "of sent messages that a rank keeps before it receives them; more wait at their senders",
+     "of one rank's messages that another keeps before it receives them; more wait at their sender",
      set_unexpected},
     {"iface", "eth0, 10.0.0.1",
      "the interface or address to listen on; else the one on the way to a tcp store, or the first "

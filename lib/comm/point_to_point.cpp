@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "comm/owned.h"
 #include "transport/past_cache.h"
@@ -138,7 +139,7 @@ void PointToPoint::post_receive(Transfer& receive) {
     }
     const Unexpected message = std::move(*found);
     unexpected_.erase(found);
-    unexpected_bytes_ -= message.data.size();
+    unexpected_bytes_[message.from] -= message.data.size();
     deliver(receive, message.from, message.tag, message.data.data());
 }
 
@@ -160,9 +161,10 @@ bool PointToPoint::match(Rank from, const Tag& tag, const std::byte* data) {
         return true;
     }
     const std::size_t bytes = kind_of(tag) == Kind::whole ? tag.count : 0;
-    if (unexpected_bytes_ + bytes > limits_.unexpected_bytes) return false;
+    std::size_t& kept = unexpected_bytes_[from];
+    if (kept + bytes > limits_.unexpected_bytes) return false;
     unexpected_.push_back({from, tag, std::vector<std::byte>(data, data + bytes)});
-    unexpected_bytes_ += bytes;
+    kept += bytes;
     return true;
 }
 
@@ -389,12 +391,14 @@ std::string PointToPoint::describe(const Transfer& t) const {
         fmt::format("{} of {} bytes with tag {} {} rank {}", t.sends ? "send" : "receive", t.bytes,
                     t.user_tag, t.sends ? "to" : "from",
                     t.peer == any_source ? std::string("any") : std::to_string(t.peer));
-    if (t.sends || unexpected_bytes_ == 0) return what;
+    const std::size_t kept =
+        std::accumulate(unexpected_bytes_.begin(), unexpected_bytes_.end(), std::size_t{0},
+                        [](std::size_t sum, const auto& of_rank) { return sum + of_rank.second; });
+    if (t.sends || kept == 0) return what;
     return fmt::format(
         "{}; {} messages of {} bytes that no receive wants are here, the first from "
         "rank {} with tag {}",
-        what, unexpected_.size(), unexpected_bytes_, unexpected_.front().from,
-        unexpected_.front().tag.root);
+        what, unexpected_.size(), kept, unexpected_.front().from, unexpected_.front().tag.root);
 }
 
 }  // namespace tutti

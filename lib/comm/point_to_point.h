@@ -24,7 +24,7 @@ inline constexpr uint16_t point_to_point_lane = 0x4000;
 struct PointToPointLimits {
     std::size_t message_bytes = 0;     // the most that a channel's message holds
     std::size_t eager_bytes = 0;       // larger messages are announced first
-    std::size_t unexpected_bytes = 0;  // of whole messages that no receive wants yet
+    std::size_t unexpected_bytes = 0;  // of each rank's whole messages that no receive wants yet
 };
 
 /// What becomes of a transfer; called with the engine's owner held, and then it may be gone.
@@ -121,7 +121,7 @@ private:
     std::deque<Transfer*> to_self_;  // in order
     std::list<Transfer*> receives_;  // posted and not matched, in order
     std::list<Unexpected> unexpected_;
-    std::size_t unexpected_bytes_ = 0;
+    std::map<Rank, std::size_t> unexpected_bytes_;
     std::size_t posted_ = 0;
 };
 

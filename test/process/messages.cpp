@@ -315,6 +315,31 @@ void unexpected(tutti_comm* comm) {
     require(tutti_send(comm, mine.data(), 1, TUTTI_INT32, 1, 2) == TUTTI_OK, "the other one");
 }
 
+// One rank's unexpected messages do not stop what is wanted of another, behind one that is not.
+void flooded(tutti_comm* comm) {
+    constexpr int messages = 60;
+    const Data mine = data_of(rank_of, 1000);
+    if (rank_of == 0) {
+        Data never(1);
+        tutti_request* other = nullptr;
+        need(tutti_irecv(comm, never.data(), 1, TUTTI_INT32, TUTTI_ANY_SOURCE, 3, nullptr, nullptr,
+                         &other),
+             "irecv");
+        require(receive(comm, 1, 2, 2) == Data(1, 2'000'000), "what is wanted");
+        for (int i = 0; i < messages; ++i)
+            require(receive(comm, 1000, 1, 1) == data_of(1, 1000), "message " + std::to_string(i));
+        require(receive(comm, 1000, 2, 1) == data_of(2, 1000), "the one before");
+        need(tutti_wait(&other, -1), "the last one");
+    } else if (rank_of == 1) {
+        for (int i = 0; i < messages; ++i) send(comm, mine, 0, 1);
+        send(comm, Data(1), 0, 3);
+    } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        send(comm, mine, 0, 1);
+        send(comm, Data(1, 2'000'000), 0, 2);
+    }
+}
+
 void beside(tutti_comm* world) {
     tutti_comm* part = nullptr;
     need(tutti_comm_split(world, rank_of / 2, -rank_of, &part), "split");
@@ -374,6 +399,7 @@ int main(int argc, char** argv) {
                                {"many", many},
                                {"wrong", wrong},
                                {"unexpected", unexpected},
+                               {"flooded", flooded},
                                {"beside", beside},
                                {"deadline", deadline},
                                {"left", left}});

@@ -262,6 +262,7 @@ class Messages(Processes):
 
     def test_unexpected_messages_are_limited(self):
         self.messages("unexpected", (2,), env={"TUTTI_UNEXPECTED_BYTES": "100000"})
+        self.messages("flooded", (3,), env={"TUTTI_UNEXPECTED_BYTES": "100000"})
 
     def test_beside_collectives_and_in_a_part(self):
         self.messages("beside", (2, 4))
