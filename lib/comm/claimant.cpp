@@ -59,7 +59,7 @@ bool Claimant::sees(const Claimant& other) const {
 
 bool Claimant::outlived(const Claimant& other) const {
     if (!sees(other)) return false;
-    if (other.pid == pid || (::kill(other.pid, 0) != 0 && errno == ESRCH)) return true;
+    if (::kill(other.pid, 0) != 0 && errno == ESRCH) return true;
     const uint64_t now_there = start_ticks_of(other.pid);
     return now_there != 0 && other.start_ticks != 0 && now_there != other.start_ticks;
 }

@@ -21,8 +21,8 @@ struct Claimant {
 
     /// Whether this process sees the other's number as the other does.
     bool sees(const Claimant& other) const;
-    /// Whether the other has ended, as far as this process can see. Its own number is an earlier
-    /// program's: no process takes a number twice.
+    /// Whether the other has ended, as far as this process can see. Of its own number it is an
+    /// earlier program, if that started at another time, or else another rank of this one.
     bool outlived(const Claimant& other) const;
 };
 

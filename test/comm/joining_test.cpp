@@ -118,6 +118,7 @@ TEST_CASE("claimant: comes back from its text, whatever the process is called") 
         CHECK(plain.sees(self));
     }
     CHECK(plain.start_ticks != 0);
+    CHECK_FALSE(plain.outlived(plain));  // another rank of this process
     for (const char* text : {"", "x", "12", "12 13", "-1 2 3 a machine"})
         CHECK_FALSE(plain.outlived(Claimant::decode(text)));
 }
