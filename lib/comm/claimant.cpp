@@ -6,37 +6,18 @@
 
 #include <cerrno>
 #include <csignal>
-#include <fstream>
 #include <sstream>
 
+#include "base/process.h"
+
 namespace tutti {
-namespace {
-
-// 0: not to be found out. The name, the second field, may hold spaces and parentheses.
-uint64_t start_ticks_of(pid_t pid) {
-    constexpr int fields_before = 19;  // of those after the name
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string line;
-    std::getline(file, line, '\0');
-    const auto end_of_name = line.rfind(')');
-    if (end_of_name == std::string::npos) return 0;
-    std::istringstream fields(line.substr(end_of_name + 1));
-    std::string skipped;
-    for (int i = 0; i < fields_before; ++i) fields >> skipped;
-    uint64_t ticks = 0;
-    fields >> ticks;
-    return ticks;
-}
-
-}  // namespace
-
 Claimant Claimant::this_process(std::string machine) {
     Claimant self;
     self.machine = std::move(machine);
     struct stat info {};
     if (::stat("/proc/self/ns/pid", &info) == 0) self.pid_namespace = info.st_ino;
     self.pid = ::getpid();
-    self.start_ticks = start_ticks_of(self.pid);
+    self.start_ticks = process_field(0, ProcessField::start_ticks);
     return self;
 }
 
@@ -60,7 +41,7 @@ bool Claimant::sees(const Claimant& other) const {
 bool Claimant::outlived(const Claimant& other) const {
     if (!sees(other)) return false;
     if (::kill(other.pid, 0) != 0 && errno == ESRCH) return true;
-    const uint64_t now_there = start_ticks_of(other.pid);
+    const uint64_t now_there = process_field(other.pid, ProcessField::start_ticks);
     return now_there != 0 && other.start_ticks != 0 && now_there != other.start_ticks;
 }
 

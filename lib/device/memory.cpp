@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
-#include <limits>
-#include <sstream>
 #include <string>
+
+#include "base/process.h"
 
 namespace tutti::device {
 namespace {
@@ -34,24 +33,10 @@ Range find_stack() {
                  : Range{};
 }
 
-// The 47th field of the process's state; the second is its name, which may hold anything.
-std::uintptr_t read_heap_begin() {
-    constexpr int fields_between = 44;
-    std::ifstream file("/proc/self/stat");
-    std::string line, skipped;
-    std::getline(file, line);
-    const auto name_end = line.rfind(')');
-    std::istringstream fields(name_end == std::string::npos ? "" : line.substr(name_end + 1));
-    for (int i = 0; i < fields_between; ++i) fields >> skipped;
-    std::uintptr_t begin = 0;
-    fields >> begin;
-    return fields && begin != 0 ? begin : std::numeric_limits<std::uintptr_t>::max();
-}
-
 // The kernel maps nothing between the start of the heap and its present end.
 bool in_heap(std::uintptr_t at) {
-    static const std::uintptr_t begin = read_heap_begin();
-    return at >= begin && at < reinterpret_cast<std::uintptr_t>(::sbrk(0));
+    static const std::uintptr_t begin = process_field(0, ProcessField::heap_begin);
+    return begin != 0 && at >= begin && at < reinterpret_cast<std::uintptr_t>(::sbrk(0));
 }
 
 bool surely_host(std::uintptr_t at) {

@@ -1,4 +1,6 @@
 // Results, bytes, settings, clocks, sets of numbers.
+#include <unistd.h>
+
 #include <map>
 
 #include "base/bytes.h"
@@ -6,6 +8,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/id_set.h"
+#include "base/process.h"
 #include "base/result.h"
 #include "support/catch.h"
 
@@ -127,6 +130,16 @@ TEST_CASE("clock: deadlines pass, and those without a time never do") {
     const int64_t before = now_ns();
     while (now_ns() < before + 2'000'000) cpu_relax();
     REQUIRE(std::abs(scale.to_ns(stamp) - before) < 100'000'000);
+}
+
+TEST_CASE("process: fields of its state, and 0 of one that is not there") {
+    REQUIRE(process_field(0, ProcessField::parent) == static_cast<uint64_t>(::getppid()));
+    REQUIRE(process_field(::getpid(), ProcessField::start_ticks) ==
+            process_field(0, ProcessField::start_ticks));
+    REQUIRE(process_field(0, ProcessField::start_ticks) > 0);
+    REQUIRE(process_field(0, ProcessField::heap_begin) <=
+            reinterpret_cast<std::uintptr_t>(::sbrk(0)));
+    REQUIRE(process_field(INT32_MAX, ProcessField::parent) == 0);
 }
 
 TEST_CASE("id set: knows its numbers, and keeps runs of them as one range") {

@@ -1,7 +1,6 @@
 #include "descendants.h"
 
 #include <dirent.h>
-#include <fmt/format.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,10 +8,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/process.h"
 
 namespace tutti::run {
 namespace {
@@ -20,22 +20,14 @@ namespace {
 constexpr int patience_ms = 1'000;
 constexpr useconds_t pause_us = 1'000;
 
-pid_t parent_of(pid_t pid) {
-    std::ifstream file(fmt::format("/proc/{}/stat", pid));
-    std::string line;
-    std::getline(file, line, '\0');  // the name, in parentheses, may hold anything else
-    const auto end_of_name = line.rfind(')');
-    if (end_of_name == std::string::npos || line.size() < end_of_name + 4) return -1;
-    return std::atoi(line.c_str() + end_of_name + 4);  // after ") S "
-}
-
 std::set<pid_t> children() {
     std::set<pid_t> found;
     const std::unique_ptr<DIR, int (*)(DIR*)> processes(::opendir("/proc"), ::closedir);
     if (!processes) return found;
     while (const dirent* entry = ::readdir(processes.get())) {
         const pid_t pid = std::atoi(entry->d_name);
-        if (pid > 0 && parent_of(pid) == ::getpid()) found.insert(pid);
+        if (pid > 0 && std::cmp_equal(process_field(pid, ProcessField::parent), ::getpid()))
+            found.insert(pid);
     }
     return found;
 }

@@ -1,0 +1,16 @@
+// What the system says of a process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace tutti {
+
+/// The fields of /proc/PID/stat by their numbers in proc(5).
+enum class ProcessField : int { parent = 4, start_ticks = 22, heap_begin = 47 };
+
+/// 0: there is no such process, or no such field. pid 0: this process.
+uint64_t process_field(pid_t pid, ProcessField field);
+
+}  // namespace tutti
