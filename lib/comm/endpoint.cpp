@@ -148,6 +148,7 @@ std::optional<ChannelId> Endpoint::next_wanted() {
 // The peer may be at the same, and only who serves its reactor goes on: so this thread does. And
 // nothing is held meanwhile that a handler of this rank or of one in the same process needs.
 void Endpoint::open_wanted() {
+    if (!kicked_) return;  // nobody has asked since this was last looked at
     while (const auto id = next_wanted()) {
         const bool wanted = [&] {
             const std::lock_guard lock(clients_mutex_);

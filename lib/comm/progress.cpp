@@ -124,7 +124,8 @@ void Communicator::announce() {
 }
 
 void Communicator::recall() {
-    if (announced_.exchange(false)) arm_all(false);
+    // Every wait comes by: looked at before it is written.
+    if (announced_.load(std::memory_order_relaxed) && announced_.exchange(false)) arm_all(false);
 }
 
 // The service thread's: non-blocking operations while no thread of the program waits.
