@@ -127,8 +127,6 @@ private:
     void set_hosts(Hosts hosts);
 
     // Issuing: issue.cpp.
-    void announce();
-    void recall();
     Result<> forked() const;
     uint32_t next_stream(int wanted);
     Result<Plan*> plan_for(const Call& call, uint32_t stream);
@@ -182,6 +180,8 @@ private:
 
     // Moving and waiting: progress.cpp.
     Result<> finish_blocking(Request& request);
+    void announce();
+    void recall();
     bool drive_all(bool& moved);
     bool wait_driving(Request& request, int64_t timeout_ms);
     void sleep_until_moved(const Request& request, int64_t limit_ms);

@@ -19,7 +19,6 @@
 namespace tutti {
 namespace {
 
-// Names this boot of this machine: equal ids share cores and, unless told otherwise, a host.
 constexpr const char* hidden_place =
     " of another host, which listens on its loopback only (see TUTTI_IFACE and TUTTI_SECRET)";
 
@@ -31,6 +30,7 @@ std::string address_on_the_way(const Config& config, Deadline deadline) {
     return store ? net::address_towards(*store, deadline) : std::string{};
 }
 
+// Names this boot of this machine: equal ids share cores and, unless told otherwise, a host.
 std::string read_machine_id() {
     std::ifstream file("/proc/sys/kernel/random/boot_id");
     std::string id;
