@@ -365,7 +365,11 @@ TEST_CASE("tcp store: no request waits longer for a server that is silent than i
                                    .rank = 1,
                                    .deadline = soon()});
     REQUIRE(store);
-    ::kill(host, SIGSTOP);
+    // A stop takes effect when each thread has seen it: until then the server may still answer.
+    REQUIRE(::kill(host, SIGSTOP) == 0);
+    int status = 0;
+    REQUIRE(::waitpid(host, &status, WUNTRACED) == host);
+    REQUIRE(WIFSTOPPED(status));
     const int64_t start_ns = now_ns();
     const auto now = [] { return Deadline::after_ms(50); };
     std::string existing;
