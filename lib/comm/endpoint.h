@@ -209,6 +209,7 @@ private:
     std::mutex mutex_;  // of what follows, to peers_
     std::condition_variable changed_;
     std::unique_ptr<Bootstrap> bootstrap_;
+    bool parent_there_ = false;  // connected; children may be earlier
     std::deque<ChannelId> wanted_;  // to be opened by whoever serves the reactor
     bool opening_ = false;          // one of those that were
     std::map<Rank, PeerRecord> peers_;

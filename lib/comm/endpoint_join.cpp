@@ -268,6 +268,7 @@ Result<> Endpoint::connect_parent() {
             if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met)
                 return wrap(met.error(), fmt::format("connecting to rank {}", parent));
             control_.attach(parent, std::move(*fd));
+            bootstrap_step([this] { parent_there_ = true; });
             return {};
         }
         const bool hidden =
@@ -378,7 +379,7 @@ void Endpoint::bootstrap_step(const std::function<void()>& step) {
     {
         const std::lock_guard lock(mutex_);
         step();
-        if (bootstrap_) outgoing = bootstrap_->take_outgoing();
+        if (bootstrap_) outgoing = bootstrap_->take_outgoing(parent_there_);
     }
     for (Bootstrap::Outgoing& out : outgoing) {
         out.message.insert(out.message.begin(), std::byte{0});

@@ -236,6 +236,17 @@ void Bootstrap::linked(bool ok) {
     advance();
 }
 
+std::vector<Bootstrap::Outgoing> Bootstrap::take_outgoing(bool parent_there) {
+    const Rank parent = tree_parent(self_.rank);
+    const auto waits = std::stable_partition(
+        outgoing_.begin(), outgoing_.end(),
+        [&](const Outgoing& out) { return parent_there || out.to != parent; });
+    std::vector<Outgoing> taken(std::make_move_iterator(outgoing_.begin()),
+                                std::make_move_iterator(waits));
+    outgoing_.erase(outgoing_.begin(), waits);
+    return taken;
+}
+
 void Bootstrap::fail_with(const Error& error) {
     if (state_ != State::failed) spread(error, nobody);
 }

@@ -53,7 +53,9 @@ public:
 
     State state() const { return state_; }
     const Error& error() const { return error_; }
-    std::vector<Outgoing> take_outgoing() { return std::exchange(outgoing_, {}); }
+    /// What is to be sent now. Children may be there before the connection to the parent is: what
+    /// is for the parent waits for it.
+    std::vector<Outgoing> take_outgoing(bool parent_there);
 
     /// Children whose subtree has not joined yet, for the message at the deadline.
     std::vector<Rank> missing() const;

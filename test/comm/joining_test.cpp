@@ -169,6 +169,15 @@ TEST_CASE("joining: a number that is taken says by whom, and what to do about on
     }
 }
 
+TEST_CASE("joining: ranks whose parent still waits for its own parent are not forgotten") {
+    Job job{11, "inproc"};  // 9 and 10 are below 1, and all of them are there before 0
+    job.change = [](Config& config) {
+        config.timeout_ms = 20'000;
+        if (config.rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    };
+    expect_no_problem(run(job, [](Communicator&, Rank) { return std::string(); }));
+}
+
 TEST_CASE("joining: who has come is not named as missing by a store that takes its time") {
     const JobFolder folder;
     const auto others = open_at(folder);

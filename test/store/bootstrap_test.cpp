@@ -3,6 +3,7 @@
 #include <deque>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "store/bootstrap.h"
 #include "store/tree.h"
@@ -15,17 +16,31 @@ namespace {
 struct Job {
     std::vector<Bootstrap> ranks;
     std::deque<std::tuple<Rank, Rank, Bytes>> wire;  // from, to, message
+    std::set<Rank> met_parent;
     uint64_t messages = 0;
 
     void collect(Rank rank) {
-        for (auto& out : ranks[static_cast<std::size_t>(rank)].take_outgoing())
+        const bool met = met_parent.count(rank) > 0;
+        for (auto& out : ranks[static_cast<std::size_t>(rank)].take_outgoing(met))
             wire.emplace_back(rank, out.to, std::move(out.message));
     }
     /// Delivers everything, in an order the seed chooses among the links (each stays in order).
+    /// When a rank meets its parent it chooses, too.
     void run(uint32_t seed) {
         std::mt19937 random(seed);
-        for (Rank r = 0; r < static_cast<Rank>(ranks.size()); ++r) collect(r);
-        while (!wire.empty()) {
+        std::vector<Rank> alone;
+        for (Rank r = 0; r < static_cast<Rank>(ranks.size()); ++r) {
+            collect(r);
+            if (met_parent.count(r) == 0) alone.push_back(r);
+        }
+        std::shuffle(alone.begin(), alone.end(), random);
+        while (!wire.empty() || !alone.empty()) {
+            if (wire.empty() || (!alone.empty() && random() % 2 == 0)) {
+                met_parent.insert(alone.back());
+                collect(alone.back());
+                alone.pop_back();
+                continue;
+            }
             const auto pick = wire.begin() + static_cast<ptrdiff_t>(random() % wire.size());
             // The oldest message of the picked link.
             const auto [from, to] = std::pair{std::get<0>(*pick), std::get<1>(*pick)};
@@ -143,15 +158,16 @@ TEST_CASE("bootstrap: nobody is told that its transports can do more than they s
         if (r == 2) self.transports[0].max_message_bytes = 1000;
     });
     Bootstrap liar(self_of(0, 3));  // it has not heard of rank 2's
-    for (Rank r : {1, 2}) liar.receive(r, Bootstrap(self_of(r, 3)).take_outgoing().at(0).message);
-    job.ranks[2].receive(0, liar.take_outgoing().at(1).message);
+    for (Rank r : {1, 2})
+        liar.receive(r, Bootstrap(self_of(r, 3)).take_outgoing(true).at(0).message);
+    job.ranks[2].receive(0, liar.take_outgoing(true).at(1).message);
     REQUIRE(job.ranks[2].state() == Bootstrap::State::link);
     REQUIRE(job.ranks[2].worst()[0].max_message_bytes == 1000);
     for (const double never : {-1.0, std::nan("")}) {
         Bootstrap root(self_of(0, 3));
         Bootstrap::Self child = self_of(1, 3);
         child.transports[0].bandwidth_gbs = never;
-        root.receive(1, Bootstrap(child).take_outgoing().at(0).message);
+        root.receive(1, Bootstrap(child).take_outgoing(true).at(0).message);
         REQUIRE(root.state() == Bootstrap::State::failed);
     }
 }
@@ -190,14 +206,14 @@ TEST_CASE("bootstrap: knows which children are missing") {
     Bootstrap root(self_of(0, 5));
     REQUIRE(root.missing() == std::vector<Rank>{1, 2, 3, 4});
     Bootstrap child(self_of(3, 5));
-    root.receive(3, child.take_outgoing().at(0).message);
+    root.receive(3, child.take_outgoing(true).at(0).message);
     REQUIRE(root.missing() == std::vector<Rank>{1, 2, 4});
 }
 
 TEST_CASE("bootstrap: malformed messages fail the job instead of being believed") {
     std::mt19937 random(12345);
     INFO("seed 12345");
-    const Bytes good = Bootstrap(self_of(1, 3)).take_outgoing().at(0).message;
+    const Bytes good = Bootstrap(self_of(1, 3)).take_outgoing(true).at(0).message;
     for (int i = 0; i < 2000; ++i) {
         Bootstrap root(self_of(0, 3));
         Bytes bad = good;
