@@ -30,11 +30,14 @@ News Agreement::make(News::Kind kind, const Tag& tag) const {
     return news;
 }
 
-// To everyone, along the communicator's own tree; each rank passes on what is new to it.
+// To everyone who is there, along the communicator's own tree; each rank passes on what is new to
+// it. With the mutex.
 void Agreement::flood(const News& news, Rank except) {
-    if (parent_ != nobody && parent_ != except) host_.send_control(parent_, news);
-    for (Rank child : children_)
-        if (child != except) host_.send_control(child, news);
+    const auto tell = [&](Rank rank) {
+        if (rank != nobody && rank != except && !has_departed(rank)) host_.send_control(rank, news);
+    };
+    tell(parent_);
+    for (Rank child : children_) tell(child);
 }
 
 bool Agreement::has_departed(Rank rank) const {
@@ -210,6 +213,7 @@ void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
 void Agreement::say_bye(uint64_t last_number) {
     Tag tag;
     tag.sequence = last_number;
+    const Lock lock(mutex_);
     flood(make(News::Kind::bye, tag), nobody);
 }
 
@@ -360,7 +364,9 @@ void Agreement::receive(Rank from, const News& news) {
             return take_proposal(from, news.tag);
         case News::Kind::agreed:
             for (Rank child : children_) host_.send_control(child, news);
-            agreed_.store(news.tag.sequence, std::memory_order_release);
+            // What came another way may have been overtaken.
+            if (!agreed(news.tag.sequence))
+                agreed_.store(news.tag.sequence, std::memory_order_release);
             return host_.settle();
     }
 }

@@ -1,7 +1,9 @@
 #include "comm/control_tree.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -11,12 +13,25 @@ namespace tutti {
 
 struct ControlTree::Link {
     Rank peer = nobody;
+    LinkKind kind = LinkKind::branch;
     UniqueFd fd;
     Bytes in;  // reactor's thread only
     std::mutex mutex;
     Bytes out;  // guarded by mutex
     bool closed = false;
+    bool retired = false, finished = false;  // guarded by the tree's mutex
 };
+
+namespace {
+
+// Also where what it said before it went has not been read yet: a program that drives its
+// communicators itself may have computed for long.
+bool has_closed(int fd) {
+    pollfd end{fd, POLLRDHUP, 0};
+    return ::poll(&end, 1, 0) > 0;
+}
+
+}  // namespace
 
 ControlTree::ControlTree(Reactor& reactor, Handlers handlers)
     : reactor_(reactor), handlers_(std::move(handlers)) {}
@@ -25,13 +40,15 @@ ControlTree::~ControlTree() {
     close();
 }
 
-bool ControlTree::attach(Rank peer, UniqueFd fd) {
+bool ControlTree::attach(Rank peer, UniqueFd fd, LinkKind kind) {
     auto link = std::make_shared<Link>();
     link->peer = peer;
+    link->kind = kind;
     link->fd = std::move(fd);
     {
         const std::lock_guard lock(mutex_);
-        if (!links_.emplace(peer, link).second) return false;
+        if (kind == LinkKind::branch && links_.count(peer) > 0) return false;
+        links_.emplace(peer, link);
     }
     const auto added = reactor_.add(link->fd.get(), EPOLLIN | EPOLLRDHUP,
                                     [this, link](uint32_t events) { ready(link, events); });
@@ -40,8 +57,29 @@ bool ControlTree::attach(Rank peer, UniqueFd fd) {
 
 ControlTree::LinkPtr ControlTree::find(Rank peer) {
     const std::lock_guard lock(mutex_);
-    const auto found = links_.find(peer);
-    return found == links_.end() ? nullptr : found->second;
+    const auto found = links_.lower_bound(peer);
+    const bool usable = found != links_.end() && found->first == peer && !found->second->retired;
+    return usable ? found->second : nullptr;
+}
+
+void ControlTree::mark(Rank peer, bool Link::*what) {
+    const std::lock_guard lock(mutex_);
+    const auto [first, last] = links_.equal_range(peer);
+    for (auto at = first; at != last; ++at) (*at->second).*what = true;
+}
+
+void ControlTree::retire(Rank peer) {
+    mark(peer, &Link::retired);
+}
+
+void ControlTree::finish(Rank peer) {
+    mark(peer, &Link::finished);
+}
+
+bool ControlTree::finished() {
+    const std::lock_guard lock(mutex_);
+    return std::all_of(links_.begin(), links_.end(),
+                       [](auto& entry) { return entry.second->finished; });
 }
 
 void ControlTree::ready(const LinkPtr& link, uint32_t events) {
@@ -88,26 +126,30 @@ void ControlTree::write(Link& link) {
     reactor_.modify(link.fd.get(), EPOLLIN | EPOLLRDHUP | output);
 }
 
-void ControlTree::send(Rank to, ByteView message) {
+bool ControlTree::send(Rank to, ByteView message) {
     const LinkPtr link = find(to);
-    if (!link) return;
+    return link && put(*link, message);
+}
+
+bool ControlTree::put(Link& link, ByteView message) {
     const auto bytes = static_cast<uint32_t>(message.size());
     const auto* head = reinterpret_cast<const std::byte*>(&bytes);
-    const std::lock_guard lock(link->mutex);
-    if (link->closed) return;
-    link->out.insert(link->out.end(), head, head + sizeof bytes);
-    link->out.insert(link->out.end(), message.begin(), message.end());
-    write(*link);
+    const std::lock_guard lock(link.mutex);
+    if (link.closed || has_closed(link.fd.get())) return false;
+    link.out.insert(link.out.end(), head, head + sizeof bytes);
+    link.out.insert(link.out.end(), message.begin(), message.end());
+    write(link);
+    return true;
 }
 
 void ControlTree::flood(ByteView message, Rank except) {
-    std::vector<Rank> peers;
+    std::vector<LinkPtr> links;
     {
         const std::lock_guard lock(mutex_);
         for (auto& [peer, link] : links_)
-            if (peer != except) peers.push_back(peer);
+            if (peer != except && !link->retired) links.push_back(link);
     }
-    for (Rank peer : peers) send(peer, message);
+    for (const LinkPtr& link : links) put(*link, message);
 }
 
 bool ControlTree::flushed() {
@@ -122,7 +164,10 @@ bool ControlTree::flushed() {
 void ControlTree::drop(const LinkPtr& link, const std::string& cause) {
     {
         const std::lock_guard lock(mutex_);
-        links_.erase(link->peer);
+        const auto [first, last] = links_.equal_range(link->peer);
+        const auto found =
+            std::find_if(first, last, [&](auto& entry) { return entry.second == link; });
+        if (found != last) links_.erase(found);
     }
     {
         const std::lock_guard lock(link->mutex);
@@ -130,11 +175,11 @@ void ControlTree::drop(const LinkPtr& link, const std::string& cause) {
         reactor_.remove(link->fd.get());
         link->fd.reset();
     }
-    handlers_.closed(link->peer, cause);
+    if (link->kind == LinkKind::branch) handlers_.closed(link->peer, cause);
 }
 
 void ControlTree::close() {
-    std::map<Rank, LinkPtr> links;
+    std::multimap<Rank, LinkPtr> links;
     {
         const std::lock_guard lock(mutex_);
         links.swap(links_);

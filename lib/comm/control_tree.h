@@ -1,4 +1,5 @@
-// The control tree's connections: short messages to the parent and the children, never data.
+// The control tree's connections, and detours where a rank of it is gone: short messages, never
+// data.
 #pragma once
 
 #include <functional>
@@ -27,10 +28,21 @@ public:
     ~ControlTree();
     ControlTree(const ControlTree&) = delete;
 
-    /// Takes over an authenticated connection. false: that peer is connected already.
-    bool attach(Rank peer, UniqueFd fd);
-    void send(Rank to, ByteView message);
+    /// A branch's end is the end of its peer, which has one; a detour's says nothing, and two ranks
+    /// may have made one to each other at once.
+    enum class LinkKind : uint8_t { branch, detour };
+
+    /// Takes over an authenticated connection. false: it would be that peer's second branch.
+    bool attach(Rank peer, UniqueFd fd, LinkKind kind);
+    /// false: no connection to that peer takes messages any more, or none ever did.
+    bool send(Rank to, ByteView message);
     void flood(ByteView message, Rank except);
+    /// That peer takes no messages any more; what it has sent still comes.
+    void retire(Rank peer);
+    /// Nothing comes from that peer any more.
+    void finish(Rank peer);
+    /// Whether that is so of all of them.
+    bool finished();
     /// True when everything queued has been handed to the kernel.
     bool flushed();
     /// Closes all connections; no handler runs for them any more.
@@ -44,11 +56,13 @@ private:
     void write(Link& link);
     void drop(const LinkPtr& link, const std::string& cause);
     LinkPtr find(Rank peer);
+    bool put(Link& link, ByteView message);
+    void mark(Rank peer, bool Link::*what);
 
     Reactor& reactor_;
     Handlers handlers_;
-    std::mutex mutex_;  // guards links_; each link's output has its own
-    std::map<Rank, LinkPtr> links_;
+    std::mutex mutex_;                    // guards links_; each link's output has its own
+    std::multimap<Rank, LinkPtr> links_;  // of several to one peer, the first is written to
 };
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// An endpoint at work: messages in, channels and news to communicators, sleeping and waking.
+// An endpoint at work: channels and losses to communicators, sleeping and waking.
 #include "comm/endpoint.h"
 
 #include <unistd.h>
@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "comm/backoff.h"
 #include "net/serving.h"
-#include "store/tree.h"
 #include "transport/flow.h"
 
 namespace tutti {
@@ -19,12 +18,6 @@ constexpr int service_tick_ms = 1000;
 constexpr int sleep_ms = 100;         // between looks at deadlines
 constexpr int64_t contact_ms = 1000;  // for a channel to a peer that is known to be there
 constexpr int watch_ms = 1;           // between looks at what does not ring
-// The first byte of a control message. news: to, from, and a communicator's news, passed on until
-// it is there. loss: a rank that is gone and why, for everyone. leaving: the sender's process ends
-// in order.
-enum class Topic : uint8_t { bootstrap, news, loss, leaving };
-constexpr uint32_t max_cause_bytes = 1024;
-
 void ring_fd(int fd) {
     const uint64_t one = 1;
     // EAGAIN: it is ringing already.
@@ -50,6 +43,7 @@ Capabilities Endpoint::capabilities(std::size_t transport) const {
 }
 
 void Endpoint::leave(Deadline deadline) {
+    finish_detours();
     if (leaving_.exchange(true)) return;
     const bool joined = [this] {
         std::unique_lock lock(mutex_);
@@ -57,7 +51,7 @@ void Endpoint::leave(Deadline deadline) {
                           [this] { return !opening_; });
         return bootstrap_ && bootstrap_->state() == Bootstrap::State::done;
     }();
-    if (joined) control_.flood(ByteWriter().put(Topic::leaving).take(), nobody);
+    if (joined) take_leave(deadline);
     while (!control_.flushed() && !deadline.passed()) {
         pump();
         ::usleep(100);
@@ -134,34 +128,34 @@ void Endpoint::open_later(const ChannelId& id) {
     kick();
 }
 
-std::optional<ChannelId> Endpoint::next_wanted() {
+std::optional<Endpoint::Wanted> Endpoint::next_wanted() {
     // Before the look: whoever asks after it wakes this thread.
     kicked_ = false;
     const std::lock_guard lock(mutex_);
-    if (opening_ || wanted_.empty() || leaving_) return std::nullopt;
+    if (opening_ || leaving_) return std::nullopt;
+    Wanted next;
+    if (!wanted_.empty()) {
+        next.channel = wanted_.front();
+        wanted_.pop_front();
+    } else if (!detours_.empty()) {
+        next.detour = detours_.begin()->first;
+    } else {
+        return std::nullopt;
+    }
     opening_ = true;
-    const ChannelId id = wanted_.front();
-    wanted_.pop_front();
-    return id;
+    return next;
 }
 
 // The peer may be at the same, and only who serves its reactor goes on: so this thread does. And
 // nothing is held meanwhile that a handler of this rank or of one in the same process needs.
 void Endpoint::open_wanted() {
     if (!kicked_) return;  // nobody has asked since this was last looked at
-    while (const auto id = next_wanted()) {
-        const bool wanted = [&] {
-            const std::lock_guard lock(clients_mutex_);
-            EndpointClient* const client = client_of(*id);
-            return client && client->still_wanted(*id);
-        }();
-        if (wanted) {
-            const net::ServeWhileWaiting serving(&reactor_);
-            auto opened = connect(*id, Deadline::after_ms(contact_ms));
-            const std::lock_guard lock(clients_mutex_);
-            if (EndpointClient* const client = client_of(*id))
-                client->connected(*id, std::move(opened));
-        }
+    while (const auto next = next_wanted()) {
+        const net::ServeWhileWaiting serving(&reactor_);
+        if (next->channel)
+            open_channel(*next->channel);
+        else
+            open_detour(next->detour);
         {
             const std::lock_guard lock(mutex_);
             opening_ = false;
@@ -169,6 +163,17 @@ void Endpoint::open_wanted() {
         changed_.notify_all();
         ring();
     }
+}
+
+void Endpoint::open_channel(const ChannelId& id) {
+    {
+        const std::lock_guard lock(clients_mutex_);
+        EndpointClient* const client = client_of(id);
+        if (!client || !client->still_wanted(id)) return;
+    }
+    auto opened = connect(id, Deadline::after_ms(contact_ms));
+    const std::lock_guard lock(clients_mutex_);
+    if (EndpointClient* const client = client_of(id)) client->connected(id, std::move(opened));
 }
 
 /// With clients_mutex_; nullptr: it is gone.
@@ -195,22 +200,6 @@ Result<Opened> Endpoint::connect(const ChannelId& id, Deadline deadline) {
         Code::unsupported, id.peer,
         "no transport reaches rank {} (host {}); tried: {}. Add one to TUTTI_TRANSPORT", id.peer,
         record->host_id, tried);
-}
-
-// Down into the child's subtree that has it, else up.
-Rank Endpoint::next_hop(Rank to) const {
-    for (Rank at = to; at != nobody; at = tree_parent(at))
-        if (tree_parent(at) == config_.rank) return at;
-    return tree_parent(config_.rank);
-}
-
-void Endpoint::send_control(Rank to, const News& news) {
-    ByteWriter out;
-    out.put(Topic::news).put(to).put(config_.rank);
-    Bytes message = out.take();
-    const Bytes body = news.encode();
-    message.insert(message.end(), body.begin(), body.end());
-    control_.send(next_hop(to), message);
 }
 
 void Endpoint::progress() {
@@ -267,12 +256,7 @@ void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
     const std::lock_guard lock(clients_mutex_);
     if (leaving_ || left_.count(peer) > 0 || !lost_.emplace(peer, cause).second) return;
     for (const auto& transport : transports_) transport->peer_gone(peer);
-    control_.flood(ByteWriter()
-                       .put(Topic::loss)
-                       .put(peer)
-                       .put_text(std::string_view(cause).substr(0, max_cause_bytes))
-                       .take(),
-                   except);
+    announce_loss(peer, cause, except);
     if (clients_.empty()) {
         bootstrap_step([&] {
             if (bootstrap_->state() != Bootstrap::State::done)
@@ -282,60 +266,6 @@ void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
         return;
     }
     for (auto& [comm, client] : clients_) client->peer_lost(peer, cause);
-}
-
-void Endpoint::control_message(Rank from, ByteView message) {
-    if (message.empty()) return;
-    const ByteView body = message.subspan(1);
-    switch (static_cast<Topic>(message[0])) {
-        case Topic::bootstrap:
-            return bootstrap_step([&] { bootstrap_->receive(from, body); });
-        case Topic::news:
-            return take_news(message);
-        case Topic::loss:
-            return take_loss(from, body);
-        case Topic::leaving: {
-            const std::lock_guard lock(clients_mutex_);
-            left_.insert(from);
-            return;
-        }
-    }
-    log::warn("rank {}: a control message of an unknown kind from rank {}", config_.rank, from);
-}
-
-void Endpoint::take_news(ByteView message) {
-    ByteReader in(message);
-    in.get<Topic>();
-    const auto to = in.get<Rank>(), from = in.get<Rank>();
-    const auto in_job = [&](Rank rank) { return rank >= 0 && rank < config_.size; };
-    constexpr std::size_t head_bytes = sizeof(Topic) + 2 * sizeof(Rank);
-    const auto news = in.ok() && in_job(to) && in_job(from)
-                          ? News::decode(message.subspan(head_bytes))
-                          : std::nullopt;
-    if (!news) {
-        log::warn("rank {}: a malformed control message", config_.rank);
-        return;
-    }
-    if (to != config_.rank) return control_.send(next_hop(to), message);
-    const std::lock_guard lock(clients_mutex_);
-    const auto client = clients_.find(news->comm);
-    if (client != clients_.end()) {
-        client->second->news(from, *news);
-    } else if (!leaving_ && !removed_.contains(news->comm)) {
-        early_news_.emplace_back(from, *news);
-    }
-}
-
-void Endpoint::take_loss(Rank from, ByteView body) {
-    ByteReader in(body);
-    const auto peer = in.get<Rank>();
-    const std::string cause = in.get_text(max_cause_bytes);
-    if (in.at_end() && peer >= 0 && peer < config_.size && peer != config_.rank)
-        lose(peer, cause, from);
-}
-
-void Endpoint::control_closed(Rank peer, const std::string& cause) {
-    lose(peer, fmt::format("its process ended ({})", cause), nobody);
 }
 
 // ---- the service thread

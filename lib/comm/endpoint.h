@@ -108,8 +108,11 @@ public:
     Result<Opened> open(const ChannelId& id, Deadline deadline);
     /// For who cannot wait: the communicator is told when it is open. From any thread.
     void open_later(const ChannelId& id);
-    /// To any rank of the job, along the control tree.
+    /// To any rank of the job, along the control tree, or past a rank of it that is gone. Its
+    /// record must have been looked up for that, if the store may be gone, too.
     void send_control(Rank to, const News& news);
+    /// Looks up where the neighbours in the group's own tree are.
+    void meet_neighbours(const Group& group, Deadline deadline);
 
     /// Moves data of all transports. Cheap when there is none.
     void progress();
@@ -162,8 +165,16 @@ private:
     bool join_job_intrinsics();
     bool reaches_any(std::size_t transports, const Group& group, Deadline deadline);
     Result<Opened> connect(const ChannelId& id, Deadline deadline);
-    std::optional<ChannelId> next_wanted();
+    /// What is to be opened next: a channel, or else a way to a rank.
+    struct Wanted {
+        std::optional<ChannelId> channel;
+        Rank detour = nobody;
+    };
+    std::optional<Wanted> next_wanted();
     void open_wanted();
+    void open_channel(const ChannelId& id);
+    void open_detour(Rank to);
+    Result<UniqueFd> connect_control(Rank to, Deadline deadline);
     EndpointClient* client_of(const ChannelId& id);
     Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline);
     Error missing_error();
@@ -174,8 +185,16 @@ private:
 
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     void peer_lost(Rank peer, const std::string& cause) override;
+    void take_connection(UniqueFd fd, ByteView hello);
     void control_message(Rank from, ByteView message);
     void take_news(ByteView message);
+    void take_returned(ByteView message);
+    bool pass_on(Rank to, ByteView message);
+    void go_round(Rank to, Bytes message);
+    void finish_detours();
+    void take_leave(Deadline deadline);
+    void announce_loss(Rank peer, const std::string& cause, Rank except);
+    bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
     void take_loss(Rank from, ByteView message);
     Rank next_hop(Rank to) const;
     void lose(Rank peer, const std::string& cause, Rank except);
@@ -209,9 +228,12 @@ private:
     std::mutex mutex_;  // of what follows, to peers_
     std::condition_variable changed_;
     std::unique_ptr<Bootstrap> bootstrap_;
-    bool parent_there_ = false;  // connected; children may be earlier
+    bool parent_there_ = false;     // connected; children may be earlier
     std::deque<ChannelId> wanted_;  // to be opened by whoever serves the reactor
-    bool opening_ = false;          // one of those that were
+    /// Messages that wait for a connection past a rank that is gone, by whom they are for.
+    std::map<Rank, std::vector<Bytes>> detours_;
+    std::set<Rank> cut_off_;  // there was no way to them
+    bool opening_ = false;    // one of those that were wanted
     std::map<Rank, PeerRecord> peers_;
     std::recursive_mutex clients_mutex_;  // of what follows, to left_
     std::map<uint32_t, EndpointClient*> clients_;

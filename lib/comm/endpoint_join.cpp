@@ -216,14 +216,7 @@ Result<> Endpoint::listen_control() {
     control_address_ = net::format_host_port(at);
     acceptor_ = std::make_unique<net::Acceptor>(
         reactor_, std::move(listener), net::AuthKey{config_.secret, "control/" + config_.job},
-        [this](UniqueFd fd, Bytes hello) {
-            ByteReader in(hello);
-            const auto rank = in.get<Rank>();
-            if (!in.at_end() || rank <= 0 || rank >= config_.size ||
-                tree_parent(rank) != config_.rank || !control_.attach(rank, std::move(fd)))
-                log::warn("rank {}: refused a control connection that claims to be rank {}",
-                          config_.rank, rank);
-        },
+        [this](UniqueFd fd, Bytes hello) { take_connection(std::move(fd), hello); },
         net::Acceptor::Options{});
     return {};
 }
@@ -263,11 +256,12 @@ Result<> Endpoint::connect_parent() {
             return wrap(address.error(), fmt::format("rank {}'s control address", parent));
         auto fd = net::connect_tcp(*address, {.deadline = deadline_, .keep_trying = false});
         if (fd) {
-            const auto hello = ByteWriter().put(config_.rank).take();
+            const auto hello =
+                ByteWriter().put(config_.rank).put(ControlTree::LinkKind::branch).take();
             const net::AuthKey secret{config_.secret, "control/" + config_.job};
             if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met)
                 return wrap(met.error(), fmt::format("connecting to rank {}", parent));
-            control_.attach(parent, std::move(*fd));
+            control_.attach(parent, std::move(*fd), ControlTree::LinkKind::branch);
             bootstrap_step([this] { parent_there_ = true; });
             return {};
         }

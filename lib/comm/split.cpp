@@ -145,8 +145,9 @@ Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> 
     part->set_hosts(std::move(hosts));
     endpoint_->add(id, part.get());
     if (part->size() == 1) return part;
-    Endpoint::Intrinsics joined = endpoint_->join_intrinsics(
-        part->group_, one_host, Deadline::after_ms(endpoint_->config().timeout_ms));
+    const auto deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
+    endpoint_->meet_neighbours(part->group_, deadline);
+    Endpoint::Intrinsics joined = endpoint_->join_intrinsics(part->group_, one_host, deadline);
     std::array<uint8_t, 1> all{joined.group ? uint8_t{1} : uint8_t{0}};
     Call agree;
     agree.count = 1;
