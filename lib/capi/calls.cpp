@@ -26,17 +26,35 @@ Result<BlockList> list_of(const char* function, const BlockArrays& arrays, int r
     return list;
 }
 
+// An alltoallv in place: what comes from a rank goes where what went to it was.
+Result<> check_in_place(const char* function, const Call& call) {
+    if (call.collective != Collective::alltoall || !call.uneven) return {};
+    const CallBlocks blocks = blocks_of(call);
+    const Blocks &in = blocks.input, &out = blocks.output;
+    for (std::size_t i = 0; i < in.counts.size(); ++i) {
+        const bool alike = in.counts[i] == out.counts[i] &&
+                           (in.counts[i] == 0 || in.displacements[i] == out.displacements[i]);
+        if (!alike)
+            return fail(Code::invalid,
+                        "{}: in place, but the block for rank {} has {} elements at {}, and the "
+                        "one from it {} at {}: they must be the same, or the buffers separate",
+                        function, i, in.counts[i], in.displacements[i], out.counts[i],
+                        out.displacements[i]);
+    }
+    return {};
+}
+
 Result<> check_overlap(const char* function, const Call& call, const Extent& in_extent,
                        const Extent& out_extent, const void* in, const void* out) {
     const std::size_t bytes = dtype_bytes(call.dtype);
     const auto* a = static_cast<const std::byte*>(in);
     const auto* b = static_cast<const std::byte*>(out);
     const std::size_t a_bytes = in_extent.length * bytes, b_bytes = out_extent.length * bytes;
-    if (are_apart(a, a_bytes, b, b_bytes)) return {};
+    if (a_bytes == 0 || b_bytes == 0 || are_apart(a, a_bytes, b, b_bytes)) return {};
     // In place: the rank's own block, or the whole, is one and the same memory.
     const std::size_t a_own = in_extent.row && !out_extent.row ? in_extent.own * bytes : 0;
     const std::size_t b_own = out_extent.row && !in_extent.row ? out_extent.own * bytes : 0;
-    if (a + a_own == b + b_own) return {};
+    if (a + a_own == b + b_own) return check_in_place(function, call);
     return fail(
         Code::invalid,
         "{}: the input ({} bytes) and the output ({} bytes) overlap, {} bytes apart, and are "

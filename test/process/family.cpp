@@ -1,10 +1,12 @@
 // The whole family through the C API, against the plain definition of each collective.
 // usage: tutti-run -n N family CASE
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -281,10 +283,23 @@ void wrong(tutti_comm* comm) {
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
     tutti_request* request = nullptr;
     Data out(data.size());
+    // Nothing is nowhere, wherever its pointer shows to.
+    counts.assign(counts.size(), 0);
+    counts[0] = n;
+    need(tutti_reduce_scatterv(comm, data.data(), rank_of == 0 ? out.data() : data.data() + 1,
+                               counts.data(), TUTTI_INT32, TUTTI_SUM),
+         "a reduce_scatterv's empty output inside its input");
     opts.algorithm = "magic";
     expect_error(tutti_ialltoall(comm, data.data(), out.data(), n, TUTTI_INT32, &opts, &request),
                  TUTTI_ERR_UNSUPPORTED, "pairwise");
     if (ranks == 1) return;
+    std::vector<std::size_t> there(counts.size()), back(counts.size());
+    std::iota(there.begin(), there.end(), 0);
+    std::reverse_copy(there.begin(), there.end(), back.begin());
+    counts.assign(counts.size(), 1);
+    expect_error(tutti_alltoallv(comm, data.data(), counts.data(), there.data(), data.data(),
+                                 counts.data(), back.data(), TUTTI_INT32),
+                 TUTTI_ERR_INVALID, "in place, but the block for rank 0 has 1 elements at 0");
     opts.algorithm = "bruck";
     counts.assign(counts.size(), 1);
     expect_error(tutti_ialltoallv(comm, data.data(), counts.data(), nullptr, out.data(),
