@@ -17,6 +17,12 @@ inline int64_t now_ns() {
     return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
 }
 
+/// Rounded down: what a time-out in milliseconds is compared with, as it may be more than fits into
+/// nanoseconds.
+constexpr int64_t ns_to_ms(int64_t ns) {
+    return ns / 1'000'000;
+}
+
 /// Seconds since 1970: for what other machines said. It may jump.
 inline int64_t wall_clock_s() {
     timespec now{};
@@ -65,10 +71,12 @@ inline void cpu_relax() {
 class Deadline {
 public:
     Deadline() = default;
-    /// timeout_ms 0 or less: never (the contract's "0 = for ever").
+    /// timeout_ms 0 or less: never (the contract's "0 = for ever"); nor what is past all time.
     static Deadline after_ms(int64_t timeout_ms) {
         Deadline d;
-        if (timeout_ms > 0) d.at_ns_ = now_ns() + timeout_ms * 1'000'000;
+        const int64_t now = now_ns();
+        if (timeout_ms > 0 && timeout_ms <= ns_to_ms(d.at_ns_ - now))
+            d.at_ns_ = now + timeout_ms * 1'000'000;
         return d;
     }
     bool never() const { return at_ns_ == std::numeric_limits<int64_t>::max(); }

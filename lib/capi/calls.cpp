@@ -229,6 +229,7 @@ Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,
     if (o.algorithm) call->algorithm = o.algorithm;
     TUTTI_ASSIGN(auto made, comm->impl->make_plan(*call, o.stream));
     made->device_stream = o.device_stream;
+    made->timeout_ms = o.timeout_ms;
     *plan = new tutti_plan{comm->impl, std::move(made)};
     return {};
 }

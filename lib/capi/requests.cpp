@@ -76,7 +76,7 @@ tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
         if (!request) return tutti::null_argument("tutti_plan_start", "request");
         *request = nullptr;
         TUTTI_TRY(check_run("tutti_plan_start", *plan, in, out));
-        TUTTI_ASSIGN(auto started, plan->comm->start(*plan->impl, -1, in, out));
+        TUTTI_ASSIGN(auto started, plan->comm->start(*plan->impl, in, out));
         *request = tutti::to_c(started.release());
         return {};
     });

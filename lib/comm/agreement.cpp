@@ -131,10 +131,10 @@ void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
     news.tag.sequence = std::min(own.sequence, got.sequence);
     news.tag.root = rank_;
     news.rank = peer;
-    news.text =
-        fmt::format("the ranks called different things: rank {} called {}, rank {} called {}{}",
-                    rank_, ours, peer, theirs,
-                    ours == theirs ? " with other settings of the algorithm or the operator" : "");
+    news.text = fmt::format(
+        "the ranks called different things: rank {} called {}, rank {} called {}{}", rank_, ours,
+        peer, theirs,
+        ours == theirs ? " with other settings of the algorithm, the ring or the operator" : "");
     take_mismatch(news, nobody);
     host_.settle();
 }

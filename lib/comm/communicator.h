@@ -44,6 +44,8 @@ public:
     const Hosts& hosts() const { return *group_.hosts(); }
     /// False in a child that was forked since: what is here is the parent's.
     bool is_of_this_process() const { return home_.here(); }
+    /// unsupported where it is not.
+    Result<> forked() const;
     int rings() const { return endpoint_->config().nrings; }
     bool manual() const { return endpoint_->manual(); }
     /// From now on it becomes readable when something may move, until `progress` has moved it.
@@ -56,7 +58,7 @@ public:
     /// Blocking: returns when the operation is over; on device memory, when it is on the stream. An
     /// error that such an operation ended with later comes from the next call.
     Result<> run(const Call& call, const void* in, void* out);
-    /// stream < 0: round-robin.
+    /// stream < 0: by turn.
     /// device_stream nullptr: the communicator's.
     Result<std::unique_ptr<Request>> start(const Call& call, int stream, int64_t timeout_ms,
                                            const void* in, void* out,
@@ -65,8 +67,7 @@ public:
     /// Persistent plans belong to the caller.
     Result<std::unique_ptr<Plan>> make_plan(const Call& call, int stream);
     Result<> run(Plan& plan, const void* in, void* out);
-    Result<std::unique_ptr<Request>> start(Plan& plan, int64_t timeout_ms, const void* in,
-                                           void* out);
+    Result<std::unique_ptr<Request>> start(Plan& plan, const void* in, void* out);
 
     /// The device stream of calls that name none, nullptr for the legacy default one.
     Result<> set_device_stream(void* device_stream);
@@ -127,14 +128,15 @@ private:
     void set_hosts(Hosts hosts);
 
     // Issuing: issue.cpp.
-    Result<> forked() const;
-    uint32_t next_stream(int wanted);
+    uint32_t stream_for(int wanted) const;
+    int64_t limit_ms(int64_t wanted_ms) const;
     Result<Plan*> plan_for(const Call& call, uint32_t stream);
     Result<std::unique_ptr<Plan>> bind_plan(const Call& call, uint32_t stream);
+    Result<std::unique_ptr<Plan>> make_or_say(const Call& call, uint32_t stream);
     Result<> enter_before_binding(uint32_t stream);
     Error binding_failed(const Error& error);
-    Result<std::unique_ptr<Request>> start_on_host(Plan& plan, int64_t timeout_ms, const void* in,
-                                                   void* out);
+    Result<std::unique_ptr<Request>> start_on_host(Plan& plan, bool by_turn, int64_t timeout_ms,
+                                                   const void* in, void* out);
     Result<> submit(Request& request, Plan& plan, int64_t timeout_ms);
     Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
     Result<> post(Transfer& transfer, int64_t timeout_ms);
@@ -152,12 +154,12 @@ private:
     Result<DeviceWay> agree_on_devices(device::Ordinal device);
     Result<std::vector<std::byte>> share_device_id(bool of_host);
     Result<> wait_for_idle_device();
-    Result<std::unique_ptr<Request>> start_on_device(const Call& call, Plan* own, uint32_t stream,
+    Result<std::unique_ptr<Request>> start_on_device(const Call& call, Plan* own, int wanted_stream,
                                                      int64_t timeout_ms, const void* in, void* out,
                                                      void* device_stream);
     Result<Plan*> device_plan(const Call& call, Plan* own, uint32_t stream);
-    Result<> run_on_device(const Call& call, Plan* own, uint32_t stream, const void* in, void* out,
-                           void* device_stream);
+    Result<> run_on_device(const Call& call, Plan* own, int wanted_stream, int64_t timeout_ms,
+                           const void* in, void* out, void* device_stream);
     Result<> launch(Request& request);
     bool gives_up(const Request& request);
     Result<> may_join() const;
@@ -225,8 +227,10 @@ private:
     Devices devices_;                                // the issuing thread's
     std::deque<std::unique_ptr<Request>> detached_;  // likewise: on devices, of blocking calls
     std::atomic<uint64_t> generation_{1};            // of device groups; changes with streams held
-    uint64_t sequence_ = 0;                          // of the last operation; the issuing thread's
-    uint64_t round_robin_ = 0;                       // non-blocking calls so far
+    // Of the last operation. The issuing thread's, which owns the operation's stream when it goes
+    // on; a new epoch's comes with all streams held.
+    std::atomic<uint64_t> sequence_{0};
+    uint64_t plans_made_ = 0;  // without a word of which stream they are for
     std::atomic<bool> destroyed_{false};
 };
 

@@ -89,34 +89,35 @@ Result<Plan*> Communicator::device_plan(const Call& call, Plan* own, uint32_t st
 }
 
 Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wanted, Plan* own,
-                                                               uint32_t stream, int64_t timeout_ms,
-                                                               const void* in, void* out,
-                                                               void* device_stream) {
+                                                               int wanted_stream,
+                                                               int64_t timeout_ms, const void* in,
+                                                               void* out, void* device_stream) {
     TUTTI_ASSIGN(const Kinds both, kinds(wanted, in, out));
     device::Ordinal device = devices_.joined() ? devices_.device : both.device().device;
     if (device < 0) device = 0;
-    TUTTI_TRY(planner_.check(wanted, static_cast<int>(stream)));
+    TUTTI_TRY(planner_.check(wanted, wanted_stream));
     void* const on_stream = device_stream ? device_stream : devices_.stream;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
-        TUTTI_TRY(enter_before_binding(stream));
+        TUTTI_TRY(enter_before_binding(stream_for(wanted_stream)));
         TUTTI_TRY(may_join());
         TUTTI_TRY(join_devices(device));
         TUTTI_TRY(check_stream(on_stream));
         Call call = wanted;
         TUTTI_ASSIGN(call.path,
                      planner_.path_of(call, {in == out, both.mixed()}, endpoint_->config().device));
+        const uint32_t stream = stream_for(wanted_stream);
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<Request>();
         request->in = in;
         request->out = out;
+        request->by_turn = wanted_stream < 0;
         request->on_device = true;
         request->launched = false;
         request->device_stream = on_stream;
         request->generation = by_group(call.path) ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
-        const int64_t limit_ms = timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms;
         waiting_.add_pending();
-        auto submitted = submit(*request, *plan, limit_ms);
+        auto submitted = submit(*request, *plan, limit_ms(timeout_ms));
         if (!submitted) {
             waiting_.drop_pending();
             // A mismatch came and went meanwhile: everyone joins anew.
@@ -232,9 +233,11 @@ Result<> Communicator::may_join() const {
                 rank());
 }
 
-Result<> Communicator::run_on_device(const Call& call, Plan* own, uint32_t stream, const void* in,
-                                     void* out, void* device_stream) {
-    TUTTI_ASSIGN(auto request, start_on_device(call, own, stream, -1, in, out, device_stream));
+Result<> Communicator::run_on_device(const Call& call, Plan* own, int wanted_stream,
+                                     int64_t timeout_ms, const void* in, void* out,
+                                     void* device_stream) {
+    TUTTI_ASSIGN(auto request,
+                 start_on_device(call, own, wanted_stream, timeout_ms, in, out, device_stream));
     detached_.push_back(std::move(request));
     return {};
 }

@@ -91,7 +91,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     exchange->on_device = true;
     exchange->device_stream = on_stream;
     exchange->launched = false;
-    exchange->timeout_ms = timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms;
+    exchange->timeout_ms = limit_ms(timeout_ms);
     exchange->keep = shared_from_this();
     waiting_.add_pending();
     transfers_.post(*exchange);

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "comm/backoff.h"
 #include "comm/communicator.h"
@@ -22,9 +23,16 @@ Result<> Communicator::forked() const {
         rank());
 }
 
-uint32_t Communicator::next_stream(int wanted) {
+// By the number that the operation will have, which is the same on every rank whatever became of
+// those before it: what was refused here has none, and after a mismatch all go on from the same.
+uint32_t Communicator::stream_for(int wanted) const {
     if (wanted >= 0) return static_cast<uint32_t>(wanted);
-    return static_cast<uint32_t>(round_robin_++ % static_cast<uint64_t>(streams_.count()));
+    return static_cast<uint32_t>(operation_number(sequence_) %
+                                 static_cast<uint64_t>(streams_.count()));
+}
+
+int64_t Communicator::limit_ms(int64_t wanted_ms) const {
+    return wanted_ms < 0 ? endpoint_->config().timeout_ms : wanted_ms;
 }
 
 // ---- plans
@@ -53,9 +61,19 @@ Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t
         if (call.path == Path::host) TUTTI_TRY(planner_.choose_on_host(call));
         TUTTI_TRY(enter_before_binding(stream));
     }
-    auto plan = planner_.make(call, stream);
+    auto plan = make_or_say(call, stream);
     if (!plan) return tl::unexpected(binding_failed(plan.error()));
     return plan;
+}
+
+// Where memory ran out the others have to know too: they wait for this rank.
+Result<std::unique_ptr<Plan>> Communicator::make_or_say(const Call& call, uint32_t stream) {
+    try {
+        return planner_.make(call, stream);
+    } catch (const std::bad_alloc&) {
+        return fail(Code::no_memory, "there is no memory to prepare {} of {} elements",
+                    collective_name(call.collective), call.count);
+    }
 }
 
 // Binding talks to peers and the store; those that are gone are not waited for.
@@ -87,7 +105,10 @@ Error Communicator::binding_failed(const Error& error) {
 Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stream) {
     TUTTI_TRY(forked());
     TUTTI_TRY(planner_.check(call, stream));
-    return bind_plan(call, next_stream(stream));
+    const auto turn = static_cast<int>(plans_made_ % static_cast<uint64_t>(streams_.count()));
+    TUTTI_ASSIGN(auto plan, bind_plan(call, stream_for(stream < 0 ? turn : stream)));
+    if (stream < 0) ++plans_made_;
+    return plan;
 }
 
 // ---- issuing
@@ -139,6 +160,10 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
         streams_.release(stream);
         return fail(Code::in_progress, "the device's group is another by now");
     }
+    if (request.by_turn && plan.stream != stream_for(-1)) {
+        streams_.release(stream);
+        return fail(Code::in_progress, "the operation's number is another by now");
+    }
     request.plan = &plan;
     request.operation = &plan.operation_for(request.in, request.out);
     request.timeout_ms = timeout_ms;
@@ -148,7 +173,8 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
         std::copy_n(inputs, plan.inputs.size(), plan.inputs.begin());
         request.in = plan.inputs.data();
     }
-    request.tag.sequence = ++sequence_;
+    request.tag.sequence = sequence_ + 1;
+    sequence_ = request.tag.sequence;
     plan.busy = true;
     recorder_.begin(request.tag, planner_.bytes_of(plan.call), plan.stream);
     streams_.push(stream, request);
@@ -170,7 +196,7 @@ Result<> Communicator::run(const Call& call, const void* in, void* out) {
     TUTTI_TRY(forked());
     TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, nullptr));
     if (device) [[unlikely]]
-        return run_on_device(call, nullptr, 0, in, out, nullptr);
+        return run_on_device(call, nullptr, 0, -1, in, out, nullptr);
     auto plan = plan_for(call, 0);
     if (!plan && plan.error().code == Code::in_progress) return run(call, in, out);
     if (!plan) return tl::unexpected(std::move(plan).error());
@@ -200,30 +226,32 @@ Result<bool> Communicator::ready(Plan& plan, const void* in, const void* out) {
 Result<> Communicator::run(Plan& plan, const void* in, void* out) {
     TUTTI_ASSIGN(const bool device, ready(plan, in, out));
     if (device) [[unlikely]]
-        return run_on_device(plan.call, &plan, plan.stream, in, out, plan.device_stream);
+        return run_on_device(plan.call, &plan, static_cast<int>(plan.stream), plan.timeout_ms, in,
+                             out, plan.device_stream);
     Request request;
     request.in = in;
     request.out = out;
-    TUTTI_TRY(submit(request, plan, endpoint_->config().timeout_ms));
+    TUTTI_TRY(submit(request, plan, limit_ms(plan.timeout_ms)));
     return finish_blocking(request);
 }
 
-Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, int64_t timeout_ms, const void* in,
-                                                     void* out) {
+Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, const void* in, void* out) {
     TUTTI_ASSIGN(const bool device, ready(plan, in, out));
     if (device) [[unlikely]]
-        return start_on_device(plan.call, &plan, plan.stream, timeout_ms, in, out,
-                               plan.device_stream);
-    return start_on_host(plan, timeout_ms, in, out);
+        return start_on_device(plan.call, &plan, static_cast<int>(plan.stream), plan.timeout_ms, in,
+                               out, plan.device_stream);
+    return start_on_host(plan, false, plan.timeout_ms, in, out);
 }
 
-Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, int64_t timeout_ms,
-                                                             const void* in, void* out) {
+Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, bool by_turn,
+                                                             int64_t timeout_ms, const void* in,
+                                                             void* out) {
     auto request = std::make_unique<Request>();
     request->in = in;
     request->out = out;
+    request->by_turn = by_turn;
     request->keep = shared_from_this();
-    TUTTI_TRY(submit(*request, plan, timeout_ms < 0 ? endpoint_->config().timeout_ms : timeout_ms));
+    TUTTI_TRY(submit(*request, plan, limit_ms(timeout_ms)));
     waiting_.add_pending();
     bool moved = false;
     Stream& stream = streams_[plan.stream];
@@ -240,13 +268,16 @@ Result<std::unique_ptr<Request>> Communicator::start(const Call& call, int strea
     TUTTI_TRY(planner_.check(call, stream));
     TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, device_stream));
     if (device) [[unlikely]]
-        return start_on_device(call, nullptr, next_stream(stream), timeout_ms, in, out,
-                               device_stream);
-    auto plan = plan_for(call, next_stream(stream));
-    if (!plan && plan.error().code == Code::in_progress)
+        return start_on_device(call, nullptr, stream, timeout_ms, in, out, device_stream);
+    const auto on_host = [&]() -> Result<std::unique_ptr<Request>> {
+        TUTTI_ASSIGN(Plan * plan, plan_for(call, stream_for(stream)));
+        return start_on_host(*plan, stream < 0, timeout_ms, in, out);
+    };
+    auto started = on_host();
+    // A driver came, or a mismatch came and went: once more from the start.
+    if (!started && started.error().code == Code::in_progress)
         return start(call, stream, timeout_ms, in, out, device_stream);
-    if (!plan) return tl::unexpected(std::move(plan).error());
-    return start_on_host(**plan, timeout_ms, in, out);
+    return started;
 }
 
 // ---- sends and receives

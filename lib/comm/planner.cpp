@@ -164,6 +164,7 @@ void Planner::make_tag(Plan& plan, const Choice& choice, const Reduction& reduct
     const auto index = choice.algorithm ? choice.algorithm - algorithms().data() + 1 : 0;
     plan.tag.plan = (static_cast<uint64_t>(index) << 56 |
                      static_cast<uint64_t>(choice.lanes) << 48 | choice.message_bytes) ^
+                    static_cast<uint64_t>(plan.stream) << 40 ^
                     (fingerprint(call) ^ reduction.hash) >> 8;
 }
 

@@ -47,6 +47,7 @@ struct Request {
     void* out = nullptr;
     Tag tag;
     int64_t timeout_ms = 0;
+    bool by_turn = false;                       // its stream is its number's
     std::atomic<Code> code{Code::in_progress};  // published last: then the fields below are final
     Error error;
     Completion completion;

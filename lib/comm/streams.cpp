@@ -247,7 +247,7 @@ void Streams::look_at_clock(Stream& stream, int64_t now) {
                  fmt::format("rank {} cannot go on with {}: {} (is /dev/shm or memory full?)",
                              rank_, describe_call(r->tag), code_name(code))});
         const Rank waits_for = r->started ? r->operation->waits_for() : nobody;
-        if (r->timeout_ms > 0 && now >= r->began_ns + r->timeout_ms * ms) {
+        if (r->timeout_ms > 0 && ns_to_ms(now - r->began_ns) >= r->timeout_ms) {
             const Rank suspect = agreement_.suspect(r->tag.sequence);
             const Rank culprit = suspect != nobody ? suspect : waits_for;
             return agreement_.raise(

@@ -202,7 +202,7 @@ void Transfers::look_at_clocks() {
                                      rank_, code_name(code))};
         engine_.for_each([&](Transfer& t) {
             if (t.began_ns == 0) t.began_ns = now;
-            if (late || t.timeout_ms <= 0 || now < t.began_ns + t.timeout_ms * ms) return;
+            if (late || t.timeout_ms <= 0 || ns_to_ms(now - t.began_ns) < t.timeout_ms) return;
             late = Error{Code::timeout, t.peer, 0,
                          fmt::format("rank {} waited {} ms in a {}", rank_, t.timeout_ms,
                                      engine_.describe(t))};
@@ -215,7 +215,7 @@ void Transfers::look_at_clocks() {
 
 std::optional<Error> Transfers::late(Exchange& e, int64_t now) const {
     if (e.began_ns == 0) e.began_ns = now;
-    if (e.timeout_ms <= 0 || now < e.began_ns + e.timeout_ms * ms) return std::nullopt;
+    if (e.timeout_ms <= 0 || ns_to_ms(now - e.began_ns) < e.timeout_ms) return std::nullopt;
     const Rank peer = e.parts.empty() ? nobody : e.parts.front().asked.message.peer;
     return Error{Code::timeout, peer, 0,
                  fmt::format("rank {} waited {} ms for {} messages on device memory, the first "

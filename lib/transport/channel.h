@@ -27,7 +27,7 @@ struct Tag {
     uint64_t count = 0;      // elements
     uint32_t call = 0;       // collective, dtype, operator, flags: pack_call (engine)
     int32_t root = 0;
-    uint64_t plan = 0;       // algorithm, lanes and tile size: what the ranks derived from the call
+    uint64_t plan = 0;       // algorithm, lanes, tile size, stream: what the ranks derived
     bool operator==(const Tag&) const = default;
 
     static constexpr int epoch_shift = 48;

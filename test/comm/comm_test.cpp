@@ -355,7 +355,7 @@ TEST_CASE("communicator: plans are found again, and busy ones are not reused") {
         if (a[0] != 2.0f || b[0] != 2.0f) return "wrong sum";
         auto plan = comm.make_plan(sum_of(64), 0);
         if (!plan) return plan.error().message;
-        auto running = comm.start(**plan, -1, a.data(), a.data());
+        auto running = comm.start(**plan, a.data(), a.data());
         if (!running) return running.error().message;
         const bool refused = !comm.run(**plan, a.data(), a.data()).has_value();
         const bool was_busy = !(*running)->done();

@@ -72,7 +72,7 @@ TEST_CASE("device memory: plans run on it, blocking and not") {
         if (!r.works(plan, "plan")) return;
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         for (int round = 0; round < 3; ++round) {
-            r.works(r.finish(r.comm->start(**plan, -1, data.get(), data.get())), "start");
+            r.works(r.finish(r.comm->start(**plan, data.get(), data.get())), "start");
             r.works(r.comm->run(**plan, data.get(), data.get()), "run");
             r.works(r.comm->run(**plan, data.get(), data.get()), "run again, without a sync");
         }

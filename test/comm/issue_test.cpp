@@ -1,0 +1,144 @@
+// From a call to its place in the order: on which stream, until when, and what a refusal leaves.
+#include <chrono>
+#include <limits>
+
+#include "comm/job.h"
+
+using namespace comm_test;
+
+namespace {
+
+using Requests = std::vector<std::unique_ptr<Request>>;
+
+std::string finish(Communicator& comm, const Requests& requests) {
+    for (const auto& request : requests)
+        if (!comm.wait(*request, -1) || request->code.load() != Code::ok)
+            return request->error.message;
+    return "";
+}
+
+/// Sums that start on whatever streams have their turn.
+std::string sums_by_turn(Communicator& comm) {
+    constexpr std::size_t count = 1000;
+    std::vector<std::vector<float>> sums(3, std::vector<float>(count, 1.0f));
+    Requests requests;
+    for (auto& x : sums) {
+        auto started = comm.start(sum_of(count), -1, -1, x.data(), x.data());
+        if (!started) return started.error().message;
+        requests.push_back(std::move(*started));
+    }
+    if (auto problem = finish(comm, requests); !problem.empty()) return problem;
+    for (const auto& x : sums)
+        if (x.back() != static_cast<float>(comm.size())) return "wrong sum";
+    return "";
+}
+
+/// Jobs that end soon where ranks miss each other.
+Job on_two_streams(const char* transport) {
+    Job job{2, transport};
+    job.change = [](Config& config) {
+        config.nrings = 2;
+        config.timeout_ms = 10'000;
+    };
+    return job;
+}
+
+constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
+
+}  // namespace
+
+TEST_CASE("issue: a call that one rank was refused changes no other call's stream") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        expect_no_problem(
+            run(on_two_streams(transport), [](Communicator& comm, Rank rank) -> std::string {
+                Call unknown = sum_of(1);
+                unknown.algorithm = "magic";
+                float x = 1.0f;
+                if (rank == 0 && comm.start(unknown, -1, -1, &x, &x)) return "not refused";
+                if (auto problem = sums_by_turn(comm); !problem.empty()) return problem;
+                if (rank == 1 && comm.make_plan(unknown, -1)) return "no plan was refused";
+                auto plan = comm.make_plan(sum_of(1), -1);
+                if (!plan) return plan.error().message;
+                if (auto done = comm.run(**plan, &x, &x); !done) return done.error().message;
+                return x == 2.0f ? "" : "wrong sum of a plan";
+            }));
+    }
+}
+
+TEST_CASE("issue: after a mismatch of calls by turn and others the streams are the same again") {
+    for (const char* transport : transports_under_test)
+        for (const int early : {1, 2, 3}) {
+            INFO(transport << ", " << early << " calls by turn");
+            expect_no_problem(
+                run(on_two_streams(transport), [early](Communicator& comm, Rank rank) {
+                    std::vector<float> x(2000, 1.0f);
+                    Requests requests;
+                    for (int i = 0; i < early; ++i) {
+                        Code code = Code::ok;
+                        if (rank == 0) {
+                            auto begun = comm.start(sum_of(1000), -1, -1, x.data(), x.data());
+                            if (begun) {
+                                requests.push_back(std::move(*begun));
+                                continue;
+                            }
+                            code = begun.error().code;
+                        } else {
+                            const auto done = comm.run(sum_of(2000), x.data(), x.data());
+                            code = done ? Code::ok : done.error().code;
+                        }
+                        if (code != Code::mismatch) return std::string(code_name(code));
+                    }
+                    for (const auto& request : requests) {
+                        comm.wait(*request, -1);
+                        if (request->code != Code::mismatch) return request->error.message;
+                    }
+                    return sums_by_turn(comm);
+                }));
+        }
+}
+
+TEST_CASE("issue: the same call on different streams is a mismatch that says so") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        expect_no_problem(
+            run(on_two_streams(transport), [](Communicator& comm, Rank rank) -> std::string {
+                float x = 1.0f;
+                auto started = comm.start(sum_of(1), rank, -1, &x, &x);
+                if (!started) return started.error().message;
+                comm.wait(**started, -1);
+                const Error& why = (*started)->error;
+                if ((*started)->code != Code::mismatch) return "no mismatch: " + why.message;
+                if (why.message.find("the ring") == std::string::npos) return why.message;
+                return sums_by_turn(comm);
+            }));
+    }
+}
+
+TEST_CASE("issue: a plan's own time-out ends its runs") {
+    expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank rank) -> std::string {
+        float x = 1.0f;
+        auto plan = comm.make_plan(sum_of(1), 0);
+        if (!plan) return plan.error().message;
+        (*plan)->timeout_ms = 200;
+        if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+        const auto done = comm.run(**plan, &x, &x);
+        if (done) return "it was waited for";
+        return done.error().code == Code::timeout ? "" : done.error().message;
+    }));
+}
+
+TEST_CASE("issue: a time-out past all time is none") {
+    constexpr int64_t longest = std::numeric_limits<int64_t>::max();
+    for (const int64_t timeout_ms : {longest, longest / 1'000'000 + 1, longest / 1'000'000 - 1}) {
+        INFO(timeout_ms);
+        expect_no_problem(run({2, "shm"}, [=](Communicator& comm, Rank rank) -> std::string {
+            if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            float x = 1.0f;
+            auto started = comm.start(sum_of(1), 0, timeout_ms, &x, &x);
+            if (!started) return started.error().message;
+            if (!comm.wait(**started, timeout_ms)) return "it was not waited for";
+            return (*started)->error.message;
+        }));
+    }
+}
