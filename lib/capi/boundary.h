@@ -65,4 +65,10 @@ inline tl::unexpected<Error> null_argument(const char* function, const char* arg
     return fail(Code::invalid, "{}: {} is NULL", function, argument);
 }
 
+/// invalid if there is no communicator, unsupported if it is a parent's.
+inline Result<> check_comm(const char* function, const tutti_comm* comm) {
+    if (!comm) return null_argument(function, "comm");
+    return comm->impl->forked();
+}
+
 }  // namespace tutti

@@ -101,7 +101,7 @@ tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy) {
 
 tutti_status tutti_comm_abort(tutti_comm* comm) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_comm_abort", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_comm_abort", comm));
         comm->impl->abort();
         return {};
     });
@@ -159,7 +159,7 @@ tutti_status tutti_comm_dump(tutti_comm* comm, int fd) {
 
 tutti_status tutti_progress(tutti_comm* comm) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_progress", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_progress", comm));
         comm->impl->progress();
         return {};
     });
@@ -167,7 +167,7 @@ tutti_status tutti_progress(tutti_comm* comm) {
 
 tutti_status tutti_progress_fd(tutti_comm* comm, int* fd) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_progress_fd", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_progress_fd", comm));
         if (!fd) return tutti::null_argument("tutti_progress_fd", "fd");
         if (!comm->impl->manual())
             return tutti::fail(Code::unsupported,

@@ -47,7 +47,7 @@ tutti_status tutti_sync_comm_stream(tutti_comm* comm, void* calc_stream) {
 
 tutti_status tutti_comm_sync(tutti_comm* comm, int64_t timeout_ms) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_comm_sync", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_comm_sync", comm));
         return comm->impl->sync(timeout_ms);
     });
 }

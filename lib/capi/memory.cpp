@@ -8,7 +8,7 @@ extern "C" {
 
 tutti_status tutti_mem_alloc(tutti_comm* comm, size_t bytes, void** data) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_mem_alloc", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_mem_alloc", comm));
         if (!data) return tutti::null_argument("tutti_mem_alloc", "data");
         *data = nullptr;
         TUTTI_ASSIGN(*data, comm->impl->memory().allocate(bytes));
@@ -28,7 +28,7 @@ tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data)
 
 tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_mem_free", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
         auto* const bytes = static_cast<std::byte*>(data);
         if (tutti::device::memory_of(data).on_device()) {
             TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, true));
@@ -40,7 +40,7 @@ tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
 
 tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int fd) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_mem_register", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_mem_register", comm));
         if (!data) return tutti::null_argument("tutti_mem_register", "data");
         if (bytes == 0)
             return tutti::fail(Code::invalid, "tutti_mem_register: 0 bytes are no memory");
@@ -57,7 +57,7 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
 
 tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_mem_deregister", "comm");
+        TUTTI_TRY(tutti::check_comm("tutti_mem_deregister", comm));
         auto* const bytes = static_cast<std::byte*>(data);
         if (tutti::device::memory_of(data).on_device()) {
             TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, false));

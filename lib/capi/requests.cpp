@@ -33,6 +33,10 @@ tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms) {
     bool done = false;
     const tutti_status status = tutti::guard([&]() -> Result<> {
         tutti::Request& r = *tutti::from_c(*request);
+        if (auto home = r.keep->forked(); !home) {
+            *request = nullptr;  // the parent's: let it lie
+            return home;
+        }
         done = r.keep->wait(r, timeout_ms);
         if (done || timeout_ms == 0) return {};
         return tutti::fail(Code::timeout,
@@ -52,6 +56,7 @@ tutti_status tutti_request_on_complete(tutti_request* request, void (*fn)(tutti_
     return tutti::guard([&]() -> Result<> {
         if (!request) return tutti::null_argument("tutti_request_on_complete", "request");
         if (!fn) return tutti::null_argument("tutti_request_on_complete", "fn");
+        TUTTI_TRY(tutti::from_c(request)->keep->forked());
         if (!tutti::from_c(request)->completion.set_callback(
                 [fn, user](Code code) { fn(tutti::to_c(code), user); }))
             return tutti::fail(Code::invalid,
@@ -64,6 +69,7 @@ tutti_status tutti_request_fd(tutti_request* request, int* fd) {
     return tutti::guard([&]() -> Result<> {
         if (!request) return tutti::null_argument("tutti_request_fd", "request");
         if (!fd) return tutti::null_argument("tutti_request_fd", "fd");
+        TUTTI_TRY(tutti::from_c(request)->keep->forked());
         TUTTI_ASSIGN(*fd, tutti::from_c(request)->completion.event_fd());
         return {};
     });
@@ -91,8 +97,9 @@ tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
 }
 
 void tutti_plan_destroy(tutti_plan* plan) {
+    if (!plan || !plan->comm->is_of_this_process()) return;  // a parent's: let it lie
     // A run that is still under way has a deadline; its memory must not go before it.
-    while (plan && plan->impl->busy_anywhere()) plan->comm->progress();
+    while (plan->impl->busy_anywhere()) plan->comm->progress();
     delete plan;
 }
 

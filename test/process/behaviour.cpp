@@ -170,10 +170,46 @@ void manual(tutti_comm* comm) {
     }
 }
 
+// What its parent has under way a child can neither see to nor disturb.
+void let_lie(tutti_comm* comm, tutti_plan* plan, tutti_request* requests[2]) {
+    const auto refused = [](tutti_status status) {
+        expect_error(status, TUTTI_ERR_UNSUPPORTED, "forked");
+    };
+    int fd = -1;
+    refused(tutti_request_fd(requests[0], &fd));
+    refused(tutti_request_on_complete(
+        requests[0], [](tutti_status, void*) {}, nullptr));
+    refused(tutti_wait(&requests[0], -1));
+    refused(tutti_test(&requests[1]));
+    require(!requests[0] && !requests[1], "a child's handles are gone");
+    refused(tutti_progress(comm));
+    refused(tutti_comm_sync(comm, -1));
+    refused(tutti_group_end(comm));
+    refused(tutti_comm_abort(comm));
+    void* memory = nullptr;
+    refused(tutti_mem_alloc(comm, 100, &memory));
+    tutti_plan_destroy(plan);
+}
+
 void forked(tutti_comm* comm) {
     need(tutti_barrier(comm));
+    std::vector<int> x(100'000, 1), y(x), z(x);
+    tutti_plan* plan = nullptr;
+    need(tutti_plan_allreduce(comm, x.size(), TUTTI_INT32, TUTTI_SUM, nullptr, &plan));
+    // The last rank starts them only when it is back from its child.
+    tutti_request *requests[2] = {}, *run = nullptr;
+    const auto start = [&] {
+        need(tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_INT32, TUTTI_SUM, nullptr,
+                              &requests[0]));
+        need(tutti_iallreduce(comm, y.data(), y.data(), y.size(), TUTTI_INT32, TUTTI_SUM, nullptr,
+                              &requests[1]));
+        need(tutti_plan_start(plan, z.data(), z.data(), &run));
+    };
+    const bool waits = rank_of < ranks - 1;
+    if (waits) start();
     const pid_t child = fork();
     if (child == 0) {
+        if (waits) let_lie(comm, plan, requests);
         const tutti_status status = tutti_barrier(comm);
         const bool right =
             status == TUTTI_ERR_UNSUPPORTED && std::strstr(tutti_last_error(), "forked") != nullptr;
@@ -181,14 +217,20 @@ void forked(tutti_comm* comm) {
         need(tutti_comm_destroy(comm), "a child lets go of its parent's");
         tutti_comm* own = nullptr;
         need(tutti_comm_create(nullptr, &own), "create in a child");
-        int x = 1;
-        need(tutti_allreduce(own, &x, &x, 1, TUTTI_INT32, TUTTI_SUM), "allreduce of children");
+        int sum = 1;
+        need(tutti_allreduce(own, &sum, &sum, 1, TUTTI_INT32, TUTTI_SUM), "allreduce of children");
         need(tutti_comm_destroy(own), "destroy in a child");
-        std::_Exit(right && x == ranks ? 0 : 1);
+        std::_Exit(right && sum == ranks ? 0 : 1);
     }
     int status = 0;
     waitpid(child, &status, 0);
     require(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child gets an error that says why");
+    if (!waits) start();
+    for (tutti_request** request : {&requests[0], &requests[1], &run})
+        need(tutti_wait(request, -1));
+    for (const auto* sums : {&x, &y, &z})
+        require(*sums == std::vector<int>(sums->size(), ranks), "what was under way at the fork");
+    tutti_plan_destroy(plan);
     need(tutti_barrier(comm), "the parent goes on");
 }
 
