@@ -119,7 +119,7 @@ Result<uint64_t> Exchange::push(int device, const void* in, void* out, std::size
         const Round complete = std::move(round);
         combining_ = true;
         lock.unlock();
-        const auto combined = combine(complete);
+        const auto combined = contain([&] { return combine(complete); });
         lock.lock();
         combining_ = false;
         changed_.notify_all();

@@ -143,6 +143,23 @@ TEST_CASE("exchange: the operator is the program's own") {
     REQUIRE(error_says("its operator failed"));
 }
 
+TEST_CASE("exchange: an operator that throws fails the round for every device") {
+    tutti_parallel_spec spec = integers(50);
+    spec.combine = [](void*, const void* const*, void* const*, int, size_t) -> tutti_status {
+        throw std::runtime_error("no way");
+    };
+    const Parallel state = make_free(2, spec);
+    int64_t x[2] = {1, 2};
+    uint64_t round = 0;
+    ok(tutti_parallel_push(state.get(), 0, &x[0], &x[0], 8, &round));
+    std::thread last([&] { tutti_parallel_push(state.get(), 1, &x[1], &x[1], 8, nullptr); });
+    const tutti_status status = tutti_parallel_pull(state.get(), round);
+    const bool says = error_says("no way");
+    last.join();
+    REQUIRE(status == TUTTI_ERR_SYSTEM);
+    REQUIRE(says);
+}
+
 TEST_CASE("exchange: devices add up in memory that nothing else reaches") {
     const card::Cards cards(3);
     tutti_parallel_spec spec = TUTTI_PARALLEL_SPEC_INIT;
