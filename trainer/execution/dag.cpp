@@ -10,10 +10,19 @@ constexpr int64_t poll = 0, until_done = -1;  // timeouts
 
 DagExecutor::DagExecutor(Engine& engine, int threads, int max_in_flight)
     : engine_(engine), max_in_flight_(max_in_flight) {
-    for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+    try {
+        for (int i = 1; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+    } catch (...) {
+        stop();  // the system has no more threads: those that are there end
+        throw;
+    }
 }
 
 DagExecutor::~DagExecutor() {
+    stop();
+}
+
+void DagExecutor::stop() {
     {
         const std::lock_guard lock(mutex_);
         stop_ = true;

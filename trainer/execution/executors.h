@@ -49,6 +49,7 @@ private:
     };
 
     void serve();
+    void stop();
     bool can_issue() const;
     bool next_is_ready() const;
     bool is_held_up() const;
