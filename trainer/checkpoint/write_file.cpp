@@ -88,12 +88,14 @@ Result<> PartialFile::commit() {
     return sync_folder();
 }
 
-/// Else the new name may be lost with the machine's power.
+/// Else the new name may be lost with the machine's power. The file is published by now: a folder
+/// that cannot be synchronised here, as on some network file systems, is no failure.
 Result<> PartialFile::sync_folder() const {
     const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
     const Descriptor fd(
         ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (fd.get() < 0 || fsync(fd.get()) != 0)
+    const bool synced = fd.get() >= 0 && fsync(fd.get()) == 0;
+    if (!synced && errno != EACCES && errno != EINVAL && errno != ENOTSUP)
         return fail_errno(errno, fmt::format("checkpoint '{}': sync of its folder", path_));
     return {};
 }
