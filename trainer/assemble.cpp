@@ -208,6 +208,18 @@ Result<> tutti_trainer::append_update(Program& program) {
     return {};
 }
 
+// A parameter's, but one that a fixed order puts away after each micro-batch, and one that nothing
+// touches before the last.
+bool tutti_trainer::adds_up(int gradient) const {
+    const int of = recorder_.buffer(gradient).gradient_of;
+    if (of == none || recorder_.buffer(of).kind != TUTTI_PARAMETER) return false;
+    if (settings_.fixed_order && recorder_.buffer(of).bucketed()) return false;
+    return std::ranges::any_of(micro_.nodes, [gradient](const Node& node) {
+        return std::ranges::find(node.reads, gradient) != node.reads.end() ||
+               std::ranges::find(node.writes, gradient) != node.writes.end();
+    });
+}
+
 // A gradient begins at zero, just before whoever touches it first.
 void tutti_trainer::mark_zeroes(Program& program) const {
     std::vector<bool> seen(recorder_.buffers().size());
@@ -219,6 +231,7 @@ void tutti_trainer::mark_zeroes(Program& program) const {
                 if (recorder_.buffer(b).kind != TUTTI_GRADIENT || seen[at]) continue;
                 seen[at] = true;
                 if (!seeds) node.zero.push_back(b);
+                if (!seeds && adds_up(b)) node.adds_up.push_back(b);
             }
     }
 }

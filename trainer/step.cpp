@@ -16,7 +16,9 @@ Result<> tutti_trainer::need_working(const char* call) const {
     return {};
 }
 
+// The others hear of it at once, wherever in the step it was.
 Result<> tutti_trainer::ended_by(Result<> failure) {
+    if (!failure) engine_.give_up(failure.error());
     if (!failure && comm_.size() > 1) broken_ = failure.error().message;
     return failure;
 }
@@ -30,6 +32,7 @@ Result<> tutti_trainer::sync() {
             Task& task = tasks_[static_cast<std::size_t>(t)];
             Result<tutti_request*> request = collectives_.begin(task);
             if (!request) {
+                engine_.give_up(request.error());
                 outcome = tl::unexpected<Error>(std::move(request).error());
                 break;
             }
@@ -117,7 +120,6 @@ Result<> tutti_trainer::run_micro_batches(RunContext& context) {
     }
     for (int m = 0; m < settings_.micro_batches; ++m) {
         context.micro = m;
-        context.zero_parameter_gradients = m == 0 || settings_.fixed_order;
         TRAINER_TRY(executor_->run(m + 1 == settings_.micro_batches ? last_ : micro_, context));
     }
     return {};
@@ -129,7 +131,7 @@ Result<> tutti_trainer::begin() {
     if (stream_->under_way()) return invalid("tutti_trainer_begin before the last step's finish");
     for (const Buffer& buffer : recorder_.buffers())
         if (buffer.kind == TUTTI_GRADIENT)
-            TRAINER_TRY(device(buffer.device).zero(buffer.data, buffer.bytes));
+            TRAINER_TRY(ended_by(device(buffer.device).zero(buffer.data, buffer.bytes)));
     stream_->begin({.iteration = iteration_});
     return {};
 }

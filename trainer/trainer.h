@@ -78,6 +78,7 @@ private:
     Result<> append_sparse_sums(Program& program);
     void append_computed_sync(Program& program);
     Result<> append_update(Program& program);
+    bool adds_up(int gradient) const;
     void mark_zeroes(Program& program) const;
     Result<> place_all();
     Result<> place_rest();

@@ -157,6 +157,36 @@ TEST_CASE("gradients: a parameter that no operation uses has a gradient of zero"
     }));
 }
 
+TEST_CASE(
+    "gradients: what an update leaves in one that no operation uses is gone by the next step") {
+    for (const int micro_batches : {1, 3})
+        expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int) {
+            tutti::TrainerSpec spec;
+            spec.comm = comm;
+            spec.options.micro_batches = micro_batches;
+            spec.forward = [](tutti::Model& m, double) {
+                m.parameter<float>("unused", {1});
+                const tutti_buffer used = m.parameter<float>("used", {1});
+                const tutti_buffer loss = m.activation<float>("loss", {1});
+                const auto nothing = [](const tutti::Step&) {};
+                m.operation("nothing", {used}, {loss}, nothing, nothing);
+                return tutti::Losses{loss};
+            };
+            spec.update = [](tutti::Model& m, double) {
+                const tutti_buffer p = m.find("unused"), g = m.gradient(p);
+                m.operation("decay", {p, g}, {p, g}, [=](const tutti::Step& s) {
+                    *s.data<float>(g) += 0.5f * *s.data<float>(p);
+                    *s.data<float>(p) -= *s.data<float>(g);
+                });
+            };
+            tutti::Trainer trainer(std::move(spec));
+            trainer.write<float>(0, "unused", {64});
+            trainer.init_sync();
+            for (int i = 0; i < 3; ++i) trainer.step();
+            require(trainer.read<float>(0, "unused")[0] == 8, "a gradient was kept");
+        }));
+}
+
 TEST_CASE("autograd: gradients told in any order from any thread are summed, unused ones zero") {
     const std::vector<int64_t> lengths = {8, 30, 5, 64, 7, 12};
     constexpr int devices = 2, unused = 4;

@@ -76,9 +76,11 @@ tutti::TrainerSpec lookup(bool sparse, int devices, tutti_comm* comm, int micro_
 }
 
 std::vector<double> trained(bool sparse, int devices, tutti_comm* comm, int micro_batches,
-                            const std::vector<tutti_device*>& own_devices = {}) {
+                            const std::vector<tutti_device*>& own_devices = {},
+                            int fixed_order = 0) {
     tutti::TrainerSpec spec = lookup(sparse, devices, comm, micro_batches);
     spec.own_devices = own_devices;
+    spec.options.fixed_order = fixed_order;
     tutti::Trainer trainer(std::move(spec));
     trainer.init_sync();
     for (int i = 0; i < 10; ++i) trainer.step();
@@ -99,6 +101,8 @@ TEST_CASE("sparse: gradients of rows come to what dense gradients come to") {
                     const auto sparse = trained(true, devices, comm, micro_batches);
                     require(net::largest_difference(dense, std::vector<double>(60)) > 0.1, "zero");
                     require(net::largest_difference(dense, sparse) < 1e-12, "another sum");
+                    const auto fixed = trained(true, devices, comm, micro_batches, {}, 1);
+                    require(fixed == sparse, "a fixed order has another sum");
                     const card::Cards cards(devices);
                     require(trained(true, devices, comm, micro_batches, cards.devices) == sparse,
                             "cards have another sum");
@@ -124,6 +128,29 @@ TEST_CASE("sparse: a list longer than its room is an error on every rank") {
     });
     for (const std::string& problem : problems)
         expect::words(problem, "'table_grad' of rank 1 has more entries than sparse_rows allow");
+}
+
+TEST_CASE("sparse: lists that together have more rows than the room are an error on every rank") {
+    const auto problems = ranks::run(2, [](tutti_comm* comm, int rank) {
+        tutti::TrainerSpec spec = lookup(true, 1, comm, 1);
+        spec.forward = [=](tutti::Model& m, double) {
+            const auto list = m.sparse_parameter<double>("table", {rows, width}, picks);
+            const tutti_buffer loss = m.activation<double>("loss", {1});
+            m.operation(
+                "fill", {list.parameter}, {loss}, [](const tutti::Step&) {},
+                [=](const tutti::Step& s) {
+                    for (int64_t i = 0; i < picks + 1; ++i)
+                        s.data<int64_t>(list.rows)[i] = rank * (picks + 1) + i;
+                    *s.data<int64_t>(list.count) = picks + 1;
+                });
+            return tutti::Losses{loss};
+        };
+        tutti::Trainer trainer(std::move(spec));
+        trainer.init_sync();
+        trainer.step();
+    });
+    for (const std::string& problem : problems)
+        expect::words(problem, "'table_grad' has 14 rows of all ranks together, more than the 12");
 }
 
 TEST_CASE("sparse: pull fetches any rows of a sharded table, for each rank its own") {

@@ -1,4 +1,8 @@
 // Rows 7, 9, 10, 11 and 12: what is synchronised, when, and what is not.
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 #include "support/catch.h"
 #include "trainer/expect.h"
 #include "trainer/net.h"
@@ -217,46 +221,60 @@ TEST_CASE("computed: as a mean, floats are averaged and integers broadcast") {
     }));
 }
 
+namespace {
+
+void train_shards(tutti_comm* comm, int rank, int micro_batches, bool fixed_order) {
+    const int devices = 2;
+    const net::Shape shape;
+    tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+    options.micro_batches = micro_batches;
+    options.fixed_order = fixed_order;
+    tutti::TrainerSpec spec = net::spec<float>(shape, devices, comm, options);
+    const auto forward = spec.forward;
+    spec.forward = [=](tutti::Model& m, double scale) {
+        const int64_t rows = 2 + m.replica();
+        const tutti_buffer p = m.parameter<float>("shard", {rows}, TUTTI_DISTRIBUTED);
+        const tutti_buffer l = m.activation<float>("shard_loss", {1});
+        m.operation(
+            "use", {p}, {l}, [=](const tutti::Step& s) { *s.data<float>(l) = 0; },
+            [=](const tutti::Step& s) {
+                for (int64_t i = 0; i < rows; ++i)
+                    s.gradient<float>(p)[i] += static_cast<float>(rows);
+            });
+        tutti::Losses losses = forward(m, scale);
+        losses.push_back(l);
+        return losses;
+    };
+    tutti::Trainer trainer(std::move(spec));
+    for (int d = 0; d < devices; ++d) {
+        const int replica = rank * devices + d;
+        trainer.write<float>(d, "shard",
+                             std::vector<float>(2 + replica, static_cast<float>(10 + replica)));
+    }
+    trainer.init_sync();
+    for (int i = 0; i < 3; ++i) trainer.step();
+    for (int d = 0; d < devices; ++d) {
+        const int replica = rank * devices + d;
+        require(trainer.read<float>(d, "shard") ==
+                    std::vector<float>(2 + replica, static_cast<float>(10 + replica)),
+                "a shard was broadcast");
+        require(
+            trainer.read<float>(d, "shard_grad") ==
+                std::vector<float>(2 + replica, static_cast<float>(micro_batches * (2 + replica))),
+            "a shard's gradient was reduced, or a micro-batch's is lost");
+    }
+    require(trainer.reduced_bytes("shard") == 0, "a shard was counted");
+    require(trainer.reduced_bytes("layer1/w") == 3 * 15 * sizeof(float), "bytes");
+}
+
+}  // namespace
+
 TEST_CASE("distributed: shards are neither reduced, broadcast nor compared") {
-    expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
-        const int devices = 2;
-        const net::Shape shape;
-        tutti::TrainerSpec spec = net::spec<float>(shape, devices, comm);
-        const auto forward = spec.forward;
-        spec.forward = [=](tutti::Model& m, double scale) {
-            const int64_t rows = 2 + m.replica();
-            const tutti_buffer p = m.parameter<float>("shard", {rows}, TUTTI_DISTRIBUTED);
-            const tutti_buffer l = m.activation<float>("shard_loss", {1});
-            m.operation(
-                "use", {p}, {l}, [=](const tutti::Step& s) { *s.data<float>(l) = 0; },
-                [=](const tutti::Step& s) {
-                    for (int64_t i = 0; i < rows; ++i)
-                        s.gradient<float>(p)[i] += static_cast<float>(rows);
-                });
-            tutti::Losses losses = forward(m, scale);
-            losses.push_back(l);
-            return losses;
-        };
-        tutti::Trainer trainer(std::move(spec));
-        for (int d = 0; d < devices; ++d) {
-            const int replica = rank * devices + d;
-            trainer.write<float>(d, "shard",
-                                 std::vector<float>(2 + replica, static_cast<float>(10 + replica)));
-        }
-        trainer.init_sync();
-        for (int i = 0; i < 3; ++i) trainer.step();
-        for (int d = 0; d < devices; ++d) {
-            const int replica = rank * devices + d;
-            require(trainer.read<float>(d, "shard") ==
-                        std::vector<float>(2 + replica, static_cast<float>(10 + replica)),
-                    "a shard was broadcast");
-            require(trainer.read<float>(d, "shard_grad") ==
-                        std::vector<float>(2 + replica, static_cast<float>(2 + replica)),
-                    "a shard's gradient was reduced");
-        }
-        require(trainer.reduced_bytes("shard") == 0, "a shard was counted");
-        require(trainer.reduced_bytes("layer1/w") == 3 * 15 * sizeof(float), "bytes");
-    }));
+    for (const int micro_batches : {1, 3})
+        for (const bool fixed_order : {false, true})
+            expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
+                train_shards(comm, rank, micro_batches, fixed_order);
+            }));
 }
 
 TEST_CASE(
@@ -309,6 +327,25 @@ TEST_CASE("uneven: replicas weigh as many as their samples, and those that ran o
     REQUIRE(net::largest_difference(first, second) > 1e-4);
     const Run alone = run(shape, 1, nullptr, TUTTI_TRAINER_OPTIONS_INIT, 1);
     REQUIRE(net::largest_difference(first, change(alone.before, alone.after)) < 1e-6);
+}
+
+TEST_CASE("uneven: a rank that cannot say how many samples it has ends the step on all") {
+    std::atomic<int> told = 0;
+    const auto problems = ranks::run(2, [&](tutti_comm* comm, int rank) {
+        tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+        options.uneven = 1;
+        tutti::Trainer trainer(net::spec<float>(net::Shape{}, 1, comm, options));
+        trainer.init_sync();
+        // Rank 1 stays, so that nobody learns of it by its leaving.
+        const std::string problem =
+            expect::error_of([&] { trainer.step(std::array<int64_t, 1>{rank == 1 ? -1 : 4}); });
+        ++told;
+        for (int i = 0; i < 3000 && told < 2; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        throw std::runtime_error(told < 2 ? "not told: " + problem : problem);
+    });
+    expect::words(problems[0], "abort");
+    expect::words(problems[1], "samples[0] is -1");
 }
 
 TEST_CASE("uneven: computed parameters come from the first replica that still has samples") {

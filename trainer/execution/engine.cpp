@@ -29,10 +29,8 @@ void call_back(void* argument) {
 
 Result<> Engine::zero(const Node& node, const RunContext& context) {
     for (int b : node.zero) {
+        if (context.micro > 0 && std::ranges::find(node.adds_up, b) != node.adds_up.end()) continue;
         const Buffer& buffer = recorder_.buffer(b);
-        const bool of_parameter = buffer.gradient_of != none &&
-                                  recorder_.buffer(buffer.gradient_of).kind == TUTTI_PARAMETER;
-        if (of_parameter && !context.zero_parameter_gradients) continue;
         TRAINER_TRY(device(buffer.device).zero(buffer.data, buffer.bytes));
     }
     return {};

@@ -37,6 +37,8 @@ struct Buffer {
         return kind == TUTTI_PARAMETER || kind == TUTTI_COMPUTED || kind == TUTTI_STATE;
     }
     bool sparse() const { return sparse_rows != none; }
+    /// A parameter whose gradient is reduced together with others'.
+    bool bucketed() const { return kind == TUTTI_PARAMETER && !distributed() && !sparse(); }
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
 

@@ -31,7 +31,7 @@ std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& siz
     std::size_t filled = 0;
     for (auto at = declared.rbegin(); at != declared.rend(); ++at) {
         const Buffer& parameter = recorder.buffer(*at);
-        if (parameter.distributed() || parameter.sparse()) continue;
+        if (!parameter.bucketed()) continue;
         const std::size_t limit = parameters.size() <= 1 ? sizes.first_bytes : sizes.bytes;
         const bool fits = !parameters.empty() && filled + parameter.bytes <= limit &&
                           recorder.buffer(parameters.back().back()).dtype == parameter.dtype;

@@ -17,7 +17,6 @@ struct RunContext {
     double loss_scale = 1;             // where samples are not counted
     int64_t total = 0;                 // of all replicas' samples, where they are
     const int64_t* samples = nullptr;  // device × micro-batches + micro-batch; NULL: all have some
-    bool zero_parameter_gradients = true;
 
     int64_t samples_of(int device) const {
         return samples ? samples[device * micro_batches + micro] : -1;
@@ -35,7 +34,8 @@ struct Node {
     std::string name;   // with its scope, for messages
     int device = none;  // none: of all devices
     std::vector<int> reads, writes;
-    std::vector<int> zero;  // gradients that begin to live here
+    std::vector<int> zero;     // gradients that begin to live here
+    std::vector<int> adds_up;  // those of them that the first micro-batch alone sets to zero
     tutti_operation_fn call = nullptr;
     void* user = nullptr;
     std::function<Result<>(const RunContext&)> own;  // the layer's own work, instead of call

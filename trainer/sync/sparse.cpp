@@ -104,6 +104,13 @@ Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>
     const List sums = first.dtype == TUTTI_FLOAT32 ? merged<float>(all, bytes / sizeof(float))
                                                    : merged<double>(all, bytes / sizeof(double));
     const auto count = static_cast<int64_t>(sums.rows.size());
+    if (count > first.shape.front())
+        return tl::unexpected<Error>(
+            {.status = TUTTI_ERR_INVALID,
+             .message = fmt::format("'{}' has {} rows of all ranks together, more than the {} that "
+                                    "sparse_rows allow",
+                                    first.name, count, first.shape.front()),
+             .agreed = true});
     for (std::size_t d = 0; d < devices.size(); ++d) {
         Device& device = *devices[d];
         TRAINER_TRY(device.copy(recorder.buffer(entries[d].rows).data, sums.rows.data(),
