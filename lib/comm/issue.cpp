@@ -174,7 +174,7 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
         request.in = plan.inputs.data();
     }
     request.tag.sequence = sequence_ + 1;
-    sequence_ = request.tag.sequence;
+    sequence_.store(request.tag.sequence, std::memory_order_relaxed);
     plan.busy = true;
     recorder_.begin(request.tag, planner_.bytes_of(plan.call), plan.stream);
     streams_.push(stream, request);
