@@ -1,4 +1,6 @@
 // Row 8: sparse gradients come to what dense ones do; rows are pulled from sharded tables.
+#include <functional>
+
 #include "support/catch.h"
 #include "trainer/card.h"
 #include "trainer/expect.h"
@@ -90,6 +92,27 @@ std::vector<double> trained(bool sparse, int devices, tutti_comm* comm, int micr
     return first;
 }
 
+using Lists = tutti::Model::Sparse;
+
+/// What a step of two ranks says whose lists are filled so.
+std::vector<std::string> step_of_two(
+    const std::function<void(const Lists&, const tutti::Step&, int rank)>& fill) {
+    return ranks::run(2, [&](tutti_comm* comm, int rank) {
+        tutti::TrainerSpec spec = lookup(true, 1, comm, 1);
+        spec.forward = [&](tutti::Model& m, double) {
+            const Lists list = m.sparse_parameter<double>("table", {rows, width}, picks);
+            const tutti_buffer loss = m.activation<double>("loss", {1});
+            m.operation(
+                "fill", {list.parameter}, {loss}, [](const tutti::Step&) {},
+                [&fill, list, rank](const tutti::Step& s) { fill(list, s, rank); });
+            return tutti::Losses{loss};
+        };
+        tutti::Trainer trainer(std::move(spec));
+        trainer.init_sync();
+        trainer.step();
+    });
+}
+
 }  // namespace
 
 TEST_CASE("sparse: gradients of rows come to what dense gradients come to") {
@@ -110,44 +133,18 @@ TEST_CASE("sparse: gradients of rows come to what dense gradients come to") {
 }
 
 TEST_CASE("sparse: a list longer than its room is an error on every rank") {
-    const auto problems = ranks::run(2, [](tutti_comm* comm, int rank) {
-        tutti::TrainerSpec spec = lookup(true, 1, comm, 1);
-        spec.forward = [=](tutti::Model& m, double) {
-            const auto list = m.sparse_parameter<double>("table", {rows, width}, picks);
-            const tutti_buffer loss = m.activation<double>("loss", {1});
-            m.operation(
-                "overflow", {list.parameter}, {loss}, [](const tutti::Step&) {},
-                [=](const tutti::Step& s) {
-                    *s.data<int64_t>(list.count) = rank == 1 ? 2 * picks + 1 : 2 * picks;
-                });
-            return tutti::Losses{loss};
-        };
-        tutti::Trainer trainer(std::move(spec));
-        trainer.init_sync();
-        trainer.step();
+    const auto problems = step_of_two([](const Lists& list, const tutti::Step& s, int rank) {
+        *s.data<int64_t>(list.count) = rank == 1 ? 2 * picks + 1 : 2 * picks;
     });
     for (const std::string& problem : problems)
         expect::words(problem, "'table_grad' of rank 1 has more entries than sparse_rows allow");
 }
 
 TEST_CASE("sparse: lists that together have more rows than the room are an error on every rank") {
-    const auto problems = ranks::run(2, [](tutti_comm* comm, int rank) {
-        tutti::TrainerSpec spec = lookup(true, 1, comm, 1);
-        spec.forward = [=](tutti::Model& m, double) {
-            const auto list = m.sparse_parameter<double>("table", {rows, width}, picks);
-            const tutti_buffer loss = m.activation<double>("loss", {1});
-            m.operation(
-                "fill", {list.parameter}, {loss}, [](const tutti::Step&) {},
-                [=](const tutti::Step& s) {
-                    for (int64_t i = 0; i < picks + 1; ++i)
-                        s.data<int64_t>(list.rows)[i] = rank * (picks + 1) + i;
-                    *s.data<int64_t>(list.count) = picks + 1;
-                });
-            return tutti::Losses{loss};
-        };
-        tutti::Trainer trainer(std::move(spec));
-        trainer.init_sync();
-        trainer.step();
+    const auto problems = step_of_two([](const Lists& list, const tutti::Step& s, int rank) {
+        for (int64_t i = 0; i < picks + 1; ++i)
+            s.data<int64_t>(list.rows)[i] = rank * (picks + 1) + i;
+        *s.data<int64_t>(list.count) = picks + 1;
     });
     for (const std::string& problem : problems)
         expect::words(problem, "'table_grad' has 14 rows of all ranks together, more than the 12");
