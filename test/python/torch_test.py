@@ -36,7 +36,7 @@ class Works(Cases):
         self.check_ranks(4, "works.py")
 
     def test_with_torchs_own_checks(self):
-        self.check_ranks(2, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
+        self.check_ranks(3, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
 
 class Trainers(Cases):

@@ -251,7 +251,13 @@ class Communicator:
         return x, _target(out, x.shape, x), _count(x) // self.size
 
     def _scattered(self, x, out, root):
-        return (self._rows(x) if self.rank == root else None), out, _count(_array(out))
+        block = tuple(_array(out).shape)
+        if self.rank != root:
+            return None, out, _count(_array(out))
+        x = self._rows(x)
+        if tuple(x.shape[1:]) != block:
+            raise ValueError(f"the array to scatter has blocks of shape {tuple(x.shape[1:])}, and out has shape {block}")
+        return x, out, _count(_array(out))
 
 
 def _array(x):

@@ -48,6 +48,13 @@ def collectives():
             assert reduced is None and gathered is None
         same(comm.scatter(blocks if rank == root else None, np.empty(6, np.float32), root),
              of(root) * np.float32(rank + 1), "scatter")
+    if rank == 0:
+        for scatter in (comm.scatter, comm.iscatter):
+            try:
+                scatter(blocks, np.empty(7, np.float32))
+                raise AssertionError("blocks of another shape were scattered")
+            except ValueError as error:
+                assert "blocks of shape (6,), and out has shape (7,)" in str(error), error
     comm.barrier()
     same(comm.allreduce(np.zeros((0, 3))), np.zeros((0, 3)), "no elements")
 

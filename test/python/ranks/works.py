@@ -232,6 +232,24 @@ def a_group_can_be_split():
 
 
 @case
+def a_part_of_a_group_has_a_time_out_of_its_own():
+    if not hasattr(dist.ProcessGroup, "set_timeout") or size() < 4:
+        return
+    whole = dist.new_group(backend="tutti")
+    backend = tutti.torch.backend_of(whole)
+    for before in (None, 2 * SECOND):  # the parent's own, made shorter
+        if before:
+            whole.set_timeout(before)
+        limit = backend.options._timeout
+        part = whole.split_group([r for r in range(size()) if r % 2 == rank() % 2], timeout=2 * SECOND,
+                                 group_name=f"part {rank() % 2} {before}")
+        assert backend.options._timeout == limit, "the parent's time-out changed"
+        if rank() == 0:
+            raises(RuntimeError, [], part.allreduce([ones()]).wait)
+        dist.barrier()
+
+
+@case
 def barriers():
     dist.barrier()
     dist.barrier(async_op=True).wait()
@@ -272,10 +290,25 @@ def completion_hooks_hear_of_every_operation():
     dist.all_reduce(ones(), group=group)
     dist.all_reduce(ones(), group=group, async_op=True)
     group._wait_for_pending_works()
-    end = time.monotonic() + 60
-    while len(heard) < 2 and time.monotonic() < end:
-        time.sleep(0.01)
     assert len(set(heard)) == 2, heard
+
+
+@case
+def a_completion_hook_that_raises_harms_no_operation():
+    group, heard = dist.new_group(backend="tutti"), []
+
+    def hook(info):
+        heard.append(info.seq)
+        raise ValueError("no more")
+
+    group._register_on_completion_hook(hook)
+    for _ in range(3):
+        dist.all_reduce(ones(), group=group, async_op=True)
+        x = ones()
+        dist.all_reduce(x, group=group)
+        equal(x, ones() * size())
+    group._wait_for_pending_works()
+    assert len(set(heard)) == 6, heard
 
 
 @case

@@ -16,6 +16,14 @@ namespace {
 
 // How long leaving waits for what was begun and not waited for.
 constexpr std::chrono::milliseconds leave_grace{5000};
+// How long waiting for operations waits for their completion hooks, which may never get the
+// interpreter's lock.
+constexpr std::chrono::seconds hook_grace{60};
+
+bool is_message(c10d::OpType type) {
+    return type == c10d::OpType::SEND || type == c10d::OpType::RECV ||
+           type == c10d::OpType::RECVANYSOURCE;
+}
 
 }  // namespace
 
@@ -47,7 +55,9 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
     if (timeout.count() < 0) timeout = Milliseconds(timeout_ms_.load(std::memory_order_relaxed));
     if (timeout == options_->timeout && timeout_ms_ < 0) timeout = Milliseconds(-1);
     const bool profiled = at::hasCallbacks();
-    const Description description{kind.type, profiled ? kind.title : nullptr, ++sequence_,
+    // Ranks have sent and received different numbers of messages, and compare these.
+    const uint64_t number = is_message(kind.type) ? ++messages_ : ++sequence_;
+    const Description description{kind.type, profiled ? kind.title : nullptr, number,
                                   timeout.count() < 0 ? options_->timeout : timeout};
     call.work = c10::make_intrusive<Work>(description, rank_, call.operation,
                                           profiled ? std::optional(inputs) : std::nullopt);
@@ -143,23 +153,28 @@ std::vector<std::shared_ptr<Operation>> Backend::ordered_operations() {
 
 void Backend::waitForPendingWorks() {
     for (const auto& operation : pending()) operation->wait(kNoTimeout);
+    if (hook_) hook_->wait_until_called(hook_grace);
 }
 
 void Backend::registerOnCompletionHook(
     std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
     TORCH_CHECK(!hasHooks(), "tutti: this group has a completion hook already");
-    onCompletionHook_ = std::move(hook);
+    hook_ = std::make_shared<CompletionHook>(std::move(hook));
+    onCompletionHook_ = [hook = hook_](std::shared_ptr<c10d::WorkInfo> info) {
+        hook->call(std::move(info));
+    };
 }
 
 void Backend::report_to_hook(const Call& call) {
     // Another clock in older versions.
     using Clock = decltype(c10d::WorkInfo::timeStarted)::clock;
     const auto began = Clock::now();
-    call.operation->when_done([hook = onCompletionHook_, began, type = call.work->retrieveOpType(),
+    hook_->expect();
+    call.operation->when_done([hook = hook_, began, type = call.work->retrieveOpType(),
                                sequence = call.work->getSequencenumber()] {
         const auto over = Clock::now();
         const std::chrono::duration<float> active = over - began;
-        hook(std::make_shared<c10d::WorkInfo>(type, sequence, began, over, active));
+        hook->call(std::make_shared<c10d::WorkInfo>(type, sequence, began, over, active));
     });
 }
 
@@ -215,7 +230,9 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(
     if (!part) return nullptr;
     auto own = c10::make_intrusive<Options>(options_->settings, options_->timeout);
     auto backend = c10::make_intrusive<Backend>(std::move(part), std::move(own));
-    if (options && options->timeout != options_->timeout) backend->setTimeout(options->timeout);
+    // The part's communicator has the time-out that this one's was made with.
+    const Milliseconds timeout = options ? options->timeout : options_->timeout;
+    if (timeout_ms_ >= 0 || timeout != options_->timeout) backend->setTimeout(timeout);
     return backend;
 }
 

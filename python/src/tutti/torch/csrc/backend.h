@@ -15,6 +15,7 @@
 #include "dtypes.h"
 #include "errors.h"
 #include "group.h"
+#include "hook.h"
 #include "reaper.h"
 #include "tensors.h"
 #include "work.h"
@@ -51,7 +52,8 @@ public:
     ~Backend() override;
 
     const std::string getBackendName() const override { return "tutti"; }
-    c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() { return options_; }
+    /// A copy: older versions of torch write a part's time-out into it.
+    c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() { return options_->clone(); }
     void setTimeout(Milliseconds timeout);
     uint64_t getSequenceNumberForGroup() override;
     void setSequenceNumberForGroup() override {}
@@ -246,7 +248,9 @@ private:
     std::mutex issuing_;  // tutti wants one thread at a time
     DeviceStreams streams_;
     std::atomic<bool> on_device_{false};  // some call was; from then on batches are
-    std::atomic<uint64_t> sequence_{0};
+    std::atomic<uint64_t> sequence_{0};  // of collectives, the same on all ranks
+    std::atomic<uint64_t> messages_{0};
+    std::shared_ptr<CompletionHook> hook_;  // NULL until one is registered
     std::atomic<uint32_t> monitored_{0};
     std::atomic<int64_t> timeout_ms_{-1};  // -1: as the communicator was made
     const int pid_;

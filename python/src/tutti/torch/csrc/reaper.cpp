@@ -1,5 +1,6 @@
 #include "reaper.h"
 
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -16,12 +17,19 @@ void Reaper::finish(std::shared_ptr<Operation> operation) {
     {
         const std::lock_guard lock(mutex_);
         queue_.push_back(std::move(operation));
-        if (idle_ < queue_.size()) {
-            ++threads_;
-            std::thread([self = shared_from_this()] { self->run(); }).detach();
-        }
+        if (idle_ < queue_.size()) start_thread();
     }
     changed_.notify_all();
+}
+
+// Where the system has no more threads, those that are there do what is in the queue.
+void Reaper::start_thread() {
+    ++threads_;
+    try {
+        std::thread([self = shared_from_this()] { self->run(); }).detach();
+    } catch (const std::system_error&) {
+        --threads_;
+    }
 }
 
 void Reaper::stop() {

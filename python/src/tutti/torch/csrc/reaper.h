@@ -41,6 +41,7 @@ public:
 
 private:
     void run();
+    void start_thread();
 
     std::mutex mutex_;
     std::condition_variable changed_;
