@@ -232,6 +232,20 @@ def a_group_can_be_split():
 
 
 @case
+def a_group_is_split_also_for_ranks_that_are_in_no_part():
+    if not hasattr(dist, "split_group") or size() < 3:
+        return
+    for _ in range(2):
+        part = dist.split_group(split_ranks=[list(range(size() - 1))])
+        assert (part is None or part == dist.GroupMember.NON_GROUP_MEMBER) == (rank() == size() - 1), part
+        x = ones()
+        if rank() < size() - 1:
+            part.allreduce([x]).wait()
+            equal(x, ones() * (size() - 1))
+        dist.barrier()
+
+
+@case
 def a_part_of_a_group_has_a_time_out_of_its_own():
     if not hasattr(dist.ProcessGroup, "set_timeout") or size() < 4:
         return

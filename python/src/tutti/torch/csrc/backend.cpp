@@ -215,9 +215,21 @@ uint64_t Backend::getSequenceNumberForGroup() {
     return sequence_;
 }
 
+// Torch asks for a part once for each type of device that the group serves, with the same store.
+// Newer versions ask a member once only: so it is made once, for all.
 c10::intrusive_ptr<c10d::Backend> Backend::split(
-    const c10::intrusive_ptr<c10d::Store>&, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+    if (store && store == split_for_) return split_ ? split_->lock() : nullptr;
+    auto part = make_part(ranks, options);
+    split_for_ = store;
+    split_.reset();
+    if (part) split_.emplace(part);
+    return part;
+}
+
+c10::intrusive_ptr<c10d::Backend> Backend::make_part(
+    const std::vector<int>& ranks, const c10::intrusive_ptr<c10d::Backend::Options>& options) {
     const auto me = std::find(ranks.begin(), ranks.end(), rank_);
     const bool member = me != ranks.end();
     const int color = member ? *std::min_element(ranks.begin(), ranks.end()) : -1;

@@ -5,6 +5,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include <torch/version.h>
@@ -227,6 +228,8 @@ private:
     WorkPtr message(const Call& call, Starting starting);
     void launch_gathered();
     void drop_batch();
+    c10::intrusive_ptr<c10d::Backend> make_part(
+        const std::vector<int>& ranks, const c10::intrusive_ptr<c10d::Backend::Options>& options);
     std::shared_ptr<Operation> post(const Group& group, const at::Tensor& words, int peer, int tag,
                                     bool sending);
     void watch_others(const Group& group, int tag, Milliseconds timeout, bool name_all);
@@ -255,6 +258,9 @@ private:
     std::atomic<int64_t> timeout_ms_{-1};  // -1: as the communicator was made
     const int pid_;
     static inline std::atomic<bool> ending_{false};
+    // The last part of this group, and whose store it was for.
+    c10::intrusive_ptr<c10d::Store> split_for_;
+    std::optional<c10::weak_intrusive_ptr<c10d::Backend>> split_;
     bool coalescing_ = false;
     std::vector<WorkPtr> coalesced_;
     std::vector<Gathered> gathered_;
