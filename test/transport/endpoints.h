@@ -18,7 +18,7 @@
 
 namespace tutti::test {
 
-inline constexpr int patience_ms = 20'000;  // only a failure waits this long
+inline constexpr int patience_ms = 60'000;  // only a failure waits this long
 
 struct JoinedTransport {
     const char* name;
