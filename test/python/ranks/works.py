@@ -2,6 +2,7 @@
 import datetime
 import os
 import tempfile
+import threading
 import time
 import weakref
 
@@ -193,6 +194,22 @@ def one_rank_may_wait_where_another_does_not():
     else:
         dist.all_reduce(y)
     equal(y, ones(LARGE) * size())
+
+
+@case
+def a_message_does_not_wait_for_what_another_thread_waits_for():
+    group = dist.new_group(backend="tutti", timeout=30 * SECOND)
+    x = ones() * rank()
+    if rank() == 0:
+        # It is sent while this rank stands at the barrier, which the others come to when they have it.
+        later = threading.Timer(0.3, lambda: [dist.send(x, r, group=group) for r in range(1, size())])
+        later.start()
+        dist.barrier(group)
+        later.join()
+    else:
+        dist.recv(x, 0, group=group)
+        equal(x, torch.zeros(4))
+        dist.barrier(group)
 
 
 @case

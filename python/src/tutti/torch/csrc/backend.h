@@ -199,8 +199,6 @@ private:
                Tensors results);
     /// What all ranks know of the size of a call chooses its stream: large ones do not hold up
     /// small ones. bytes is the same on all ranks; unknown_bytes where they do not know.
-    template <typename Blocking, typename Starting>
-    WorkPtr run(Call& call, std::size_t bytes, Blocking blocking, Starting starting);
     template <typename Starting>
     void start(const Call& call, std::size_t bytes, Starting starting);
     template <typename Starting>
@@ -283,27 +281,6 @@ void Backend::start_locked(const Call& call, std::size_t bytes, Starting startin
     opts.stream = bytes > large_bytes ? call.group->streams() - 1 : 0;
     check(starting(call.group->comm(), &opts, &request), call.operation->name());
     call.operation->add(request);
-}
-
-template <typename Blocking, typename Starting>
-Backend::WorkPtr Backend::run(Call& call, std::size_t bytes, Blocking blocking, Starting starting) {
-    // On a device nothing blocks: the blocking forms would only lose their failures.
-    if (call.async || call.operation->ordered() || call.opts.timeout_ms >= 0 ||
-        bytes > large_bytes) {
-        start(call, bytes, starting);
-        return started(call);
-    }
-    tutti_status status = TUTTI_OK;
-    {
-        const std::lock_guard one_at_a_time(issuing_);
-        status = blocking(call.group->comm());
-    }
-    if (status != TUTTI_OK) {
-        call.operation->fail(last_failure(status, call.operation->name()));
-        reaper_->note(status);
-    }
-    call.operation->finish_now();
-    return started(call);
 }
 
 /// What torch's options say where they say it: older versions have no asyncOp.

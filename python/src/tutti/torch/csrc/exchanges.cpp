@@ -88,11 +88,11 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
     constexpr Kind kind{OpType::BARRIER, "barrier", "tutti:barrier"};
     Call call = begin(kind, opts.timeout, is_async(opts), {}, {});
     if (on_device_) call.work->come_after(ordered_operations());
-    return run(
-        call, unknown_bytes, [](tutti_comm* comm) { return tutti_barrier(comm); },
-        [](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-            return tutti_ibarrier(comm, o, request);
-        });
+    start(call, unknown_bytes,
+          [](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+              return tutti_ibarrier(comm, o, request);
+          });
+    return started(call);
 }
 
 }  // namespace tutti_torch

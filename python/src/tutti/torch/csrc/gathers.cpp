@@ -26,12 +26,11 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
     void* data = rank_ == root ? const_cast<void*>(call.memory().input(tensor))
                                : call.memory().output(tensor);
     const std::size_t count = element.count_in(tensor);
-    return run(
-        call, tensor.nbytes(),
-        [&](tutti_comm* comm) { return tutti_broadcast(comm, data, count, element.dtype, root); },
-        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-            return tutti_ibroadcast(comm, data, count, element.dtype, root, o, request);
-        });
+    start(call, tensor.nbytes(),
+          [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+              return tutti_ibroadcast(comm, data, count, element.dtype, root, o, request);
+          });
+    return started(call);
 }
 
 // One block of each rank into a list.
@@ -60,21 +59,8 @@ Backend::WorkPtr Backend::allgather(std::vector<Tensors>& outputs, Tensors& inpu
     check_tensors(outputs.front(), kind.name, true);
     check_own_block(own, outputs.front()[rank_], kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs.front());
-    const Element element = element_of(own.scalar_type(), kind.name);
-    const auto counts = counts_of(outputs.front(), element.parts);
-    if (!all_equal(counts)) {
-        gather_into(call, outputs.front(), own);
-        return started(call);
-    }
-    const void* in = call.memory().input(own);
-    void* out = call.memory().outputs(outputs.front());
-    const std::size_t count = counts.front();
-    return run(
-        call, sum_of(counts) * own.element_size(),
-        [&](tutti_comm* comm) { return tutti_allgather(comm, in, out, count, element.dtype); },
-        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-            return tutti_iallgather(comm, in, out, count, element.dtype, o, request);
-        });
+    gather_into(call, outputs.front(), own);
+    return started(call);
 }
 
 // outputs[rank][i] becomes inputs[i] of that rank.
@@ -114,12 +100,11 @@ Backend::WorkPtr Backend::all_gather_single(at::Tensor& output, at::Tensor& inpu
     const void* in = call.memory().input(input);
     void* out = call.memory().output(output);
     const std::size_t count = element.count_in(input);
-    return run(
-        call, output.nbytes(),
-        [&](tutti_comm* comm) { return tutti_allgather(comm, in, out, count, element.dtype); },
-        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-            return tutti_iallgather(comm, in, out, count, element.dtype, o, request);
-        });
+    start(call, output.nbytes(),
+          [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+              return tutti_iallgather(comm, in, out, count, element.dtype, o, request);
+          });
+    return started(call);
 }
 
 Backend::WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors& inputs,

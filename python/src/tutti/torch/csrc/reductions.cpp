@@ -45,12 +45,11 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
     void* data = call.memory().in_place(tensor);
     const std::size_t count = reduction.element.count_in(tensor);
     const tutti_dtype dtype = reduction.element.dtype;
-    return run(
-        call, tensor.nbytes(),
-        [&](tutti_comm* comm) { return tutti_allreduce(comm, data, data, count, dtype, op.op); },
-        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-            return tutti_iallreduce(comm, data, data, count, dtype, op.op, o, request);
-        });
+    start(call, tensor.nbytes(),
+          [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+              return tutti_iallreduce(comm, data, data, count, dtype, op.op, o, request);
+          });
+    return started(call);
 }
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
@@ -88,12 +87,11 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
     void* out = rank_ == root ? const_cast<void*>(in) : nullptr;
     const std::size_t count = reduction.element.count_in(tensor);
     const tutti_dtype dtype = reduction.element.dtype;
-    return run(
-        call, tensor.nbytes(),
-        [&](tutti_comm* comm) { return tutti_reduce(comm, in, out, count, dtype, op.op, root); },
-        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-            return tutti_ireduce(comm, in, out, count, dtype, op.op, root, o, request);
-        });
+    start(call, tensor.nbytes(),
+          [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+              return tutti_ireduce(comm, in, out, count, dtype, op.op, root, o, request);
+          });
+    return started(call);
 }
 
 Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
@@ -118,18 +116,10 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, std::vector<Tensors>&
     void* out = call.memory().output(output);
     const tutti_dtype dtype = reduction.element.dtype;
     const std::size_t bytes = sum_of(counts) * output.element_size();
-    if (all_equal(counts))
-        return run(
-            call, bytes,
-            [&](tutti_comm* comm) {
-                return tutti_reduce_scatter(comm, in, out, counts.front(), dtype, op.op);
-            },
-            [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-                return tutti_ireduce_scatter(comm, in, out, counts.front(), dtype, op.op, o,
-                                             request);
-            });
     start(call, bytes, [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-        return tutti_ireduce_scatterv(comm, in, out, counts.data(), dtype, op.op, o, request);
+        return all_equal(counts)
+                   ? tutti_ireduce_scatter(comm, in, out, counts.front(), dtype, op.op, o, request)
+                   : tutti_ireduce_scatterv(comm, in, out, counts.data(), dtype, op.op, o, request);
     });
     return started(call);
 }
@@ -157,12 +147,11 @@ Backend::WorkPtr Backend::reduce_scatter_single(at::Tensor& output, at::Tensor& 
     void* out = call.memory().output(output);
     const std::size_t count = reduction.element.count_in(output);
     const tutti_dtype dtype = reduction.element.dtype;
-    return run(
-        call, input.nbytes(),
-        [&](tutti_comm* comm) { return tutti_reduce_scatter(comm, in, out, count, dtype, op.op); },
-        [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-            return tutti_ireduce_scatter(comm, in, out, count, dtype, op.op, o, request);
-        });
+    start(call, input.nbytes(),
+          [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+              return tutti_ireduce_scatter(comm, in, out, count, dtype, op.op, o, request);
+          });
+    return started(call);
 }
 
 Backend::WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tensors& inputs,
