@@ -105,8 +105,9 @@ Error Communicator::binding_failed(const Error& error) {
 Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stream) {
     TUTTI_TRY(forked());
     TUTTI_TRY(planner_.check(call, stream));
-    const auto turn = static_cast<int>(plans_made_ % static_cast<uint64_t>(streams_.count()));
-    TUTTI_ASSIGN(auto plan, bind_plan(call, stream_for(stream < 0 ? turn : stream)));
+    const uint64_t count = static_cast<uint64_t>(streams_.count());
+    const uint64_t own = stream < 0 ? plans_made_ % count : static_cast<uint64_t>(stream);
+    TUTTI_ASSIGN(auto plan, bind_plan(call, static_cast<uint32_t>(own)));
     if (stream < 0) ++plans_made_;
     return plan;
 }

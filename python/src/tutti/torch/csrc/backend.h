@@ -249,7 +249,7 @@ private:
     std::mutex issuing_;  // tutti wants one thread at a time
     DeviceStreams streams_;
     std::atomic<bool> on_device_{false};  // some call was; from then on batches are
-    std::atomic<uint64_t> sequence_{0};  // of collectives, the same on all ranks
+    std::atomic<uint64_t> sequence_{0};   // of collectives, the same on all ranks
     std::atomic<uint64_t> messages_{0};
     std::shared_ptr<CompletionHook> hook_;  // NULL until one is registered
     std::atomic<uint32_t> monitored_{0};
