@@ -134,6 +134,8 @@ public:
     void claimed() {
         if (handover_.claimed()) kick();
     }
+    /// Drives what no thread waits for, on all communicators. False: nothing is under way there.
+    bool serve_clients(bool& moved);
     int wait_fd() const { return reactor_.fd(); }
 
     /// Leaves in order; bounded by the deadline.
@@ -201,7 +203,6 @@ private:
     void control_closed(Rank peer, const std::string& cause);
     void bootstrap_step(const std::function<void()>& step);
     void serve();
-    bool serve_clients(bool& moved);
     void arm_clients(bool on);
 
     const Config config_;

@@ -22,7 +22,10 @@ Result<> Communicator::finish_blocking(Request& request) {
         if (!moved) endpoint_->progress();
     }
     streams_.release(stream);
-    if (!request.done()) wait(request, -1);
+    if (!request.done())
+        wait(request, -1);
+    else
+        announce();
     if (request.code.load(std::memory_order_acquire) == Code::ok) return {};
     return tl::unexpected(std::move(request.error));
 }
@@ -111,15 +114,16 @@ int Communicator::progress_fd() {
 }
 
 // The program may sleep on the descriptor whenever a call of ours has returned: announced, then
-// looked once more, as by who sleeps in here.
+// looked once more, as by who sleeps in here. At other communicators too: what came for them while
+// this one was driven has woken nobody, or its doorbell has been answered.
 void Communicator::announce() {
     if (!announces_) return;
     recall();
-    Sleeper::take_moved();
     arm_all(true);
     announced_ = true;
-    bool moved = false;
+    bool moved = Sleeper::take_moved();
     drive_all(moved);
+    endpoint_->serve_clients(moved);
     if (moved || Sleeper::take_moved()) endpoint_->ring();
 }
 

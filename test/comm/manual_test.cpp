@@ -1,0 +1,130 @@
+// Programs that sleep on the descriptor of a communicator and move things themselves.
+#include <poll.h>
+
+#include <atomic>
+#include <memory>
+
+#include "comm/job.h"
+
+using namespace comm_test;
+
+namespace {
+
+constexpr int lost_ms = 30'000;  // a wake-up that has not come by then never will
+constexpr int rounds = 20;
+
+Job by_hand(const char* transport) {
+    Job job{2, transport};
+    job.change = [](Config& config) {
+        config.progress = Progress::manual;
+        config.nrings = 2;
+    };
+    return job;
+}
+
+void settle_down() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+}
+
+/// As a program's loop does it, with the descriptor that it has asked for once: sleeps, and moves
+/// all of its communicators.
+std::string sleep_until_done(int fd, const std::vector<Communicator*>& comms,
+                             const Request& request) {
+    while (!request.done()) {
+        pollfd wait{.fd = fd, .events = POLLIN, .revents = 0};
+        if (::poll(&wait, 1, lost_ms) == 0) return "nobody woke it";
+        for (Communicator* comm : comms) comm->progress();
+    }
+    return request.error.message;
+}
+
+/// A first contact needs both sides.
+std::string meet(Communicator& comm) {
+    for (int stream = 0; stream < 2; ++stream) {
+        float x = 1.0f;
+        auto started = comm.start(sum_of(1), stream, -1, &x, &x);
+        if (!started) return started.error().message;
+        comm.wait(**started, -1);
+    }
+    return "";
+}
+
+/// What the two ranks tell each other past their communicators.
+struct Signs {
+    std::atomic<int> begun{0}, over{0};  // the last round of which rank 0 has done so
+    std::atomic<bool> broken{false};
+};
+
+/// Rank 0 has begun a sum on late that rank 1 sends its part of after that, and goes on with
+/// between; then all that is left to do is to sleep. Rank 1 stays away from its communicators
+/// meanwhile, so that nothing of its own wakes rank 0.
+template <typename Between>
+std::string round(int fd, Communicator& late, const std::vector<Communicator*>& comms, Signs& signs,
+                  int number, Between between) {
+    const bool sleeps = late.rank() == 0;
+    const auto await = [&](const std::atomic<int>& what) {
+        while (what < number && !signs.broken) std::this_thread::yield();
+    };
+    if (!sleeps) await(signs.begun);
+    std::vector<float> x(100, 1.0f);
+    auto started = late.start(sum_of(x.size()), 1, -1, x.data(), x.data());
+    if (!started) return started.error().message;
+    if (sleeps) signs.begun = number;
+    if (sleeps) settle_down();
+    std::string problem = between();
+    if (sleeps && problem.empty()) problem = sleep_until_done(fd, comms, **started);
+    if (!problem.empty()) signs.broken = true;
+    if (sleeps) signs.over = number;
+    await(signs.over);
+    late.wait(**started, -1);
+    return problem.empty() && x.back() != 2.0f ? "wrong sum" : problem;
+}
+
+template <typename Between>
+std::string all_rounds(Communicator& late, const std::vector<Communicator*>& comms, Signs& signs,
+                       Between between) {
+    int fd = -1;  // the same of all
+    for (Communicator* comm : comms) {
+        if (auto problem = meet(*comm); !problem.empty()) return problem;
+        fd = comm->progress_fd();
+    }
+    for (int number = 1; number <= rounds && !signs.broken; ++number)
+        if (auto problem = round(fd, late, comms, signs, number, between); !problem.empty())
+            return problem;
+    return "";
+}
+
+constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
+
+}  // namespace
+
+TEST_CASE("manual: a blocking call loses no wake-up of what else is under way") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        Signs signs;
+        expect_no_problem(run(by_hand(transport), [&](Communicator& comm, Rank) {
+            return all_rounds(comm, {&comm}, signs, [&]() -> std::string {
+                float x = 1.0f;
+                const auto done = comm.run(sum_of(1), &x, &x);
+                return done ? "" : done.error().message;
+            });
+        }));
+    }
+}
+
+TEST_CASE("manual: moving one communicator loses no wake-up of another") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        Signs signs;
+        expect_no_problem(run(by_hand(transport), [&](Communicator& comm, Rank) -> std::string {
+            auto part = comm.split(0, comm.rank());
+            if (!part) return part.error().message;
+            const auto problem = all_rounds(**part, {&comm, part->get()}, signs, [&] {
+                if (comm.rank() == 0) comm.progress();
+                return std::string();
+            });
+            (*part)->destroy();
+            return problem;
+        }));
+    }
+}
