@@ -120,10 +120,12 @@ Result<> TcpTransport::listen() {
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
     address_ = net::format_host_port({host, port});
     only_loopback_ = is_loopback(host);
+    // All may call at once.
+    net::Acceptor::Options options;
+    options.max_pending = std::max(options.max_pending, static_cast<std::size_t>(context_.size));
     acceptor_ = std::make_unique<net::Acceptor>(
         *context_.reactor, std::move(listener), key(),
-        [this](UniqueFd fd, const Bytes& hello) { accepted(std::move(fd), hello); },
-        net::Acceptor::Options{});
+        [this](UniqueFd fd, const Bytes& hello) { accepted(std::move(fd), hello); }, options);
     return {};
 }
 
@@ -170,7 +172,9 @@ Result<ConnectionPtr> TcpTransport::meet(const PeerAddress& peer, Deadline deadl
             return add(std::move(*fd), peer.rank);
         }
         if (fd.error().code != Code::in_progress) return tl::unexpected(std::move(fd).error());
-        wait_for_call(lock, peer.rank, Deadline::after_ms(deadline.left_ms(crossing_ms)));
+        // Never 0, which would be for ever.
+        const int64_t limit_ms = std::max<int64_t>(1, deadline.left_ms(crossing_ms));
+        wait_for_call(lock, peer.rank, Deadline::after_ms(limit_ms));
         if (closed_) return fail_rank(Code::aborted, peer.rank, "the transport is closed");
         if (deadline.passed() && !find_locked(peer.rank))
             return fail_rank(Code::timeout, peer.rank,
