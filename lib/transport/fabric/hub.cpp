@@ -405,7 +405,10 @@ bool Hub::close_step() {
 
 void Hub::end_close(Deadline deadline) {
     port_->flush(deadline);
-    for (auto& [rank, peer] : peers_)
+    // Letting go of one may bring the first word of another.
+    std::vector<Peer*> peers;
+    for (auto& [rank, peer] : peers_) peers.push_back(peer.get());
+    for (Peer* peer : peers)
         if (peer->state != Peer::State::gone) drop_peer(*peer);
     settle();
     closed_.store(true, std::memory_order_seq_cst);
