@@ -230,7 +230,23 @@ TEST_CASE("tutti-run: names the ranks that still run at --timeout") {
     const Outcome o =
         run_script("3", "[ $TUTTI_RANK = 1 ] || exec sleep 100", {"--timeout", "0.5"});
     CHECK(o.exit_code == 124);
-    CHECK(contains(o.err, "still running: ranks 0, 2"));
+    CHECK(contains(o.err, "after 0.5 s still running: ranks 0, 2"));
+}
+
+TEST_CASE("tutti-run: a failure before --timeout stays the reason") {
+    const Outcome o =
+        run_script("2", "[ $TUTTI_RANK = 0 ] && exit 7; trap '' TERM; echo on; sleep 60",
+                   {"--timeout", "2", "--grace", "4"});
+    CHECK(o.exit_code == 7);
+}
+
+TEST_CASE("tutti-run: a grace of any length is one") {
+    const Outcome o = run_script("2",
+                                 "[ $TUTTI_RANK = 0 ] && exit 3; trap 'sleep 0.3; echo whole; exit"
+                                 " 0' TERM; while :; do sleep 0.05; done",
+                                 {"--grace", "1e17"});
+    CHECK(o.exit_code == 3);
+    CHECK(!contains(o.err, "killed"));
 }
 
 TEST_CASE("tutti-run: hands signals to every rank") {
@@ -316,6 +332,41 @@ TEST_CASE("tutti-run: ends when the reader of its output goes away") {
     Child child({"/bin/sh", "-c", "'" TUTTI_RUN "' -n 2 yes | head -n 1"});
     CHECK(child.finish() == 0);
     CHECK(contains(child.out(), "] y\n"));
+}
+
+TEST_CASE("tutti-run: says why its output cannot be written") {
+    Child child({"/bin/sh", "-c",
+                 "exec '" TUTTI_RUN "' -n 2 /bin/sh -c 'echo x; exec sleep 60' >/dev/full"});
+    CHECK(child.finish() == 125);
+    CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
+}
+
+TEST_CASE("tutti-run: ends in time and after a signal though nobody reads its output") {
+    const Folder folder;
+    // The reader reads nothing before the code is there.
+    const std::string reader = " | { while ! [ -s code ]; do sleep 0.05; done; cat >/dev/null; }";
+    const auto unread = [&](const std::string& options, const std::string& beside) {
+        Child child({"/bin/sh", "-c",
+                     "cd '" + folder.path.string() + "'; { '" TUTTI_RUN "' -n 1 --grace 1 " +
+                         options + " & " + beside + "wait $!; echo $? >code; }" + reader});
+        child.finish();
+        return contents(folder.path / "code");
+    };
+    SECTION("in time") {
+        CHECK(unread("--timeout 0.3 yes", "") == "124\n");
+    }
+    SECTION("a signal, and what is lost is no success") {
+        CHECK(unread("seq 1 100000", "sleep 0.5; kill -TERM $!; ") == "143\n");
+    }
+}
+
+TEST_CASE("tutti-run: a signal that is handed on to nobody any more costs no output") {
+    Child child({"/bin/sh", "-c",
+                 "{ '" TUTTI_RUN
+                 "' -n 1 --no-prefix /bin/sh -c \"trap '' USR1; seq 1 100000\" & sleep"
+                 " 0.5; kill -USR1 $!; sleep 0.1; wait $!; } | { sleep 1; wc -l; }"});
+    CHECK(child.finish() == 0);
+    CHECK(child.out() == "100000\n");
 }
 
 TEST_CASE("tutti-run: works with standard streams that are closed") {

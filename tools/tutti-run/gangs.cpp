@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 
 #include "launcher.h"
@@ -16,7 +15,7 @@ struct Outcome {
     bool last = false;  // no gang may follow
 };
 
-Result<Outcome> run_gang(const Options& options, bool first) {
+Result<Outcome> run_gang(const Options& options, Deadline deadline, bool first) {
     TUTTI_ASSIGN(UniqueFd signals, capture_signals());
     TUTTI_ASSIGN(Guardian guardian, Guardian::start());           // forks: while there is no thread
     TUTTI_ASSIGN(Descendants descendants, Descendants::adopt());  // after the guardian, which stays
@@ -29,19 +28,10 @@ Result<Outcome> run_gang(const Options& options, bool first) {
                          {.host = "127.0.0.1", .port = 0, .job = job.name, .secret = job.secret}));
         job.store_url = fmt::format("tcp://127.0.0.1:{}", store->port());
     }
-    Launcher launcher(options, job, std::move(signals), std::move(guardian),
+    Launcher launcher(options, job, deadline, std::move(signals), std::move(guardian),
                       std::move(descendants));
     const int exit_code = launcher.run();
     return Outcome{exit_code, launcher.ended_from_outside()};
-}
-
-// --timeout is for all gangs together.
-Options with_time_left(const Options& options, int64_t begin_ns) {
-    constexpr double least_s = 1e-3;  // 0 would be no limit
-    Options left = options;
-    const double passed_s = static_cast<double>(now_ns() - begin_ns) / 1e9;
-    if (options.timeout_s > 0) left.timeout_s = std::max(least_s, options.timeout_s - passed_s);
-    return left;
 }
 
 void say(const Options& options, const std::string& text) {
@@ -51,11 +41,12 @@ void say(const Options& options, const std::string& text) {
 }  // namespace
 
 Result<int> run_gangs(const Options& options) {
-    const int64_t begin_ns = now_ns();
+    // For all gangs together.
+    const Deadline deadline = after_s(options.timeout_s);
     int failures = 0;
     for (int gang = 1;;) {
         const bool first = gang == 1 && failures == 0;
-        TUTTI_ASSIGN(const Outcome outcome, run_gang(with_time_left(options, begin_ns), first));
+        TUTTI_ASSIGN(const Outcome outcome, run_gang(options, deadline, first));
         if (outcome.last) return outcome.exit_code;
         if (outcome.exit_code == 0) {
             if (gang++ == options.gangs) return 0;

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -57,8 +58,12 @@ int exit_code_of(int wait_status) {
                                     : WEXITSTATUS(wait_status);
 }
 
-int64_t to_ms(double seconds) {
-    return static_cast<int64_t>(seconds * 1e3);
+// Why nobody can be told the rest: EPIPE is a reader that went away, which needs no words.
+std::string why_broken(const Sink& sink) {
+    if (sink.error() == EPIPE) return {};
+    return fmt::format("standard {} cannot be written: {}",
+                       sink.fd() == STDOUT_FILENO ? "output" : "error",
+                       std::strerror(sink.error()));
 }
 
 }  // namespace
@@ -84,6 +89,11 @@ struct Launcher::Ready {
     Sink* sink = nullptr;
 };
 
+Deadline after_s(double seconds) {
+    constexpr double longest_ms = 9e15;
+    return Deadline::after_ms(static_cast<int64_t>(std::min(std::ceil(seconds * 1e3), longest_ms)));
+}
+
 Result<UniqueFd> capture_signals() {
     ::signal(SIGPIPE, SIG_IGN);
     sigset_t set;
@@ -98,8 +108,8 @@ Result<UniqueFd> capture_signals() {
     return fd;
 }
 
-Launcher::Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian,
-                   Descendants descendants)
+Launcher::Launcher(const Options& options, const Job& job, Deadline job_deadline, UniqueFd signals,
+                   Guardian guardian, Descendants descendants)
     : options_(options),
       job_(job),
       signals_(std::move(signals)),
@@ -109,7 +119,8 @@ Launcher::Launcher(const Options& options, const Job& job, UniqueFd signals, Gua
       cores_(allowed_cores()),
       out_(STDOUT_FILENO),
       err_(STDERR_FILENO),
-      one_sink_(same_file(STDOUT_FILENO, STDERR_FILENO)) {}
+      one_sink_(same_file(STDOUT_FILENO, STDERR_FILENO)),
+      job_deadline_(job_deadline) {}
 
 Launcher::~Launcher() {
     for (const auto& process : processes_)
@@ -118,11 +129,12 @@ Launcher::~Launcher() {
 }
 
 int Launcher::run() {
-    job_deadline_ = Deadline::after_ms(to_ms(options_.timeout_s));
     if (!start_all()) end_ranks({});
     while (anything_left()) turn();
     if (forced_exit_code_) return *forced_exit_code_;
-    return first_failure_ ? first_failure_->exit_code : 0;
+    if (first_failure_) return first_failure_->exit_code;
+    const bool all_written = !writing();
+    return all_written ? 0 : exit_signal_base + interrupted_by_;  // or it would not have given up
 }
 
 bool Launcher::start_all() {
@@ -185,7 +197,10 @@ void Launcher::report_start_failure(const Error& error) {
 }
 
 bool Launcher::anything_left() const {
-    if (running_ > 0 || (writing() && !give_up_output_)) return true;
+    if (running_ > 0) return true;
+    // Who reads nothing for a while does not hold up what was told to end.
+    const bool given_up = give_up_output_ || (told_to_end() && drain_deadline_.passed());
+    if (writing() && !given_up) return true;
     const bool reading = std::any_of(processes_.begin(), processes_.end(), [](const auto& p) {
         return p->out->open() || p->err->open();
     });
@@ -237,8 +252,9 @@ void Launcher::handle(const Ready& ready) {
         ready.sink->write_some();
         if (running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);  // a slow reader
         if (ready.sink->broken() && !ending_) {  // as a program that nobody reads ends by SIGPIPE
-            forced_exit_code_ = exit_signal_base + SIGPIPE;
-            end_ranks({});
+            const std::string why = why_broken(*ready.sink);
+            forced_exit_code_ = why.empty() ? exit_signal_base + SIGPIPE : exit_launcher;
+            end_ranks(why);
         }
     } else {
         on_signal();
@@ -249,7 +265,7 @@ int Launcher::poll_timeout_ms() const {
     int64_t timeout_ms = longest_poll_ms;
     if (running_ > 0)
         timeout_ms = kill_deadline_.left_ms(job_deadline_.left_ms(timeout_ms));
-    else if (!writing())
+    else if (!writing() || told_to_end())
         timeout_ms = drain_deadline_.left_ms(timeout_ms);
     return static_cast<int>(timeout_ms);
 }
@@ -258,9 +274,11 @@ void Launcher::check_deadlines() {
     if (running_ == 0) return;
     if (job_deadline_.passed()) {
         job_deadline_ = {};
-        forced_exit_code_ = exit_timeout;
-        end_ranks(fmt::format("--timeout: after {} s still running: {}", options_.timeout_s,
-                              running_ranks()));
+        if (!ending_) {  // otherwise there is a reason already
+            forced_exit_code_ = exit_timeout;
+            end_ranks(fmt::format("--timeout: after {} s still running: {}", options_.timeout_s,
+                                  running_ranks()));
+        }
     }
     if (kill_deadline_.passed()) {
         kill_deadline_ = {};
@@ -274,14 +292,14 @@ void Launcher::on_signal() {
     signalfd_siginfo info{};
     if (::read(signals_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return;
     const int signal = static_cast<int>(info.ssi_signo);
-    give_up_output_ = running_ == 0;
     if (signal == SIGUSR1 || signal == SIGUSR2) {
         signal_ranks(signal, false);  // a helper of the rank's without a handler would die of it
         return;
     }
+    give_up_output_ = running_ == 0;
     signal_ranks(signal, true);
-    if (signal == SIGTERM || interrupted_) end_ranks({});
-    interrupted_ = true;
+    if (signal == SIGTERM || interrupted_by_ != 0) end_ranks({});
+    interrupted_by_ = signal;
 }
 
 void Launcher::on_exit(RankProcess& process) {
@@ -318,7 +336,7 @@ void Launcher::end_ranks(const std::string& why) {
     if (!why.empty()) say(why);
     signal_ranks(SIGTERM, true);
     signal_ranks(SIGCONT, true);  // a stopped process would not see the first
-    kill_deadline_ = Deadline::after_ms(std::max<int64_t>(1, to_ms(options_.grace_s)));
+    kill_deadline_ = after_s(std::max(1e-3, options_.grace_s));
 }
 
 void Launcher::signal_ranks(int signal, bool whole_group) {

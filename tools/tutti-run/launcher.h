@@ -23,17 +23,23 @@ namespace tutti::run {
 /// thread starts, so that none of them takes a signal.
 Result<UniqueFd> capture_signals();
 
+/// In so many seconds, however few or many; 0: never.
+Deadline after_s(double seconds);
+
 class Launcher {
 public:
-    Launcher(const Options& options, const Job& job, UniqueFd signals, Guardian guardian,
-             Descendants descendants);
+    /// job_deadline: of the whole job, which may have more gangs than this one.
+    Launcher(const Options& options, const Job& job, Deadline job_deadline, UniqueFd signals,
+             Guardian guardian, Descendants descendants);
     ~Launcher();
     Launcher(const Launcher&) = delete;
 
     /// Runs the job; the exit code for the whole.
     int run();
     /// After run(): whether a signal, a deadline or a failure to start ended it, and not the ranks.
-    bool ended_from_outside() const { return interrupted_ || forced_exit_code_.has_value(); }
+    bool ended_from_outside() const {
+        return interrupted_by_ != 0 || forced_exit_code_.has_value();
+    }
 
 private:
     struct RankProcess;
@@ -49,6 +55,7 @@ private:
     void report_start_failure(const Error& error);
 
     bool anything_left() const;
+    bool told_to_end() const { return ending_ && ended_from_outside(); }
     bool writing() const { return out_.wants_write() || err_.wants_write(); }
     void turn();
     std::vector<Ready> interests();
@@ -81,7 +88,7 @@ private:
     std::optional<Failure> first_failure_;
     std::optional<int> forced_exit_code_;
     bool ending_ = false;
-    bool interrupted_ = false;
+    int interrupted_by_ = 0;  // the last signal to end; 0: none
     bool give_up_output_ = false;
     Deadline job_deadline_;
     Deadline kill_deadline_;

@@ -16,7 +16,7 @@ void Sink::write_some() {
     const std::size_t bytes = std::min<std::size_t>(pending_.size() - at_, PIPE_BUF);
     const ssize_t written = ::write(fd_, pending_.data() + at_, bytes);
     if (written < 0) {
-        broken_ = errno != EINTR && errno != EAGAIN;
+        if (errno != EINTR && errno != EAGAIN) error_ = errno;
         return;
     }
     at_ += static_cast<std::size_t>(written);

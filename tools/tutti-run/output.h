@@ -14,14 +14,16 @@ class Sink {
 public:
     explicit Sink(int fd) : fd_(fd) {}
     void add(std::string_view text) {
-        if (!broken_) pending_.append(text);
+        if (!broken()) pending_.append(text);
     }
-    bool wants_write() const { return at_ < pending_.size() && !broken_; }
+    bool wants_write() const { return at_ < pending_.size() && !broken(); }
     /// Ranks are not read while the one who reads us is this far behind.
     bool full() const { return wants_write() && pending_.size() - at_ > max_pending_bytes; }
     /// Once poll() says writable. Never blocks; the reader's going away makes broken() true.
     void write_some();
-    bool broken() const { return broken_; }
+    bool broken() const { return error_ != 0; }
+    /// The errno that it broke with.
+    int error() const { return error_; }
     int fd() const { return fd_; }
 
 private:
@@ -29,7 +31,7 @@ private:
     int fd_;
     std::string pending_;
     std::size_t at_ = 0;
-    bool broken_ = false;
+    int error_ = 0;
 };
 
 /// One stream (standard output or error) of one rank.
