@@ -67,6 +67,18 @@ class Tune(unittest.TestCase):
         self.assertEqual(used.returncode, 1)
         self.assertRegex(used.stderr, r"here\.tuning:2: 'ranks=4\.\.2' is empty")
 
+    def test_a_collective_that_is_named_twice_is_measured_once(self):
+        self.succeed(tune("--output", self.path, "--collectives", "barrier,broadcast"))
+        text = self.path.read_text(encoding="utf-8")
+        self.assertEqual(len(re.findall(r"(?m)^choose barrier shm ranks=2 bytes=0\.\.\* \w+$", text)), 1, text)
+        self.assertEqual(len(re.findall(r"(?m)^choose broadcast .*bytes=0\.\.", text)), 1, text)
+
+    def test_what_cannot_be_written_is_said_before_anything_is_measured(self):
+        for option in ("--rows", "--output"):
+            done = tune(option, "/nonexistent/file")
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn("'/nonexistent/file' cannot be written", done.stderr)
+
     def test_rows_have_every_candidate_and_one_choice_a_cell(self):
         rows = pathlib.Path(self.folder.name) / "rows"
         out = self.succeed(tune("--rows", rows, ranks=3))

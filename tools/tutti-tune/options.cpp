@@ -77,9 +77,13 @@ Parsed parse_options(int argc, char** argv) {
             throw CLI::ValidationError("--begin", "sizes go from 1 or more up to --end");
     });
     const std::vector<std::string> known = collective_names();
-    for (const std::string& name : names)
-        parsed.options.collectives.push_back(
-            static_cast<Collective>(std::find(known.begin(), known.end(), name) - known.begin()));
+    for (const std::string& name : names) {
+        const auto collective =
+            static_cast<Collective>(std::find(known.begin(), known.end(), name) - known.begin());
+        auto& chosen = parsed.options.collectives;
+        if (std::find(chosen.begin(), chosen.end(), collective) == chosen.end())
+            chosen.push_back(collective);
+    }
     return parsed;
 }
 
