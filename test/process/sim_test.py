@@ -110,6 +110,16 @@ class Simulator(unittest.TestCase):
         lines = root.findall(SVG + "polyline")
         self.assertEqual([len(line.get("points").split()) for line in lines], [8] * 4)
 
+    def test_standard_output_takes_one_thing_and_all_of_it(self):
+        for pair in (("--draw", "--plot"), ("--json", "--plot"), ("--draw", "--json")):
+            self.assertIn("only one thing fits standard output",
+                          self.refused("allreduce", "--ranks", 4, pair[0], "-", pair[1], "-"))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([SIM, "allreduce", "--ranks", "4"], stdout=full, stderr=subprocess.PIPE, text=True,
+                                  check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("No space left on device", done.stderr)
+
     def test_a_barrier_can_be_plotted_and_drawn(self):
         files = self.folder / "plot.svg", self.folder / "draw.svg"
         self.ok("barrier", "--ranks", 5, "--plot", files[0], "--draw", files[1])

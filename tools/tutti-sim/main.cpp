@@ -112,6 +112,7 @@ Result<> simulate_all(const Options& o) {
         tables.push_back(std::move(table));
     }
     fmt::print(out, "{}", format_choices(tables));
+    if (std::fflush(out) != 0 || std::ferror(out) != 0) return fail_errno(errno, "the table");
     if (!o.json.empty()) TUTTI_TRY(write_file(o.json, to_json(o, tables)));
     if (!o.plot.empty()) TUTTI_TRY(plot(o, tables));
     if (!o.draw.empty()) TUTTI_TRY(draw(o));

@@ -192,8 +192,8 @@ void interpret(Options& o, const Texts& t) {
         throw CLI::ValidationError("--root",
                                    fmt::format("{} is not below {} ranks", o.root, o.ranks));
     if (!t.dtype.empty()) o.dtype = dtype_of(t.dtype);
-    if (o.json == "-" && (o.draw == "-" || o.plot == "-"))
-        throw CLI::ValidationError("--json", "only one thing fits standard output");
+    if ((o.json == "-") + (o.draw == "-") + (o.plot == "-") > 1)
+        throw CLI::ValidationError("-", "only one thing fits standard output");
     o.algorithms = algorithms_of(o, t.algorithm);
     interpret_network(o, t);
 }
