@@ -44,7 +44,8 @@ Labels labels_of(const Call& call) {
 Report::Report(const Options& options)
     : options_(options), table_(options.json == "-" ? stderr : stdout) {
     if (options.json.empty()) return;
-    json_ = options.json == "-" ? stdout : std::fopen(options.json.c_str(), "we");
+    // What is there stays until the sweep is over.
+    json_ = options.json == "-" ? stdout : std::fopen(options.json.c_str(), "ae");
     if (json_ == nullptr) json_failed();
 }
 
@@ -178,6 +179,8 @@ void Report::write_json() {
                                         {"host", describe_machine()},
                                         {"rows", rows_}};
     const std::string text = all.dump(2) + "\n";
+    const bool truncated = json_ == stdout || ::ftruncate(::fileno(json_), 0) == 0;
+    if (!truncated && errno != EINVAL) json_failed();  // what is no file has no length
     if (std::fwrite(text.data(), 1, text.size(), json_) != text.size() || std::fflush(json_) != 0)
         json_failed();
 }

@@ -1,4 +1,5 @@
 """Real processes through tutti-run: results, requests, streams, plans."""
+import json
 import os
 import pathlib
 import re
@@ -409,6 +410,22 @@ class Behaviour(Processes):
                                    "-n", "3", "-w", "1", "--check"], capture_output=True, text=True,
                                   timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
             self.expect_success(done)
+
+    def test_a_bench_that_is_interrupted_leaves_the_last_report_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            path.write_text("the last one, and longer" * 1000, encoding="utf-8")
+            before = path.read_text(encoding="utf-8")
+            command = [BENCH, "allreduce", "--ranks", "2", "-b", "8", "-e", "8", "--json", str(path), "-n"]
+            with subprocess.Popen([*command, "2000000000"], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL,
+                                  text=True) as endless:
+                self.assertIn("tutti", endless.stdout.readline())
+                endless.terminate()
+                endless.stdout.read()
+            self.assertEqual(path.read_text(encoding="utf-8"), before)
+            self.expect_success(subprocess.run([*command, "2"], capture_output=True, text=True, timeout=HANG_GUARD_S,
+                                               stdin=subprocess.DEVNULL))
+            self.assertEqual(json.loads(path.read_text(encoding="utf-8"))["rows"][0]["wrong"], 0)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")
