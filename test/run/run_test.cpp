@@ -344,7 +344,8 @@ TEST_CASE("tutti-run: says why its output cannot be written") {
 TEST_CASE("tutti-run: ends in time and after a signal though nobody reads its output") {
     const Folder folder;
     // The reader reads nothing before the code is there.
-    const std::string reader = " | { while ! [ -s code ]; do sleep 0.05; done; cat >/dev/null; }";
+    const std::string reader =
+        " | { for i in $(seq 600); do [ -s code ] && break; sleep 0.05; done; cat >/dev/null; }";
     const auto unread = [&](const std::string& options, const std::string& beside) {
         Child child({"/bin/sh", "-c",
                      "cd '" + folder.path.string() + "'; { '" TUTTI_RUN "' -n 1 --grace 1 " +
