@@ -362,10 +362,16 @@ TEST_CASE("tutti-run: ends in time and after a signal though nobody reads its ou
 }
 
 TEST_CASE("tutti-run: a signal that is handed on to nobody any more costs no output") {
+    const Folder folder;
+    // Not before the rank has written all: an early one would end who has no handler yet.
     Child child({"/bin/sh", "-c",
-                 "{ '" TUTTI_RUN
-                 "' -n 1 --no-prefix /bin/sh -c \"trap '' USR1; seq 1 100000\" & sleep"
-                 " 0.5; kill -USR1 $!; sleep 0.1; wait $!; } | { sleep 1; wc -l; }"});
+                 "cd '" + folder.path.string() +
+                     "'; { '" TUTTI_RUN
+                     "' -n 1 --no-prefix /bin/sh -c \"trap '' USR1; seq 1 100000; echo >ended\" & "
+                     "for i in $(seq 400); do [ -s ended ] && break; sleep 0.05; done; "
+                     "sleep 0.3; kill -USR1 $!; sleep 0.1; wait $!; } | "
+                     "{ for i in $(seq 40); do [ -s ended ] && break; sleep 0.05; done; sleep 0.6; "
+                     "wc -l; }"});
     CHECK(child.finish() == 0);
     CHECK(child.out() == "100000\n");
 }
