@@ -182,13 +182,14 @@ private:
 
     // Moving and waiting: progress.cpp.
     Result<> finish_blocking(Request& request);
+    void hand_over();
     void announce();
     void recall();
     bool drive_all(bool& moved);
-    bool wait_driving(Request& request, int64_t timeout_ms);
+    bool wait_driving(Request& request, int64_t timeout_ms, bool& slept);
     void sleep_until_moved(const Request& request, int64_t limit_ms);
     void look_at_clocks();
-    void arm_all(bool on);
+    bool arm_all(bool on);
     void leave_devices();
 
     // EndpointClient
@@ -198,7 +199,7 @@ private:
     void news(Rank from, const News& news) override;
     void peer_lost(Rank peer, const std::string& cause) override;
     bool drive(bool& moved) override;
-    void arm(bool on) override;
+    bool arm(bool on) override;
     // AgreementHost
     void send_control(Rank to, const News& news) override {
         endpoint_->send_control(group_.in_job(to), news);
@@ -214,6 +215,7 @@ private:
     const bool crowded_;
     // Manual progress: peers ring for what the program waits for by a descriptor.
     std::atomic<bool> announces_{false}, announced_{false};
+    bool armed_ = false;  // by the service thread, whose this is
     const HomeProcess home_;
     ChannelTable channels_;
     Recorder recorder_;

@@ -212,14 +212,13 @@ void Endpoint::pump() {
     open_wanted();
 }
 
-void Endpoint::sleep(int timeout_ms) {
+void Endpoint::sleep(int timeout_ms, uint64_t since) {
     if (watched_ > 0) timeout_ms = std::min(timeout_ms, watch_ms);
-    if (manual()) {
-        reactor_.poll(timeout_ms);
-    } else if (data_reactor_.poll(timeout_ms) == 0 && timeout_ms > 0) {
-        // Another thread may be the one that sleeps there: then this one must not spin.
-        ::usleep(20);
-    }
+    const int called = (manual() ? reactor_ : data_reactor_).poll(timeout_ms, since);
+    // It may have been the service thread's wake-up, which moves what nobody waits for.
+    if (called > 0 && dozing_) kick();
+    // Another thread may be the one that sleeps there: then this one must not spin.
+    if (called == 0 && timeout_ms > 0) ::usleep(20);
 }
 
 void Endpoint::ring() {
@@ -278,9 +277,11 @@ bool Endpoint::serve_clients(bool& moved) {
     return busy;
 }
 
-void Endpoint::arm_clients(bool on) {
+bool Endpoint::arm_clients(bool on) {
     const std::lock_guard lock(clients_mutex_);
-    for (auto& [comm, client] : clients_) client->arm(on);
+    bool all = true;
+    for (auto& [comm, client] : clients_) all &= client->arm(on);
+    return all;
 }
 
 void Endpoint::serve() {
@@ -301,13 +302,14 @@ void Endpoint::serve() {
 
         // Announced first, then looked once more: whatever comes after that look rings.
         Sleeper::take_moved();
-        arm_clients(true);
-        moved = false;
+        dozing_ = true;
+        moved = !arm_clients(true);
         if (serve_clients(moved) && !Sleeper::take_moved() && !moved && !kicked_) {
             reactor_.modify(data_reactor_.fd(), EPOLLIN);
             reactor_.poll(watched_ > 0 ? watch_ms : sleep_ms);
             reactor_.modify(data_reactor_.fd(), 0);
         }
+        dozing_ = false;
         arm_clients(false);
         backoff.woke();
     }

@@ -47,8 +47,9 @@ public:
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
     /// Drives non-blocking operations; false if there is nothing that this thread should drive.
     virtual bool drive(bool& moved) = 0;
-    /// Before and after the service thread sleeps on the data reactor.
-    virtual void arm(bool on) = 0;
+    /// Before and after the service thread sleeps on the data reactor. False: another thread is at
+    /// it, look once more.
+    virtual bool arm(bool on) = 0;
 };
 
 class Endpoint final : private ChannelSink {
@@ -118,8 +119,10 @@ public:
     void progress();
     /// Serves the control plane if no thread does. For loops that wait.
     void pump();
-    /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first.
-    void sleep(int timeout_ms);
+    /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first,
+    /// and ask for rounds() before that.
+    void sleep(int timeout_ms, uint64_t since);
+    uint64_t rounds() const { return (manual() ? reactor_ : data_reactor_).rounds(); }
     /// While something is watched, nobody sleeps for long: it does not ring.
     void watch(int change) { watched_.fetch_add(change); }
     /// Wakes whoever sleeps on the data reactor.
@@ -203,7 +206,7 @@ private:
     void control_closed(Rank peer, const std::string& cause);
     void bootstrap_step(const std::function<void()>& step);
     void serve();
-    void arm_clients(bool on);
+    bool arm_clients(bool on);
 
     const Config config_;
     const int64_t started_s_;  // by the wall clock
@@ -246,7 +249,7 @@ private:
 
     Handover handover_;
     std::atomic<int> watched_{0};
-    std::atomic<bool> stop_{false}, kicked_{false}, leaving_{false};
+    std::atomic<bool> stop_{false}, kicked_{false}, dozing_{false}, leaving_{false};
     std::thread thread_;
 };
 

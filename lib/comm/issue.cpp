@@ -141,7 +141,7 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
                         "rank {}: after a mismatch, not all ranks came back within {} ms", rank(),
                         timeout_ms);
         endpoint_->pump();
-        if (backoff.next(false) == Backoff::Turn::sleep) endpoint_->sleep(1);
+        if (backoff.next(false) == Backoff::Turn::sleep) endpoint_->sleep(1, endpoint_->rounds());
     }
 }
 
@@ -258,7 +258,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, bool by
     Stream& stream = streams_[plan.stream];
     streams_.drive(stream, moved);
     streams_.release(stream);
-    if (!request->done()) manual() ? announce() : endpoint_->issued();
+    if (!request->done()) hand_over();
     return request;
 }
 
@@ -310,7 +310,7 @@ Result<std::unique_ptr<Request>> Communicator::start(std::unique_ptr<Transfer> t
         waiting_.drop_pending();
         return tl::unexpected(std::move(posted).error());
     }
-    if (!transfer->done()) manual() ? announce() : endpoint_->issued();
+    if (!transfer->done()) hand_over();
     return transfer;
 }
 

@@ -1,4 +1,6 @@
 // Moving what was issued, and waiting for it.
+#include <utility>
+
 #include "comm/backoff.h"
 #include "comm/communicator.h"
 #include "transport/flow.h"
@@ -40,9 +42,9 @@ void Communicator::look_at_clocks() {
     transfers_.look_at_clocks();
 }
 
-void Communicator::arm_all(bool on) {
-    streams_.arm(on);
-    transfers_.arm(on);
+bool Communicator::arm_all(bool on) {
+    const bool streams = streams_.arm(on);
+    return transfers_.arm(on) && streams;
 }
 
 bool Communicator::wait(Request& request, int64_t timeout_ms) {
@@ -50,13 +52,15 @@ bool Communicator::wait(Request& request, int64_t timeout_ms) {
     waiting_.enter();
     if (!manual()) endpoint_->claimed();
     recall();
-    const bool done = wait_driving(request, timeout_ms);
+    bool slept = false;
+    const bool done = wait_driving(request, timeout_ms, slept);
     announce();
     if (waiting_.leave() && waiting_.pending() && !manual()) endpoint_->kick();
+    if (slept) waiting_.rouse();  // others sleep on what this one recalled when it woke
     return done;
 }
 
-bool Communicator::wait_driving(Request& request, int64_t timeout_ms) {
+bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slept) {
     const Deadline limit = Deadline::after_ms(timeout_ms);
     Backoff backoff(crowded_);
     for (;;) {
@@ -75,26 +79,38 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms) {
         if (limit.passed()) return request.done();
         if (turn == Backoff::Turn::look) continue;
         sleep_until_moved(request, limit.left_ms(longest_sleep_ms));
+        slept = true;
         backoff.woke();
     }
 }
 
-// Announces it, looks once more, sleeps: whatever comes after that look rings.
+// Announces it, looks once more, sleeps: whatever comes after that look rings. Other threads may
+// announce and recall the same: who recalls rouses those that sleep, and who sleeps is counted
+// before it announces, so that one of the two sees the other.
 void Communicator::sleep_until_moved(const Request& request, int64_t limit_ms) {
     Sleeper::take_moved();
-    arm_all(true);
+    const uint64_t since = endpoint_->rounds();
     waiting_.fall_asleep();
-    bool moved = false;
+    bool moved = !arm_all(true);
     drive_all(moved);
     moved |= Sleeper::take_moved();
-    if (!moved && !request.done()) endpoint_->sleep(static_cast<int>(limit_ms));
-    waiting_.wake_up();
+    if (!moved && !request.done()) endpoint_->sleep(static_cast<int>(limit_ms), since);
     arm_all(false);
+    waiting_.wake_up();
 }
 
-void Communicator::arm(bool on) {
-    if (on) look_at_clocks();
-    arm_all(on);
+// The service thread's. Threads that wait announce what is theirs; the last of them kicks it.
+bool Communicator::arm(bool on) {
+    if (on) {
+        look_at_clocks();
+        if (waiting_.waiters()) return true;
+        armed_ = true;
+        return arm_all(true);
+    }
+    if (!std::exchange(armed_, false)) return true;
+    arm_all(false);
+    waiting_.rouse();
+    return true;
 }
 
 void Communicator::progress() {
@@ -111,6 +127,13 @@ int Communicator::progress_fd() {
     announces_ = true;
     announce();
     return endpoint_->wait_fd();
+}
+
+/// What was issued and is not done is another's now: the service thread's, or of a thread that
+/// sleeps, which has not announced itself there.
+void Communicator::hand_over() {
+    manual() ? announce() : endpoint_->issued();
+    waiting_.rouse();
 }
 
 // The program may sleep on the descriptor whenever a call of ours has returned: announced, then

@@ -58,6 +58,7 @@ void Streams::drive(Stream& stream, bool& moved) {
             if (strict_ && !agreement_.agreed(request->tag.sequence)) return;
             request->started = true;
             operation.start(request->tag, request->in, request->out);
+            moved = true;  // whoever is about to sleep has not announced it to this one
         }
         const Code code = operation.progress();
         if (code == Code::in_progress) {
@@ -265,14 +266,18 @@ void Streams::look_at_clock(Stream& stream, int64_t now) {
     }
 }
 
-void Streams::arm(bool on) {
+/// False if another thread is at one of them: what it leaves there nobody waits for yet.
+bool Streams::arm(bool on) {
+    bool all = true;
     for (Stream& stream : streams_) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
         Owned owned(stream.owner, Owned::Try{});
+        all &= owned.held();
         if (!owned.held() || !stream.head || !stream.head->started) continue;
         stream.head->operation->arm(on);
         stream.head->armed = on;
     }
+    return all;
 }
 
 }  // namespace tutti

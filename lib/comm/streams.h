@@ -46,7 +46,7 @@ public:
     /// Finds what is past its deadline or cannot go on.
     void look_at_clocks();
     /// Before and after a sleep: peers ring when they move a head on.
-    void arm(bool on);
+    bool arm(bool on);
     /// Afterwards nobody drives anything until the list is gone.
     std::vector<std::unique_ptr<Owned>> hold_all();
     /// Ends everything for good: the communicator was destroyed. `last` is the number of the last

@@ -223,10 +223,11 @@ std::optional<Error> Transfers::late(Exchange& e, int64_t now) const {
                              rank_, e.timeout_ms, e.parts.size(), peer)};
 }
 
-void Transfers::arm(bool on) {
-    if (posted_.load() == 0 && on) return;
+bool Transfers::arm(bool on) {
+    if (posted_.load() == 0 && on) return true;
     const Owned owned(owner_, Owned::Try{});
     if (owned.held()) engine_.arm(on);
+    return owned.held();
 }
 
 void Transfers::end_all() {

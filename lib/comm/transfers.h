@@ -29,7 +29,7 @@ public:
     /// True while there is any.
     bool drive(bool& moved);
     void look_at_clocks();
-    void arm(bool on);
+    bool arm(bool on);
     /// Ends everything: the communicator was destroyed.
     void end_all();
 

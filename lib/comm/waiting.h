@@ -31,13 +31,17 @@ public:
     /// Between these, whatever becomes done rings.
     void fall_asleep() { sleepers_.fetch_add(1); }
     void wake_up() { sleepers_.fetch_sub(1); }
+    /// Whoever has changed what they sleep on rings.
+    void rouse() {
+        if (sleepers_.load(std::memory_order_seq_cst) > 0) endpoint_.ring();
+    }
 
     /// The request is done. Afterwards it may be gone: its owner sees the code and frees it.
     void publish(Request& request, Code code) {
         if (request.keep) drop_pending();
         request.completion.fire(code);
         request.code.store(code, std::memory_order_seq_cst);
-        if (sleepers_.load(std::memory_order_seq_cst) > 0) endpoint_.ring();
+        rouse();
     }
 
 private:

@@ -75,12 +75,15 @@ std::shared_ptr<Reactor::Entry> Reactor::find(uint64_t token) {
     return found->second->generation == token >> 32 ? found->second : nullptr;
 }
 
-int Reactor::poll(int timeout_ms) {
+int Reactor::poll(int timeout_ms, uint64_t since) {
     // Acquire and release: what one thread's handlers wrote, the next polling thread's see.
     if (polling_.exchange(true, std::memory_order_acquire)) return 0;
     const ClearAtExit clear(polling_);
+    // One polls at a time: who comes to wait has missed nothing, or sees here that it has.
+    if (rounds() != since) timeout_ms = 0;
     epoll_event events[events_per_poll];
     const int ready = epoll_wait(epoll_.get(), events, events_per_poll, timeout_ms);
+    if (ready > 0) rounds_.fetch_add(1, std::memory_order_seq_cst);
     int called = 0;
     for (int i = 0; i < ready; ++i) {
         // Looked up one by one: an earlier handler of this round may have removed this one.

@@ -30,7 +30,12 @@ public:
 
     /// Calls the handlers of what is ready, after waiting at most timeout_ms (0: not at all, <0:
     /// for ever). Returns how many were called.
-    int poll(int timeout_ms);
+    int poll(int timeout_ms) { return poll(timeout_ms, rounds()); }
+    /// The same, but without waiting if since, which rounds() gave, is not the latest: what was due
+    /// meanwhile, another thread has been told in this one's place.
+    int poll(int timeout_ms, uint64_t since);
+    /// How often poll() has found something ready.
+    uint64_t rounds() const { return rounds_.load(std::memory_order_seq_cst); }
 
     /// Readable when a handler is due: lets one reactor, or a host program's loop, wait on another.
     int fd() const { return epoll_.get(); }
@@ -45,6 +50,7 @@ private:
     uint32_t generation_ = 0;
     std::unordered_map<int, std::shared_ptr<Entry>> entries_;
     std::atomic<bool> polling_{false};
+    std::atomic<uint64_t> rounds_{0};
 };
 
 }  // namespace tutti

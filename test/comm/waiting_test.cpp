@@ -1,0 +1,205 @@
+// Threads that wait beside each other, and beside the service thread: who wakes first takes nobody
+// else's wake-up along. Without it a thread sleeps until it looks at the clock, ten times a second.
+#include <array>
+#include <atomic>
+#include <memory>
+
+#include "base/clock.h"
+#include "comm/job.h"
+#include "comm/transfer.h"
+
+using namespace comm_test;
+
+namespace {
+
+constexpr int rounds = 12;
+constexpr int64_t stall_ns = 60'000'000;  // well past what a wake-up takes, well below a missed one
+constexpr std::size_t long_count = std::size_t{1} << 18;  // many messages both ways
+constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
+
+Job two_streams(const char* transport) {
+    Job job{2, transport};
+    job.change = [](Config& config) { config.nrings = 2; };
+    return job;
+}
+
+/// So that who waits does not spin any more.
+void fall_asleep() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+/// What the two ranks tell each other past their communicators.
+struct Signs {
+    std::atomic<int> asleep{0};  // the last round in which rank 0's threads are
+    std::atomic<int64_t> began_ns{0};
+    std::atomic<int> stalled{0};
+    std::atomic<bool> broken{false};
+
+    void await(int round) const {
+        while (asleep < round && !broken) std::this_thread::yield();
+    }
+    void took(int64_t ns) { stalled += ns > stall_ns ? 1 : 0; }
+};
+
+struct Sum {
+    explicit Sum(std::size_t count) : data(count, 1.0f) {}
+    std::string start(Communicator& comm, int stream) {
+        std::fill(data.begin(), data.end(), 1.0f);
+        auto started = comm.start(sum_of(data.size()), stream, -1, data.data(), data.data());
+        if (!started) return started.error().message;
+        request = std::move(*started);
+        return "";
+    }
+    std::string wait(Communicator& comm) {
+        comm.wait(*request, -1);
+        if (!request->error.message.empty()) return request->error.message;
+        return data.back() == 2.0f ? "" : "wrong sum";
+    }
+    std::string run(Communicator& comm, int stream) {
+        std::string problem = start(comm, stream);
+        return problem.empty() ? wait(comm) : problem;
+    }
+    std::vector<float> data;
+    std::unique_ptr<Request> request;
+};
+
+/// One number from rank 1 to rank 0.
+struct Message {
+    std::string start(Communicator& comm) {
+        auto transfer = std::make_unique<Transfer>();
+        transfer->sends = comm.rank() == 1;
+        transfer->peer = 1 - comm.rank();
+        transfer->memory = data.data();
+        transfer->bytes = data.size();
+        auto started = comm.start(std::move(transfer), -1);
+        if (!started) return started.error().message;
+        request = std::move(*started);
+        return "";
+    }
+    std::string wait(Communicator& comm) {
+        comm.wait(*request, -1);
+        return request->error.message;
+    }
+    std::array<std::byte, 4> data{};
+    std::unique_ptr<Request> request;
+};
+
+/// Plays the rounds, after first contacts, which need both sides.
+template <typename Round>
+std::string play(const std::vector<Communicator*>& comms, Signs& signs, Round round) {
+    Sum first(1);
+    std::string problem;
+    for (Communicator* comm : comms) {
+        Message message;
+        problem = message.start(*comm);
+        if (problem.empty()) problem = message.wait(*comm);
+        for (int stream = 0; stream < 2 && problem.empty(); ++stream)
+            problem = first.run(*comm, stream);
+        if (!problem.empty()) return problem;
+    }
+    for (int number = 1; number <= rounds && problem.empty() && !signs.broken; ++number)
+        problem = round(number);
+    if (!problem.empty()) signs.broken = true;
+    return problem;
+}
+
+/// Rank 0 sleeps on a message that rank 1 sends once both have been through a long sum, for which
+/// nobody waits there. When that is begun, the thread sleeps already, or not yet.
+std::string long_one_beside(Communicator& slept_on, Communicator& other, Signs& signs, int number,
+                            bool asleep_before) {
+    Message last;
+    Sum beside(long_count);
+    std::string problem;
+    if (slept_on.rank() == 1) {
+        signs.await(number);
+        const int64_t began = now_ns();
+        problem = beside.run(other, 1);
+        signs.took(now_ns() - began);
+        if (problem.empty()) problem = last.start(slept_on);
+        return problem.empty() ? last.wait(slept_on) : problem;
+    }
+    if (!asleep_before) problem = beside.start(other, 1);
+    if (problem.empty()) problem = last.start(slept_on);
+    if (!problem.empty()) return problem;
+    std::string waited;
+    std::thread sleeper([&] { waited = last.wait(slept_on); });
+    fall_asleep();
+    if (asleep_before) problem = beside.start(other, 1);
+    fall_asleep();
+    signs.broken = !problem.empty();
+    signs.asleep = number;
+    sleeper.join();
+    if (problem.empty()) problem = beside.wait(other);
+    return problem.empty() ? waited : problem;
+}
+
+}  // namespace
+
+TEST_CASE("waiting: a thread that gives up leaves the others their wake-ups") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        Signs signs;
+        expect_no_problem(run(two_streams(transport), [&](Communicator& comm, Rank rank) {
+            return play({&comm}, signs, [&](int number) {
+                Message slept_on;
+                Sum given_up(1);
+                std::string problem;
+                if (rank == 1) {
+                    signs.await(number);
+                    signs.began_ns = now_ns();
+                    problem = slept_on.start(comm);
+                    if (problem.empty()) problem = slept_on.wait(comm);
+                    return problem.empty() ? given_up.run(comm, 1) : problem;
+                }
+                problem = slept_on.start(comm);
+                if (problem.empty()) problem = given_up.start(comm, 1);
+                if (!problem.empty()) return problem;
+                std::string waited;
+                std::thread sleeper([&] {
+                    waited = slept_on.wait(comm);
+                    signs.took(now_ns() - signs.began_ns);
+                });
+                fall_asleep();
+                comm.wait(*given_up.request, 5);
+                fall_asleep();
+                signs.asleep = number;
+                sleeper.join();
+                problem = given_up.wait(comm);
+                return problem.empty() ? waited : problem;
+            });
+        }));
+        CHECK(signs.stalled < rounds / 2);
+    }
+}
+
+TEST_CASE("waiting: what is begun while another thread sleeps goes on") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        Signs signs;
+        expect_no_problem(run(two_streams(transport), [&](Communicator& comm, Rank) {
+            return play({&comm}, signs, [&](int number) {
+                return long_one_beside(comm, comm, signs, number, true);
+            });
+        }));
+        CHECK(signs.stalled < rounds / 2);
+    }
+}
+
+TEST_CASE("waiting: a sleeping thread takes no wake-up of the service thread along") {
+    for (const char* transport : transports_under_test)
+        for (const bool asleep_before : {false, true}) {
+            INFO(transport << (asleep_before ? ", begun later" : ", begun before"));
+            Signs signs;
+            expect_no_problem(
+                run(two_streams(transport), [&](Communicator& comm, Rank) -> std::string {
+                    auto part = comm.split(0, comm.rank());
+                    if (!part) return part.error().message;
+                    const auto problem = play({&comm, part->get()}, signs, [&](int number) {
+                        return long_one_beside(comm, **part, signs, number, asleep_before);
+                    });
+                    (*part)->destroy();
+                    return problem;
+                }));
+            CHECK(signs.stalled < rounds / 2);
+        }
+}
