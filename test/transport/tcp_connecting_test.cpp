@@ -1,6 +1,7 @@
 // How TCP connections are made: which addresses are tried, who calls whom, and what is said when
 // nobody answers.
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <span>
 #include <thread>
@@ -10,6 +11,8 @@
 
 namespace tutti::test {
 namespace {
+
+using namespace std::chrono_literals;
 
 TEST_CASE("tcp: speaks IPv6") {
     const JoinedTransport kind{"tcp", [](const TransportContext& context) {
@@ -199,6 +202,39 @@ TEST_CASE("tcp: gives up at the deadline when the other side accepts and says no
     REQUIRE_FALSE(opened);
     REQUIRE(opened.error().code == Code::timeout);
     REQUIRE(opened.error().rank == 5);
+}
+
+TEST_CASE("tcp: one that accepts and says nothing holds up no call to others") {
+    TestEndpoint endpoint(tcp_kind, 0, 8);
+    auto silent = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(silent);
+    const auto port = net::local_port(silent->get());
+    REQUIRE(port);
+    const PeerAddress mute{
+        .rank = 5, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)};
+    Answering callee({tcp::Answer::taken});
+    callee.address.rank = 6;
+
+    const auto limit = std::chrono::seconds(30);
+    std::atomic<bool> begins{false};
+    std::thread stuck([&] {
+        begins = true;
+        const auto opened = endpoint.transport->open({.peer = 5, .comm = 7, .lane = 0}, mute,
+                                                     Deadline::after_ms(limit / 1ms));
+        static_cast<void>(opened);
+    });
+    while (!begins) std::this_thread::yield();
+    std::this_thread::sleep_for(50ms);
+    const auto other = endpoint.transport->open({.peer = 6, .comm = 7, .lane = 0}, callee.address,
+                                                Deadline::after_ms(limit / 3ms));
+    const auto same =
+        endpoint.transport->open({.peer = 5, .comm = 7, .lane = 1}, mute, Deadline::after_ms(100));
+    silent->reset();  // the call in its queue is over
+    stuck.join();
+    REQUIRE(other);
+    REQUIRE_FALSE(same);
+    REQUIRE(same.error().code == Code::timeout);
+    REQUIRE(same.error().rank == 5);
 }
 
 TEST_CASE("tcp: refuses a peer with another secret") {

@@ -66,7 +66,8 @@ private:
     net::AuthKey key() const { return {context_.secret, "tcp/" + context_.job}; }
     bool usable(const net::HostPort& address, const PeerAddress& peer) const;
     Result<ConnectionPtr> meet(const PeerAddress& peer, Deadline deadline);
-    void wait_for_call(std::unique_lock<std::mutex>& lock, Rank peer, Deadline deadline);
+    template <typename Over>
+    void wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over);
     Result<UniqueFd> call(const PeerAddress& peer, Deadline deadline) const;
     Result<UniqueFd> introduce(UniqueFd fd, Deadline deadline) const;
     ConnectionPtr find(Rank peer);
@@ -88,11 +89,10 @@ private:
     std::unique_ptr<net::Acceptor> acceptor_;
     Retired retired_;
 
-    std::mutex connecting_;  // two threads that open to one peer make one connection
-    std::mutex mutex_;       // guards what follows
-    std::condition_variable added_;
-    Rank calling_ = nobody;
-    std::set<Rank> called_;                   // whose connections we made
+    std::mutex mutex_;  // guards what follows
+    std::condition_variable changed_;
+    std::set<Rank> calling_;  // two threads that open to one peer make one connection
+    std::set<Rank> called_;   // whose connections we made
     std::vector<ConnectionPtr> connections_;  // kept to the end: progress() reads without the lock
     std::set<Rank> lost_;
     bool closed_ = false;
@@ -146,8 +146,6 @@ bool TcpTransport::may_reach(const PeerAddress& peer) const {
 Result<std::unique_ptr<Sender>> TcpTransport::open(const ChannelId& id, const PeerAddress& peer,
                                                    Deadline deadline) {
     if (const ConnectionPtr connection = find(peer.rank)) return connection->open(id);
-    // Bounded: whoever is inside connects with a deadline of its own.
-    const std::lock_guard connecting(connecting_);
     auto met = meet(peer, deadline);
     if (met) return (*met)->open(id);
     Error error = std::move(met).error();
@@ -158,37 +156,43 @@ Result<std::unique_ptr<Sender>> TcpTransport::open(const ChannelId& id, const Pe
 
 /// A lower rank that cannot reach us gives up some time, and our own call then goes through.
 Result<ConnectionPtr> TcpTransport::meet(const PeerAddress& peer, Deadline deadline) {
+    const Rank rank = peer.rank;
+    std::unique_lock lock(mutex_);
     for (;;) {
-        {
-            const std::lock_guard lock(mutex_);
-            if (ConnectionPtr connection = find_locked(peer.rank)) return connection;
-            calling_ = peer.rank;
-        }
+        wait_until(lock, deadline, [&] { return !calling_.contains(rank) || find_locked(rank); });
+        if (ConnectionPtr connection = find_locked(rank)) return connection;
+        if (closed_) return fail_rank(Code::aborted, rank, "the transport is closed");
+        if (calling_.contains(rank))
+            return fail_rank(Code::timeout, rank, "another thread of this rank is still at it");
+        calling_.insert(rank);
+        lock.unlock();
         auto fd = call(peer, deadline);
-        std::unique_lock lock(mutex_);
-        calling_ = nobody;
+        lock.lock();
+        calling_.erase(rank);
+        changed_.notify_all();
         if (fd) {
-            called_.insert(peer.rank);
-            return add(std::move(*fd), peer.rank);
+            called_.insert(rank);
+            return add(std::move(*fd), rank);
         }
         if (fd.error().code != Code::in_progress) return tl::unexpected(std::move(fd).error());
         // Never 0, which would be for ever.
         const int64_t limit_ms = std::max<int64_t>(1, deadline.left_ms(crossing_ms));
-        wait_for_call(lock, peer.rank, Deadline::after_ms(limit_ms));
-        if (closed_) return fail_rank(Code::aborted, peer.rank, "the transport is closed");
-        if (deadline.passed() && !find_locked(peer.rank))
-            return fail_rank(Code::timeout, peer.rank,
+        wait_until(lock, Deadline::after_ms(limit_ms), [&] { return find_locked(rank); });
+        if (deadline.passed() && !find_locked(rank))
+            return fail_rank(Code::timeout, rank,
                              "rank {} said that it is connecting to this rank, and did not arrive: "
                              "can it reach {}?",
-                             peer.rank, address_);
+                             rank, address_);
     }
 }
 
-// With manual progress it is this thread that accepts, so it does in between.
-void TcpTransport::wait_for_call(std::unique_lock<std::mutex>& lock, Rank peer, Deadline deadline) {
+/// Or until the transport is closed. With manual progress it is this thread that accepts, so it
+/// does in between.
+template <typename Over>
+void TcpTransport::wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over) {
     constexpr auto turn = std::chrono::milliseconds(1);
-    const auto over = [&] { return closed_ || find_locked(peer); };
-    while (!added_.wait_for(lock, turn, over) && !deadline.passed()) {
+    const auto ends = [&] { return closed_ || over(); };
+    while (!changed_.wait_for(lock, turn, ends) && !deadline.passed()) {
         lock.unlock();
         net::poll_serving(nullptr, 0);
         lock.lock();
@@ -249,7 +253,7 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
     connections_.push_back(connection);
     if (index < direct_limit) direct_[index].store(connection.get(), std::memory_order_release);
     count_.store(index + 1, std::memory_order_release);
-    added_.notify_all();
+    changed_.notify_all();
     return connection;
 }
 
@@ -269,7 +273,7 @@ bool TcpTransport::say(int fd, tcp::Answer answer) {
 
 /// nullopt: it is refused.
 std::optional<tcp::Answer> TcpTransport::answer(Rank peer) const {
-    const bool ours = calling_ == peer || (called_.contains(peer) && find_locked(peer));
+    const bool ours = calling_.contains(peer) || (called_.contains(peer) && find_locked(peer));
     if (ours && context_.rank < peer) return tcp::Answer::crossing;
     const auto same = std::count_if(
         connections_.begin(), connections_.end(),
@@ -329,7 +333,7 @@ void TcpTransport::close(Deadline deadline) {
         if (std::exchange(closed_, true)) return;
         open = connections_;
     }
-    added_.notify_all();
+    changed_.notify_all();
     const auto all = open;
     for (const ConnectionPtr& connection : all) connection->begin_close(deadline);
     std::vector<pollfd> fds;
