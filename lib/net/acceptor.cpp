@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -75,7 +77,11 @@ void Acceptor::accept_ready() {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) break;
         // The connection stays in the queue. A stranger's place is the cheapest way to serve it.
-        log::debug("accept: errno {}, resting with {} handshakes open", errno, pending_.size());
+        // Once: who is meant to come in waits meanwhile, and calls again.
+        if (!std::exchange(warned_, true))
+            log::warn("accept: {}: connections wait, {} handshakes are open ({})",
+                      std::strerror(errno), pending_.size(),
+                      errno == EMFILE ? "raise `ulimit -n`" : "the whole system is short of it");
         if (!pending_.empty()) drop(*pending_.front(), "out of file descriptors");
         if (timer_) {
             reactor_.modify(listener_.get(), 0);

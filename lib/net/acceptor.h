@@ -48,6 +48,7 @@ private:
     UniqueFd listener_;
     UniqueFd timer_;
     int64_t resume_ns_ = 0;  // when a listener that rests for want of descriptors goes on
+    bool warned_ = false;
     AuthKey key_;
     Handler handler_;
     Options options_;

@@ -2,8 +2,10 @@
 
 #include <sys/resource.h>
 #include <unistd.h>
+#include <cstdio>
 
 #include <atomic>
+#include <cstdio>
 #include <thread>
 
 #include "net_fixture.h"
@@ -202,7 +204,29 @@ TEST_CASE("acceptor: with too many handshakes open the oldest goes") {
           Code::timeout);
 }
 
-TEST_CASE("acceptor: out of file descriptors it rests instead of spinning, and recovers") {
+/// What is written on standard error meanwhile.
+class Diagnosed {
+public:
+    Diagnosed() : file_(std::tmpfile()), before_(dup(STDERR_FILENO)) {
+        dup2(fileno(file_), STDERR_FILENO);
+    }
+    ~Diagnosed() {
+        dup2(before_.get(), STDERR_FILENO);
+        std::fclose(file_);
+    }
+    std::string text() const {
+        std::string out(4096, ' ');
+        const ssize_t got = pread(fileno(file_), out.data(), out.size(), 0);
+        return out.substr(0, got < 0 ? 0 : static_cast<std::size_t>(got));
+    }
+
+private:
+    std::FILE* const file_;
+    const UniqueFd before_;
+};
+
+TEST_CASE("acceptor: out of file descriptors it says so and rests, and recovers") {
+    const Diagnosed diagnosed;
     Host host;
     std::vector<UniqueFd> waiting;
     for (int i = 0; i < 3; ++i) waiting.push_back(host.connect());
@@ -225,6 +249,9 @@ TEST_CASE("acceptor: out of file descriptors it rests instead of spinning, and r
     REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     REQUIRE(connected == 0);
     CHECK(turns < 100);
+    const std::string said = diagnosed.text();
+    CHECK(said.find("raise `ulimit -n`") != std::string::npos);
+    CHECK(said.find("ulimit") == said.rfind("ulimit"));  // once
     CHECK(introduce(late.get(), key, as_bytes("late"), soon()));
     CHECK(host.wait_for(1));
 }
