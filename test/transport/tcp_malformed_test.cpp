@@ -27,7 +27,7 @@ Buffer too_many_messages() {
 
 Buffer too_many_channels() {
     Buffer out;
-    for (uint32_t i = 0; i <= tcp::max_channels; ++i) {
+    for (uint32_t i = 0; i <= tcp::max_channels_taken; ++i) {
         const Buffer one = open_frame(static_cast<uint16_t>(i), i * 31);
         out.insert(out.end(), one.begin(), one.end());
     }
@@ -52,7 +52,7 @@ std::vector<Violation> violations() {
                                               .comm = 7,
                                               .bytes = tcp::max_message_bytes + 1})})},
         {"more messages than credits", "credits allow", too_many_messages()},
-        {"more channels than allowed", "more than 4096 channels", too_many_channels()},
+        {"more channels than allowed", "there are 8192 channels", too_many_channels()},
         {"credits for nothing", "did not owe",
          joined_frames(
              {open_frame(0), frame({.magic = magic(Kind::credit), .comm = 7, .credits = 1})})},

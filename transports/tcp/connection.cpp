@@ -118,9 +118,9 @@ Flow* Connection::find(uint32_t comm, uint16_t lane) {
     return found == flows_.end() ? nullptr : last_flow_ = found->second.get();
 }
 
-Flow* Connection::find_or_add(uint32_t comm, uint16_t lane) {
+Flow* Connection::find_or_add(uint32_t comm, uint16_t lane, std::size_t limit) {
     if (Flow* flow = find(comm, lane)) return flow;
-    if (flows_.size() >= max_channels) return nullptr;
+    if (flows_.size() >= limit) return nullptr;
     return (flows_[key_of(comm, lane)] = std::make_unique<Flow>(comm, lane)).get();
 }
 
@@ -154,7 +154,7 @@ Result<std::unique_ptr<Sender>> Connection::open(const ChannelId& id) {
         return fail_rank(Code::peer_lost, id.peer, "the connection to rank {} is gone", id.peer);
     if (options_.retired->contains(id.comm))
         return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
-    Flow* flow = find_or_add(id.comm, id.lane);
+    Flow* flow = find_or_add(id.comm, id.lane, max_channels);
     if (!flow)
         return fail_rank(Code::invalid, id.peer,
                          "rank {} has {} channels on one connection already: free communicators",

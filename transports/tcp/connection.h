@@ -85,7 +85,7 @@ private:
     void deliver(const News& news);
     void on_events(uint32_t events);
     Flow* find(uint32_t comm, uint16_t lane);
-    Flow* find_or_add(uint32_t comm, uint16_t lane);
+    Flow* find_or_add(uint32_t comm, uint16_t lane, std::size_t limit);
     void half_closed(Flow& flow);
     bool in_use(const Flow& flow) const;
     void forget_flows();

@@ -108,7 +108,7 @@ bool Connection::begin_frame(const Header& header) {
     if (kind == Kind::bye) return bye_received_ = true;
     if (kind == Kind::open)
         return begin_channel(header) ||
-               bad(fmt::format("it opened more than {} channels", max_channels));
+               bad(fmt::format("there are {} channels already", max_channels_taken));
     Flow* flow = find(header.comm, header.lane);
     const auto late = [&] { return options_.retired->contains(header.comm); };
     if (header.credits > 0 && !(flow ? take_credits(*flow, header.credits) : late()))
@@ -128,7 +128,7 @@ bool Connection::begin_frame(const Header& header) {
 bool Connection::begin_channel(const Header& header) {
     // Whoever opens it does not know yet that this rank has left: it can send, to nobody.
     if (options_.retired->contains(header.comm)) return true;
-    Flow* flow = find_or_add(header.comm, header.lane);
+    Flow* flow = find_or_add(header.comm, header.lane, max_channels_taken);
     if (!flow) return false;
     flow->in.open = true;
     if (closing_ || std::exchange(flow->in.live, true)) return true;
@@ -211,7 +211,7 @@ void Connection::finish_late() {
     late_.in.returned.store(late_.in.released.load(std::memory_order_relaxed),
                             std::memory_order_relaxed);
     if (closing_) return;
-    if (late_credits_.size() >= max_channels * credits_per_channel)
+    if (late_credits_.size() >= max_channels_taken * credits_per_channel)
         return fail(
             "protocol error: it sent more to communicators that are gone than its credits "
             "allow");

@@ -221,10 +221,10 @@ Flow* Hub::find(Rank peer, uint32_t comm, uint16_t lane) {
     return found == flows->second.end() ? nullptr : recent = found->second.get();
 }
 
-Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
+Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane, std::size_t limit) {
     if (Flow* flow = find(peer.rank, comm, lane)) return flow;
     auto& flows = flows_[peer.rank];
-    if (flows.size() >= max_channels) return nullptr;
+    if (flows.size() >= limit) return nullptr;
     Flow* const flow = (flows[key_of(comm, lane)] = std::make_unique<Flow>(peer, comm, lane)).get();
     if (FlatStream* const stream = find_stream(*flow)) stream->flows.push_back(flow);
     return flow;
@@ -237,7 +237,7 @@ Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, ui
         return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
     TUTTI_ASSIGN(Peer* const reached, reach(id.peer, port, nonce));
     Peer& peer = *reached;
-    Flow* flow = find_or_add(peer, id.comm, id.lane);
+    Flow* flow = find_or_add(peer, id.comm, id.lane, max_channels);
     if (!flow)
         return fail_rank(Code::invalid, id.peer,
                          "rank {} has {} channels on one port already: free communicators", id.peer,

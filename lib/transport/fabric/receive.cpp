@@ -50,10 +50,10 @@ bool Hub::arrived(const Arrival& arrival) {
         case Kind::open:
             // Whoever opens it does not know yet that this rank has left: it can send, to nobody.
             if (options_.retired->contains(header.comm)) break;
-            if (Flow* flow = find_or_add(peer, header.comm, header.lane))
+            if (Flow* flow = find_or_add(peer, header.comm, header.lane, max_channels_taken))
                 announce(*flow);
             else
-                break_rules(peer, fmt::format("it opened more than {} channels", max_channels));
+                break_rules(peer, fmt::format("there are {} channels already", max_channels_taken));
             break;
         case Kind::credit:
             if (recent ? !take_credits(*recent, header.credits)
@@ -156,8 +156,8 @@ bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
     Flow* flow = find(peer.rank, header.comm, header.lane);
     if ((!flow || !flow->in.told) && options_.retired->contains(header.comm))
         return take_late(peer, header);
-    if (!flow) flow = find_or_add(peer, header.comm, header.lane);
-    if (!flow) return bad(fmt::format("it opened more than {} channels", max_channels));
+    if (!flow) flow = find_or_add(peer, header.comm, header.lane, max_channels_taken);
+    if (!flow) return bad(fmt::format("there are {} channels already", max_channels_taken));
     // Its open may have been overtaken.
     if (!flow->in.told) announce(*flow);
     if (header.credits > 0 && !take_credits(*flow, header.credits))
@@ -185,7 +185,7 @@ bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
 /// Drops a message of a communicator that is gone, and owes the credit.
 bool Hub::take_late(Peer& peer, const Header& header) {
     ++peer.received;
-    if (late_credits_.size() >= max_channels * credits_per_channel) {
+    if (late_credits_.size() >= max_channels_taken * credits_per_channel) {
         break_rules(peer, "it sent more to communicators that are gone than its credits allow");
         return false;
     }
