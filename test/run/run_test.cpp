@@ -341,6 +341,20 @@ TEST_CASE("tutti-run: says why its output cannot be written") {
     CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
 }
 
+TEST_CASE(
+    "tutti-run: says which log cannot be written, once, and is no success though its ranks are") {
+    const Folder folder;
+    std::filesystem::create_symlink("/dev/full", folder.path / "rank-1.log");
+    Child child(with_program({"-n", "2", "--log-dir", folder.path.string(), "/bin/sh", "-c",
+                              "echo one; sleep 0.2; echo two"}));
+    CHECK(child.finish() == 125);
+    CHECK(contains(child.out(), "[1] two"));
+    const std::string said = "rank-1.log cannot be written: No space left on device";
+    CHECK(contains(child.err(), said));
+    CHECK(child.err().find(said) == child.err().rfind(said));
+    CHECK(contents(folder.path / "rank-0.log") == "one\ntwo\n");
+}
+
 TEST_CASE("tutti-run: ends in time and after a signal though nobody reads its output") {
     const Folder folder;
     // The reader reads nothing before the code is there.

@@ -72,20 +72,17 @@ struct Launcher::RankProcess {
     int rank = 0;
     pid_t pid = -1;
     UniqueFd pidfd;
-    std::FILE* log = nullptr;
+    std::unique_ptr<Log> log;
     std::unique_ptr<RankStream> out;
     std::unique_ptr<RankStream> err;
 
     bool running() const { return static_cast<bool>(pidfd); }
-    ~RankProcess() {
-        if (log != nullptr) std::fclose(log);
-    }
 };
 
 struct Launcher::Ready {
     pollfd entry{};
-    RankProcess* process = nullptr;  // whose end is awaited
-    RankStream* stream = nullptr;
+    RankProcess* process = nullptr;  // whose end is awaited, or whose
+    RankStream* stream = nullptr;    // is to be read
     Sink* sink = nullptr;
 };
 
@@ -133,6 +130,7 @@ int Launcher::run() {
     while (anything_left()) turn();
     if (forced_exit_code_) return *forced_exit_code_;
     if (first_failure_) return first_failure_->exit_code;
+    if (logs_failed_) return exit_launcher;
     const bool all_written = !writing();
     return all_written ? 0 : exit_signal_base + interrupted_by_;  // or it would not have given up
 }
@@ -148,10 +146,10 @@ bool Launcher::start_all() {
 }
 
 Result<> Launcher::start_rank(int rank) {
-    TUTTI_ASSIGN(std::FILE * log, open_log(rank));
     auto process = std::make_unique<RankProcess>();
     process->rank = rank;
-    process->log = log;
+    TUTTI_ASSIGN(process->log, open_log(rank));
+    Log* const log = process->log.get();
     SpawnRequest request{.command = options_.command,
                          .environment = rank_environment(options_, job_, rank),
                          .inherit_stdin = rank == 0 && ::isatty(STDIN_FILENO) == 0,
@@ -171,14 +169,19 @@ Result<> Launcher::start_rank(int rank) {
     return {};
 }
 
-Result<std::FILE*> Launcher::open_log(int rank) const {
+Result<std::unique_ptr<Log>> Launcher::open_log(int rank) const {
     if (options_.log_dir.empty()) return nullptr;
     std::error_code cause;
     std::filesystem::create_directories(options_.log_dir, cause);
-    const std::string path = fmt::format("{}/rank-{}.log", options_.log_dir, rank);
-    std::FILE* log = std::fopen(path.c_str(), job_.first_gang ? "we" : "ae");
-    if (log == nullptr) return fail_errno(errno, fmt::format("--log-dir: {}", path));
-    return log;
+    return Log::open(fmt::format("{}/rank-{}.log", options_.log_dir, rank), job_.first_gang);
+}
+
+// The ranks' work is worth more than their logs: told at once, and no success in the end.
+void Launcher::tell_log_failure(RankProcess& process) {
+    const auto error = process.log ? process.log->take_error() : std::nullopt;
+    if (!error) return;
+    logs_failed_ = true;
+    error_sink().add(fmt::format("tutti-run: {}; the job goes on\n", error->message));
 }
 
 void Launcher::report_start_failure(const Error& error) {
@@ -236,7 +239,9 @@ std::vector<Launcher::Ready> Launcher::interests() {
     for (const auto& process : processes_)
         for (RankStream* stream : {process->out.get(), process->err.get()})
             if (stream->open() && !stream->blocked())
-                list.push_back({.entry = {stream->fd(), POLLIN, 0}, .stream = stream});
+                list.push_back({.entry = {stream->fd(), POLLIN, 0},
+                                .process = process.get(),
+                                .stream = stream});
     for (const auto& process : processes_)
         if (process->running())
             list.push_back({.entry = {process->pidfd.get(), POLLIN, 0}, .process = process.get()});
@@ -246,6 +251,7 @@ std::vector<Launcher::Ready> Launcher::interests() {
 void Launcher::handle(const Ready& ready) {
     if (ready.stream != nullptr) {
         ready.stream->read_some();
+        tell_log_failure(*ready.process);
     } else if (ready.process != nullptr) {
         on_exit(*ready.process);
     } else if (ready.sink != nullptr) {

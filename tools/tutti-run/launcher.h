@@ -50,7 +50,8 @@ private:
     };
 
     Result<> start_rank(int rank);
-    Result<std::FILE*> open_log(int rank) const;
+    Result<std::unique_ptr<Log>> open_log(int rank) const;
+    void tell_log_failure(RankProcess& process);
     bool start_all();
     void report_start_failure(const Error& error);
 
@@ -87,6 +88,7 @@ private:
     int running_ = 0;
     std::optional<Failure> first_failure_;
     std::optional<int> forced_exit_code_;
+    bool logs_failed_ = false;
     bool ending_ = false;
     int interrupted_by_ = 0;  // the last signal to end; 0: none
     bool give_up_output_ = false;

@@ -26,7 +26,29 @@ void Sink::write_some() {
     }
 }
 
-RankStream::RankStream(UniqueFd from, Sink& to, std::string prefix, std::FILE* log)
+Result<std::unique_ptr<Log>> Log::open(const std::string& path, bool fresh) {
+    std::FILE* const file = std::fopen(path.c_str(), fresh ? "we" : "ae");
+    if (file == nullptr) return fail_errno(errno, fmt::format("--log-dir: {}", path));
+    return std::unique_ptr<Log>(new Log(file, path));
+}
+
+Log::~Log() {
+    std::fclose(file_);
+}
+
+void Log::write(std::string_view text) {
+    if (broken_) return;
+    if (std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0)
+        return;
+    broken_ = true;
+    error_ = fail_errno(errno, fmt::format("--log-dir: {} cannot be written", path_)).value();
+}
+
+std::optional<Error> Log::take_error() {
+    return std::exchange(error_, std::nullopt);
+}
+
+RankStream::RankStream(UniqueFd from, Sink& to, std::string prefix, Log* log)
     : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), log_(log) {}
 
 void RankStream::read_some() {
@@ -42,10 +64,7 @@ void RankStream::read_some() {
 }
 
 void RankStream::add(std::string_view text) {
-    if (log_ != nullptr) {
-        std::fwrite(text.data(), 1, text.size(), log_);
-        std::fflush(log_);
-    }
+    if (log_ != nullptr) log_->write(text);
     while (!text.empty()) {
         const std::size_t end = text.find('\n');
         if (end == std::string_view::npos) {

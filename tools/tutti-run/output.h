@@ -2,10 +2,13 @@
 #pragma once
 
 #include <cstdio>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/fd.h"
+#include "base/result.h"
 
 namespace tutti::run {
 
@@ -34,11 +37,31 @@ private:
     int error_ = 0;
 };
 
+/// A file that a rank's output is written to as well.
+class Log {
+public:
+    static Result<std::unique_ptr<Log>> open(const std::string& path, bool fresh);
+    ~Log();
+    Log(const Log&) = delete;
+    Log& operator=(const Log&) = delete;
+    /// At once. After an error nothing more.
+    void write(std::string_view text);
+    /// What went wrong, once.
+    std::optional<Error> take_error();
+
+private:
+    Log(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+    std::FILE* file_;
+    const std::string path_;
+    std::optional<Error> error_;
+    bool broken_ = false;
+};
+
 /// One stream (standard output or error) of one rank.
 class RankStream {
 public:
-    /// log: nullptr, or the rank's log file.
-    RankStream(UniqueFd from, Sink& to, std::string prefix, std::FILE* log);
+    /// log: nullptr, or the rank's, which outlives this.
+    RankStream(UniqueFd from, Sink& to, std::string prefix, Log* log);
     /// Reads what is there; at the end of the stream hands on a last line without newline.
     void read_some();
     bool open() const { return static_cast<bool>(from_); }
@@ -54,7 +77,7 @@ private:
     UniqueFd from_;
     Sink& to_;
     std::string prefix_;
-    std::FILE* log_;
+    Log* log_;
     std::string partial_;
 };
 
