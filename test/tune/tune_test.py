@@ -79,6 +79,20 @@ class Tune(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout), (1, ""))
             self.assertIn("'/nonexistent/file' cannot be written", done.stderr)
 
+    def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(self):
+        self.path.mkdir()
+        done = tune("--output", self.path)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(f"reading '{self.path}': Is a directory", done.stderr)
+
+    def test_a_link_stays_one(self):
+        link = self.path.with_name("link.tuning")
+        link.symlink_to(self.path.name)
+        for _ in range(2):  # it leads nowhere yet, and then to the file
+            self.succeed(tune("--output", link))
+            self.assertTrue(link.is_symlink())
+            self.assertIn("constants shm", self.path.read_text(encoding="utf-8"))
+
     def test_rows_have_every_candidate_and_one_choice_a_cell(self):
         rows = pathlib.Path(self.folder.name) / "rows"
         out = self.succeed(tune("--rows", rows, ranks=3))

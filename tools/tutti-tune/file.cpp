@@ -1,10 +1,11 @@
 #include "file.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "base/config.h"
@@ -64,10 +65,24 @@ std::string choices(const Found& found) {
     return text;
 }
 
-// "" if there is none.
-std::string read(const std::string& path) {
+// "" if there is none. Another that cannot be read would be lost.
+Result<std::string> read(const std::string& path) {
+    std::error_code unknown;
+    if (!std::filesystem::exists(path, unknown) && !unknown) return std::string();
     std::ifstream in(path, std::ios::binary);
-    return in ? std::string(std::istreambuf_iterator<char>(in), {}) : std::string();
+    std::ostringstream text;
+    if (in && in.peek() == std::ifstream::traits_type::eof() && !in.bad()) return std::string();
+    if (!in || !(text << in.rdbuf())) return fail_errno(errno, fmt::format("reading '{}'", path));
+    return text.str();
+}
+
+// A link stays one, also one that leads nowhere yet: the file is replaced.
+std::string target(std::filesystem::path path) {
+    constexpr int most_links = 40;  // the kernel's
+    std::error_code none;
+    for (int i = 0; i < most_links && std::filesystem::is_symlink(path, none); ++i)
+        path = path.parent_path() / std::filesystem::read_symlink(path, none);
+    return path.string();
 }
 
 }  // namespace
@@ -90,24 +105,25 @@ std::string updated(const std::string& old_text, const Found& found, const std::
 }
 
 Result<> check_tuning(const std::string& path) {
-    TUTTI_TRY(parse_tuning(read(path), path, machine_name()));
-    const std::string fresh = path + ".new";
+    TUTTI_ASSIGN(const std::string text, read(path));
+    TUTTI_TRY(parse_tuning(text, path, machine_name()));
+    const std::string fresh = target(path) + ".new";
     if (!std::ofstream(fresh, std::ios::binary) || std::remove(fresh.c_str()) != 0)
         return fail(Code::system, "the file '{}' cannot be written", path);
     return {};
 }
 
 Result<> write_tuning(const std::string& path, const Found& found) {
-    std::string old_text = read(path);
+    TUTTI_ASSIGN(std::string old_text, read(path));
     if (old_text.empty())
         old_text = "# Made by tutti-tune. What the lines mean: docs/selection.md\n";
     const std::string text = updated(old_text, found, machine_name());
     TUTTI_TRY(parse_tuning(text, path, machine_name()));  // what is kept of the old one, too
-    const std::string fresh = path + ".new";
+    const std::string fresh = target(path) + ".new";
     std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
     out << text;
     out.close();
-    if (!out || std::rename(fresh.c_str(), path.c_str()) != 0)
+    if (!out || std::rename(fresh.c_str(), target(path).c_str()) != 0)
         return fail(Code::system, "the file '{}' cannot be written", path);
     return {};
 }
