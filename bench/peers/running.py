@@ -1,4 +1,5 @@
 """Running the programs that are compared, and describing the machine without naming it."""
+import argparse
 import os
 import pathlib
 import platform
@@ -12,6 +13,14 @@ KI, MI = 1024, 1024 * 1024
 
 class Failed(Exception):
     """A program is missing, or did not do what it was asked; the text is for people."""
+
+
+def result_file(text):
+    """An option's value: looked at before there is a result that could not be written."""
+    path = pathlib.Path(text)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be written")
+    return text
 
 
 def words(command):

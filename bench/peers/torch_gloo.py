@@ -17,6 +17,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from peers import torch_ddp  # noqa: E402
+from peers.running import result_file  # noqa: E402
 
 KI, MI = 1 << 10, 1 << 20
 BLOCK_S = 0.15
@@ -42,7 +43,7 @@ def arguments():
     parser.add_argument("--sizes", type=lambda text: [size_of(word) for word in text.split(",")], default=SIZES)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ddp", action="store_true", help="also the steps of a network that is trained with both")
-    parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--json", type=result_file, metavar="FILE")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
     return parser.parse_args()
 

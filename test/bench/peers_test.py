@@ -178,7 +178,8 @@ class Program(unittest.TestCase):
         self.assertNotIn(f'"{os.uname().nodename}"', out.read_text(encoding="utf-8"))
 
     def test_wrong_usage(self):
-        for wrong in (["--peers", "nobody"], ["--sizes", "big"], ["--rounds", "0"], ["--transports", ""]):
+        for wrong in (["--peers", "nobody"], ["--sizes", "big"], ["--rounds", "0"], ["--transports", ""],
+                      ["--json", "/nonexistent/here.json"], ["--torch", "--json", "/nonexistent/here.json"]):
             self.assertEqual(self.compare(*wrong).returncode, 2, wrong)
         self.assertIn("examples:", self.compare("--help").stdout)
 

@@ -53,6 +53,11 @@ class Validate(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(self.output.read_text(encoding="utf-8"), r"\| soft-RoCE \| skipped: \w")
 
+    def test_a_report_that_cannot_be_written_is_said_first(self):
+        done = self.quick("--output", "/nonexistent/report.md")
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("--output: '/nonexistent/report.md' cannot be written", done.stderr)
+
     def test_help_and_wrong_usage(self):
         self.assertIn("examples:", execute("validate-hardware", "--help").stdout)
         self.assertEqual(execute("validate-hardware", "--frobnicate").returncode, 2)
