@@ -46,7 +46,8 @@ struct Config {
     int device_rings = 1;                                  // NCCL's communicators side by side
     DeviceSplit device_split = DeviceSplit::own;
     std::string cuda_library, nccl_library;  // a path, or else what the process has
-    std::string dump;  // where the flight recorder goes when an operation fails
+    std::string dump;   // where the flight recorder goes when an operation fails
+    int look_ms = 100;  // how long who waits sleeps between looks at the clock: no key, for tests
 };
 
 /// One key: its name (the environment's without TUTTI_, in lower case), what it means, and how a

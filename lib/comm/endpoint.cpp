@@ -15,7 +15,6 @@ namespace tutti {
 namespace {
 
 constexpr int service_tick_ms = 1000;
-constexpr int sleep_ms = 100;         // between looks at deadlines
 constexpr int64_t contact_ms = 1000;  // for a channel to a peer that is known to be there
 constexpr int watch_ms = 1;           // between looks at what does not ring
 void ring_fd(int fd) {
@@ -306,7 +305,7 @@ void Endpoint::serve() {
         moved = !arm_clients(true);
         if (serve_clients(moved) && !Sleeper::take_moved() && !moved && !kicked_) {
             reactor_.modify(data_reactor_.fd(), EPOLLIN);
-            reactor_.poll(watched_ > 0 ? watch_ms : sleep_ms);
+            reactor_.poll(watched_ > 0 ? watch_ms : config_.look_ms);
             reactor_.modify(data_reactor_.fd(), 0);
         }
         dozing_ = false;

@@ -122,6 +122,7 @@ public:
     /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first,
     /// and ask for rounds() before that.
     void sleep(int timeout_ms, uint64_t since);
+    int look_ms() const { return config_.look_ms; }
     uint64_t rounds() const { return (manual() ? reactor_ : data_reactor_).rounds(); }
     /// While something is watched, nobody sleeps for long: it does not ring.
     void watch(int change) { watched_.fetch_add(change); }

@@ -8,7 +8,6 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t longest_sleep_ms = 100;  // between looks at the clock
 // Passes of a blocking call that do nothing but drive its own stream: small operations end in them.
 constexpr int tight_passes = 1000;
 
@@ -78,7 +77,7 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slep
         endpoint_->pump();
         if (limit.passed()) return request.done();
         if (turn == Backoff::Turn::look) continue;
-        sleep_until_moved(request, limit.left_ms(longest_sleep_ms));
+        sleep_until_moved(request, limit.left_ms(endpoint_->look_ms()));
         slept = true;
         backoff.woke();
     }
