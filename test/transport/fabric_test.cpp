@@ -84,6 +84,32 @@ TEST_CASE("fabric: keeps every byte when several threads drive the lanes of one 
     drive_lanes(fake_kind, 200'000, {1000, 400, 50});
 }
 
+TEST_CASE("fabric: a peer that takes nothing holds up no other") {
+    const GoodManners reset;
+    TestEndpoint here(fake_kind, 0, 3), there(fake_kind, 1, 3), deaf(fake_kind, 2, 3);
+    manners.no_room_for = 2;
+    const ChannelId to_deaf{.peer = 2, .comm = 7, .lane = 0}, to_there{.peer = 1, .comm = 7};
+    const auto waits = here.transport->open(to_deaf, deaf.address, Deadline{});
+    const auto sends = here.transport->open(to_there, there.address, Deadline{});
+    REQUIRE((waits && sends));
+    const Buffer data = pattern(100, 1);
+    std::unique_ptr<Receiver> receiver, late;
+    for (uint64_t i = 1; i <= 20; ++i) {
+        REQUIRE(eventually({&here, &there}, [&] { return (*sends)->can_push(); }));
+        (*sends)->push(make_tag(i), data.data(), data.size());
+        REQUIRE(eventually({&here, &there}, [&] {
+            if (!receiver) receiver = there.sink.take({.peer = 0, .comm = 7, .lane = 0});
+            return receiver && receiver->peek(make_tag(i), data.size()).data;
+        }));
+        receiver->release();
+    }
+    manners.no_room_for = nobody;
+    REQUIRE(eventually({&here, &deaf}, [&] {
+        late = deaf.sink.take({.peer = 0, .comm = 7, .lane = 0});
+        return late != nullptr;
+    }));
+}
+
 TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told once") {
     FakeDuo duo;
     auto lane = duo.open(0);

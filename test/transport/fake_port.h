@@ -23,6 +23,7 @@ struct Manners {
     bool reorder = false;
     bool fetch_fails = false;
     bool never_sent = false;  // payloads stay with the library for ever
+    Rank no_room_for = nobody;
 };
 inline Manners manners;
 inline std::minstd_rand fake_random{1};
@@ -75,7 +76,7 @@ public:
         const FakeLock lock(fake_library);
         const auto to = peers_.find(peer);
         if (to == peers_.end()) return fabric::Progress::failed;
-        if (happens(manners.busy)) return fabric::Progress::busy;
+        if (peer == manners.no_room_for || happens(manners.busy)) return fabric::Progress::busy;
         Message message{.from = this, .header = {header, header + fabric::header_bytes}};
         const bool eager = bytes <= limits_.eager_bytes;
         if (eager && bytes > 0) message.payload.assign(data, data + bytes);

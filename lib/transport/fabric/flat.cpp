@@ -112,7 +112,7 @@ void Hub::send_contribution(FlatBoard& board, FlatStream& stream) {
     for (uint64_t rest = unsent; rest != 0; rest &= rest - 1) {
         const auto member = static_cast<std::size_t>(std::countr_zero(rest));
         Peer& peer = *board.peers[member];
-        if (blocked_ || (peer.state != Peer::State::ready && peer.state != Peer::State::gone))
+        if (busy(peer) || (peer.state != Peer::State::ready && peer.state != Peer::State::gone))
             continue;
         left &= ~(uint64_t{1} << member);
         if (peer.state == Peer::State::gone) continue;

@@ -26,6 +26,7 @@ struct Peer {
     uint32_t sent = 0, received = 0;  // data messages and contributions
     uint32_t last = 0;                // of them when it said bye
     std::size_t flows = 0;
+    uint64_t busy_in = 0;  // the poll since which the library has had no room for it
 };
 
 struct ReceiveQueue : ReceiveCounts {

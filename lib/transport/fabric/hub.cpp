@@ -81,7 +81,8 @@ void Hub::kick(Flow& flow) {
     bool inside = owner_.try_take();
     if (inside) {
         // Alone: it need not line up.
-        const bool alone = ready_.empty() && !ready_.added() && talking_.empty() && !blocked_;
+        const bool alone =
+            ready_.empty() && !ready_.added() && talking_.empty() && !busy(flow.peer);
         if (!alone || send_next(flow)) ready_.append(flow);
     } else {
         ready_.add(flow);
@@ -111,7 +112,7 @@ void Hub::turn() {
 }
 
 void Hub::poll() {
-    blocked_ = false;
+    ++polls_;
     if (port_->progress(*this)) armed_ = false;
 }
 

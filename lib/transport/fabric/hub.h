@@ -145,9 +145,11 @@ private:
     bool send_next(Flow& flow);
     bool send_message(Flow& flow);
     bool send_credits(Flow& flow);
-    bool send_late_credits();
+    void send_late_credits();
     Header header(Kind kind, const Peer& peer) const;
     Header header(Kind kind, const Flow& flow) const;
+    /// The library had no room for it: nothing more before the next poll. Others may have some.
+    bool busy(const Peer& peer) const { return peer.busy_in == polls_; }
     bool accepted(Progress result, Peer& peer);
     void complete(Flow& flow, uint64_t position);
     void allow(Flow& flow);
@@ -210,7 +212,8 @@ private:
     std::unique_ptr<News> news_;
     int sleepers_ = 1;  // who waits to be found, too, until the first peer has
     bool armed_ = false, moved_ = false, closing_ = false;
-    bool blocked_ = false;  // the library had no room: nothing more before progress()
+    uint64_t polls_ = 1;
+    std::vector<Flow*> held_up_;  // of busy peers, while the others have their turn
     bool strangers_ = false;
 };
 

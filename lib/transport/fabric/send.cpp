@@ -7,23 +7,30 @@
 
 namespace tutti::fabric {
 
-/// Hands over what is queued, until the library has no room.
+/// Hands over what is queued, to each peer until the library has no room for it: one that takes
+/// nothing, or is not there yet, holds up no other.
 void Hub::flush() {
     ready_.take_added();
     // The list may grow meanwhile.
-    for (std::size_t i = 0; i < talking_.size() && !blocked_; ++i) say(*talking_[i]);
+    for (std::size_t i = 0; i < talking_.size(); ++i)
+        if (!busy(*talking_[i])) say(*talking_[i]);
     if (!talking_.empty()) std::erase_if(talking_, [](const Peer* p) { return p->due == 0; });
-    while (!blocked_ && !ready_.empty()) {
+    while (!ready_.empty()) {
         Flow& flow = *ready_.pop();
-        // To the end after each message, so that a busy channel does not hold up the others.
-        if (send_next(flow)) ready_.append(flow);
+        // To the end after each message, so that one channel does not hold up the others.
+        if (busy(flow.peer))
+            held_up_.push_back(&flow);
+        else if (send_next(flow))
+            ready_.append(flow);
     }
+    for (Flow* flow : held_up_) ready_.append(*flow);
+    held_up_.clear();
     if (!late_credits_.empty()) send_late_credits();
     // Behind the messages of earlier calls, so that one that nobody reads is there before.
     if (contributions_added_.load(std::memory_order_relaxed) &&
         contributions_added_.exchange(false, std::memory_order_seq_cst))
         contributions_held_ = true;
-    if (contributions_held_ && !blocked_) send_contributions();
+    if (contributions_held_) send_contributions();
 }
 
 // ---- what is said to a peer, besides data
@@ -61,7 +68,7 @@ bool Hub::say(Peer& peer, Kind kind) {
 /// False: again after progress().
 bool Hub::accepted(Progress result, Peer& peer) {
     if (result == Progress::failed) losing_.emplace_back(&peer, "sending to it failed");
-    if (result == Progress::busy) blocked_ = true;
+    if (result == Progress::busy) peer.busy_in = polls_;
     return result != Progress::busy;
 }
 
@@ -141,17 +148,15 @@ bool Hub::send_credits(Flow& flow) {
     return true;
 }
 
-bool Hub::send_late_credits() {
-    while (!blocked_ && !late_credits_.empty()) {
-        auto& [peer, out] = late_credits_.back();
-        if (peer->state == Peer::State::ready &&
-            !accepted(port_->send(peer->rank, reinterpret_cast<const std::byte*>(&out), nullptr, 0,
-                                  nullptr),
-                      *peer))
-            return false;
-        late_credits_.pop_back();
-    }
-    return true;
+void Hub::send_late_credits() {
+    std::erase_if(late_credits_, [this](const auto& late) {
+        const auto& [peer, out] = late;
+        if (peer->state != Peer::State::ready) return true;
+        return !busy(*peer) &&
+               accepted(port_->send(peer->rank, reinterpret_cast<const std::byte*>(&out), nullptr,
+                                    0, nullptr),
+                        *peer);
+    });
 }
 
 void Hub::sent(void* context) {
