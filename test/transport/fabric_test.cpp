@@ -110,6 +110,16 @@ TEST_CASE("fabric: a peer that takes nothing holds up no other") {
     }));
 }
 
+TEST_CASE("fabric: what the library woke it with wakes it once") {
+    const GoodManners reset;
+    const UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    manners.wake_fd = bell.get();
+    TestEndpoint here(fake_kind, 0, 2);
+    eventfd_write(bell.get(), 1);
+    CHECK(here.data.poll(0) == 1);
+    CHECK(here.data.poll(0) == 0);
+}
+
 TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told once") {
     FakeDuo duo;
     auto lane = duo.open(0);

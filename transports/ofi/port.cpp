@@ -2,6 +2,7 @@
 
 #include <rdma/fi_errno.h>
 #include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -262,6 +263,13 @@ bool OfiPort::arm() {
     }
     fid* queue = &objects_.completions->fid;
     return fi_trywait(objects_.fabric.get(), &queue, 1) == 0;
+}
+
+// Or whoever sleeps next is woken at once, over and over.
+void OfiPort::heard() {
+    uint64_t expirations = 0;
+    if (timer_ && ::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
+        log::debug("libfabric ({}): timer: errno {}", objects_.provider(), errno);
 }
 
 Result<> OfiPort::add_memory(std::byte* data, std::size_t bytes) {

@@ -46,6 +46,7 @@ public:
     bool progress(fabric::PortEvents& events) override;
     int wake_fd() const override { return timer_ ? timer_.get() : objects_.wake_fd; }
     bool arm() override;
+    void heard() override;
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     void flush(Deadline deadline) override;
@@ -90,6 +91,7 @@ private:
                                    void* context);
     fabric::Progress announce(Peer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, void* context);
+    void leaves(Peer& peer);
     fabric::Progress refused(Peer& peer, long code, std::string_view what, std::size_t bytes);
     void say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes);
     bool say_now(const Control& control);

@@ -41,14 +41,19 @@ void OfiPort::give_staged(Staged& staged) {
     free_staged_.push_back(&staged);
 }
 
+// libfabric has taken something for it.
+void OfiPort::leaves(Peer& peer) {
+    ++leaving_;
+    ++peer.leaving;
+    peer.refused_since_ns = 0;
+}
+
 Progress OfiPort::post(Staged& staged) {
     const ssize_t code =
         fi_send(objects_.endpoint.get(), staged.data, staged.bytes, staged.descriptor,
                 staged.peer->address, static_cast<Operation*>(&staged));
     if (code == 0) {
-        ++leaving_;
-        ++staged.peer->leaving;
-        staged.peer->refused_since_ns = 0;
+        leaves(*staged.peer);
         return Progress::done;
     }
     Peer& peer = *staged.peer;
@@ -63,8 +68,11 @@ Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::siz
                                reason(code)));
         return Progress::failed;
     }
-    // There may be no room; or it was never there, and may yet come.
-    if (!peer.reached || peer.staged > 0 || leaving_ >= staged_.size()) return Progress::busy;
+    // There may be no room, here or there; or it was never there, and may yet come.
+    if (!peer.reached || peer.staged > 0 || peer.leaving > 0 || leaving_ >= staged_.size()) {
+        peer.refused_since_ns = 0;
+        return Progress::busy;
+    }
     const int64_t now = now_ns();
     if (peer.refused_since_ns == 0) peer.refused_since_ns = now;
     if (now - peer.refused_since_ns < reconnect_ns) return Progress::busy;
@@ -111,8 +119,7 @@ Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size
         give_staged(staged);
         return refused(peer, code, "sending", bytes);
     }
-    ++leaving_;
-    ++peer.leaving;
+    leaves(peer);
     out.state = Outgoing::State::sending;
     out.peer = &peer;
     out.bytes = bytes;
@@ -206,8 +213,7 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
                  out.peer->address, out.tag, static_cast<Operation*>(&out));
     if (code == 0) {
         out.state = Outgoing::State::sending;
-        ++leaving_;
-        ++out.peer->leaving;
+        leaves(*out.peer);
         return Left::yes;
     }
     return refused(*out.peer, code, "sending", out.bytes) == Progress::busy ? Left::no_room

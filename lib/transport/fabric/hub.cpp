@@ -102,6 +102,7 @@ void Hub::progress() {
 void Hub::woken() {
     if (!owner_.try_take()) return;  // asked again if the owner leaves anything
     armed_ = false;
+    port_->heard();
     turn();
     leave();
 }

@@ -95,6 +95,9 @@ public:
     virtual int wake_fd() const = 0;
     /// Before polling wake_fd(). False: do not sleep, there is something to do.
     virtual bool arm() = 0;
+    /// wake_fd() was readable: before the progress() that follows. It is quiet then, until what
+    /// arm() waits for.
+    virtual void heard() {}
 
     /// The caller's memory, used again and again: registered until forgotten. May do nothing.
     virtual Result<> add_memory(std::byte* data, std::size_t bytes) = 0;
