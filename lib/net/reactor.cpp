@@ -35,6 +35,11 @@ Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) create_errno_ = errno;
 }
 
+// A handler that goes may own what is removed here in turn: it finds nothing any more.
+Reactor::~Reactor() {
+    const auto last = std::exchange(entries_, {});
+}
+
 Result<> Reactor::add(int fd, uint32_t events, Handler handler) {
     if (!epoll_) return fail_errno(create_errno_, "reactor: cannot create an epoll");
     const std::lock_guard lock(mutex_);

@@ -23,6 +23,7 @@ public:
     using Handler = std::function<void(uint32_t events)>;
 
     Reactor();
+    ~Reactor();
     /// system: the system would not watch this descriptor, or an earlier failure to make an epoll.
     Result<> add(int fd, uint32_t events, Handler handler);
     void modify(int fd, uint32_t events);

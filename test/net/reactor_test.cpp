@@ -82,6 +82,33 @@ TEST_CASE("reactor: a handler that removes the others is the last to be called")
     CHECK(calls == 1);
 }
 
+TEST_CASE("reactor: ends with handlers that hold what removes itself, and others") {
+    struct Watch {
+        Reactor& reactor;
+        UniqueFd own = UniqueFd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+        int other = -1;
+        ~Watch() {
+            reactor.remove(own.get());
+            reactor.remove(other);
+        }
+    };
+    int gone = 0;
+    {
+        Reactor reactor;
+        std::vector<std::shared_ptr<Watch>> all;
+        for (int i = 0; i < 20; ++i)
+            all.push_back(std::shared_ptr<Watch>(new Watch{reactor}, [&gone](Watch* watch) {
+                ++gone;
+                delete watch;
+            }));
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            all[i]->other = all[(i + 7) % all.size()]->own.get();
+            REQUIRE(reactor.add(all[i]->own.get(), EPOLLIN, [held = all[i]](uint32_t) {}));
+        }
+    }
+    REQUIRE(gone == 20);
+}
+
 TEST_CASE("reactor: an event of a closed descriptor does not reach the next of its number") {
     Reactor reactor;
     UniqueFd fds[2] = {make_event(1), make_event(1)};

@@ -46,6 +46,7 @@ void destroy_on_reactor(std::unique_ptr<net::Acceptor> acceptor, Reactor& reacto
         ::usleep(100);
         if (now_ns() - start_ns > own_poll_after_ns) reactor.poll(0);
     }
+    if (!errand->done.load(std::memory_order_acquire)) reactor.poll(0);  // out of time, or nobody
 }
 
 class ShmTransport final : public Transport {
