@@ -9,12 +9,13 @@
 #include <cstring>
 #include <vector>
 
+#include "base/uninherited_fd.h"
 namespace tutti {
 
 struct ControlTree::Link {
     Rank peer = nobody;
     LinkKind kind = LinkKind::branch;
-    UniqueFd fd;
+    UninheritedFd fd;
     Bytes in;  // reactor's thread only
     std::mutex mutex;
     Bytes out;  // guarded by mutex
@@ -44,7 +45,7 @@ bool ControlTree::attach(Rank peer, UniqueFd fd, LinkKind kind) {
     auto link = std::make_shared<Link>();
     link->peer = peer;
     link->kind = kind;
-    link->fd = std::move(fd);
+    link->fd = UninheritedFd(std::move(fd));
     {
         const std::lock_guard lock(mutex_);
         if (kind == LinkKind::branch && links_.count(peer) > 0) return false;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/fd.h"
+#include "base/uninherited_fd.h"
 #include "net/auth.h"
 #include "net/reactor.h"
 
@@ -45,7 +46,7 @@ private:
     void drop_stale();
 
     Reactor& reactor_;
-    UniqueFd listener_;
+    UninheritedFd listener_;
     UniqueFd timer_;
     int64_t resume_ns_ = 0;  // when a listener that rests for want of descriptors goes on
     bool warned_ = false;

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/uninherited_fd.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
 #include "net/socket.h"
@@ -47,7 +48,7 @@ public:
 
 private:
     struct Connection {
-        UniqueFd fd;
+        UninheritedFd fd;
         std::list<Connection>::iterator self{};
         Bytes in{};
         Bytes out{};
@@ -120,7 +121,7 @@ void Server::welcome(UniqueFd fd, const Bytes& hello) {
     const int on = 1;  // a host that vanished does not keep its connection for ever
     setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     const int raw = fd.get();
-    connections_.push_back(Connection{.fd = std::move(fd)});
+    connections_.push_back(Connection{.fd = UninheritedFd(std::move(fd))});
     Connection& connection = connections_.back();
     connection.self = std::prev(connections_.end());
     auto added = reactor_.add(raw, connection.events,

@@ -110,6 +110,14 @@ class Faults(unittest.TestCase):
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
                     self.assertLess(said[rank]["destroy"][2], 15, output)
 
+    def test_a_killed_rank_is_named_though_its_forked_child_lives_on(self):
+        for n, transport in self.over_transports((2, 4)):
+            for victim in {0, n - 1}:
+                said, output = run(n, "survived_by_a_child", str(victim), transport=transport)
+                for rank in set(range(n)) - {victim}:
+                    self.assertEqual(said[rank]["operation"][:2], ("peer lost", victim), output)
+                    self.assertLess(said[rank]["operation"][2], 15, output)
+
     def test_a_rank_that_never_comes_is_named_at_the_deadline(self):
         for n, transport in self.over_transports((2, 4)):
             said, output = run(n, "late", str(n - 1), transport=transport,

@@ -125,6 +125,18 @@ void killed(tutti_comm* comm) {
     say("next", tutti_barrier(comm));
 }
 
+// The same, and a child that it had forked lives on, as a data loader's worker may.
+void survived_by_a_child(tutti_comm* comm) {
+    if (sum(comm) != TUTTI_OK) return;
+    if (rank_of == std::stoi(argument) && fork() == 0) {
+        setsid();  // or tutti-run ends it with the rank
+        for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) close(standard);
+        sleep(60);
+        _exit(0);
+    }
+    killed(comm);
+}
+
 // The rank named by the argument is killed in the middle of large messages.
 void halfway(tutti_comm* comm) {
     std::vector<float> x(4'000'000, 1.0f);
@@ -234,6 +246,7 @@ int main(int argc, char** argv) {
         {"mismatch", mismatch},
         {"queue", queue},
         {"killed", killed},
+        {"survived_by_a_child", survived_by_a_child},
         {"halfway", halfway},
         {"late", late},
         {"aborted", aborted},

@@ -58,7 +58,7 @@ std::shared_ptr<Pair> Pairs::make_pair(UniqueFd socket, Rank peer) const {
     auto pair = std::make_shared<Pair>();
     pair->peer = peer;
     pair->pid = peer_pid(socket.get());
-    pair->socket = std::move(socket);
+    pair->socket = UninheritedFd(std::move(socket));
     pair->channels = std::make_shared<ChannelPool>(arena_);
     return pair;
 }
@@ -103,15 +103,17 @@ void Pairs::accept(UniqueFd socket, const Hello& hello) {
 Result<std::shared_ptr<Pair>> Pairs::get(const PeerAddress& peer, const net::AuthKey& key,
                                          Deadline deadline) {
     if (auto existing = find(peer.rank)) return existing;
+    const auto doing = [&] { return fmt::format("shm: connecting to rank {}", peer.rank); };
     auto socket = net::connect_unix(peer.address, {.deadline = deadline});
-    if (!socket)
+    const int refused = socket ? 0 : socket.error().sys_errno;
+    if (refused == ECONNREFUSED || refused == ENOENT)
         return fail_rank(Code::unsupported, peer.rank,
                          "shm: rank {} is not within reach (another container or network "
                          "namespace, or it has ended): {}",
                          peer.rank, socket.error().message);
+    if (!socket) return wrap(std::move(socket).error(), doing());
     const auto pair = make_pair(std::move(*socket), peer.rank);
 
-    const auto doing = [&] { return fmt::format("shm: connecting to rank {}", peer.rank); };
     const Bytes hello = encode(Hello{.kind = HelloKind::pair, .rank = context_.rank});
     if (auto met = net::introduce(pair->socket.get(), key, hello, deadline); !met)
         return wrap(std::move(met).error(), doing());

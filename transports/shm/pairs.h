@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/uninherited_fd.h"
 #include "net/auth.h"
 #include "transport/channel_pool.h"
 #include "transport/transport.h"
@@ -23,7 +24,7 @@
 namespace tutti::shm {
 
 struct Pair {
-    UniqueFd socket;
+    UninheritedFd socket;
     Rank peer = nobody;
     int pid = 0;  // for messages
     bool said_bye = false;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/uninherited_fd.h"
 #include "transport/retired.h"
 #include "transport/transport.h"
 #include "transports/tcp/flow.h"
@@ -126,7 +127,7 @@ private:
     static constexpr std::size_t batch_frames = 64;
 
     const Options options_;
-    UniqueFd fd_;
+    UninheritedFd fd_;
     std::atomic<Code> health_{Code::ok};
     OwnerFlag owner_;
     std::atomic<bool> closed_{false};

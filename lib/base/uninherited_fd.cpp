@@ -1,0 +1,69 @@
+#include "base/uninherited_fd.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+struct Registry {
+    std::mutex mutex;
+    std::vector<int> fds;
+    int nowhere = -1;
+};
+
+/// For as long as the process lives: a fork may come after static objects have gone.
+Registry& registry() {
+    static Registry& one = *new Registry;
+    return one;
+}
+
+// In the child only what is safe between fork() and exec().
+void forget_parents() {
+    Registry& all = registry();
+    for (const int fd : all.fds)
+        if (all.nowhere < 0 || ::dup3(all.nowhere, fd, O_CLOEXEC) < 0) ::close(fd);
+    all.fds.clear();
+    all.mutex.unlock();
+}
+
+void watch_forks() {
+    static const int watching = pthread_atfork([] { registry().mutex.lock(); },
+                                               [] { registry().mutex.unlock(); }, forget_parents);
+    static_cast<void>(watching);
+}
+
+}  // namespace
+
+UninheritedFd::UninheritedFd(UniqueFd fd) : fd_(std::move(fd)) {
+    if (!fd_) return;
+    watch_forks();
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    if (all.nowhere < 0) all.nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    all.fds.push_back(fd_.get());
+}
+
+UninheritedFd& UninheritedFd::operator=(UninheritedFd&& other) noexcept {
+    reset();
+    fd_ = std::move(other.fd_);
+    return *this;
+}
+
+void UninheritedFd::reset() {
+    if (!fd_) return;
+    Registry& all = registry();
+    const std::lock_guard lock(all.mutex);
+    // In a child there is nothing to find.
+    const auto found = std::find(all.fds.begin(), all.fds.end(), fd_.get());
+    if (found != all.fds.end()) all.fds.erase(found);
+    fd_.reset();
+}
+
+}  // namespace tutti
