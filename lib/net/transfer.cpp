@@ -1,5 +1,6 @@
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -158,6 +159,9 @@ Result<> send_fds(int socket, std::span<const int> fds, ByteView body, Deadline 
                             deadline);
         if (would_block(errno)) {
             TUTTI_TRY(wait_ready(socket, POLLOUT, deadline, {"sent", 0, frame.size()}));
+        } else if (errno == ETOOMANYREFS && !deadline.passed()) {
+            // As many are on their way as this user may have open, until others have taken theirs.
+            ::usleep(1000);
         } else if (errno != EINTR) {
             return transfer_failed(errno, "send file descriptors");
         }

@@ -1,6 +1,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <chrono>
+#include <thread>
 
 #include "net_fixture.h"
 
@@ -99,4 +103,33 @@ TEST_CASE("descriptors: a receiver at its limit says how to raise it") {
     REQUIRE(!message);
     CHECK(message.error().sys_errno == EMFILE);
     CHECK(contains(message.error().message, "ulimit -n"));
+}
+
+TEST_CASE("descriptors: with too many on their way the sender waits until some have arrived") {
+    constexpr int messages = 100;
+    auto [a, b] = socket_pair();
+    const pid_t child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        rlimit few{};
+        getrlimit(RLIMIT_NOFILE, &few);
+        few.rlim_cur = messages / 2;
+        // Who has the right to more is not counted.
+        if (setrlimit(RLIMIT_NOFILE, &few) != 0) _exit(2);
+        if (geteuid() == 0 && setuid(65533) != 0) _exit(3);
+        const int one = a.get();
+        for (int i = 0; i < messages; ++i)
+            if (!send_fds(a.get(), std::span(&one, 1), as_bytes("x"), soon())) _exit(1);
+        _exit(0);
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    for (int i = 0; i < messages; ++i) {
+        const auto message = recv_fds(b.get(), 100, soon());
+        REQUIRE(message);
+        REQUIRE(message->fds.size() == 1);
+    }
+    int status = 0;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    REQUIRE(WEXITSTATUS(status) == 0);
 }
