@@ -122,21 +122,19 @@ void OfiPort::disconnect(Rank rank) {
         if (next(completion))
             handle(completion);
         else if (deadline.passed())
-            return give_up(*peer);
+            return give_up(fmt::format("it did not let go of a message of rank {} within {} ms",
+                                       peer->rank, let_go_ms));
         else
             std::this_thread::yield();
     }
 }
 
-// libfabric still holds memory of the caller's that it must not touch any more, and only closing
-// the endpoint makes sure of that. It ends the port for all.
-void OfiPort::give_up(const Peer& stuck) {
-    broken_ = fmt::format(
-        "libfabric ({}): closed, because it did not let go of a message of rank "
-        "{} within {} ms",
-        objects_.provider(), stuck.rank, let_go_ms);
+// libfabric holds memory of the caller's that it must not touch any more, and only closing the
+// endpoint makes sure of that; or it takes no receives. It ends the port for all.
+void OfiPort::give_up(std::string_view cause) {
+    broken_ = fmt::format("libfabric ({}): closed: {}", objects_.provider(), cause);
     log::warn("{}", broken_);
-    objects_.endpoint.reset();
+    close_endpoint();
     completions_.clear();
     control_.clear();
     granted_.clear();

@@ -86,10 +86,14 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
                    .take();
 }
 
-// The endpoint first: then nothing is under way any more, whatever was. Only where memory belongs
-// to the endpoint must it go before.
 OfiPort::~OfiPort() {
-    if ((objects_.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
+    close_endpoint();
+}
+
+// Before any memory: then nothing is under way any more, whatever was. Only memory that belongs to
+// the endpoint must go first.
+void OfiPort::close_endpoint() {
+    if (objects_.endpoint && (objects_.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
         outgoing_.each([](Outgoing& out) { out.registered = {}; });
         incoming_.each([](Incoming& in) { in.registered = {}; });
         for (Block& block : blocks_) block.deregister();
@@ -115,8 +119,7 @@ Result<> OfiPort::prepare() {
     }
     blocks_.push_back(std::move(block));
     TUTTI_TRY(grow());
-    if (!post_bounces()) return fail(Code::system, "{}", broken_);
-    return {};
+    return post_bounces();
 }
 
 Result<> OfiPort::grow() {
@@ -226,7 +229,7 @@ void OfiPort::failed(const Completion& completion) {
             --posted_;
             resting_.push_back(static_cast<Bounce*>(completion.operation));
             log::debug("{}", cause("receiving up to", limits_.eager_bytes));
-            post_bounces();
+            post_more();
             return;
         }
         case Operation::Kind::staged: {
@@ -273,7 +276,7 @@ void OfiPort::heard() {
 }
 
 Result<> OfiPort::add_memory(std::byte* data, std::size_t bytes) {
-    return memory_.add(data, bytes);
+    return broken_.empty() ? memory_.add(data, bytes) : Result<>{};
 }
 
 void OfiPort::remove_memory(std::byte* data, std::size_t bytes) {

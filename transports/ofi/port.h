@@ -72,7 +72,8 @@ private:
     void drop_waiting(Peer& peer);
     bool waits_for(const Peer& peer);
     void look_after_peers();
-    void give_up(const Peer& stuck);
+    void give_up(std::string_view cause);
+    void close_endpoint();
 
     // Completions.
     bool next(Completion& completion);
@@ -103,7 +104,8 @@ private:
 
     // Receiving.
     Result<> grow();
-    bool post_bounces();
+    Result<> post_bounces();
+    void post_more();
     void arrived(Bounce& bounce, std::size_t bytes);
     bool take_message(Bounce& bounce, std::size_t bytes);
     bool deliver_eager(Bounce& bounce, const Prefix& prefix);

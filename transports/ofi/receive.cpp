@@ -9,35 +9,43 @@ namespace tutti::ofi {
 
 using fabric::Progress;
 
-// False: the endpoint takes no receives at all.
-bool OfiPort::post_bounces() {
+/// An error: the endpoint takes no receives at all, and nothing would ever be heard.
+Result<> OfiPort::post_bounces() {
     while (posted_ < posted_goal_ && broken_.empty()) {
         if (resting_.empty()) {
             // All are held: more memory, so that nobody waits for who does not read.
-            if (const auto grown = grow(); !grown) {
+            if (auto grown = grow(); !grown) {
+                if (posted_ == 0) return grown;
                 log::warn("{}", grown.error().message);
-                return posted_ > 0;
+                return {};
             }
         }
         Bounce& bounce = *resting_.back();
         const ssize_t code =
             fi_recv(objects_.endpoint.get(), bounce.data, message_bytes_, bounce.descriptor,
                     FI_ADDR_UNSPEC, static_cast<Operation*>(&bounce));
-        if (code == -FI_EAGAIN) return true;
+        if (code == -FI_EAGAIN) return {};
+        if (code != 0 && posted_ == 0)
+            return fail(Code::system, "libfabric ({}): posting a receive: {}", objects_.provider(),
+                        reason(code));
         if (code != 0) {
             log::warn("libfabric ({}): posting a receive: {}", objects_.provider(), reason(code));
-            return false;
+            return {};
         }
         resting_.pop_back();
         ++posted_;
     }
-    return true;
+    return {};
+}
+
+void OfiPort::post_more() {
+    if (const auto posted = post_bounces(); !posted) give_up(posted.error().message);
 }
 
 void OfiPort::arrived(Bounce& bounce, std::size_t bytes) {
     --posted_;
     if (!take_message(bounce, bytes)) resting_.push_back(&bounce);
-    post_bounces();
+    post_more();
 }
 
 // True: the engine holds the buffer.
@@ -79,7 +87,7 @@ void OfiPort::deliver_announced(Peer& peer, const Bounce& bounce, const Prefix& 
     if (peer.address == FI_ADDR_NOTAVAIL) {
         const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
         if (const auto inserted = insert(peer, where); !inserted)
-            return log::warn("{}", inserted.error().message);
+            return lose(peer, inserted.error().message);
     }
     Incoming& in = incoming_.take();
     in.peer = &peer;

@@ -194,7 +194,7 @@ bool OfiPort::retry() {
         else
             granted_.push(number);
     }
-    if (posted_ < posted_goal_ && !resting_.empty()) post_bounces();
+    if (posted_ < posted_goal_ && !resting_.empty()) post_more();
     return moved;
 }
 
