@@ -28,7 +28,8 @@ class ChannelSink {
 public:
     virtual ~ChannelSink() = default;
     virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
-    /// The peer's process is gone, or its connection broke; cause is for people.
+    /// The peer's process is gone, or its connection broke; cause is for people. This rank itself,
+    /// if it lacks what it needs to go on.
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
 };
 

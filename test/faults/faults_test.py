@@ -181,6 +181,16 @@ class Faults(unittest.TestCase):
                 self.assertEqual(said[rank]["next"][0], "no memory", output)
             self.assertIn("No space left on device", output)
 
+    def test_descriptors_that_run_out_are_the_fault_of_who_has_none(self):
+        for victim in (0, 1):
+            said, output = run(2, "out_of_files", str(victim), transport="shm",
+                               env={"TUTTI_NRINGS": "16"})
+            for rank in range(2):
+                self.assertEqual(said[rank]["before"][0], "ok", output)
+                self.assertEqual(said[rank]["operation"][:2], ("peer lost", victim), output)
+                for words in (f"rank {victim} cannot take what rank {1 - victim} passes", "ulimit -n"):
+                    self.assertIn(words, said[rank]["operation"][3], output)
+
     def test_shared_memory_that_runs_out_in_a_message(self):
         said, output = run(2, "exhausted_message", "1", transport="shm")
         self.check_exhausted(said, output, 2, 1, "rank 1 cannot go on with its messages")

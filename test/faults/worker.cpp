@@ -4,6 +4,7 @@
 #include <linux/seccomp.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -222,6 +223,34 @@ void exhausted_message(tutti_comm* comm) {
     say("operation", exchange(x.size()));
 }
 
+// One rank can open no more files when another passes it more shared memory.
+void out_of_files(tutti_comm* comm) {
+    say("before", sum(comm, 100'000));
+    const int victim = std::stoi(argument), other = 1 - victim;
+    if (rank_of == victim) {
+        const int lowest_free = dup(STDIN_FILENO);
+        rlimit limit{};
+        getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = static_cast<rlim_t>(lowest_free);
+        close(lowest_free);
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    say("barrier", tutti_barrier(comm));
+    // Enough at once to fill what was passed in the beginning.
+    constexpr std::size_t at_once = 16;
+    std::vector<std::vector<float>> x(at_once, std::vector<float>(1'000'000));
+    std::vector<tutti_request*> requests(at_once);
+    tutti_status status = TUTTI_OK;
+    for (std::size_t i = 0; i < at_once && status == TUTTI_OK; ++i)
+        status = tutti_ibroadcast(comm, x[i].data(), x[i].size(), TUTTI_FLOAT32, other, nullptr,
+                                  &requests[i]);
+    for (tutti_request*& request : requests) {
+        if (status != TUTTI_OK || !request) break;
+        status = tutti_wait(&request, -1);
+    }
+    say("operation", status);
+}
+
 // A non-blocking operation is pending when its communicator is destroyed.
 void pending(tutti_comm* comm) {
     std::vector<float> x(1000, 1.0f);
@@ -254,6 +283,7 @@ int main(int argc, char** argv) {
         {"pending", pending},
         {"exhausted", exhausted},
         {"exhausted_message", exhausted_message},
+        {"out_of_files", out_of_files},
         {"nothing", [](tutti_comm*) {}},
         {"full", [](tutti_comm* comm) { say("operation", sum(comm, 1'000'000)); }},
     };

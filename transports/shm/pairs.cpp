@@ -36,6 +36,11 @@ Result<std::shared_ptr<const Doorbell>> make_doorbell(std::vector<UniqueFd> fds)
     return std::make_shared<const Doorbell>(std::move(fds[0]));
 }
 
+// What this process lacks is not the peer's end.
+bool is_own(const Error& error) {
+    return error.code == Code::no_memory || error.sys_errno == EMFILE || error.sys_errno == ENFILE;
+}
+
 // True if there is something to read; false if nothing, an error at the connection's end.
 Result<bool> has_news(int socket) {
     std::byte first;
@@ -170,7 +175,7 @@ Result<std::unique_ptr<Sender>> Pairs::open(const std::shared_ptr<Pair>& pair, c
 void Pairs::ready(const std::shared_ptr<Pair>& pair) {
     const std::lock_guard lock(news_mutex_);
     if (closed_) return;
-    if (auto taken = take_news(pair); !taken) lost(pair, taken.error().message);
+    if (auto taken = take_news(pair); !taken) lost(pair, taken.error());
 }
 
 Result<> Pairs::take_news(const std::shared_ptr<Pair>& pair) {
@@ -229,7 +234,7 @@ void Pairs::ring_own() const {
     [[maybe_unused]] const ssize_t written = ::write(context_.doorbell_fd, &one, sizeof one);
 }
 
-void Pairs::lost(const std::shared_ptr<Pair>& pair, const std::string& cause) {
+void Pairs::lost(const std::shared_ptr<Pair>& pair, const Error& error) {
     context_.reactor->remove(pair->socket.get());
     {
         const std::lock_guard lock(mutex_);
@@ -238,11 +243,16 @@ void Pairs::lost(const std::shared_ptr<Pair>& pair, const std::string& cause) {
     pair->life->gone.store(true, std::memory_order_release);
     // Whoever sleeps until that peer does something has to look at its channels' health.
     ring_own();
-    const auto rank = static_cast<std::size_t>(pair->peer);
-    if (pair->said_bye || reported_[rank]) return;
-    reported_[rank] = true;
+    const Rank culprit = is_own(error) ? context_.rank : pair->peer;
+    const auto index = static_cast<std::size_t>(culprit);
+    if (pair->said_bye || reported_[index]) return;
+    reported_[index] = true;
     context_.sink->peer_lost(
-        pair->peer, fmt::format("shm: rank {} (process {}): {}", pair->peer, pair->pid, cause));
+        culprit,
+        culprit == pair->peer
+            ? fmt::format("shm: rank {} (process {}): {}", culprit, pair->pid, error.message)
+            : fmt::format("shm: rank {} cannot take what rank {} passes to it: {}", culprit,
+                          pair->peer, error.message));
 }
 
 void Pairs::close(Deadline deadline) {

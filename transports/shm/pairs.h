@@ -67,7 +67,7 @@ private:
     Result<> take_segment(Pair& pair, const News& news, std::vector<UniqueFd> fds);
     Result<> take_channel(Pair& pair, const News& news);
     void ring_own() const;
-    void lost(const std::shared_ptr<Pair>& pair, const std::string& cause);
+    void lost(const std::shared_ptr<Pair>& pair, const Error& error);
 
     TransportContext context_;
     const std::shared_ptr<Arena> arena_;
