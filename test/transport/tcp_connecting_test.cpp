@@ -77,10 +77,12 @@ TEST_CASE("tcp: carries messages both ways over one connection when both sides c
     }
 }
 
-/// Rank 0, which gives these answers to whoever calls, one each, and hangs up on the others.
+/// Rank 0, which gives these answers to whoever calls, one each, once it has hung up on the first
+/// few, and hangs up on the others.
 class Answering {
 public:
-    explicit Answering(std::vector<tcp::Answer> answers) : answers_(std::move(answers)) {
+    explicit Answering(std::vector<tcp::Answer> answers, std::size_t hung_up_on = 0)
+        : answers_(std::move(answers)), hung_up_on_(hung_up_on) {
         auto listener = net::listen_tcp({"127.0.0.1", 0});
         REQUIRE(listener);
         const auto port = net::local_port(listener->get());
@@ -104,13 +106,15 @@ public:
 
 private:
     void answer(UniqueFd fd) {
-        const auto index = static_cast<std::size_t>(calls_++);
+        const std::size_t index =
+            static_cast<std::size_t>(calls_++) - hung_up_on_;  // wraps: hangs up
         if (index < answers_.size() &&
             net::send_all(fd.get(), std::as_bytes(std::span(&answers_[index], 1)), soon()))
             taken_.push_back(std::move(fd));
     }
 
     const std::vector<tcp::Answer> answers_;
+    const std::size_t hung_up_on_;
     Reactor reactor_;
     std::unique_ptr<net::Acceptor> acceptor_;
     std::vector<UniqueFd> taken_;
@@ -161,6 +165,13 @@ TEST_CASE("tcp: names what may be wrong when the other side hangs up on its hell
     REQUIRE_FALSE(opened);
     REQUIRE(opened.error().code == Code::peer_lost);
     REQUIRE(opened.error().message.find("another version of tutti") != std::string::npos);
+}
+
+TEST_CASE("tcp: calls again when the other side hangs up, as one out of descriptors may") {
+    TestEndpoint endpoint(tcp_kind, 1, 2);
+    const Answering lower({tcp::Answer::taken}, 2);
+    REQUIRE(endpoint.transport->open({.peer = 0, .comm = 7, .lane = 2}, lower.address, soon()));
+    REQUIRE(lower.calls() == 3);
 }
 
 TEST_CASE("tcp: tells a higher rank that its own call is under way, and a lower one nothing else") {
