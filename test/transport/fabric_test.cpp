@@ -137,6 +137,24 @@ TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told onc
     REQUIRE(duo.b.sink.lost()[0].first == 0);
 }
 
+TEST_CASE("fabric: what a rank lacks to go on with another is its own fault, and told first") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    manners.cannot_register = true;
+    const Buffer data = pattern(50'000, 1);
+    Buffer wanted(data.size());
+    lane.receiver->offer(make_tag(1), wanted.data(), wanted.size());
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    REQUIRE(
+        eventually({&duo.a, &duo.b}, [&] { return lane.receiver->health() == Code::peer_lost; }));
+    lane.receiver->cancel();
+    for (int i = 0; i < 20; ++i) duo.b.turn();
+    REQUIRE(duo.b.sink.lost().size() == 1);
+    REQUIRE(duo.b.sink.lost()[0].first == 1);
+    REQUIRE(duo.b.sink.lost()[0].second.find("rank 1 cannot go on with rank 0: see `ulimit -l`") !=
+            std::string::npos);
+}
+
 TEST_CASE("fabric: waits, but not for ever, for memory that the library has") {
     FakeDuo duo;
     auto lane = duo.open(0);

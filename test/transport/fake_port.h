@@ -25,6 +25,7 @@ struct Manners {
     bool never_sent = false;  // payloads stay with the library for ever
     Rank no_room_for = nobody;
     int wake_fd = -1;  // readable until it is heard
+    bool cannot_register = false;
 };
 inline Manners manners;
 inline std::minstd_rand fake_random{1};
@@ -99,7 +100,11 @@ public:
         } else if (happens(manners.busy)) {
             return fabric::Progress::busy;
         }
-        if (manners.fetch_fails || !held.from) return fabric::Progress::failed;
+        for (const auto& [rank, port] : peers_)
+            if (manners.cannot_register && port == held.from)
+                events_.lost(rank, "see `ulimit -l`", fabric::Culprit::own);
+        if (manners.fetch_fails || manners.cannot_register || !held.from)
+            return fabric::Progress::failed;
         std::memcpy(where, held.data, bytes);
         held.from->let_go(std::exchange(held.context, nullptr));
         if (!happens(manners.slow)) return fabric::Progress::done;
@@ -116,7 +121,8 @@ public:
     bool progress(fabric::PortEvents& events) override {
         const FakeLock lock(fake_library);
         bool moved = false;
-        for (const Rank rank : std::exchange(cut_, {})) events.lost(rank, "it hung up");
+        for (const Rank rank : std::exchange(cut_, {}))
+            events.lost(rank, "it hung up", fabric::Culprit::peer);
         for (void* context : std::exchange(done_, {})) {
             moved = true;
             if (under_way_.erase(context) > 0) events.sent(context);

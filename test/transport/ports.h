@@ -32,7 +32,9 @@ public:
     }
     void sent(void* context) override { sent_contexts.push_back(context); }
     void fetched(void* context, Code code) override { fetches.emplace_back(context, code); }
-    void lost(Rank peer, const std::string& cause) override { losses.emplace_back(peer, cause); }
+    void lost(Rank peer, const std::string& cause, fabric::Culprit) override {
+        losses.emplace_back(peer, cause);
+    }
 
     bool drop_all = false;
     std::vector<Message> messages;

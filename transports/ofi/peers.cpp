@@ -73,9 +73,9 @@ Peer* OfiPort::sender_of(const Prefix& prefix) {
     return peer->port == prefix.source && !peer->gone ? peer : nullptr;
 }
 
-void OfiPort::lose(Peer& peer, const std::string& cause) {
+void OfiPort::lose(Peer& peer, const std::string& cause, fabric::Culprit culprit) {
     if (std::exchange(peer.gone, true)) return;
-    events_->lost(peer.rank, cause);
+    events_->lost(peer.rank, cause, culprit);
     drop_waiting(peer);
 }
 

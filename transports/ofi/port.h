@@ -68,7 +68,8 @@ private:
     Peer* sender_of(const Prefix& prefix);
     Peer& add_peer(Rank rank, uint64_t port);
     Result<> insert(Peer& peer, ByteView where);
-    void lose(Peer& peer, const std::string& cause);
+    void lose(Peer& peer, const std::string& cause,
+              fabric::Culprit culprit = fabric::Culprit::peer);
     void drop_waiting(Peer& peer);
     bool waits_for(const Peer& peer);
     void look_after_peers();

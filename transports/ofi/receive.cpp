@@ -106,7 +106,7 @@ Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
     if (in.peer->gone || !broken_.empty() || bytes != in.bytes) return Progress::failed;
     auto registered = memory_.use(where, bytes);
     if (!registered) {
-        lose(*in.peer, registered.error().message);
+        lose(*in.peer, registered.error().message, fabric::Culprit::own);
         return Progress::failed;
     }
     const ssize_t code = fi_trecv(objects_.endpoint.get(), where, bytes, registered->descriptor(),

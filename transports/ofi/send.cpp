@@ -105,7 +105,7 @@ Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size
     auto registered = memory_.use(data, bytes);
     if (!registered) {
         give_staged(staged);
-        lose(peer, registered.error().message);
+        lose(peer, registered.error().message, fabric::Culprit::own);
         return Progress::failed;
     }
     Outgoing& out = outgoing_.take();
@@ -136,7 +136,7 @@ Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte*
     auto registered = memory_.use(data, bytes);
     if (!registered) {
         give_staged(*staged);
-        lose(peer, registered.error().message);
+        lose(peer, registered.error().message, fabric::Culprit::own);
         return Progress::failed;
     }
     Outgoing& out = outgoing_.take();

@@ -143,7 +143,8 @@ void UcxPort::on_failure(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
     if (std::exchange(peer.failed, true)) return;
     peer.port->events_.lost(peer.rank,
                             fmt::format("its UCX endpoint failed: {} (did the process end?)",
-                                        peer.port->ucx_.ucs_status_string(status)));
+                                        peer.port->ucx_.ucs_status_string(status)),
+                            fabric::Culprit::peer);
 }
 
 void UcxPort::disconnect(Rank rank) {

@@ -126,11 +126,10 @@ void Hub::tidy() {
 
 /// What follows from the port's events.
 void Hub::settle() {
-    while (!losing_.empty()) {
-        const auto [peer, cause] = std::move(losing_.back());
-        losing_.pop_back();
-        lose(*peer, cause, true);
-    }
+    // In their order, for the first says why; there may be more meanwhile.
+    while (!losing_.empty())
+        for (const Loss& loss : std::exchange(losing_, {}))
+            lose(*loss.peer, loss.cause, true, loss.culprit);
     // What is on its way to them they do not want, and its memory is the caller's again.
     for (std::size_t i = 0; i < leaving_.size();) {
         Peer* peer = leaving_[i];
@@ -312,7 +311,7 @@ void Hub::forget(Flow& flow) {
 // ---- the end ---------------------------------------------------------------------------------
 
 void Hub::break_rules(Peer& peer, const std::string& cause) {
-    losing_.emplace_back(&peer, "protocol error: " + cause);
+    losing_.push_back({&peer, "protocol error: " + cause, Culprit::peer});
 }
 
 void Hub::reject(Peer& peer, const std::string& cause) {
@@ -320,12 +319,16 @@ void Hub::reject(Peer& peer, const std::string& cause) {
     if (guard) break_rules(peer, cause);
 }
 
-void Hub::lose(Peer& peer, const std::string& cause, bool is_news) {
+void Hub::lose(Peer& peer, const std::string& cause, bool is_news, Culprit culprit) {
     if (peer.state == Peer::State::gone) return;
     const bool expected = peer.bye_received || closing_ || !is_news;
     drop_peer(peer);
     if (expected) return;
-    news().lost.emplace_back(peer.rank, fmt::format("rank {}: {}", peer.rank, cause));
+    if (culprit == Culprit::own)
+        news().lost.emplace_back(options_.rank, fmt::format("rank {} cannot go on with rank {}: {}",
+                                                            options_.rank, peer.rank, cause));
+    else
+        news().lost.emplace_back(peer.rank, fmt::format("rank {}: {}", peer.rank, cause));
 }
 
 void Hub::condemn(Rank peer) {

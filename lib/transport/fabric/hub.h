@@ -132,7 +132,7 @@ private:
     bool in_use(const Flow& flow) const;
     void forget_flows();
     void forget(Flow& flow);
-    void lose(Peer& peer, const std::string& cause, bool is_news);
+    void lose(Peer& peer, const std::string& cause, bool is_news, Culprit culprit = Culprit::peer);
     void drop_peer(Peer& peer);
     void drop_condemned();
     void leave_if_done(Peer& peer);
@@ -160,7 +160,7 @@ private:
     bool arrived(const Arrival& arrival) override;
     void sent(void* context) override;
     void fetched(void* context, Code code) override;
-    void lost(Rank peer, const std::string& cause) override;
+    void lost(Rank peer, const std::string& cause, Culprit culprit) override;
     bool belongs_here(const Header& header, const Arrival& arrival);
     void take_hello(Peer& peer, const Header& header, const Arrival& arrival);
     bool take_data(Peer& peer, const Header& header, const Arrival& arrival);
@@ -207,7 +207,12 @@ private:
     std::vector<Peer*> talking_;       // with something due
     std::vector<Peer*> leaving_;       // that have said bye, until they have heard farewell
     std::vector<Slot*> to_fetch_;
-    std::vector<std::pair<Peer*, std::string>> losing_;   // found in an event
+    struct Loss {
+        Peer* peer;
+        std::string cause;
+        Culprit culprit;
+    };
+    std::vector<Loss> losing_;                            // found in an event
     std::vector<std::pair<Peer*, Header>> late_credits_;  // for retired communicators
     std::unique_ptr<News> news_;
     int sleepers_ = 1;  // who waits to be found, too, until the first peer has

@@ -37,6 +37,9 @@ struct Arrival {
     bool at_once = false;  // it comes in pieces, to where fetch() says during the event, or nowhere
 };
 
+/// Whose fault it is that two ranks are apart: own is that of who says so, as without memory.
+enum class Culprit : uint8_t { peer, own };
+
 class PortEvents {
 public:
     virtual ~PortEvents() = default;
@@ -48,7 +51,7 @@ public:
     /// wants its release().
     virtual void fetched(void* context, Code code) = 0;
     /// Nothing more can be sent to that peer; cause is for people. Once a peer.
-    virtual void lost(Rank peer, const std::string& cause) = 0;
+    virtual void lost(Rank peer, const std::string& cause, Culprit culprit) = 0;
 };
 
 /// done: and there will be no event. pending: there will be one. busy: nothing happened, the

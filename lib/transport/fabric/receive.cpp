@@ -99,7 +99,7 @@ void Hub::take_hello(Peer& peer, const Header& header, const Arrival& arrival) {
     if (!in.at_end() || (peer.nonce_known && peer.nonce != nonce))
         return break_rules(peer, "its hello is malformed");
     if (auto connected = connect(peer, as_bytes(port), nonce); !connected)
-        return losing_.emplace_back(&peer, connected.error().message), void();
+        return losing_.push_back({&peer, connected.error().message, Culprit::peer}), void();
     // It can answer, or it would not have said hello.
     if (peer.state == Peer::State::unknown || peer.state == Peer::State::hello) {
         peer.state = Peer::State::ready;
@@ -114,9 +114,9 @@ void Hub::take_bye(Peer& peer, const Header& header) {
     leave_if_done(peer);
 }
 
-void Hub::lost(Rank rank, const std::string& cause) {
+void Hub::lost(Rank rank, const std::string& cause, Culprit culprit) {
     if (const auto found = peers_.find(rank); found != peers_.end())
-        losing_.emplace_back(found->second.get(), cause);
+        losing_.push_back({found->second.get(), cause, culprit});
 }
 
 void Hub::fetched(void* context, Code code) {
@@ -230,7 +230,7 @@ bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     if (!to) {
         slot.cell = in.cells.take(slot.bytes);
         if (slot.cell == CellPool::none) {
-            losing_.emplace_back(&flow.peer, "no memory for a message");
+            losing_.push_back({&flow.peer, "no memory for a message", Culprit::own});
             return false;
         }
         to = in.cells.data(slot.cell);
@@ -249,7 +249,7 @@ bool Hub::find_place(Slot& slot, std::byte* offered) {
         CellPool& cells = slot.flow->in.cells;
         slot.cell = cells.take(slot.bytes);
         if (slot.cell == CellPool::none) {
-            losing_.emplace_back(&slot.flow->peer, "no memory for a message");
+            losing_.push_back({&slot.flow->peer, "no memory for a message", Culprit::own});
             return false;
         }
         slot.to = cells.data(slot.cell);
@@ -268,7 +268,7 @@ bool Hub::fetch(Slot& slot) {
     if (result == Progress::done) {
         finish(slot);
     } else if (result == Progress::failed) {
-        losing_.emplace_back(&slot.flow->peer, "receiving from it failed");
+        losing_.push_back({&slot.flow->peer, "receiving from it failed", Culprit::peer});
     }
     return result != Progress::busy;
 }
@@ -318,7 +318,7 @@ void Hub::cancel_receives(Flow& flow) {
         if (slot.offered && state == SlotState::fetching && !wait_for_fetch(slot)) continue;
         if (slot.offered && slot.state.load(std::memory_order_relaxed) == SlotState::whole &&
             !save_offered(slot))
-            lose(flow.peer, "no memory to keep a message", true);
+            lose(flow.peer, "no memory to keep a message", true, Culprit::own);
     }
     in.offer.clear();
     leave();

@@ -67,7 +67,8 @@ bool Hub::say(Peer& peer, Kind kind) {
 
 /// False: again after progress().
 bool Hub::accepted(Progress result, Peer& peer) {
-    if (result == Progress::failed) losing_.emplace_back(&peer, "sending to it failed");
+    if (result == Progress::failed)
+        losing_.push_back({&peer, "sending to it failed", Culprit::peer});
     if (result == Progress::busy) peer.busy_in = polls_;
     return result != Progress::busy;
 }
@@ -202,7 +203,7 @@ void Hub::cancel_sends(Flow& flow) {
         if (message.cell != CellPool::none) continue;
         const int cell = out.staging.take(message.bytes);
         if (cell == CellPool::none) {
-            lose(flow.peer, "no memory to finish what was being sent", true);
+            lose(flow.peer, "no memory to finish what was being sent", true, Culprit::own);
             break;
         }
         message.cell = cell;
