@@ -97,6 +97,7 @@ private:
             enter(receives_.empty() ? Phase::idle : Phase::receiving);
         }
         if (phase_ == Phase::receiving) {
+            const device::Context::Scope current(area_->context);
             TUTTI_TRY(store_what_came());
             if (stored_parts_ < receives_.size()) return {};
             TUTTI_TRY(stored_.record(area_->outputs.handle()));
@@ -116,7 +117,6 @@ private:
     }
 
     Result<> store_what_came() {
-        const device::Context::Scope current(area_->context);
         for (Exchange::Part* receive : receives_) {
             const Transfer& message = receive->on_host;
             if (receive->stored || !message.done()) continue;
