@@ -94,9 +94,12 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
                                                                void* out, void* device_stream) {
     TUTTI_ASSIGN(const Kinds both, kinds(wanted, in, out));
     device::Ordinal device = devices_.joined() ? devices_.device : both.device().device;
-    if (device < 0) device = 0;
     TUTTI_TRY(planner_.check(wanted, wanted_stream));
     void* const on_stream = device_stream ? device_stream : devices_.stream;
+    // A rank without any blocks is where its stream is.
+    if (device < 0)
+        device = device::device_of(*device::driver(), static_cast<device::StreamHandle>(on_stream));
+    const bool in_place = in == out && in != nullptr;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
         TUTTI_TRY(enter_before_binding(stream_for(wanted_stream)));
         TUTTI_TRY(may_join());
@@ -104,7 +107,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         TUTTI_TRY(check_stream(on_stream));
         Call call = wanted;
         TUTTI_ASSIGN(call.path,
-                     planner_.path_of(call, {in == out, both.mixed()}, endpoint_->config().device));
+                     planner_.path_of(call, {in_place, both.mixed()}, endpoint_->config().device));
         const uint32_t stream = stream_for(wanted_stream);
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<Request>();

@@ -22,8 +22,9 @@ struct Seat {
     int32_t version = 0;
     uint64_t machine = 0;
     std::array<char, 16> device{};  // its place on the bus
+    int32_t capability = 0;         // 90 for compute capability 9.0
     uint8_t shares = 0;
-    std::array<char, 223> why{};
+    std::array<char, 219> why{};
 };
 static_assert(sizeof(Seat) == 256);
 
@@ -142,9 +143,14 @@ Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
         mine.version = devices_.library->version();
         mine.shares = devices_.library->shares_devices();
         devices_.context->driver().pci_bus_id(mine.device.data(), mine.device.size(), device);
+        mine.capability = device::capability_of(devices_.context->driver(), device);
     }
     std::vector<Seat> seats(static_cast<std::size_t>(size()));
     TUTTI_TRY(run(host_call(Collective::allgather, sizeof(Seat)), &mine, seats.data()));
+    devices_.capability =
+        std::min_element(seats.begin(), seats.end(), [](const auto& a, const auto& b) {
+            return a.capability < b.capability;
+        })->capability;
     if (way != DeviceWay::automatic) {
         TUTTI_TRY(check_seats(seats, way == DeviceWay::hierarchical ? &hosts : nullptr));
         return way;
@@ -204,6 +210,8 @@ Result<std::shared_ptr<DeviceGroup>> Communicator::make_device_group(device::Ord
     request.device = device;
     request.timeout_ms = config.timeout_ms;
     request.rings = config.device_rings;
+    request.capability = devices_.capability;
+    request.shares = config.device_split == DeviceSplit::share;
     TUTTI_ASSIGN(request.id, share_device_id(of_host));
     request.all_begun = [this](bool mine) { return all_agree(mine).value_or(false); };
     auto group = devices_.library->join(request, Deadline::after_ms(config.timeout_ms));

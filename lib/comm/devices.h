@@ -33,6 +33,7 @@ struct Devices {
     std::shared_ptr<DeviceGroup> group;
     std::shared_ptr<const StagingArea> staging;
     bool of_host = false;     // the group has this host's ranks only
+    int32_t capability = 0;   // the least of all ranks' devices
     uint64_t generation = 0;  // of the group
     bool settled = false;     // what is done by whom, for that generation
 

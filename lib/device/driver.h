@@ -36,6 +36,8 @@ inline constexpr Status success = 0, not_initialized = 3, not_ready = 600;
     X(device_count, "cuDeviceGetCount", "cuDeviceGetCount", Status(int*))                        \
     X(device_name, "cuDeviceGetName", "cuDeviceGetName", Status(char*, int, Ordinal))            \
     X(pci_bus_id, "cuDeviceGetPCIBusId", "cuDeviceGetPCIBusId", Status(char*, int, Ordinal))     \
+    X(device_attribute, "cuDeviceGetAttribute", "cuDeviceGetAttribute",                          \
+      Status(int*, int, Ordinal))                                                                \
     X(can_access_peer, "cuDeviceCanAccessPeer", "cuDeviceCanAccessPeer",                         \
       Status(int*, Ordinal, Ordinal))                                                            \
     X(peer_attribute, "cuDeviceGetP2PAttribute", "cuDeviceGetP2PAttribute",                      \

@@ -15,6 +15,25 @@ Result<Context> Context::retain(const Driver& driver, Ordinal device) {
     return Context(std::shared_ptr<const Held>(new Held{driver, device, handle}));
 }
 
+int capability_of(const Driver& driver, Ordinal device) {
+    constexpr int major = 75, minor = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+    int whole = 0, part = 0;
+    if (driver.device_attribute(&whole, major, device) != success ||
+        driver.device_attribute(&part, minor, device) != success)
+        return 0;
+    return whole * 10 + part;
+}
+
+Ordinal device_of(const Driver& driver, StreamHandle stream) {
+    ContextHandle context = nullptr;
+    const bool known = stream && driver.stream_context(stream, &context) == success && context;
+    const bool pushed = known && driver.context_push(context) == success;
+    Ordinal device = 0;
+    if (driver.context_device(&device) != success) device = 0;
+    if (pushed) driver.context_pop(&context);
+    return device;
+}
+
 Result<> Context::owns(StreamHandle stream) const {
     if (!stream) return {};
     const Scope current(*this);

@@ -9,6 +9,13 @@
 
 namespace tutti::device {
 
+/// 90 for compute capability 9.0; 0 where the driver does not say.
+int capability_of(const Driver& driver, Ordinal device);
+
+/// Whose a stream is; of the default streams, and where that cannot be told: the device that is
+/// current on this thread, or 0.
+Ordinal device_of(const Driver& driver, StreamHandle stream);
+
 /// One device, its primary context held by all copies of this and by what was made in it.
 class Context {
 public:

@@ -18,6 +18,8 @@ struct DeviceGroupRequest {
     std::vector<std::byte> id;
     int64_t timeout_ms = 0;  // of operations, for what their launch may have to wait for
     int32_t rings = 1;       // communicators side by side; the identifier has as many parts
+    bool shares = false;     // its resources with what is split off it
+    int32_t capability = 0;  // the least of all ranks' devices: 90 for compute capability 9.0
     AllBegun all_begun;      // empty: nobody is asked
 };
 

@@ -29,7 +29,7 @@ TEST_CASE("nccl: our numbers for types and operators are its header's") {
         IntrinsicShape shape;
         shape.dtype = dtype;
         shape.op = op;
-        return *nccl::elements_of(shape, NCCL_VERSION_CODE);
+        return *nccl::elements_of(shape, {NCCL_VERSION_CODE, 90});
     };
     const std::pair<Dtype, ncclDataType_t> types[] = {
         {Dtype::int8, ncclInt8},       {Dtype::uint8, ncclUint8},

@@ -199,6 +199,29 @@ TEST_CASE("deadline: the rank that did not call is named, and NCCL lets go of th
     });
 }
 
+TEST_CASE("deadline: of an earlier operation, found while NCCL takes its time with a later one") {
+    std::atomic<bool> heard{false};
+    const Setting full("FAKE_NCCL_CONNECTS", "2");
+    run({.ranks = 2}, [&](Ranked& r) {
+        still_works(r);
+        if (r.rank == 1) {
+            for (int i = 0; i < 20'000 && !heard; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return;
+        }
+        const device::Stream stream = stream_of(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        const auto start = [&](int64_t timeout_ms) {
+            return r.comm->start(sum100, 0, timeout_ms, data.get(), data.get(), stream.handle());
+        };
+        auto earlier = start(700);
+        r.works(earlier, "the earlier one");
+        r.fails(r.finish(start(60'000)), Code::timeout, "rank 1 has not called it");
+        r.fails(r.finish(std::move(earlier)), Code::timeout, "rank 1 has not called it");
+        heard = true;
+    });
+}
+
 TEST_CASE("abort: ends what is on the device, from another thread") {
     run({.ranks = 2}, [](Ranked& r) {
         still_works(r);

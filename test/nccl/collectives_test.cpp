@@ -130,6 +130,39 @@ TEST_CASE("device memory: blocks of different lengths, gaps left alone") {
     });
 }
 
+TEST_CASE(
+    "device memory: 8-bit floats go through the host where one device is too old for NCCL's") {
+    const Setting old("FAKE_CUDA_OLD_DEVICE", "1");
+    run({.ranks = 2}, [](Ranked& r) {
+        for (const Dtype dtype : {Dtype::float8_e4m3, Dtype::float16}) {
+            Call call = call_of(Collective::allreduce, 100);
+            call.dtype = dtype;
+            compare(r, call, std::string(dtype_name(dtype)));
+        }
+    });
+}
+
+TEST_CASE("device memory: a rank without blocks is on its stream's device, and not in place") {
+    run({.ranks = 3}, [](Ranked& r) {
+        // Ranks 0 and 1 exchange one element each; rank 2, in its first call, has no memory at all.
+        const bool takes_part = r.rank < 2;
+        std::vector<std::size_t> one(3);
+        if (takes_part) one[static_cast<std::size_t>(1 - r.rank)] = 1;
+        Call call = call_of(Collective::alltoall, 0);
+        call.uneven = true;
+        call.input = {one, {}};
+        call.output = {one, {}};
+        const device::Stream stream = stream_of(r);
+        const OnDevice in(r.rank, values_of(r.rank, 1)), out(r.rank, values_of(2, 1));
+        const void* const from = takes_part ? in.get() : nullptr;
+        void* const to = takes_part ? out.get() : nullptr;
+        r.works(r.finish(r.comm->start(call, -1, -1, from, to, stream.handle())), "alltoallv");
+        fake_cuda_synchronize(stream.handle());
+        if (takes_part) r.holds(out.floats() == values_of(1 - r.rank, 1), "the other's element");
+        compare(r, call_of(Collective::allreduce, 100), "afterwards");
+    });
+}
+
 TEST_CASE("device memory: in place") {
     run({.ranks = 2}, [](Ranked& r) {
         const std::vector<float> values{1, 2, 3, 4};

@@ -16,6 +16,8 @@
 #include "nccl/shared_ranks.h"
 #include "reduce/reduce.h"
 
+extern "C" int cuDeviceGetAttribute(int* value, int attribute, int device);
+
 namespace {
 
 using namespace fake_nccl;
@@ -63,6 +65,7 @@ struct Communicator {
     std::atomic<int> registered{0};
     bool finalized = false;
     std::shared_ptr<std::atomic<bool>> family;  // of those that share resources: any was aborted
+    bool shares = false;                        // its resources with what is split off it
     bool blocking = false;  // calls return when they are done, as for programs that ask for nothing
 };
 
@@ -323,6 +326,11 @@ int end_group() {
 int call(Communicator* comm, Asked asked) {
     if (const int state = must_be_ready(comm, "a collective"); state != ok) return state;
     if (fake_cuda_told(fake_fail_launch) == comm->ranks->rank()) return internal_error;
+    const bool sums =
+        asked.kind == all_reduce || asked.kind == reduce || asked.kind == reduce_scatter;
+    int generation = 0;
+    cuDeviceGetAttribute(&generation, 75, comm->device);
+    if (sums && asked.dtype >= 10 && generation < 9) return invalid_argument;
     if (fake_cuda_current() != comm->device)
         fake_cuda_violation("a collective with another device current");
     asked.stream = fake_cuda_stream(asked.stream);
@@ -381,7 +389,9 @@ int ncclGetUniqueId(Id* id) {
 struct Config {
     std::size_t size;
     unsigned magic, version;
-    int blocking;
+    int blocking, cga, min_ctas, max_ctas;
+    const char* net_name;
+    int split_share;
 };
 int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config* config) {
     if (config->magic != 0xcafebeef || config->blocking != 0)
@@ -389,6 +399,7 @@ int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config
     auto* comm = new Communicator;
     comm->ranks = std::make_shared<SharedRanks>(id.bytes, rank, size);
     comm->family = std::make_shared<std::atomic<bool>>(false);
+    comm->shares = config->split_share == 1;
     comm->device = fake_cuda_current();
     if (comm->device < 0) fake_cuda_violation("a communicator without a current device");
     cuDeviceGetPCIBusId(comm->ranks->own().device, 32, std::max(0, comm->device));
@@ -398,7 +409,7 @@ int ncclCommInitRankConfig(Communicator** out, int size, Id id, int rank, Config
     return in_progress;
 }
 int ncclCommInitRank(Communicator** out, int size, Id id, int rank) {
-    Config config{sizeof(Config), 0xcafebeef, 21800, 0};
+    Config config{sizeof(Config), 0xcafebeef, 21800, 0, 0, 0, 0, nullptr, 0};
     ncclCommInitRankConfig(out, size, id, rank, &config);
     (*out)->blocking = true;
     while ((*out)->state == in_progress) std::this_thread::sleep_for(std::chrono::microseconds(30));
@@ -416,6 +427,9 @@ int ncclCommGetAsyncError(Communicator* comm, int* state) {
     // Told to, it connects with its first collective, for which it needs all ranks'.
     if (comm->state == ok && comm->launched > 0 && number("FAKE_NCCL_CONNECTS", 0) == 1 &&
         !comm->ranks->all([](Seat& s) { return s.begun == 1; }))
+        *state = in_progress;
+    // Or it takes no second while another is on the device.
+    if (comm->state == ok && comm->running > 1 && number("FAKE_NCCL_CONNECTS", 0) == 2)
         *state = in_progress;
     return ok;
 }
@@ -456,15 +470,7 @@ int ncclGroupEnd() {
 
 // Ranks that share the parent's resources; where they meet is a name that the parent's can work
 // out: its file, how often it was split, and the colour.
-struct SplitConfig {
-    std::size_t size;
-    unsigned magic, version;
-    int blocking, cga, min_ctas, max_ctas;
-    const char* net_name;
-    int split_share;
-};
-int ncclCommSplit(Communicator* parent, int color, int key, Communicator** out,
-                  SplitConfig* config) {
+int ncclCommSplit(Communicator* parent, int color, int key, Communicator** out, Config* config) {
     if (const int state = must_be_ready(parent, "a split"); state != ok) return state;
     parent->polls_left = 1;
     *out = nullptr;
@@ -476,8 +482,9 @@ int ncclCommSplit(Communicator* parent, int color, int key, Communicator** out,
         return in_progress;
     }
     auto* comm = new Communicator;
-    comm->family =
-        config->split_share == 1 ? parent->family : std::make_shared<std::atomic<bool>>(false);
+    // The parent's own setting is what counts.
+    comm->family = parent->shares ? parent->family : std::make_shared<std::atomic<bool>>(false);
+    comm->shares = config->split_share == 1;
     comm->device = parent->device;
     comm->joining = std::thread([comm, color, key, ranks = parent->ranks, own = parent->family] {
         const auto meeting = ranks->split(color, key, [&] { return comm->abort || *own; });

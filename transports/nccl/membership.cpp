@@ -14,6 +14,7 @@ constexpr useconds_t poll_us = 50;
 constexpr int64_t remote_grace_ns = 2'000'000'000;
 constexpr int no_color = -1;  // NCCL_SPLIT_NOCOLOR
 constexpr Status invalid_usage = 5;
+constexpr const char* splitting = "splitting NCCL's communicator";
 
 // NCCL's groups belong to the thread that opened them, and so does this.
 thread_local bool gathering = false;
@@ -35,6 +36,7 @@ Membership::Membership(const Library& library, device::Context context,
       rank_(request.rank),
       size_(request.size),
       timeout_ms_(request.timeout_ms),
+      capability_(request.capability),
       rings_(static_cast<std::size_t>(request.rings)),
       stop_(std::move(stop)) {
     comms_.reserve(rings_);
@@ -42,11 +44,6 @@ Membership::Membership(const Library& library, device::Context context,
 
 Membership::~Membership() {
     stop();
-}
-
-const Operation::GiveUp& Membership::never() {
-    static const Operation::GiveUp no = [] { return false; };
-    return no;
 }
 
 // ---- joining -----------------------------------------------------------------------------------
@@ -69,23 +66,37 @@ Result<> Membership::connect(const DeviceGroupRequest& request, Deadline deadlin
                     request.id.size(), rings_ * sizeof id.bytes);
     // Nobody else has it yet.
     const device::Context::Scope current(context_);
+    Result<> joined;
     for (std::size_t ring = 0; ring < rings_; ++ring) {
+        if (!joined) {
+            // The others begin the next one, and hear in there.
+            all_begun(request.all_begun, false);
+            break;
+        }
         std::memcpy(id.bytes, request.id.data() + ring * sizeof id.bytes, sizeof id.bytes);
         CommConfig config;
-        Comm comm = nullptr;
+        if (request.shares) config.split_share = 1;
+        Comm& comm = slot();
         Status status = library_.init_rank_config(&comm, size_, id, rank_, &config);
         if (comm) comms_.push_back(comm);
         if (!all_begun(request.all_begun, is_fine(status)) && is_fine(status))
             return fail(Code::system, "rank {}: another rank could not join NCCL's communicator",
                         rank_);
-        if (comm && is_fine(status)) status = wait(comm, deadline, never());
+        if (!is_fine(status)) return take(comm, status, "joining NCCL's communicator");
+        if (comm) status = wait(comm, deadline);
         if (status == in_progress)
-            return fail(Code::timeout,
-                        "rank {}: not all {} ranks joined NCCL's communicator in time", rank_,
-                        size_);
-        TUTTI_TRY(take(comm, status, "joining NCCL's communicator"));
+            joined =
+                fail(Code::timeout, "rank {}: not all {} ranks joined NCCL's communicator in time",
+                     rank_, size_);
+        else
+            joined = take(comm, status, "joining NCCL's communicator");
     }
-    return {};
+    return joined;
+}
+
+// What NCCL writes when it is done, which may be after we have given up: kept as long as this.
+Comm& Membership::slot() {
+    return slots_.emplace_back(nullptr);
 }
 
 // NCCL makes the part on its parent's state, so the parent is asked first whether that is done.
@@ -96,31 +107,43 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
     request.size = part.size;
     request.rings = static_cast<int32_t>(rings_);
     request.timeout_ms = timeout_ms_;
+    request.capability = capability_;
     std::shared_ptr<Membership> made(new Membership(library_, context_, request, stop_));
     const device::Context::Scope current(context_);
+    Result<> joined;
     for (std::size_t ring = 0; ring < rings_; ++ring) {
+        if (!joined) {
+            all_begun(part.all_begun, false);  // as in connect()
+            break;
+        }
         std::unique_lock lock(mutex_);
         Comm const parent = gone() ? nullptr : comms_[ring];
         CommConfig config;
-        config.split_share = 1;
-        Comm comm = nullptr;
+        config.split_share = 1;  // of this one's parts; its own resources follow its parent's
+        Comm& comm = slot();
         const int color = part.color < 0 ? no_color : part.color;
         Status status =
             parent ? library_.split(parent, color, part.rank, &comm, &config) : invalid_usage;
         lock.unlock();
         const bool all = all_begun(part.all_begun, is_fine(status));
         lock.lock();
-        if (!parent || gone()) return tl::unexpected(over());
-        if (!all && is_fine(status)) {
+        if (!parent) return tl::unexpected(over());
+        if (!is_fine(status)) return tl::unexpected(take(parent, status, splitting).error());
+        if (!all) {
             if (comm) made->comms_.push_back(comm);
             return fail(Code::system, "rank {}: another rank could not split NCCL's communicator",
                         rank_);
         }
-        if (is_fine(status)) status = wait(parent, deadline, never());
+        if (gone()) {
+            joined = tl::unexpected(over());
+            continue;
+        }
+        status = wait(parent, deadline);
         if (comm) made->comms_.push_back(comm);
-        if (comm && status == success) status = wait(comm, deadline, never());
-        TUTTI_TRY(take(parent, status, "splitting NCCL's communicator"));
+        if (comm && status == success) status = wait(comm, deadline);
+        joined = take(parent, status, splitting);
     }
+    TUTTI_TRY(joined);
     if (part.color >= 0) return made;
     made->left_ = true;
     return nullptr;
@@ -129,20 +152,31 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
 // ---- calls -------------------------------------------------------------------------------------
 
 // The deadline is looked at between queries only: NCCL never blocks us.
-Status Membership::wait(Comm comm, Deadline deadline, const Operation::GiveUp& give_up) const {
+Status Membership::wait(Comm comm, Deadline deadline) const {
     for (;;) {
         Status status = in_progress;
         const Status asked = library_.async_error(comm, &status);
         if (asked != success) return asked;
-        if (status != in_progress || *stop_ || deadline.passed() || give_up()) return status;
+        if (status != in_progress || *stop_ || deadline.passed()) return status;
         ::usleep(poll_us);
     }
 }
 
-Result<> Membership::conclude(Comm comm, Status status, const Operation::GiveUp& give_up) const {
+// No deadline but the caller's: its clock began when the operation was called.
+Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ring, Status status,
+                              const Operation::GiveUp& give_up) {
     if (gathering && is_fine(status)) return {};
-    if (status == in_progress) status = wait(comm, operation_deadline(), give_up);
-    return take(comm, status, "starting a collective");
+    for (bool gives_up = false; status == in_progress && !gives_up;) {
+        const Status asked = library_.async_error(comms_[ring], &status);
+        if (asked != success) status = asked;
+        if (status != in_progress) break;
+        lock.unlock();
+        gives_up = give_up();
+        ::usleep(poll_us);
+        lock.lock();
+        if (gone()) return tl::unexpected(over());
+    }
+    return take(comms_[ring], status, "starting a collective");
 }
 
 bool Membership::gathers_launches() {
@@ -150,9 +184,9 @@ bool Membership::gathers_launches() {
 }
 
 Result<> Membership::settle(std::size_t ring, const Operation::GiveUp& give_up) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (gone()) return tl::unexpected(over());
-    return conclude(comms_[ring], in_progress, give_up);
+    return conclude(lock, ring, in_progress, give_up);
 }
 
 Result<> Membership::take(Comm comm, Status status, const char* doing) const {
@@ -212,7 +246,7 @@ void Membership::stop() {
 Status Membership::finish_all(Deadline deadline) {
     for (Comm comm : comms_) {
         Status status = library_.finalize(comm);
-        if (is_fine(status)) status = wait(comm, deadline, never());
+        if (is_fine(status)) status = wait(comm, deadline);
         if (status != success) return status;
     }
     return success;

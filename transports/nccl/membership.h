@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "device/handles.h"
 #include "transport/device_library.h"
 #include "transports/nccl/library.h"
+#include "transports/nccl/types.h"
 
 namespace tutti::nccl {
 
@@ -28,6 +30,7 @@ public:
 
     const Library& library() const { return library_; }
     const device::Context& context() const { return context_; }
+    Ability ability() const { return {library_.version, capability_}; }
     Rank rank() const { return rank_; }
     Rank size() const { return size_; }
     /// The ring of one of the program's streams: the same on every rank.
@@ -35,12 +38,13 @@ public:
     std::size_t rings() const { return rings_; }
 
     /// Enqueues what `calls(comm)` asks for, as one group, and waits until NCCL has taken it, which
-    /// takes long for the first only and ends when give_up() says so. The context is current. Fails
-    /// at once after stop(); what fails on the way is for the caller to stop(). While this thread
-    /// gathers the launches of several ranks, settle() waits instead.
+    /// takes long for the first only and ends when give_up() says so. That is asked without a lock
+    /// held: what it finds may stop() this membership. The context is current. Fails at once after
+    /// stop(); what fails on the way is for the caller to stop(). While this thread gathers the
+    /// launches of several ranks, settle() waits instead.
     template <typename Calls>
     Result<> submit(std::size_t ring, Calls&& calls, const Operation::GiveUp& give_up) {
-        const std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
         if (gone()) return tl::unexpected(over());
         Status status = library_.group_start();
         if (status == success) {
@@ -49,7 +53,7 @@ public:
             const Status ended = library_.group_end();
             if (status == success || status == in_progress) status = ended;
         }
-        return conclude(comms_[ring], status, give_up);
+        return conclude(lock, ring, status, give_up);
     }
     /// This thread's launches are being gathered.
     static bool gathers_launches();
@@ -61,8 +65,20 @@ public:
         const std::lock_guard lock(mutex_);
         if (gone()) return tl::unexpected(over());
         Status status = calls(comms_[ring]);
-        if (status == in_progress) status = wait(comms_[ring], operation_deadline(), never());
+        if (status == in_progress) status = wait(comms_[ring], operation_deadline());
         return take(comms_[ring], status, doing);
+    }
+
+    /// The same, where NCCL writes a handle when it is done: where that is, lives as long as this.
+    template <typename Calls>
+    Result<void*> ask_handle(std::size_t ring, const char* doing, Calls&& calls) {
+        void** handle = nullptr;
+        {
+            const std::lock_guard lock(mutex_);
+            handle = &handles_.emplace_back(nullptr);
+        }
+        TUTTI_TRY(ask(ring, doing, [&](Comm comm) { return calls(comm, handle); }));
+        return *handle;
     }
 
     /// What NCCL's own threads have found wrong since. A peer's failure is reported after a while
@@ -80,11 +96,12 @@ private:
     Membership(const Library& library, device::Context context, const DeviceGroupRequest& request,
                Stop stop);
     Result<> connect(const DeviceGroupRequest& request, Deadline deadline);
-    Status wait(Comm comm, Deadline deadline, const Operation::GiveUp& give_up) const;
-    Result<> conclude(Comm comm, Status status, const Operation::GiveUp& give_up) const;
+    Status wait(Comm comm, Deadline deadline) const;
+    Result<> conclude(std::unique_lock<std::mutex>& lock, std::size_t ring, Status status,
+                      const Operation::GiveUp& give_up);
     Result<> take(Comm comm, Status status, const char* doing) const;
     Status finish_all(Deadline deadline);
-    static const Operation::GiveUp& never();
+    Comm& slot();
     Deadline operation_deadline() const { return Deadline::after_ms(timeout_ms_); }
     bool gone() const { return comms_.size() < rings_ || *stop_; }
     Error over() const;
@@ -93,12 +110,15 @@ private:
     const device::Context context_;
     const Rank rank_, size_;
     const int64_t timeout_ms_;
+    const int capability_;
     const std::size_t rings_;
     const Stop stop_;  // ends waits of whoever is inside; shared with what was split off
     std::atomic<bool> left_{false};  // in order: no reason to stop the others
     std::mutex mutex_;               // entering NCCL with a communicator
     std::vector<Comm> comms_;        // by ring; fewer than rings_: they are over
     int64_t remote_ns_ = 0;          // when a peer's failure was first seen
+    std::deque<Comm> slots_;
+    std::deque<void*> handles_;
 };
 
 /// Launches of this thread between these are taken by NCCL together.

@@ -14,16 +14,18 @@ Result<> KnownMemory::add(std::byte* memory, std::size_t bytes, bool window) {
     const device::Context::Scope current(membership_->context());
     Known known{windows, {}};
     for (std::size_t ring = 0; ring < membership_->rings(); ++ring) {
-        void* handle = nullptr;
-        const auto told = membership_->ask(ring, "registering device memory", [&](Comm comm) {
-            return windows ? library.window_register(comm, memory, bytes, &handle, symmetric)
-                           : library.comm_register(comm, memory, bytes, &handle);
-        });
+        const auto told = membership_->ask_handle(
+            ring, "registering device memory", [&](Comm comm, void** handle) {
+                return windows ? library.window_register(comm, memory, bytes, handle, symmetric)
+                               : library.comm_register(comm, memory, bytes, handle);
+            });
         if (!told) {
+            // NCCL may be at it still, and the memory is about to go.
+            if (told.error().code == Code::timeout) membership_->stop();
             forget(known);
-            return told;
+            return tl::unexpected(told.error());
         }
-        known.handles.push_back(handle);
+        known.handles.push_back(*told);
     }
     const std::lock_guard lock(mutex_);
     known_[memory] = std::move(known);

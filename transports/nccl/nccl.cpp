@@ -27,7 +27,7 @@ public:
             case Collective::exscan:
                 return fail(Code::unsupported, "NCCL has no {}", collective_name(shape.collective));
             default:
-                return elements_of(shape, membership_->library().version).map([](Elements) {});
+                return elements_of(shape, membership_->ability()).map([](Elements) {});
         }
     }
     Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override {
@@ -43,7 +43,7 @@ public:
     }
     Result<std::unique_ptr<DeviceStep>> bind_step(const IntrinsicShape& shape) override {
         TUTTI_TRY(serves(shape));
-        TUTTI_ASSIGN(const Elements elements, elements_of(shape, membership_->library().version));
+        TUTTI_ASSIGN(const Elements elements, elements_of(shape, membership_->ability()));
         return make_step(membership_, shape, elements);
     }
     std::unique_ptr<DeviceRun> make_run() override { return nccl::make_run(membership_, runs_); }
@@ -141,9 +141,14 @@ public:
     Result<> launch_gathered() const override { return nccl::launch_gathered(library_); }
     Result<std::shared_ptr<DeviceGroup>> join(const DeviceGroupRequest& request,
                                               Deadline deadline) const override {
-        TUTTI_ASSIGN(device::Context context, context_of(request.device));
+        auto context = context_of(request.device);
+        if (!context) {
+            // The others are about to ask.
+            if (request.all_begun) request.all_begun(false);
+            return tl::unexpected(std::move(context).error());
+        }
         TUTTI_ASSIGN(auto joined,
-                     Membership::join(library_, std::move(context), request, deadline));
+                     Membership::join(library_, std::move(*context), request, deadline));
         return std::make_shared<NcclGroup>(std::move(joined));
     }
 

@@ -6,6 +6,7 @@ namespace tutti::nccl {
 namespace {
 
 constexpr int as_bytes = 1;  // ncclUint8
+constexpr int reduces_fp8_since = 90;
 
 struct Type {
     Dtype dtype;
@@ -36,15 +37,21 @@ constexpr Operator operators[] = {
 
 }  // namespace
 
-Result<Elements> elements_of(const IntrinsicShape& shape, int version) {
+Result<Elements> elements_of(const IntrinsicShape& shape, const Ability& ability) {
     if (!traits_of(shape.collective).reduces)
         return Elements{as_bytes, dtype_bytes(shape.dtype), 0};
+    const int version = ability.version;
     const Type* type = nullptr;
     for (const Type& t : types)
         if (t.dtype == shape.dtype && version >= t.since) type = &t;
     if (!type)
         return fail(Code::unsupported, "NCCL {} does not reduce {}", version_text(version),
                     dtype_name(shape.dtype));
+    if (dtype_bytes(shape.dtype) == 1 && is_float(shape.dtype) &&
+        ability.capability < reduces_fp8_since)
+        return fail(Code::unsupported,
+                    "NCCL reduces {} from compute capability 9.0 on, one of the devices has {}.{}",
+                    dtype_name(shape.dtype), ability.capability / 10, ability.capability % 10);
     // NCCL divides integers in its own way: the host's rounds towards zero.
     const bool averages_integers = shape.op == Op::avg && !is_float(shape.dtype);
     for (const Operator& o : operators)

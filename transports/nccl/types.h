@@ -12,7 +12,13 @@ struct Elements {
     int op = 0;
 };
 
-/// unsupported: that version has no such type or operator, and which path has.
-Result<Elements> elements_of(const IntrinsicShape& shape, int version);
+/// What all ranks' NCCL and devices can do.
+struct Ability {
+    int version = 0;
+    int capability = 0;  // compute capability, 90 for 9.0
+};
+
+/// unsupported: that version, or those devices, have no such type or operator.
+Result<Elements> elements_of(const IntrinsicShape& shape, const Ability& ability);
 
 }  // namespace tutti::nccl
