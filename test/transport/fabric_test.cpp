@@ -1,4 +1,5 @@
 // The fabric's engine over a library that misbehaves, and over peers that do.
+#include "transport/all_channels.h"
 #include "transport/fake_port.h"
 #include "transport/lane_driver.h"
 
@@ -324,27 +325,7 @@ TEST_CASE("fabric: forgets the channels of retired communicators") {
 
 TEST_CASE("fabric: two ranks may open all their channels before either hears of the other's") {
     FakeDuo duo;
-    std::vector<std::unique_ptr<Sender>> senders;
-    for (TestEndpoint* from : {&duo.a, &duo.b}) {
-        const bool first = from == &duo.a;
-        const PeerAddress& to = (first ? duo.b : duo.a).address;
-        for (uint32_t i = 0; i < fabric::max_channels; ++i) {
-            const uint32_t comm = 2 * i + (first ? 1 : 2);
-            auto sender =
-                from->transport->open({.peer = to.rank, .comm = comm, .lane = 0}, to, Deadline{});
-            INFO((sender ? "" : sender.error().message));
-            REQUIRE(sender);
-            senders.push_back(std::move(*sender));
-        }
-    }
-    const uint32_t last = 2 * fabric::max_channels;
-    std::unique_ptr<Receiver> of_a, of_b;
-    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
-        if (!of_a) of_a = duo.b.sink.take({.peer = 0, .comm = last - 1, .lane = 0});
-        if (!of_b) of_b = duo.a.sink.take({.peer = 1, .comm = last, .lane = 0});
-        return of_a && of_b;
-    }));
-    REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));
+    open_all_channels(duo, fabric::max_channels);
 }
 
 }  // namespace

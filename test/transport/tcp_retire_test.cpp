@@ -1,5 +1,6 @@
 // Communicators that have gone: their channels are forgotten, what was sent arrives all the same,
 // and what comes late is dropped.
+#include "transport/all_channels.h"
 #include "transport/tcp_fixture.h"
 
 namespace tutti::test {
@@ -57,27 +58,7 @@ TEST_CASE("tcp: forgets the channels of retired communicators, so that there are
 
 TEST_CASE("tcp: two ranks may open all their channels before either hears of the other's") {
     Duo duo(tcp_kind);
-    std::vector<std::unique_ptr<Sender>> senders;
-    for (TestEndpoint* from : {&duo.a, &duo.b}) {
-        const bool first = from == &duo.a;
-        const PeerAddress& to = (first ? duo.b : duo.a).address;
-        for (uint32_t i = 0; i < tcp::max_channels; ++i) {
-            const uint32_t comm = 2 * i + (first ? 1 : 2);
-            auto sender =
-                from->transport->open({.peer = to.rank, .comm = comm, .lane = 0}, to, soon());
-            INFO((sender ? "" : sender.error().message));
-            REQUIRE(sender);
-            senders.push_back(std::move(*sender));
-        }
-    }
-    const uint32_t last = 2 * tcp::max_channels;
-    std::unique_ptr<Receiver> of_a, of_b;
-    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
-        if (!of_a) of_a = duo.b.sink.take({.peer = 0, .comm = last - 1, .lane = 0});
-        if (!of_b) of_b = duo.a.sink.take({.peer = 1, .comm = last, .lane = 0});
-        return of_a && of_b;
-    }));
-    REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));
+    open_all_channels(duo, tcp::max_channels);
 }
 
 TEST_CASE("tcp: drops what comes late for a retired communicator and gives the credits back") {
