@@ -8,9 +8,9 @@
 
 namespace tutti::test {
 
-/// All of both, before either has heard of the other's; then each hears of the other's last one,
-/// and nobody is lost.
-inline void open_all_channels(Duo& duo, uint32_t each) {
+/// All of both, before or after the second has heard of the first's; then each hears of the other's
+/// last one, and nobody is lost.
+inline void open_all_channels(Duo& duo, uint32_t each, bool hears) {
     std::vector<std::unique_ptr<Sender>> senders;
     for (TestEndpoint* from : {&duo.a, &duo.b}) {
         const bool first = from == &duo.a;
@@ -23,6 +23,8 @@ inline void open_all_channels(Duo& duo, uint32_t each) {
             REQUIRE(sender);
             senders.push_back(std::move(*sender));
         }
+        for (uint32_t i = 0; hears && i < each; ++i)
+            for (TestEndpoint* end : {&duo.a, &duo.b}) end->turn();
     }
     std::unique_ptr<Receiver> of_a, of_b;
     REQUIRE(eventually({&duo.a, &duo.b}, [&] {

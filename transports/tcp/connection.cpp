@@ -118,9 +118,9 @@ Flow* Connection::find(uint32_t comm, uint16_t lane) {
     return found == flows_.end() ? nullptr : last_flow_ = found->second.get();
 }
 
-Flow* Connection::find_or_add(uint32_t comm, uint16_t lane, std::size_t limit) {
+Flow* Connection::find_or_add(uint32_t comm, uint16_t lane) {
     if (Flow* flow = find(comm, lane)) return flow;
-    if (flows_.size() >= limit) return nullptr;
+    if (flows_.size() >= max_channels_taken) return nullptr;
     return (flows_[key_of(comm, lane)] = std::make_unique<Flow>(comm, lane)).get();
 }
 
@@ -143,6 +143,7 @@ void Connection::forget_flows() {
     std::erase_if(forgotten_, [this](const Flow* flow) {
         if (in_use(*flow)) return false;
         if (last_flow_ == flow) last_flow_ = nullptr;
+        opened_ -= flow->ours ? 1 : 0;
         flows_.erase(key_of(flow->comm, flow->lane));
         return true;
     });
@@ -154,7 +155,9 @@ Result<std::unique_ptr<Sender>> Connection::open(const ChannelId& id) {
         return fail_rank(Code::peer_lost, id.peer, "the connection to rank {} is gone", id.peer);
     if (options_.retired->contains(id.comm))
         return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
-    Flow* flow = find_or_add(id.comm, id.lane, max_channels);
+    const Flow* const known = find(id.comm, id.lane);
+    const bool again = known && known->ours;
+    Flow* flow = again || opened_ < max_channels ? find_or_add(id.comm, id.lane) : nullptr;
     if (!flow)
         return fail_rank(Code::invalid, id.peer,
                          "rank {} has {} channels on one connection already: free communicators",
@@ -163,6 +166,7 @@ Result<std::unique_ptr<Sender>> Connection::open(const ChannelId& id) {
         return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
                          id.lane, id.comm, id.peer);
     flow->out.open.store(true, std::memory_order_relaxed);
+    opened_ += std::exchange(flow->ours, true) ? 0 : 1;
     flow->open_due = true;
     ready_.add(*flow);
     return std::make_unique<TcpSender>(shared_from_this(), *flow);

@@ -86,7 +86,7 @@ private:
     void deliver(const News& news);
     void on_events(uint32_t events);
     Flow* find(uint32_t comm, uint16_t lane);
-    Flow* find_or_add(uint32_t comm, uint16_t lane, std::size_t limit);
+    Flow* find_or_add(uint32_t comm, uint16_t lane);
     void half_closed(Flow& flow);
     bool in_use(const Flow& flow) const;
     void forget_flows();
@@ -136,6 +136,7 @@ private:
 
     // The owner's.
     std::unordered_map<uint64_t, std::unique_ptr<Flow>> flows_;
+    std::size_t opened_ = 0;  // of those: ours
     Flow* last_flow_ = nullptr;
     std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
     std::unique_ptr<News> news_;

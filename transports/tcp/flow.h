@@ -32,6 +32,7 @@ struct Flow {
     SendQueue out;
     ReceiveQueue in;
     bool open_due = false;  // the peer must be told that there is a sender; the owner's
+    bool ours = false;      // this rank has opened it; likewise
 
     std::atomic<bool> ready{false};
     Flow* next_ready = nullptr;

@@ -128,7 +128,7 @@ bool Connection::begin_frame(const Header& header) {
 bool Connection::begin_channel(const Header& header) {
     // Whoever opens it does not know yet that this rank has left: it can send, to nobody.
     if (options_.retired->contains(header.comm)) return true;
-    Flow* flow = find_or_add(header.comm, header.lane, max_channels_taken);
+    Flow* flow = find_or_add(header.comm, header.lane);
     if (!flow) return false;
     flow->in.open = true;
     if (closing_ || std::exchange(flow->in.live, true)) return true;

@@ -25,8 +25,8 @@ struct Peer {
     uint64_t nonce = 0;
     uint32_t sent = 0, received = 0;  // data messages and contributions
     uint32_t last = 0;                // of them when it said bye
-    std::size_t flows = 0;
-    uint64_t busy_in = 0;  // the poll since which the library has had no room for it
+    std::size_t opened = 0;           // channels of ours to it
+    uint64_t busy_in = 0;             // the poll since which the library has had no room for it
 };
 
 struct ReceiveQueue : ReceiveCounts {
@@ -78,6 +78,7 @@ struct Flow {
     std::array<Sent, credits_per_channel> under_way;
     uint64_t granted = credits_per_channel;  // by the peer; allowed is less while sends are pending
     bool open_due = false;                   // the peer must be told that there is a sender
+    bool ours = false;                       // counted in Peer::opened
 
     std::atomic<bool> ready{false};
     Flow* next_ready = nullptr;

@@ -222,10 +222,10 @@ Flow* Hub::find(Rank peer, uint32_t comm, uint16_t lane) {
     return found == flows->second.end() ? nullptr : recent = found->second.get();
 }
 
-Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane, std::size_t limit) {
+Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
     if (Flow* flow = find(peer.rank, comm, lane)) return flow;
     auto& flows = flows_[peer.rank];
-    if (flows.size() >= limit) return nullptr;
+    if (flows.size() >= max_channels_taken) return nullptr;
     Flow* const flow = (flows[key_of(comm, lane)] = std::make_unique<Flow>(peer, comm, lane)).get();
     if (FlatStream* const stream = find_stream(*flow)) stream->flows.push_back(flow);
     return flow;
@@ -238,7 +238,10 @@ Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, ui
         return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
     TUTTI_ASSIGN(Peer* const reached, reach(id.peer, port, nonce));
     Peer& peer = *reached;
-    Flow* flow = find_or_add(peer, id.comm, id.lane, max_channels);
+    const Flow* const known = find(id.peer, id.comm, id.lane);
+    const bool again = known && known->ours;
+    Flow* flow =
+        again || peer.opened < max_channels ? find_or_add(peer, id.comm, id.lane) : nullptr;
     if (!flow)
         return fail_rank(Code::invalid, id.peer,
                          "rank {} has {} channels on one port already: free communicators", id.peer,
@@ -247,6 +250,7 @@ Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, ui
         return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
                          id.lane, id.comm, id.peer);
     flow->out.open.store(true, std::memory_order_relaxed);
+    peer.opened += std::exchange(flow->ours, true) ? 0 : 1;
     flow->open_due = true;
     ready_.append(*flow);
     flush();
@@ -305,6 +309,7 @@ void Hub::forget(Flow& flow) {
         if (slot.hold) port_->release(std::exchange(slot.hold, nullptr));
     if (FlatStream* const stream = find_stream(flow)) std::erase(stream->flows, &flow);
     std::replace(recent_.begin(), recent_.end(), &flow, static_cast<Flow*>(nullptr));
+    flow.peer.opened -= flow.ours ? 1 : 0;
     flows_[flow.peer.rank].erase(key_of(flow.comm, flow.lane));
 }
 

@@ -127,7 +127,7 @@ private:
     Result<> connect(Peer& peer, ByteView port, uint64_t nonce);
     Result<Peer*> reach(Rank rank, ByteView port, uint64_t nonce);
     Flow* find(Rank peer, uint32_t comm, uint16_t lane);
-    Flow* find_or_add(Peer& peer, uint32_t comm, uint16_t lane, std::size_t limit);
+    Flow* find_or_add(Peer& peer, uint32_t comm, uint16_t lane);
     void half_closed(Flow& flow);
     bool in_use(const Flow& flow) const;
     void forget_flows();

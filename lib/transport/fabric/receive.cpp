@@ -50,7 +50,7 @@ bool Hub::arrived(const Arrival& arrival) {
         case Kind::open:
             // Whoever opens it does not know yet that this rank has left: it can send, to nobody.
             if (options_.retired->contains(header.comm)) break;
-            if (Flow* flow = find_or_add(peer, header.comm, header.lane, max_channels_taken))
+            if (Flow* flow = find_or_add(peer, header.comm, header.lane))
                 announce(*flow);
             else
                 break_rules(peer, fmt::format("there are {} channels already", max_channels_taken));
@@ -156,7 +156,7 @@ bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
     Flow* flow = find(peer.rank, header.comm, header.lane);
     if ((!flow || !flow->in.told) && options_.retired->contains(header.comm))
         return take_late(peer, header);
-    if (!flow) flow = find_or_add(peer, header.comm, header.lane, max_channels_taken);
+    if (!flow) flow = find_or_add(peer, header.comm, header.lane);
     if (!flow) return bad(fmt::format("there are {} channels already", max_channels_taken));
     // Its open may have been overtaken.
     if (!flow->in.told) announce(*flow);
