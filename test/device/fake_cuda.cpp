@@ -244,12 +244,9 @@ int cuDeviceGetPCIBusId(char* name, int length, int device) {
     std::snprintf(name, static_cast<std::size_t>(length), "0000:%02X:00.0", device + 16);
     return ok;
 }
-// Compute capability 9.0, or 8.0 where it is told to be old.
-int cuDeviceGetAttribute(int* value, int attribute, int device) {
+int cuDeviceGetAttribute(int* value, int attribute, int device) {  // compute capability: 9.0, 8.0
     const char* old = std::getenv("FAKE_CUDA_OLD_DEVICE");
-    if (attribute != 75 && attribute != 76) return invalid_device;
-    *value = attribute == 76 ? 0 : old && std::atoi(old) == device ? 8 : 9;
-    return ok;
+    return *value = attribute == 76 ? 0 : old && std::atoi(old) == device ? 8 : 9, ok;
 }
 // Pairs of neighbours with NVLink, the middle over PCIe, the rest through the host.
 int cuDeviceCanAccessPeer(int* can, int device, int peer) {
