@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/uninherited_fd.h"
+
 namespace tutti {
 
 struct ControlTree::Link {

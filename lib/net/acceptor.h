@@ -2,6 +2,7 @@
 // pass.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <list>
 #include <memory>
@@ -28,6 +29,12 @@ public:
     struct Options {
         int handshake_timeout_ms = 10'000;
         std::size_t max_pending = 256;
+        /// Where all ranks of a job may call at once.
+        static Options for_ranks(std::size_t ranks) {
+            Options options;
+            options.max_pending = std::max(options.max_pending, ranks);
+            return options;
+        }
     };
 
     Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler handler, Options options);

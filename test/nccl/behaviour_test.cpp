@@ -20,6 +20,12 @@ void still_works(Ranked& r, void* stream = nullptr) {
     r.holds(host[0] == static_cast<float>(r.size), "afterwards: the host's values");
 }
 
+/// A rank that does not call, until the others have heard so.
+void stay_away(const std::atomic<bool>& heard) {
+    for (int i = 0; i < 20'000 && !heard; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
 }  // namespace
 
 TEST_CASE("device streams: the host is not held up, and kernels before and after are in order") {
@@ -184,11 +190,7 @@ TEST_CASE("deadline: the rank that did not call is named, and NCCL lets go of th
     std::atomic<bool> heard{false};
     run({.ranks = 2}, [&](Ranked& r) {
         still_works(r);
-        if (r.rank == 1) {
-            for (int i = 0; i < 20'000 && !heard; ++i)
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            return;
-        }
+        if (r.rank == 1) return stay_away(heard);
         const device::Stream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         r.fails(r.finish(r.comm->start(sum100, 0, 700, data.get(), data.get(), stream.handle())),
@@ -204,11 +206,7 @@ TEST_CASE("deadline: of an earlier operation, found while NCCL takes its time wi
     const Setting full("FAKE_NCCL_CONNECTS", "2");
     run({.ranks = 2}, [&](Ranked& r) {
         still_works(r);
-        if (r.rank == 1) {
-            for (int i = 0; i < 20'000 && !heard; ++i)
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            return;
-        }
+        if (r.rank == 1) return stay_away(heard);
         const device::Stream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         const auto start = [&](int64_t timeout_ms) {

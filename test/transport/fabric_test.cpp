@@ -121,10 +121,8 @@ TEST_CASE("fabric: what the library woke it with wakes it once") {
     CHECK(here.data.poll(0) == 0);
 }
 
-TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told once") {
-    FakeDuo duo;
-    auto lane = duo.open(0);
-    manners.fetch_fails = true;
+/// Rank 1 wants a payload that it cannot get, and with it loses rank 0: told once.
+void lose_a_payload(FakeDuo& duo, Duo::Lane& lane) {
     const Buffer data = pattern(50'000, 1);
     Buffer wanted(data.size());
     lane.receiver->offer(make_tag(1), wanted.data(), wanted.size());
@@ -135,6 +133,13 @@ TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told onc
     lane.receiver->cancel();
     for (int i = 0; i < 20; ++i) duo.b.turn();
     REQUIRE(duo.b.sink.lost().size() == 1);
+}
+
+TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told once") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    manners.fetch_fails = true;
+    lose_a_payload(duo, lane);
     REQUIRE(duo.b.sink.lost()[0].first == 0);
 }
 
@@ -142,15 +147,7 @@ TEST_CASE("fabric: what a rank lacks to go on with another is its own fault, and
     FakeDuo duo;
     auto lane = duo.open(0);
     manners.cannot_register = true;
-    const Buffer data = pattern(50'000, 1);
-    Buffer wanted(data.size());
-    lane.receiver->offer(make_tag(1), wanted.data(), wanted.size());
-    lane.sender->push(make_tag(1), data.data(), data.size());
-    REQUIRE(
-        eventually({&duo.a, &duo.b}, [&] { return lane.receiver->health() == Code::peer_lost; }));
-    lane.receiver->cancel();
-    for (int i = 0; i < 20; ++i) duo.b.turn();
-    REQUIRE(duo.b.sink.lost().size() == 1);
+    lose_a_payload(duo, lane);
     REQUIRE(duo.b.sink.lost()[0].first == 1);
     REQUIRE(duo.b.sink.lost()[0].second.find("rank 1 cannot go on with rank 0: see `ulimit -l`") !=
             std::string::npos);

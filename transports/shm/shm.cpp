@@ -2,7 +2,6 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 
 #include "base/log.h"
@@ -97,11 +96,9 @@ Result<> ShmTransport::listen() {
         else
             groups->request(std::move(socket), *hello);
     };
-    // All may call at once.
-    net::Acceptor::Options options;
-    options.max_pending = std::max(options.max_pending, static_cast<std::size_t>(context_.size));
-    acceptor_ = std::make_unique<net::Acceptor>(*context_.reactor, std::move(listener), key_,
-                                                std::move(handler), options);
+    acceptor_ = std::make_unique<net::Acceptor>(
+        *context_.reactor, std::move(listener), key_, std::move(handler),
+        net::Acceptor::Options::for_ranks(static_cast<std::size_t>(context_.size)));
     return {};
 }
 

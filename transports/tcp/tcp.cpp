@@ -123,12 +123,10 @@ Result<> TcpTransport::listen() {
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
     address_ = net::format_host_port({host, port});
     only_loopback_ = is_loopback(host);
-    // All may call at once.
-    net::Acceptor::Options options;
-    options.max_pending = std::max(options.max_pending, static_cast<std::size_t>(context_.size));
     acceptor_ = std::make_unique<net::Acceptor>(
         *context_.reactor, std::move(listener), key(),
-        [this](UniqueFd fd, const Bytes& hello) { accepted(std::move(fd), hello); }, options);
+        [this](UniqueFd fd, const Bytes& hello) { accepted(std::move(fd), hello); },
+        net::Acceptor::Options::for_ranks(static_cast<std::size_t>(context_.size)));
     return {};
 }
 
