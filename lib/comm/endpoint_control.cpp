@@ -78,7 +78,11 @@ void Endpoint::take_connection(UniqueFd fd, ByteView hello) {
     if (!in.at_end() || !known || !control_.attach(rank, std::move(fd), kind))
         return log::warn("rank {}: refused a control connection that claims to be rank {}",
                          config_.rank, rank);
-    if (leaving_) control_.send(rank, ByteWriter().put(Topic::leaving).take());
+    // A child that comes when the start has failed must not take this rank's end for one in order.
+    if (kind == ControlTree::LinkKind::branch)
+        bootstrap_step([&] { bootstrap_->met(rank); });
+    else if (leaving_)
+        control_.send(rank, ByteWriter().put(Topic::leaving).take());
 }
 
 Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {

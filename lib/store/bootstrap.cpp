@@ -251,12 +251,19 @@ void Bootstrap::fail_with(const Error& error) {
     if (state_ != State::failed) spread(error, nobody);
 }
 
+void Bootstrap::met(Rank child) {
+    if (state_ == State::failed) send(child, encode_failure());
+}
+
+Bytes Bootstrap::encode_failure() const {
+    const std::string_view text = std::string_view(error_.message).substr(0, max_text_bytes);
+    return ByteWriter().put(Kind::failed).put(error_.code).put(error_.rank).put_text(text).take();
+}
+
 void Bootstrap::spread(const Error& error, Rank except) {
     error_ = error;
     state_ = State::failed;
-    const std::string_view text = std::string_view(error.message).substr(0, max_text_bytes);
-    const Bytes message =
-        ByteWriter().put(Kind::failed).put(error.code).put(error.rank).put_text(text).take();
+    const Bytes message = encode_failure();
     if (const Rank parent = tree_parent(self_.rank); parent != nobody && parent != except)
         send(parent, message);
     for (Rank child : children_)

@@ -50,6 +50,8 @@ public:
     void linked(bool ok);
     /// This rank cannot go on (a deadline, a lost child): tells the others why.
     void fail_with(const Error& error);
+    /// A child has connected: if the start has failed by then, it is told why, as the others were.
+    void met(Rank child);
 
     State state() const { return state_; }
     const Error& error() const { return error_; }
@@ -91,6 +93,7 @@ private:
     void encode_transports(ByteWriter& out) const;
     bool decode_transports(ByteReader& in);
     void spread(const Error& error, Rank except);
+    Bytes encode_failure() const;
 
     Self self_;
     std::vector<Rank> children_;

@@ -22,10 +22,18 @@ struct Job {
     void collect(Rank rank) {
         const bool met = met_parent.count(rank) > 0;
         for (auto& out : ranks[static_cast<std::size_t>(rank)].take_outgoing(met))
-            wire.emplace_back(rank, out.to, std::move(out.message));
+            if (tree_parent(out.to) != rank || met_parent.count(out.to) > 0)
+                wire.emplace_back(rank, out.to, std::move(out.message));
+    }
+    void meet_parent(Rank rank) {
+        met_parent.insert(rank);
+        collect(rank);
+        if (rank == 0) return;
+        ranks[static_cast<std::size_t>(tree_parent(rank))].met(rank);
+        collect(tree_parent(rank));
     }
     /// Delivers everything, in an order the seed chooses among the links (each stays in order).
-    /// When a rank meets its parent it chooses, too.
+    /// When a rank meets its parent it chooses, too; until then nothing reaches it from there.
     void run(uint32_t seed) {
         std::mt19937 random(seed);
         std::vector<Rank> alone;
@@ -36,8 +44,7 @@ struct Job {
         std::shuffle(alone.begin(), alone.end(), random);
         while (!wire.empty() || !alone.empty()) {
             if (wire.empty() || (!alone.empty() && random() % 2 == 0)) {
-                met_parent.insert(alone.back());
-                collect(alone.back());
+                meet_parent(alone.back());
                 alone.pop_back();
                 continue;
             }
@@ -178,7 +185,9 @@ TEST_CASE("bootstrap: a setting that differs fails every rank with both values")
             if (r == odd) self.agree = {{"nrings", "3"}};
         });
         job.run(7);
-        for (auto& rank : job.ranks) {
+        for (Rank r = 0; r < 20; ++r) {
+            INFO("rank " << r << ", odd " << odd);
+            const auto& rank = job.ranks[static_cast<std::size_t>(r)];
             REQUIRE(rank.state() == Bootstrap::State::failed);
             REQUIRE(rank.error().code == Code::invalid);
             REQUIRE(rank.error().message.find("nrings is '") != std::string::npos);
