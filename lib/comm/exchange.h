@@ -29,9 +29,8 @@ struct Exchange final : Request {
     };
     struct Part {
         DeviceTransfer asked;
-        Record record;        // sent, or received
-        Transfer on_host;     // of the record; staged: of the message
-        bool stored = false;  // staged: what was received is on its way to the device
+        Record record;     // sent, or received
+        Transfer on_host;  // of the record; staged: of the message
     };
     // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
     static constexpr int32_t witness_tag = -1;

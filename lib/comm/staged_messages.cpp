@@ -7,7 +7,10 @@
 namespace tutti {
 namespace {
 
-// A line for the word that the caller's stream waits for, then the messages.
+// Two counts, a line each: the device says that what is sent is here, the host how many of the
+// receives are over. Then the messages.
+enum Word : std::size_t { word_fetched, word_come, words };
+
 std::size_t place_of_next(std::size_t at, const Exchange::Part& part) {
     return at + round_up(part.asked.message.bytes, no_share_bytes);
 }
@@ -15,16 +18,13 @@ std::size_t place_of_next(std::size_t at, const Exchange::Part& part) {
 class StagedMessages final : public Operation {
 public:
     StagedMessages(std::shared_ptr<const StagingArea> area, device::PinnedPool::Piece memory,
-                   std::deque<Exchange::Part>& parts, device::Event fetched, device::Event stored,
-                   device::Event gone_on)
+                   std::deque<Exchange::Part>& parts, device::Event kept, device::Event stored)
         : area_(std::move(area)),
           memory_(std::move(memory)),
-          fetched_(std::move(fetched)),
-          stored_(std::move(stored)),
-          gone_on_(std::move(gone_on)),
-          word_(*reinterpret_cast<uint32_t*>(memory_->data())) {
-        std::atomic_ref(word_).store(0);
-        std::size_t at = no_share_bytes;
+          kept_(std::move(kept)),
+          stored_(std::move(stored)) {
+        for (const Word which : {word_fetched, word_come}) store(which, 0);
+        std::size_t at = words * no_share_bytes;
         for (Exchange::Part& part : parts) {
             part.on_host.memory = memory_->data() + at;
             at = place_of_next(at, part);
@@ -34,18 +34,18 @@ public:
     }
     ~StagedMessages() override { cancel(); }
 
-    // Copies to the host go on the caller's stream itself, where what comes next has to wait for
-    // them anyhow. What is received is copied on another once it is here, as nobody knows before
-    // how long it is.
+    // All of it is put on the caller's stream now, as staged operations are: each receive's copy
+    // behind a wait for the host's word.
     Result<> launch(const void*, void*, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
         const auto callers = static_cast<device::StreamHandle>(stream);
         phase_ = Phase::fetching;
+        health_.news();
         auto launched = put(callers);
         // What came onto the stream runs out before the buffers are the caller's again.
         if (!launched) {
             release();
-            if (gone_on_.record(callers)) device::wait_a_while(gone_on_);
+            if (stored_.record(callers)) device::wait_a_while(stored_);
         }
         return launched;
     }
@@ -66,69 +66,89 @@ public:
     const Trouble& trouble() const override { return trouble_; }
     void cancel() override {
         if (phase_ == Phase::idle) return;
-        device::wait_a_while(phase_ == Phase::storing ? stored_ : fetched_);
+        if (keeps_) device::wait_a_while(kept_);
         release();
-        device::wait_a_while(gone_on_);
+        device::wait_a_while(stored_);
         phase_ = Phase::idle;
     }
     void arm(bool) override {}
     Rank waits_for() const override { return nobody; }
 
 private:
-    enum class Phase : uint8_t { idle, fetching, receiving, storing, releasing };
+    enum class Phase : uint8_t { idle, fetching, receiving, storing };
 
     const device::Driver& driver() const { return area_->context.driver(); }
+    uint32_t& word(Word which) const {
+        return *reinterpret_cast<uint32_t*>(memory_->data() + which * no_share_bytes);
+    }
+    void store(Word which, uint32_t value) const {
+        std::atomic_ref(word(which)).store(value, std::memory_order_release);
+    }
 
     Result<> put(device::StreamHandle callers) {
         for (const Exchange::Part* send : sends_)
             TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
                                    send->on_host.bytes, callers));
-        TUTTI_TRY(fetched_.record(callers));
-        if (receives_.empty()) return {};
-        TUTTI_TRY(device::hold_until(driver(), callers, word_, 1));
-        return gone_on_.record(callers);
+        TUTTI_TRY(device::write_word(driver(), callers, word(word_fetched), 1));
+        uint32_t come = 0;
+        for (const Exchange::Part* receive : receives_) {
+            TUTTI_TRY(device::hold_until(driver(), callers, word(word_come), ++come));
+            TUTTI_TRY(device::copy(driver(), receive->asked.message.memory, receive->on_host.memory,
+                                   receive->on_host.bytes, callers));
+        }
+        return stored_.record(callers);
     }
 
     Result<> go_on() {
         if (phase_ == Phase::fetching) {
-            TUTTI_ASSIGN(const bool here, fetched_.passed());
-            if (!here) return {};
+            // Pairs with the device's write: what is sent was copied before.
+            if (std::atomic_ref(word(word_fetched)).load(std::memory_order_acquire) == 0)
+                return look();
             for (Exchange::Part* send : sends_) send->on_host.held = false;
             enter(receives_.empty() ? Phase::idle : Phase::receiving);
         }
         if (phase_ == Phase::receiving) {
-            const device::Context::Scope current(area_->context);
-            TUTTI_TRY(store_what_came());
-            if (stored_parts_ < receives_.size()) return {};
-            TUTTI_TRY(stored_.record(area_->outputs.handle()));
+            TUTTI_TRY(let_go_what_came());
+            if (come_ < receives_.size()) return look();
             enter(Phase::storing);
         }
         if (phase_ == Phase::storing) {
             TUTTI_ASSIGN(const bool there, stored_.passed());
-            if (!there) return {};
-            release();
-            enter(Phase::releasing);
-        }
-        if (phase_ == Phase::releasing) {
-            TUTTI_ASSIGN(const bool gone, gone_on_.passed());
-            if (gone) enter(Phase::idle);
+            if (there) enter(Phase::idle);
         }
         return {};
     }
 
-    Result<> store_what_came() {
-        for (Exchange::Part* receive : receives_) {
-            const Transfer& message = receive->on_host;
-            if (receive->stored || !message.done()) continue;
-            if (message.code.load(std::memory_order_acquire) == Code::ok)
-                TUTTI_TRY(device::copy(driver(), receive->asked.message.memory, message.memory,
-                                       message.received.count * dtype_bytes(message.dtype),
-                                       area_->outputs.handle()));
-            receive->stored = true;
-            ++stored_parts_;
+    Result<> let_go_what_came() {
+        while (come_ < receives_.size() && receives_[come_]->on_host.done()) {
+            TUTTI_ASSIGN(const bool whole, is_whole(*receives_[come_]));
+            if (!whole) return {};
+            store(word_come, ++come_);
             moved_ = true;
         }
         return {};
+    }
+
+    // The copy that waits is of as much as was asked for. Where less came, the rest is what the
+    // device has there: nobody writes it while the caller's stream waits.
+    Result<bool> is_whole(const Exchange::Part& receive) {
+        const Transfer& message = receive.on_host;
+        if (keeps_) {
+            TUTTI_ASSIGN(const bool here, kept_.passed());
+            keeps_ = !here;
+            return here;
+        }
+        std::size_t came = 0;
+        if (message.code.load(std::memory_order_acquire) == Code::ok)
+            came = message.received.count * dtype_bytes(message.dtype);
+        if (came == message.bytes) return true;
+        const device::Context::Scope current(area_->context);
+        TUTTI_TRY(device::copy(driver(), static_cast<std::byte*>(message.memory) + came,
+                               static_cast<std::byte*>(receive.asked.message.memory) + came,
+                               message.bytes - came, area_->aside.handle()));
+        TUTTI_TRY(kept_.record(area_->aside.handle()));
+        keeps_ = true;
+        return false;
     }
 
     void enter(Phase phase) {
@@ -137,23 +157,32 @@ private:
     }
 
     /// The caller's stream goes on, whatever became of the messages.
-    void release() { std::atomic_ref(word_).store(1, std::memory_order_release); }
+    void release() { store(word_come, static_cast<uint32_t>(receives_.size())); }
+
+    /// Nothing comes from a device that has failed.
+    Result<> look() {
+        if (moved_) health_.news();
+        if (moved_ || !health_.due()) return {};
+        const auto asked = stored_.passed();
+        return asked ? Result<>{} : tl::unexpected(asked.error());
+    }
 
     const std::shared_ptr<const StagingArea> area_;
     const device::PinnedPool::Piece memory_;
-    const device::Event fetched_, stored_, gone_on_;
-    uint32_t& word_;
+    const device::Event kept_, stored_;
     std::vector<Exchange::Part*> sends_, receives_;
-    std::size_t stored_parts_ = 0;
+    uint32_t come_ = 0;   // of the receives: those whose copies were let go
+    bool keeps_ = false;  // the rest of a receive that was asked for more than came
     Phase phase_ = Phase::idle;
     bool moved_ = false;
+    device::HealthLook health_;
     Trouble trouble_;
 };
 
 }  // namespace
 
 std::size_t staging_bytes(const std::deque<Exchange::Part>& parts) {
-    std::size_t bytes = no_share_bytes;
+    std::size_t bytes = words * no_share_bytes;
     for (const Exchange::Part& part : parts) bytes = place_of_next(bytes, part);
     return bytes;
 }
@@ -161,12 +190,10 @@ std::size_t staging_bytes(const std::deque<Exchange::Part>& parts) {
 Result<std::unique_ptr<Operation>> stage_messages(std::shared_ptr<const StagingArea> area,
                                                   device::PinnedPool::Piece memory,
                                                   std::deque<Exchange::Part>& parts) {
-    TUTTI_ASSIGN(device::Event fetched, device::Event::create(area->context));
+    TUTTI_ASSIGN(device::Event kept, device::Event::create(area->context));
     TUTTI_ASSIGN(device::Event stored, device::Event::create(area->context));
-    TUTTI_ASSIGN(device::Event gone_on, device::Event::create(area->context));
     return std::make_unique<StagedMessages>(std::move(area), std::move(memory), parts,
-                                            std::move(fetched), std::move(stored),
-                                            std::move(gone_on));
+                                            std::move(kept), std::move(stored));
 }
 
 }  // namespace tutti

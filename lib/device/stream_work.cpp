@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include "base/clock.h"
+
 namespace tutti::device {
 namespace {
 
 constexpr useconds_t poll_us = 20;
 constexpr int most_polls = 100'000;
+constexpr int64_t health_ns = 200'000'000;
 constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
 constexpr unsigned write_after_all = 0;      // CU_STREAM_WRITE_VALUE_DEFAULT
 
@@ -36,6 +39,13 @@ void wait_a_while(const Event& event) {
         if (const auto passed = event.passed(); !passed || *passed) return;
         ::usleep(poll_us);
     }
+}
+
+bool HealthLook::due() {
+    const int64_t now = now_ns();
+    const bool over = next_ns_ != 0 && now >= next_ns_;
+    if (over || next_ns_ == 0) next_ns_ = now + health_ns;
+    return over;
 }
 
 }  // namespace tutti::device

@@ -10,39 +10,41 @@
 namespace tutti {
 namespace {
 
+// Two counts of runs, a line each: the device says how many inputs it has fetched, the host how
+// many runs are over. Either side stores one and waits for the other without a call of the
+// driver's.
+enum Word : std::size_t { word_fetched, word_over, words };
+
 class StagedOperation final : public Operation {
 public:
     static std::size_t all_inputs(const StageRequest& r) {
         return r.in_bytes * std::max<std::size_t>(1, r.inputs);
     }
-    /// One after the other: the input, the output, the word that the caller's stream waits for.
-    static std::size_t word_at(const StageRequest& r) {
+    /// One after the other: the input, the output, the words.
+    static std::size_t words_at(const StageRequest& r) {
         return round_up(all_inputs(r) + r.out_bytes, no_share_bytes);
     }
 
     StagedOperation(std::shared_ptr<const StagingArea> area, StageRequest request,
                     std::unique_ptr<Operation> inner, std::unique_ptr<Operation> in_place,
-                    device::PinnedBuffer memory, device::Event ready, device::Event fetched,
-                    device::Event stored, device::Event gone_on)
+                    device::PinnedBuffer memory, device::Event stored)
         : area_(std::move(area)),
           r_(std::move(request)),
           inner_(std::move(inner)),
           in_place_(std::move(in_place)),
           memory_(std::move(memory)),
-          ready_(std::move(ready)),
-          fetched_(std::move(fetched)),
-          stored_(std::move(stored)),
-          gone_on_(std::move(gone_on)),
-          word_(*reinterpret_cast<uint32_t*>(memory_.data() + word_at(r_))) {
+          stored_(std::move(stored)) {
         for (std::size_t i = 0; i < r_.inputs; ++i)
             list_.push_back(memory_.data() + i * r_.in_bytes);
     }
     ~StagedOperation() override { cancel(); }
 
+    // All of it is put on the caller's stream now. What is submitted while that stream waits could
+    // wait itself for whoever frees device memory meanwhile, who waits for the stream.
     Result<> launch(const void* in, void* out, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
         const auto callers = static_cast<device::StreamHandle>(stream);
-        auto launched = put(in, out, callers);
+        auto launched = put(in, static_cast<std::byte*>(out), callers);
         if (!launched) give_up_launch(callers);
         return launched;
     }
@@ -51,15 +53,16 @@ public:
         tag_ = tag;
         trouble_ = {};
         moved_ = false;
+        health_.news();
         if (phase_ == Phase::launched) phase_ = Phase::fetching;
     }
 
     Code progress() override {
         moved_ = false;
         if (phase_ == Phase::fetching) {
-            const auto here = fetched_.passed();
-            if (!here) return failed(here.error());
-            if (!*here) return Code::in_progress;
+            // Pairs with the device's write: the input was copied before.
+            if (std::atomic_ref(word(word_fetched)).load(std::memory_order_acquire) != run_)
+                return look();
             moved_ = true;
             phase_ = Phase::running;
             running().start(tag_, list_.empty() ? static_cast<const void*>(in_) : list_.data(),
@@ -69,19 +72,12 @@ public:
             const Code code = running().progress();
             moved_ |= running().moved();
             if (code != Code::ok) return code;
-            if (const auto sent = send_results(); !sent) return failed(sent.error());
-            phase_ = Phase::storing;
+            release();
         }
         if (phase_ == Phase::storing) {
             const auto there = stored_.passed();
             if (!there) return failed(there.error());
             if (!*there) return Code::in_progress;
-            release();
-        }
-        if (phase_ == Phase::releasing) {
-            const auto gone = gone_on_.passed();
-            if (!gone) return failed(gone.error());
-            if (!*gone) return Code::in_progress;
             phase_ = Phase::idle;
         }
         return Code::ok;
@@ -94,11 +90,8 @@ public:
     void cancel() override {
         if (phase_ == Phase::idle) return;
         if (phase_ == Phase::running) running().cancel();
-        // Results wait for nothing but each other; the input for what was on the caller's stream.
-        if (phase_ != Phase::running)
-            device::wait_a_while(phase_ == Phase::storing ? stored_ : fetched_);
         release();
-        device::wait_a_while(gone_on_);
+        device::wait_a_while(stored_);
         phase_ = Phase::idle;
     }
     // What was armed may have ended since.
@@ -113,10 +106,13 @@ public:
     }
 
 private:
-    enum class Phase : uint8_t { idle, launched, fetching, running, storing, releasing };
+    enum class Phase : uint8_t { idle, launched, fetching, running, storing };
 
     const device::Driver& driver() const { return area_->context.driver(); }
     Operation& running() const { return in_place_ && same_ ? *in_place_ : *inner_; }
+    uint32_t& word(Word which) const {
+        return *reinterpret_cast<uint32_t*>(memory_.data() + words_at(r_) + which * no_share_bytes);
+    }
 
     // In place stays in place: the one buffer lies in the other's copy as it does in the original.
     void place(const std::byte* in, const std::byte* out) {
@@ -128,54 +124,51 @@ private:
             result_ = in_ + (out - in);
     }
 
-    Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& stream) {
-        return device::copy(driver(), to, from, bytes, stream.handle());
-    }
-
-    Result<> put(const void* in, void* out, device::StreamHandle callers) {
+    Result<> put(const void* in, std::byte* out, device::StreamHandle callers) {
+        ++run_;
         in_ = memory_.data();
         result_ = in_ + all_inputs(r_);
-        if (r_.inputs == 0 && !r_.fold)
-            place(static_cast<const std::byte*>(in), static_cast<std::byte*>(out));
-        TUTTI_TRY(ready_.record(callers));
-        TUTTI_TRY(ready_.hold(area_->inputs.handle()));
-        if (r_.fold) {
-            TUTTI_TRY(r_.fold->put(static_cast<const void* const*>(in), area_->inputs.handle()));
-            in = r_.fold->result();
-        }
-        if (r_.inputs == 0) TUTTI_TRY(copy(in_, in, r_.in_bytes, area_->inputs));
-        for (std::size_t i = 0; i < r_.inputs; ++i)
-            TUTTI_TRY(copy(memory_.data() + i * r_.in_bytes, static_cast<const void* const*>(in)[i],
-                           r_.in_bytes, area_->inputs));
-        TUTTI_TRY(fetched_.record(area_->inputs.handle()));
-        TUTTI_TRY(device::hold_until(driver(), callers, word_, run_ + 1));
-        ++run_;
-        TUTTI_TRY(gone_on_.record(callers));
-        out_ = static_cast<std::byte*>(out);
+        if (r_.inputs == 0 && !r_.fold) place(static_cast<const std::byte*>(in), out);
+        TUTTI_TRY(fetch(in, callers));
+        TUTTI_TRY(device::write_word(driver(), callers, word(word_fetched), run_));
+        TUTTI_TRY(device::hold_until(driver(), callers, word(word_over), run_));
+        for (const StageRequest::Piece& piece : r_.results)
+            TUTTI_TRY(
+                device::copy(driver(), out + piece.at, result_ + piece.at, piece.bytes, callers));
+        TUTTI_TRY(stored_.record(callers));
         phase_ = Phase::launched;
         return {};
     }
 
-    // What came onto the streams runs out before the buffers are the caller's again; the word, too,
-    // may be looked at.
-    void give_up_launch(device::StreamHandle callers) {
-        if (fetched_.record(area_->inputs.handle())) device::wait_a_while(fetched_);
-        release();
-        if (gone_on_.record(callers)) device::wait_a_while(gone_on_);
-        phase_ = Phase::idle;
+    Result<> fetch(const void* in, device::StreamHandle callers) {
+        const auto list = static_cast<const void* const*>(in);
+        for (std::size_t i = 0; i < r_.inputs; ++i)
+            TUTTI_TRY(device::copy(driver(), memory_.data() + i * r_.in_bytes, list[i], r_.in_bytes,
+                                   callers));
+        if (r_.inputs > 0) return {};
+        if (r_.fold) TUTTI_TRY(r_.fold->put(list, callers));
+        return device::copy(driver(), in_, r_.fold ? r_.fold->result() : in, r_.in_bytes, callers);
     }
 
-    Result<> send_results() {
-        const device::Context::Scope current(area_->context);
-        for (const StageRequest::Piece& piece : r_.results)
-            TUTTI_TRY(copy(out_ + piece.at, result_ + piece.at, piece.bytes, area_->outputs));
-        return stored_.record(area_->outputs.handle());
+    // What came onto the stream runs out before the buffers are the caller's again; the word, too,
+    // may be looked at.
+    void give_up_launch(device::StreamHandle callers) {
+        release();
+        if (stored_.record(callers)) device::wait_a_while(stored_);
+        phase_ = Phase::idle;
     }
 
     /// The caller's stream goes on, whatever became of the run.
     void release() {
-        std::atomic_ref(word_).store(run_, std::memory_order_release);
-        phase_ = Phase::releasing;
+        std::atomic_ref(word(word_over)).store(run_, std::memory_order_release);
+        phase_ = Phase::storing;
+    }
+
+    /// Nothing comes from a device that has failed.
+    Code look() {
+        if (!health_.due()) return Code::in_progress;
+        const auto asked = stored_.passed();
+        return asked ? Code::in_progress : failed(asked.error());
     }
 
     Code failed(const Error& error) {
@@ -187,15 +180,14 @@ private:
     const StageRequest r_;
     const std::unique_ptr<Operation> inner_, in_place_;
     const device::PinnedBuffer memory_;
-    const device::Event ready_, fetched_, stored_, gone_on_;
+    const device::Event stored_;
     std::vector<const void*> list_;  // of inputs in pinned memory, if there are several
-    uint32_t& word_;
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;
     bool same_ = false, moved_ = false;
     std::byte* in_ = nullptr;
     std::byte* result_ = nullptr;
-    std::byte* out_ = nullptr;  // the caller's
+    device::HealthLook health_;
     Tag tag_;
     Trouble trouble_;
 };
@@ -205,10 +197,8 @@ private:
 Result<std::shared_ptr<const StagingArea>> StagingArea::make(const device::Driver& driver,
                                                              device::Ordinal device) {
     TUTTI_ASSIGN(device::Context context, device::Context::retain(driver, device));
-    TUTTI_ASSIGN(device::Stream inputs, device::Stream::create(context));
-    TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));
-    return std::make_shared<const StagingArea>(std::move(context), std::move(inputs),
-                                               std::move(outputs));
+    TUTTI_ASSIGN(device::Stream aside, device::Stream::create(context));
+    return std::make_shared<const StagingArea>(std::move(context), std::move(aside));
 }
 
 Result<const device::Kernels*> StagingArea::kernels() const {
@@ -223,17 +213,14 @@ Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area
                                          StageRequest request, std::unique_ptr<Operation> inner,
                                          std::unique_ptr<Operation> in_place) {
     const device::Context& context = area->context;
-    const std::size_t bytes = StagedOperation::word_at(request) + no_share_bytes;
+    const std::size_t words_at = StagedOperation::words_at(request);
+    const std::size_t bytes = words_at + words * no_share_bytes;
     TUTTI_ASSIGN(device::PinnedBuffer memory, device::PinnedBuffer::allocate(context, bytes));
-    std::memset(memory.data() + bytes - no_share_bytes, 0, no_share_bytes);
-    TUTTI_ASSIGN(device::Event ready, device::Event::create(context));
-    TUTTI_ASSIGN(device::Event fetched, device::Event::create(context));
+    std::memset(memory.data() + words_at, 0, words * no_share_bytes);
     TUTTI_ASSIGN(device::Event stored, device::Event::create(context));
-    TUTTI_ASSIGN(device::Event gone_on, device::Event::create(context));
     return std::make_unique<StagedOperation>(std::move(area), std::move(request), std::move(inner),
                                              std::move(in_place), std::move(memory),
-                                             std::move(ready), std::move(fetched),
-                                             std::move(stored), std::move(gone_on));
+                                             std::move(stored));
 }
 
 }  // namespace tutti

@@ -13,16 +13,12 @@
 
 namespace tutti {
 
-/// What staged operations of a communicator share. Results travel on a stream of their own: an
-/// input may wait for the caller's stream, which may wait for an earlier result.
+/// What staged operations of a communicator share.
 struct StagingArea {
-    StagingArea(device::Context in, device::Stream from, device::Stream to)
-        : context(std::move(in)),
-          inputs(std::move(from)),
-          outputs(std::move(to)),
-          pinned(context) {}
+    StagingArea(device::Context in, device::Stream beside_callers)
+        : context(std::move(in)), aside(std::move(beside_callers)), pinned(context) {}
     device::Context context;
-    device::Stream inputs, outputs;
+    device::Stream aside;  // for what cannot wait for the caller's
     mutable device::PinnedPool pinned;  // of messages
     /// Kernels of our own, loaded with the first question: while no collective runs, and by the
     /// issuing thread.

@@ -9,9 +9,6 @@
 namespace tutti {
 namespace {
 
-// How many fruitless looks lie between two at the device's health.
-constexpr uint32_t looks_per_health = 64;
-
 /// A count that only grows, over all runs: one side waits until it is large enough. A line each.
 enum Word : std::size_t { word_fetched, word_done, word_freed, words };
 
@@ -92,7 +89,7 @@ public:
         tag_ = tag;
         trouble_ = {};
         moved_ = false;
-        looks_ = 0;
+        health_.news();
         phase_ = r_.first ? Phase::first : Phase::wire;
         running().start(tag_, inputs_, outputs_);
     }
@@ -304,7 +301,8 @@ private:
 
     /// Nothing comes from a device that has failed.
     Code look(Code code) {
-        if (moved_ || ++looks_ % looks_per_health != 0) return code;
+        if (moved_) health_.news();
+        if (moved_ || !health_.due()) return code;
         if (const auto asked = e_.finished.passed(); !asked) return failed(asked.error());
         if (const auto health = r_.around->health(); !health) return failed(health.error());
         return code;
@@ -346,7 +344,7 @@ private:
         device::StreamHandle stream = nullptr;
     } callers_;
     uint32_t base_ = 0;  // what the words say at the end of the run
-    uint32_t looks_ = 0;
+    device::HealthLook health_;
     Phase phase_ = Phase::idle;
     bool under_way_ = false, moved_ = false;
     Tag tag_;

@@ -6,22 +6,21 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <random>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "device/worker.h"
 #include "reduce/fold_host.h"
 
 namespace {
@@ -39,68 +38,23 @@ int delay_us() {
     return text ? std::atoi(text) : 200;
 }
 
-/// A thread that does what is queued, in order, each thing after a delay of its own.
-class Worker {
-public:
-    Worker() : thread_([this] { run(); }) {}
-    ~Worker() {
-        {
-            const std::lock_guard lock(mutex_);
-            stop_ = true;
-        }
-        changed_.notify_all();
-        thread_.join();
-    }
-    void add(std::function<void()> work) {
-        {
-            const std::lock_guard lock(mutex_);
-            queue_.push_back(std::move(work));
-            ++added_;
-        }
-        changed_.notify_all();
-    }
-    void drain() {
-        std::unique_lock lock(mutex_);
-        const auto upto = added_;
-        changed_.wait(lock, [&] { return done_ >= upto; });
-    }
-
-private:
-    void run() {
-        std::minstd_rand random(static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(this) >> 4));
-        const auto most = static_cast<unsigned>(delay_us());
-        std::unique_lock lock(mutex_);
-        for (;;) {
-            changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-            if (queue_.empty()) return;
-            const auto work = std::move(queue_.front());
-            queue_.pop_front();
-            lock.unlock();
-            if (most > 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
-            work();
-            lock.lock();
-            ++done_;
-            changed_.notify_all();
-        }
-    }
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<std::function<void()>> queue_;
-    uint64_t added_ = 0, done_ = 0;
-    bool stop_ = false;
-    std::thread thread_;
-};
-
 struct FakeContext;
 struct FakeStream {
     FakeContext* context;
-    Worker worker;
+    Worker worker{delay_us()};
+    /// A call of the driver's that puts work on the stream.
+    void submit(std::function<void()> work);
 };
 struct FakeContext {
     int device = 0;
     int retained = 0;
     std::unique_ptr<FakeStream> legacy;
+    std::shared_mutex driver;  // exclusive: nobody puts work on its streams meanwhile
 };
+void FakeStream::submit(std::function<void()> work) {
+    const std::shared_lock lock(context->driver);
+    worker.add(std::move(work));
+}
 struct FakeEvent {
     FakeContext* context;
     std::shared_ptr<std::atomic<uint64_t>> passed = std::make_shared<std::atomic<uint64_t>>(0);
@@ -140,7 +94,7 @@ FakeStream* resolve(void* stream) {
     FakeContext* c = context();
     if (!c) return nullptr;
     const std::lock_guard lock(state().mutex);
-    if (!c->legacy) c->legacy.reset(new FakeStream{c, {}});
+    if (!c->legacy) c->legacy.reset(new FakeStream{c});
     return c->legacy.get();
 }
 
@@ -307,7 +261,7 @@ int cuStreamCreate(void** stream, unsigned) {
     if (!context()) return invalid_context;
     if (broken_here() != ok) return broken_here();
     ++state().live;
-    *stream = new FakeStream{context(), {}};
+    *stream = new FakeStream{context()};
     return ok;
 }
 int cuStreamDestroy_v2(void* stream) {
@@ -337,7 +291,7 @@ int cuEventRecord(void* event, void* stream) {
     if (s->context != e->context) return invalid_handle;
     if (broken(e->context->device) != ok) return broken(e->context->device);
     const uint64_t mark = ++e->recorded;
-    s->worker.add([passed = e->passed, mark] { passed->store(mark); });
+    s->submit([passed = e->passed, mark] { passed->store(mark); });
     return ok;
 }
 int cuEventQuery(void* event) {
@@ -351,7 +305,7 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned) {
     if (!s) return invalid_context;
     if (fake_cuda_told(fake_drop_events) == s->context->device) return ok;
     if (broken(s->context->device) != ok) return broken(s->context->device);
-    s->worker.add([passed = e->passed, mark = e->recorded.load()] {
+    s->submit([passed = e->passed, mark = e->recorded.load()] {
         while (passed->load() < mark) std::this_thread::sleep_for(std::chrono::microseconds(20));
     });
     return ok;
@@ -361,7 +315,7 @@ int cuStreamWaitValue32_v2(void* stream, unsigned long long address, uint32_t va
     if (!s) return invalid_context;
     if (!is_known(address, sizeof value)) return invalid_value;
     if (fake_cuda_told(fake_drop_words) == s->context->device) return ok;
-    s->worker.add([=, device = s->context->device] {
+    s->submit([=, device = s->context->device] {
         bool there = false;
         const auto look = [&](uint32_t& word) {
             const uint32_t now = std::atomic_ref(word).load(std::memory_order_acquire);
@@ -377,7 +331,7 @@ int cuStreamWriteValue32_v2(void* stream, unsigned long long address, uint32_t v
     if (!s) return invalid_context;
     if (!is_known(address, sizeof value)) return invalid_value;
     if (broken(s->context->device) != ok) return broken(s->context->device);
-    s->worker.add([=, device = s->context->device] {
+    s->submit([=, device = s->context->device] {
         with_word(device, address, [&](uint32_t& word) {
             std::atomic_ref(word).store(value, std::memory_order_release);
         });
@@ -412,7 +366,7 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
     FakeStream* s = resolve(stream);
     if (!s) return invalid_context;
     if (broken(s->context->device) != ok) return broken(s->context->device);
-    s->worker.add([=, device = s->context->device] {
+    s->submit([=, device = s->context->device] {
         const Copying copying(device, is_on_device(from), is_on_device(to));
         // Locked, as a program may free what a broken device was copying.
         std::unique_lock lock(state().mutex);
@@ -455,8 +409,8 @@ int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsig
     if (!s) return invalid_context;
     if (broken(s->context->device) != ok) return broken(s->context->device);
     ++state().kernels;
-    s->worker.add([loop = reinterpret_cast<tutti::fold::Loop>(function),
-                   args = *static_cast<const tutti::fold::Args*>(parameters[0])]() mutable {
+    s->submit([loop = reinterpret_cast<tutti::fold::Loop>(function),
+               args = *static_cast<const tutti::fold::Args*>(parameters[0])]() mutable {
         for (int i = 0; i < args.inputs; ++i) args.in[i] = fake_cuda_touch(args.in[i], 1);
         args.out = fake_cuda_touch(args.out, 1);
         loop(args);
@@ -554,6 +508,13 @@ void fake_cuda_increment(void* stream, void* address, std::size_t count, int us)
 }
 void fake_cuda_synchronize(void* stream) {
     resolve(stream)->worker.drain();
+}
+void fake_cuda_free_meanwhile(void* stream, std::atomic<int>* begun) {
+    FakeStream* s = resolve(stream);
+    const std::lock_guard lock(s->context->driver);
+    ++*begun;
+    if (!s->worker.drain_for(std::chrono::seconds(10)))
+        fake_cuda_violation("a stream waits for what is put on it later");
 }
 
 void fake_cuda_break(int device, int status) {

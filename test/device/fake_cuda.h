@@ -3,6 +3,7 @@
 // driver is; tests reach what follows through the same handle.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 
 extern "C" {
@@ -27,6 +28,9 @@ void fake_cuda_peek(void* to, const void* address, std::size_t bytes);
 /// A kernel on that stream that adds one to each of count floats, after a while.
 void fake_cuda_increment(void* stream, void* address, std::size_t count, int delay_us);
 void fake_cuda_synchronize(void* stream);
+/// Frees device memory as a driver may: until all that is on the stream is done, nobody puts work
+/// on any of that device's. Counts itself to `begun` once that holds.
+void fake_cuda_free_meanwhile(void* stream, std::atomic<int>* begun);
 
 /// From now on every call that touches that device fails with this status; 0: no more.
 void fake_cuda_break(int device, int status);

@@ -76,7 +76,6 @@ inline void peer_that_does_not_come(Ranked& r, std::atomic<int>& heard) {
     r.fails(both_ways(r, {receive_of(data, 100, 1)}, 300, stream.handle()), Code::timeout,
             "300 ms");
     fake_cuda_synchronize(stream.handle());
-    r.holds(data.floats() == std::vector<float>(100, 1), "untouched");
     heard = 1;
 }
 

@@ -293,6 +293,39 @@ TEST_CASE("staged messages: one thread calls for several ranks") {
     });
 }
 
+// As a driver may: nothing that is put on a stream later may be needed for what is on it already.
+TEST_CASE("staged: a program that frees device memory meanwhile waits for its stream only") {
+    std::atomic<int> freeing{0};
+    run(staged_job(2), [&](Ranked& r) {
+        constexpr std::size_t floats = 1000;
+        const OnDevice data(r.rank, std::vector<float>(floats, 1));
+        const device::Stream stream = stream_of(r);
+        const Call sum = call_of(Collective::allreduce, floats);
+        r.works(r.finish(r.comm->start(sum, 0, -1, data.get(), data.get(), stream.handle())),
+                "one that makes pinned memory");
+        const auto both = [&](int freers, const auto& start) {
+            if (r.rank == 1) {
+                wait_for(freeing, freers);
+                r.works(r.finish(start()), "rank 1's");
+                return;
+            }
+            auto request = start();
+            std::thread freer([&] { fake_cuda_free_meanwhile(stream.handle(), &freeing); });
+            r.works(r.finish(std::move(request)), "rank 0's");
+            freer.join();
+        };
+        both(1, [&] { return r.comm->start(sum, 0, -1, data.get(), data.get(), stream.handle()); });
+        r.holds(data.floats() == std::vector<float>(floats, 4), "the sum of sums");
+        const OnDevice theirs(r.rank, std::vector<float>(floats));
+        both(2, [&] {
+            return r.comm->start(
+                {send_of(data, floats, 1 - r.rank, 3), receive_of(theirs, floats, 1 - r.rank, 3)},
+                -1, stream.handle());
+        });
+        r.holds(theirs.floats() == std::vector<float>(floats, 4), "the message");
+    });
+}
+
 TEST_CASE("staged messages: what cannot be is said before anything is launched") {
     run(staged_job(2), [](Ranked& r) {
         const OnDevice data(r.rank, std::vector<float>(100, 1)),
