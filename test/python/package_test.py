@@ -1,6 +1,7 @@
 """The package without torch: what pip installs, and collectives over numpy arrays."""
 import json
 import pathlib
+import re
 import tempfile
 import unittest
 
@@ -70,6 +71,14 @@ class Installed(unittest.TestCase):
         self.assertIn("allreduce", done.stdout)
         done = run(pathlib.Path(PYTHON).parent / "tutti-run", "-n", 2, "sh", "-c", "echo $TUTTI_RANK")
         self.assertEqual(sorted(done.stdout.split()), ["0", "1", "[0]", "[1]"], done.stderr)
+
+    def test_the_launcher_knows_which_options_take_a_value(self):
+        program = pathlib.Path(PYTHON).parent / "tutti-run"
+        told = re.findall(r"^  (-\S+) +[A-Z]+[=: \n]", run(program, "--help").stdout, re.MULTILINE)
+        takes_value = {option for names in told for option in names.split(",")}
+        self.assertIn("--timeout", takes_value)
+        done = run(PYTHON, "-c", "from tutti.run import WITH_VALUE; print(*WITH_VALUE)")
+        self.assertEqual(set(done.stdout.split()), takes_value)
 
     def test_nothing_is_found_by_luck(self):
         """The libraries that a bare system lacks come with the package."""

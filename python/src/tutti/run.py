@@ -7,8 +7,9 @@ import sys
 
 from ._paths import program
 
-# Options of tutti-run that take a value in the next word.
-WITH_VALUE = {"-n", "--ranks", "--transport", "--hosts-act", "--env", "--timeout", "--grace", "--log-dir", "--store"}
+# Options of tutti-run that take a value in the next word; test/python compares them with its --help.
+WITH_VALUE = {"-n", "--ranks", "--transport", "--hosts-act", "--env", "--timeout", "--grace", "--log-dir", "--store",
+              "--gangs", "--restarts"}
 
 
 def with_interpreter(arguments: list[str]) -> list[str]:
