@@ -13,13 +13,13 @@ Request::~Request() {
 }
 
 bool Request::wait(int64_t timeout_ms) {
-    tutti_status status = TUTTI_OK;
-    {
+    if (request_) {
         const nb::gil_scoped_release released;
-        status = tutti_wait(&request_, timeout_ms);
+        const tutti_status status = tutti_wait(&request_, timeout_ms);
+        if (request_) return false;
+        if (status != TUTTI_OK) failure_ = {status, tutti_last_error(), tutti_last_error_rank()};
     }
-    if (request_) return false;
-    check(status, operation_);
+    if (failure_) raise(failure_->status, operation_, failure_->text.c_str(), failure_->rank);
     return true;
 }
 

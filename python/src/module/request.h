@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "arrays.h"
@@ -21,7 +23,7 @@ public:
 
     tutti_request** slot() { return &request_; }
     tutti_recv_status* received() { return received_.get(); }
-    /// True when it is over; raises what it came to.
+    /// True when it is over; raises what it came to, whenever it is asked.
     bool wait(int64_t timeout_ms);
     /// A descriptor that becomes readable when it is over; -1 if it is.
     int fd();
@@ -31,12 +33,18 @@ public:
     }
 
 private:
+    struct Failure {
+        tutti_status status;
+        std::string text;
+        int rank;
+    };
     const char* operation_;
     std::optional<Input> in_;
     std::optional<Output> out_;
     // Where it is does not change with the object's.
     std::unique_ptr<tutti_recv_status> received_ = std::make_unique<tutti_recv_status>();
     tutti_request* request_ = nullptr;
+    std::optional<Failure> failure_;
 };
 
 }  // namespace tutti_python

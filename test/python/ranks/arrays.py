@@ -95,9 +95,17 @@ def requests():
         assert not late.test()
         comm.send(np.zeros(1), 1, tag=9)
         late.wait()
+        small = comm.irecv(np.zeros(1), 1, tag=10)
+        for ask in (small.wait, small.wait, small.test):  # what it came to stays what it came to
+            try:
+                ask()
+                raise AssertionError("two elements went into one")
+            except tutti.Error as error:
+                assert error.rank == 1, error
     elif rank == 1:
         comm.recv(np.zeros(1), 0, tag=9)
         comm.send(np.zeros(1), 0, tag=8)
+        comm.send(np.zeros(2), 0, tag=10)
 
 
 def other_arrays():
