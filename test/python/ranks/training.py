@@ -324,6 +324,22 @@ def sharded_softmax_whose_features_only_some_ranks_learn():
 
 
 @case
+def sharded_softmax_under_autocast_computes_in_its_own_type():
+    head = tutti.torch.ShardedSoftmax(3, 7)
+    x, labels = torch.arange(6.0).view(2, 3).requires_grad_(), torch.tensor([1, 6])
+    plain = head(x, labels)
+    plain.backward()
+    expected = x.grad, head.weight.grad
+    x.grad = head.weight.grad = None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = head(x, labels)
+        loss.backward()
+    equal(loss.detach(), plain.detach())
+    equal(x.grad, expected[0])
+    equal(head.weight.grad, expected[1])
+
+
+@case
 def sharded_softmax_names_a_wrong_label():
     head = tutti.torch.ShardedSoftmax(3, 7)
     labels = torch.tensor([1, 9 if rank() == 1 else 2])

@@ -74,6 +74,11 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, dloss):
+        with torch.autocast(dloss.device.type, enabled=False):
+            return _CrossEntropy.gradients(ctx, dloss)
+
+    @staticmethod
+    def gradients(ctx, dloss):
         everyone, weight, softmax, own, places = ctx.saved_tensors
         layer = ctx.layer
         gradient = softmax.clone()
@@ -103,6 +108,8 @@ class ShardedSoftmax(torch.nn.Module):
 
     Collective, forward and backward, in one order on all ranks. What travels is features, and a few numbers a sample;
     nothing grows with the number of classes.
+
+    All of it is computed in the weight's type, also under torch.autocast.
 
     label ignore_index: a sample that does not count. input_gradient_scale multiplies features.grad: the size of the
     group, where the features come from a DistributedDataParallel, which divides by that. A head that is part of such a
@@ -138,5 +145,6 @@ class ShardedSoftmax(torch.nn.Module):
         if x.dim() != 2 or x.shape[1] != self.in_features or labels.shape != x.shape[:1]:
             raise ValueError(f"ShardedSoftmax expected features (N, {self.in_features}) and labels (N,), got "
                              f"{tuple(x.shape)} and {tuple(labels.shape)}")
-        return _CrossEntropy.apply(x.to(self.weight.dtype), labels.to(torch.int64), self.weight, self.bias,
-                                   self._layer)
+        with torch.autocast(x.device.type, enabled=False):
+            return _CrossEntropy.apply(x.to(self.weight.dtype), labels.to(torch.int64), self.weight, self.bias,
+                                       self._layer)
