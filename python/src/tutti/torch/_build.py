@@ -83,19 +83,26 @@ def _identity() -> str:
     return digest.hexdigest()[:16]
 
 
-def _cache() -> pathlib.Path:
-    """A folder that only this user writes to: what is loaded from it is code."""
+def _folders() -> list[pathlib.Path]:
     if given := os.environ.get("TUTTI_CACHE_DIR"):
-        choices = [pathlib.Path(given)]
-    else:
-        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        choices = [pathlib.Path(home) / "tutti", pathlib.Path(tempfile.gettempdir()) / f"tutti-{os.getuid()}"]
+        return [pathlib.Path(given)]
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return [pathlib.Path(home) / "tutti", pathlib.Path(tempfile.gettempdir()) / f"tutti-{os.getuid()}"]
+
+
+def _is_trusted(path: pathlib.Path) -> bool:
+    """Whether only this user, root, or whoever owns this package can write there: what is loaded is code."""
+    status = path.stat()
+    return status.st_uid in {os.getuid(), 0, SOURCES.stat().st_uid} and not status.st_mode & 0o022
+
+
+def _cache() -> pathlib.Path:
+    """The folder to build in."""
     problems = []
-    for folder in choices:
+    for folder in _folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            status = folder.stat()
-            if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            if not _is_trusted(folder):
                 problems.append(f"{folder} belongs to or can be written by somebody else")
             elif not os.access(folder, os.W_OK | os.X_OK):
                 problems.append(f"{folder} cannot be written to")
@@ -109,9 +116,14 @@ def _cache() -> pathlib.Path:
 
 @functools.lru_cache(maxsize=None)
 def target() -> pathlib.Path:
-    """Where the backend for this torch is, or will be."""
-    version = torch.__version__.replace("+", "-")
-    return _cache() / f"torch-{version}-{_identity()}" / f"{NAME}.so"
+    """Where the backend for this torch is, or will be. One that is there may be on a file system for reading only."""
+    place = pathlib.Path(f"torch-{torch.__version__.replace('+', '-')}-{_identity()}") / f"{NAME}.so"
+    for folder in _folders():
+        with contextlib.suppress(OSError):
+            built = folder / place
+            if all(_is_trusted(part) for part in (built, built.parent, folder)):
+                return built
+    return _cache() / place
 
 
 def _say(text: str, end: str = "\n") -> None:
@@ -185,8 +197,8 @@ def _import(path: pathlib.Path):
 def load():
     """The compiled backend as a module."""
     path = target()
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(path.parent):
             if not path.exists():
                 _compile(path)
