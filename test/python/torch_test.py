@@ -2,6 +2,7 @@
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,6 +35,23 @@ class Works(Cases):
 
     def test_four_ranks(self):
         self.check_ranks(4, "works.py")
+
+    def test_the_interpreter_ends_with_futures_pending(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        ranks = [subprocess.Popen([PYTHON, str(support.HERE / "ranks" / "leaving.py")], text=True, stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                  env=environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                                                  MASTER_PORT=port)) for rank in range(2)]
+        try:
+            told = [process.communicate(timeout=60)[0] for process in reversed(ranks)]
+        finally:
+            for process in ranks:
+                process.kill()
+                process.wait()
+        self.assertEqual([process.returncode for process in ranks], [0, 0], "\n".join(told))
+        self.assertEqual(["LEAVING 1 ok", "LEAVING 0 ok"], [text.strip() for text in told])
 
     def test_with_torchs_own_checks(self):
         self.check_ranks(3, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
@@ -208,6 +226,21 @@ class Building(unittest.TestCase):
             os.chmod(cache, 0o777)
             done = self.build(TUTTI_CACHE_DIR=cache)
             self.assertIn("can be written by somebody else", done.stderr)
+
+    def test_what_is_there_need_not_be_writable(self):
+        with tempfile.TemporaryDirectory() as cache:
+            os.chmod(cache, 0o755)
+            built = pathlib.Path(run(PYTHON, "-c", "import tutti.torch._build as b; print(b.target())").stdout.strip())
+            self.assertTrue(built.is_file(), "another test builds it")
+            shutil.copytree(built.parent, pathlib.Path(cache) / built.parent.name)
+            os.chmod(pathlib.Path(cache) / built.parent.name, 0o555)
+            os.chmod(cache, 0o555)
+            # Root may write everywhere: it is told that it cannot.
+            script = "import os\nos.access = lambda *_: False\nimport tutti.torch._build as b\nb.load()\nprint(b.target())"
+            done = run(PYTHON, "-c", script, TUTTI_CACHE_DIR=cache, CXX="no-such-compiler")
+            os.chmod(cache, 0o755)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(cache, done.stdout)
 
     def test_without_torch_it_says_so(self):
         script = "import sys; sys.modules['torch'] = None\ntry:\n    import tutti.torch\nexcept ImportError as e:\n" \

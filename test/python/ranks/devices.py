@@ -303,6 +303,17 @@ def lone_messages_travel_in_host_memory():
 
 
 @case
+def lone_messages_have_futures():
+    if rank() > 1:
+        return
+    x = put(mine() if rank() == 0 else torch.zeros(1000))
+    future = (dist.isend(x, 1) if rank() == 0 else dist.irecv(x, 0)).get_future()
+    value = future.wait()
+    assert value[0].data_ptr() == x.data_ptr()
+    equal(get(x), mine(of=0))
+
+
+@case
 def errors_name_what_is_wrong():
     here, host = put(mine(10)), mine(10)
     other = acted.cuda.put(mine(10), (DEVICE + 1) % 4)

@@ -147,6 +147,20 @@ def a_message_of_another_size_is_refused():
 
 
 @case
+def a_message_longer_than_its_tensor_is_refused():
+    if rank() == 0:
+        dist.send(ones(5), 1)
+        dist.send(ones(), 1)
+    elif rank() == 1:
+        x = torch.zeros(4)
+        error = raises(tutti.torch.MismatchError, "rank 0", dist.recv, x, 0)
+        assert error.rank == 0, repr(error)
+        dist.recv(x, 0)
+        equal(x, ones())
+    dist.barrier()
+
+
+@case
 def batches_of_sends_and_receives():
     right, left = (rank() + 1) % size(), (rank() - 1) % size()
     sent, got = [ones(n) * rank() for n in (4, LARGE)], [torch.zeros(4), torch.zeros(LARGE)]
@@ -167,6 +181,27 @@ def a_coalescing_manager_gives_one_work():
         dist.irecv(got, left)
     manager.wait()
     equal(got, ones() * left)
+
+
+@case
+def two_threads_may_have_a_batch_each():
+    right, left = (rank() + 1) % size(), (rank() - 1) % size()
+    cpu, both, got = torch.device("cpu"), threading.Barrier(2), [torch.zeros(4), torch.zeros(4)]
+
+    def exchange(tag):
+        dist.group.WORLD._start_coalescing(cpu)
+        both.wait(60)
+        dist.isend(ones() * (10 * tag + rank()), right, tag=tag)
+        dist.irecv(got[tag], left, tag=tag)
+        both.wait(60)
+        dist.group.WORLD._end_coalescing(cpu).wait()
+
+    other = threading.Thread(target=exchange, args=[1])
+    other.start()
+    exchange(0)
+    other.join(60)
+    for tag in (0, 1):
+        equal(got[tag], ones() * (10 * tag + left))
 
 
 @case
@@ -461,6 +496,27 @@ def destroy_with_work_in_flight():
     else:
         dist.destroy_process_group(group)
     dist.barrier()
+
+
+@case
+def closing_a_group_ends_what_another_thread_waits_for():
+    if OLDEST:  # that has no such method
+        return
+    group = dist.new_group(backend="tutti")
+    if rank() == 0:
+        told = []
+
+        def wait():
+            told.append(raises(RuntimeError, "", dist.all_reduce, ones(), group=group))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.3)
+        tutti.torch.backend_of(group).shutdown()
+        thread.join(30)
+        assert told, "the thread still waits"
+    dist.barrier()
+    dist.destroy_process_group(group)
 
 
 run()

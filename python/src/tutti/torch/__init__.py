@@ -68,9 +68,14 @@ def build():
 
         extension = _build.load()
         extension.set_error_factory(_errors.make)
-        atexit.register(extension.interpreter_ends)
         _extension = extension
     return _extension
+
+
+@atexit.register  # early: it is to be called after what programs register
+def _interpreter_ends():
+    if _extension is not None:
+        _extension.interpreter_ends()
 
 
 def _settings(options) -> dict[str, str]:

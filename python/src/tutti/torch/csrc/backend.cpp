@@ -34,6 +34,7 @@ Backend::Backend(std::shared_ptr<Group> group, c10::intrusive_ptr<Options> optio
       pid_(::getpid()) {}
 
 Backend::~Backend() {
+    batches_.clear();
     leave();
 }
 
@@ -64,7 +65,7 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
     call.work->set_results(std::move(results));
     call.opts = TUTTI_CALL_OPTS_INIT;
     call.opts.timeout_ms = timeout.count();
-    call.async = async || coalescing_;
+    call.async = async || batch();
     if (!device.is_cpu() && !kind.by_host) place(call, device);
     return call;
 }
@@ -82,11 +83,13 @@ void Backend::place(Call& call, c10::Device device) {
 }
 
 // A synchronous call throws here; torch's python waits for the Work all the same.
-Backend::WorkPtr Backend::started(const Call& call) {
+Backend::WorkPtr Backend::started(Call& call) {
     if (call.operation->ordered()) call.operation->enqueued();
     if (hasHooks()) report_to_hook(call);
-    if (coalescing_) coalesced_.push_back(call.work);
-    if (call.async || call.operation->ordered()) remember(call.operation);
+    if (Batch* open = batch()) open->works.push_back(call.work);
+    remember(call.operation);
+    // Who waits does not keep the group: another thread may close it, which ends this.
+    call.group.reset();
     if (!call.async) call.work->wait(kNoTimeout);
     return call.work;
 }
@@ -180,20 +183,32 @@ void Backend::report_to_hook(const Call& call) {
 
 void Backend::startCoalescing() {
     drop_batch();
-    coalescing_ = true;
+    const std::lock_guard lock(batches_mutex_);
+    batches_.try_emplace(std::this_thread::get_id());
+    ++open_batches_;
+}
+
+Backend::Batch* Backend::batch() const {
+    if (open_batches_ == 0) return nullptr;
+    const std::lock_guard lock(batches_mutex_);
+    const auto found = batches_.find(std::this_thread::get_id());
+    return found == batches_.end() ? nullptr : &found->second;
 }
 
 void Backend::drop_batch() {
-    coalescing_ = false;
-    gathered_.clear();
-    coalesced_.clear();
+    if (!batch()) return;
+    decltype(batches_)::node_type dropped;
+    const std::lock_guard lock(batches_mutex_);
+    dropped = batches_.extract(std::this_thread::get_id());
+    --open_batches_;
 }
 
 Backend::WorkPtr Backend::endCoalescing() {
-    TORCH_CHECK(coalescing_, "tutti: endCoalescing without startCoalescing");
+    Batch* const open = batch();
+    TORCH_CHECK(open, "tutti: endCoalescing without startCoalescing");
     const auto over = c10::make_scope_exit([this] { drop_batch(); });
-    launch_gathered();
-    return c10::make_intrusive<Together>(rank_, std::move(coalesced_));
+    launch_gathered(std::exchange(open->gathered, {}));
+    return c10::make_intrusive<Together>(rank_, std::move(open->works));
 }
 
 // ---- the group

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include <torch/version.h>
@@ -81,6 +83,7 @@ public:
     /// From now on groups are left at once: a rank that gives up must not hold up the news of it.
     static void interpreter_ends() {
         ending_ = true;
+        close_callbacks();
     }
     /// Collective: a communicator of the same ranks, with an order of its own.
     std::shared_ptr<Group> duplicate();
@@ -173,6 +176,11 @@ private:
         Call call;
         std::function<tutti_status(tutti_comm*, const tutti_call_opts*, tutti_request**)> starting;
     };
+    /// What one thread calls between startCoalescing and endCoalescing.
+    struct Batch {
+        std::vector<WorkPtr> works;
+        std::vector<Gathered> gathered;
+    };
     /// Torch does not end a batch in which a call throws; the next calls are not part of it.
     class GivesUpBatch {
     public:
@@ -203,7 +211,7 @@ private:
     void start(const Call& call, std::size_t bytes, Starting starting);
     template <typename Starting>
     void start_locked(const Call& call, std::size_t bytes, Starting starting);
-    WorkPtr started(const Call& call);
+    WorkPtr started(Call& call);
     void place(Call& call, c10::Device device);
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
                          const Call& call);
@@ -223,8 +231,10 @@ private:
     bool goes_by_device(const at::Tensor& tensor) const;
     WorkPtr receive(Tensors& tensors, int source, int tag, Kind kind);
     template <typename Starting>
-    WorkPtr message(const Call& call, Starting starting);
-    void launch_gathered();
+    WorkPtr message(Call& call, Starting starting);
+    void launch_gathered(std::vector<Gathered> all);
+    /// This thread's, NULL if it has none open.
+    Batch* batch() const;
     void drop_batch();
     c10::intrusive_ptr<c10d::Backend> make_part(
         const std::vector<int>& ranks, const c10::intrusive_ptr<c10d::Backend::Options>& options);
@@ -259,9 +269,9 @@ private:
     // The last part of this group, and whose store it was for.
     c10::intrusive_ptr<c10d::Store> split_for_;
     std::optional<c10::weak_intrusive_ptr<c10d::Backend>> split_;
-    bool coalescing_ = false;
-    std::vector<WorkPtr> coalesced_;
-    std::vector<Gathered> gathered_;
+    mutable std::mutex batches_mutex_;
+    mutable std::map<std::thread::id, Batch> batches_;  // each touched by its thread only
+    std::atomic<int> open_batches_{0};
 };
 
 #if defined(__GNUC__)

@@ -82,6 +82,7 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
         check_tensor(inputs[i], kind.name, false);
         check_tensors(column, kind.name, true);
         check_own_block(inputs[i], column[rank_], kind.name);
+        (void)element_of(inputs[i].scalar_type(), kind.name);
         columns.push_back(std::move(column));
     }
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, std::move(results));
@@ -113,14 +114,16 @@ Backend::WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors&
                         "tutti:all_gather_into_tensor_coalesced"};
     TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "tutti ", kind.name, ": ", inputs.size(),
                       " inputs and ", outputs.size(), " outputs");
+    std::vector<Element> elements;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
         check_tensor(outputs[i], kind.name, true);
         check_tensor(inputs[i], kind.name, false);
         check_blocks(outputs[i], inputs[i], kind.name);
+        elements.push_back(element_of(inputs[i].scalar_type(), kind.name));
     }
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const Element element = element_of(inputs[i].scalar_type(), kind.name);
+        const Element& element = elements[i];
         const void* in = call.memory().input(inputs[i]);
         void* out = call.memory().output(outputs[i]);
         start(call, outputs[i].nbytes(),

@@ -29,14 +29,14 @@ int Backend::checked_tag(int tag, const char* operation) const {
 }
 
 bool Backend::goes_by_device(const at::Tensor& tensor) const {
-    return coalescing_ && on_device_ && !tensor.is_cpu();
+    return batch() && on_device_ && !tensor.is_cpu();
 }
 
 template <typename Starting>
-Backend::WorkPtr Backend::message(const Call& call, Starting starting) {
+Backend::WorkPtr Backend::message(Call& call, Starting starting) {
     if (call.operation->ordered()) {
         call.operation->gather();
-        gathered_.push_back({call, starting});
+        batch()->gathered.push_back({call, starting});
         return call.work;
     }
     start(call, unknown_bytes, starting);
@@ -44,12 +44,11 @@ Backend::WorkPtr Backend::message(const Call& call, Starting starting) {
 }
 
 // Whatever goes wrong with one, the others are launched: their peers are not to be left waiting.
-void Backend::launch_gathered() {
-    const auto all = std::exchange(gathered_, {});
+void Backend::launch_gathered(std::vector<Gathered> all) {
     if (all.empty()) return;
     std::exception_ptr first;
     const auto each = [&](auto&& step) {
-        for (const Gathered& one : all) {
+        for (Gathered& one : all) {
             try {
                 step(one);
             } catch (...) {
@@ -61,10 +60,10 @@ void Backend::launch_gathered() {
     {
         const std::lock_guard one_at_a_time(issuing_);
         check(tutti_launch_start(), "batch_isend_irecv");
-        each([&](const Gathered& one) { start_locked(one.call, unknown_bytes, one.starting); });
+        each([&](Gathered& one) { start_locked(one.call, unknown_bytes, one.starting); });
         (void)tutti_launch_end();  // each request has its own failure
     }
-    each([&](const Gathered& one) { started(one.call); });
+    each([&](Gathered& one) { started(one.call); });
     if (first) std::rethrow_exception(first);
 }
 

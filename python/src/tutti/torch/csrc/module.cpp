@@ -105,7 +105,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
         raise_with = std::move(factory);
         raise_with.inc_ref();  // for ever: errors may come while the interpreter ends
     });
-    module.def("interpreter_ends", &Backend::interpreter_ends);
+    module.def("interpreter_ends", &Backend::interpreter_ends,
+               py::call_guard<py::gil_scoped_release>());
     module.def("library_version", [] { return std::string(tutti_version()); });
     py::register_exception_translator(&translate);
 }

@@ -85,7 +85,9 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
         const tutti_status status = tutti_wait(&request, left_ms);
         if (request) return false;
         if (status == TUTTI_OK) continue;
-        if (!error_) error_ = last_failure(status, name_);
+        // What was begun was valid here: the ranks differ.
+        const bool differ = status == TUTTI_ERR_INVALID;
+        if (!error_) error_ = last_failure(differ ? TUTTI_ERR_MISMATCH : status, name_);
         reaper_->note(status);
     }
     if (!passed(limit, bounded)) return false;
@@ -189,7 +191,7 @@ void Operation::give_back() {
         driven_ = false;
     }
     changed_.notify_all();
-    for (const Callback& callback : callbacks) callback();
+    call_back(std::move(callbacks));
 }
 
 void Operation::when_done(Callback callback) {
@@ -203,11 +205,8 @@ void Operation::when_done(Callback callback) {
             driven_ = true;
         }
     }
-    if (done()) {
-        if (callback) callback();
-        return;
-    }
-    give_back();
+    if (!done()) return give_back();
+    if (callback) call_back({std::move(callback)});
 }
 
 // While this thread drives: requests do not go away under it.

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +18,8 @@
 #include <c10/core/Stream.h>
 #include <c10/util/SmallVector.h>
 
+#include "callbacks.h"
+
 namespace tutti_torch {
 
 class Reaper;
@@ -30,8 +31,6 @@ class Reaper;
 /// drives the requests, others wait for it.
 class Operation : public std::enable_shared_from_this<Operation> {
 public:
-    using Callback = std::function<void()>;
-
     Operation(std::string name, std::shared_ptr<Reaper> reaper)
         : name_(std::move(name)), reaper_(std::move(reaper)) {}
     ~Operation();

@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "callbacks.h"
 #include "operation.h"
 
 namespace tutti_torch {
@@ -37,7 +38,8 @@ void Reaper::stop() {
     stopping_ = true;
     changed_.notify_all();
     // A callback may drop the last reference to the group: a thread cannot wait for itself.
-    if (employer != this) changed_.wait(lock, [this] { return threads_ == 0; });
+    if (employer == this || callbacks_closed()) return;
+    changed_.wait(lock, [this] { return threads_ == 0; });
 }
 
 void Reaper::owe(std::exception_ptr error) {

@@ -21,7 +21,8 @@ class Reaper : public std::enable_shared_from_this<Reaper> {
 public:
     /// From any thread, also from within tutti: does not block.
     void finish(std::shared_ptr<Operation> operation);
-    /// Ends the threads once the queue is empty, and waits for that, unless this is one of them.
+    /// Ends the threads once the queue is empty, and waits for that, unless this is one of them or
+    /// the interpreter ends, which one of them may be waiting for.
     /// What comes later is ended by threads that end with it.
     void stop();
 

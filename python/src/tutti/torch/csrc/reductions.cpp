@@ -32,6 +32,16 @@ std::vector<std::vector<at::Tensor>> batches_of(const std::vector<at::Tensor>& t
     return batches;
 }
 
+// Before anything begins: a type that cannot be added is found with all of them at rest.
+template <typename Parts, typename TypeOf, typename Opts>
+std::vector<Reduction> reductions_of(const Parts& parts, TypeOf type_of, const Opts& opts,
+                                     const char* operation) {
+    std::vector<Reduction> found;
+    for (const auto& part : parts)
+        found.push_back(reduction_of(type_of(part), opts.reduceOp.op_, operation));
+    return found;
+}
+
 }  // namespace
 
 Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
@@ -57,10 +67,14 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     constexpr Kind kind{OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced",
                         "tutti:all_reduce_coalesced"};
     for (const at::Tensor& tensor : tensors) check_tensor(tensor, kind.name, true);
+    const auto batches = batches_of(tensors);
+    const auto reductions = reductions_of(
+        batches, [](const Tensors& b) { return b.front().scalar_type(); }, opts, kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), tensors, tensors);
-    for (const Tensors& batch : batches_of(tensors)) {
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+        const Tensors& batch = batches[i];
+        const Reduction& reduction = reductions[i];
         const at::ScalarType type = batch.front().scalar_type();
-        const Reduction reduction = reduction_of(type, opts.reduceOp.op_, kind.name);
         const OwnedOp op = operator_for(opts.reduceOp, reduction, type, call);
         void* data = call.memory().in_place(batch);
         const std::size_t count = sum_of(counts_of(batch, reduction.element.parts));
@@ -165,11 +179,12 @@ Backend::WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tens
         check_tensor(inputs[i], kind.name, false);
         check_blocks(inputs[i], outputs[i], kind.name);
     }
+    const auto reductions = reductions_of(
+        outputs, [](const at::Tensor& t) { return t.scalar_type(); }, opts, kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const at::ScalarType type = outputs[i].scalar_type();
-        const Reduction reduction = reduction_of(type, opts.reduceOp.op_, kind.name);
-        const OwnedOp op = operator_for(opts.reduceOp, reduction, type, call);
+        const Reduction& reduction = reductions[i];
+        const OwnedOp op = operator_for(opts.reduceOp, reduction, outputs[i].scalar_type(), call);
         const void* in = call.memory().input(inputs[i]);
         void* out = call.memory().output(outputs[i]);
         start(call, inputs[i].nbytes(),

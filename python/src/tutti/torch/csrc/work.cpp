@@ -6,6 +6,18 @@
 #include "device.h"
 
 namespace tutti_torch {
+namespace {
+
+// What it throws is the future's: the thread has other operations to end.
+void complete(c10::ivalue::Future& future, const std::vector<at::Tensor>& results) {
+    try {
+        future.markCompleted(c10::IValue(results));
+    } catch (const std::exception&) {
+        future.setErrorIfNeeded(std::current_exception());
+    }
+}
+
+}  // namespace
 
 Work::Work(const Description& description, int rank, std::shared_ptr<Operation> operation,
            const std::optional<std::vector<at::Tensor>>& inputs)
@@ -106,13 +118,17 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
         make_ordered_future(type);
         return future_;
     }
-    future_ = c10::make_intrusive<c10::ivalue::Future>(type);
+    // Also what the host waits for may have its results on a device.
+    std::vector<c10::Device> devices;
+    if (!results_.empty() && !results_.front().is_cpu())
+        devices.push_back(results_.front().device());
+    future_ = c10::make_intrusive<c10::ivalue::Future>(type, std::move(devices));
     // Raw: the operation lives as long as its callbacks are not called.
     operation_->when_done([future = future_, results = results_, operation = operation_.get()] {
         if (operation->error())
             future->setError(operation->error());
         else
-            future->markCompleted(c10::IValue(results));
+            complete(*future, results);
     });
     return future_;
 }
