@@ -259,8 +259,11 @@ Result<> Endpoint::connect_parent() {
             const auto hello =
                 ByteWriter().put(config_.rank).put(ControlTree::LinkKind::branch).take();
             const net::AuthKey secret{config_.secret, "control/" + config_.job};
-            if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met)
+            if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met) {
+                // One that gives up, too, closes the connection.
+                if (auto word = word_left()) return tl::unexpected(*std::move(word));
                 return wrap(met.error(), fmt::format("connecting to rank {}", parent));
+            }
             control_.attach(parent, std::move(*fd), ControlTree::LinkKind::branch);
             bootstrap_step([this] { parent_there_ = true; });
             return {};

@@ -1,13 +1,18 @@
 // What the store tells of ranks: who has taken a number, and who has not come.
+#include <arpa/inet.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <atomic>
 #include <csignal>
 #include <fstream>
+#include <map>
+#include <mutex>
 
 #include "comm/claimant.h"
 #include "comm/job.h"
+#include "net/socket.h"
 
 using namespace comm_test;
 
@@ -53,6 +58,10 @@ public:
     explicit SilentStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
     Result<> set(const std::string& key, std::string_view value, Deadline deadline) override {
         TUTTI_TRY(answer(key, deadline));
+        {
+            const std::lock_guard lock(mutex_);
+            set_[key] = value;
+        }
         return inner_->set(key, value, deadline);
     }
     Result<std::string> get(const std::string& key, Deadline deadline) override {
@@ -73,6 +82,11 @@ public:
         return inner_->remove(key, deadline);
     }
     std::string describe() const override { return inner_->describe(); }
+    std::string last_set(const std::string& key) const {
+        const std::lock_guard lock(mutex_);
+        const auto found = set_.find(key);
+        return found == set_.end() ? "" : found->second;
+    }
 
     std::atomic<bool> silent{false};
     std::string silent_key{};        // set before it is used
@@ -90,6 +104,8 @@ private:
         return fail(Code::timeout, "no answer in time");
     }
     std::unique_ptr<Store> inner_;
+    mutable std::mutex mutex_;
+    std::map<std::string, std::string> set_;
 };
 
 // Rank 0's joining where a claim has been left.
@@ -215,6 +231,38 @@ TEST_CASE("joining: a store that does not answer says nothing about who has not 
         CHECK(contains(error.message, "who of ranks 3 to 5 has come"));
     }
     CHECK(now_ns() - start_ns < 20'000'000'000);
+}
+
+TEST_CASE("joining: a parent that closes the connection because the start failed left word of it") {
+    const JobFolder folder;
+    const auto kept = std::make_shared<SilentStore>(open_at(folder));
+    const Error first = join_alone(config_of(0, 3), kept);
+    CHECK(contains(first.message, "ranks 1, 2"));
+    // It had come as far as to listen, and hears of nobody's secret any more.
+    const auto listening = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(listening);
+    sockaddr_in at{};
+    socklen_t bytes = sizeof at;
+    REQUIRE(getsockname(listening->get(), reinterpret_cast<sockaddr*>(&at), &bytes) == 0);
+    std::string record = kept->last_set("c0/rank/0");
+    const auto port = record.rfind(':') + 1;
+    REQUIRE(port != 0);
+    const std::string own = std::to_string(ntohs(at.sin_port));
+    REQUIRE(record.find_first_not_of("0123456789", port) == port + own.size());
+    record.replace(port, own.size(), own);
+    REQUIRE(kept->set("c0/rank/0", record, {}));
+    std::atomic<bool> over{false};
+    std::thread closes([&] {
+        while (!over) {
+            const UniqueFd gone(accept(listening->get(), nullptr, nullptr));
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    });
+    const Error second = join_alone(config_of(1, 3), kept);
+    over = true;
+    closes.join();
+    CHECK(second.code == Code::timeout);
+    CHECK(contains(second.message, "ranks 1, 2"));
 }
 
 TEST_CASE("joining: leaving does not wait for a store that has fallen silent") {
