@@ -7,9 +7,9 @@
 namespace tutti {
 namespace {
 
-// Two counts, a line each: the device says that what is sent is here, the host how many of the
-// receives are over. Then the messages.
-enum Word : std::size_t { word_fetched, word_come, words };
+// A line each: the device says that what is sent is here and that what was received is there, the
+// host how many of the receives are over. Then the messages.
+enum Word : std::size_t { word_fetched, word_come, word_stored, words };
 
 std::size_t place_of_next(std::size_t at, const Exchange::Part& part) {
     return at + round_up(part.asked.message.bytes, no_share_bytes);
@@ -23,7 +23,7 @@ public:
           memory_(std::move(memory)),
           kept_(std::move(kept)),
           stored_(std::move(stored)) {
-        for (const Word which : {word_fetched, word_come}) store(which, 0);
+        for (const Word which : {word_fetched, word_come, word_stored}) store(which, 0);
         std::size_t at = words * no_share_bytes;
         for (Exchange::Part& part : parts) {
             part.on_host.memory = memory_->data() + at;
@@ -81,6 +81,9 @@ private:
     uint32_t& word(Word which) const {
         return *reinterpret_cast<uint32_t*>(memory_->data() + which * no_share_bytes);
     }
+    bool there(Word which) const {
+        return std::atomic_ref(word(which)).load(std::memory_order_acquire) != 0;
+    }
     void store(Word which, uint32_t value) const {
         std::atomic_ref(word(which)).store(value, std::memory_order_release);
     }
@@ -96,14 +99,16 @@ private:
             TUTTI_TRY(device::copy(driver(), receive->asked.message.memory, receive->on_host.memory,
                                    receive->on_host.bytes, callers));
         }
+        // Only what is waited for: the memory is another's after that.
+        if (!receives_.empty())
+            TUTTI_TRY(device::write_word(driver(), callers, word(word_stored), 1));
         return stored_.record(callers);
     }
 
     Result<> go_on() {
         if (phase_ == Phase::fetching) {
             // Pairs with the device's write: what is sent was copied before.
-            if (std::atomic_ref(word(word_fetched)).load(std::memory_order_acquire) == 0)
-                return look();
+            if (!there(word_fetched)) return look();
             for (Exchange::Part* send : sends_) send->on_host.held = false;
             enter(receives_.empty() ? Phase::idle : Phase::receiving);
         }
@@ -113,8 +118,8 @@ private:
             enter(Phase::storing);
         }
         if (phase_ == Phase::storing) {
-            TUTTI_ASSIGN(const bool there, stored_.passed());
-            if (there) enter(Phase::idle);
+            if (!there(word_stored)) return look();
+            enter(Phase::idle);
         }
         return {};
     }

@@ -10,10 +10,10 @@
 namespace tutti {
 namespace {
 
-// Two counts of runs, a line each: the device says how many inputs it has fetched, the host how
-// many runs are over. Either side stores one and waits for the other without a call of the
-// driver's.
-enum Word : std::size_t { word_fetched, word_over, words };
+// Counts of runs, a line each: the device says how many inputs it has fetched and how many results
+// it has stored, the host how many runs are over. Either side waits for the other's without a call
+// of the driver's, which could wait for its lock.
+enum Word : std::size_t { word_fetched, word_over, word_stored, words };
 
 class StagedOperation final : public Operation {
 public:
@@ -61,8 +61,7 @@ public:
         moved_ = false;
         if (phase_ == Phase::fetching) {
             // Pairs with the device's write: the input was copied before.
-            if (std::atomic_ref(word(word_fetched)).load(std::memory_order_acquire) != run_)
-                return look();
+            if (!there(word_fetched)) return look();
             moved_ = true;
             phase_ = Phase::running;
             running().start(tag_, list_.empty() ? static_cast<const void*>(in_) : list_.data(),
@@ -75,9 +74,7 @@ public:
             release();
         }
         if (phase_ == Phase::storing) {
-            const auto there = stored_.passed();
-            if (!there) return failed(there.error());
-            if (!*there) return Code::in_progress;
+            if (!there(word_stored)) return look();
             phase_ = Phase::idle;
         }
         return Code::ok;
@@ -114,6 +111,10 @@ private:
         return *reinterpret_cast<uint32_t*>(memory_.data() + words_at(r_) + which * no_share_bytes);
     }
 
+    bool there(Word which) const {
+        return std::atomic_ref(word(which)).load(std::memory_order_acquire) == run_;
+    }
+
     // In place stays in place: the one buffer lies in the other's copy as it does in the original.
     void place(const std::byte* in, const std::byte* out) {
         same_ = in == out;
@@ -135,6 +136,7 @@ private:
         for (const StageRequest::Piece& piece : r_.results)
             TUTTI_TRY(
                 device::copy(driver(), out + piece.at, result_ + piece.at, piece.bytes, callers));
+        TUTTI_TRY(device::write_word(driver(), callers, word(word_stored), run_));
         TUTTI_TRY(stored_.record(callers));
         phase_ = Phase::launched;
         return {};
