@@ -520,7 +520,7 @@ void fake_cuda_free_meanwhile(void* stream, std::atomic<int>* begun) {
 void fake_cuda_break(int device, int status) {
     state().broken[device] = status;
 }
-std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1};
+std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1, -1};
 void fake_cuda_tell(int what, int rank) {
     told[what] = rank;
 }

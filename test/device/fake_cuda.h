@@ -35,8 +35,16 @@ void fake_cuda_free_meanwhile(void* stream, std::atomic<int>* begun);
 /// From now on every call that touches that device fails with this status; 0: no more.
 void fake_cuda_break(int device, int status);
 /// What a test tells the stand-ins while threads run: from now on, that rank; -1: nobody any more.
-/// fake_drop_…: nobody waits any more for events, or for words, on the streams of that device.
-enum { fake_fail_launch, fake_break_down, fake_drop_events, fake_drop_words, fake_told_count };
+/// fake_lose_launch: as if its peer had gone. fake_drop_…: nobody waits any more for events, or for
+/// words, on the streams of that device.
+enum {
+    fake_fail_launch,
+    fake_lose_launch,
+    fake_break_down,
+    fake_drop_events,
+    fake_drop_words,
+    fake_told_count
+};
 void fake_cuda_tell(int what, int rank);
 int fake_cuda_told(int what);
 /// How often a copy from a device ran while one to the same device did.

@@ -252,6 +252,23 @@ TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
     }
 }
 
+TEST_CASE("errors: a launch that fails as a peer has gone waits for the name of it") {
+    std::atomic<bool> launches{false};
+    run({.ranks = 2}, [&](Ranked& r) {
+        still_works(r);
+        if (r.rank == 1) {
+            while (!launches) std::this_thread::yield();
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            return r.comm->abort();
+        }
+        const Told lose(fake_lose_launch, 0);
+        launches = true;
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        r.fails(r.finish(r.comm->start(sum100, 0, -1, data.get(), data.get())), Code::aborted,
+                "rank 1 called tutti_comm_abort");
+    });
+}
+
 TEST_CASE("errors: a broken device fails the operation, and the host's communicators go on") {
     run({.ranks = 2}, [](Ranked& r) {
         still_works(r);

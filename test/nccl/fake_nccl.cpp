@@ -299,6 +299,7 @@ int end_group() {
     all.swap(grouped);
     std::vector<Communicator*> aborted;
     aborted.swap(aborting);
+    if (!all.empty() && !aborted.empty()) fake_cuda_violation("an abort in a group of launches");
     for (Communicator* comm : aborted) comm->abort = true;
     for (Communicator* comm : aborted) forget(comm);
     if (!aborted.empty()) ++group_aborts;
@@ -326,6 +327,7 @@ int end_group() {
 int call(Communicator* comm, Asked asked) {
     if (const int state = must_be_ready(comm, "a collective"); state != ok) return state;
     if (fake_cuda_told(fake_fail_launch) == comm->ranks->rank()) return internal_error;
+    if (fake_cuda_told(fake_lose_launch) == comm->ranks->rank()) return remote_error;
     const bool sums =
         asked.kind == all_reduce || asked.kind == reduce || asked.kind == reduce_scatter;
     int generation = 0;

@@ -18,6 +18,8 @@ constexpr const char* splitting = "splitting NCCL's communicator";
 
 // NCCL's groups belong to the thread that opened them, and so does this.
 thread_local bool gathering = false;
+// To be stopped when the group is closed: in it, nothing would be aborted before.
+thread_local std::vector<Membership*> to_stop;
 
 bool is_fine(Status status) {
     return status == success || status == in_progress;
@@ -176,6 +178,14 @@ Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ri
         lock.lock();
         if (gone()) return tl::unexpected(over());
     }
+    if (status == remote_error) {
+        lock.unlock();
+        // A peer is gone, and its name known to others.
+        const Deadline news = Deadline::after_ms(remote_grace_ns / 1'000'000);
+        while (!give_up() && !news.passed()) ::usleep(poll_us);
+        lock.lock();
+        if (gone()) return tl::unexpected(over());
+    }
     return take(comms_[ring], status, "starting a collective");
 }
 
@@ -224,6 +234,7 @@ Result<> Membership::health() {
 // ---- leaving -----------------------------------------------------------------------------------
 
 void Membership::stop() {
+    if (gathering) return to_stop.push_back(this);
     std::vector<Comm> all;
     {
         // Those who were inside see it and come out.
@@ -277,7 +288,9 @@ Result<> gather_launches(const Library& library) {
 
 Result<> launch_gathered(const Library& library) {
     gathering = false;
-    if (const Status status = library.group_end(); !is_fine(status))
+    const Status status = library.group_end();
+    for (Membership* membership : std::exchange(to_stop, {})) membership->stop();
+    if (!is_fine(status))
         return tl::unexpected(nccl_error(library, nullptr, status, "launching a group"));
     return {};
 }

@@ -85,7 +85,8 @@ public:
     /// only: the control tree knows whose it is.
     Result<> health();
     /// By force: nothing of these communicators runs afterwards, on the device neither; all are
-    /// aborted in one group. Any thread; the first one does it, later ones find it done.
+    /// aborted in one group. Any thread; the first one does it, later ones find it done. Where this
+    /// thread gathers launches, when it has launched them.
     void stop();
     bool stopped() const { return *stop_; }
     /// In order; by force if that takes too long or has been done already.
