@@ -88,7 +88,9 @@ Result<> Communicator::enter_before_binding(uint32_t stream) {
 // A peer that could not be reached may have died a moment ago: the control plane knows its name. If
 // not, the others must not wait for a call that this rank cannot make.
 Error Communicator::binding_failed(const Error& error) {
-    if (error.code == Code::invalid || error.code == Code::unsupported) return error;
+    // What is refused is refused on all ranks; but only two know that they cannot reach each other.
+    const bool refused = error.code == Code::invalid || error.code == Code::unsupported;
+    if (refused && error.rank == nobody) return error;
     const Deadline news = Deadline::after_ms(news_grace_ms);
     while (!agreement_.alarm() && !news.passed()) {
         endpoint_->pump();

@@ -1,4 +1,5 @@
 // From a call to its place in the order: on which stream, until when, and what a refusal leaves.
+#include <atomic>
 #include <chrono>
 #include <limits>
 
@@ -112,6 +113,32 @@ TEST_CASE("issue: the same call on different streams is a mismatch that says so"
                 if (why.message.find("the ring") == std::string::npos) return why.message;
                 return sums_by_turn(comm);
             }));
+    }
+}
+
+// Of a chain, only the second and the third meet.
+TEST_CASE("issue: all ranks are told which two cannot reach each other") {
+    Job job{3, "shm"};
+    job.change = [](Config& config) {
+        config.host_id = config.rank < 2 ? "here" : "there";
+        config.timeout_ms = 60'000;
+    };
+    std::atomic<int> over{0};
+    const auto problems = run(job, [&](Communicator& comm, Rank) -> std::string {
+        std::vector<float> data(100, 1);
+        Call call = sum_of(100);
+        call.collective = Collective::broadcast;
+        call.algorithm = "chain";
+        const auto done = comm.run(call, data.data(), data.data());
+        ++over;
+        // Whoever leaves is noticed, too.
+        for (int i = 0; i < 20'000 && over < 3; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return over < 3 ? "the others still wait" : done ? "" : done.error().message;
+    });
+    for (const std::string& problem : problems) {
+        INFO(problem);
+        CHECK(problem.find("no transport reaches rank") != std::string::npos);
     }
 }
 
