@@ -36,6 +36,11 @@ Ordinal device_of(const Driver& driver, StreamHandle stream) {
 
 Result<> Context::owns(StreamHandle stream) const {
     if (!stream) return {};
+    if (stream == per_thread_stream())
+        return fail(
+            Code::invalid,
+            "cudaStreamPerThread is another stream on each thread, and tutti has threads of "
+            "its own: give a stream that was made, or none for the legacy default one");
     const Scope current(*this);
     ContextHandle of_stream = nullptr;
     TUTTI_TRY(check(driver(), driver().stream_context(stream, &of_stream),

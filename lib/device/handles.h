@@ -1,6 +1,7 @@
 // Owners of what the driver hands out, and the context they live in.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -11,6 +12,11 @@ namespace tutti::device {
 
 /// 90 for compute capability 9.0; 0 where the driver does not say.
 int capability_of(const Driver& driver, Ordinal device);
+
+/// The name of a default stream that is each thread's own, CU_STREAM_PER_THREAD.
+inline StreamHandle per_thread_stream() {
+    return reinterpret_cast<StreamHandle>(std::uintptr_t{2});
+}
 
 /// Whose a stream is; of the default streams, and where that cannot be told: the device that is
 /// current on this thread, or 0.

@@ -160,6 +160,9 @@ TEST_CASE("context: knows its own streams") {
     REQUIRE(refused.error().code == Code::invalid);
     REQUIRE(refused.error().message ==
             "the device stream is device 0's, the communicator's device is 1");
+    const auto of_threads = first->owns(per_thread_stream());
+    REQUIRE_FALSE(of_threads);
+    REQUIRE(of_threads.error().code == Code::invalid);
 }
 
 TEST_CASE("errors: a broken device's are values with the driver's words") {
