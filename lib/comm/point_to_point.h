@@ -138,9 +138,11 @@ void PointToPoint::for_each(Visit&& visit) {
 
 template <typename Reason>
 void PointToPoint::purge(Reason&& reason) {
+    // Told last: until the channels have let go of it, the memory is not the caller's.
+    std::vector<std::pair<Transfer*, Error>> ended;
     const auto ends = [&](Transfer* transfer) {
-        const auto why = reason(*transfer);
-        if (why) finish(*transfer, *why);
+        auto why = reason(*transfer);
+        if (why) ended.emplace_back(transfer, *std::move(why));
         return why.has_value();
     };
     std::erase_if(receives_, ends);
@@ -154,6 +156,7 @@ void PointToPoint::purge(Reason&& reason) {
         if (peer.data_out) peer.data_out->cancel();
         if (Receiver* r = peer.data_in->receiver.load(std::memory_order_acquire)) r->cancel();
     }
+    for (const auto& [transfer, why] : ended) finish(*transfer, why);
 }
 
 }  // namespace tutti
