@@ -1,6 +1,8 @@
 // Two ports of the fabric engine's kind, and what happened to them.
 #pragma once
 
+#include <poll.h>
+
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -32,8 +34,9 @@ public:
     }
     void sent(void* context) override { sent_contexts.push_back(context); }
     void fetched(void* context, Code code) override { fetches.emplace_back(context, code); }
-    void lost(Rank peer, const std::string& cause, fabric::Culprit) override {
+    void lost(Rank peer, const std::string& cause, fabric::Culprit culprit) override {
         losses.emplace_back(peer, cause);
+        culprits.push_back(culprit);
     }
 
     bool drop_all = false;
@@ -41,6 +44,7 @@ public:
     std::vector<void*> sent_contexts;
     std::vector<std::pair<void*, Code>> fetches;
     std::vector<std::pair<Rank, std::string>> losses;
+    std::vector<fabric::Culprit> culprits;  // of each of them
 };
 
 using MakeFactory = std::function<Result<std::unique_ptr<fabric::PortFactory>>(Rank)>;
@@ -87,6 +91,28 @@ inline fabric::Progress send_patiently(std::initializer_list<PortEnd*> ends, Por
         return result != fabric::Progress::busy;
     });
     return result;
+}
+
+/// Whether a message that came while nobody slept leaves the descriptor quiet, once that was heard
+/// and the message was taken.
+inline bool is_quiet_when_heard(PortEnd& from, Rank to, PortEnd& at) {
+    const Buffer data = pattern(100, 1);
+    // The first one makes the connection.
+    send_patiently({&from, &at}, from, to, 1, data, nullptr);
+    if (!turning({&from, &at}, [&] { return at.log.messages.size() == 1 && at.port->arm(); }))
+        return false;
+    send_patiently({&from}, from, to, 2, data, nullptr);
+    pollfd fd{.fd = at.port->wake_fd(), .events = POLLIN, .revents = 0};
+    if (!turning({&from}, [&] { return ::poll(&fd, 1, 0) == 1; })) return false;
+    constexpr int64_t soon_ms = 3000;
+    return turning(
+        {&at, &from},
+        [&] {
+            const bool readable = ::poll(&fd, 1, 0) == 1;
+            if (readable) at.port->heard();
+            return !readable && at.log.messages.size() == 2;
+        },
+        soon_ms);
 }
 
 /// Rank 0 and rank 1, in this process.

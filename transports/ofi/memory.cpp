@@ -36,27 +36,25 @@ std::string registration_failure(std::size_t bytes, long code, uint64_t limit_by
 }
 
 Memory::Memory(const Objects& objects, bool force)
-    : objects_(objects),
-      mr_mode_(objects.info->domain_attr->mr_mode),
-      wanted_(force || (mr_mode_ & FI_MR_LOCAL) != 0) {
-    if (!wanted_) return;
+    : objects_(objects), mr_mode_(objects.info->domain_attr->mr_mode) {
+    if (!force && (mr_mode_ & FI_MR_LOCAL) == 0) return;
     monitor_ = start_monitor();
     cache_ = std::make_unique<RegistrationCache>(
         RegistrationCache::Options{.registrar = this, .watch = monitor_.get()});
 }
 
 Result<Registered> Memory::use(const std::byte* data, std::size_t bytes) {
-    if (!wanted_) return Registered();
+    if (!cache_) return Registered();
     TUTTI_ASSIGN(RegistrationCache::Entry* const entry, cache_->acquire(data, bytes));
     return Registered(cache_.get(), entry);
 }
 
 Result<> Memory::add(const std::byte* data, std::size_t bytes) {
-    return wanted_ ? cache_->add(data, bytes) : Result<>{};
+    return cache_ ? cache_->add(data, bytes) : Result<>{};
 }
 
 void Memory::remove(const std::byte* data, std::size_t bytes) {
-    if (wanted_) cache_->remove(data, bytes);
+    if (cache_) cache_->remove(data, bytes);
 }
 
 Result<void*> Memory::register_memory(std::byte* data, std::size_t bytes) {

@@ -59,10 +59,9 @@ private:
 
     const Objects& objects_;
     const int mr_mode_;
-    const bool wanted_;
     uint64_t next_key_ = 1;
     std::unique_ptr<MemoryMonitor> monitor_;
-    std::unique_ptr<RegistrationCache> cache_;
+    std::unique_ptr<RegistrationCache> cache_;  // nullptr: nothing is registered, or any more
 };
 
 /// Page-aligned memory of our own for messages, registered while it lives.

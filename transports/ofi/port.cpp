@@ -268,10 +268,16 @@ bool OfiPort::arm() {
     return fi_trywait(objects_.fabric.get(), &queue, 1) == 0;
 }
 
-// Or whoever sleeps next is woken at once, over and over.
+// Or whoever sleeps next is woken at once, over and over: to read what has come does not empty the
+// descriptor.
 void OfiPort::heard() {
+    if (!timer_) {
+        fid* queue = &objects_.completions->fid;
+        (void)fi_trywait(objects_.fabric.get(), &queue, 1);
+        return;
+    }
     uint64_t expirations = 0;
-    if (timer_ && ::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
+    if (::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
         log::debug("libfabric ({}): timer: errno {}", objects_.provider(), errno);
 }
 
