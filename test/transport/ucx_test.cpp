@@ -8,7 +8,9 @@
 #include <fstream>
 
 #include "transport/lane_driver.h"
+#include "transport/ports.h"
 #include "transports/ucx/network.h"
+#include "transports/ucx/port.h"
 
 namespace tutti::test {
 namespace {
@@ -35,6 +37,117 @@ void live_once(uint64_t number) {
         return message.data && std::equal(data.begin(), data.end(), message.data);
     }));
     lane.receiver->release();
+}
+
+/// Ports over UCX whose functions a test may replace.
+class PlainFactory final : public fabric::PortFactory {
+public:
+    explicit PlainFactory(const ucx::Library& library) : library_(library) {}
+    std::string_view name() const override { return "ucx"; }
+    std::string version() const override { return library_.version; }
+    std::string path() const override { return "all"; }
+    Result<std::unique_ptr<Port>> open(fabric::PortEvents& events) override {
+        ucp_config_t* config = nullptr;
+        REQUIRE(library_.ucp_config_read(nullptr, nullptr, &config) == UCS_OK);
+        library_.ucp_config_modify(config, "MM_ERROR_HANDLING", "y");
+        ucp_params_t params{};
+        params.field_mask = UCP_PARAM_FIELD_FEATURES;
+        params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
+        ucp_context_h context = nullptr;
+        REQUIRE(library_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
+                                          &context) == UCS_OK);
+        library_.ucp_config_release(config);
+        auto port = std::make_unique<ucx::UcxPort>(library_, events);
+        TUTTI_TRY(port->open(context));
+        return port;
+    }
+
+private:
+    const ucx::Library& library_;
+};
+
+MakeFactory plain(const ucx::Library& library) {
+    return [&](Rank) -> Result<std::unique_ptr<fabric::PortFactory>> {
+        return std::make_unique<PlainFactory>(library);
+    };
+}
+
+const ucx::Library& library() {
+    const auto found = ucx::load_library();
+    REQUIRE(found);
+    return **found;
+}
+
+/// UCX refuses a message, or ends it with an error: which, and what it says.
+ucs_status_t refused_with = UCS_OK, end_of_fetch = UCS_OK;
+
+ucs_status_ptr_t refuse(ucp_ep_h endpoint, unsigned id, const void* header,
+                        std::size_t header_bytes, const void* data, std::size_t bytes,
+                        const ucp_request_param_t* param) {
+    if (refused_with != UCS_OK) return UCS_STATUS_PTR(refused_with);
+    return library().ucp_am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+}
+
+ucp_am_recv_data_nbx_callback_t told = nullptr;
+
+ucs_status_ptr_t end_fetch(ucp_worker_h worker, void* data, void* where, std::size_t bytes,
+                           const ucp_request_param_t* param) {
+    ucp_request_param_t changed = *param;
+    told = changed.cb.recv_am;
+    changed.cb.recv_am = [](void* request, ucs_status_t, std::size_t length, void* ours) {
+        told(request, end_of_fetch, length, ours);
+    };
+    return library().ucp_am_recv_data_nbx(worker, data, where, bytes, &changed);
+}
+
+TEST_CASE("ucx: what it refuses to move is said to be this rank's or the peer's doing") {
+    ucx::Library refusing = library();
+    refusing.ucp_am_send_nbx = &refuse;
+    const auto culprit_of = [&](ucs_status_t status) {
+        refused_with = UCS_OK;
+        PortDuo duo(plain(refusing));
+        refused_with = status;
+        const Buffer data = pattern(100, 1), header = header_of(1);
+        CHECK(duo.a.port->send(1, header.data(), data.data(), data.size(), nullptr) ==
+              fabric::Progress::failed);
+        REQUIRE(duo.a.log.losses.size() == 1);
+        CHECK(duo.a.log.losses[0].first == 1);
+        refused_with = UCS_OK;
+        return duo.a.log.culprits[0];
+    };
+    CHECK(culprit_of(UCS_ERR_NO_MEMORY) == fabric::Culprit::own);
+    CHECK(culprit_of(UCS_ERR_IO_ERROR) == fabric::Culprit::own);
+    CHECK(culprit_of(UCS_ERR_CONNECTION_RESET) == fabric::Culprit::peer);
+}
+
+TEST_CASE("ucx: a message that it ends with an error ends the connection") {
+    ucx::Library ending = library();
+    ending.ucp_am_recv_data_nbx = &end_fetch;
+    end_of_fetch = UCS_ERR_NO_MEMORY;
+    PortDuo duo(plain(ending));
+    const Buffer data = pattern(200'000, 1);
+    Buffer header = header_of(1);
+    const Rank sender = 0;
+    std::memcpy(header.data() + fabric::sender_offset, &sender, sizeof sender);
+    int context = 0;
+    REQUIRE(duo.a.port->send(1, header.data(), data.data(), data.size(), nullptr) !=
+            fabric::Progress::failed);
+    REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.b.log.messages.empty(); }));
+    const PortLog::Message message = duo.b.log.messages[0];
+    REQUIRE(message.data == nullptr);
+    Buffer wanted(data.size());
+    REQUIRE(duo.b.port->fetch(message.hold, wanted.data(), wanted.size(), &context) ==
+            fabric::Progress::pending);
+    REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.b.log.fetches.empty(); }));
+    CHECK(duo.b.log.fetches[0].second == Code::peer_lost);
+    REQUIRE(duo.b.log.losses.size() == 1);
+    CHECK(duo.b.log.culprits[0] == fabric::Culprit::own);
+    duo.b.port->release(message.hold);
+}
+
+TEST_CASE("ucx: its descriptor is quiet once it was heard, also when nobody sleeps") {
+    PortDuo duo(plain(library()));
+    REQUIRE(is_quiet_when_heard(duo.a, 1, duo.b));
 }
 
 TEST_CASE("ucx: knows sockets from networks that move data themselves, and how fast those are") {

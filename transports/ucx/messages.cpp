@@ -30,7 +30,8 @@ Progress UcxPort::started(Request& request, ucs_status_ptr_t result) {
     if (result == nullptr) return Progress::done;
     const ucs_status_t status = UCS_PTR_STATUS(result);
     if (status == UCS_ERR_NO_RESOURCE) return Progress::busy;
-    on_failure(&peer, peer.endpoint, status);
+    // Not to have begun it is ours: of what happens to the endpoint the handler tells.
+    give_up(peer, status, status == UCS_ERR_IO_ERROR || is_own(status));
     return Progress::failed;
 }
 
@@ -51,6 +52,9 @@ void UcxPort::finish(Request& request, bool ok) {
 void UcxPort::on_sent(void* request, ucs_status_t status, void* ours) {
     auto& mine = *static_cast<Request*>(ours);
     UcxPort& port = *mine.port;
+    // Newer UCX ends a message that it cannot move without ending the endpoint, and nothing else
+    // would come of it.
+    if (status != UCS_OK) port.give_up(*mine.peer, status, is_own(status));
     port.finish(mine, status == UCS_OK);
     port.ucx_.ucp_request_free(request);
 }
@@ -113,7 +117,7 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
         if (result == Progress::pending) ++whole.left;
         if (result == Progress::busy && piece.offset > 0) {
             // The peer has a part, and no other message can end what that began.
-            on_failure(&peer, peer.endpoint, UCS_ERR_NO_RESOURCE);
+            give_up(peer, UCS_ERR_NO_RESOURCE, true);
             result = Progress::failed;
         }
         if (result == Progress::busy || result == Progress::failed) break;

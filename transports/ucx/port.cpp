@@ -140,11 +140,27 @@ bool UcxPort::is_slow(ucp_ep_h endpoint) const {
 void UcxPort::on_failure(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
     static_cast<void>(endpoint);
     auto& peer = *static_cast<Peer*>(arg);
+    peer.port->give_up(peer, status, is_own(status));
+}
+
+/// What this process lacks, whoever the message was for.
+bool UcxPort::is_own(ucs_status_t status) {
+    return status == UCS_ERR_NO_MEMORY || status == UCS_ERR_NO_RESOURCE ||
+           status == UCS_ERR_EXCEEDS_LIMIT || status == UCS_ERR_INVALID_PARAM ||
+           status == UCS_ERR_UNSUPPORTED;
+}
+
+void UcxPort::give_up(Peer& peer, ucs_status_t status, bool own) {
     if (std::exchange(peer.failed, true)) return;
-    peer.port->events_.lost(peer.rank,
-                            fmt::format("its UCX endpoint failed: {} (did the process end?)",
-                                        peer.port->ucx_.ucs_status_string(status)),
-                            fabric::Culprit::peer);
+    const char* const words = ucx_.ucs_status_string(status);
+    if (own)
+        events_.lost(peer.rank,
+                     fmt::format("UCX cannot move a message: {} (is ulimit -l too low?)", words),
+                     fabric::Culprit::own);
+    else
+        events_.lost(peer.rank,
+                     fmt::format("its UCX endpoint failed: {} (did the process end?)", words),
+                     fabric::Culprit::peer);
 }
 
 void UcxPort::disconnect(Rank rank) {

@@ -47,6 +47,8 @@ public:
     bool progress(PortEvents& events) override;
     int wake_fd() const override { return wake_fd_; }
     bool arm() override { return ucx_.ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
+    // Only arming empties the descriptor of shared memory.
+    void heard() override { (void)ucx_.ucp_worker_arm(worker_); }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     void flush(Deadline deadline) override;
@@ -122,6 +124,8 @@ private:
     static void on_sent(void* request, ucs_status_t status, void* ours);
     static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
+    static bool is_own(ucs_status_t status);
+    void give_up(Peer& peer, ucs_status_t status, bool own);
     bool is_slow(ucp_ep_h endpoint) const;
     Peer* find(Rank rank);
     Request& take_request(Peer& peer, void* context, bool fetches);
