@@ -1,6 +1,7 @@
 #include "transports/ofi/port.h"
 
 #include <rdma/fi_errno.h>
+#include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -29,6 +30,11 @@ constexpr std::size_t most_staged = 128;
 constexpr std::size_t most_payloads = 1024;
 // How long who sleeps may not notice what came, where the provider wakes nobody.
 constexpr long look_again_ns = 500'000;
+// Where edges wake: what had come before the last of them, and was not read.
+constexpr long missed_edge_ns = 5'000'000;
+// Of 1.17, the predecessor of what tcp is now: its descriptor stays readable for ever once it was,
+// whatever fi_trywait says. That there is more to read still makes an edge.
+constexpr std::string_view stays_readable = "net";
 constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;
 // A payload begins a cache line.
 constexpr std::size_t slot_offset_bytes =
@@ -103,10 +109,12 @@ void OfiPort::close_endpoint() {
 }
 
 Result<> OfiPort::prepare() {
-    if (objects_.wake_fd < 0) {
+    const bool edges = objects_.wake_fd >= 0 && objects_.provider() == stays_readable;
+    if (objects_.wake_fd < 0 || edges) {
         timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
         if (!timer_) return fail_errno(errno, "timerfd_create");
     }
+    if (edges) TUTTI_TRY(watch_edges());
     posted_goal_ = share(std::clamp(most_bounce_bytes / slot_bytes_, least_bounces, most_bounces),
                          objects_.info->rx_attr->size);
     const std::size_t staged = share(most_staged, objects_.info->tx_attr->size);
@@ -260,12 +268,23 @@ bool OfiPort::arm() {
     if (!completions_.empty() || !control_.empty() || !granted_.empty()) return false;
     if (!broken_.empty()) return true;
     if (timer_) {
-        const itimerspec soon{.it_interval = {},
-                              .it_value = {.tv_sec = 0, .tv_nsec = look_again_ns}};
-        return ::timerfd_settime(timer_.get(), 0, &soon, nullptr) == 0;
+        const long nanoseconds = edges_ ? missed_edge_ns : look_again_ns;
+        const itimerspec soon{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = nanoseconds}};
+        const bool set = ::timerfd_settime(timer_.get(), 0, &soon, nullptr) == 0;
+        if (!edges_ || !set) return set;
     }
     fid* queue = &objects_.completions->fid;
     return fi_trywait(objects_.fabric.get(), &queue, 1) == 0;
+}
+
+Result<> OfiPort::watch_edges() {
+    edges_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    if (!edges_) return fail_errno(errno, "epoll_create1");
+    epoll_event edge{.events = EPOLLIN | EPOLLET, .data = {}}, level{.events = EPOLLIN, .data = {}};
+    if (::epoll_ctl(edges_.get(), EPOLL_CTL_ADD, objects_.wake_fd, &edge) != 0 ||
+        ::epoll_ctl(edges_.get(), EPOLL_CTL_ADD, timer_.get(), &level) != 0)
+        return fail_errno(errno, "epoll_ctl");
+    return {};
 }
 
 // Or whoever sleeps next is woken at once, over and over: to read what has come does not empty the
@@ -276,6 +295,9 @@ void OfiPort::heard() {
         (void)fi_trywait(objects_.fabric.get(), &queue, 1);
         return;
     }
+    epoll_event events[2];
+    if (edges_ && ::epoll_wait(edges_.get(), events, 2, 0) < 0)
+        log::debug("libfabric ({}): edges: errno {}", objects_.provider(), errno);
     uint64_t expirations = 0;
     if (::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
         log::debug("libfabric ({}): timer: errno {}", objects_.provider(), errno);

@@ -44,7 +44,9 @@ public:
     fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
     void release(void* hold) override;
     bool progress(fabric::PortEvents& events) override;
-    int wake_fd() const override { return timer_ ? timer_.get() : objects_.wake_fd; }
+    int wake_fd() const override {
+        return edges_ ? edges_.get() : timer_ ? timer_.get() : objects_.wake_fd;
+    }
     bool arm() override;
     void heard() override;
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
@@ -62,6 +64,7 @@ private:
 
     OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents& events);
     Result<> prepare();
+    Result<> watch_edges();
 
     // Peers.
     Peer* find(Rank rank) const;
@@ -117,7 +120,8 @@ private:
     const PortOptions options_;
     fabric::PortEvents* events_;
     Objects objects_;
-    UniqueFd timer_;  // wakes who sleeps where the provider cannot
+    UniqueFd timer_;  // wakes who sleeps where the provider cannot, or may not
+    UniqueFd edges_;  // of a descriptor that stays readable, and the timer
     Memory memory_;
     uint64_t port_ = 0;  // our number
     fabric::PortLimits limits_;
