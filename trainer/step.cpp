@@ -142,6 +142,9 @@ Result<> tutti_trainer::grad_ready(int device, const std::string& parameter) {
     TRAINER_ASSIGN(const Buffer* const buffer, find(device, parameter));
     if (buffer->kind != TUTTI_PARAMETER)
         return invalid("'{}' is no parameter", buffer->full_name());
+    if (buffer->gradient == none)
+        return invalid("'{}' has no gradient: the trainer has no update builder",
+                       buffer->full_name());
     return stream_->ready(buffer->gradient, parameter);
 }
 

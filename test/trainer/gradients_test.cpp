@@ -243,3 +243,49 @@ TEST_CASE("autograd: telling twice, too early or of what is no parameter is an e
     expect::error([&] { trainer.grad_ready(0, "p0"); }, "'p0' was ready before");
     trainer.finish();
 }
+
+// The other rank takes part, so that bytes go in and out of the bucket meanwhile.
+TEST_CASE("autograd: a trainer that is destroyed in a step ends what it has under way") {
+    for (int round = 0; round < 5; ++round) {
+        std::atomic<bool> told{false};
+        expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
+            tutti::Trainer trainer(autograd({2'000'000}, 1, comm));
+            trainer.init_sync();
+            for (int i = 0; i < 30'000 && rank == 0 && !told; ++i)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            trainer.begin();
+            trainer.grad_ready(0, "p0");
+            if (rank == 0) return;  // as where a backward throws
+            told = true;
+            (void)expect::error_of([&] { trainer.finish(); });
+        }));
+    }
+}
+
+TEST_CASE("autograd: finish says what went wrong in grad_ready, and no other step begins") {
+    expect::no_problem(ranks::run(2, [](tutti_comm* comm, int rank) {
+        tutti::Trainer trainer(autograd({64, 64, 64, 64}, 1, comm));
+        trainer.init_sync();
+        if (rank == 1) return;  // gone before the step
+        trainer.begin();
+        // The first bucket's failure comes out where the third waits for it.
+        bool told = false;
+        for (const char* name : {"p0", "p1", "p2", "p3"})
+            told |= expect::error_of([&] { trainer.grad_ready(0, name); }) != "no error";
+        require(told, "grad_ready was OK");
+        const std::string finished = expect::error_of([&] { trainer.finish(); });
+        require(finished != "no error" && finished.find("without begin") == finished.npos,
+                finished);
+        const std::string begun = expect::error_of([&] { trainer.begin(); });
+        require(begun.find("the trainer ended before") != begun.npos, begun);
+    }));
+}
+
+TEST_CASE("autograd: without an update builder there is no gradient to tell of") {
+    tutti::TrainerSpec spec = autograd({4}, 1, nullptr);
+    spec.update = nullptr;
+    tutti::Trainer trainer(std::move(spec));
+    trainer.init_sync();
+    trainer.begin();
+    expect::error([&] { trainer.grad_ready(0, "p0"); }, "p0' has no gradient");
+}

@@ -19,6 +19,11 @@ GradientStream::GradientStream(Engine& engine, Program buckets,
             bucket_of_[static_cast<std::size_t>(gradient)] = static_cast<int>(b);
 }
 
+GradientStream::~GradientStream() {
+    if (!pending_.empty())
+        drop({.status = TUTTI_ERR_ABORTED, .message = "the trainer was destroyed in a step"});
+}
+
 void GradientStream::begin(const RunContext& context) {
     const std::lock_guard lock(mutex_);
     context_ = context;
@@ -26,11 +31,13 @@ void GradientStream::begin(const RunContext& context) {
     missing_.clear();
     for (const auto& members : members_) missing_.push_back(members.size());
     next_ = 0;
+    outcome_ = {};
     under_way_ = true;
 }
 
 Result<> GradientStream::ready(int gradient, const std::string& name) {
     std::unique_lock lock(mutex_);
+    if (!outcome_) return outcome_;
     const auto at = static_cast<std::size_t>(gradient);
     if (told_[at]) return invalid("the gradient of '{}' was ready before in this step", name);
     told_[at] = true;
@@ -52,7 +59,7 @@ Result<> GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock)
         lock.lock();
     }
     issuing_ = false;
-    if (!done) under_way_ = false;
+    if (!done) outcome_ = done;
     return done;
 }
 
@@ -81,10 +88,11 @@ void GradientStream::drop(const Error& cause) {
 Result<> GradientStream::finish() {
     std::unique_lock lock(mutex_);
     std::fill(missing_.begin(), missing_.end(), 0);
-    TRAINER_TRY(issue_what_is_ready(lock));
+    Result<> done = outcome_;
+    if (done) done = issue_what_is_ready(lock);
     under_way_ = false;
     lock.unlock();
-    Result<> done;
+    if (!done) return done;
     while (done && !pending_.empty()) done = complete_oldest();
     if (!done) drop(done.error());
     return done;

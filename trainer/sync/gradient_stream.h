@@ -1,6 +1,7 @@
 // Buckets of a framework with its own autograd: told parameter by parameter, reduced in order.
 #pragma once
 
+#include <atomic>
 #include <mutex>
 
 #include "trainer/execution/engine.h"
@@ -14,9 +15,13 @@ public:
     GradientStream(Engine& engine, Program buckets, std::vector<std::vector<int>> members,
                    std::size_t all_buffers, int max_in_flight);
 
+    /// What is under way ends before its memory goes.
+    ~GradientStream();
+    GradientStream(const GradientStream&) = delete;
+
     void begin(const RunContext& context);
     bool under_way() const { return under_way_; }
-    /// From any thread. INVALID if it was told before.
+    /// From any thread. INVALID if it was told before. After a failure the same one, until finish.
     Result<> ready(int gradient, const std::string& name);
     /// Those that nobody told of count as they are; waits for all.
     Result<> finish();
@@ -37,8 +42,9 @@ private:
     std::size_t max_in_flight_;
     RunContext context_;
     std::mutex mutex_;
-    bool under_way_ = false;
+    std::atomic<bool> under_way_{false};
     bool issuing_ = false;
+    Result<> outcome_;                  // of what was issued in this step
     std::vector<bool> told_;            // by buffer
     std::vector<int> bucket_of_;        // by buffer
     std::vector<std::size_t> missing_;  // by bucket
