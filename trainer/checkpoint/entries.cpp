@@ -56,6 +56,11 @@ bool is_utf8(std::string_view text) {
                                  : lead >= 0xf0 && lead <= 0xf4 ? 3
                                                                 : text.size();
         if (more >= text.size() - i) return false;
+        // Neither in more bytes than needed, nor a half of a pair, nor past the last code point.
+        const auto second = static_cast<unsigned char>(more > 0 ? text[i + 1] : 0);
+        if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+            (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f))
+            return false;
         for (std::size_t k = 1; k <= more; ++k)
             if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
         i += more + 1;

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/base/boundary.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/file.h"
 #include "trainer/checkpoint/group.h"
@@ -146,7 +147,8 @@ Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* co
     TRAINER_ASSIGN(const std::vector<std::string> manifests, group.gather(write_manifest(entries)));
     std::optional<Source> source;
     Result<std::string> ready = std::string();
-    if (group.is_root()) ready = open_source(source, manifests, path, strictness);
+    if (group.is_root())
+        ready = contain([&] { return open_source(source, manifests, path, strictness); });
     TRAINER_ASSIGN(const std::string reply, group.broadcast(std::move(ready)));
     Loaded loaded = parse_reply(reply);
     if (began) *began = true;

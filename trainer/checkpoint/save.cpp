@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "trainer/base/boundary.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/file.h"
 #include "trainer/checkpoint/group.h"
@@ -30,7 +31,11 @@ public:
             header_.entries.push_back({name, wanted.dtype, wanted.shape, at, at + bytes, 0});
             at += bytes;
         }
-        return append(write_header(header_));
+        const std::string header = write_header(header_);
+        if (header.size() - length_bytes > max_header_bytes)
+            return invalid("names and texts come to {} bytes, a checkpoint has room for {}",
+                           header.size() - length_bytes, max_header_bytes);
+        return append(header);
     }
 
     /// Goes on receiving after the file has failed: the senders do not know yet.
@@ -161,13 +166,16 @@ Result<> save(const Entries& entries, const Texts& texts, const Copier& copier, 
     TRAINER_ASSIGN(const std::vector<std::string> manifests, group.gather(write_manifest(entries)));
     std::optional<Saving> saving;
     Result<> ready;
-    if (group.is_root()) ready = prepare(saving, entries, texts, copier, group, manifests, path);
+    // What is thrown, too, is told: the others wait for it.
+    if (group.is_root())
+        ready = contain(
+            [&] { return prepare(saving, entries, texts, copier, group, manifests, path); });
     TRAINER_TRY(group.broadcast(as_verdict(std::move(ready))));
-    const Result<> written =
-        group.is_root() ? saving->write_all() : send_parts(entries, copier, group);
+    const Result<> written = contain(
+        [&] { return group.is_root() ? saving->write_all() : send_parts(entries, copier, group); });
     TRAINER_TRY(group.agree(written));
     Result<> committed;
-    if (group.is_root()) committed = saving->commit();
+    if (group.is_root()) committed = contain([&] { return saving->commit(); });
     TRAINER_TRY(group.broadcast(as_verdict(std::move(committed))));
     return {};
 }

@@ -200,6 +200,20 @@ TEST_CASE("checkpoint: a save that fails leaves the file that was there, and no 
             TUTTI_ERR_SYSTEM);
 }
 
+TEST_CASE("checkpoint: texts that no load would take are refused by the save") {
+    const Folder folder;
+    const std::string whole = saved_model(folder);
+    Model model;
+    List list;
+    model.add_to(list);
+    const std::string much(100'000'000, 'x');
+    List::ok(tutti_checkpoint_set_text(list, "state", much.c_str()));
+    expect_refused(tutti_checkpoint_save(list, nullptr, folder.file().c_str()),
+                   {"a checkpoint has room for 100000000"});
+    REQUIRE(contents(folder.file()) == whole);
+    REQUIRE(folder.files() == 1);
+}
+
 TEST_CASE("checkpoint: what a killed process left is overwritten, what one writes is not") {
     const Folder folder;
     const std::string partial = folder.file() + ".partial";
@@ -276,7 +290,11 @@ TEST_CASE("checkpoint: entries that make no sense are refused by name") {
     expect_refused(add("", 1, one, TUTTI_FLOAT32), {"no name"});
     expect_refused(add("device_3/", 1, one, TUTTI_FLOAT32), {"'device_3/' has no name"});
     expect_refused(add("__metadata__", 1, one, TUTTI_FLOAT32), {"__metadata__"});
-    expect_refused(add("\xff", 1, one, TUTTI_FLOAT32), {"not UTF-8"});
+    // No lead, a half of a pair, in more bytes than needed, past the last code point.
+    for (const char* name :
+         {"\xff", "\xed\xa0\x80", "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80"})
+        expect_refused(add(name, 1, one, TUTTI_FLOAT32), {"not UTF-8"});
+    REQUIRE(add("\xe0\xa0\x80\xed\x9f\xbf\xf4\x8f\xbf\xbf", 1, one, TUTTI_FLOAT32) == TUTTI_OK);
     expect_refused(add("b", 2, huge, TUTTI_FLOAT32), {"'b'", "more than memory"});
     expect_refused(add("b", 1, less, TUTTI_FLOAT32), {"'b'", "extent of -1"});
     expect_refused(add("b", 1, one, 99), {"'b'", "99 is no element type"});
