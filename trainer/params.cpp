@@ -112,5 +112,7 @@ Result<> tutti_trainer::load(const std::string& path, const tutti_checkpoint_opt
         return tl::unexpected<Error>(loaded.error());
     }
     half_loaded_.clear();
-    return sync();
+    Result<> synced = sync();
+    if (!synced) half_loaded_ = synced.error().message;
+    return synced;
 }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -74,8 +75,8 @@ public:
     int find(int device, const std::string& name) const;
     int devices() const { return devices_; }
 
-    std::vector<Buffer>& buffers() { return buffers_; }
-    const std::vector<Buffer>& buffers() const { return buffers_; }
+    std::deque<Buffer>& buffers() { return buffers_; }
+    const std::deque<Buffer>& buffers() const { return buffers_; }
     Buffer& buffer(int index) { return buffers_[static_cast<std::size_t>(index)]; }
     const Buffer& buffer(int index) const { return buffers_[static_cast<std::size_t>(index)]; }
     const std::vector<Operation>& operations() const { return operations_; }
@@ -94,7 +95,7 @@ public:
 
 private:
     int devices_;
-    std::vector<Buffer> buffers_;
+    std::deque<Buffer> buffers_;  // their names are handed out: none moves
     std::vector<Operation> operations_;
     std::unordered_map<std::string, int> by_name_;  // with the device's scope
 };
