@@ -54,12 +54,23 @@ tutti_trainer::tutti_trainer(Settings settings, std::vector<Device*> devices, Co
       collectives_(comm_, devices_, settings_.fixed_order),
       engine_(recorder_, devices_, comm_, collectives_, tasks_) {}
 
+// The others hear of it where they agree on what was declared.
+tl::unexpected<Error> tutti_trainer::refused(const Comm& comm, const Error& cause) {
+    std::array<int64_t, 2> least = {comm.rank(), 0};
+    if (comm.size() > 1)
+        (void)tutti_allreduce(comm.get(), least.data(), least.data(), 2, TUTTI_INT64, TUTTI_MIN);
+    return tl::unexpected<Error>(cause);
+}
+
 Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallelize_spec& spec) {
-    TRAINER_ASSIGN(const Settings settings, settings_of(spec.options));
-    TRAINER_ASSIGN(std::vector<Device*> devices, devices_of(spec));
+    // Before anything is refused: all ranks make the copy.
     TRAINER_ASSIGN(Comm comm, Comm::copy_of(spec.comm));
+    const Result<Settings> settings = settings_of(spec.options);
+    if (!settings) return refused(comm, settings.error());
+    Result<std::vector<Device*>> devices = devices_of(spec);
+    if (!devices) return refused(comm, devices.error());
     std::unique_ptr<tutti_trainer> made(
-        new tutti_trainer(settings, std::move(devices), std::move(comm), spec.update != nullptr));
+        new tutti_trainer(*settings, *std::move(devices), std::move(comm), spec.update != nullptr));
     tutti_trainer& self = *made;
     TRAINER_TRY(self.agree(contain([&]() -> Result<> {
         TRAINER_TRY(self.fit_settings());

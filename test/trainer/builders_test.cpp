@@ -315,3 +315,16 @@ TEST_CASE("trainer: a false declaration is an error that names it") {
     expect::words(checked({"layer1/w", "own"}, {}, copy),
                   "operation 'device_0/sly' writes 'device_0/own', which it declares as read only");
 }
+
+TEST_CASE(
+    "trainer: what one rank is refused is told to the others, and their communicator goes on") {
+    expect::no_problem(ranks::run(2, [](tutti_comm* comm, int rank) {
+        tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+        if (rank == 1) options.micro_batches = -1;
+        const std::string text =
+            error_of([&] { tutti::Trainer(net::spec<float>(shape, 1, comm, options)); });
+        const char* const wanted = rank == 1 ? "micro_batches" : "rank 1 could not build its model";
+        if (text.find(wanted) == text.npos) throw std::runtime_error("it said: " + text);
+        if (tutti_barrier(comm) != TUTTI_OK) throw std::runtime_error(tutti_last_error());
+    }));
+}
