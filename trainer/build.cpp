@@ -54,30 +54,27 @@ tutti_trainer::tutti_trainer(Settings settings, std::vector<Device*> devices, Co
       collectives_(comm_, devices_, settings_.fixed_order),
       engine_(recorder_, devices_, comm_, collectives_, tasks_) {}
 
-// The others hear of it where they agree on what was declared.
-tl::unexpected<Error> tutti_trainer::refused(const Comm& comm, const Error& cause) {
-    std::array<int64_t, 2> least = {comm.rank(), 0};
-    if (comm.size() > 1)
-        (void)tutti_allreduce(comm.get(), least.data(), least.data(), 2, TUTTI_INT64, TUTTI_MIN);
-    return tl::unexpected<Error>(cause);
-}
-
 Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallelize_spec& spec) {
     // Before anything is refused: all ranks make the copy.
     TRAINER_ASSIGN(Comm comm, Comm::copy_of(spec.comm));
     const Result<Settings> settings = settings_of(spec.options);
-    if (!settings) return refused(comm, settings.error());
-    Result<std::vector<Device*>> devices = devices_of(spec);
-    if (!devices) return refused(comm, devices.error());
+    Result<std::vector<Device*>> devices =
+        settings ? devices_of(spec) : tl::unexpected<Error>(settings.error());
+    if (!devices) {
+        // The others hear of it where they agree on what was declared.
+        (void)agree(comm, 0, tl::unexpected<Error>(devices.error()));
+        return tl::unexpected<Error>(std::move(devices).error());
+    }
     std::unique_ptr<tutti_trainer> made(
         new tutti_trainer(*settings, *std::move(devices), std::move(comm), spec.update != nullptr));
     tutti_trainer& self = *made;
-    TRAINER_TRY(self.agree(contain([&]() -> Result<> {
+    const Result<> built = contain([&]() -> Result<> {
         TRAINER_TRY(self.fit_settings());
         TRAINER_TRY(self.declare(spec));
         TRAINER_TRY(check_sanity(self.recorder_));
         return self.assemble();
-    })));
+    });
+    TRAINER_TRY(agree(self.comm_, self.devices(), built));
     TRAINER_TRY(self.check_ranks_alike());
     TRAINER_TRY(self.number_rows());
     return made;
@@ -163,12 +160,12 @@ double tutti_trainer::scale() const {
 }
 
 // Every rank takes part, however it fared; the error is its own, or names a rank that has one.
-Result<> tutti_trainer::agree(const Result<>& own) {
-    if (comm_.size() == 1) return own;
+Result<> tutti_trainer::agree(const Comm& comm, int devices, const Result<>& own) {
+    if (comm.size() == 1) return own;
     constexpr int64_t nobody = std::numeric_limits<int64_t>::max();
-    std::array<int64_t, 2> least = {own ? nobody : comm_.rank(), -devices()};
+    std::array<int64_t, 2> least = {own ? nobody : comm.rank(), -devices};
     const Result<> heard = from_call(
-        tutti_allreduce(comm_.get(), least.data(), least.data(), 2, TUTTI_INT64, TUTTI_MIN),
+        tutti_allreduce(comm.get(), least.data(), least.data(), 2, TUTTI_INT64, TUTTI_MIN),
         "agreement on what was declared");
     TRAINER_TRY(own);
     TRAINER_TRY(heard);
@@ -178,12 +175,12 @@ Result<> tutti_trainer::agree(const Result<>& own) {
              .rank = static_cast<int>(least[0]),
              .message = fmt::format("rank {} could not build its model; its own error says why",
                                     least[0])});
-    int64_t fewest = devices();
-    TRAINER_TRY(from_call(tutti_allreduce(comm_.get(), &fewest, &fewest, 1, TUTTI_INT64, TUTTI_MIN),
+    int64_t fewest = devices;
+    TRAINER_TRY(from_call(tutti_allreduce(comm.get(), &fewest, &fewest, 1, TUTTI_INT64, TUTTI_MIN),
                           "agreement on the number of devices"));
     if (fewest != -least[1])
         return invalid("ranks have from {} to {} devices, rank {} {}; give each as many", fewest,
-                       -least[1], comm_.rank(), devices());
+                       -least[1], comm.rank(), devices);
     return {};
 }
 

@@ -65,9 +65,7 @@ private:
     Result<> fit_settings();
     Result<> run_builder(tutti::trainer::Phase phase, int device,
                          const tutti_parallelize_spec& spec);
-    Result<> agree(const Result<>& own);
-    static tl::unexpected<tutti::trainer::Error> refused(const tutti::trainer::Comm& comm,
-                                                         const tutti::trainer::Error& cause);
+    static Result<> agree(const tutti::trainer::Comm& comm, int devices, const Result<>& own);
     Result<> check_ranks_alike();
     Result<> keep_iteration();
     // params.cpp: the model's state and its checkpoint
