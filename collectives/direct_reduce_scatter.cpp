@@ -16,6 +16,7 @@ Schedule direct_reduce_scatter(const ScheduleRequest& request) {
     Schedule schedule;
     schedule.chunks = static_cast<uint32_t>(n) * request.lanes;
     schedule.scratch_slots = request.lanes;
+    schedule.sends_partials = false;
     for (uint32_t l = 0; l < request.lanes; ++l) {
         const auto block = [&](Rank rank) {
             return l * static_cast<uint32_t>(n) + static_cast<uint32_t>(rank);

@@ -10,6 +10,7 @@ public:
           what_(what),
           hosts_(hosts),
           reduces_(traits_of(what.collective).reduces),
+          adds_first_(reduces_ && hosts.shape().largest > 1),
           host_(hosts.host_of(request.rank)),
           me_(hosts.local_of(request.rank)),
           locals_(hosts.size_of(host_)),
@@ -114,7 +115,7 @@ private:
             if (*peer != nobody) *peer = hosts_.carrier(*peer, stripe);
         step.local = carried(step.local);
         step.out = carried(step.out);
-        if (reduces_)
+        if (adds_first_)
             for (Form* form : {&step.in, &step.local_form, &step.result})
                 if (*form == Form::raw) *form = Form::partial;
         // A host of one rank has nothing to add first: its input is widened on its way.
@@ -170,6 +171,7 @@ private:
     const Composition& what_;
     const Hosts& hosts_;
     const bool reduces_;
+    const bool adds_first_;  // some host does, so that the outer schedule's inputs are partial
     const Rank host_, me_, locals_, stripes_;
     const bool with_root_;
     Schedule outer_;

@@ -87,23 +87,20 @@ Layout::Piece Layout::piece(Space space, uint32_t tile, uint32_t chunk) const {
     return {start + base + from, to - from};
 }
 
-std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
-                           std::size_t message_bytes) {
-    const std::size_t widest = std::max(reducer.bytes(Width::raw), reducer.bytes(Width::partial));
-    std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / schedule.longest_run);
-    // Layout lets long chunks start at cache lines; a whole number of lines keeps them within.
-    const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / reducer.bytes(Width::raw));
-    if (chunk >= 16 * line) chunk = chunk / line * line;
-    return chunk * parts;
-}
-
 LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reducer& reducer,
                       std::size_t message_bytes) {
     const Places places(call.collective, call.ranks, call.root, schedule.chunks);
     const uint32_t parts = parts_of(traits_of(call.collective).cut, places, schedule.chunks);
+    std::size_t widest = reducer.bytes(Width::raw);
+    if (schedule.may_send_partials(call.ranks))
+        widest = std::max(widest, reducer.bytes(Width::partial));
+    std::size_t chunk = std::max<std::size_t>(1, message_bytes / widest / schedule.longest_run);
+    // The layout lets long chunks start at cache lines; a whole number of lines keeps them within.
+    const std::size_t line = std::max<std::size_t>(1, cache_line_bytes / reducer.bytes(Width::raw));
+    if (chunk >= 16 * line) chunk = chunk / line * line;
     call.chunks = schedule.chunks;
     call.element_bytes = reducer.bytes(Width::raw);
-    call.slice = slice_elements(schedule, parts, reducer, message_bytes);
+    call.slice = chunk * parts;
     return call;
 }
 

@@ -30,11 +30,6 @@ struct LayoutRequest {
     std::size_t element_bytes = 1;
 };
 
-/// Elements from one tile to the next, of the message or of each block: all chunks of a tile fit
-/// messages of message_bytes in their widest form. parts: chunks of a message or of a block.
-std::size_t slice_elements(const Schedule& schedule, uint32_t parts, const Reducer& reducer,
-                           std::size_t message_bytes);
-
 /// A call's data as the schedule cuts it: fills in what follows from the schedule, the reducer and
 /// the most that one message may hold. The rest of `call` is the caller's to set.
 LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reducer& reducer,

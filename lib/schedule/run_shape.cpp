@@ -39,6 +39,11 @@ bool Run::check_shape(Rank rank) {
                               state.schedule.longest_run, first.longest_run);
         return false;
     }
+    if (state.schedule.sends_partials != first.sends_partials) {
+        problem =
+            fmt::format("rank {} and rank 0 disagree on whether partial results are sent", rank);
+        return false;
+    }
     if (state.lanes.empty() || state.schedule.chunks == 0) {
         problem = fmt::format("rank {} has {} lanes and {} chunks, it needs one of each", rank,
                               state.lanes.size(), state.schedule.chunks);
@@ -89,6 +94,10 @@ bool Run::check_step(Rank rank, std::size_t lane, const Step& step) {
     if (travels && step.chunks > s.longest_run)
         return complain(rank, lane,
                         fmt::format("is longer than the longest run, {} chunks", s.longest_run));
+    const bool partial = (step.recv != nobody && step.in == Form::partial) ||
+                         (step.send != nobody && step.result == Form::partial);
+    if (partial && !s.may_send_partials(r_.ranks))
+        return complain(rank, lane, "moves a partial result, for which messages are not cut");
     if (step.after &&
         (step.after.lane >= s.lanes.size() || step.after.step >= s.lanes[step.after.lane].size() ||
          step.after.lane == lane))

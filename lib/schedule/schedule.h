@@ -102,7 +102,12 @@ struct Schedule {
     uint32_t longest_run = 1;  // the most chunks that a message of any rank has: all ranks cut
                                // their tiles by it
     uint32_t scratch_slots = 0;
+    bool sends_partials = true;  // among more than two ranks; false: no message of any rank has one
     std::vector<Lane> lanes;
+
+    /// Whether messages must be cut for partial results. Of two ranks each has both contributions
+    /// when it adds, and finishes the sum.
+    bool may_send_partials(Rank ranks) const { return sends_partials && ranks > 2; }
 
     /// The i-th chunk of a run.
     uint32_t chunk_at(uint32_t first, uint32_t i) const {

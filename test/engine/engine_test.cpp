@@ -146,7 +146,7 @@ TEST_CASE("bound schedule: allreduce is right around tile boundaries") {
             const Hosts hosts = test::mixed_hosts(n);
             const Schedule s = a.make({n, 0, 0, 1, false, &hosts});
             const std::size_t tile =
-                slice_elements(s, s.chunks, *Reducer::make(Dtype::float32, Op::sum), 1024);
+                cut_for({.ranks = n}, s, *Reducer::make(Dtype::float32, Op::sum), 1024).slice;
             for (std::size_t tiles : {1, 2, 3})
                 for (int off : {-1, 0, 1})
                     run_allreduce({&a, n, tile * tiles + static_cast<std::size_t>(off), 1, 0, true,
@@ -198,10 +198,10 @@ TEST_CASE("bound schedule: 16-bit sums are rounded once") {
     };
     for (const Algorithm& a : algorithms()) {
         if (a.collective != Collective::allreduce) continue;
-        for (Rank n : {4, 5, 8}) {
+        for (const auto& [n, count] : {std::pair{2, 5000}, {3, 5000}, {4, 64}, {5, 64}, {8, 64}}) {
             INFO(a.name << " n=" << n);
             Fabric fabric(true);
-            const Case c{&a, n, 64};
+            const Case c{&a, n, static_cast<std::size_t>(count)};
             const auto operations =
                 bind_all(c, fabric, *Reducer::make(Dtype::bfloat16, Op::sum), 1);
             std::vector<std::vector<uint16_t>> data(static_cast<std::size_t>(n));
@@ -209,7 +209,7 @@ TEST_CASE("bound schedule: 16-bit sums are rounded once") {
             for (std::size_t r = 0; r < data.size(); ++r) {
                 const float value = r == 0 ? 1.0f : 1.0f / 512;
                 sum += value;
-                data[r].assign(64, bf16(value));
+                data[r].assign(c.count, bf16(value));
                 operations[r]->start(tag_of(1), data[r].data(), data[r].data());
             }
             REQUIRE(test::drive_all(operations) == Code::ok);
@@ -218,6 +218,26 @@ TEST_CASE("bound schedule: 16-bit sums are rounded once") {
             const auto rounded = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
             for (const auto& result : data)
                 for (uint16_t value : result) REQUIRE(value == rounded);
+        }
+    }
+}
+
+TEST_CASE("layout: 16-bit floats fill their messages where no partial sums are sent") {
+    const auto tile_bytes = [](const Algorithm& a, Rank n, Dtype dtype) {
+        const Hosts hosts = test::mixed_hosts(n);
+        const Schedule s = a.make({n, 0, 0, 1, false, &hosts});
+        return cut_for({.collective = a.collective, .ranks = n}, s, *Reducer::make(dtype, Op::sum),
+                       128 * 1024)
+                   .slice *
+               dtype_bytes(dtype);
+    };
+    for (const Algorithm& a : algorithms()) {
+        if (!traits_of(a.collective).reduces) continue;
+        INFO(collective_name(a.collective) << " " << a.name);
+        for (Dtype dtype : {Dtype::bfloat16, Dtype::float16}) {
+            REQUIRE(tile_bytes(a, 2, dtype) == tile_bytes(a, 2, Dtype::float32));
+            const std::size_t part = a.name == "direct" ? 1 : 2;
+            REQUIRE(tile_bytes(a, 8, dtype) == tile_bytes(a, 8, Dtype::float32) / part);
         }
     }
 }

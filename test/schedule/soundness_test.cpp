@@ -146,6 +146,30 @@ TEST_CASE("verify: names the step where a wrong value shows and whose part is wr
     REQUIRE(std::regex_search(twice.problem, std::regex("rank [01]'s is there twice")));
 }
 
+TEST_CASE("verify: partial results travel only where messages are cut for them") {
+    const Algorithm& ring = *find_algorithm(Collective::allreduce, "ring");
+    const auto claims = [&](Rank liars) {
+        return verdict_of(4, [&, liars](const ScheduleRequest& r) {
+            Schedule s = ring.make(r);
+            s.sends_partials = r.rank >= liars;
+            return s;
+        });
+    };
+    REQUIRE(claims(0).ok);
+    REQUIRE(mentions(claims(1), "rank 0 lane 0 step 1 (tile 0): moves a partial result"));
+    REQUIRE(mentions(claims(4), "rank 0 lane 0 step 1 (tile 0): moves a partial result"));
+    const Verdict differ = verdict_of(2, [&](const ScheduleRequest& r) {
+        Schedule s = ring.make(r);
+        s.sends_partials = r.rank == 0;
+        return s;
+    });
+    REQUIRE(mentions(differ, "rank 1 and rank 0 disagree on whether partial results are sent"));
+    // Of two ranks each has both contributions: nobody need send less than the sum.
+    const Verdict two = verdict_of(
+        2, changed(ring, 0, 0, [](Lane& lane, std::size_t s) { lane[s].result = Form::partial; }));
+    REQUIRE(mentions(two, "rank 0 lane 0 step 0 (tile 0): moves a partial result"));
+}
+
 TEST_CASE("verify: a step done twice is refused, and the text says where") {
     const std::regex place("rank \\d+ lane \\d+ step \\d+");
     for (const Algorithm& a : algorithms())
