@@ -19,17 +19,17 @@ std::vector<Device*> devices_of(const tutti_parallel_spec& spec, int count) {
 
 struct tutti_parallel {
     tutti_pool* pool = nullptr;
-    Exchange exchange;
+    const std::shared_ptr<Exchange> exchange;
     tutti_parallel(tutti_pool* of, const tutti_parallel_spec& spec)
-        : pool(of), exchange(spec, devices_of(spec, of->size())) {
-        pool->attach(&exchange);
+        : pool(of), exchange(std::make_shared<Exchange>(spec, devices_of(spec, of->size()))) {
+        pool->attach(exchange);
     }
     tutti_parallel(const tutti_parallel_spec& spec, int devices)
-        : exchange(spec, devices_of(spec, devices)) {
-        exchange.begin(devices, true);
+        : exchange(std::make_shared<Exchange>(spec, devices_of(spec, devices))) {
+        exchange->begin(devices, true);
     }
     ~tutti_parallel() {
-        if (pool) pool->detach(&exchange);
+        if (pool) pool->detach(*exchange);
     }
 };
 
@@ -145,14 +145,14 @@ void tutti_parallel_destroy(tutti_parallel* state) {
 }
 
 int tutti_parallel_size(tutti_parallel* state) {
-    return state ? state->exchange.size() : 0;
+    return state ? state->exchange->size() : 0;
 }
 
 tutti_status tutti_parallel_push(tutti_parallel* state, int device, const void* in, void* out,
                                  size_t bytes, uint64_t* round) {
     return guard([&]() -> Result<> {
         if (!state) return null_argument("tutti_parallel_push", "state");
-        TRAINER_ASSIGN(const uint64_t number, state->exchange.push(device, in, out, bytes));
+        TRAINER_ASSIGN(const uint64_t number, state->exchange->push(device, in, out, bytes));
         if (round) *round = number;
         return {};
     });
@@ -163,7 +163,7 @@ tutti_status tutti_parallel_then(tutti_parallel* state, uint64_t round,
     return guard([&]() -> Result<> {
         if (!state || !function)
             return null_argument("tutti_parallel_then", state ? "function" : "state");
-        state->exchange.then(round, function, user);
+        state->exchange->then(round, function, user);
         return {};
     });
 }
@@ -171,7 +171,7 @@ tutti_status tutti_parallel_then(tutti_parallel* state, uint64_t round,
 tutti_status tutti_parallel_pull(tutti_parallel* state, uint64_t round) {
     return guard([&]() -> Result<> {
         if (!state) return null_argument("tutti_parallel_pull", "state");
-        return state->exchange.pull(round);
+        return state->exchange->pull(round);
     });
 }
 
@@ -179,8 +179,8 @@ tutti_status tutti_parallel_exchange(tutti_parallel* state, int device, const vo
                                      size_t bytes) {
     return guard([&]() -> Result<> {
         if (!state) return null_argument("tutti_parallel_exchange", "state");
-        TRAINER_ASSIGN(const uint64_t round, state->exchange.push(device, in, out, bytes));
-        return state->exchange.pull(round);
+        TRAINER_ASSIGN(const uint64_t round, state->exchange->push(device, in, out, bytes));
+        return state->exchange->pull(round);
     });
 }
 }

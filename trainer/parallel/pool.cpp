@@ -9,8 +9,17 @@ using tutti::trainer::Error;
 using tutti::trainer::fail;
 using tutti::trainer::from_call;
 using tutti::trainer::Result;
-using tutti::trainer::parallel::Exchange;
 using tutti::trainer::parallel::Hosts;
+
+namespace {
+
+/// What those are told who waited for a replica that failed.
+Error released_by(Error cause) {
+    cause.message = fmt::format("released, because {}", cause.message);
+    return cause;
+}
+
+}  // namespace
 
 tutti_pool::tutti_pool(int devices) {
     threads_.reserve(static_cast<std::size_t>(devices));
@@ -35,14 +44,20 @@ void tutti_pool::stop() {
     for (std::thread& thread : threads_) thread.join();
 }
 
-void tutti_pool::attach(Exchange* exchange) {
+void tutti_pool::attach(std::shared_ptr<Exchange> exchange) {
     const std::lock_guard lock(mutex_);
     exchanges_.push_back(exchange);
+    if (!call_) return;
+    // Nobody has pushed yet, so nobody is called back.
+    exchange->begin(call_->replicas, call_->opts.sync != 0);
+    for (const tutti_replica& replica : replicas_)
+        if (replica.left) exchange->leave(replica.device);
+    if (first_) exchange->fail(released_by(*first_));
 }
 
-void tutti_pool::detach(Exchange* exchange) {
+void tutti_pool::detach(const Exchange& exchange) {
     const std::lock_guard lock(mutex_);
-    std::erase(exchanges_, exchange);
+    std::erase_if(exchanges_, [&](const auto& known) { return known.get() == &exchange; });
 }
 
 Result<std::shared_ptr<Hosts>> Hosts::of(tutti_comm* program) {
@@ -52,12 +67,21 @@ Result<std::shared_ptr<Hosts>> Hosts::of(tutti_comm* program) {
 }
 
 Result<std::shared_ptr<Hosts>> tutti_pool::hosts_of(tutti_comm* comm) {
+    for (auto& known : hosts())
+        if (known->is_of(comm)) return std::move(known);
+    TRAINER_ASSIGN(std::shared_ptr<Hosts> made, Hosts::of(comm));
+    const std::lock_guard lock(mutex_);
+    hosts_.push_back(made);
+    return made;
+}
+
+std::vector<std::shared_ptr<Hosts>> tutti_pool::hosts() {
+    const std::lock_guard lock(mutex_);
     std::erase_if(hosts_, [](const auto& hosts) { return hosts.expired(); });
-    for (const auto& known : hosts_)
-        if (auto hosts = known.lock(); hosts && hosts->is_of(comm)) return hosts;
-    TRAINER_ASSIGN(std::shared_ptr<Hosts> hosts, Hosts::of(comm));
-    hosts_.push_back(hosts);
-    return hosts;
+    std::vector<std::shared_ptr<Hosts>> known;
+    for (const auto& weak : hosts_)
+        if (auto hosts = weak.lock()) known.push_back(std::move(hosts));
+    return known;
 }
 
 Result<tutti_pool::Outputs> tutti_pool::apply(const Call& call) {
@@ -65,6 +89,20 @@ Result<tutti_pool::Outputs> tutti_pool::apply(const Call& call) {
     if (!busy)
         return fail(TUTTI_ERR_INVALID,
                     "parallel_apply: the pool is in use by another call; use a pool each");
+    begin(call);
+    if (call.opts.sync)
+        run_at_once();
+    else
+        run_one_after_another(call);
+    end();
+    if (first_) return tl::unexpected<Error>(*first_);
+    Outputs outputs;
+    for (tutti_replica& replica : replicas_) outputs.push_back(std::move(replica.output));
+    return outputs;
+}
+
+void tutti_pool::begin(const Call& call) {
+    const std::lock_guard lock(mutex_);
     replicas_.clear();
     for (int d = 0; d < call.replicas; ++d) {
         const auto at = static_cast<std::size_t>(d);
@@ -74,18 +112,14 @@ Result<tutti_pool::Outputs> tutti_pool::apply(const Call& call) {
                              .input = call.inputs.empty() ? nullptr : call.inputs[at]});
     }
     first_.reset();
-    for (Exchange* exchange : exchanges_) exchange->begin(call.replicas, call.opts.sync != 0);
     call_ = &call;
-    if (call.opts.sync)
-        run_at_once();
-    else
-        run_one_after_another(call);
+    for (const auto& exchange : exchanges_) exchange->begin(call.replicas, call.opts.sync != 0);
+}
+
+void tutti_pool::end() {
+    const std::lock_guard lock(mutex_);
     call_ = nullptr;
-    for (Exchange* exchange : exchanges_) exchange->end();
-    if (first_) return tl::unexpected<Error>(*first_);
-    Outputs outputs;
-    for (tutti_replica& replica : replicas_) outputs.push_back(std::move(replica.output));
-    return outputs;
+    for (const auto& exchange : exchanges_) exchange->end();
 }
 
 void tutti_pool::run_at_once() {
@@ -143,22 +177,29 @@ void tutti_pool::run_replica(tutti_replica& replica, const Call& call) {
         note_failure({status, last.rank, replica.device,
                       fmt::format("device {}: {}", replica.device, replica.error),
                       last.status == status && last.agreed});
-    for (Exchange* exchange : exchanges_) exchange->leave(replica.device);
+    for (const auto& exchange : left(replica)) exchange->leave(replica.device);
+}
+
+// One that is made later sees for itself who has left.
+tutti_pool::Exchanges tutti_pool::left(tutti_replica& replica) {
+    const std::lock_guard lock(mutex_);
+    replica.left = true;
+    return exchanges_;
 }
 
 /// The cause is kept before anyone is released, so that what the released say does not replace it.
-void tutti_pool::note_failure(Error cause) {
+void tutti_pool::note_failure(const Error& cause) {
+    Exchanges exchanges;
     {
         const std::lock_guard lock(mutex_);
         if (!first_) first_ = cause;
+        exchanges = exchanges_;
     }
-    cause.message = fmt::format("released, because {}", cause.message);
-    for (Exchange* exchange : exchanges_) exchange->fail(cause);
+    for (const auto& exchange : exchanges) exchange->fail(released_by(cause));
     if (!cause.agreed && !call_->evaluates) tell_hosts();
 }
 
 // They may be in the sum that this host's replica did not come to.
 void tutti_pool::tell_hosts() {
-    for (const auto& known : hosts_)
-        if (const auto hosts = known.lock()) hosts->give_up();
+    for (const auto& hosts : hosts()) hosts->give_up();
 }

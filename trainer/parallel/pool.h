@@ -23,6 +23,7 @@ struct tutti_replica {
     const tutti_value* input = nullptr;
     std::unique_ptr<tutti_value> output;
     std::string error;
+    bool left = false;  // it exchanges no more; under the pool's mutex
 };
 
 struct tutti_pool {
@@ -43,23 +44,32 @@ public:
     using Outputs = std::vector<std::unique_ptr<tutti_value>>;
     tutti::trainer::Result<Outputs> apply(const Call& call);
 
-    void attach(tutti::trainer::parallel::Exchange* exchange);
-    void detach(tutti::trainer::parallel::Exchange* exchange);
+    using Exchange = tutti::trainer::parallel::Exchange;
+    /// Also from a replica of the call under way, whose replicas it serves from then on.
+    void attach(std::shared_ptr<Exchange> exchange);
+    void detach(const Exchange& exchange);
     /// Collective the first time: what the pool's layers over comm share.
     tutti::trainer::Result<std::shared_ptr<tutti::trainer::parallel::Hosts>> hosts_of(
         tutti_comm* comm);
 
 private:
+    using Exchanges = std::vector<std::shared_ptr<Exchange>>;
+    void begin(const Call& call);
+    void end();
+    /// Device's replica is over; returns what it may be waited for in.
+    Exchanges left(tutti_replica& replica);
     void work(int device);
     void stop();
     void run_at_once();
     void run_one_after_another(const Call& call);
     /// A replica from its start to its end, whatever happens in it.
     void run_replica(tutti_replica& replica, const Call& call);
-    void note_failure(tutti::trainer::Error cause);
+    void note_failure(const tutti::trainer::Error& cause);
+    std::vector<std::shared_ptr<tutti::trainer::parallel::Hosts>> hosts();
     void tell_hosts();
 
     std::mutex busy_;  // held by the caller of apply
+    // Taken before an exchange's own, never while one calls back.
     std::mutex mutex_;
     std::condition_variable wake_, done_;
     uint64_t generation_ = 0;
@@ -69,7 +79,7 @@ private:
     const Call* call_ = nullptr;
     std::vector<tutti_replica> replicas_;
     std::optional<tutti::trainer::Error> first_;
-    std::vector<tutti::trainer::parallel::Exchange*> exchanges_;
+    Exchanges exchanges_;
     std::vector<std::weak_ptr<tutti::trainer::parallel::Hosts>> hosts_;
     std::vector<std::thread> threads_;
 };

@@ -31,7 +31,7 @@ struct tutti_sync_bn {
 public:
     tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec, const tutti_bn_math& math,
                   std::shared_ptr<Hosts> hosts);
-    ~tutti_sync_bn() { pool_.detach(&exchange_); }
+    ~tutti_sync_bn() { pool_.detach(*exchange_); }
 
     struct Shape {
         std::size_t rows, inner;
@@ -61,7 +61,7 @@ private:
     std::vector<void*> running_mean_, running_var_;
     const std::shared_ptr<Hosts> hosts_;  // null: this process alone
     const tutti_bn_math math_;
-    Exchange exchange_;
+    const std::shared_ptr<Exchange> exchange_;
     std::vector<Saved> saved_;
     std::atomic<uint64_t> bytes_{0};
 };
@@ -74,13 +74,15 @@ tutti_sync_bn::tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec,
       momentum_(spec.momentum),
       hosts_(std::move(hosts)),
       math_(math),
-      exchange_({sizeof(tutti_parallel_spec), combine, this, TUTTI_FLOAT64, -1, nullptr}, {}),
+      exchange_(std::make_shared<Exchange>(tutti_parallel_spec{sizeof(tutti_parallel_spec), combine,
+                                                               this, TUTTI_FLOAT64, -1, nullptr},
+                                           std::vector<Device*>())),
       saved_(static_cast<std::size_t>(pool.size())) {
     if (spec.running_mean && spec.running_var) {
         running_mean_.assign(spec.running_mean, spec.running_mean + pool.size());
         running_var_.assign(spec.running_var, spec.running_var + pool.size());
     }
-    pool_.attach(&exchange_);
+    pool_.attach(exchange_);
 }
 
 tutti_status tutti_sync_bn::combine(void* user, const void* const* inputs, void* const* outputs,
@@ -117,8 +119,8 @@ Result<> tutti_sync_bn::add_hosts(double* sums, std::size_t count) const {
 
 Result<> tutti_sync_bn::add_up(int device, std::vector<double>& sums) {
     TRAINER_ASSIGN(const uint64_t round,
-                   exchange_.push(device, sums.data(), sums.data(), sums.size() * sizeof(double)));
-    return exchange_.pull(round);
+                   exchange_->push(device, sums.data(), sums.data(), sums.size() * sizeof(double)));
+    return exchange_->pull(round);
 }
 
 Result<> tutti_sync_bn::check_device(int device) const {

@@ -1,6 +1,7 @@
 // ParallelState: sums among devices, ordered by dependency, without blocking whoever gives.
 #include <atomic>
 #include <future>
+#include <mutex>
 #include <thread>
 
 #include "support/catch.h"
@@ -215,6 +216,34 @@ TEST_CASE("exchange: sizes that differ, and devices that never give, are errors 
     const Parallel idle = make_parallel(pool.get());
     REQUIRE(tutti_parallel_push(idle.get(), 0, x, x, 8, nullptr) == TUTTI_ERR_INVALID);
     REQUIRE(error_says("call it inside tutti_parallel_apply"));
+}
+
+TEST_CASE("exchange: one that a replica makes serves the call under way, and later ones") {
+    const Pool pool = make_pool(3);
+    Parallel state;
+    std::once_flag once;
+    const auto sum_up = [&](tutti_replica* replica) {
+        std::call_once(once, [&] { state = make_parallel(pool.get()); });
+        int64_t sum = tutti_replica_device(replica);
+        ok(tutti_parallel_exchange(state.get(), static_cast<int>(sum), &sum, &sum, sizeof sum));
+        return sum == 3 ? TUTTI_OK : TUTTI_ERR_SYSTEM;
+    };
+    for (int call = 0; call < 3; ++call) ok(apply(pool.get(), 3, flags(1), sum_up));
+    // Whoever has returned by then gives nothing any more, and whoever has failed says why.
+    const auto alone = [&](tutti_status others) {
+        Parallel late;
+        return apply(pool.get(), 3, flags(1), [&](tutti_replica* replica) -> tutti_status {
+            if (tutti_replica_device(replica) != 0) return others;
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            late = make_parallel(pool.get());
+            int64_t x = 0;
+            return tutti_parallel_exchange(late.get(), 0, &x, &x, sizeof x);
+        });
+    };
+    REQUIRE(alone(TUTTI_OK) == TUTTI_ERR_INVALID);
+    REQUIRE(error_says("returned while device 0 waits for it"));
+    REQUIRE(alone(TUTTI_ERR_UNSUPPORTED) == TUTTI_ERR_UNSUPPORTED);
+    ok(apply(pool.get(), 3, flags(1), sum_up));
 }
 
 TEST_CASE("exchange: nobody is released while the operator still writes to the outputs") {
