@@ -3,7 +3,9 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -16,7 +18,8 @@ namespace card {
 
 class Card {
 public:
-    Card() = default;
+    /// always: the host may touch its memory at any time.
+    explicit Card(bool always = false) : open_(always ? 1 : 0) {}
     Card(const Card&) = delete;
     ~Card() {
         for (const auto& [data, bytes] : pieces_) ::munmap(data, bytes);
@@ -36,6 +39,18 @@ public:
         ::munmap(data, bytes);
     }
     bool is_empty() const { return pieces_.empty(); }
+    bool holds(const void* at) {
+        const std::lock_guard lock(mutex_);
+        return std::ranges::any_of(pieces_, [&](const auto& piece) {
+            const auto* first = static_cast<const std::byte*>(piece.first);
+            return at >= first && at < first + piece.second;
+        });
+    }
+    /// Whether one of these lies in another card's memory.
+    bool is_strange(const void* x, const void* y) const {
+        return std::ranges::any_of(strangers,
+                                   [&](Card* other) { return other->holds(x) || other->holds(y); });
+    }
 
     /// While it lives, the card's memory can be touched.
     class Open {
@@ -55,6 +70,7 @@ public:
     std::atomic<int> runs = 0;
     std::atomic<int> peer_copies = 0;
     std::atomic<int> copies_left = -1;  // then they fail; -1: never
+    std::vector<Card*> strangers;       // whose addresses its functions refuse
 
 private:
     void allow(int protection) {
@@ -77,7 +93,7 @@ inline void release(void* user, void* data, size_t bytes) {
 
 inline tutti_status copy(void* user, void* to, const void* from, size_t bytes) {
     const Card::Open open(user);
-    if (open.card.copies_left == 0) return TUTTI_ERR_SYSTEM;
+    if (open.card.copies_left == 0 || open.card.is_strange(to, from)) return TUTTI_ERR_SYSTEM;
     if (open.card.copies_left > 0) --open.card.copies_left;
     if (bytes > 0) std::memcpy(to, from, bytes);
     return TUTTI_OK;
@@ -108,6 +124,7 @@ void combine(size_t count, double a, const void* x, double b, void* y) {
 inline tutti_status axpby(void* user, size_t count, tutti_dtype dtype, double a, const void* x,
                           double b, void* y) {
     const Card::Open open(user);
+    if (open.card.is_strange(x, y)) return TUTTI_ERR_SYSTEM;
     if (dtype == TUTTI_FLOAT32)
         combine<float>(count, a, x, b, y);
     else if (dtype == TUTTI_FLOAT64)
@@ -138,16 +155,22 @@ inline tutti_device_functions functions() {
     return f;
 }
 
-/// Several of one kind, as devices.
+/// Several of one kind, as devices. Of reachable memory: by the host, not by each other's
+/// functions.
 class Cards {
 public:
-    explicit Cards(int count) {
-        const tutti_device_functions f = functions();
+    explicit Cards(int count, tutti_device_memory memory = TUTTI_MEMORY_OWN) {
+        tutti_device_functions f = functions();
+        f.memory = memory;
+        const bool reachable = memory == TUTTI_MEMORY_REACHABLE;
         for (int d = 0; d < count; ++d) {
-            cards_.push_back(std::make_unique<Card>());
+            cards_.push_back(std::make_unique<Card>(reachable));
             devices.push_back(nullptr);
             tutti_device_create(&f, cards_.back().get(), &devices.back());
         }
+        for (const auto& card : cards_)
+            for (const auto& other : cards_)
+                if (reachable && other != card) card->strangers.push_back(other.get());
     }
     Cards(const Cards&) = delete;
     ~Cards() {

@@ -131,15 +131,16 @@ TEST_CASE("collectives: gradients agree with finite differences") {
         }
 }
 
-TEST_CASE("collectives: the same on devices whose memory nothing else reaches") {
-    for (const Case& c : cases)
-        for (int count : {1, 2}) {
-            INFO(c.name << " on " << count << " ranks");
-            expect::no_problem(ranks::run(count, [&](tutti_comm* comm, int) {
-                const card::Cards cards(devices);
-                check_gradients(c, comm, cards.devices);
-            }));
-        }
+TEST_CASE("collectives: the same on devices whose memory nothing, or no device, else reaches") {
+    for (const auto memory : {TUTTI_MEMORY_OWN, TUTTI_MEMORY_REACHABLE})
+        for (const Case& c : cases)
+            for (int count : {1, 2}) {
+                INFO(c.name << " on " << count << " ranks");
+                expect::no_problem(ranks::run(count, [&](tutti_comm* comm, int) {
+                    const card::Cards cards(devices, memory);
+                    check_gradients(c, comm, cards.devices);
+                }));
+            }
 }
 
 TEST_CASE("collectives: max, min and prod have no gradient and say so") {

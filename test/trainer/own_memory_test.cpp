@@ -35,10 +35,11 @@ std::vector<float> trained(tutti::TrainerSpec spec, const net::Shape& shape) {
 }
 
 // On the host's devices and on cards; how far apart they come.
-double difference(int devices, tutti_comm* comm, const tutti_trainer_options& options) {
+double difference(int devices, tutti_comm* comm, const tutti_trainer_options& options,
+                  tutti_device_memory memory) {
     const net::Shape shape = shape_of_all();
     const auto expected = trained(net::spec<float>(shape, devices, comm, options), shape);
-    Cards cards(devices);
+    Cards cards(devices, memory);
     tutti::TrainerSpec spec = net::spec<float>(shape, devices, comm, options);
     spec.own_devices = cards.devices;
     const auto got = trained(std::move(spec), shape);
@@ -62,11 +63,13 @@ tutti_trainer_options small_buckets() {
 }  // namespace
 
 TEST_CASE("own memory: what cards train is what the host's devices train") {
+    const auto memory = GENERATE(TUTTI_MEMORY_OWN, TUTTI_MEMORY_REACHABLE);
     for (int devices : {1, 3}) {
         const auto on_all = [&](const tutti_trainer_options& options, double limit) {
-            require(difference(devices, nullptr, options) <= limit, "one process differs");
+            require(difference(devices, nullptr, options, memory) <= limit, "one process differs");
             ranks::on_ranks(2, [&](tutti::Communicator& comm) {
-                require(difference(devices, comm.get(), options) <= limit, "two ranks differ");
+                require(difference(devices, comm.get(), options, memory) <= limit,
+                        "two ranks differ");
             });
         };
         tutti_trainer_options options = small_buckets();

@@ -33,6 +33,10 @@ public:
     Result<> run(void (*work)(void*), void* argument);
     /// Whether others take its addresses: libtutti, and devices of its kind.
     bool is_reachable() const { return functions_.memory == TUTTI_MEMORY_REACHABLE; }
+    /// Whether its functions take that device's addresses.
+    bool reaches(const tutti_device& other) const {
+        return &other == this || (is_like(other) && is_reachable() && !functions_.copy_peer);
+    }
     /// The built-in one: it computes on cores of this host.
     bool is_cpu() const { return functions_.alloc == tutti::trainer::cpu_functions().alloc; }
     bool can_protect() const { return functions_.protect != nullptr; }

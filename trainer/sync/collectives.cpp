@@ -38,7 +38,9 @@ Collectives::Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_or
     : comm_(comm),
       devices_(std::move(devices)),
       fixed_order_(fixed_order),
-      staged_(std::ranges::any_of(devices_, [](const Device* d) { return !d->is_reachable(); })) {}
+      staged_(std::ranges::any_of(devices_, [](const Device* d) { return !d->is_reachable(); })),
+      apart_(std::ranges::any_of(
+          devices_, [&](const Device* d) { return !d->reaches(*devices_.front()); })) {}
 
 Result<> Collectives::prepare(Task& task) {
     if (task.whole || devices_.size() == 1) return {};
@@ -47,7 +49,8 @@ Result<> Collectives::prepare(Task& task) {
     }
     const bool sums_all =
         task.kind == TUTTI_COLLECTIVE_ALLREDUCE || task.kind == TUTTI_COLLECTIVE_REDUCE;
-    if (!staged_ || !sums_all || task.op != TUTTI_SUM) return {};
+    const bool adds_apart = staged_ || (apart_ && fixed_order_);
+    if (!adds_apart || !sums_all || task.op != TUTTI_SUM) return {};
     for (Device* device : devices_) {
         TRAINER_ASSIGN(DeviceMemory peer, DeviceMemory::make(*device, task.bytes()));
         task.staging.peers.push_back(std::move(peer));
@@ -90,11 +93,16 @@ Result<> Collectives::copy_out(Task& task, std::size_t to, const void* from, std
 
 Result<> Collectives::add(Task& task, std::size_t to, std::size_t from) {
     void* more = task.out[from];
-    if (staged_) {
+    if (apart_) {
         more = task.staging.peers[to].data();
         TRAINER_TRY(devices_[to]->copy_from(*devices_[from], more, task.out[from], task.bytes()));
     }
     return devices_[to]->axpby(task.count, task.dtype, 1, more, 1, task.out[to]);
+}
+
+Result<> Collectives::put_in(Task& task, std::size_t d, void* to) {
+    if (staged_) return devices_[d]->copy(to, task.in[d], task.bytes());
+    return devices_.front()->copy_from(*devices_[d], to, task.in[d], task.bytes());
 }
 
 // (0 + 1) + (2 + 3) …: the same additions for as many replicas, however they lie on hosts.
@@ -200,8 +208,7 @@ Result<tutti_request*> Collectives::allgather(Task& task) {
     const std::size_t replicas = devices * static_cast<std::size_t>(comm_.size());
     void* const all = borrow(task, task.out.front(), task.bytes() * replicas);
     for (std::size_t d = 0; d < devices; ++d)
-        TRAINER_TRY(
-            devices_[d]->copy(block(all, here() + d, task.bytes()), task.in[d], task.bytes()));
+        TRAINER_TRY(put_in(task, d, block(all, here() + d, task.bytes())));
     const tutti_call_opts opts = options(task);
     tutti_request* request = nullptr;
     TRAINER_TRY(from_call(tutti_iallgather(comm_.get(), block(all, here(), task.bytes()), all,

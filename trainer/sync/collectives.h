@@ -35,7 +35,7 @@ struct Staging {
     std::vector<std::byte> in;  // the devices' inputs, one after the other
     std::vector<std::byte> out;
     void* to = nullptr;  // on device 0: where out goes when the call is done; NULL: nowhere
-    std::vector<DeviceMemory> peers = {};  // by device: what it adds of another's
+    std::vector<DeviceMemory> peers = {};  // by device: what it adds of another's, where apart
 };
 
 /// One collective, bound to its buffers.
@@ -93,6 +93,8 @@ private:
     Result<void*> lend(Task& task, std::size_t device);
     void* borrow(Task& task, void* to, std::size_t bytes);
     Result<> give_back(Task& task);
+    /// Input d to a place in what borrow returned for device 0's memory.
+    Result<> put_in(Task& task, std::size_t d, void* to);
     Result<> copy_out(Task& task, std::size_t to, const void* from, std::size_t bytes);
     Result<> widen(Task& task);
     Result<> spread(Task& task);
@@ -103,6 +105,7 @@ private:
     std::vector<Device*> devices_;
     bool fixed_order_;
     bool staged_;  // a device's memory is its own: no call and no other device is given it
+    bool apart_;   // no device's functions are given another's memory
     int64_t issued_ = 0;
     uint64_t bytes_ = 0;
 };
