@@ -31,10 +31,28 @@ double others(Rank n) {
 double peers(Rank n) {
     return count(n) - 1;
 }
+// What a circulant reduce-scatter sends first: half of the blocks.
+double first_half(Rank n) {
+    return std::floor(count(n) / 2.0) / count(n);
+}
+
+// Of rank 0's children in a k-nomial tree those without any: its nearest, and the last rank.
+double leaves_below_top(Rank n, Rank radix) {
+    double leaves = std::min<double>(radix - 1, peers(n));
+    for (Rank width = radix; width < n; width *= radix)
+        if ((n - 1) % width == 0 && (n - 1) / width < radix) ++leaves;
+    return leaves;
+}
+
+// What a rank sends before the result, less the first of it, which travels as it was given.
+double partial(double bytes, double raw) {
+    return std::max(0.0, bytes - raw);
+}
 
 // Sums move the other way round a broadcast's tree: whoever sent often now adds often.
-Cost reversed(Cost cost) {
+Cost reversed(Cost cost, double raw) {
     cost.reduced = cost.busy;
+    cost.partial = partial(cost.busy, raw);
     return cost;
 }
 
@@ -46,6 +64,7 @@ Cost ring_allreduce(Rank n) {
             .messages = 2 * peers(n),
             .path = bytes,
             .busy = bytes,
+            .partial = partial(others(n), 1.0 / count(n)),
             .reduced = others(n),
             .peers = std::min(1.0, peers(n)),
             .share = bytes};
@@ -59,6 +78,7 @@ Cost recursive_doubling_allreduce(Rank n) {
             .messages = rounds + extra,
             .path = rounds + 2 * extra,
             .busy = rounds + extra,
+            .partial = partial(rounds + extra, 1),
             .reduced = rounds + extra,
             .peers = rounds + extra,
             .share = (core * rounds + 2 * (count(n) - core)) / count(n)};
@@ -71,6 +91,7 @@ Cost halving_allreduce(Rank n) {
             .messages = rounds + extra,
             .path = bytes + 2 * extra,
             .busy = bytes + extra,
+            .partial = partial(bytes / 2, extra > 0 ? 0 : 0.5),
             .reduced = bytes / 2 + extra,
             .peers = rounds / 2 + extra,
             .share = (core * bytes + 2 * (count(n) - core)) / count(n)};
@@ -82,6 +103,7 @@ Cost circulant_allreduce(Rank n) {
             .messages = 2 * log_up(n),
             .path = bytes,
             .busy = bytes,
+            .partial = partial(others(n), first_half(n)),
             .reduced = others(n),
             .peers = log_up(n),
             .share = bytes};
@@ -138,7 +160,7 @@ Cost double_binary_tree_broadcast(Rank n) {
 }
 
 Cost double_binary_tree_reduce(Rank n) {
-    return reversed(double_binary_tree_broadcast(n));
+    return reversed(double_binary_tree_broadcast(n), n == 2 ? 1 : 0);
 }
 
 Cost double_binary_tree_allreduce(Rank n) {
@@ -184,13 +206,13 @@ Cost chain_broadcast(Rank n) {
 }
 
 Cost binomial_reduce(Rank n) {
-    return reversed(binomial_broadcast(n));
+    return reversed(binomial_broadcast(n), leaves_below_top(n, 2));
 }
 Cost knomial_reduce(Rank n) {
-    return reversed(knomial_broadcast(n));
+    return reversed(knomial_broadcast(n), leaves_below_top(n, 4));
 }
 Cost chain_reduce(Rank n) {
-    return reversed(chain_broadcast(n));
+    return reversed(chain_broadcast(n), n == 2 ? 1 : 0);
 }
 
 Cost dissemination_barrier(Rank n) {
@@ -225,13 +247,13 @@ Cost direct_allgather(Rank n) {
 }
 
 Cost ring_reduce_scatter(Rank n) {
-    return reversed(ring_allgather(n));
+    return reversed(ring_allgather(n), 1.0 / count(n));
 }
 Cost circulant_reduce_scatter(Rank n) {
-    return reversed(bruck_allgather(n));
+    return reversed(bruck_allgather(n), first_half(n));
 }
 Cost direct_reduce_scatter(Rank n) {
-    return reversed(direct_allgather(n));
+    return reversed(direct_allgather(n), others(n));
 }
 
 Cost direct_gather(Rank n) {
@@ -276,6 +298,7 @@ Cost recursive_doubling_scan(Rank n) {
             .messages = rounds,
             .path = rounds,
             .busy = rounds,
+            .partial = partial(rounds, n > 3 ? 1 : rounds),
             .reduced = rounds,
             .peers = rounds,
             .share = rounds};

@@ -22,6 +22,14 @@ constexpr Row measured[] = {
     {"shm+tcp", {0.54, 0.81, 0.80, 6.5, 0.23, 0.034, 0.011, 0, 0, 0}},
 };
 
+// With partial results at their width.
+Cost widened(Cost cost, const Load& load) {
+    if (cost.busy <= 0) return cost;
+    const double factor = 1 + cost.partial / cost.busy * (load.widening - 1);
+    for (double* bytes : {&cost.path, &cost.busy, &cost.share}) *bytes *= factor;
+    return cost;
+}
+
 }  // namespace
 
 std::string_view term_name(Term term) {
@@ -46,14 +54,18 @@ Constants default_constants(std::string_view wire, const Capabilities& c, bool w
     return constants;
 }
 
-Terms schedule_terms(const Cost& cost, const Load& load, std::size_t message_bytes) {
+Terms schedule_terms(const Cost& plain, const Load& load, std::size_t message_bytes) {
+    const Cost cost = widened(plain, load);
     const auto bytes = static_cast<double>(load.bytes);
     // Where ranks share cores, all their work counts, not only that of the busiest.
     const double even = cost.busy > 0 ? cost.share / cost.busy * load.crowding : load.crowding;
     const double work = std::max(1.0, even);
     double tiles = 1;
-    if (cost.messages > 0 && message_bytes > 0)
-        tiles = std::ceil(cost.busy * bytes / cost.messages / static_cast<double>(message_bytes));
+    if (cost.messages > 0 && message_bytes > 0) {
+        // All messages are cut as if they held partial results, if any does.
+        const double longest = plain.busy * (plain.partial > 0 ? load.widening : 1);
+        tiles = std::ceil(longest * bytes / cost.messages / static_cast<double>(message_bytes));
+    }
     tiles = std::max(tiles, 1.0);
     // The first tile goes the whole way; the others follow it as fast as the busiest rank can.
     const double serial = std::max(0.0, cost.path - cost.busy) / tiles;
@@ -82,8 +94,9 @@ double time_us(const Terms& terms, const Constants& constants) {
 
 // With tiles of t bytes, n of them: n × (their messages) + t × (what only the first and the last
 // tile pay: the way there, and the receiver's copy). Least where both are equal.
-std::size_t pipeline_message_bytes(const Cost& cost, const Load& load, const Constants& constants,
+std::size_t pipeline_message_bytes(const Cost& plain, const Load& load, const Constants& constants,
                                    std::size_t least, std::size_t most) {
+    const Cost cost = widened(plain, load);
     const double starts = cost.messages * (at(constants, Term::message) +
                                            at(constants, Term::turn) * (load.crowding - 1));
     const double fill = (cost.path - cost.busy + 1) * at(constants, Term::kib) / kib;

@@ -48,7 +48,8 @@ Constants default_constants(std::string_view wire, const Capabilities& capabilit
 struct Load {
     Rank ranks = 1;
     std::size_t bytes = 0;
-    double crowding = 1;  // ranks per core, at least 1
+    double crowding = 1;    // ranks per core, at least 1
+    uint32_t widening = 1;  // how many times as wide as an input a partial result is
 };
 
 /// A schedule's, with messages of at most so many bytes.

@@ -109,7 +109,10 @@ Question Planner::question(const Call& call) const {
     q.uneven = call.uneven;
     if (const auto r = reduction(call)) {
         q.ordered = r->ordered;
-        if (r->prepared) q.bytes = total_elements(call, place_.size) * r->raw_bytes();
+        if (r->prepared)
+            q.bytes = total_elements(call, place_.size) * r->raw_bytes();
+        else
+            q.widening = r->reducer.widening();
     }
     q.wanted = call.algorithm;
     q.preferred = config_.algo;

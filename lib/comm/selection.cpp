@@ -60,7 +60,10 @@ bool is_pipeline(std::string_view name) {
 }
 
 Load load_of(const Question& q, const Terrain& t) {
-    return {.ranks = t.ranks, .bytes = q.bytes, .crowding = std::max(1.0, t.crowding)};
+    return {.ranks = t.ranks,
+            .bytes = q.bytes,
+            .crowding = std::max(1.0, t.crowding),
+            .widening = q.widening};
 }
 
 // With two levels a tile is cut into pieces for all stripes and hosts; several make them overlap.
@@ -74,9 +77,12 @@ std::size_t two_level_message_bytes(Collective collective, const Choice& choice,
                       t.max_message_bytes);
 }
 
-// Each stripe of the data has a carrier of its own on every host.
+// Each stripe of the data has a carrier of its own on every host, which has added its host's part
+// before: nothing goes out as it was given.
 Cost of_a_stripe(Cost cost, Rank stripes) {
-    for (double* bytes : {&cost.path, &cost.busy, &cost.reduced, &cost.share}) *bytes /= stripes;
+    cost.partial = cost.reduced;
+    for (double* bytes : {&cost.path, &cost.busy, &cost.partial, &cost.reduced, &cost.share})
+        *bytes /= stripes;
     return cost;
 }
 
@@ -150,7 +156,8 @@ Result<Choice> named(std::string_view name, const Question& q, const Terrain& t)
 
 bool fits(const TuningRule& rule, const Question& q, const Terrain& t) {
     return rule.collective == q.collective && rule.wire == t.wire && rule.least_ranks <= t.ranks &&
-           t.ranks <= rule.most_ranks && rule.least_bytes <= q.bytes && q.bytes <= rule.most_bytes;
+           t.ranks <= rule.most_ranks && rule.least_bytes <= q.bytes &&
+           q.bytes <= rule.most_bytes && (rule.widening == 0 || rule.widening == q.widening);
 }
 
 // nullptr if there is none.

@@ -52,6 +52,7 @@ struct Question {
     std::size_t bytes = 0;       // of the whole message, or of all blocks of one buffer
     bool uneven = false;         // blocks of different lengths
     bool ordered = false;        // the operator is not commutative
+    uint32_t widening = 1;       // how many times as wide as an input a partial result is
     std::string_view wanted;     // the call's algorithm: an order; "" for tutti's choice
     std::string_view preferred;  // the environment's: where it fits
 };

@@ -14,7 +14,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::string_view choose_form = "choose COLLECTIVE WIRE ranks=2..4 bytes=0..64K ALGORITHM";
+constexpr std::string_view choose_form =
+    "choose COLLECTIVE WIRE ranks=2..4 bytes=0..64K [sums=2] ALGORITHM";
 constexpr std::string_view constants_form = "constants WIRE hop_us=0.1 message_us=0.05 …";
 
 std::vector<std::string_view> words_of(std::string_view line) {
@@ -81,9 +82,18 @@ Result<> check_algorithm(Collective collective, std::string_view name) {
                 collective_name(collective), names);
 }
 
+Result<uint32_t> parse_widening(std::string_view word) {
+    for (const uint32_t widening : {1u, 2u, 4u})
+        if (word == fmt::format("sums={}", widening)) return widening;
+    return fail(Code::invalid,
+                "'{}' is none of: sums=4, of 8-bit floats, sums=2, of 16-bit floats, sums=1, of "
+                "all else",
+                word);
+}
+
 Result<TuningRule> parse_rule(const std::vector<std::string_view>& words) {
-    if (words.size() != 6)
-        return fail(Code::invalid, "{} words instead of 6: {}", words.size(), choose_form);
+    if (words.size() != 6 && words.size() != 7)
+        return fail(Code::invalid, "{} words instead of 6 or 7: {}", words.size(), choose_form);
     TuningRule rule;
     TUTTI_ASSIGN(rule.collective, parse_collective(words[1]));
     rule.wire = words[2];
@@ -93,8 +103,11 @@ Result<TuningRule> parse_rule(const std::vector<std::string_view>& words) {
     rule.least_ranks = static_cast<Rank>(std::min(ranks.first, most));
     rule.most_ranks = static_cast<Rank>(std::min(ranks.second, most));
     std::tie(rule.least_bytes, rule.most_bytes) = bytes;
-    TUTTI_TRY(check_algorithm(rule.collective, words[5]));
-    rule.algorithm = words[5];
+    if (words.size() == 7) {
+        TUTTI_ASSIGN(rule.widening, parse_widening(words[5]));
+    }
+    TUTTI_TRY(check_algorithm(rule.collective, words.back()));
+    rule.algorithm = words.back();
     return rule;
 }
 
@@ -167,8 +180,9 @@ std::string Tuning::fingerprint() const {
     if (rules.empty() && constants.empty()) return "none";
     std::string text;
     for (const TuningRule& r : rules)
-        text += fmt::format("{} {} {} {} {} {} {}\n", static_cast<int>(r.collective), r.wire,
-                            r.least_ranks, r.most_ranks, r.least_bytes, r.most_bytes, r.algorithm);
+        text += fmt::format("{} {} {} {} {} {} {} {}\n", static_cast<int>(r.collective), r.wire,
+                            r.least_ranks, r.most_ranks, r.least_bytes, r.most_bytes, r.widening,
+                            r.algorithm);
     for (const auto& [wire, values] : constants) {
         text += wire;
         for (const double value : values) text += fmt::format(" {}", value);

@@ -12,12 +12,13 @@
 
 namespace tutti {
 
-/// "choose allreduce shm ranks=2..4 bytes=0..64K ring"
+/// "choose allreduce shm ranks=2..4 bytes=0..64K sums=2 ring"
 struct TuningRule {
     Collective collective = Collective::allreduce;
     std::string wire;
     Rank least_ranks = 1, most_ranks = 1;
     std::size_t least_bytes = 0, most_bytes = 0;
+    uint32_t widening = 0;  // for such sums alone (Reducer::widening); 0: for any
     std::string algorithm;
     std::size_t line = 0;
 };

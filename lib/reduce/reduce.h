@@ -107,6 +107,10 @@ public:
 
     /// Bytes per element in that form.
     std::size_t bytes(Width width) const;
+    /// How many times as wide as an input a partial result is: 2 for sums of 16-bit floats.
+    uint32_t widening() const {
+        return static_cast<uint32_t>(bytes(Width::partial) / bytes(Width::raw));
+    }
 
     /// The two-operand kernel for a of form wa, b of form wb (each raw or partial), and a result of
     /// form wr (partial or final). Never null. stream: dst by non-temporal stores, for what this

@@ -22,6 +22,7 @@ struct Cost {
     double messages = 0;  // the most that one rank sends, or receives
     double path = 0;      // bytes one after the other, from the first sender to the last receiver
     double busy = 0;      // the most bytes that one rank sends, or receives
+    double partial = 0;   // of them, partial results: 16-bit floats have those twice as wide
     double reduced = 0;   // the most bytes that one rank adds
     double peers = 0;     // channels that one rank sends on, or receives from
     double share = 0;     // bytes that a rank sends on average: what counts where ranks share cores

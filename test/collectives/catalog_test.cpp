@@ -322,6 +322,26 @@ TEST_CASE("draw: the SVG has a column for every rank and an arrow for every mess
     }
 }
 
+namespace {
+
+/// The most chunks of partial results that a rank sends, or receives.
+uint64_t busiest_with_partials(const Algorithm& a, Rank ranks) {
+    uint64_t most = 0;
+    for (Rank rank = 0; rank < ranks; ++rank) {
+        uint64_t sent = 0, received = 0;
+        for (const Lane& lane : a.make({.ranks = ranks, .rank = rank}).lanes)
+            for (const Step& step : lane) {
+                if (step.send != nobody && step.result == Form::partial) sent += step.chunks;
+                if (step.recv != nobody && !step.keep && step.in == Form::partial)
+                    received += step.chunks;
+            }
+        most = std::max({most, sent, received});
+    }
+    return most;
+}
+
+}  // namespace
+
 // Selection goes by the closed forms; what the schedules really need is the verifier's to say.
 TEST_CASE("catalog: what an algorithm says it costs is what its schedules need") {
     for (const Algorithm& a : algorithms())
@@ -344,5 +364,9 @@ TEST_CASE("catalog: what an algorithm says it costs is what its schedules need")
             REQUIRE(cost.busy <= cost.path + 1e-9);
             // The busiest receiver may be busier than the busiest sender.
             REQUIRE(cost.busy + 1e-9 >= 0.8 * sent);
+            const double partial = static_cast<double>(busiest_with_partials(a, ranks)) / whole;
+            REQUIRE(cost.partial <= cost.busy + 1e-9);
+            REQUIRE(cost.partial + 1e-9 >= partial);
+            REQUIRE(cost.partial <= 2 * partial + 1e-9);
         }
 }

@@ -96,6 +96,29 @@ TEST_CASE("selection: has a choice for every collective, size and kind of blocks
                     }
 }
 
+TEST_CASE("selection: 16-bit sums are sent as they were given where that is less to send") {
+    const auto predicted = [](uint32_t widening, std::string_view name) {
+        const Question q{.bytes = 16 * mib, .widening = widening, .wanted = name};
+        return select(q, terrain_of(4))->predicted_us;
+    };
+    REQUIRE(predicted(2, "direct") == predicted(1, "direct"));
+    REQUIRE(predicted(2, "ring") > 1.2 * predicted(1, "ring"));
+    REQUIRE(predicted(4, "ring") > 1.2 * predicted(2, "ring"));
+    for (const auto& [widening, ranks, name] :
+         {std::tuple{1u, 4, "ring"}, {2u, 4, "direct"}, {2u, 2, "ring"}}) {
+        const Question q{.bytes = 16 * mib, .widening = widening};
+        REQUIRE(select(q, terrain_of(ranks))->name == name);
+    }
+    // Hosts add what they have first: all that goes between them is partial.
+    Terrain terrain = terrain_of(4, "shm+tcp");
+    terrain.hosts = Hosts::in_blocks(4, 2).shape();
+    const auto across = [&](uint32_t widening) {
+        const Question q{.bytes = 16 * mib, .widening = widening, .wanted = "hierarchical"};
+        return select(q, terrain)->predicted_us;
+    };
+    REQUIRE(across(2) > 1.1 * across(1));
+}
+
 TEST_CASE("selection: refuses to reorder what does not commute, and says which do not") {
     Question q{.collective = Collective::allreduce, .bytes = 8};
     q.ordered = true;
@@ -256,6 +279,21 @@ TEST_CASE(
     REQUIRE(select(q, terrain)->reason.find("model") != std::string::npos);
 }
 
+TEST_CASE("selection: a rule may be for sums of one width alone") {
+    const auto tuning = parse(
+        "choose allreduce tcp ranks=4 bytes=0..* sums=2 rabenseifner\n"
+        "choose allreduce tcp ranks=4 bytes=0..1K circulant\n");
+    REQUIRE(tuning);
+    Terrain terrain = terrain_of(4);
+    terrain.tuning = &*tuning;
+    for (const auto& [widening, bytes, name] : {std::tuple{1u, 1 * mib, "ring"},
+                                                {2u, 1 * mib, "rabenseifner"},
+                                                {1u, 1 * kib, "circulant"},
+                                                {2u, 1 * kib, "rabenseifner"},
+                                                {4u, 1 * kib, "circulant"}})
+        REQUIRE(select({.bytes = bytes, .widening = widening}, terrain)->name == name);
+}
+
 TEST_CASE("selection: a rule whose algorithm cannot serve the call is passed over") {
     REQUIRE_FALSE(parse("choose alltoall tcp ranks=0..* bytes=0..* brock\n"));
     const auto rule = parse("choose alltoall tcp ranks=0..* bytes=0..* bruck\n");
@@ -290,7 +328,7 @@ TEST_CASE("tuning: what is for other machines does not count, but must be right"
 
 TEST_CASE("tuning: a malformed file is refused with its line and what would be right") {
     expect_error("\n\nchose allreduce", {"f.tuning:3", "'chose'", "choose COLLECTIVE", "machine"});
-    expect_error("choose allreduce tcp", {"f.tuning:1", "3 words instead of 6"});
+    expect_error("choose allreduce tcp", {"f.tuning:1", "3 words instead of 6 or 7"});
     expect_error("choose allsum tcp ranks=2 bytes=8 ring", {"'allsum'", "allreduce, broadcast"});
     expect_error("choose allreduce tcp ranks=2 bytes=8 magic",
                  {"f.tuning:1", "'magic'", "flat, ring, recursive_doubling"});
@@ -298,6 +336,9 @@ TEST_CASE("tuning: a malformed file is refused with its line and what would be r
     expect_error("choose allreduce tcp ranks=two bytes=8 ring", {"'ranks=two'"});
     expect_error("choose allreduce tcp ranks=2 bytes=8X ring", {"'bytes=8X'", "bytes=64K..*"});
     expect_error("choose allreduce tcp ranks=8..2 bytes=8 ring", {"'ranks=8..2' is empty"});
+    for (const char* sums : {"sums=3", "sums=", "sum=2", "sums=1..2"})
+        expect_error(fmt::format("choose allreduce tcp ranks=2 bytes=8 {} ring", sums),
+                     {sums, "sums=1", "sums=4"});
     expect_error("constants tcp", {"too short"});
     expect_error("constants tcp hop_ms=1", {"'hop_ms'", "start_us, hop_us"});
     for (const char* value : {"", "x", "-1", "nan", "1e999", "1 x"})
@@ -311,7 +352,9 @@ TEST_CASE("tuning: the fingerprint tells different files apart, not comments and
     const auto a = parse("choose allreduce tcp ranks=2 bytes=8 ring");
     const auto b = parse("# the same\n\nchoose  allreduce tcp ranks=2..2 bytes=8..8 ring");
     const auto c = parse("choose allreduce tcp ranks=2 bytes=8 direct");
+    const auto d = parse("choose allreduce tcp ranks=2 bytes=8 sums=1 ring");
     REQUIRE(a->fingerprint() == b->fingerprint());
     REQUIRE(a->fingerprint() != c->fingerprint());
+    REQUIRE(a->fingerprint() != d->fingerprint());
     REQUIRE(parse("# nothing")->fingerprint() == "none");
 }

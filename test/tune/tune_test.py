@@ -55,6 +55,17 @@ class Tune(unittest.TestCase):
             self.assertEqual(len(re.findall(rf"(?m)^constants {wire} ", text)), 1, text)
             self.assertRegex(text, rf"(?m)^choose allreduce {wire} ranks=2")
 
+    def test_sums_of_another_width_are_tuned_apart(self):
+        sums = (("float32", 1), ("bfloat16", 2), ("float16", 2), ("float8_e4m3", 4))
+        for dtype, _ in sums:
+            self.assertIn(dtype, self.succeed(tune("--output", self.path, "--dtype", dtype)))
+        text = self.path.read_text(encoding="utf-8")
+        for width in (1, 2, 4):
+            whole = re.findall(rf"(?m)^choose allreduce shm ranks=2 bytes=0\.\.\S+ sums={width} \w+$", text)
+            self.assertEqual(len(whole), 1, text)
+        self.assertEqual(len(re.findall(r"(?m)^choose broadcast shm ranks=2 bytes=0\.\.\S+ \w+$", text)), 1, text)
+        self.assertEqual(tune("--dtype", "float128").returncode, 2)
+
     def test_a_malformed_file_is_named_with_its_line_and_left_alone(self):
         malformed = "machine *\nchoose allreduce shm ranks=4..2 bytes=0..* ring\n"
         self.path.write_text(malformed, encoding="utf-8")

@@ -56,6 +56,7 @@ Hosts hosts_of(const Experiment& e) {
 }
 
 Result<Choice> choose(const Experiment& e) {
+    TUTTI_ASSIGN(const Reducer reducer, reducer_of(e));
     Terrain terrain;
     terrain.ranks = e.ranks;
     terrain.one_host = terrain.mapped = e.network.hosts == 1;
@@ -69,6 +70,7 @@ Result<Choice> choose(const Experiment& e) {
     Question question;
     question.collective = e.collective;
     question.bytes = rounded_bytes(e);
+    question.widening = reducer.widening();
     question.wanted = e.algorithm;
     return select(question, terrain);
 }

@@ -6,6 +6,7 @@
 
 #include "bench/command_line.h"
 #include "collectives/catalog.h"
+#include "tools/dtype_option.h"
 #include "units.h"
 
 namespace tutti::sim {
@@ -153,16 +154,6 @@ std::vector<std::string> algorithms_of(const Options& o, const std::string& want
             "--algorithm", fmt::format("there is no '{}' for {}; there are: {}, all", wanted,
                                        collective_name(o.collective), fmt::join(all, ", ")));
     return {wanted};
-}
-
-Dtype dtype_of(const std::string& name) {
-    std::string known;
-    for (int i = 0; i < dtype_count; ++i) {
-        const auto dtype = static_cast<Dtype>(i);
-        if (name == dtype_name(dtype)) return dtype;
-        known += fmt::format("{}{}", i == 0 ? "" : ", ", dtype_name(dtype));
-    }
-    throw CLI::ValidationError("--dtype", fmt::format("'{}' is none of: {}", name, known));
 }
 
 void interpret_network(Options& o, const Texts& t) {

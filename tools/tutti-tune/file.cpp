@@ -17,13 +17,18 @@ namespace {
 // A neighbour's choice is kept where it is as good: fewer lines, and no line for noise.
 constexpr double as_good = 1.03;
 
+std::string sums_of(const Found& found) {
+    return fmt::format("sums={}", found.widening);
+}
+
 bool measured(const std::string& line, const Found& found) {
     std::istringstream in(line);
-    std::string verb, first, second, third;
-    in >> verb >> first >> second >> third;
+    std::string verb, first, second, third, bytes, sums;
+    in >> verb >> first >> second >> third >> bytes >> sums;
     if (verb == "constants") return first == found.wire;
     if (verb != "choose" || second != found.wire || third != fmt::format("ranks={}", found.ranks))
         return false;
+    if (sums.starts_with("sums=") && sums != sums_of(found)) return false;
     return std::any_of(found.cells.begin(), found.cells.end(),
                        [&](const Cell& cell) { return collective_name(cell.collective) == first; });
 }
@@ -56,9 +61,11 @@ std::string choices(const Found& found) {
         const bool last = next == found.cells.size() || !same();
         const std::size_t to =
             last ? 0 : border(found.cells[next - 1].bytes, found.cells[next].bytes);
-        text +=
-            fmt::format("choose {} {} ranks={} bytes={}..{} {}\n", collective_name(cell.collective),
-                        found.wire, found.ranks, from, last ? "*" : std::to_string(to), name);
+        const bool sums = traits_of(cell.collective).reduces;
+        text += fmt::format("choose {} {} ranks={} bytes={}..{} {}{}{}\n",
+                            collective_name(cell.collective), found.wire, found.ranks, from,
+                            last ? "*" : std::to_string(to), sums ? sums_of(found) : "",
+                            sums ? " " : "", name);
         from = last ? 0 : to + 1;
         i = next;
     }

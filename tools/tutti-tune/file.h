@@ -13,6 +13,7 @@ struct Found {
     Rank ranks = 1;
     Constants constants{};
     std::span<const Cell> cells;  // by collective, sizes ascending
+    uint32_t widening = 1;        // of the sums that were measured
 };
 
 /// The new file's text.

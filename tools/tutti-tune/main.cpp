@@ -54,16 +54,16 @@ Constants fit_to(const std::vector<Cell>& cells, const Constants& before) {
 
 Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options) {
     const std::vector<std::size_t> sizes = sizes_of(options);
-    Bench bench(comm, options.end_bytes);
+    Bench bench(comm, options);
     const double seconds =
         options.seconds / static_cast<double>(options.collectives.size() * sizes.size());
     const bool talks = comm.rank() == 0;
     if (talks)
         fmt::print(
-            "# {} ranks over {}; times are medians in us; *: more than 10 % slower\n"
+            "# {} ranks over {}, {}; times are medians in us; *: more than 10 % slower\n"
             "#{:<14} {:>10} {:>20} {:>12} {:>20} {:>6}\n",
-            comm.size(), comm.planner().terrain().wire, "collective", "bytes", "fastest", "us",
-            "tutti's choice", "ratio");
+            comm.size(), comm.planner().terrain().wire, dtype_name(options.dtype), "collective",
+            "bytes", "fastest", "us", "tutti's choice", "ratio");
     std::vector<Cell> cells;
     for (const Collective collective : options.collectives)
         for (const std::size_t bytes : sizes) {
@@ -83,8 +83,9 @@ Result<> report(const Communicator& comm, const Options& options, const std::vec
     const Terrain& terrain = comm.planner().terrain();
     if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, terrain));
     if (options.output.empty()) return {};
-    return write_tuning(options.output,
-                        {terrain.wire, terrain.ranks, fit_to(cells, terrain.constants), cells});
+    TUTTI_ASSIGN(const Reducer sum, Reducer::make(options.dtype, Op::sum));
+    return write_tuning(options.output, {terrain.wire, terrain.ranks,
+                                         fit_to(cells, terrain.constants), cells, sum.widening()});
 }
 
 Result<> run(const Options& options) {

@@ -25,14 +25,14 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-Call call_of(Collective collective, std::size_t bytes, Rank ranks) {
+Call call_of(Collective collective, std::size_t bytes, Rank ranks, Dtype dtype) {
     Call call;
     call.collective = collective;
     if (collective == Collective::barrier) return call;
-    call.dtype = Dtype::float32;
+    call.dtype = dtype;
     const std::size_t blocks =
         traits_of(collective).cut == Cut::whole ? 1 : static_cast<std::size_t>(ranks);
-    call.count = std::max<std::size_t>(1, bytes / blocks / sizeof(float));
+    call.count = std::max<std::size_t>(1, bytes / blocks / dtype_bytes(dtype));
     return call;
 }
 
@@ -70,9 +70,10 @@ std::vector<std::size_t> sizes_of(const Options& options) {
     return sizes;
 }
 
-Bench::Bench(Communicator& comm, std::size_t most_bytes)
+Bench::Bench(Communicator& comm, const Options& options)
     : comm_(comm),
-      in_(std::max(most_bytes, static_cast<std::size_t>(comm.size()) * sizeof(float))),
+      dtype_(options.dtype),
+      in_(std::max(options.end_bytes, static_cast<std::size_t>(comm.size()) * dtype_bytes(dtype_))),
       out_(in_.size()) {}
 
 Result<std::vector<Bench::Runner>> Bench::make_runners(const Call& call) {
@@ -167,7 +168,7 @@ Result<Cell> Bench::summarise(std::vector<Runner> runners, Cell cell) {
 }
 
 Result<Cell> Bench::measure(Collective collective, std::size_t bytes, double seconds) {
-    const Call call = call_of(collective, bytes, comm_.size());
+    const Call call = call_of(collective, bytes, comm_.size(), dtype_);
     Cell cell;
     cell.collective = collective;
     cell.bytes = bytes;

@@ -35,7 +35,7 @@ std::vector<std::size_t> sizes_of(const Options& options);
 
 class Bench {
 public:
-    Bench(Communicator& comm, std::size_t most_bytes);
+    Bench(Communicator& comm, const Options& options);
     /// Takes about so long. Collective.
     Result<Cell> measure(Collective collective, std::size_t bytes, double seconds);
 
@@ -54,6 +54,7 @@ private:
     Result<> largest(std::vector<double>& values);
 
     Communicator& comm_;
+    const Dtype dtype_;
     std::vector<std::byte> in_, out_;
 };
 

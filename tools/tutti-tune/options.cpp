@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "bench/command_line.h"
+#include "tools/dtype_option.h"
 
 namespace tutti::tune {
 namespace {
@@ -14,7 +15,7 @@ Every rank runs this program. For each collective and size all algorithms run in
 blocks, so that a slow phase of the machine falls on all of them. Rank 0 prints the fastest, tutti's
 own choice and how they compare; with --output it writes a file of constants for the cost model and
 of choices, for TUTTI_TUNING to name. Lines of an existing file that this run did not measure (other
-transports, numbers of ranks, collectives and machines) stay.)";
+transports, numbers of ranks, collectives, widths of sums and machines) stay.)";
 
 constexpr const char* footer = R"(EXIT CODES
   0  measured (and written)
@@ -24,6 +25,7 @@ constexpr const char* footer = R"(EXIT CODES
 EXAMPLES
   tutti-run -n 2 tutti-tune --output here.tuning
   tutti-run -n 4 --transport tcp tutti-tune --output here.tuning --seconds 120
+  tutti-run -n 4 tutti-tune --output here.tuning --dtype bfloat16 --collectives allreduce,reduce_scatter
   tutti-run -n 8 --hosts-act 4 tutti-tune --output here.tuning --collectives allreduce,allgather
   tutti-run -n 2 --env TUTTI_TUNING=here.tuning tutti-tune --seconds 20
   TUTTI_TUNING=here.tuning tutti-bench allreduce --ranks 2 --explain)";
@@ -34,7 +36,7 @@ std::vector<std::string> collective_names() {
     return names;
 }
 
-void add_options(CLI::App& app, Options& o, std::vector<std::string>& names) {
+void add_options(CLI::App& app, Options& o, std::vector<std::string>& names, std::string& dtype) {
     const CLI::AsSizeValue sizes(false);
     app.add_option("--collectives", names,
                    "which (default: allreduce, broadcast, reduce, allgather, reduce_scatter, "
@@ -54,6 +56,9 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& names) {
     app.add_option("--seconds", o.seconds, "how long to measure, about (default 60)")
         ->type_name("S")
         ->check(CLI::PositiveNumber);
+    app.add_option("--dtype", dtype,
+                   "element type (default float32); sums of another width are tuned apart")
+        ->type_name("TYPE");
     app.add_option("--transport", o.transport, "transports to use, e.g. shm,tcp")
         ->type_name("LIST");
     app.add_option("--output", o.output, "the tuning file: made, or brought up to date")
@@ -70,11 +75,13 @@ Parsed parse_options(int argc, char** argv) {
                                    "allgather", "reduce_scatter", "alltoall"};
     CLI::App app(description, "tutti-tune");
     command_line::dress(app, "tutti-run -n N tutti-tune [OPTIONS]", footer);
-    add_options(app, parsed.options, names);
+    std::string dtype;
+    add_options(app, parsed.options, names, dtype);
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {
         if (parsed.options.begin_bytes == 0 ||
             parsed.options.begin_bytes > parsed.options.end_bytes)
             throw CLI::ValidationError("--begin", "sizes go from 1 or more up to --end");
+        if (!dtype.empty()) parsed.options.dtype = dtype_of(dtype);
     });
     const std::vector<std::string> known = collective_names();
     for (const std::string& name : names) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/collective.h"
+#include "reduce/reduce.h"
 
 namespace tutti::tune {
 
@@ -18,6 +19,7 @@ struct Options {
     std::size_t end_bytes = std::size_t{64} << 20;
     std::size_t factor = 8;
     double seconds = 60;
+    Dtype dtype = Dtype::float32;
     std::string transport;
     std::string output;  // "": only the report
     std::string rows;    // "": no raw measurements
