@@ -36,15 +36,15 @@ void Checkpoint::add(const char* name, const Array& data, void* memory,
     const int dims = static_cast<int>(shape.size());
     if (!first_row) {
         must(tutti_checkpoint_add(checkpoint_, name, memory, elements.dtype, dims, shape.data()),
-              "checkpoint");
+             "checkpoint");
         return;
     }
     if (shape.empty())
         throw nb::value_error((std::string(name) + ": a single number has no rows").c_str());
     const int64_t own_rows = std::exchange(shape.front(), rows);
     must(tutti_checkpoint_add_shard(checkpoint_, name, memory, elements.dtype, dims, shape.data(),
-                                     *first_row, own_rows),
-          "checkpoint");
+                                    *first_row, own_rows),
+         "checkpoint");
 }
 
 void Checkpoint::add_source(const char* name, Input data, std::optional<int64_t> first_row,
@@ -70,11 +70,11 @@ std::optional<std::string> Checkpoint::text(const char* key) const {
 }
 
 void Checkpoint::save(const Communicator* comm, const char* path) {
-    tutti_comm* const held = comm ? comm->comm() : nullptr;
+    const auto held = comm ? comm->comm() : nullptr;
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_checkpoint_save(checkpoint_, held, path);
+        status = tutti_checkpoint_save(checkpoint_, held.get(), path);
     }
     must(status, "save");
 }
@@ -82,14 +82,14 @@ void Checkpoint::save(const Communicator* comm, const char* path) {
 void Checkpoint::load(const Communicator* comm, const char* path, bool allow_missing,
                       bool allow_extra) {
     if (!sources_.empty()) throw nb::value_error("a list of sources cannot be loaded into");
-    tutti_comm* const held = comm ? comm->comm() : nullptr;
+    const auto held = comm ? comm->comm() : nullptr;
     tutti_checkpoint_opts opts = TUTTI_CHECKPOINT_OPTS_INIT;
     opts.allow_missing = allow_missing ? 1 : 0;
     opts.allow_extra = allow_extra ? 1 : 0;
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_checkpoint_load(checkpoint_, held, path, &opts);
+        status = tutti_checkpoint_load(checkpoint_, held.get(), path, &opts);
     }
     must(status, "load");
 }

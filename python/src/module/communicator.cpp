@@ -25,6 +25,14 @@ Call call_of(const std::optional<Input>& in, const std::optional<Output>& out, s
     return call;
 }
 
+// Whoever holds it last has the GIL.
+std::shared_ptr<tutti_comm> owned(tutti_comm* comm) {
+    return {comm, [](tutti_comm* last) {
+                const nb::gil_scoped_release released;
+                (void)tutti_comm_destroy(last);
+            }};
+}
+
 }  // namespace
 
 Communicator::Communicator(const std::map<std::string, std::string>& settings) {
@@ -34,15 +42,17 @@ Communicator::Communicator(const std::map<std::string, std::string>& settings) {
         raw, &tutti_config_destroy);
     for (const auto& [key, value] : settings)
         check(tutti_config_set(raw, key.c_str(), value.c_str()), "init");
+    tutti_comm* made = nullptr;
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_comm_create(raw, &comm_);
+        status = tutti_comm_create(raw, &made);
     }
     check(status, "init");
+    comm_ = owned(made);
 }
 
-tutti_comm* Communicator::comm() const {
+std::shared_ptr<tutti_comm> Communicator::comm() const {
     if (!comm_) {
         PyErr_SetString(PyExc_ValueError, "the communicator is closed");
         throw nb::python_error();
@@ -54,11 +64,11 @@ void Communicator::run(const char* collective, std::optional<Input> in, std::opt
                        std::size_t count, const char* op, int root) {
     const Collective& found = collective_of(collective);
     const Call call = call_of(in, out, count, op, root);
-    tutti_comm* const held = comm();
+    const std::shared_ptr<tutti_comm> held = comm();
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = found.run(held, call);
+        status = found.run(held.get(), call);
     }
     check(status, found.name);
 }
@@ -72,12 +82,12 @@ std::unique_ptr<Request> Communicator::start(const char* collective, std::option
     // The stream of blocking calls: ranks may differ in which of the two they make.
     opts.stream = 0;
     opts.timeout_ms = timeout_ms;
-    auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out));
-    tutti_comm* const held = comm();
+    auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), comm_);
+    const std::shared_ptr<tutti_comm> held = comm();
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = found.start(held, call, &opts, request->slot());
+        status = found.start(held.get(), call, &opts, request->slot());
     }
     check(status, found.name);
     return request;
@@ -90,12 +100,12 @@ std::unique_ptr<Request> Communicator::send(Input data, int destination, int tag
     const std::size_t count = data.size() * elements.parts;
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
     opts.timeout_ms = timeout_ms;
-    auto request = std::make_unique<Request>("send", std::move(data), std::nullopt);
-    tutti_comm* const held = comm();
+    auto request = std::make_unique<Request>("send", std::move(data), std::nullopt, comm_);
+    const std::shared_ptr<tutti_comm> held = comm();
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_isend(held, memory, count, elements.dtype, destination, tag, &opts,
+        status = tutti_isend(held.get(), memory, count, elements.dtype, destination, tag, &opts,
                              request->slot());
     }
     check(status, "send");
@@ -109,13 +119,13 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
     const std::size_t count = data.size() * elements.parts;
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
     opts.timeout_ms = timeout_ms;
-    auto request = std::make_unique<Request>("recv", std::nullopt, std::move(data));
-    tutti_comm* const held = comm();
+    auto request = std::make_unique<Request>("recv", std::nullopt, std::move(data), comm_);
+    const std::shared_ptr<tutti_comm> held = comm();
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_irecv(held, memory, count, elements.dtype, source, tag, request->received(),
-                             &opts, request->slot());
+        status = tutti_irecv(held.get(), memory, count, elements.dtype, source, tag,
+                             request->received(), &opts, request->slot());
     }
     check(status, "recv");
     return request;
@@ -123,48 +133,42 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     tutti_comm* part = nullptr;
-    tutti_comm* const held = comm();
+    const std::shared_ptr<tutti_comm> held = comm();
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_comm_split(held, color, key, &part);
+        status = tutti_comm_split(held.get(), color, key, &part);
     }
     check(status, "split");
     if (!part) return nullptr;
-    return std::unique_ptr<Communicator>(new Communicator(part));
+    return std::unique_ptr<Communicator>(new Communicator(owned(part)));
 }
 
 std::unique_ptr<Communicator> Communicator::adopt(std::uintptr_t address, nb::object keeper) {
-    auto adopted =
-        std::unique_ptr<Communicator>(new Communicator(reinterpret_cast<tutti_comm*>(address)));
-    adopted->keeper_ = std::move(keeper);
-    return adopted;
+    auto* const comm = reinterpret_cast<tutti_comm*>(address);
+    return std::unique_ptr<Communicator>(
+        new Communicator({comm, [kept = std::move(keeper)](tutti_comm*) {}}));
 }
 
 std::string Communicator::explain(const char* collective, std::size_t bytes) {
     std::string text(4096, '\0');
-    check(tutti_comm_explain(comm(), collective, bytes, text.data(), text.size()), "explain");
+    check(tutti_comm_explain(comm().get(), collective, bytes, text.data(), text.size()), "explain");
     text.resize(text.find('\0'));
     return text;
 }
 
 void Communicator::dump(int fd) {
-    check(tutti_comm_dump(comm(), fd), "dump");
+    check(tutti_comm_dump(comm().get(), fd), "dump");
 }
 
 void Communicator::abort() {
-    check(tutti_comm_abort(comm()), "abort");
+    check(tutti_comm_abort(comm().get()), "abort");
 }
 
+// The last thread that is inside takes it along.
 void Communicator::close() {
-    if (!comm_) return;
-    tutti_comm* const held = std::exchange(comm_, nullptr);
-    if (keeper_.is_valid()) {
-        keeper_.reset();
-        return;
-    }
-    const nb::gil_scoped_release released;
-    (void)tutti_comm_destroy(held);
+    if (comm_.use_count() > 1) (void)tutti_comm_abort(comm_.get());
+    comm_.reset();
 }
 
 }  // namespace tutti_python

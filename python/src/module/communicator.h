@@ -4,6 +4,7 @@
 #include <tutti/tutti.h>
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include "request.h"
@@ -27,12 +28,12 @@ public:
     ~Communicator() { close(); }
     Communicator(const Communicator&) = delete;
 
-    int rank() const { return tutti_comm_rank(comm()); }
-    int size() const { return tutti_comm_size(comm()); }
-    int local_rank() const { return tutti_comm_local_rank(comm()); }
-    int local_size() const { return tutti_comm_local_size(comm()); }
-    int host_count() const { return tutti_comm_host_count(comm()); }
-    int host_of(int rank) const { return tutti_comm_host_of(comm(), rank); }
+    int rank() const { return tutti_comm_rank(comm().get()); }
+    int size() const { return tutti_comm_size(comm().get()); }
+    int local_rank() const { return tutti_comm_local_rank(comm().get()); }
+    int local_size() const { return tutti_comm_local_size(comm().get()); }
+    int host_count() const { return tutti_comm_host_count(comm().get()); }
+    int host_of(int rank) const { return tutti_comm_host_of(comm().get(), rank); }
 
     /// count: elements of the arrays' type, as tutti.h counts for this collective.
     void run(const char* collective, std::optional<Input> in, std::optional<Output> out,
@@ -43,23 +44,24 @@ public:
     std::unique_ptr<Request> send(Input data, int destination, int tag, int64_t timeout_ms);
     std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
 
-    /// NULL for a negative color.
     /// One that somebody else made: it is theirs, and lives as long as keeper.
     static std::unique_ptr<Communicator> adopt(std::uintptr_t address, nanobind::object keeper);
     /// ValueError once it is closed.
-    tutti_comm* comm() const;
+    std::shared_ptr<tutti_comm> comm() const;
 
+    /// NULL for a negative color.
     std::unique_ptr<Communicator> split(int color, int key);
     std::string explain(const char* collective, std::size_t bytes);
     void dump(int fd);
     void abort();
+    /// Ends what other threads wait for in it, on all ranks.
     void close();
 
 private:
-    explicit Communicator(tutti_comm* comm) : comm_(comm) {}
+    explicit Communicator(std::shared_ptr<tutti_comm> comm) : comm_(std::move(comm)) {}
 
-    tutti_comm* comm_ = nullptr;
-    nanobind::object keeper_;  // of an adopted one
+    // Held once more by each thread that is inside.
+    std::shared_ptr<tutti_comm> comm_;
 };
 
 }  // namespace tutti_python

@@ -8,12 +8,14 @@ namespace tutti_python {
 
 Request::~Request() {
     if (!request_) return;
+    const auto inside = comm_.lock();
     const nb::gil_scoped_release released;
     (void)tutti_wait(&request_, -1);
 }
 
 bool Request::wait(int64_t timeout_ms) {
     if (request_) {
+        const auto inside = comm_.lock();
         const nb::gil_scoped_release released;
         const tutti_status status = tutti_wait(&request_, timeout_ms);
         if (request_) return false;

@@ -16,8 +16,9 @@ namespace tutti_python {
 /// One thread at a time. Dropping it waits for the operation, without the GIL.
 class Request {
 public:
-    Request(const char* operation, std::optional<Input> in, std::optional<Output> out)
-        : operation_(operation), in_(std::move(in)), out_(std::move(out)) {}
+    Request(const char* operation, std::optional<Input> in, std::optional<Output> out,
+            std::weak_ptr<tutti_comm> comm)
+        : operation_(operation), in_(std::move(in)), out_(std::move(out)), comm_(std::move(comm)) {}
     ~Request();
     Request(const Request&) = delete;
 
@@ -41,6 +42,7 @@ private:
     const char* operation_;
     std::optional<Input> in_;
     std::optional<Output> out_;
+    const std::weak_ptr<tutti_comm> comm_;  // which waiting for it is being inside
     // Where it is does not change with the object's.
     std::unique_ptr<tutti_recv_status> received_ = std::make_unique<tutti_recv_status>();
     tutti_request* request_ = nullptr;

@@ -219,7 +219,10 @@ class Communicator:
         self._native.abort()
 
     def close(self) -> None:
-        """Leaves in order; never hangs. Later calls raise ValueError."""
+        """Leaves in order; never hangs. Later calls raise ValueError.
+
+        What another thread waits for in it fails, on all ranks, as after abort().
+        """
         self._native.close()
 
     # ---- shapes

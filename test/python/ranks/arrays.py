@@ -184,7 +184,35 @@ def groups():
     assert "allreduce" in comm.explain("allreduce", 1024)
 
 
-for test in (collectives, messages, requests, other_arrays, errors, the_interpreter_goes_on, groups):
+def closing_while_others_wait():
+    def raised_by(waits):
+        def run():
+            try:
+                waits()
+            except tutti.Error as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        return thread
+
+    for _ in range(5):
+        raised = []
+        part = comm.split(0)
+        # Nobody sends: only closing ends what the threads wait for, here and on the other ranks.
+        request = part.irecv(np.empty(2), tag=1)
+        threads = [raised_by(lambda: part.recv(np.empty(2), tag=2)), raised_by(request.wait)]
+        time.sleep(0.02)
+        part.close()
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "it still waits"
+        assert len(raised) == 2 or size == 1, raised
+        comm.barrier()
+
+
+for test in (collectives, messages, requests, other_arrays, errors, the_interpreter_goes_on, groups,
+             closing_while_others_wait):
     test()
     comm.barrier()
     if rank == 0:
