@@ -112,8 +112,8 @@ void tutti_pool::begin(const Call& call) {
                              .input = call.inputs.empty() ? nullptr : call.inputs[at]});
     }
     first_.reset();
-    call_ = &call;
     for (const auto& exchange : exchanges_) exchange->begin(call.replicas, call.opts.sync != 0);
+    call_ = &call;
 }
 
 void tutti_pool::end() {
