@@ -146,8 +146,9 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
 
 std::unique_ptr<Communicator> Communicator::adopt(std::uintptr_t address, nb::object keeper) {
     auto* const comm = reinterpret_cast<tutti_comm*>(address);
-    return std::unique_ptr<Communicator>(
-        new Communicator({comm, [kept = std::move(keeper)](tutti_comm*) {}}));
+    // Requests outlive it, and with them this function: the keeper goes when it is called.
+    auto let_go = [kept = std::move(keeper)](tutti_comm*) mutable { kept.reset(); };
+    return std::unique_ptr<Communicator>(new Communicator({comm, std::move(let_go)}));
 }
 
 std::string Communicator::explain(const char* collective, std::size_t bytes) {

@@ -44,7 +44,7 @@ public:
     std::unique_ptr<Request> send(Input data, int destination, int tag, int64_t timeout_ms);
     std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
 
-    /// One that somebody else made: it is theirs, and lives as long as keeper.
+    /// One that somebody else made, which lives as long as keeper. Closed as one of our own.
     static std::unique_ptr<Communicator> adopt(std::uintptr_t address, nanobind::object keeper);
     /// ValueError once it is closed.
     std::shared_ptr<tutti_comm> comm() const;

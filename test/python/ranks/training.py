@@ -2,6 +2,7 @@
 import copy
 import os
 import tempfile
+import weakref
 
 import torch
 import torch.distributed as dist
@@ -413,6 +414,24 @@ def a_model_and_its_sharded_head_come_back():
         equal(value, saved[name], name)
     equal(head.weight.detach(), weight)
     dist.all_reduce(torch.ones(3))  # the group goes on
+
+
+@case
+def closing_lets_go_of_the_communicator_whatever_requests_are_left():
+    class Keeper:
+        def __init__(self, held):
+            self.held = held
+
+    address, held = tutti.torch.build().duplicate(tutti.torch.backend_of(None))
+    keeper = Keeper(held)
+    gone = weakref.ref(keeper)
+    comm = tutti.communicator.adopt((address, keeper))
+    del held, keeper
+    request = comm.iallreduce(torch.ones(3).numpy())
+    request.wait()
+    assert gone() is not None
+    comm.close()
+    assert gone() is None, "a request that is over holds it"
 
 
 run()
