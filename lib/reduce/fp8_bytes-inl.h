@@ -85,7 +85,7 @@ struct Fp8Tables {
     }();
 };
 
-// Careful::carefully(a, b): a vector's sums where not all operands are finite.
+// Careful is a kernel whose carefully(a, b) is a vector's sums where not all operands are finite.
 template <class Coding, class Careful>
 struct Fp8Sums {
     using A = uint8_t;
@@ -99,13 +99,13 @@ struct Fp8Sums {
     static constexpr std::size_t group = vectors_in_line<DOut>;
     static_assert(group == 1);
 
-    explicit Fp8Sums(const ReduceArgs&) {}
+    explicit Fp8Sums(const ReduceArgs& args) : careful_(args) {}
 
     HWY_INLINE V8 operator()(const uint8_t* pa, const uint8_t* pb) const {
         const V8 a = hn::LoadU(DOut(), pa), b = hn::LoadU(DOut(), pb);
         bool finite = true;
         const V8 sum = added(a, b, finite);
-        return HWY_LIKELY(finite) ? sum : Careful::carefully(pa, pb);
+        return HWY_LIKELY(finite) ? sum : careful_.carefully(pa, pb);
     }
 
     template <class Store>
@@ -170,6 +170,8 @@ private:
         return _mm512_mask_mov_epi8(lower, _mm512_movepi8_mask(sum),
                                     half(Tables::rounded, 128, sum));
     }
+
+    Careful careful_;
 };
 
 #endif

@@ -1,4 +1,8 @@
 // Averages of integers: the wrapped sum divided by the number of contributions, toward zero.
+#include <bit>
+#include <limits>
+#include <type_traits>
+
 #include "reduce/targets.h"
 //
 #undef HWY_TARGET_INCLUDE
@@ -11,57 +15,66 @@
 HWY_BEFORE_NAMESPACE();
 namespace tutti::kernels::HWY_NAMESPACE {
 
-// There is no vector division of integers, but a float with twice the bits gives the exact result:
-// a rounded x / n only reaches the next integer if x needs more bits than the mantissa has.
-template <class T>
-using Quotient = std::conditional_t<sizeof(T) == 4, double, float>;
+#if HWY_TARGET != HWY_SCALAR
 
-template <class T>
-HWY_INLINE hn::Vec<hn::Rebind<T, hn::ScalableTag<Quotient<T>>>> divide_lanes(
-    hn::Vec<hn::Rebind<T, hn::ScalableTag<Quotient<T>>>> sum, Quotient<T> divisor) {
-    const hn::ScalableTag<Quotient<T>> d;
-    const hn::Rebind<T, decltype(d)> dt;
-    const hn::Rebind<int32_t, decltype(d)> di;
-    const auto by = hn::Set(d, divisor);
-    if constexpr (std::is_same_v<T, int32_t>) {
-        return hn::DemoteTo(di, hn::Div(hn::PromoteTo(d, sum), by));
-    } else if constexpr (std::is_same_v<T, uint32_t>) {
-        // 2^52 + x has x in its low bits.
-        const hn::RebindToUnsigned<decltype(d)> du;
-        const auto offset = hn::Set(d, 4503599627370496.0);
-        const auto bits = hn::Or(hn::PromoteTo(du, sum), hn::BitCast(du, offset));
-        const auto quotient = hn::Trunc(hn::Div(hn::Sub(hn::BitCast(d, bits), offset), by));
-        return hn::TruncateTo(dt, hn::BitCast(du, hn::Add(quotient, offset)));
-    } else {
-        const auto quotient = hn::Div(hn::ConvertTo(d, hn::PromoteTo(di, sum)), by);
-        return hn::DemoteTo(dt, hn::ConvertTo(di, quotient));
+// Division of integers by one that is known before the loop: the upper half of a product, and two
+// shifts. Right for all numerators and divisors.
+// Source: Granlund & Montgomery, Division by Invariant Integers using Multiplication, PLDI 1994,
+// figure 4.1.
+template <class U>
+struct Divider {
+    U multiplier = 0;
+    // Of a divisor that U cannot hold: nothing is left of any numerator.
+    int first = 1;
+    int second = 8 * sizeof(U) - 1;
+
+    explicit Divider(int32_t divisor) {
+        if (static_cast<uint64_t>(divisor) > std::numeric_limits<U>::max()) return;
+        const auto by = static_cast<uint32_t>(divisor);
+        const int bits = std::bit_width(by - 1);
+        const auto rest = ((uint64_t{1} << bits) - by);
+        using Twice = unsigned __int128;
+        multiplier = static_cast<U>((static_cast<Twice>(rest) << (8 * sizeof(U))) / by + 1);
+        first = HWY_MIN(bits, 1);
+        second = HWY_MAX(bits - 1, 0);
     }
-}
+
+    template <class D>
+    HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v) const {
+        const auto product = upper_half(d, v, hn::Set(d, multiplier));
+        const auto rest = hn::ShiftRightSame(hn::Sub(v, product), first);
+        return hn::ShiftRightSame(hn::Add(product, rest), second);
+    }
+
+private:
+    template <class D>
+    static HWY_INLINE hn::Vec<D> upper_half(D d, hn::Vec<D> a, hn::Vec<D> b) {
+        if constexpr (sizeof(U) == 2) {
+            return hn::MulHigh(a, b);
+        } else if constexpr (sizeof(U) == 4) {
+            const hn::Repartition<uint64_t, D> d64;
+            const auto odd = hn::ShiftRight<32>(hn::BitCast(d64, a));
+            return hn::OddEven(hn::BitCast(d, hn::MulEven(hn::BitCast(d, odd), b)),
+                               hn::BitCast(d, hn::ShiftRight<32>(hn::MulEven(a, b))));
+        } else {
+            const auto low = hn::Set(d, 0xffffffff);
+            const auto a1 = hn::ShiftRight<32>(a), b1 = hn::ShiftRight<32>(b);
+            const auto middle = hn::Add(times(d, a1, b), hn::ShiftRight<32>(times(d, a, b)));
+            const auto carried = hn::Add(times(d, a, b1), hn::And(middle, low));
+            return hn::Add(hn::Add(times(d, a1, b1), hn::ShiftRight<32>(middle)),
+                           hn::ShiftRight<32>(carried));
+        }
+    }
+    // Of the lower halves of lanes.
+    template <class D>
+    static HWY_INLINE hn::Vec<D> times(D, hn::Vec<D> a, hn::Vec<D> b) {
+        const hn::Repartition<uint32_t, D> d32;
+        return hn::MulEven(hn::BitCast(d32, a), hn::BitCast(d32, b));
+    }
+};
 
 template <class T, bool kUnary>
 struct Average {
-    using A = T;
-    using B = T;
-    using Out = T;
-    using DOut = hn::Rebind<T, hn::ScalableTag<Quotient<T>>>;
-    static constexpr bool unary = kUnary;
-    static constexpr bool hot = false;
-
-    explicit Average(const ReduceArgs& args) : divisor_(static_cast<Quotient<T>>(args.divisor)) {}
-
-    HWY_INLINE hn::Vec<DOut> operator()(const T* a, const T* b) const {
-        const DOut d;
-        auto sum = hn::LoadU(d, a);
-        if constexpr (!kUnary) sum = hn::Add(sum, hn::LoadU(d, b));
-        return divide_lanes<T>(sum, divisor_);
-    }
-
-    Quotient<T> divisor_;
-};
-
-// 64 bits: no float has the bits, so each lane is divided by itself.
-template <class T, bool kUnary>
-struct LongAverage {
     using A = T;
     using B = T;
     using Out = T;
@@ -69,30 +82,76 @@ struct LongAverage {
     static constexpr bool unary = kUnary;
     static constexpr bool hot = false;
 
-    explicit LongAverage(const ReduceArgs& args) : divisor_(static_cast<T>(args.divisor)) {}
+    explicit Average(const ReduceArgs& args) : divider_(args.divisor) {}
 
     HWY_INLINE hn::Vec<DOut> operator()(const T* a, const T* b) const {
         const DOut d;
         auto sum = hn::LoadU(d, a);
         if constexpr (!kUnary) sum = hn::Add(sum, hn::LoadU(d, b));
-        alignas(64) T lanes[hn::MaxLanes(DOut())];
-        hn::Store(sum, d, lanes);
-        for (std::size_t i = 0; i < hn::Lanes(d); ++i)
-            lanes[i] = static_cast<T>(lanes[i] / divisor_);
-        return hn::Load(d, lanes);
+        if constexpr (std::is_signed_v<T>) {
+            // Toward zero: the magnitude is divided.
+            const auto sign = hn::VecFromMask(d, hn::Lt(sum, hn::Zero(d)));
+            const auto magnitude = hn::BitCast(Magnitudes(), negated_if(sign, sum));
+            return negated_if(sign, hn::BitCast(d, divide(magnitude)));
+        } else {
+            return divide(sum);
+        }
     }
 
-    T divisor_;
+private:
+    using Magnitudes = hn::RebindToUnsigned<DOut>;
+    // Bytes are divided in 16 bits, the even ones apart from the odd ones.
+    using Wider = std::conditional_t<sizeof(T) == 1, uint16_t, std::make_unsigned_t<T>>;
+
+    static HWY_INLINE hn::Vec<DOut> negated_if(hn::Vec<DOut> sign, hn::Vec<DOut> v) {
+        return hn::Sub(hn::Xor(v, sign), sign);
+    }
+
+    HWY_INLINE hn::Vec<Magnitudes> divide(hn::Vec<Magnitudes> v) const {
+        const hn::Repartition<Wider, DOut> dw;
+        if constexpr (sizeof(T) == 1) {
+            const auto pairs = hn::BitCast(dw, v);
+            const auto even = divider_.divide(dw, hn::And(pairs, hn::Set(dw, 0xff)));
+            const auto odd = divider_.divide(dw, hn::ShiftRight<8>(pairs));
+            return hn::BitCast(Magnitudes(), hn::Or(even, hn::ShiftLeft<8>(odd)));
+        } else {
+            return divider_.divide(dw, v);
+        }
+    }
+
+    Divider<Wider> divider_;
 };
+
+#else
+
+template <class T, bool kUnary>
+struct Average {
+    using A = T;
+    using B = T;
+    using Out = T;
+    using DOut = hn::ScalableTag<T>;
+    static constexpr bool unary = kUnary;
+    static constexpr bool hot = false;
+
+    explicit Average(const ReduceArgs& args) : divisor_(args.divisor) {}
+
+    HWY_INLINE hn::Vec<DOut> operator()(const T* a, const T* b) const {
+        const DOut d;
+        auto sum = hn::LoadU(d, a);
+        if constexpr (!kUnary) sum = hn::Add(sum, hn::LoadU(d, b));
+        using Wide = std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>;
+        const auto quotient = static_cast<Wide>(hn::GetLane(sum)) / static_cast<Wide>(divisor_);
+        return hn::Set(d, static_cast<T>(quotient));
+    }
+
+    int32_t divisor_;
+};
+
+#endif
 
 template <class T>
 ReduceFn average_kernel(bool one_operand, bool stream) {
-    if constexpr (sizeof(T) == 8) {
-        return one_operand ? pick<LongAverage<T, true>>(stream)
-                           : pick<LongAverage<T, false>>(stream);
-    } else {
-        return one_operand ? pick<Average<T, true>>(stream) : pick<Average<T, false>>(stream);
-    }
+    return one_operand ? pick<Average<T, true>>(stream) : pick<Average<T, false>>(stream);
 }
 
 ReduceFn average_table(Dtype dtype, bool one_operand, bool stream) {

@@ -14,18 +14,20 @@ namespace tutti::kernels::HWY_NAMESPACE {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
 
 // fp8 ⊕ fp8 to fp8, the four bytes of a 32-bit lane apart.
-template <class Operator, class F>
-struct Fp8Pairs : QuickIfFinite<Fp8Pairs<Operator, F>, uint8_t> {
+template <class Operator, class F, bool kDivide>
+struct Fp8Pairs : QuickIfFinite<Fp8Pairs<Operator, F, kDivide>, uint8_t> {
+    using Base = QuickIfFinite<Fp8Pairs<Operator, F, kDivide>, uint8_t>;
     using Coding = typename F::Coding;
     using DOut = hn::ScalableTag<uint8_t>;
     using V8 = hn::Vec<DOut>;
-    static constexpr bool hot = std::is_same_v<Operator, Sum>;
+    static constexpr bool hot = std::is_same_v<Operator, Sum> && !kDivide;
     static constexpr int8_t magnitude = Coding::magnitude;
     static constexpr int8_t last_finite = Coding::last_finite;
 
-    explicit Fp8Pairs(const ReduceArgs&) {}
+    explicit Fp8Pairs(const ReduceArgs& args)
+        : Base(kDivide && args.divisor > P::largest_divisor), division_(args.divisor) {}
 
-    static HWY_INLINE V8 quickly(V8 codes_a, V8 codes_b) {
+    HWY_INLINE V8 quickly(V8 codes_a, V8 codes_b) const {
         const DOut d8;
         const D16 d16;
         const auto a = hn::BitCast(d16, codes_a), b = hn::BitCast(d16, codes_b);
@@ -39,7 +41,7 @@ struct Fp8Pairs : QuickIfFinite<Fp8Pairs<Operator, F>, uint8_t> {
         return hn::OrAnd(numbers, signs, hn::Set(d8, 0x80));
     }
 
-    static HWY_NOINLINE V8 carefully(const uint8_t* pa, const uint8_t* pb) {
+    HWY_NOINLINE V8 carefully(const uint8_t* pa, const uint8_t* pb) const {
         const DOut d8;
         const Lanes du;
         const auto a = hn::BitCast(du, hn::LoadU(d8, pa));
@@ -61,30 +63,33 @@ private:
     struct Halves16 {
         V16 upper, rounded;
     };
-    static HWY_INLINE Halves16 combined(V16 a, V16 b) {
+    HWY_INLINE Halves16 combined(V16 a, V16 b) const {
         const D16 d16;
         const auto one = hn::Set(d16, 1);
-        const bool sum = std::is_same_v<Operator, Sum>;
-        const auto value = sum ? P::sum(a, b) : P::product(a, b);
+        constexpr bool sum = std::is_same_v<Operator, Sum>;
+        const auto value = P::divided(sum ? P::sum(a, b) : P::product(a, b), division_);
         const auto upper = P::upper(value);
         auto up = hn::And(hn::ShiftRight<lost>(upper), one);
         // In the middle between two codes it is the last kept bit that decides, unless there is
         // something in the lower half. Sums of e5m2 have no more than 8 bits where that matters.
-        if (!sum || Coding::mantissa_bits > 2) up = hn::Min(hn::Or(up, P::lower(value)), one);
+        if (!sum || kDivide || Coding::mantissa_bits > 2)
+            up = hn::Min(hn::Or(up, P::lower(value)), one);
         return {upper, hn::Add(hn::Add(upper, hn::Set(d16, (1 << (lost - 1)) - 1)), up)};
     }
 
     template <int kBit>
-    static HWY_INLINE hn::Vec<Lanes> byte(hn::Vec<Lanes> a, hn::Vec<Lanes> b) {
+    HWY_INLINE hn::Vec<Lanes> byte(hn::Vec<Lanes> a, hn::Vec<Lanes> b) const {
         const typename P::D d;
         const typename P::Int di;
         const auto code = [&](hn::Vec<Lanes> v) HWY_ATTR {
             return hn::And(hn::BitCast(di, hn::ShiftRight<kBit>(v)), hn::Set(di, 0xff));
         };
         const auto x = Coding::decode(d, code(a)), y = Coding::decode(d, code(b));
-        const auto result = Coding::encode(d, Operator::apply(x, y));
+        const auto result = Coding::encode(d, division_.apply(d, Operator::apply(x, y)));
         return hn::ShiftLeft<kBit>(hn::BitCast(Lanes(), result));
     }
+
+    Division<float, kDivide> division_;
 };
 
 #endif
@@ -103,7 +108,7 @@ struct ToFp8 {
     static constexpr bool unary = std::is_same_v<Operator, OnlyA>;
     static constexpr bool hot = false;
 
-    explicit ToFp8(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
+    explicit ToFp8(const ReduceArgs& args) : division_(args.divisor) {}
 
     HWY_INLINE hn::Vec<DOut> operator()(const A* pa, const B* pb) const {
         const D16 d16;
@@ -138,11 +143,10 @@ private:
 
     HWY_INLINE hn::Vec<Halves<D>> narrow(hn::Vec<D> v) const {
         const D d;
-        if constexpr (kDivide) v = hn::Div(v, hn::Set(d, divisor_));
-        return float_to_half(d, F::rounded(d, v));
+        return float_to_half(d, F::rounded(d, division_.apply(d, v)));
     }
 
-    float divisor_;
+    Division<float, kDivide> division_;
 };
 
 template <class Operator, class F, int kForms>
@@ -153,11 +157,11 @@ struct Fp8 {
     static ReduceFn find(bool stream) {
 #if HWY_TARGET <= HWY_AVX3_DL
         if constexpr (kForms == 0 && std::is_same_v<Operator, Sum>) {
-            return pick<Fp8Sums<typename F::Coding, Fp8Pairs<Sum, F>>>(stream);
+            return pick<Fp8Sums<typename F::Coding, Fp8Pairs<Sum, F, false>>>(stream);
         }
 #endif
-        if constexpr (kForms == 0) {
-            return pick<Fp8Pairs<Operator, F>>(stream);
+        if constexpr ((kForms & 7) == 0) {
+            return pick<Fp8Pairs<Operator, F, divide>>(stream);
         } else if constexpr ((kForms & 4) != 0) {
             return pick<Combine<float, Operator, InA, InB, Wide<float>, false>>(stream);
         } else {
@@ -179,7 +183,9 @@ template <class Operator, class F, int kForms>
 struct Fp8 {
     static ReduceFn find(bool stream) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
-        if constexpr (kForms == 0) return pick<Fp8Pairs<Operator, F>>(stream);
+        if constexpr ((kForms & 7) == 0) {
+            return pick<Fp8Pairs<Operator, F, (kForms & 8) != 0>>(stream);
+        }
 #endif
         return Blockwise<Operator, F, kForms>::find(stream);
     }

@@ -25,13 +25,13 @@ struct BfloatPairs {
     static constexpr std::size_t group = vectors_in_line<DOut>;
     static constexpr bool asks_ahead = HWY_TARGET > HWY_AVX2;
 
-    explicit BfloatPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
+    explicit BfloatPairs(const ReduceArgs& args) : division_(args.divisor) {}
 
     HWY_INLINE hn::Vec<DOut> operator()(const uint16_t* pa, const uint16_t* pb) const {
         const Lanes a = take_apart(pa);
         const Lanes b = take_apart(pb);
-        return rounded(
-            {divided(Operator::apply(a.low, b.low)), divided(Operator::apply(a.high, b.high))});
+        return rounded({division_.apply(D(), Operator::apply(a.low, b.low)),
+                        division_.apply(D(), Operator::apply(a.high, b.high))});
     }
 
     template <class Store>
@@ -72,12 +72,7 @@ private:
         return hn::Add(kept, hn::ShiftRight<15>(hn::AverageRound(lost, under_half)));
     }
 
-    HWY_INLINE hn::Vec<D> divided(hn::Vec<D> v) const {
-        if constexpr (kDivide) v = hn::Div(v, hn::Set(D(), divisor_));
-        return v;
-    }
-
-    float divisor_;
+    Division<float, kDivide> division_;
 };
 #endif
 
@@ -97,16 +92,16 @@ struct EmulatedPairs {
     static constexpr bool unary = false;
     static constexpr bool hot = false;
 
-    explicit EmulatedPairs(const ReduceArgs& args) : divisor_(static_cast<float>(args.divisor)) {}
+    explicit EmulatedPairs(const ReduceArgs& args) : division_(args.divisor) {}
 
     HWY_INLINE hn::Vec<DOut> operator()(const uint16_t* pa, const uint16_t* pb) const {
         const DOut d16;
         const Int di;
         const auto a = hn::BitCast(di, hn::LoadU(d16, pa));
         const auto b = hn::BitCast(di, hn::LoadU(d16, pb));
-        const auto even =
-            divided(Operator::apply(scaled(hn::ShiftLeft<16>(a)), scaled(hn::ShiftLeft<16>(b))));
-        const auto odd = divided(Operator::apply(scaled(a), scaled(b)));
+        const auto even = division_.apply(
+            D(), Operator::apply(scaled(hn::ShiftLeft<16>(a)), scaled(hn::ShiftLeft<16>(b))));
+        const auto odd = division_.apply(D(), Operator::apply(scaled(a), scaled(b)));
         const auto operands = unusual(hn::BitCast(d16, a), hn::BitCast(d16, b));
         const auto fine = hn::AndNot(operands, usual(hn::BitCast(di, even), hn::BitCast(di, odd)));
         if (HWY_UNLIKELY(!hn::AllTrue(di, hn::Eq(fine, hn::Set(di, -1))))) {
@@ -169,11 +164,6 @@ private:
                        hn::VecFromMask(di, not_above));
     }
 
-    HWY_INLINE hn::Vec<D> divided(hn::Vec<D> v) const {
-        if constexpr (kDivide) v = hn::Div(v, hn::Set(D(), divisor_));
-        return v;
-    }
-
 public:
     HWY_NOINLINE hn::Vec<DOut> carefully(hn::Vec<Int> a, hn::Vec<Int> b) const {
         const auto low = hn::Set(Int(), 0xffff);
@@ -188,26 +178,32 @@ private:
         using Formatting = Format<5, 10, true>;
         const D d;
         const auto sum = Operator::apply(Formatting::decode(d, a), Formatting::decode(d, b));
-        return Formatting::encode(d, divided(sum));
+        return Formatting::encode(d, division_.apply(d, sum));
     }
 
-    float divisor_;
+    Division<float, kDivide> division_;
 };
 #endif
 
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
-// Sums of emulated float16.
-struct EmulatedSums : QuickIfFinite<EmulatedSums, uint16_t> {
+// Sums of emulated float16, and averages.
+template <bool kDivide>
+struct EmulatedSums : QuickIfFinite<EmulatedSums<kDivide>, uint16_t> {
+    using Base = QuickIfFinite<EmulatedSums<kDivide>, uint16_t>;
+    using DOut = typename Base::DOut;
     using V16 = hn::Vec<DOut>;
-    static constexpr bool hot = true;
+    static constexpr bool hot = !kDivide;
     static constexpr int16_t magnitude = 0x7fff;
     static constexpr int16_t last_finite = 0x7bff;
 
-    explicit EmulatedSums(const ReduceArgs&) {}
+    explicit EmulatedSums(const ReduceArgs& args)
+        : Base(kDivide && args.divisor > P::largest_divisor),
+          division_(args.divisor),
+          slow_(args) {}
 
-    static HWY_INLINE V16 quickly(V16 a, V16 b) {
+    HWY_INLINE V16 quickly(V16 a, V16 b) const {
         const DOut d16;
-        const auto sum = P::sum(a, b);
+        const auto sum = P::divided(P::sum(a, b), division_);
         const auto upper = P::upper(sum), lower = P::lower(sum);
         // Three bits of a code are in the lower half, then 13 that decide whether one is added to
         // them: the carry of those + 0xfff + (the last bit kept), of 17 bits.
@@ -219,15 +215,17 @@ struct EmulatedSums : QuickIfFinite<EmulatedSums, uint16_t> {
         return hn::OrAnd(hn::BitCast(d16, kept), upper, hn::Set(d16, 0x8000));
     }
 
-    static HWY_NOINLINE V16 carefully(const uint16_t* a, const uint16_t* b) {
+    HWY_NOINLINE V16 carefully(const uint16_t* a, const uint16_t* b) const {
         const DOut d16;
         const typename P::Int di;
-        return EmulatedPairs<Sum, false>({}).carefully(hn::BitCast(di, hn::LoadU(d16, a)),
-                                                       hn::BitCast(di, hn::LoadU(d16, b)));
+        return slow_.carefully(hn::BitCast(di, hn::LoadU(d16, a)),
+                               hn::BitCast(di, hn::LoadU(d16, b)));
     }
 
 private:
     using P = Powers<5, 10>;
+    Division<float, kDivide> division_;
+    EmulatedPairs<Sum, kDivide> slow_;
 };
 #endif
 
@@ -236,8 +234,8 @@ struct Half {
     static constexpr bool divide = (kForms & 8) != 0;
     static ReduceFn find(bool stream) {
 #if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR
-        if constexpr (kForms == 0 && emulated<F> && std::is_same_v<Operator, Sum>) {
-            return pick<EmulatedSums>(stream);
+        if constexpr ((kForms & 7) == 0 && emulated<F> && std::is_same_v<Operator, Sum>) {
+            return pick<EmulatedSums<divide>>(stream);
         }
 #endif
 #if HWY_TARGET != HWY_SCALAR

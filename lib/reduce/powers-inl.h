@@ -1,7 +1,8 @@
 // 16- and 8-bit floats as fp32 without a conversion: exponent and mantissa are shifted to where
 // fp32 has them, which makes the number too small by a power of two, subnormals (fp32's too)
-// included. The sum of two such numbers is right to the bit, and the way back is a shift. What
-// infinity and NaN mean is lost: who uses this looks for them first.
+// included. The sum of two such numbers is right to the bit, also divided by a number that is not
+// too large, and the way back is a shift. What infinity and NaN mean is lost: who uses this looks
+// for them first.
 // Included once per instruction set, hence the toggled guard.
 #if defined(TUTTI_REDUCE_POWERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef TUTTI_REDUCE_POWERS_INL_H
@@ -35,6 +36,11 @@ struct Powers {
     // Between the number and its fp32.
     static constexpr int32_t factor_exponent = 127 - ((1 << (kExponentBits - 1)) - 1);
 
+    // fp32's subnormals have at least 13 bits more than the format's. A quotient of such sums is
+    // half way between two of the format's numbers, or 1 / (2 × divisor) of their distance away
+    // from there: what fp32 rounds must be less.
+    static constexpr int32_t largest_divisor = 1 << 12;
+
     struct Pair {
         hn::Vec<D> even, odd;
     };
@@ -54,6 +60,11 @@ struct Powers {
     static HWY_INLINE Pair sum(V16 a, V16 b) {
         const Pair x = widened(a), y = widened(b);
         return {hn::Add(x.even, y.even), hn::Add(x.odd, y.odd)};
+    }
+
+    template <class Division>
+    static HWY_INLINE Pair divided(const Pair& v, const Division& by) {
+        return {by.apply(D(), v.even), by.apply(D(), v.odd)};
     }
 
     // Exact if the mantissas of both fit into one, and all products are fp32's subnormals at least.
@@ -86,8 +97,8 @@ HWY_INLINE hn::Vec<D16> even_and_odd(D16 d16, hn::Vec<D16> even, hn::Vec<D16> od
 
 // What kernels have in common that have a short way for groups without infinities and NaNs. Self:
 //   Self::magnitude, Self::last_finite   of a code without its sign: all bits, the largest number
-//   Self::quickly(a, b)                  of two vectors, if all their numbers are finite
-//   Self::carefully(a, b)                of any two, in memory
+//   self.quickly(a, b)                   of two vectors, if all their numbers are finite
+//   self.carefully(a, b)                 of any two, in memory
 template <class Self, class Code>
 struct QuickIfFinite {
     using A = Code;
@@ -99,10 +110,13 @@ struct QuickIfFinite {
     static constexpr bool subnormals = true;
     static constexpr std::size_t group = vectors_in_line<DOut>;
 
+    // A divisor that is too large for the short way makes no number small enough for it.
+    explicit QuickIfFinite(bool never) : last_(never ? -1 : Self::last_finite) {}
+
     HWY_INLINE V operator()(const Code* a, const Code* b) const {
         const V x = hn::LoadU(DOut(), a), y = hn::LoadU(DOut(), b);
-        return finite(larger(hn::Zero(Signed()), x, y)) ? Self::quickly(x, y)
-                                                        : Self::carefully(a, b);
+        return finite(larger(hn::Zero(Signed()), x, y)) ? self().quickly(x, y)
+                                                        : self().carefully(a, b);
     }
 
     // Results are not stored before it is known that they count: they may replace operands.
@@ -115,11 +129,11 @@ struct QuickIfFinite {
         for (std::size_t i = 0; i < group; ++i) {
             const V x = hn::LoadU(DOut(), a + i * lanes), y = hn::LoadU(DOut(), b + i * lanes);
             largest = larger(largest, x, y);
-            results[i] = Self::quickly(x, y);
+            results[i] = self().quickly(x, y);
         }
         if (HWY_UNLIKELY(!finite(largest))) {
             for (std::size_t i = 0; i < group; ++i)
-                store(i, Self::carefully(a + i * lanes, b + i * lanes));
+                store(i, self().carefully(a + i * lanes, b + i * lanes));
             return;
         }
         HWY_UNROLL(4)
@@ -137,9 +151,12 @@ private:
         const auto x = hn::And(hn::BitCast(d, a), kept), y = hn::And(hn::BitCast(d, b), kept);
         return hn::Max(largest, hn::Max(x, y));
     }
-    static HWY_INLINE bool finite(Magnitudes largest) {
-        return hn::AllFalse(Signed(), hn::Gt(largest, hn::Set(Signed(), Self::last_finite)));
+    HWY_INLINE bool finite(Magnitudes largest) const {
+        return hn::AllFalse(Signed(), hn::Gt(largest, hn::Set(Signed(), last_)));
     }
+    HWY_INLINE const Self& self() const { return static_cast<const Self&>(*this); }
+
+    hn::TFromD<Signed> last_;
 };
 
 #endif

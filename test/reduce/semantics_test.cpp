@@ -248,6 +248,61 @@ TEST_CASE("integers: wrap, and average toward zero") {
     }
 }
 
+template <class T>
+void check_quotients(Dtype dtype, const std::vector<T>& numbers, int32_t divisor) {
+    std::vector<T> got(numbers.size());
+    const Reducer reducer = *Reducer::make(dtype, Op::avg);
+    for (const std::string_view target : simd_targets()) {
+        const TargetScope scope(target);
+        reducer.move(Width::partial, Width::final, false)(
+            {.dst = got.data(), .a = numbers.data(), .count = numbers.size(), .divisor = divisor});
+        std::size_t at = 0;
+        while (at < got.size() && got[at] == static_cast<T>(__int128{numbers[at]} / divisor)) ++at;
+        INFO(dtype_name(dtype) << " on " << target << ", " << at << ". number by " << divisor);
+        REQUIRE(at == got.size());
+    }
+}
+
+// All numbers of up to 16 bits; of longer ones those around multiples of the divisor and the ends.
+template <class T>
+void check_quotients(Dtype dtype, int32_t divisor) {
+    using Limits = std::numeric_limits<T>;
+    std::vector<T> numbers;
+    if constexpr (sizeof(T) <= 2) {
+        for (int32_t i = Limits::min(); i <= Limits::max(); ++i)
+            numbers.push_back(static_cast<T>(i));
+    } else {
+        using Bits = std::make_unsigned_t<T>;
+        const auto by = static_cast<Bits>(divisor);
+        for (int shift = 0; shift < Limits::digits; shift += 3) {
+            const Bits multiple = (Bits(Limits::max()) >> shift) / by * by;
+            for (const Bits near : {multiple - 1, multiple, multiple + 1, Bits(0) - multiple})
+                numbers.push_back(static_cast<T>(near));
+        }
+        numbers.insert(numbers.end(), {Limits::min(), Limits::max(), T(0), T(1), T(-1)});
+    }
+    check_quotients(dtype, numbers, divisor);
+}
+
+TEST_CASE("integers: averages are those of a division, by every divisor") {
+    std::vector<int32_t> divisors;
+    for (int32_t small = 1; small <= 260; ++small) divisors.push_back(small);
+    for (int bits = 9; bits <= 30; ++bits) {
+        for (const int32_t near : {-1, 0, 1}) divisors.push_back((1 << bits) + near);
+    }
+    divisors.push_back(std::numeric_limits<int32_t>::max());
+    for (const int32_t divisor : divisors) {
+        check_quotients<int8_t>(Dtype::int8, divisor);
+        check_quotients<uint8_t>(Dtype::uint8, divisor);
+        check_quotients<int16_t>(Dtype::int16, divisor);
+        check_quotients<uint16_t>(Dtype::uint16, divisor);
+        check_quotients<int32_t>(Dtype::int32, divisor);
+        check_quotients<uint32_t>(Dtype::uint32, divisor);
+        check_quotients<int64_t>(Dtype::int64, divisor);
+        check_quotients<uint64_t>(Dtype::uint64, divisor);
+    }
+}
+
 #if defined(__x86_64__)
 TEST_CASE(
     "subnormals: flush-to-zero in the caller's thread spoils no max, min, conversion or sum") {
