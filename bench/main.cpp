@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <new>
 #include <sstream>
 
 #include "measure.h"
@@ -23,20 +24,20 @@ public:
 
     void run(tutti::Communicator& comm, int nrings) {
         comm_ = &comm;
-        Measurement measurement(comm, options_, max_bytes());
+        Measurement measurement = prepare(comm);
         for (const std::string& algorithm : options_.algorithms) {
             if (report_) report_->begin_table({comm.size(), nrings, algorithm});
             for (const Call& call : calls(algorithm)) measure(measurement, call);
         }
     }
 
-    /// The exit code; wrong elements are counted over all ranks, so all ranks agree.
+    /// The exit code. All ranks know of wrong elements, but a launcher ends the others once one
+    /// rank fails: only the one that writes the report says so.
     int finish() {
-        if (report_) {
-            progress_.clear();
-            report_->finish();
-        }
+        if (!report_) return 0;
+        progress_.clear();
         if (measured_ == 0) throw std::runtime_error("nothing could be measured: " + skipped_);
+        report_->finish();
         return wrong_ == 0 ? 0 : exit_wrong;
     }
 
@@ -75,6 +76,16 @@ private:
         std::size_t bytes = 0;
         for (const Call& call : calls("")) bytes = std::max(bytes, bytes_of(call, ranks_));
         return bytes;
+    }
+
+    Measurement prepare(tutti::Communicator& comm) const {
+        const std::size_t bytes = max_bytes();
+        try {
+            return Measurement(comm, options_, bytes);
+        } catch (const std::bad_alloc&) {
+            throw std::runtime_error(fmt::format(
+                "there is no memory for buffers of {} bytes: give a smaller --end", bytes));
+        }
     }
 
     void measure(Measurement& measurement, const Call& call) {
@@ -170,7 +181,7 @@ int main(int argc, char** argv) {
         if (parsed.options.ranks > 0) return bench::relaunch(parsed.options.ranks, argc, argv);
         return bench::run(parsed.options);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "{}: {}\n", bench::who(), error.what());
+        std::fprintf(stderr, "%s: %s\n", bench::who().c_str(), error.what());
         return bench::exit_wrong;
     }
 }

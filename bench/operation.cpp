@@ -52,13 +52,14 @@ private:
 
 class PlanOperation : public Operation {
 public:
-    PlanOperation(tutti_comm* comm, const Call& call, const std::vector<Buffers>& buffers)
-        : buffers_(buffers), requests_(buffers.size()) {
+    PlanOperation(tutti_comm* comm, const Call& call, const std::vector<Buffers>& buffers,
+                  bool async)
+        : blocking_(!async && buffers.size() == 1), buffers_(buffers), requests_(buffers.size()) {
         for (std::size_t i = 0; i < buffers.size(); ++i) plans_.emplace_back(make(comm, call));
     }
 
     void run() override {
-        if (plans_.size() == 1) {
+        if (blocking_) {
             check(tutti_plan_run(plans_[0].get(), buffers_[0].in, buffers_[0].out));
             return;
         }
@@ -81,6 +82,7 @@ private:
         return PlanHandle(plan);
     }
 
+    bool blocking_;
     std::vector<Buffers> buffers_;
     std::vector<tutti_request*> requests_;
     std::vector<PlanHandle> plans_;
@@ -95,7 +97,7 @@ bool uses_plans(const Options& options, const std::string& algorithm) {
 std::unique_ptr<Operation> make_operation(tutti_comm* comm, const Options& options,
                                           const Call& call, const std::vector<Buffers>& buffers) {
     if (uses_plans(options, call.algorithm))
-        return std::make_unique<PlanOperation>(comm, call, buffers);
+        return std::make_unique<PlanOperation>(comm, call, buffers, options.async);
     if (options.async) return std::make_unique<RequestOperation>(comm, call, buffers);
     return std::make_unique<BlockingOperation>(comm, call, buffers.front());
 }

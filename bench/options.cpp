@@ -100,7 +100,7 @@ void add_how(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--nrings", o.nrings, "rings of the communicator; a list: a table for each")
         ->type_name("LIST")
         ->delimiter(',')
-        ->check(CLI::Range(1, 64));
+        ->check(CLI::Range(1, 16));
     app.add_flag("--async", o.async, "start, then wait (non-blocking operations)");
     app.add_option("--streams", o.streams, "operations in flight, each on its stream (--async)")
         ->type_name("K")

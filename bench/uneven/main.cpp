@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <numeric>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -182,12 +185,22 @@ void measure(Bench& bench, const Form& form, std::size_t total) {
     }
 }
 
+std::size_t mebibytes(const std::string& text) {
+    std::size_t mib = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, mib);
+    if (error != std::errc() || rest != end || mib == 0 || mib > 1 << 20)
+        throw std::runtime_error("'" + text + "': give a number of MiB, 1 to 1048576");
+    return mib;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     try {
         tutti::Communicator comm;
-        const std::size_t mib = argc > 1 ? std::stoul(argv[1]) : 16;
+        if (comm.size() < 2) throw std::runtime_error("start two ranks or more, with tutti-run");
+        const std::size_t mib = argc > 1 ? mebibytes(argv[1]) : 16;
         const std::size_t total = mib * (std::size_t{1} << 20) / sizeof(float);
         Bench bench{comm, std::vector<float>(total + 4096, 1.0F), std::vector<float>(total + 4096)};
         if (comm.rank() == 0)
@@ -197,7 +210,7 @@ int main(int argc, char** argv) {
                 mib, comm.size(), "form", "blocks", "us", "ratio");
         for (const Form& form : forms) measure(bench, form, total);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "tutti-uneven-bench: {}\n", error.what());
+        std::fprintf(stderr, "tutti-uneven-bench: %s\n", error.what());
         return 1;
     }
 }

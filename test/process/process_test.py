@@ -17,6 +17,7 @@ COMMUNICATORS = os.environ["TUTTI_COMMUNICATORS"]
 CARRIERS = os.environ["TUTTI_CARRIERS"]
 MESSAGES = os.environ["TUTTI_MESSAGES"]
 SOAK = os.environ["TUTTI_SOAK"]
+NOTHING_ADDED = os.environ["TUTTI_NOTHING_ADDED"]
 BENCH = os.environ["TUTTI_BENCH"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
@@ -426,6 +427,32 @@ class Behaviour(Processes):
             self.expect_success(subprocess.run([*command, "2"], capture_output=True, text=True, timeout=HANG_GUARD_S,
                                                stdin=subprocess.DEVNULL))
             self.assertEqual(json.loads(path.read_text(encoding="utf-8"))["rows"][0]["wrong"], 0)
+            written = path.read_text(encoding="utf-8")
+            # Nothing is measured: an algorithm that cannot do this.
+            done = subprocess.run([*command, "2", "--algorithm", "segmented_chain"], capture_output=True, text=True,
+                                  timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertNotIn("OK", done.stdout)
+            self.assertEqual(path.read_text(encoding="utf-8"), written)
+
+    @unittest.skipUnless(NOTHING_ADDED, "built with a sanitizer, which has to be loaded first")
+    def test_a_bench_reports_wrong_results_whole(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "report.json"
+            for _ in range(8):  # the launcher ended rank 0 while it wrote in every second run
+                done = subprocess.run([BENCH, "reduce_scatter", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "5",
+                                       "--json", str(path)], capture_output=True, text=True, timeout=HANG_GUARD_S,
+                                      stdin=subprocess.DEVNULL, env={**os.environ, "LD_PRELOAD": NOTHING_ADDED})
+                self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+                self.assertIn("FAILED", done.stdout)
+                self.assertTrue(all(row["wrong"] > 0 for row in json.loads(path.read_text(encoding="utf-8"))["rows"]))
+                path.unlink()
+
+    def test_a_bench_whose_table_is_lost_fails(self):
+        # By itself: behind tutti-run it is the launcher that writes.
+        done = run(1, "sh", "-c", "exec \"$@\" >/dev/full", "sh", BENCH, "allreduce", "-e", "64", "-n", "3")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("could not be written", done.stderr)
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")
