@@ -132,7 +132,6 @@ struct Combine {
     using Out = typename ToOut::Memory;
     using DOut = typename ToOut::template Tag<D>;
     static constexpr bool unary = std::is_same_v<Operator, OnlyA>;
-    static constexpr bool subnormals = true;
     static constexpr bool hot = !kDivide && std::is_same_v<InA, Wide<W>> &&
                                 std::is_same_v<InB, Wide<W>> && std::is_same_v<ToOut, Wide<W>>;
 

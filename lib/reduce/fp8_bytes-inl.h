@@ -95,7 +95,6 @@ struct Fp8Sums {
     using V8 = hn::Vec<DOut>;
     static constexpr bool unary = false;
     static constexpr bool hot = true;
-    static constexpr bool subnormals = true;  // Careful's
     static constexpr std::size_t group = vectors_in_line<DOut>;
     static_assert(group == 1);
 

@@ -81,6 +81,7 @@ struct Average {
     using DOut = hn::ScalableTag<T>;
     static constexpr bool unary = kUnary;
     static constexpr bool hot = false;
+    static constexpr bool integers = true;
 
     explicit Average(const ReduceArgs& args) : divider_(args.divisor) {}
 
@@ -132,6 +133,7 @@ struct Average {
     using DOut = hn::ScalableTag<T>;
     static constexpr bool unary = kUnary;
     static constexpr bool hot = false;
+    static constexpr bool integers = true;
 
     explicit Average(const ReduceArgs& args) : divisor_(args.divisor) {}
 

@@ -23,6 +23,7 @@ struct Extreme {
     using V = hn::Vec<DOut>;
     static constexpr bool unary = false;
     static constexpr bool hot = false;
+    static constexpr bool integers = true;
 
     explicit Extreme(const ReduceArgs&) {}
 

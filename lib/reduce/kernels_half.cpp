@@ -21,7 +21,6 @@ struct BfloatPairs {
     using DOut = hn::ScalableTag<uint16_t>;
     static constexpr bool unary = false;
     static constexpr bool hot = !kDivide;
-    static constexpr bool subnormals = true;
     static constexpr std::size_t group = vectors_in_line<DOut>;
     static constexpr bool asks_ahead = HWY_TARGET > HWY_AVX2;
 

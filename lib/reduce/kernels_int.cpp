@@ -78,6 +78,7 @@ struct Integers {
     using DOut = hn::ScalableTag<T>;
     static constexpr bool unary = false;
     static constexpr bool hot = false;
+    static constexpr bool integers = true;
 
     explicit Integers(const ReduceArgs&) {}
 

@@ -31,7 +31,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 //                        read what it needs of a vector by then
 //   K::asks_ahead        (the same) false: a group asks for no lines ahead, since memory keeps up
 //                        without
-//   K::subnormals        (the same) true: wrong bits if the processor takes subnormals for zero
+//   K::integers          (the same) true: computes with integers only, which the thread's mode of
+//                        floating point cannot spoil
 
 template <class K>
 constexpr bool grouped() {
@@ -41,8 +42,8 @@ constexpr bool grouped() {
 }
 
 template <class K>
-constexpr bool needs_subnormals() {
-    if constexpr (requires { K::subnormals; }) return K::subnormals;
+constexpr bool integers_only() {
+    if constexpr (requires { K::integers; }) return K::integers;
     return false;
 }
 
@@ -275,31 +276,33 @@ HWY_NOINLINE void run(const ReduceArgs& args, bool stream) {
     store<K>(last, at, tail);
 }
 
-// The caller's thread may be in a mode that takes subnormal numbers for zero.
-struct Subnormals {
+// The caller's thread may round in another direction, take subnormal numbers for zero or be stopped
+// by exceptions. Other ranks' threads do not, and all get the same bits.
+struct DefaultMode {
 #if HWY_ARCH_X86
-    static constexpr unsigned lost = 0x8040;  // MXCSR: flush to zero, denormals are zero
+    static constexpr unsigned controls = 0xffc0;  // MXCSR: all but the exceptions seen
+    static constexpr unsigned usual = 0x1f80;
     const unsigned before = _mm_getcsr();
-    Subnormals() {
-        if (HWY_UNLIKELY((before & lost) != 0)) _mm_setcsr(before & ~lost);
+    DefaultMode() {
+        if (HWY_UNLIKELY((before & controls) != usual)) _mm_setcsr(usual);
     }
-    ~Subnormals() {
-        if (HWY_UNLIKELY((before & lost) != 0)) _mm_setcsr(before);
+    ~DefaultMode() {
+        if (HWY_UNLIKELY((before & controls) != usual)) _mm_setcsr(before);
     }
 #else
-    Subnormals() = default;
-    ~Subnormals() {}
+    DefaultMode() = default;
+    ~DefaultMode() {}
 #endif
-    Subnormals(const Subnormals&) = delete;
-    Subnormals& operator=(const Subnormals&) = delete;
+    DefaultMode(const DefaultMode&) = delete;
+    DefaultMode& operator=(const DefaultMode&) = delete;
 };
 
 template <class K>
 HWY_INLINE void run_in_mode(const ReduceArgs& args, bool stream) {
-    if constexpr (needs_subnormals<K>()) {
-        const Subnormals kept;
+    if constexpr (integers_only<K>()) {
         run<K>(args, stream);
     } else {
+        const DefaultMode mode;
         run<K>(args, stream);
     }
 }

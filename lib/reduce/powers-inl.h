@@ -107,7 +107,6 @@ struct QuickIfFinite {
     using DOut = hn::ScalableTag<Code>;
     using V = hn::Vec<DOut>;
     static constexpr bool unary = false;
-    static constexpr bool subnormals = true;
     static constexpr std::size_t group = vectors_in_line<DOut>;
 
     // A divisor that is too large for the short way makes no number small enough for it.

@@ -205,7 +205,7 @@ struct Blockwise {
     using Wider = Combine<float, Operator, Wide<float>, Wide<float>, Wide<float>, false>;
 
     static void reduce(const ReduceArgs& args, bool stream) {
-        const Subnormals kept;
+        const DefaultMode mode;
         alignas(64) float a[block_elements];
         alignas(64) float b[block_elements];
         constexpr std::size_t size = out_wide ? sizeof(float) : sizeof(typename F::Memory);

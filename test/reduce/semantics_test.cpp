@@ -1,14 +1,9 @@
 // What the contract says about single values, with the values written out; and the messages.
 #include <cmath>
 #include <limits>
-#include <thread>
 
 #include "reduce/reference.h"
 #include "support/catch.h"
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-#endif
 
 using namespace tutti;
 using namespace tutti::test;
@@ -302,52 +297,6 @@ TEST_CASE("integers: averages are those of a division, by every divisor") {
         check_quotients<uint64_t>(Dtype::uint64, divisor);
     }
 }
-
-#if defined(__x86_64__)
-TEST_CASE(
-    "subnormals: flush-to-zero in the caller's thread spoils no max, min, conversion or sum") {
-    // In a thread of its own: the mode belongs to the thread.
-    std::vector<std::string> wrong;
-    std::thread([&] {
-        constexpr uint64_t one_half = 0x3fe0'0000'0000'0000;
-        _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
-        for (const std::string_view target : simd_targets()) {
-            const TargetScope scope(target);
-            const auto max = reduce_one<uint32_t>(Dtype::float32, Op::max, 5, 6);
-            const auto min = reduce_one<uint64_t>(Dtype::float64, Op::min, 0x10, 0x11);
-            if (max != 6 || min != 0x10) wrong.emplace_back(target);
-            // Other ranks' threads may be in another mode, and all ranks get the same sum.
-            const auto total = reduce_one<uint32_t>(Dtype::float32, Op::sum, 5, 6);
-            const auto product = reduce_one<uint64_t>(Dtype::float64, Op::prod, one_half, 0x20);
-            const auto brain = reduce_one<uint16_t>(Dtype::bfloat16, Op::sum, 5, 6);
-            if (total != 11) wrong.push_back("sum by " + std::string(target));
-            if (product != 0x10) wrong.push_back("product by " + std::string(target));
-            if (brain != 11) wrong.push_back("bfloat16's sum by " + std::string(target));
-            for (const Dtype dtype : {Dtype::float16, Dtype::float8_e4m3, Dtype::float8_e5m2}) {
-                const uint16_t smallest = 1;
-                float value = 0;
-                Reducer::make(dtype, Op::sum)
-                    ->move(Width::raw, Width::partial,
-                           false)({.dst = &value, .a = &smallest, .count = 1});
-                if (round_to(dtype, value) != 1) wrong.emplace_back(dtype_name(dtype));
-                // Subnormal in the dtype, none in fp32.
-                const uint16_t largest =
-                    static_cast<uint16_t>((1 << small_float(dtype)->mantissa_bits) - 1);
-                for (const uint16_t code : {smallest, largest}) {
-                    uint16_t sum = 0;
-                    const uint16_t zero = 0;
-                    Reducer::make(dtype, Op::sum)
-                        ->reduce(Width::raw, Width::raw, Width::final,
-                                 false)({.dst = &sum, .a = &code, .b = &zero, .count = 1});
-                    if (sum != code) wrong.push_back("sum of " + std::string(dtype_name(dtype)));
-                }
-            }
-        }
-        if ((_mm_getcsr() & 0x8040) != 0x8040) wrong.emplace_back("the mode was not given back");
-    }).join();
-    REQUIRE(wrong == std::vector<std::string>());
-}
-#endif
 
 TEST_CASE("reducer: says how wide each form is") {
     CHECK(Reducer::make(Dtype::float8_e4m3, Op::avg)->bytes(Width::partial) == 4);
