@@ -1,6 +1,7 @@
 #include "device/driver.h"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <mutex>
 
@@ -18,6 +19,18 @@ std::string last_problem() {
 void* load(void* handle, const char* name, const char* older) {
     void* function = dlsym(handle, name);
     return function ? function : dlsym(handle, older);
+}
+
+// How many libraries the process has loaded so far.
+uint64_t loaded_libraries() {
+    uint64_t count = 0;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            *static_cast<uint64_t*>(data) = info->dlpi_adds;
+            return 1;
+        },
+        &count);
+    return count;
 }
 
 Result<Driver> open_driver(const std::string& path) {
@@ -57,9 +70,22 @@ Result<const Driver*> find_driver(const std::string& path) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
     if (const Driver* found = driver()) return found;
-    TUTTI_ASSIGN(Driver opened, open_driver(path));
+    // A search along the library path takes 20 us, and calls of new shapes ask each time: there is
+    // nothing new as long as nothing was loaded.
+    static struct {
+        uint64_t loaded = 0;
+        std::string path;
+        Error error;
+    } missing;
+    const uint64_t loaded = loaded_libraries();
+    if (loaded == missing.loaded && path == missing.path) return tl::unexpected(missing.error);
+    auto opened = open_driver(path);
+    if (!opened) {
+        missing = {loaded, path, opened.error()};
+        return tl::unexpected(missing.error);
+    }
     // Never unloaded, as nothing can say when its last use is over.
-    const Driver* kept = new Driver(std::move(opened));
+    const Driver* kept = new Driver(*std::move(opened));
     found_driver.store(kept, std::memory_order_release);
     return kept;
 }
