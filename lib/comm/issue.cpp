@@ -48,7 +48,6 @@ Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
     // The program may have loaded the driver since we looked: then the buffers may be a device's.
     if (!device::driver() && device::find_driver(endpoint_->config().cuda_library))
         return fail(Code::in_progress, "there is a device driver now");
-    plans.make_room();
     // Not under the stream's ownership: binding may wait for peers.
     TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream));
     return plans.keep(std::move(bound));
@@ -168,7 +167,7 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
         return fail(Code::in_progress, "the operation's number is another by now");
     }
     request.plan = &plan;
-    request.operation = &plan.operation_for(request.in, request.out);
+    request.operation = plan.operation.get();
     request.timeout_ms = timeout_ms;
     request.tag = plan.tag;
     if (!plan.inputs.empty()) [[unlikely]] {

@@ -1,11 +1,17 @@
 #include "comm/plan.h"
 
 #include "comm/plan_cache.h"
+#include "reduce/operators.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::size_t max_cached_plans = 256;
+constexpr std::size_t dropped_share = 8;  // one in so many
+
+// Handles are never used twice: no call will ask for it again.
+bool is_of_destroyed_operator(const Plan& plan) {
+    return is_user_op(plan.call.op) && !find_operator(plan.call.op);
+}
 
 }  // namespace
 
@@ -29,13 +35,18 @@ Plan* PlanCache::search(const Call& call) {
     return nullptr;
 }
 
+// Those that go are spread over all: of more shapes in turn than there is room for, the oldest, or
+// all, would be the very ones that are needed next.
 void PlanCache::make_room() {
-    if (plans_.size() < max_cached_plans) return;
-    last_ = nullptr;
-    std::erase_if(plans_, [](auto& plan) { return !plan->busy; });
+    std::erase_if(plans_,
+                  [](auto& plan) { return !plan->busy && is_of_destroyed_operator(*plan); });
+    if (plans_.size() < max_plans) return;
+    std::size_t idle = 0;
+    std::erase_if(plans_, [&](auto& plan) { return !plan->busy && idle++ % dropped_share == 0; });
 }
 
 Plan* PlanCache::keep(std::unique_ptr<Plan> plan) {
+    make_room();
     plans_.push_back(std::move(plan));
     return last_ = plans_.back().get();
 }

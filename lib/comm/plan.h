@@ -23,17 +23,13 @@ struct Plan {
     uint32_t stream = 0;
     Tag tag;  // all but the sequence
     std::unique_ptr<Operation> operation;
-    std::unique_ptr<Plan> on_device;      // the same call on device memory, once it was needed
-    uint64_t generation = 0;              // of the device group that it was bound to
-    void* device_stream = nullptr;        // of a persistent plan's runs
-    int64_t timeout_ms = -1;              // likewise; < 0: the communicator's
-    std::unique_ptr<Operation> in_place;  // an alltoall's, where in == out; else null
-    std::atomic<bool> busy{false};        // a request runs it
+    std::unique_ptr<Plan> on_device;  // the same call on device memory, once it was needed
+    uint64_t generation = 0;          // of the device group that it was bound to
+    void* device_stream = nullptr;    // of a persistent plan's runs
+    int64_t timeout_ms = -1;          // likewise; < 0: the communicator's
+    std::atomic<bool> busy{false};    // a request runs it
 
     bool busy_anywhere() const { return busy || (on_device && on_device->busy); }
-    Operation& operation_for(const void* in, const void* out) const {
-        return in_place && in == out ? *in_place : *operation;
-    }
 };
 
 }  // namespace tutti

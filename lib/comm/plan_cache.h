@@ -17,8 +17,8 @@ public:
         if (last_ && !last_->busy && last_->call == call) return last_;
         return search(call);
     }
-    /// Before a plan is bound: drops those that do not run when there are too many.
-    void make_room();
+    /// Drops some of those that do not run when there are too many. Those that go lend the new one,
+    /// which is bound, their work memory.
     Plan* keep(std::unique_ptr<Plan> plan);
     /// Those that `which` says; they do not run.
     template <typename Which>
@@ -28,7 +28,10 @@ public:
     }
 
 private:
+    static constexpr std::size_t max_plans = 256;
+
     Plan* search(const Call& call);
+    void make_room();
 
     Plan* last_ = nullptr;
     std::vector<std::unique_ptr<Plan>> plans_;

@@ -25,6 +25,7 @@ Planner::Planner(Endpoint& endpoint, ChannelTable& channels, const Place& place)
       channels_(channels),
       place_(place),
       terrain_(survey(endpoint, place.size, place.one_host)),
+      memory_(static_cast<std::size_t>(config_.nrings)),
       serial_(++last_serial) {}
 
 void Planner::use(Endpoint::Intrinsics intrinsics) {
@@ -220,16 +221,17 @@ BindRequest Planner::schedule_request(const Plan& plan, const Choice& choice,
 }
 
 Result<std::unique_ptr<Operation>> Planner::bind_schedule(const Plan& plan, const Choice& choice,
-                                                          const Reducer& reducer, bool in_place) {
-    ScheduleRequest wanted = whole_schedule(plan.call, choice);
-    wanted.in_place = in_place;
-    return bind(schedule_request(plan, choice, reducer, wanted), channels_);
+                                                          const Reducer& reducer) {
+    BindRequest request =
+        schedule_request(plan, choice, reducer, whole_schedule(plan.call, choice));
+    request.scratch = &memory_[plan.stream].scratch;
+    return bind(std::move(request), channels_);
 }
 
 Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, const Choice& choice,
                                                            const Reduction& r, bool folded) {
     const Reducer reducer = r.prepared ? r.reducer.widened() : r.reducer;
-    TUTTI_ASSIGN(auto bound, choice.algorithm ? bind_schedule(plan, choice, reducer, false)
+    TUTTI_ASSIGN(auto bound, choice.algorithm ? bind_schedule(plan, choice, reducer)
                                               : bind_intrinsic(plan, reducer));
     if (!r.prepared || folded) return bound;
     const Call& call = plan.call;
@@ -240,6 +242,7 @@ Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, con
     request.list = call.inputs > 0;
     request.inputs = std::max(1, call.inputs);
     request.factor = r.factor;
+    request.prepared = &memory_[plan.stream].prepared;
     // Everyone has an output for every element; an exscan's first rank and a reduce's others do
     // not.
     const bool whole_output =
@@ -269,9 +272,6 @@ Result<std::unique_ptr<Plan>> Planner::make_host(const Call& call, uint32_t stre
     auto plan = std::make_unique<Plan>(call, stream);
     make_tag(*plan, choice, reduction);
     TUTTI_ASSIGN(plan->operation, bind_operation(*plan, choice, reduction, folded));
-    if (call.collective == Collective::alltoall) {
-        TUTTI_ASSIGN(plan->in_place, bind_schedule(*plan, choice, reduction.reducer, true));
-    }
     return plan;
 }
 

@@ -102,7 +102,7 @@ private:
                                  const ScheduleRequest& wanted) const;
     ScheduleRequest whole_schedule(const Call& call, const Choice& choice) const;
     Result<std::unique_ptr<Operation>> bind_schedule(const Plan& plan, const Choice& choice,
-                                                     const Reducer& reducer, bool in_place);
+                                                     const Reducer& reducer);
 
     Endpoint& endpoint_;
     const Config& config_;
@@ -112,6 +112,11 @@ private:
     const Hosts* hosts_ = nullptr;
     Endpoint::Intrinsics intrinsics_;
     DeviceMeans device_;
+    // What a stream's operations work in: what is prepared for one lies beside its scratch memory.
+    struct StreamMemory {
+        WorkMemory prepared, scratch;
+    };
+    std::vector<StreamMemory> memory_;
     const uint64_t serial_;     // no other communicator of the process has it
     uint32_t premul_sums_ = 0;  // made so far
 };

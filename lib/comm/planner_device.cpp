@@ -197,8 +197,8 @@ Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t st
     }
     auto plan = std::make_unique<Plan>(call, stream);
     plan->tag = inner->tag;
-    TUTTI_ASSIGN(plan->operation, stage(device_.staging, std::move(request),
-                                        std::move(inner->operation), std::move(inner->in_place)));
+    TUTTI_ASSIGN(plan->operation,
+                 stage(device_.staging, std::move(request), std::move(inner->operation)));
     return plan;
 }
 

@@ -208,8 +208,8 @@ private:
         const std::size_t widest =
             std::max(r_.reducer.bytes(Width::raw), r_.reducer.bytes(Width::partial));
         parts_.slot_bytes = round_up(std::max<std::size_t>(longest * widest, 1), cache_line_bytes);
-        parts_.scratch = std::make_unique_for_overwrite<std::byte[]>(parts_.slot_bytes *
-                                                                     r_.schedule.scratch_slots);
+        const std::size_t bytes = parts_.slot_bytes * r_.schedule.scratch_slots;
+        parts_.scratch = r_.scratch ? r_.scratch->at_least(bytes) : WorkMemory::of_its_own(bytes);
     }
 
     void make_window() {

@@ -32,6 +32,7 @@ struct BindRequest {
         uint32_t most_stretches = 1;  // slots grow where there would be more
         std::size_t count = 0;        // decides the stretches as if this were the count; 0: it is
     } window;
+    WorkMemory* scratch = nullptr;  // null: the operation may run beside others
     Deadline deadline;
 };
 

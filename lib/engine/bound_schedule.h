@@ -8,6 +8,7 @@
 
 #include "engine/channels.h"
 #include "engine/layout.h"
+#include "engine/work_memory.h"
 #include "reduce/reduce.h"
 #include "schedule/schedule.h"
 #include "transport/operation.h"
@@ -85,7 +86,7 @@ public:
         std::vector<BoundLane> lanes;
         std::vector<Sender*> senders;  // each once
         std::vector<ReceiverSlot*> receivers;
-        std::unique_ptr<std::byte[]> scratch;
+        SharedBytes scratch;
         std::size_t slot_bytes = 0;
         int32_t divisor = 1;
         UserFunction function;      // a program's own operator

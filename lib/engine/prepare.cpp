@@ -32,8 +32,9 @@ public:
             for (std::size_t i = 0; i < block_; ++i)
                 std::memcpy(factors_.data() + i * wide_bytes_, r_.factor->data(), wide_bytes_);
         }
-        if (!r_.in_output && !as_it_is_)
-            prepared_ = std::make_unique_for_overwrite<std::byte[]>(r_.elements * wide_bytes_);
+        if (r_.in_output || as_it_is_) return;
+        const std::size_t bytes = r_.elements * wide_bytes_;
+        prepared_ = r_.prepared ? r_.prepared->at_least(bytes) : WorkMemory::of_its_own(bytes);
     }
 
     void start(const Tag& tag, const void* in, void* out) override {
@@ -82,7 +83,7 @@ private:
     const bool as_it_is_;      // there is nothing to prepare
     ReduceFn convert_ = nullptr, first_ = nullptr, further_ = nullptr, multiply_ = nullptr;
     std::vector<std::byte> sum_, factors_;  // a block each
-    std::unique_ptr<std::byte[]> prepared_;
+    SharedBytes prepared_;
     const void* const* inputs_ = nullptr;  // during start() only
 };
 

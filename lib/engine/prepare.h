@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/work_memory.h"
 #include "reduce/reduce.h"
 #include "transport/operation.h"
 
@@ -23,6 +24,8 @@ struct PrepareRequest {
     bool list = false;  // start() is given an array of the inputs' addresses as its `in`
     std::optional<Factor> factor;
     bool in_output = false;  // the output has room for what is prepared
+    WorkMemory* prepared =
+        nullptr;  // else it goes there; null: the operation may run beside others
 };
 
 /// An operation that prepares its input in start() and then runs `inner`, which must have been

@@ -26,12 +26,11 @@ public:
     }
 
     StagedOperation(std::shared_ptr<const StagingArea> area, StageRequest request,
-                    std::unique_ptr<Operation> inner, std::unique_ptr<Operation> in_place,
-                    device::PinnedBuffer memory, device::Event stored)
+                    std::unique_ptr<Operation> inner, device::PinnedBuffer memory,
+                    device::Event stored)
         : area_(std::move(area)),
           r_(std::move(request)),
           inner_(std::move(inner)),
-          in_place_(std::move(in_place)),
           memory_(std::move(memory)),
           stored_(std::move(stored)) {
         for (std::size_t i = 0; i < r_.inputs; ++i)
@@ -64,12 +63,12 @@ public:
             if (!there(word_fetched)) return look();
             moved_ = true;
             phase_ = Phase::running;
-            running().start(tag_, list_.empty() ? static_cast<const void*>(in_) : list_.data(),
-                            result_);
+            inner_->start(tag_, list_.empty() ? static_cast<const void*>(in_) : list_.data(),
+                          result_);
         }
         if (phase_ == Phase::running) {
-            const Code code = running().progress();
-            moved_ |= running().moved();
+            const Code code = inner_->progress();
+            moved_ |= inner_->moved();
             if (code != Code::ok) return code;
             release();
         }
@@ -81,32 +80,28 @@ public:
     }
     bool moved() const override { return moved_; }
     const Trouble& trouble() const override {
-        return phase_ == Phase::running && trouble_.code == Code::ok ? running().trouble()
-                                                                     : trouble_;
+        return phase_ == Phase::running && trouble_.code == Code::ok ? inner_->trouble() : trouble_;
     }
     void cancel() override {
         if (phase_ == Phase::idle) return;
-        if (phase_ == Phase::running) running().cancel();
+        if (phase_ == Phase::running) inner_->cancel();
         release();
         device::wait_a_while(stored_);
         phase_ = Phase::idle;
     }
     // What was armed may have ended since.
     void arm(bool on) override {
-        if (phase_ == Phase::running || !on) running().arm(on);
+        if (phase_ == Phase::running || !on) inner_->arm(on);
     }
-    Code health() const override {
-        return phase_ == Phase::running ? running().health() : Code::ok;
-    }
+    Code health() const override { return phase_ == Phase::running ? inner_->health() : Code::ok; }
     Rank waits_for() const override {
-        return phase_ == Phase::running ? running().waits_for() : nobody;
+        return phase_ == Phase::running ? inner_->waits_for() : nobody;
     }
 
 private:
     enum class Phase : uint8_t { idle, launched, fetching, running, storing };
 
     const device::Driver& driver() const { return area_->context.driver(); }
-    Operation& running() const { return in_place_ && same_ ? *in_place_ : *inner_; }
     uint32_t& word(Word which) const {
         return *reinterpret_cast<uint32_t*>(memory_.data() + words_at(r_) + which * no_share_bytes);
     }
@@ -117,7 +112,6 @@ private:
 
     // In place stays in place: the one buffer lies in the other's copy as it does in the original.
     void place(const std::byte* in, const std::byte* out) {
-        same_ = in == out;
         if (r_.in_bytes == 0 || r_.out_bytes == 0) return;
         if (in >= out && in < out + r_.out_bytes)
             in_ = result_ + (in - out);
@@ -180,13 +174,13 @@ private:
 
     const std::shared_ptr<const StagingArea> area_;
     const StageRequest r_;
-    const std::unique_ptr<Operation> inner_, in_place_;
+    const std::unique_ptr<Operation> inner_;
     const device::PinnedBuffer memory_;
     const device::Event stored_;
     std::vector<const void*> list_;  // of inputs in pinned memory, if there are several
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;
-    bool same_ = false, moved_ = false;
+    bool moved_ = false;
     std::byte* in_ = nullptr;
     std::byte* result_ = nullptr;
     device::HealthLook health_;
@@ -212,8 +206,7 @@ Result<const device::Kernels*> StagingArea::kernels() const {
 }
 
 Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,
-                                         StageRequest request, std::unique_ptr<Operation> inner,
-                                         std::unique_ptr<Operation> in_place) {
+                                         StageRequest request, std::unique_ptr<Operation> inner) {
     const device::Context& context = area->context;
     const std::size_t words_at = StagedOperation::words_at(request);
     const std::size_t bytes = words_at + words * no_share_bytes;
@@ -221,8 +214,7 @@ Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area
     std::memset(memory.data() + words_at, 0, words * no_share_bytes);
     TUTTI_ASSIGN(device::Event stored, device::Event::create(context));
     return std::make_unique<StagedOperation>(std::move(area), std::move(request), std::move(inner),
-                                             std::move(in_place), std::move(memory),
-                                             std::move(stored));
+                                             std::move(memory), std::move(stored));
 }
 
 }  // namespace tutti

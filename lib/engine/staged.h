@@ -18,7 +18,7 @@ struct StagingArea {
     StagingArea(device::Context in, device::Stream beside_callers)
         : context(std::move(in)), aside(std::move(beside_callers)), pinned(context) {}
     device::Context context;
-    device::Stream aside;  // for what cannot wait for the caller's
+    device::Stream aside;               // for what cannot wait for the caller's
     mutable device::PinnedPool pinned;  // of messages
     /// Kernels of our own, loaded with the first question: while no collective runs, and by the
     /// issuing thread.
@@ -40,10 +40,9 @@ struct StageRequest {
     std::unique_ptr<DeviceFold> fold;  // it is given a list of which this makes the input
 };
 
-/// Allocates pinned memory, which waits for the device: while no collective runs there. in_place is
-/// run where in == out, if it is not null. `inner` may be a rank's whose peers use host memory.
+/// Allocates pinned memory, which waits for the device: while no collective runs there. `inner` may
+/// be a rank's whose peers use host memory.
 Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,
-                                         StageRequest request, std::unique_ptr<Operation> inner,
-                                         std::unique_ptr<Operation> in_place);
+                                         StageRequest request, std::unique_ptr<Operation> inner);
 
 }  // namespace tutti

@@ -11,7 +11,7 @@ bool Run::load(const std::function<Schedule(const ScheduleRequest&)>& make, uint
     ranks_.resize(static_cast<std::size_t>(r_.ranks));
     for (Rank rank = 0; rank < r_.ranks; ++rank) {
         RankState& state = state_of(rank);
-        state.schedule = make({r_.ranks, rank, r_.root, lanes, r_.in_place, r_.hosts});
+        state.schedule = make({r_.ranks, rank, r_.root, lanes, r_.hosts});
         for (Lane& lane : state.schedule.lanes) lane.shrink_to_fit();
         state.lanes.resize(state.schedule.lanes.size());
         if (rank == 0)

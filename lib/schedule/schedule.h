@@ -124,7 +124,6 @@ struct ScheduleRequest {
     Rank rank = 0;
     Rank root = 0;          // rooted collectives only
     uint32_t lanes = 1;     // how many lanes a large message should be striped over; a hint
-    bool in_place = false;  // an alltoall must save what it is about to overwrite; this rank's only
     const Hosts* hosts = nullptr;  // of these ranks; nullptr: not known, and taken for one host
 };
 

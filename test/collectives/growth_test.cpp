@@ -41,7 +41,7 @@ std::vector<ScheduleRequest> requests(const Algorithm& a, const Hosts& hosts, ui
     std::vector<ScheduleRequest> list;
     for (const Rank rank :
          {0, 1, 2, 7, 8, n / 3 - 1, n / 3, n / 3 + 1, n / 2 - 1, n / 2, n / 7 * 5, n - 2, n - 1})
-        list.push_back({n, rank, root, lanes, false, &hosts});
+        list.push_back({n, rank, root, lanes, &hosts});
     return list;
 }
 

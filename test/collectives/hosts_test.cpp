@@ -48,7 +48,7 @@ std::set<Rank> roots_of(const Algorithm& a, Rank ranks) {
 std::vector<uint64_t> wire_chunks(const Algorithm& a, const Hosts& hosts, Rank root) {
     std::vector<uint64_t> sent(static_cast<std::size_t>(hosts.count()));
     for (Rank r = 0; r < hosts.ranks(); ++r)
-        for (const Lane& lane : a.make({hosts.ranks(), r, root, 1, false, &hosts}).lanes)
+        for (const Lane& lane : a.make({hosts.ranks(), r, root, 1, &hosts}).lanes)
             for (const Step& step : lane)
                 if (step.send != nobody && hosts.host_of(step.send) != hosts.host_of(r))
                     sent[static_cast<std::size_t>(hosts.host_of(r))] += step.chunks;
@@ -200,7 +200,7 @@ TEST_CASE("hierarchical: every local rank carries its share, whatever the root")
             INFO(collective_name(a.collective) << " root " << root);
             uint64_t by_local[2] = {};
             for (Rank r = 0; r < 8; ++r)
-                for (const Lane& lane : a.make({8, r, root, 1, false, &h}).lanes)
+                for (const Lane& lane : a.make({8, r, root, 1, &h}).lanes)
                     for (const Step& step : lane)
                         by_local[h.local_of(r)] +=
                             step.send != nobody && h.host_of(step.send) != h.host_of(r);
@@ -241,7 +241,7 @@ TEST_CASE("hierarchical: log-round outer schedules stay log-sized") {
           std::pair{"hierarchical", Collective::barrier}})
         for (const Rank rank : {0, 5, 65'536, 77'777, 99'999})
             for (const Lane& lane :
-                 find_algorithm(collective, name)->make({100'000, rank, 3, 1, false, &h}).lanes)
+                 find_algorithm(collective, name)->make({100'000, rank, 3, 1, &h}).lanes)
                 REQUIRE(lane.size() <= 4 * 7 + 40);
 }
 
@@ -254,10 +254,10 @@ TEST_CASE("multi-ring: a ring goes through every rank once, host after host") {
                 Rank at = 0, borders = 0;
                 for (Rank i = 0; i < n; ++i) {
                     seen.insert(at);
-                    const RingOrder ring({n, at, 0, 1, false, &hosts}, lane);
+                    const RingOrder ring({n, at, 0, 1, &hosts}, lane);
                     const Rank next = ring.next();
-                    REQUIRE(RingOrder({n, next, 0, 1, false, &hosts}, lane).prev() == at);
-                    REQUIRE(RingOrder({n, next, 0, 1, false, &hosts}, lane).position() ==
+                    REQUIRE(RingOrder({n, next, 0, 1, &hosts}, lane).prev() == at);
+                    REQUIRE(RingOrder({n, next, 0, 1, &hosts}, lane).position() ==
                             (ring.position() + 1) % n);
                     borders += hosts.host_of(at) != hosts.host_of(next);
                     at = next;
@@ -273,7 +273,7 @@ TEST_CASE("multi-ring: lanes go both ways, and pairs of them leave a host throug
     std::set<Rank> leaving;
     for (uint32_t pair = 0; pair < 4; ++pair) {
         const auto next = [&](Rank r, uint32_t lane) {
-            return RingOrder({8, r, 0, 1, false, &h}, lane).next();
+            return RingOrder({8, r, 0, 1, &h}, lane).next();
         };
         for (Rank r = 0; r < 8; ++r) REQUIRE(next(next(r, 2 * pair), 2 * pair + 1) == r);
         for (Rank r = 0; r < 4; ++r)
@@ -290,7 +290,7 @@ TEST_CASE("hosts: what a two-level algorithm says it costs is what its carriers 
             const Hosts hosts = Hosts::in_blocks(ranks, locals);
             double wire = 0, memory = 0;  // the busiest rank's, in shares of the whole
             for (Rank r = 0; r < ranks; ++r) {
-                const Schedule s = a.make({ranks, r, 0, 1, false, &hosts});
+                const Schedule s = a.make({ranks, r, 0, 1, &hosts});
                 double crossing = 0, inside = 0;
                 for (const Lane& lane : s.lanes)
                     for (const Step& step : lane)

@@ -141,7 +141,7 @@ TEST_CASE("selection: several hosts of several ranks get two levels for large me
         INFO(choice->name);
         REQUIRE(choice->name.starts_with("hierarchical"));
         // Small enough messages that one tile is on the wire while another is in memory.
-        const Schedule s = choice->algorithm->make({8, 0, 0, choice->lanes, false, &hosts});
+        const Schedule s = choice->algorithm->make({8, 0, 0, choice->lanes, &hosts});
         REQUIRE(64 * mib / (choice->message_bytes * s.chunks) >= 2);
         Question ordered{.collective = collective, .bytes = 64 * mib};
         ordered.ordered = collective != Collective::broadcast;
@@ -172,7 +172,7 @@ TEST_CASE("selection: never takes more lanes than a stream has") {
                 INFO(collective_name(a.collective) << " " << a.name);
                 REQUIRE(choice);
                 for (Rank rank = 0; rank < ranks; ++rank)
-                    REQUIRE(a.make({ranks, rank, 0, choice->lanes, false, &hosts}).lanes.size() <=
+                    REQUIRE(a.make({ranks, rank, 0, choice->lanes, &hosts}).lanes.size() <=
                             max_lanes_per_stream);
                 REQUIRE(choice->message_bytes <= 128 * kib);
                 REQUIRE(choice->message_bytes >= 8 * kib);

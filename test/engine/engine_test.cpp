@@ -51,7 +51,7 @@ std::vector<std::unique_ptr<Operation>> bind_all(const Case& c, Fabric& fabric,
         request.rank = rank;
         request.root = c.root;
         const Hosts hosts = test::mixed_hosts(c.ranks);
-        request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes, c.in_place, &hosts});
+        request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes, &hosts});
         request.count = c.count;
         request.reducer = reducer;
         request.divisor = divisor;
@@ -144,7 +144,7 @@ TEST_CASE("bound schedule: allreduce is right around tile boundaries") {
         if (a.collective != Collective::allreduce) continue;
         for (Rank n : {2, 3, 4}) {
             const Hosts hosts = test::mixed_hosts(n);
-            const Schedule s = a.make({n, 0, 0, 1, false, &hosts});
+            const Schedule s = a.make({n, 0, 0, 1, &hosts});
             const std::size_t tile =
                 cut_for({.ranks = n}, s, *Reducer::make(Dtype::float32, Op::sum), 1024).slice;
             for (std::size_t tiles : {1, 2, 3})
@@ -225,7 +225,7 @@ TEST_CASE("bound schedule: 16-bit sums are rounded once") {
 TEST_CASE("layout: 16-bit floats fill their messages where no partial sums are sent") {
     const auto tile_bytes = [](const Algorithm& a, Rank n, Dtype dtype) {
         const Hosts hosts = test::mixed_hosts(n);
-        const Schedule s = a.make({n, 0, 0, 1, false, &hosts});
+        const Schedule s = a.make({n, 0, 0, 1, &hosts});
         return cut_for({.collective = a.collective, .ranks = n}, s, *Reducer::make(dtype, Op::sum),
                        128 * 1024)
                    .slice *

@@ -190,7 +190,7 @@ std::unique_ptr<Operation> bind_rank(const Case& c, const Plain& plain, Fabric& 
     request.rank = rank;
     request.root = c.root;
     const Hosts hosts = test::mixed_hosts(c.ranks);
-    request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes, c.in_place, &hosts});
+    request.schedule = c.algorithm->make({c.ranks, rank, c.root, c.lanes, &hosts});
     request.count = c.uneven ? 0 : c.count;
     request.reducer = traits_of(collective).reduces ? *Reducer::make(Dtype::int32, Op::sum)
                                                     : Reducer::mover(sizeof(Element));

@@ -294,6 +294,10 @@ class Operators(Processes):
     def test_several_inputs(self):
         self.operators("multi")
 
+    def test_memory_of_operators_that_are_gone(self):
+        for transport in ("shm", "tcp"):
+            self.expect_success(run(2, OPERATORS, "fresh", transport=transport))
+
     def test_in_every_order_preserving_algorithm(self):
         for algorithm in ("direct", "recursive_doubling", "rabenseifner", "knomial", "chain"):
             self.operators("function", env={"TUTTI_ALGO": algorithm})

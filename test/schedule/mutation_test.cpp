@@ -24,7 +24,7 @@ int expect_caught(const Algorithm& a, Rank ranks, const char* what, const Mutati
     const Hosts hosts = test::mixed_hosts(ranks);
     request.hosts = &hosts;
     for (Rank victim = 0; victim < ranks; ++victim) {
-        const Schedule whole = a.make({ranks, victim, 0, 1, false, &hosts});
+        const Schedule whole = a.make({ranks, victim, 0, 1, &hosts});
         for (std::size_t l = 0; l < whole.lanes.size(); ++l)
             for (std::size_t s = 0; s < whole.lanes[l].size(); ++s) {
                 Step changed = whole.lanes[l][s];
@@ -166,7 +166,7 @@ TEST_CASE("mutation: a dropped step is caught") {
         const Hosts hosts = test::mixed_hosts(request.ranks);
         request.hosts = &hosts;
         for (Rank victim = 0; victim < request.ranks; ++victim) {
-            const std::size_t steps = a.make({5, victim, 0, 1, false, &hosts}).lanes[0].size();
+            const std::size_t steps = a.make({5, victim, 0, 1, &hosts}).lanes[0].size();
             for (std::size_t s = 0; s < steps; ++s) {
                 INFO(a.name << " rank " << victim << " step " << s);
                 REQUIRE_FALSE(verify(

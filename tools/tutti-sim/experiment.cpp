@@ -85,7 +85,7 @@ Result<Outcome> run(const Experiment& e) {
     request.network = e.network;
     request.record = e.record;
     request.schedule = [&](Rank rank) {
-        return choice.algorithm->make({e.ranks, rank, e.root, choice.lanes, false, &hosts});
+        return choice.algorithm->make({e.ranks, rank, e.root, choice.lanes, &hosts});
     };
     const LayoutRequest cut = layout_of(e, choice, request.schedule(0), reducer);
     const Layout layout(cut);  // blocks of one length: the same for every rank

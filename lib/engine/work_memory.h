@@ -1,0 +1,38 @@
+// Memory that operations work in, beside the caller's buffers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+
+namespace tutti {
+
+using SharedBytes = std::shared_ptr<std::byte[]>;
+
+/// One block for all operations of a stream, which run one after the other: however many are kept
+/// bound, for messages however large, they share it. It goes with the last of them. A larger one
+/// takes its place for those bound from then on; it grows by half at least, so that all that were
+/// outgrown are not much larger than it is. Not thread-safe.
+class WorkMemory {
+public:
+    SharedBytes at_least(std::size_t bytes) {
+        SharedBytes block = latest_.lock();
+        if (block && bytes <= bytes_) return block;
+        const std::size_t grown = block ? bytes_ + bytes_ / 2 : 0;
+        block = of_its_own(std::max(bytes, grown));
+        bytes_ = std::max(bytes, grown);
+        latest_ = block;
+        return block;
+    }
+
+    /// For an operation that may run beside others.
+    static SharedBytes of_its_own(std::size_t bytes) {
+        return std::make_shared_for_overwrite<std::byte[]>(bytes);
+    }
+
+private:
+    std::weak_ptr<std::byte[]> latest_;
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace tutti
