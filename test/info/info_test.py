@@ -77,6 +77,14 @@ class ThisMachine(Info):
         self.assertRegex(self.text("limits", limits=[(resource.RLIMIT_NOFILE, 200)]),
                          r"! 200 open files are few .*`ulimit -n \d+`")
 
+    def test_a_report_that_cannot_be_written_fails_even_if_that_cannot_be_said(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            for heard in (subprocess.PIPE, full):
+                done = subprocess.run([INFO], stdout=full, stderr=heard, text=True, timeout=HANG_GUARD_S,
+                                      check=False)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn("No space left on device", done.stderr or "No space left on device")
+
     def test_wrong_usage(self):
         for wrong in (["carrier_pigeon"], ["--root", "/nowhere/at/all"], ["--frobnicate"]):
             self.assertEqual(execute(*wrong).returncode, 2, wrong)

@@ -124,6 +124,10 @@ class Tune(unittest.TestCase):
         alone = execute([TUNE], {"TUTTI_RANK": "0", "TUTTI_SIZE": "1"})
         self.assertEqual(alone.returncode, 1)
         self.assertIn("one rank has nothing to measure", alone.stderr)
+        with open("/dev/full", "w", encoding="utf-8") as full:  # it fails even if that cannot be said
+            unheard = subprocess.run([TUNE], env={**os.environ, "TUTTI_RANK": "0", "TUTTI_SIZE": "1"}, stderr=full,
+                                     stdin=subprocess.DEVNULL, timeout=HANG_GUARD_S, check=False)
+        self.assertEqual(unheard.returncode, 1)
         nowhere = tune("--output", "/nowhere/at/all")
         self.assertEqual(nowhere.returncode, 1)
         self.assertIn("'/nowhere/at/all' cannot be written", nowhere.stderr)

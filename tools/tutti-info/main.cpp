@@ -7,6 +7,7 @@
 
 #include "options.h"
 #include "sections.h"
+#include "tools/output.h"
 
 namespace tutti::info {
 namespace {
@@ -38,7 +39,7 @@ int main(int argc, char** argv) {
         if (std::fflush(stdout) == 0) return 0;
         std::perror("tutti-info");
     } catch (const std::exception& error) {
-        fmt::print(stderr, "tutti-info: {}\n", error.what());
+        tutti::complain("tutti-info", error.what());
     }
     return exit_failed;
 }

@@ -12,6 +12,7 @@
 #include "plot.h"
 #include "report.h"
 #include "schedule/timeline.h"
+#include "tools/output.h"
 #include "units.h"
 
 namespace tutti::sim {
@@ -128,9 +129,9 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const auto done = tutti::sim::simulate_all(parsed.options);
         if (done) return 0;
-        fmt::print(stderr, "tutti-sim: {}\n", done.error().message);
+        tutti::complain("tutti-sim", done.error().message);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "tutti-sim: {}\n", error.what());
+        tutti::complain("tutti-sim", error.what());
     }
     return tutti::sim::exit_failed;
 }

@@ -9,6 +9,7 @@
 #include "file.h"
 #include "measure.h"
 #include "options.h"
+#include "tools/output.h"
 
 namespace tutti::tune {
 namespace {
@@ -114,9 +115,9 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const auto done = tutti::tune::run(parsed.options);
         if (done) return 0;
-        fmt::print(stderr, "tutti-tune: {}\n", done.error().message);
+        tutti::complain("tutti-tune", done.error().message);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "tutti-tune: {}\n", error.what());
+        tutti::complain("tutti-tune", error.what());
     }
     return tutti::tune::exit_failed;
 }
