@@ -1,10 +1,33 @@
 // How tools print. Nothing here throws, as fmt::print does where nothing can be written.
 #pragma once
 
+#include <cerrno>
 #include <cstdio>
 #include <string_view>
 
+#include "base/result.h"
+
 namespace tutti {
+
+/// What goes to standard output, or where that is taken to standard error.
+class Output {
+public:
+    explicit Output(std::FILE* file) : file_(file) {}
+    /// Flushed, for those who wait for it. After a failure nothing follows: no gaps.
+    void print(std::string_view text) {
+        if (errno_ == 0 && (std::fwrite(text.data(), 1, text.size(), file_) != text.size() ||
+                            std::fflush(file_) != 0))
+            errno_ = errno;
+    }
+    /// Whether all of it was written. To be asked at the end, or an exit code of 0 is a lie.
+    Result<> written(std::string_view what) const {
+        return errno_ == 0 ? Result<>{} : fail_errno(errno_, what);
+    }
+
+private:
+    std::FILE* file_;
+    int errno_ = 0;
+};
 
 /// "PROGRAM: why" on standard error: for main's catch handlers, too.
 inline void complain(const char* program, std::string_view why) noexcept {

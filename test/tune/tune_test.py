@@ -118,6 +118,13 @@ class Tune(unittest.TestCase):
             self.assertEqual(next(row["ratio"] for row in times if row["chosen"]), 1)
         self.assertRegex(out, r"# within 10 % of the fastest: \d+ of \d+ choices")
 
+    def test_a_table_that_cannot_be_written_is_a_failure(self):
+        done = execute([RUN, "-n", "2", "--transport", "shm", "--no-prefix", "sh", "-c", 'exec "$@" >/dev/full', "-",
+                        TUNE, "--seconds", "0.2", "--end", "8", "--collectives", "allreduce", "--output", self.path])
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("tutti-tune: the table: No space left on device", done.stderr)
+        self.assertIn("constants shm", self.path.read_text(encoding="utf-8"))  # what was measured is not lost
+
     def test_wrong_usage(self):
         done = execute([TUNE, "--end", "4"])
         self.assertEqual(done.returncode, 2)

@@ -1,6 +1,4 @@
 // tutti-info: what this build and this machine can do, and why not what they cannot.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -34,10 +32,12 @@ int main(int argc, char** argv) {
         const auto report = look(parsed.options);
         // What the system says may be in any encoding: it is replaced, not refused.
         constexpr auto replace = Json::error_handler_t::replace;
-        fmt::print("{}", parsed.options.json ? as_json(report).dump(2, ' ', false, replace) + "\n"
-                                             : as_text(report));
-        if (std::fflush(stdout) == 0) return 0;
-        std::perror("tutti-info");
+        tutti::Output out(stdout);
+        out.print(parsed.options.json ? as_json(report).dump(2, ' ', false, replace) + "\n"
+                                      : as_text(report));
+        const auto written = out.written("the report");
+        if (written) return 0;
+        tutti::complain("tutti-info", written.error().message);
     } catch (const std::exception& error) {
         tutti::complain("tutti-info", error.what());
     }

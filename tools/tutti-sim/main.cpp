@@ -102,18 +102,17 @@ Result<> plot(const Options& o, const std::vector<Table>& tables) {
 
 Result<> simulate_all(const Options& o) {
     // What goes to standard output must be nothing else.
-    std::FILE* const out = o.json == "-" || o.draw == "-" || o.plot == "-" ? stderr : stdout;
-    fmt::print(out, "{}", heading(o));
+    Output out(o.json == "-" || o.draw == "-" || o.plot == "-" ? stderr : stdout);
+    out.print(heading(o));
     std::vector<Table> tables;
     for (const std::string& name : o.algorithms) {
         TUTTI_ASSIGN(Table table, simulate_table(o, name));
-        fmt::print(out, "{}", format_table(table));
-        std::fflush(out);
+        out.print(format_table(table));
         if (o.json.empty()) table.reports.clear();
         tables.push_back(std::move(table));
     }
-    fmt::print(out, "{}", format_choices(tables));
-    if (std::fflush(out) != 0 || std::ferror(out) != 0) return fail_errno(errno, "the table");
+    out.print(format_choices(tables));
+    TUTTI_TRY(out.written("the table"));
     if (!o.json.empty()) TUTTI_TRY(write_file(o.json, to_json(o, tables)));
     if (!o.plot.empty()) TUTTI_TRY(plot(o, tables));
     if (!o.draw.empty()) TUTTI_TRY(draw(o));

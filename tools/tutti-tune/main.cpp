@@ -18,12 +18,11 @@ constexpr double good_enough = 1.10;
 constexpr double trust =
     0.01;  // in the constants so far, of what the measurements tell little about
 
-void print_cell(const Cell& cell) {
+std::string line_of(const Cell& cell) {
     const double ratio = 1 / cell.best().ratio;
-    fmt::print("{:<15} {:>10} {:>20} {:>12.2f} {:>20} {:>6.2f}{}\n",
-               collective_name(cell.collective), cell.bytes, cell.best().algorithm, cell.best().us,
-               cell.chosen, ratio, ratio <= good_enough ? "" : " *");
-    std::fflush(stdout);
+    return fmt::format("{:<15} {:>10} {:>20} {:>12.2f} {:>20} {:>6.2f}{}\n",
+                       collective_name(cell.collective), cell.bytes, cell.best().algorithm,
+                       cell.best().us, cell.chosen, ratio, ratio <= good_enough ? "" : " *");
 }
 
 Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
@@ -53,40 +52,44 @@ Constants fit_to(const std::vector<Cell>& cells, const Constants& before) {
     return fit(samples, before, trust);
 }
 
-Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options) {
+Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options, Output& out) {
     const std::vector<std::size_t> sizes = sizes_of(options);
     Bench bench(comm, options);
     const double seconds =
         options.seconds / static_cast<double>(options.collectives.size() * sizes.size());
     const bool talks = comm.rank() == 0;
     if (talks)
-        fmt::print(
+        out.print(fmt::format(
             "# {} ranks over {}, {}; times are medians in us; *: more than 10 % slower\n"
             "#{:<14} {:>10} {:>20} {:>12} {:>20} {:>6}\n",
             comm.size(), comm.planner().terrain().wire, dtype_name(options.dtype), "collective",
-            "bytes", "fastest", "us", "tutti's choice", "ratio");
+            "bytes", "fastest", "us", "tutti's choice", "ratio"));
     std::vector<Cell> cells;
     for (const Collective collective : options.collectives)
         for (const std::size_t bytes : sizes) {
             TUTTI_ASSIGN(Cell cell, bench.measure(collective, bytes, seconds));
-            if (talks) print_cell(cell);
+            if (talks) out.print(line_of(cell));
             cells.push_back(std::move(cell));
         }
     return cells;
 }
 
-Result<> report(const Communicator& comm, const Options& options, const std::vector<Cell>& cells) {
+Result<> report(const Communicator& comm, const Options& options, const std::vector<Cell>& cells,
+                Output& out) {
     std::size_t good = 0;
     for (const Cell& cell : cells) {
         good += 1 / cell.best().ratio <= good_enough;
     }
-    fmt::print("# within 10 % of the fastest: {} of {} choices\n", good, cells.size());
+    out.print(fmt::format("# within 10 % of the fastest: {} of {} choices\n", good, cells.size()));
     const Terrain& terrain = comm.planner().terrain();
     if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, terrain));
-    if (options.output.empty()) return {};
-    TUTTI_ASSIGN(const Reducer sum, Reducer::make(options.dtype, Op::sum));
-    return write_tuning(options.output, {terrain.wire, terrain.ranks,
-                                         fit_to(cells, terrain.constants), cells, sum.widening()});
+    if (!options.output.empty()) {
+        TUTTI_ASSIGN(const Reducer sum, Reducer::make(options.dtype, Op::sum));
+        TUTTI_TRY(write_tuning(
+            options.output, {terrain.wire, terrain.ranks, fit_to(cells, terrain.constants), cells,
+                             sum.widening()}));
+    }
+    return out.written("the table");  // last: what was measured is kept, seen or not
 }
 
 Result<> run(const Options& options) {
@@ -100,8 +103,9 @@ Result<> run(const Options& options) {
     if (config.rank == 0 && !options.output.empty()) TUTTI_TRY(check_tuning(options.output));
     if (config.rank == 0 && !options.rows.empty()) TUTTI_TRY(append_rows(options.rows, {}, {}));
     TUTTI_ASSIGN(const auto comm, Communicator::create(config, nullptr));
-    auto cells = measure_all(*comm, options);
-    auto done = cells && comm->rank() == 0 ? report(*comm, options, *cells) : Result<>{};
+    Output out(stdout);
+    auto cells = measure_all(*comm, options, out);
+    auto done = cells && comm->rank() == 0 ? report(*comm, options, *cells, out) : Result<>{};
     comm->destroy();
     return cells ? done : Result<>(tl::unexpected(std::move(cells).error()));
 }
