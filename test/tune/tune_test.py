@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import tempfile
 import unittest
@@ -11,17 +12,19 @@ RUN = os.environ["TUTTI_RUN"]
 TUNE = os.environ["TUTTI_TUNE"]
 BENCH = os.environ["TUTTI_BENCH"]
 SELECTION = os.environ["TUTTI_SELECTION"]
+SANITIZED = bool(os.environ.get("TUTTI_SANITIZED"))  # whose shadow memory has no room under a limit
 HANG_GUARD_S = 180
+GIB = 1 << 30
 
 
-def execute(command, env=None):
+def execute(command, env=None, **more):
     return subprocess.run([str(word) for word in command], env={**os.environ, **(env or {})}, capture_output=True,
-                          text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+                          text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL, **more)
 
 
-def tune(*arguments, ranks=2, transport="shm", env=None):
+def tune(*arguments, ranks=2, transport="shm", end="4K", env=None, **more):
     return execute([RUN, "-n", ranks, "--transport", transport, "--no-prefix", TUNE, "--seconds", "0.5",
-                    "--end", "4K", "--collectives", "allreduce,broadcast", *arguments], env)
+                    "--end", end, "--collectives", "allreduce,broadcast", *arguments], env, **more)
 
 
 class Tune(unittest.TestCase):
@@ -124,6 +127,13 @@ class Tune(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
         self.assertIn("tutti-tune: the table: No space left on device", done.stderr)
         self.assertIn("constants shm", self.path.read_text(encoding="utf-8"))  # what was measured is not lost
+
+    def test_sizes_near_the_largest_number_come_to_an_end(self):
+        def limit():  # or a list without end would take all memory
+            resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB))
+        done = tune(end="10E", preexec_fn=None if SANITIZED else limit)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("vector", done.stderr)  # no buffer is so large; bad_alloc would be the list's
 
     def test_wrong_usage(self):
         done = execute([TUNE, "--end", "4"])

@@ -64,8 +64,10 @@ const Time* Cell::of(const std::string& algorithm) const {
 std::vector<std::size_t> sizes_of(const Options& options) {
     std::vector<std::size_t> sizes;
     for (std::size_t bytes = options.begin_bytes; bytes < options.end_bytes;
-         bytes *= options.factor)
+         bytes *= options.factor) {
         sizes.push_back(bytes);
+        if (bytes > options.end_bytes / options.factor) break;  // the product might wrap
+    }
     sizes.push_back(options.end_bytes);
     return sizes;
 }
