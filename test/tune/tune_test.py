@@ -128,6 +128,20 @@ class Tune(unittest.TestCase):
         self.assertIn("tutti-tune: the table: No space left on device", done.stderr)
         self.assertIn("constants shm", self.path.read_text(encoding="utf-8"))  # what was measured is not lost
 
+    def test_sizes_are_what_is_moved_and_each_is_measured_once(self):
+        rows = pathlib.Path(self.folder.name) / "rows"
+        self.succeed(execute([RUN, "-n", "3", "--transport", "shm", "--no-prefix", TUNE, "--seconds", "0.3", "--rows",
+                              rows, "-b", "4", "-e", "100", "-f", "2", "--collectives", "barrier,allreduce,alltoall"]))
+        sizes = {}
+        for line in rows.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            sizes.setdefault((row["collective"], row["algorithm"]), []).append(row["bytes"])
+        # Elements of 4 bytes, a block for each of 3 ranks: 4, 8 and 16 bytes come to one element each.
+        expected = {"barrier": [0], "allreduce": [4, 8, 16, 32, 64, 100], "alltoall": [12, 24, 60, 96]}
+        self.assertEqual({collective for collective, _ in sizes}, set(expected))
+        for (collective, _), measured in sizes.items():
+            self.assertEqual(measured, expected[collective], collective)
+
     def test_sizes_near_the_largest_number_come_to_an_end(self):
         def limit():  # or a list without end would take all memory
             resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB))

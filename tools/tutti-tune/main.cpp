@@ -53,10 +53,11 @@ Constants fit_to(const std::vector<Cell>& cells, const Constants& before) {
 }
 
 Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options, Output& out) {
-    const std::vector<std::size_t> sizes = sizes_of(options);
+    std::vector<Call> calls;
+    for (const Collective collective : options.collectives)
+        for (const Call& call : calls_of(collective, options, comm.size())) calls.push_back(call);
     Bench bench(comm, options);
-    const double seconds =
-        options.seconds / static_cast<double>(options.collectives.size() * sizes.size());
+    const double seconds = options.seconds / static_cast<double>(calls.size());
     const bool talks = comm.rank() == 0;
     if (talks)
         out.print(fmt::format(
@@ -65,12 +66,11 @@ Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options
             comm.size(), comm.planner().terrain().wire, dtype_name(options.dtype), "collective",
             "bytes", "fastest", "us", "tutti's choice", "ratio"));
     std::vector<Cell> cells;
-    for (const Collective collective : options.collectives)
-        for (const std::size_t bytes : sizes) {
-            TUTTI_ASSIGN(Cell cell, bench.measure(collective, bytes, seconds));
-            if (talks) out.print(line_of(cell));
-            cells.push_back(std::move(cell));
-        }
+    for (const Call& call : calls) {
+        TUTTI_ASSIGN(Cell cell, bench.measure(call, seconds));
+        if (talks) out.print(line_of(cell));
+        cells.push_back(std::move(cell));
+    }
     return cells;
 }
 

@@ -25,17 +25,6 @@ double median(std::vector<double> values) {
     return values[values.size() / 2];
 }
 
-Call call_of(Collective collective, std::size_t bytes, Rank ranks, Dtype dtype) {
-    Call call;
-    call.collective = collective;
-    if (collective == Collective::barrier) return call;
-    call.dtype = dtype;
-    const std::size_t blocks =
-        traits_of(collective).cut == Cut::whole ? 1 : static_cast<std::size_t>(ranks);
-    call.count = std::max<std::size_t>(1, bytes / blocks / dtype_bytes(dtype));
-    return call;
-}
-
 // Some ranks wait for nobody: a block ends when all are done.
 bool one_way(Collective collective) {
     return traits_of(collective).rooted || collective == Collective::scan ||
@@ -46,6 +35,18 @@ Call barrier() {
     Call call;
     call.collective = Collective::barrier;
     return call;
+}
+
+// From begin to end; the last one always.
+std::vector<std::size_t> sizes_of(const Options& options) {
+    std::vector<std::size_t> sizes;
+    for (std::size_t bytes = options.begin_bytes; bytes < options.end_bytes;
+         bytes *= options.factor) {
+        sizes.push_back(bytes);
+        if (bytes > options.end_bytes / options.factor) break;  // the product might wrap
+    }
+    sizes.push_back(options.end_bytes);
+    return sizes;
 }
 
 }  // namespace
@@ -61,21 +62,25 @@ const Time* Cell::of(const std::string& algorithm) const {
     return nullptr;
 }
 
-std::vector<std::size_t> sizes_of(const Options& options) {
-    std::vector<std::size_t> sizes;
-    for (std::size_t bytes = options.begin_bytes; bytes < options.end_bytes;
-         bytes *= options.factor) {
-        sizes.push_back(bytes);
-        if (bytes > options.end_bytes / options.factor) break;  // the product might wrap
+std::vector<Call> calls_of(Collective collective, const Options& options, Rank ranks) {
+    if (collective == Collective::barrier) return {barrier()};
+    const std::size_t blocks =
+        traits_of(collective).cut == Cut::whole ? 1 : static_cast<std::size_t>(ranks);
+    std::vector<Call> calls;
+    for (const std::size_t bytes : sizes_of(options)) {
+        Call call;
+        call.collective = collective;
+        call.dtype = options.dtype;
+        call.count = std::max<std::size_t>(1, bytes / blocks / dtype_bytes(options.dtype));
+        if (calls.empty() || calls.back().count != call.count) calls.push_back(call);
     }
-    sizes.push_back(options.end_bytes);
-    return sizes;
+    return calls;
 }
 
 Bench::Bench(Communicator& comm, const Options& options)
     : comm_(comm),
-      dtype_(options.dtype),
-      in_(std::max(options.end_bytes, static_cast<std::size_t>(comm.size()) * dtype_bytes(dtype_))),
+      in_(std::max(options.end_bytes,
+                   static_cast<std::size_t>(comm.size()) * dtype_bytes(options.dtype))),
       out_(in_.size()) {}
 
 Result<std::vector<Bench::Runner>> Bench::make_runners(const Call& call) {
@@ -169,11 +174,10 @@ Result<Cell> Bench::summarise(std::vector<Runner> runners, Cell cell) {
     return cell;
 }
 
-Result<Cell> Bench::measure(Collective collective, std::size_t bytes, double seconds) {
-    const Call call = call_of(collective, bytes, comm_.size(), dtype_);
+Result<Cell> Bench::measure(const Call& call, double seconds) {
     Cell cell;
-    cell.collective = collective;
-    cell.bytes = bytes;
+    cell.collective = call.collective;
+    cell.bytes = comm_.planner().bytes_of(call);
     TUTTI_ASSIGN(const Choice choice, comm_.planner().choose(call));
     cell.chosen = choice.name;
     TUTTI_ASSIGN(std::vector<Runner> runners, make_runners(call));

@@ -21,8 +21,8 @@ struct Time {
 /// One collective at one size.
 struct Cell {
     Collective collective = Collective::allreduce;
-    std::size_t bytes = 0;
-    std::string chosen;  // by tutti
+    std::size_t bytes = 0;  // of the larger buffer, as the call has them
+    std::string chosen;     // by tutti
     std::vector<Time> times;
 
     /// By ratio: phases of the machine in which all is slow count for nothing.
@@ -30,14 +30,15 @@ struct Cell {
     const Time* of(const std::string& algorithm) const;
 };
 
-/// Sizes from begin to end; the last one always.
-std::vector<std::size_t> sizes_of(const Options& options);
+/// Of sizes from begin to end, the last one always, each rounded down to as many elements for
+/// everyone, but one. Those that come to the same are one; a barrier has no size.
+std::vector<Call> calls_of(Collective collective, const Options& options, Rank ranks);
 
 class Bench {
 public:
     Bench(Communicator& comm, const Options& options);
     /// Takes about so long. Collective.
-    Result<Cell> measure(Collective collective, std::size_t bytes, double seconds);
+    Result<Cell> measure(const Call& call, double seconds);
 
 private:
     struct Runner {
@@ -54,7 +55,6 @@ private:
     Result<> largest(std::vector<double>& values);
 
     Communicator& comm_;
-    const Dtype dtype_;
     std::vector<std::byte> in_, out_;
 };
 
