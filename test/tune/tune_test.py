@@ -93,10 +93,32 @@ class Tune(unittest.TestCase):
             self.assertIn("'/nonexistent/file' cannot be written", done.stderr)
 
     def test_a_file_that_cannot_be_read_is_not_taken_for_an_empty_one(self):
-        self.path.mkdir()
+        self.path.symlink_to(self.path.name)
         done = tune("--output", self.path)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn(f"reading '{self.path}': Is a directory", done.stderr)
+        self.assertIn(f"reading '{self.path}': Too many levels of symbolic links", done.stderr)
+
+    def test_what_is_no_file_is_not_replaced_by_one(self):
+        folder, pipe = self.path.with_name("folder"), self.path.with_name("pipe")
+        folder.mkdir()
+        os.mkfifo(pipe)
+        for target in (folder, pipe, "/dev/stdout"):
+            done = tune("--output", target)
+            self.assertEqual((done.returncode, done.stdout), (1, ""))
+            self.assertIn(f"'{target}' is no regular file", done.stderr)
+        self.assertTrue(folder.is_dir() and pipe.is_fifo())
+
+    def test_other_files_and_its_own_rights_stay(self):
+        other = self.path.with_name(self.path.name + ".new")
+        other.write_text("the user's", encoding="utf-8")
+        for rights in (0o644, 0o640):  # a new file's, and those that it was given
+            self.succeed(execute(["sh", "-c", 'umask 022; exec "$@"', "-", RUN, "-n", "2", "--transport", "shm",
+                                  TUNE, "--seconds", "0.2", "--end", "8", "--collectives", "allreduce",
+                                  "--output", self.path]))
+            self.assertEqual(self.path.stat().st_mode & 0o777, rights)
+            self.path.chmod(0o640)
+        self.assertEqual(other.read_text(encoding="utf-8"), "the user's")
+        self.assertEqual({path.name for path in self.path.parent.iterdir()}, {self.path.name, other.name})
 
     def test_a_link_stays_one(self):
         link = self.path.with_name("link.tuning")

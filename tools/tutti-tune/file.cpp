@@ -1,5 +1,9 @@
 #include "file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -9,6 +13,7 @@
 #include <sstream>
 
 #include "base/config.h"
+#include "base/fd.h"
 #include "comm/tuning.h"
 
 namespace tutti::tune {
@@ -72,10 +77,15 @@ std::string choices(const Found& found) {
     return text;
 }
 
-// "" if there is none. Another that cannot be read would be lost.
+// "" if there is none. Another that cannot be read would be lost, and so would be what is no file:
+// a device or a pipe, which might also never end.
 Result<std::string> read(const std::string& path) {
     std::error_code unknown;
-    if (!std::filesystem::exists(path, unknown) && !unknown) return std::string();
+    const auto status = std::filesystem::status(path, unknown);
+    if (status.type() == std::filesystem::file_type::not_found) return std::string();
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+        return fail(Code::invalid, "'{}' is no regular file: a tuning file is replaced as a whole",
+                    path);
     std::ifstream in(path, std::ios::binary);
     std::ostringstream text;
     if (in && in.peek() == std::ifstream::traits_type::eof() && !in.bad()) return std::string();
@@ -90,6 +100,22 @@ std::string target(std::filesystem::path path) {
     for (int i = 0; i < most_links && std::filesystem::is_symlink(path, none); ++i)
         path = path.parent_path() / std::filesystem::read_symlink(path, none);
     return path.string();
+}
+
+// The name of a new file beside it, which a rename puts in its place: one that nobody has.
+Result<std::string> make_beside(const std::string& path) {
+    std::string fresh = target(path) + ".XXXXXX";
+    if (const UniqueFd fd(::mkostemp(fresh.data(), O_CLOEXEC)); fd) return fresh;
+    return fail_errno(errno, fmt::format("the file '{}' cannot be written", path));
+}
+
+// A file's own, or those that any new one gets; mkostemp's are its owner's alone.
+mode_t rights_of(const std::string& path) {
+    struct stat now {};
+    if (::stat(path.c_str(), &now) == 0) return now.st_mode & 07777;
+    const mode_t mask = ::umask(077);  // there is no other way to ask
+    ::umask(mask);
+    return 0666 & ~mask;
 }
 
 }  // namespace
@@ -114,9 +140,8 @@ std::string updated(const std::string& old_text, const Found& found, const std::
 Result<> check_tuning(const std::string& path) {
     TUTTI_ASSIGN(const std::string text, read(path));
     TUTTI_TRY(parse_tuning(text, path, machine_name()));
-    const std::string fresh = target(path) + ".new";
-    if (!std::ofstream(fresh, std::ios::binary) || std::remove(fresh.c_str()) != 0)
-        return fail(Code::system, "the file '{}' cannot be written", path);
+    TUTTI_ASSIGN(const std::string fresh, make_beside(path));
+    ::unlink(fresh.c_str());
     return {};
 }
 
@@ -126,13 +151,15 @@ Result<> write_tuning(const std::string& path, const Found& found) {
         old_text = "# Made by tutti-tune. What the lines mean: docs/selection.md\n";
     const std::string text = updated(old_text, found, machine_name());
     TUTTI_TRY(parse_tuning(text, path, machine_name()));  // what is kept of the old one, too
-    const std::string fresh = target(path) + ".new";
-    std::ofstream out(fresh, std::ios::binary | std::ios::trunc);
+    TUTTI_ASSIGN(const std::string fresh, make_beside(path));
+    std::ofstream out(fresh, std::ios::binary);
     out << text;
     out.close();
-    if (!out || std::rename(fresh.c_str(), target(path).c_str()) != 0)
-        return fail(Code::system, "the file '{}' cannot be written", path);
-    return {};
+    if (out && ::chmod(fresh.c_str(), rights_of(path)) == 0 &&
+        std::rename(fresh.c_str(), target(path).c_str()) == 0)
+        return {};
+    ::unlink(fresh.c_str());
+    return fail(Code::system, "the file '{}' cannot be written", path);
 }
 
 }  // namespace tutti::tune
