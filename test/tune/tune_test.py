@@ -27,6 +27,11 @@ def tune(*arguments, ranks=2, transport="shm", end="4K", env=None, **more):
                     "--end", end, "--collectives", "allreduce,broadcast", *arguments], env, **more)
 
 
+def tune_a_little(path, wrapper=()):
+    return execute([*wrapper, RUN, "-n", "2", "--transport", "shm", "--no-prefix", TUNE, "--seconds", "0.2", "-b", "64",
+                    "-e", "64", "--collectives", "allreduce", "--output", path])
+
+
 class Tune(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -57,6 +62,41 @@ class Tune(unittest.TestCase):
         for wire in ("shm", "tcp"):
             self.assertEqual(len(re.findall(rf"(?m)^constants {wire} ", text)), 1, text)
             self.assertRegex(text, rf"(?m)^choose allreduce {wire} ranks=2")
+
+    def machine_line(self):
+        self.succeed(tune_a_little(self.path))
+        return re.search(r"(?m)^machine .*$", self.path.read_text(encoding="utf-8"))[0]
+
+    def deciding_line(self, ranks):
+        """That of the file which decides an allreduce of 64 bytes."""
+        done = execute([RUN, "-n", ranks, "--transport", "shm", "--no-prefix", BENCH, "allreduce", "-b", "64", "-e",
+                        "64", "-n", "2", "--explain"], {"TUTTI_TUNING": str(self.path)})
+        number = re.search(r"because: line (\d+) of the tuning file", self.succeed(done))[1]
+        return self.path.read_text(encoding="utf-8").splitlines()[int(number) - 1]
+
+    def test_what_was_measured_comes_before_what_was_there(self):
+        machine = self.machine_line()
+        rule = "choose allreduce shm ranks={} bytes=0..* ring"
+        for old in (rule.format("2..4"), f"{machine}\n{rule.format('2..4')}", f"machine *\n{rule.format('2..4')}",
+                    f"  {machine}  # ours\n{rule.format('2..4')}\n{rule.format('2')}\n"):
+            with self.subTest(old):
+                self.path.write_text(old, encoding="utf-8")
+                self.succeed(tune_a_little(self.path))
+                self.assertRegex(self.deciding_line(2), r" ranks=2 bytes=0\.\.\* sums=1 ")
+                self.assertEqual(self.deciding_line(3), rule.format("2..4"))
+
+    def test_comments_stay_with_their_lines(self):
+        machine = self.machine_line()
+        rule = "choose barrier tcp ranks=9 bytes=0..* dissemination"
+        old = f"# top\n\n{rule}  # all\n# other\nmachine other\n{rule}\n# ours\n{machine} # this\n# gone\n" \
+              f"constants shm hop_us=1\n# kept\n{rule}\n# more\nmachine more\n# end\n"
+        kept = ["# top", "", "# ours", f"{machine} # this", "# gone", "# kept", rule, "machine *", f"{rule}  # all",
+                "# other", "machine other", rule, "# more", "machine more", "# end"]
+        self.path.write_text(old, encoding="utf-8")
+        for _ in range(2):
+            self.succeed(tune_a_little(self.path))
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            self.assertEqual([line for line in lines if not re.match(r"(constants|choose \w+) shm ", line)], kept)
 
     def test_sums_of_another_width_are_tuned_apart(self):
         for dtype in ("float32", "bfloat16", "float16", "float8_e4m3"):
@@ -112,9 +152,7 @@ class Tune(unittest.TestCase):
         other = self.path.with_name(self.path.name + ".new")
         other.write_text("the user's", encoding="utf-8")
         for rights in (0o644, 0o640):  # a new file's, and those that it was given
-            self.succeed(execute(["sh", "-c", 'umask 022; exec "$@"', "-", RUN, "-n", "2", "--transport", "shm",
-                                  TUNE, "--seconds", "0.2", "--end", "8", "--collectives", "allreduce",
-                                  "--output", self.path]))
+            self.succeed(tune_a_little(self.path, ["sh", "-c", 'umask 022; exec "$@"', "-"]))
             self.assertEqual(self.path.stat().st_mode & 0o777, rights)
             self.path.chmod(0o640)
         self.assertEqual(other.read_text(encoding="utf-8"), "the user's")

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "base/config.h"
 #include "base/fd.h"
@@ -26,16 +27,74 @@ std::string sums_of(const Found& found) {
     return fmt::format("sums={}", found.widening);
 }
 
-bool measured(const std::string& line, const Found& found) {
-    std::istringstream in(line);
+// A line's words are those before its comment, as for parse_tuning.
+std::istringstream words_of(const std::string& line) {
+    return std::istringstream(line.substr(0, line.find('#')));
+}
+
+bool has_words(const std::string& line) {
+    std::string word;
+    return static_cast<bool>(words_of(line) >> word);
+}
+
+// Of "machine NAME"; "" of any other line.
+std::string machine_of(const std::string& line) {
+    std::istringstream in = words_of(line);
+    std::string word, name;
+    if (!(in >> word) || word != "machine") return name;
+    while (in >> word) name += (name.empty() ? "" : " ") + word;
+    return name;
+}
+
+// Whether the new lines say all that this one did. One that says more (ranks=2..4, sums of any
+// width) stays, behind them.
+bool replaced(const std::string& line, const Found& found) {
+    std::istringstream in = words_of(line);
     std::string verb, first, second, third, bytes, sums;
     in >> verb >> first >> second >> third >> bytes >> sums;
     if (verb == "constants") return first == found.wire;
     if (verb != "choose" || second != found.wire || third != fmt::format("ranks={}", found.ranks))
         return false;
-    if (sums.starts_with("sums=") && sums != sums_of(found)) return false;
-    return std::any_of(found.cells.begin(), found.cells.end(),
-                       [&](const Cell& cell) { return collective_name(cell.collective) == first; });
+    return std::any_of(found.cells.begin(), found.cells.end(), [&](const Cell& cell) {
+        return collective_name(cell.collective) == first &&
+               (!traits_of(cell.collective).reduces || sums == sums_of(found));
+    });
+}
+
+// What stays of an old file, in the order in which it is written again.
+struct Kept {
+    std::string top;    // comments
+    std::string title;  // of our machine's section
+    std::string ours;   // what else is in it
+    std::string others;
+};
+
+Kept kept_of(const std::string& text, const Found& found, const std::string& machine) {
+    Kept kept;
+    std::string notes;  // comments: they go where the line goes that they stand before
+    bool begun = false, in_ours = false;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) {
+        line += "\n";
+        if (!has_words(line)) {
+            notes += line;
+            continue;
+        }
+        const std::string name = machine_of(line);
+        if (!begun) {
+            begun = true;
+            kept.top = std::exchange(notes, "");
+            // Behind our section, what was for all machines needs to say so.
+            if (name.empty()) kept.others = "machine *\n";
+        }
+        if (!name.empty()) in_ours = name == machine;
+        std::string& part = !in_ours ? kept.others : !name.empty() ? kept.title : kept.ours;
+        part += std::exchange(notes, "");
+        if (!in_ours || !replaced(line, found)) part += line;
+    }
+    (!begun ? kept.top : in_ours ? kept.ours : kept.others) += notes;
+    if (kept.title.empty()) kept.title = fmt::format("machine {}\n", machine);
+    return kept;
 }
 
 std::string constants_line(const Found& found) {
@@ -121,20 +180,9 @@ mode_t rights_of(const std::string& path) {
 }  // namespace
 
 std::string updated(const std::string& old_text, const Found& found, const std::string& machine) {
-    // Our machine's section first, then the others as they were.
-    std::string ours, others;
-    bool in_ours = false;
-    std::istringstream in(old_text);
-    for (std::string line; std::getline(in, line);) {
-        if (line.starts_with("machine ")) in_ours = line == "machine " + machine;
-        if (!in_ours)
-            others += line + "\n";
-        else if (!line.starts_with("machine ") && !line.starts_with("#") && !line.empty() &&
-                 !measured(line, found))
-            ours += line + "\n";
-    }
-    return fmt::format("{}machine {}\n{}{}{}", others, machine, ours, constants_line(found),
-                       choices(found));
+    // The first rule that fits wins: what was measured stands before all that was there.
+    const Kept kept = kept_of(old_text, found, machine);
+    return kept.top + kept.title + constants_line(found) + choices(found) + kept.ours + kept.others;
 }
 
 Result<> check_tuning(const std::string& path) {

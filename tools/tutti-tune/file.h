@@ -16,7 +16,7 @@ struct Found {
     uint32_t widening = 1;        // of the sums that were measured
 };
 
-/// The new file's text.
+/// The new file's text: what was found decides, and what else the old one said stays behind it.
 std::string updated(const std::string& old_text, const Found& found, const std::string& machine);
 
 /// Whether write_tuning could do it: to be known before everything is measured.

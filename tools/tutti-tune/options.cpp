@@ -15,7 +15,8 @@ Every rank runs this program. For each collective and size all algorithms run in
 blocks, so that a slow phase of the machine falls on all of them. Rank 0 prints the fastest, tutti's
 own choice and how they compare; with --output it writes a file of constants for the cost model and
 of choices, for TUTTI_TUNING to name. Lines of an existing file that this run did not measure (other
-transports, numbers of ranks, collectives, widths of sums and machines) stay.)";
+transports, numbers of ranks, collectives, widths of sums and machines) stay, behind the new ones: of
+two that fit, the first decides.)";
 
 constexpr const char* footer = R"(EXIT CODES
   0  measured (and written)
