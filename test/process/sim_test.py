@@ -73,9 +73,21 @@ class Simulator(unittest.TestCase):
                 self.assertIn(part, self.refused(*arguments))
 
     def test_a_file_that_cannot_be_written_is_named(self):
-        done = run("barrier", "--ranks", 2, "--json", self.folder / "none" / "x.json")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("x.json", done.stderr)
+        (self.folder / "taken.json").mkdir()
+        for option in ("--json", "--draw", "--plot"):
+            for name in ("none/x.json", "taken.json"):
+                done = run("barrier", "--ranks", 2, option, self.folder / name)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))  # before anything is simulated
+                self.assertIn(name, done.stderr)
+
+    def test_a_file_takes_one_thing(self):
+        (self.folder / "link").symlink_to(self.folder)
+        here = os.path.relpath(self.folder)
+        for one, other in ((f"{here}/x", f"./{here}/x"), (self.folder / "x", f"{here}/link/x")):
+            self.assertIn("only one thing fits a file",
+                          self.refused("barrier", "--ranks", 2, "--json", one, "--plot", other))
+        self.ok("barrier", "--ranks", 2, "--json", self.folder / "x", "--plot", self.folder / "y", "--draw", "/dev/null")
+        self.assertEqual({path.name for path in self.folder.iterdir()}, {"link", "x", "y"})
 
     def test_json_has_every_rank_and_link(self):
         done = run("allreduce", "--ranks", 4, "-b", "64K", "-e", "64K", "--algorithm", "ring", "--json", "-")

@@ -1,10 +1,11 @@
 // tutti-sim: a collective's algorithms on a network that is described, not there.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <exception>
+#include <filesystem>
 
 #include "collectives/catalog.h"
 #include "experiment.h"
@@ -30,6 +31,19 @@ Experiment experiment_of(const Options& o, uint64_t bytes, std::string_view algo
             .algorithm = algorithm,
             .lanes = o.lanes,
             .network = o.network};
+}
+
+// Whether write_file may do it, as far as asking can tell: what cannot be written is said before
+// anything is simulated. Opening would make the file, and what waits at a pipe would see its end.
+Result<> check_writable(const std::string& name) {
+    if (name.empty() || name == "-") return {};
+    std::error_code unknown;
+    const auto status = std::filesystem::status(name, unknown);
+    if (std::filesystem::is_directory(status)) return fail_errno(EISDIR, name);
+    const bool there = status.type() != std::filesystem::file_type::not_found;
+    const auto folder = std::filesystem::absolute(name).parent_path();
+    if (::access(there ? name.c_str() : folder.c_str(), W_OK) != 0) return fail_errno(errno, name);
+    return {};
 }
 
 Result<> write_file(const std::string& name, const std::string& text) {
@@ -101,6 +115,7 @@ Result<> plot(const Options& o, const std::vector<Table>& tables) {
 }
 
 Result<> simulate_all(const Options& o) {
+    for (const std::string& name : {o.json, o.draw, o.plot}) TUTTI_TRY(check_writable(name));
     // What goes to standard output must be nothing else.
     Output out(o.json == "-" || o.draw == "-" || o.plot == "-" ? stderr : stdout);
     out.print(heading(o));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "bench/command_line.h"
 #include "collectives/catalog.h"
@@ -171,6 +172,21 @@ void interpret_network(Options& o, const Texts& t) {
         throw CLI::ValidationError("network", checked.error().message);
 }
 
+void check_files(const Options& o) {
+    std::vector<std::filesystem::path> paths;
+    for (const std::string& name : {o.json, o.draw, o.plot}) {
+        if (name.empty()) continue;
+        // Absolute first: a relative one that is not there yet would be left as it is.
+        std::error_code unknown;
+        const auto path =
+            std::filesystem::weakly_canonical(std::filesystem::absolute(name), unknown);
+        const char* place = name == "-" ? "standard output" : "a file";
+        if (std::find(paths.begin(), paths.end(), path) != paths.end())
+            throw CLI::ValidationError(name, fmt::format("only one thing fits {}", place));
+        paths.push_back(path);
+    }
+}
+
 void interpret(Options& o, const Texts& t) {
     o.collective = collective_of(t.collective);
     if (!t.begin.empty()) o.begin_bytes = *parse_bytes(t.begin);
@@ -183,8 +199,7 @@ void interpret(Options& o, const Texts& t) {
         throw CLI::ValidationError("--root",
                                    fmt::format("{} is not below {} ranks", o.root, o.ranks));
     if (!t.dtype.empty()) o.dtype = dtype_of(t.dtype);
-    if ((o.json == "-") + (o.draw == "-") + (o.plot == "-") > 1)
-        throw CLI::ValidationError("-", "only one thing fits standard output");
+    check_files(o);
     o.algorithms = algorithms_of(o, t.algorithm);
     interpret_network(o, t);
 }
