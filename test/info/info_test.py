@@ -84,6 +84,10 @@ class ThisMachine(Info):
         self.assertEqual((heard.returncode, unheard.returncode), (1, 1))
         self.assertIn("the report: No space left on device", heard.stderr)
 
+    def test_what_libraries_log_is_not_in_the_report(self):
+        for name in ("UCX_LOG_LEVEL", "FI_LOG_LEVEL"):
+            self.assertEqual(list(self.json(env={**os.environ, name: "debug"})), SECTIONS)
+
     def test_wrong_usage(self):
         for wrong in (["carrier_pigeon"], ["--root", "/nowhere/at/all"], ["--frobnicate"]):
             self.assertEqual(execute(*wrong).returncode, 2, wrong)

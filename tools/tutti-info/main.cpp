@@ -1,6 +1,7 @@
 // tutti-info: what this build and this machine can do, and why not what they cannot.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include "options.h"
@@ -29,6 +30,8 @@ int main(int argc, char** argv) {
     try {
         const Parsed parsed = parse_options(argc, argv);
         if (parsed.exit_code) return *parsed.exit_code;
+        // Where it is told to log, UCX would do that in the middle of the report.
+        ::setenv("UCX_LOG_FILE", "stderr", 0);
         const auto report = look(parsed.options);
         // What the system says may be in any encoding: it is replaced, not refused.
         constexpr auto replace = Json::error_handler_t::replace;
