@@ -44,6 +44,32 @@ class Validate(unittest.TestCase):
         self.assertRegex(text, r"\| shm: allreduce, every element checked \| FAILED")
         self.assertIn("telepathy", text.split("## What failed")[1])
 
+    def acted_build(self, script):
+        """Of a tutti-info that is no more than that."""
+        build = self.output.with_name("build")
+        (build / "tools").mkdir(parents=True)
+        (build / "build.ninja").touch()
+        program = build / "tools" / "tutti-info"
+        program.write_text("#!/bin/sh\n" + script, encoding="utf-8")
+        program.chmod(0o755)
+        return build
+
+    def test_what_libraries_log_is_not_taken_for_what_was_found(self):
+        build = self.acted_build("""echo 'libfabric: <info> a log' >&2
+            echo '{"rdma": {"items": [], "none": "acted out"}, "transports": {"items": []}}'""")
+        done = self.quick("--build", build, "--transports", "pigeon")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        text = self.output.read_text(encoding="utf-8")
+        self.assertIn("no RDMA hardware found: acted out", text)
+        self.assertNotIn("a log", text)
+
+    def test_what_is_no_json_is_a_failed_step(self):
+        done = self.quick("--build", self.acted_build("echo 'a log, and {}'"))
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        text = self.output.read_text(encoding="utf-8")
+        self.assertIn("| tutti-info | FAILED |", text)
+        self.assertIn("a log, and {}", text.split("## What failed")[1])
+
     def test_a_machine_without_software_adapters_says_so_and_goes_on(self):
         check = execute("soft-roce", "--check")
         self.assertIn(check.returncode, (0, CANNOT), check.stderr)
