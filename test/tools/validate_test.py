@@ -1,6 +1,7 @@
 """tools/validate-hardware and tools/soft-roce: what can be seen of them on any machine."""
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -69,6 +70,29 @@ class Validate(unittest.TestCase):
         text = self.output.read_text(encoding="utf-8")
         self.assertIn("| tutti-info | FAILED |", text)
         self.assertIn("a log, and {}", text.split("## What failed")[1])
+
+    def test_a_mistake_of_its_own_does_not_lose_the_report(self):
+        done = self.quick("--build", self.acted_build("""echo '{"carrier": "pigeon"}'"""))
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        text = self.output.read_text(encoding="utf-8")
+        self.assertIn('"pigeon"', text.split("## Found")[1])
+        self.assertIn("KeyError: 'rdma'", text.split("## What failed")[1])
+
+    def test_an_interrupt_does_not_lose_the_report(self):
+        build = self.acted_build("""test "$1" = --json || exec sleep 1000; echo '{"carrier": "pigeon"}'""")
+        command = [TOOLS / "validate-hardware", "--build", build, "--output", self.output]
+        # Where tests run in the background, the signal may be ignored.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                   stdin=subprocess.DEVNULL,
+                                   preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        self.addCleanup(process.kill)
+        self.assertEqual(process.stdout.readline(), "tutti-info: passed\n")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=HANG_GUARD_S)
+        self.assertEqual(process.returncode, 1, out + err)
+        text = self.output.read_text(encoding="utf-8")
+        self.assertIn("| tutti-info | passed |", text)
+        self.assertIn("| the rest | FAILED (interrupted) |", text)
 
     def test_a_machine_without_software_adapters_says_so_and_goes_on(self):
         check = execute("soft-roce", "--check")
