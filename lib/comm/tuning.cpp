@@ -74,10 +74,12 @@ Result<Collective> parse_collective(std::string_view word) {
 }
 
 Result<> check_algorithm(Collective collective, std::string_view name) {
-    if (name == flat_name || find_algorithm(collective, name)) return {};
-    std::string names{flat_name};
+    const bool flat = !flat_reference(collective).empty();
+    if ((flat && name == flat_name) || find_algorithm(collective, name)) return {};
+    std::string names{flat ? flat_name : ""};
     for (const Algorithm& a : algorithms())
-        if (a.collective == collective) names += fmt::format(", {}", a.name);
+        if (a.collective == collective)
+            names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
     return fail(Code::unsupported, "there is no algorithm '{}' for {}; there are: {}", name,
                 collective_name(collective), names);
 }
@@ -114,15 +116,16 @@ Result<TuningRule> parse_rule(const std::vector<std::string_view>& words) {
 Result<> parse_constant(std::string_view word, Constants& constants) {
     const auto equals = std::min(word.find('='), word.size());
     const std::string_view name = word.substr(0, equals);
-    const std::string value(word.substr(std::min(equals + 1, word.size())));
+    const std::string_view value = word.substr(std::min(equals + 1, word.size()));
     std::string names;
     for (std::size_t i = 0; i < term_count; ++i) {
         const std::string_view known = term_name(static_cast<Term>(i));
         names += fmt::format("{}{}", i == 0 ? "" : ", ", known);
         if (known != name) continue;
-        char* end = nullptr;
-        constants[i] = std::strtod(value.c_str(), &end);
-        if (value.empty() || *end != '\0' || !std::isfinite(constants[i]) || constants[i] < 0)
+        // Not strtod: the program's locale may have a comma for the point.
+        const char* const last = value.data() + value.size();
+        const auto [end, error] = std::from_chars(value.data(), last, constants[i]);
+        if (error != std::errc{} || end != last || !std::isfinite(constants[i]) || constants[i] < 0)
             return fail(Code::invalid, "{}: '{}' is no number of microseconds, 0 or more", name,
                         value);
         return {};
@@ -190,8 +193,8 @@ std::string Tuning::fingerprint() const {
     }
     uint64_t hash = 14695981039346656037ull;  // FNV-1a
     for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
-    return fmt::format("{:016x}, {} choices and {} constants for '{}'", hash, rules.size(),
-                       constants.size(), machine_name());
+    return fmt::format("{:016x}, {} choices and {} constants{}", hash, rules.size(),
+                       constants.size(), machine.empty() ? "" : fmt::format(" for '{}'", machine));
 }
 
 Result<Tuning> parse_tuning(std::string_view text, std::string_view file,
@@ -211,6 +214,7 @@ Result<Tuning> parse_tuning(std::string_view text, std::string_view file,
                 return wrap({Code::invalid, nobody, 0, "no name: machine NAME, or machine *"},
                             where());
             ours = name == "*" || name == machine;
+            if (name == machine) tuning.machine = machine;
         } else if (auto parsed = parse_line(words, line, ours ? tuning : others); !parsed) {
             return wrap(parsed.error(), where());
         }

@@ -26,6 +26,7 @@ struct TuningRule {
 /// What of a file is for this machine. The first rule that fits a call and that can serve it wins.
 struct Tuning {
     std::string file;
+    std::string machine;  // ours, where lines are for such machines only
     std::vector<TuningRule> rules;
     std::vector<std::pair<std::string, Constants>> constants;  // by wire
 

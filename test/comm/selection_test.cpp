@@ -358,3 +358,20 @@ TEST_CASE("tuning: the fingerprint tells different files apart, not comments and
     REQUIRE(a->fingerprint() != d->fingerprint());
     REQUIRE(parse("# nothing")->fingerprint() == "none");
 }
+
+TEST_CASE("tuning: what is for all machines is one file on different machines") {
+    const auto on = [](std::string_view machine, std::string_view text) {
+        return parse_tuning(text, "f.tuning", machine)->fingerprint();
+    };
+    constexpr std::string_view all = "machine *\nchoose allreduce tcp ranks=2 bytes=8 ring\n";
+    REQUIRE(on("2 x Old CPU", all) == on("4 x Fast CPU", all));
+    const std::string some =
+        "machine 4 x Fast CPU\nchoose reduce tcp ranks=2 bytes=8 chain\n" + std::string(all);
+    REQUIRE(on("2 x Old CPU", some) != on("4 x Fast CPU", some));
+    REQUIRE(on("4 x Fast CPU", some).find("4 x Fast CPU") != std::string::npos);
+}
+
+TEST_CASE("tuning: flat is no algorithm of what has no flat exchange") {
+    expect_error("choose reduce tcp ranks=2 bytes=8 flat", {"f.tuning:1", "'flat'", "binomial"});
+    REQUIRE(parse("choose allreduce shm ranks=2 bytes=8 flat"));
+}

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <charconv>
 #include <fstream>
 #include <sstream>
 
@@ -27,7 +27,9 @@ double bandwidth_of(std::string_view device, const std::filesystem::path& adapte
                      "rate");
     std::string rate;
     std::getline(in, rate);
-    return std::atof(rate.c_str()) * gbs_of_gigabit;
+    double gigabits = 0;  // not atof: the program's locale may have a comma for the point
+    std::from_chars(rate.data(), rate.data() + rate.size(), gigabits);
+    return gigabits * gbs_of_gigabit;
 }
 
 }  // namespace
