@@ -2,91 +2,11 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <sstream>
 
-#include "run/child.h"
+#include "run/program.h"
 #include "support/catch.h"
 
-using tutti::test::alive;
-using tutti::test::Child;
-using tutti::test::eventually;
-using Texts = std::vector<std::string>;
-
-namespace {
-
-struct Outcome {
-    int exit_code;
-    std::string out;
-    std::string err;
-};
-
-Texts with_program(const Texts& arguments) {
-    Texts all{TUTTI_RUN};
-    all.insert(all.end(), arguments.begin(), arguments.end());
-    return all;
-}
-
-Outcome run(const Texts& arguments, const Texts& variables = {}) {
-    Child child(with_program(arguments), variables);
-    const int exit_code = child.finish();
-    return {exit_code, child.out(), child.err()};
-}
-
-// A shell script as N ranks.
-Outcome run_script(const std::string& ranks, const std::string& script, Texts options = {},
-                   const Texts& variables = {}) {
-    options.insert(options.begin(), {"-n", ranks});
-    options.insert(options.end(), {"/bin/sh", "-c", script});
-    return run(options, variables);
-}
-
-bool contains(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
-
-std::multiset<std::string> lines_of(const std::string& text) {
-    std::multiset<std::string> lines;
-    std::istringstream stream(text);
-    for (std::string line; std::getline(stream, line);) lines.insert(line);
-    return lines;
-}
-
-/// Gone with its owner.
-struct Folder {
-    Folder() {
-        char pattern[] = "/tmp/tutti-run-test-XXXXXX";
-        path = mkdtemp(pattern);
-    }
-    ~Folder() { std::filesystem::remove_all(path); }
-    Folder(const Folder&) = delete;
-    std::filesystem::path path;
-};
-
-std::string contents(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
-// The numbers after each "pid " in the output.
-std::vector<pid_t> pids_in(const std::string& out) {
-    std::vector<pid_t> pids;
-    for (std::size_t at = 0; (at = out.find("pid ", at)) != std::string::npos; at += 4)
-        pids.push_back(std::atoi(out.c_str() + at + 4));
-    return pids;
-}
-
-bool all_gone(const std::vector<pid_t>& pids) {
-    for (const pid_t pid : pids)
-        if (alive(pid)) return false;
-    return true;
-}
-
-}  // namespace
+using namespace tutti::test;
 
 TEST_CASE("tutti-run: tells each rank its rank, the size and the store") {
     const Outcome o = run_script("3",
@@ -97,36 +17,6 @@ TEST_CASE("tutti-run: tells each rank its rank, the size and the store") {
                                                         "[1] 1/3 hosted=1 tcp://127.0.0.1 64 16",
                                                         "[2] 2/3 hosted=1 tcp://127.0.0.1 64 16"});
     CHECK(o.err.empty());
-}
-
-TEST_CASE("tutti-run: keeps lines whole when ranks write at once and in pieces") {
-    const Outcome o = run_script(
-        "4",
-        "for i in 1 2 3 4 5 6 7 8; do printf a$TUTTI_RANK; printf b; echo c; done; printf end");
-    std::multiset<std::string> expected;
-    for (int rank = 0; rank < 4; ++rank) {
-        const std::string r = std::to_string(rank);
-        for (int i = 0; i < 8; ++i) expected.insert("[" + r + "] a" + r + "bc");
-        expected.insert("[" + r + "] end");
-    }
-    CHECK(lines_of(o.out) == expected);
-    CHECK(o.out.back() == '\n');
-}
-
-TEST_CASE("tutti-run: keeps standard output and error apart") {
-    const Outcome o = run_script("1", "echo one; echo two >&2");
-    CHECK(o.out == "[0] one\n");
-    CHECK(o.err == "[0] two\n");
-}
-
-TEST_CASE("tutti-run: writes no prefix when told not to") {
-    CHECK(run_script("1", "echo one", {"--no-prefix"}).out == "one\n");
-}
-
-TEST_CASE("tutti-run: loses nothing when a rank writes a lot and ends") {
-    const Outcome o = run_script("2", "seq 200000", {"--no-prefix"});
-    CHECK(lines_of(o.out).size() == 400000);
-    CHECK(lines_of(o.out).count("200000") == 2);
 }
 
 TEST_CASE("tutti-run: hands options on and leaves the program's own alone") {
@@ -180,13 +70,6 @@ TEST_CASE("tutti-run: makes a new secret for every job, unless there is one") {
     CHECK(first.size() > 32);
     CHECK(first != run_script("1", script).out);
     CHECK(run_script("1", script, {}, {"TUTTI_SECRET=given"}).out == "[0] given\n");
-}
-
-TEST_CASE("tutti-run: writes each rank's output to its file when given a directory") {
-    const Folder folder;
-    run_script("2", "echo out $TUTTI_RANK; echo err >&2", {"--log-dir", folder.path / "new"});
-    CHECK(lines_of(contents(folder.path / "new" / "rank-1.log")) ==
-          std::multiset<std::string>{"out 1", "err"});
 }
 
 TEST_CASE("tutti-run: the first failure ends the others and gives the exit code") {
@@ -326,86 +209,6 @@ TEST_CASE("tutti-run: gives 128 + signal when ranks die of one that was handed o
     REQUIRE(child.wait_for_output("[1] ready"));
     child.signal(SIGINT);
     CHECK(child.finish() == 128 + SIGINT);
-}
-
-TEST_CASE("tutti-run: ends when the reader of its output goes away") {
-    Child child({"/bin/sh", "-c", "'" TUTTI_RUN "' -n 2 yes | head -n 1"});
-    CHECK(child.finish() == 0);
-    CHECK(contains(child.out(), "] y\n"));
-}
-
-TEST_CASE("tutti-run: says why its output cannot be written") {
-    Child child({"/bin/sh", "-c",
-                 "exec '" TUTTI_RUN "' -n 2 /bin/sh -c 'echo x; exec sleep 60' >/dev/full"});
-    CHECK(child.finish() == 125);
-    CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
-}
-
-TEST_CASE(
-    "tutti-run: says which log cannot be written, once, and is no success though its ranks are") {
-    const Folder folder;
-    std::filesystem::create_symlink("/dev/full", folder.path / "rank-1.log");
-    Child child(with_program({"-n", "2", "--log-dir", folder.path.string(), "/bin/sh", "-c",
-                              "echo one; sleep 0.2; echo two"}));
-    CHECK(child.finish() == 125);
-    CHECK(contains(child.out(), "[1] two"));
-    const std::string said = "rank-1.log cannot be written: No space left on device";
-    CHECK(contains(child.err(), said));
-    CHECK(child.err().find(said) == child.err().rfind(said));
-    CHECK(contents(folder.path / "rank-0.log") == "one\ntwo\n");
-}
-
-TEST_CASE("tutti-run: ends in time and after a signal though nobody reads its output") {
-    const Folder folder;
-    // The reader reads nothing before the code is there.
-    const std::string reader =
-        " | { for i in $(seq 600); do [ -s code ] && break; sleep 0.05; done; cat >/dev/null; }";
-    const auto unread = [&](const std::string& options, const std::string& beside) {
-        Child child({"/bin/sh", "-c",
-                     "cd '" + folder.path.string() + "'; { '" TUTTI_RUN "' -n 1 --grace 1 " +
-                         options + " & " + beside + "wait $!; echo $? >code; }" + reader});
-        child.finish();
-        return contents(folder.path / "code");
-    };
-    SECTION("in time") {
-        CHECK(unread("--timeout 0.3 yes", "") == "124\n");
-    }
-    SECTION("a signal, and what is lost is no success") {
-        CHECK(unread("seq 1 100000", "sleep 0.5; kill -TERM $!; ") == "143\n");
-    }
-}
-
-TEST_CASE("tutti-run: a signal that is handed on to nobody any more costs no output") {
-    const Folder folder;
-    // Not before the rank has written all: an early one would end who has no handler yet.
-    Child child({"/bin/sh", "-c",
-                 "cd '" + folder.path.string() +
-                     "'; { '" TUTTI_RUN
-                     "' -n 1 --no-prefix /bin/sh -c \"trap '' USR1; seq 1 100000; echo >ended\" & "
-                     "for i in $(seq 400); do [ -s ended ] && break; sleep 0.05; done; "
-                     "sleep 0.3; kill -USR1 $!; sleep 0.1; wait $!; } | "
-                     "{ for i in $(seq 40); do [ -s ended ] && break; sleep 0.05; done; sleep 0.6; "
-                     "wc -l; }"});
-    CHECK(child.finish() == 0);
-    CHECK(child.out() == "100000\n");
-}
-
-TEST_CASE("tutti-run: works with standard streams that are closed") {
-    // A shell that closes the stream; timeout, as these used to hang.
-    const auto closed = [](const std::string& stream, const std::string& script) {
-        Child child({"/bin/sh", "-c",
-                     "timeout 20 '" TUTTI_RUN "' -n 2 /bin/sh -c '" + script + "' " + stream});
-        const int exit_code = child.finish();
-        return Outcome{exit_code, child.out(), child.err()};
-    };
-    const std::string both = "echo out; echo err >&2";
-    CHECK(closed(">&-", both).exit_code == 0);
-    CHECK(lines_of(closed(">&-", both).err) == std::multiset<std::string>{"[0] err", "[1] err"});
-    CHECK(closed("2>&-", both).exit_code == 0);
-    CHECK(lines_of(closed("2>&-", both).out) == std::multiset<std::string>{"[0] out", "[1] out"});
-    CHECK(lines_of(closed("<&-", "readlink /proc/self/fd/0").out) ==
-          std::multiset<std::string>{"[0] /dev/null", "[1] /dev/null"});
-    CHECK(closed("<&- >&- 2>&-", "cat; " + both + "; exit 3").exit_code == 3);
 }
 
 TEST_CASE("tutti-run: says which program is missing or cannot be executed") {
