@@ -87,6 +87,17 @@ TEST_CASE("tutti-run: names the signal when a rank dies of one") {
     CHECK(contains(o.err, "rank 1 was killed by signal 9"));
 }
 
+TEST_CASE("tutti-run: hears of a failure where it was started with SIGCHLD ignored") {
+    // As some supervisors start their programs; a shell cannot ignore SIGCHLD for what it starts.
+    struct sigaction before {};
+    sigaction(SIGCHLD, nullptr, &before);
+    signal(SIGCHLD, SIG_IGN);
+    Child child(with_program({"-n", "2", "/bin/sh", "-c", "exit 3"}));
+    sigaction(SIGCHLD, &before, nullptr);
+    CHECK(child.finish() == 3);
+    CHECK(contains(child.err(), "exited with code 3"));
+}
+
 TEST_CASE("tutti-run: kills a rank that ignores SIGTERM when the grace is over") {
     const Outcome o = run_script("2",
                                  "if [ $TUTTI_RANK = 1 ]; then sleep 0.3; exit 5; fi; "

@@ -92,6 +92,7 @@ Deadline after_s(double seconds) {
 }
 
 Result<UniqueFd> capture_signals() {
+    ::signal(SIGCHLD, SIG_DFL);  // where it was inherited as ignored, the kernel reaps the ranks
     ::signal(SIGPIPE, SIG_IGN);
     sigset_t set;
     sigemptyset(&set);
@@ -314,21 +315,28 @@ void Launcher::on_exit(RankProcess& process) {
     ::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOWAIT);
     ::kill(-process.pid, SIGKILL);
     int wait_status = 0;
-    while (::waitpid(process.pid, &wait_status, 0) < 0 && errno == EINTR) {
-    }
+    pid_t reaped = 0;
+    do {
+        reaped = ::waitpid(process.pid, &wait_status, 0);
+    } while (reaped < 0 && errno == EINTR);
+    const int unknown = reaped < 0 ? errno : 0;
     guardian_.forget(process.pid);
     process.pidfd.reset();
     if (--running_ == 0) {
         descendants_.end();
         drain_deadline_ = Deadline::after_ms(drain_ms);
     }
-    if (wait_status != 0) on_failure(process, wait_status);
+    if (unknown != 0)
+        on_failure(process.rank, exit_launcher,
+                   fmt::format("ended, nobody knows how: {}", std::strerror(unknown)));
+    else if (wait_status != 0)
+        on_failure(process.rank, exit_code_of(wait_status), describe(wait_status));
 }
 
-void Launcher::on_failure(const RankProcess& process, int wait_status) {
-    if (!first_failure_) first_failure_ = Failure{process.rank, exit_code_of(wait_status)};
+void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
+    if (!first_failure_) first_failure_ = Failure{rank, exit_code};
     if (ending_) return;  // it was told to
-    std::string text = fmt::format("rank {} {}", process.rank, describe(wait_status));
+    std::string text = fmt::format("rank {} {}", rank, how);
     if (options_.keep_going || running_ == 0) {
         say(text);
         return;
