@@ -56,6 +56,12 @@ TEST_CASE("tutti-run: says why its output cannot be written") {
     CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
 }
 
+TEST_CASE("tutti-run: fails in an orderly way though its message cannot be written") {
+    Child child({"/bin/sh", "-c", "exec '" TUTTI_RUN "' -n 1 true 2>/dev/full"},
+                {"TUTTI_SECRET=", "TUTTI_SECRET_FILE=/nonexistent"});
+    CHECK(child.finish() == 125);
+}
+
 TEST_CASE(
     "tutti-run: says which log cannot be written, once, and is no success though its ranks are") {
     const Folder folder;

@@ -1,6 +1,5 @@
 // tutti-run: runs a program as N ranks on this machine.
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,6 +19,11 @@ void fill_standard_streams() {
     if (fd >= 0) ::close(fd);
 }
 
+// Not with fmt::print, which throws where standard error cannot be written.
+void complain(const char* text) {
+    std::fprintf(stderr, "tutti-run: %s\n", text);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -29,9 +33,9 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const tutti::Result<int> exit_code = tutti::run::run_gangs(parsed.options);
         if (exit_code) return *exit_code;
-        fmt::print(stderr, "tutti-run: {}\n", exit_code.error().message);
+        complain(exit_code.error().message.c_str());
     } catch (const std::exception& error) {
-        fmt::print(stderr, "tutti-run: {}\n", error.what());
+        complain(error.what());
     }
     return tutti::run::exit_launcher;
 }
