@@ -157,6 +157,16 @@ TEST_CASE("tutti-run: hands signals to every rank") {
     CHECK(contains(child.out(), "[1] got"));
 }
 
+TEST_CASE("tutti-run: ignores what it was started to ignore, and its ranks do") {
+    const std::string name = GENERATE("INT", "HUP");
+    INFO(name);
+    Child child({"/bin/sh", "-c",
+                 "trap '' " + name + "; exec '" TUTTI_RUN "' -n 2 /bin/sh -c 'kill -" + name +
+                     " $$; kill -" + name + " $PPID; echo survived'"});
+    CHECK(child.finish() == 0);
+    CHECK(lines_of(child.out()) == std::multiset<std::string>{"[0] survived", "[1] survived"});
+}
+
 TEST_CASE("tutti-run: starts one gang after another, as jobs of their own") {
     const Folder folder;
     const Outcome o = run_script("2", "echo $TUTTI_RANK $TUTTI_JOB; ulimit -n",

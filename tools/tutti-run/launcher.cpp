@@ -27,6 +27,12 @@ bool same_file(int a, int b) {
            first.st_ino == second.st_ino;
 }
 
+bool ignored(int signal) {
+    struct sigaction action {};
+    ::sigaction(signal, nullptr, &action);
+    return action.sa_handler == SIG_IGN;
+}
+
 rlimit raise_open_files(int ranks) {
     rlimit before{};
     ::getrlimit(RLIMIT_NOFILE, &before);
@@ -96,10 +102,10 @@ Result<UniqueFd> capture_signals() {
     ::signal(SIGPIPE, SIG_IGN);
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
-    struct sigaction hangup {};
-    ::sigaction(SIGHUP, nullptr, &hangup);
-    if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);  // ignored: started by nohup
+    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+    // Ignored: started by nohup, or by a script as a job in the background.
+    for (const int signal : {SIGHUP, SIGINT})
+        if (!ignored(signal)) sigaddset(&set, signal);
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
     UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!fd) return fail_errno(errno, "signalfd");

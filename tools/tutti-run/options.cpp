@@ -22,7 +22,8 @@ process groups. Rank 0 reads standard input unless that is a terminal.)";
 
 constexpr const char* footer = R"(SIGNALS
   SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. After SIGTERM, or a second
-  SIGINT or SIGHUP, ranks that still run when the grace is over are killed.
+  SIGINT or SIGHUP, ranks that still run when the grace is over are killed. SIGINT and SIGHUP stay
+  ignored, by the ranks too, where tutti-run was started so.
 
 GANGS
   With --gangs and --restarts the program is run again by new ranks, with a new job name; what one

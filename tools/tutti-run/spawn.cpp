@@ -45,8 +45,9 @@ struct ChildPlan {
 };
 
 void reset_signals() {
-    // SIGHUP stays as it came: nohup's wish holds for the ranks as well.
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE}) ::signal(signal, SIG_DFL);
+    // SIGHUP and SIGINT stay as they came: what nohup, or a shell for jobs in the background,
+    // wished holds for the ranks as well.
+    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE}) ::signal(signal, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
