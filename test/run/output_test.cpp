@@ -91,6 +91,12 @@ TEST_CASE("tutti-run: ends in time and after a signal though nobody reads its ou
     SECTION("in time") {
         CHECK(unread("--timeout 0.3 yes", "") == "124\n");
     }
+    SECTION("in time, where the ranks have ended") {
+        CHECK(unread("--timeout 2 seq 1 100000", "") == "124\n");
+    }
+    SECTION("in time, and a failure before it stays the reason") {
+        CHECK(unread("--timeout 4 /bin/sh -c 'seq 1 100000; exit 7'", "") == "7\n");
+    }
     SECTION("a signal, and what is lost is no success") {
         CHECK(unread("seq 1 100000", "sleep 0.5; kill -TERM $!; ") == "143\n");
     }

@@ -275,29 +275,38 @@ void Launcher::handle(const Ready& ready) {
 }
 
 int Launcher::poll_timeout_ms() const {
-    int64_t timeout_ms = longest_poll_ms;
+    int64_t timeout_ms = job_deadline_.left_ms(longest_poll_ms);
     if (running_ > 0)
-        timeout_ms = kill_deadline_.left_ms(job_deadline_.left_ms(timeout_ms));
+        timeout_ms = kill_deadline_.left_ms(timeout_ms);
     else if (!writing() || told_to_end())
         timeout_ms = drain_deadline_.left_ms(timeout_ms);
     return static_cast<int>(timeout_ms);
 }
 
 void Launcher::check_deadlines() {
-    if (running_ == 0) return;
     if (job_deadline_.passed()) {
         job_deadline_ = {};
-        if (!ending_) {  // otherwise there is a reason already
-            forced_exit_code_ = exit_timeout;
-            end_ranks(fmt::format("--timeout: after {} s still running: {}", options_.timeout_s,
-                                  running_ranks()));
-        }
+        on_timeout();
     }
-    if (kill_deadline_.passed()) {
+    if (running_ > 0 && kill_deadline_.passed()) {
         kill_deadline_ = {};
         say(fmt::format("not ended {} s after SIGTERM, killed: {}", options_.grace_s,
                         running_ranks()));
         signal_ranks(SIGKILL, true);
+    }
+}
+
+void Launcher::on_timeout() {
+    timed_out_ = true;
+    const std::string so_far = fmt::format("--timeout: after {} s ", options_.timeout_s);
+    if (running_ > 0) {
+        if (ending_) return;  // there is a reason already
+        forced_exit_code_ = exit_timeout;
+        end_ranks(so_far + "still running: " + running_ranks());
+    } else if (writing()) {
+        if (!first_failure_ && !forced_exit_code_) forced_exit_code_ = exit_timeout;
+        drain_deadline_ = Deadline::after_ms(drain_ms);  // who reads the other stream is told
+        say(so_far + "output is still not read");
     }
 }
 

@@ -56,7 +56,7 @@ private:
     void report_start_failure(const Error& error);
 
     bool anything_left() const;
-    bool told_to_end() const { return ending_ && ended_from_outside(); }
+    bool told_to_end() const { return timed_out_ || (ending_ && ended_from_outside()); }
     bool writing() const { return out_.wants_write() || err_.wants_write(); }
     void turn();
     std::vector<Ready> interests();
@@ -64,6 +64,7 @@ private:
     int poll_timeout_ms() const;
     void check_deadlines();
 
+    void on_timeout();
     void on_signal();
     void on_exit(RankProcess& process);
     void reap_orphans() const;
@@ -91,6 +92,7 @@ private:
     bool logs_failed_ = false;
     bool ending_ = false;
     int interrupted_by_ = 0;  // the last signal to end; 0: none
+    bool timed_out_ = false;
     bool give_up_output_ = false;
     Deadline job_deadline_;
     Deadline kill_deadline_;
