@@ -56,6 +56,19 @@ TEST_CASE("tutti-run: says why its output cannot be written") {
     CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
 }
 
+TEST_CASE("tutti-run: what ranks say while they end is no success where it cannot be written") {
+    const Folder folder;
+    Child child({"/bin/sh", "-c",
+                 "cd '" + folder.path.string() +
+                     "'; exec '" TUTTI_RUN
+                     "' -n 1 --grace 60 /bin/sh -c 'trap \"echo late; exit 0\" TERM; echo >ready; "
+                     "while :; do sleep 0.05; done' >/dev/full"});
+    REQUIRE(eventually([&] { return !contents(folder.path / "ready").empty(); }));
+    child.signal(SIGTERM);
+    CHECK(child.finish() == 125);
+    CHECK(contains(child.err(), "standard output cannot be written: No space left on device"));
+}
+
 TEST_CASE("tutti-run: fails in an orderly way though its message cannot be written") {
     Child child({"/bin/sh", "-c", "exec '" TUTTI_RUN "' -n 1 true 2>/dev/full"},
                 {"TUTTI_SECRET=", "TUTTI_SECRET_FILE=/nonexistent"});

@@ -137,7 +137,7 @@ int Launcher::run() {
     while (anything_left()) turn();
     if (forced_exit_code_) return *forced_exit_code_;
     if (first_failure_) return first_failure_->exit_code;
-    if (logs_failed_) return exit_launcher;
+    if (loss_exit_code_ != 0) return loss_exit_code_;
     const bool all_written = !writing();
     return all_written ? 0 : exit_signal_base + interrupted_by_;  // or it would not have given up
 }
@@ -187,7 +187,7 @@ Result<std::unique_ptr<Log>> Launcher::open_log(int rank) const {
 void Launcher::tell_log_failure(RankProcess& process) {
     const auto error = process.log ? process.log->take_error() : std::nullopt;
     if (!error) return;
-    logs_failed_ = true;
+    loss_exit_code_ = exit_launcher;
     error_sink().add(fmt::format("tutti-run: {}; the job goes on\n", error->message));
 }
 
@@ -264,14 +264,23 @@ void Launcher::handle(const Ready& ready) {
     } else if (ready.sink != nullptr) {
         ready.sink->write_some();
         if (running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);  // a slow reader
-        if (ready.sink->broken() && !ending_) {  // as a program that nobody reads ends by SIGPIPE
-            const std::string why = why_broken(*ready.sink);
-            forced_exit_code_ = why.empty() ? exit_signal_base + SIGPIPE : exit_launcher;
-            end_ranks(why);
-        }
+        if (ready.sink->broken()) on_broken(*ready.sink);
     } else {
         on_signal();
     }
+}
+
+void Launcher::on_broken(const Sink& sink) {
+    const std::string why = why_broken(sink);
+    // As a program that nobody reads ends by SIGPIPE.
+    const int exit_code = why.empty() ? exit_signal_base + SIGPIPE : exit_launcher;
+    if (ending_) {  // there is a reason already; but what ranks said at last is lost
+        loss_exit_code_ = exit_code;
+        if (!why.empty()) say(why);
+        return;
+    }
+    forced_exit_code_ = exit_code;
+    end_ranks(why);
 }
 
 int Launcher::poll_timeout_ms() const {

@@ -61,6 +61,7 @@ private:
     void turn();
     std::vector<Ready> interests();
     void handle(const Ready& ready);
+    void on_broken(const Sink& sink);
     int poll_timeout_ms() const;
     void check_deadlines();
 
@@ -89,7 +90,7 @@ private:
     int running_ = 0;
     std::optional<Failure> first_failure_;
     std::optional<int> forced_exit_code_;
-    bool logs_failed_ = false;
+    int loss_exit_code_ = 0;  // once a log, or output while ending, could not be written
     bool ending_ = false;
     int interrupted_by_ = 0;  // the last signal to end; 0: none
     bool timed_out_ = false;

@@ -35,7 +35,7 @@ EXIT CODES
   1 ...    that of the first rank that failed
   128+S    the first rank that failed died of signal S
   124      --timeout was reached
-  125      tutti-run itself failed, or could not write a log (the message says why)
+  125      tutti-run itself failed, or could not write output or a log (the message says why)
   126      the program cannot be executed
   127      the program was not found
   2        wrong usage
