@@ -224,6 +224,49 @@ TEST_CASE("tutti-run: starts no further gang after a signal or its time") {
     }
 }
 
+TEST_CASE("tutti-run: gives 128 + the signal that kept further gangs from starting") {
+    // However the ranks took it.
+    const std::string end = GENERATE("0", "7");
+    const int number = GENERATE(SIGTERM, SIGINT);
+    INFO("exit " << end << " after " << number);
+    Child child(with_program(
+        {"-n", "1", "--gangs", "3", "--restarts", "3", "/bin/sh", "-c",
+         "trap 'exit " + end + "' TERM INT; echo ready; while :; do sleep 0.05; done"}));
+    REQUIRE(child.wait_for_output("ready"));
+    child.signal(number);
+    CHECK(child.finish() == 128 + number);
+    CHECK(lines_of(child.out()).size() == 1);
+}
+
+TEST_CASE("tutti-run: SIGHUP ends the job where a rank dies of it") {
+    SECTION("and not where ranks go on") {
+        // A gang that is told twice ends well, the next fails, the last ends well.
+        const Folder folder;
+        Child child(with_program(
+            {"-n", "1", "--gangs", "2", "--restarts", "1", "/bin/sh", "-c",
+             "cd '" + folder.path.string() +
+                 "'; echo x >>turns; n=$(wc -l <turns); [ $n = 3 ] && exit 0; hups=0; "
+                 "trap 'hups=$((hups + 1)); echo hup $n $hups' HUP; echo ready $n; "
+                 "while [ $hups -lt 2 ]; do sleep 0.05; done; [ $n = 2 ] && exit 7; exit 0"}));
+        for (const std::string gang : {"1", "2"}) {
+            REQUIRE(child.wait_for_output("ready " + gang));
+            child.signal(SIGHUP);
+            REQUIRE(child.wait_for_output("hup " + gang + " 1"));
+            child.signal(SIGHUP);
+        }
+        CHECK(child.finish() == 0);
+        CHECK(contents(folder.path / "turns") == "x\nx\nx\n");
+    }
+    SECTION("with gangs and restarts still due") {
+        Child child(with_program({"-n", "1", "--gangs", "3", "--restarts", "3", "/bin/sh", "-c",
+                                  "echo ready; exec sleep 60"}));
+        REQUIRE(child.wait_for_output("ready"));
+        child.signal(SIGHUP);
+        CHECK(child.finish() == 128 + SIGHUP);
+        CHECK(lines_of(child.out()).size() == 1);
+    }
+}
+
 TEST_CASE("tutti-run: gives 128 + signal when ranks die of one that was handed on") {
     Child child(with_program({"-n", "2", "/bin/sh", "-c", "echo ready; exec sleep 100"}));
     REQUIRE(child.wait_for_output("[0] ready"));

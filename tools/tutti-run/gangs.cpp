@@ -12,7 +12,8 @@ namespace {
 
 struct Outcome {
     int exit_code = 0;
-    bool last = false;  // no gang may follow
+    bool forced = false;     // no gang may follow,
+    int interrupted_by = 0;  // nor after this signal
 };
 
 Result<Outcome> run_gang(const Options& options, Deadline deadline, bool first) {
@@ -31,7 +32,7 @@ Result<Outcome> run_gang(const Options& options, Deadline deadline, bool first) 
     Launcher launcher(options, job, deadline, std::move(signals), std::move(guardian),
                       std::move(descendants));
     const int exit_code = launcher.run();
-    return Outcome{exit_code, launcher.ended_from_outside()};
+    return Outcome{exit_code, launcher.forced(), launcher.interrupted_by()};
 }
 
 void say(const Options& options, const std::string& text) {
@@ -47,11 +48,14 @@ Result<int> run_gangs(const Options& options) {
     for (int gang = 1;;) {
         const bool first = gang == 1 && failures == 0;
         TUTTI_ASSIGN(const Outcome outcome, run_gang(options, deadline, first));
-        if (outcome.last) return outcome.exit_code;
-        if (outcome.exit_code == 0) {
-            if (gang++ == options.gangs) return 0;
+        const bool well = outcome.exit_code == 0;
+        const bool another = well ? gang < options.gangs : failures < options.restarts;
+        if (!another || outcome.forced) return outcome.exit_code;
+        if (outcome.interrupted_by != 0) return exit_signal_base + outcome.interrupted_by;
+        if (well) {
+            ++gang;
         } else {
-            if (failures++ == options.restarts) return outcome.exit_code;
+            ++failures;
             say(options, fmt::format("gang {} ended with exit code {}; starting it again, {} of {}",
                                      gang, outcome.exit_code, failures, options.restarts));
         }

@@ -329,6 +329,10 @@ void Launcher::on_signal() {
     }
     give_up_output_ = running_ == 0;
     signal_ranks(signal, true);
+    if (signal == SIGHUP && running_ > 0) {
+        hung_up_ = true;  // what it means is for the ranks to say: a program may only reload
+        return;
+    }
     if (signal == SIGTERM || interrupted_by_ != 0) end_ranks({});
     interrupted_by_ = signal;
 }
@@ -359,6 +363,7 @@ void Launcher::on_exit(RankProcess& process) {
 
 void Launcher::on_failure(int rank, int exit_code, const std::string& how) {
     if (!first_failure_) first_failure_ = Failure{rank, exit_code};
+    if (hung_up_ && exit_code == exit_signal_base + SIGHUP) interrupted_by_ = SIGHUP;
     if (ending_) return;  // it was told to
     std::string text = fmt::format("rank {} {}", rank, how);
     if (options_.keep_going || running_ == 0) {

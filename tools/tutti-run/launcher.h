@@ -36,10 +36,11 @@ public:
 
     /// Runs the job; the exit code for the whole.
     int run();
-    /// After run(): whether a signal, a deadline or a failure to start ended it, and not the ranks.
-    bool ended_from_outside() const {
-        return interrupted_by_ != 0 || forced_exit_code_.has_value();
-    }
+    /// After run(): the signal that was to end the job; 0: none.
+    int interrupted_by() const { return interrupted_by_; }
+    /// After run(): whether a deadline, a failure to start or broken output ended it, and neither a
+    /// signal nor the ranks.
+    bool forced() const { return forced_exit_code_.has_value(); }
 
 private:
     struct RankProcess;
@@ -56,7 +57,9 @@ private:
     void report_start_failure(const Error& error);
 
     bool anything_left() const;
-    bool told_to_end() const { return timed_out_ || (ending_ && ended_from_outside()); }
+    bool told_to_end() const {
+        return timed_out_ || (ending_ && (interrupted_by_ != 0 || forced()));
+    }
     bool writing() const { return out_.wants_write() || err_.wants_write(); }
     void turn();
     std::vector<Ready> interests();
@@ -93,6 +96,7 @@ private:
     int loss_exit_code_ = 0;  // once a log, or output while ending, could not be written
     bool ending_ = false;
     int interrupted_by_ = 0;  // the last signal to end; 0: none
+    bool hung_up_ = false;    // SIGHUP was handed on, which ends the job where a rank dies of it
     bool timed_out_ = false;
     bool give_up_output_ = false;
     Deadline job_deadline_;

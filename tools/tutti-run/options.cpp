@@ -21,19 +21,21 @@ is killed, in sessions of its own too. When tutti-run itself is killed, so are t
 process groups. Rank 0 reads standard input unless that is a terminal.)";
 
 constexpr const char* footer = R"(SIGNALS
-  SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. After SIGTERM, or a second
-  SIGINT or SIGHUP, ranks that still run when the grace is over are killed. SIGINT and SIGHUP stay
-  ignored, by the ranks too, where tutti-run was started so.
+  SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. SIGINT and SIGTERM are to
+  end the job. SIGHUP ends it only if a rank dies of it: ranks that take it as a wish to reload go
+  on, and further gangs follow. After SIGTERM, or a second SIGINT, ranks that still run when the
+  grace is over are killed. SIGINT and SIGHUP stay ignored, by the ranks too, where tutti-run was
+  started so.
 
 GANGS
   With --gangs and --restarts the program is run again by new ranks, with a new job name; what one
-  gang leaves to the next, such as a checkpoint, is the program's affair. A signal that ends
-  tutti-run, and --timeout, end all of it.
+  gang leaves to the next, such as a checkpoint, is the program's affair. A signal that ends the
+  job, and --timeout, end all of it.
 
 EXIT CODES
   0        every rank exited with 0
   1 ...    that of the first rank that failed
-  128+S    the first rank that failed died of signal S
+  128+S    the first rank that failed died of signal S, or S ended the job before its last gang
   124      --timeout was reached
   125      tutti-run itself failed, or could not write output or a log (the message says why)
   126      the program cannot be executed
