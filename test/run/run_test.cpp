@@ -339,3 +339,35 @@ TEST_CASE("tutti-run: leaves no process behind when a rank ends before what it s
     REQUIRE(pids.size() == 2);
     CHECK(eventually([&] { return all_gone(pids); }));
 }
+
+TEST_CASE("tutti-run: what a rank has started lives until the last rank has ended") {
+    // Rank 1 waits for rank 0 to be gone, and then for what that has started.
+    const Folder folder;
+    const Outcome o = run_script(
+        "2",
+        "cd '" + folder.path.string() +
+            "'; soon() { for i in $(seq 600); do eval $1 && return; sleep 0.05; done; exit 3; };"
+            "if [ $TUTTI_RANK = 0 ]; then { soon '[ -e go ]'; echo helped >help; } & "
+            "echo $$ >0.pid; exit 0; fi; "
+            "soon '[ -s 0.pid ]'; soon '! kill -0 $(cat 0.pid) 2>/dev/null'; >go; "
+            "soon '[ -s help ]'");
+    CHECK(o.exit_code == 0);
+    CHECK(contents(folder.path / "help") == "helped\n");
+}
+
+TEST_CASE("tutti-run: leaves nothing behind of a rank that had ended when it is killed") {
+    Child child(with_program({"-n", "2", "/bin/sh", "-c",
+                              "[ $TUTTI_RANK = 0 ] && { sleep 100 & echo own $$ pid $!; exit 0; }; "
+                              "echo pid $$; exec sleep 100"}));
+    REQUIRE(child.wait_for_output("[0] own"));
+    REQUIRE(child.wait_for_output("[1] pid"));
+    const std::vector<pid_t> pids = pids_in(child.out());
+    REQUIRE(pids.size() == 2);
+    const pid_t ended = std::atoi(child.out().c_str() + child.out().find("own ") + 4);
+    REQUIRE(eventually([&] { return kill(ended, 0) != 0; }));  // reaped
+    CHECK_FALSE(all_gone({pids[0]}));
+    CHECK_FALSE(all_gone({pids[1]}));
+    child.signal(SIGKILL);
+    CHECK(child.finish() == 128 + SIGKILL);
+    CHECK(eventually([&] { return all_gone(pids); }));
+}

@@ -81,6 +81,7 @@ struct Launcher::RankProcess {
     std::unique_ptr<Log> log;
     std::unique_ptr<RankStream> out;
     std::unique_ptr<RankStream> err;
+    bool watched = true;  // its group, by the guardian
 
     bool running() const { return static_cast<bool>(pidfd); }
 };
@@ -225,6 +226,7 @@ void Launcher::turn() {
         for (std::size_t i = 0; i < list.size(); ++i)
             if (entries[i].revents != 0) handle(list[i]);
     reap_orphans();
+    forget_empty_groups();
     check_deadlines();
 }
 
@@ -234,6 +236,16 @@ void Launcher::reap_orphans() const {
                                       [&](const auto& p) { return p->running() && p->pid == pid; });
         if (rank) return;  // its pidfd tells; orphans have their turn after it
         ::waitpid(pid, nullptr, WNOHANG);
+    }
+}
+
+// A group without its rank is watched on while it has members: its number is not given to others
+// before it is empty.
+void Launcher::forget_empty_groups() {
+    for (const auto& process : processes_) {
+        if (!process->watched || process->running() || ::kill(-process->pid, 0) == 0) continue;
+        guardian_.forget(process->pid);
+        process->watched = false;
     }
 }
 
@@ -338,20 +350,15 @@ void Launcher::on_signal() {
 }
 
 void Launcher::on_exit(RankProcess& process) {
-    // The zombie keeps the group's number from being reused until what it left behind is dead.
-    siginfo_t info{};
-    ::waitid(P_PID, static_cast<id_t>(process.pid), &info, WEXITED | WNOWAIT);
-    ::kill(-process.pid, SIGKILL);
     int wait_status = 0;
     pid_t reaped = 0;
     do {
         reaped = ::waitpid(process.pid, &wait_status, 0);
     } while (reaped < 0 && errno == EINTR);
     const int unknown = reaped < 0 ? errno : 0;
-    guardian_.forget(process.pid);
     process.pidfd.reset();
     if (--running_ == 0) {
-        descendants_.end();
+        descendants_.end();  // what ranks have left behind was for the others as well
         drain_deadline_ = Deadline::after_ms(drain_ms);
     }
     if (unknown != 0)

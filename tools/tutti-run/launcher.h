@@ -72,6 +72,7 @@ private:
     void on_signal();
     void on_exit(RankProcess& process);
     void reap_orphans() const;
+    void forget_empty_groups();
     void on_failure(int rank, int exit_code, const std::string& how);
     void end_ranks(const std::string& why);
     void signal_ranks(int signal, bool whole_group);

@@ -16,9 +16,10 @@ constexpr const char* description =
 Starts N copies of PROGRAM, each with its rank, the number of ranks, a rendezvous store and a
 random secret in the environment (TUTTI_RANK, TUTTI_SIZE, TUTTI_STORE, TUTTI_JOB, TUTTI_SECRET).
 Their output comes line by line with "[rank] " in front. The first rank that fails ends the
-others: SIGTERM, then SIGKILL after a grace. When the last rank has ended, what ranks have started
-is killed, in sessions of its own too. When tutti-run itself is killed, so are the ranks and their
-process groups. Rank 0 reads standard input unless that is a terminal.)";
+others: SIGTERM, then SIGKILL after a grace. What ranks have started may outlive them, but not the
+last rank: when that has ended, it is killed, in sessions of its own too. When tutti-run itself is
+killed, so are the ranks and their process groups. Rank 0 reads standard input unless that is a
+terminal.)";
 
 constexpr const char* footer = R"(SIGNALS
   SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. SIGINT and SIGTERM are to
