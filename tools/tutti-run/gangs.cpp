@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
 #include "launcher.h"
 #include "store/tcp_store.h"
 
@@ -16,7 +14,7 @@ struct Outcome {
     int interrupted_by = 0;  // nor after this signal
 };
 
-Result<Outcome> run_gang(const Options& options, Deadline deadline, bool first) {
+Result<Outcome> run_gang(const Options& options, Console& console, Deadline deadline, bool first) {
     TUTTI_ASSIGN(UniqueFd signals, capture_signals());
     TUTTI_ASSIGN(Guardian guardian, Guardian::start());           // forks: while there is no thread
     TUTTI_ASSIGN(Descendants descendants, Descendants::adopt());  // after the guardian, which stays
@@ -29,25 +27,22 @@ Result<Outcome> run_gang(const Options& options, Deadline deadline, bool first) 
                          {.host = "127.0.0.1", .port = 0, .job = job.name, .secret = job.secret}));
         job.store_url = fmt::format("tcp://127.0.0.1:{}", store->port());
     }
-    Launcher launcher(options, job, deadline, std::move(signals), std::move(guardian),
+    Launcher launcher(options, job, console, deadline, std::move(signals), std::move(guardian),
                       std::move(descendants));
     const int exit_code = launcher.run();
-    return Outcome{exit_code, launcher.forced(), launcher.interrupted_by()};
-}
-
-void say(const Options& options, const std::string& text) {
-    if (!options.quiet) fmt::print(stderr, "tutti-run: {}\n", text);
+    return Outcome{exit_code, launcher.forced() || console.broken(), launcher.interrupted_by()};
 }
 
 }  // namespace
 
 Result<int> run_gangs(const Options& options) {
     // For all gangs together.
+    Console console;
     const Deadline deadline = after_s(options.timeout_s);
     int failures = 0;
     for (int gang = 1;;) {
         const bool first = gang == 1 && failures == 0;
-        TUTTI_ASSIGN(const Outcome outcome, run_gang(options, deadline, first));
+        TUTTI_ASSIGN(const Outcome outcome, run_gang(options, console, deadline, first));
         const bool well = outcome.exit_code == 0;
         const bool another = well ? gang < options.gangs : failures < options.restarts;
         if (!another || outcome.forced) return outcome.exit_code;
@@ -56,8 +51,9 @@ Result<int> run_gangs(const Options& options) {
             ++gang;
         } else {
             ++failures;
-            say(options, fmt::format("gang {} ended with exit code {}; starting it again, {} of {}",
-                                     gang, outcome.exit_code, failures, options.restarts));
+            if (options.quiet) continue;
+            console.say(fmt::format("gang {} ended with exit code {}; starting it again, {} of {}",
+                                    gang, outcome.exit_code, failures, options.restarts));
         }
     }
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,13 +18,6 @@ namespace {
 // How long output is still read when all ranks are gone but something else holds their pipes.
 constexpr int drain_ms = 1'000;
 constexpr int longest_poll_ms = 60'000;
-
-bool same_file(int a, int b) {
-    struct stat first {};
-    struct stat second {};
-    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
 
 bool ignored(int signal) {
     struct sigaction action {};
@@ -62,14 +54,6 @@ std::string describe(int wait_status) {
 int exit_code_of(int wait_status) {
     return WIFSIGNALED(wait_status) ? exit_signal_base + WTERMSIG(wait_status)
                                     : WEXITSTATUS(wait_status);
-}
-
-// Why nobody can be told the rest: EPIPE is a reader that went away, which needs no words.
-std::string why_broken(const Sink& sink) {
-    if (sink.error() == EPIPE) return {};
-    return fmt::format("standard {} cannot be written: {}",
-                       sink.fd() == STDOUT_FILENO ? "output" : "error",
-                       std::strerror(sink.error()));
 }
 
 }  // namespace
@@ -113,18 +97,16 @@ Result<UniqueFd> capture_signals() {
     return fd;
 }
 
-Launcher::Launcher(const Options& options, const Job& job, Deadline job_deadline, UniqueFd signals,
-                   Guardian guardian, Descendants descendants)
+Launcher::Launcher(const Options& options, const Job& job, Console& console, Deadline job_deadline,
+                   UniqueFd signals, Guardian guardian, Descendants descendants)
     : options_(options),
       job_(job),
+      console_(console),
       signals_(std::move(signals)),
       guardian_(std::move(guardian)),
       descendants_(std::move(descendants)),
       open_files_(raise_open_files(options.ranks)),
       cores_(allowed_cores()),
-      out_(STDOUT_FILENO),
-      err_(STDERR_FILENO),
-      one_sink_(same_file(STDOUT_FILENO, STDERR_FILENO)),
       job_deadline_(job_deadline) {}
 
 Launcher::~Launcher() {
@@ -139,7 +121,7 @@ int Launcher::run() {
     if (forced_exit_code_) return *forced_exit_code_;
     if (first_failure_) return first_failure_->exit_code;
     if (loss_exit_code_ != 0) return loss_exit_code_;
-    const bool all_written = !writing();
+    const bool all_written = !console_.writing();
     return all_written ? 0 : exit_signal_base + interrupted_by_;  // or it would not have given up
 }
 
@@ -170,8 +152,10 @@ Result<> Launcher::start_rank(int rank) {
     const std::string prefix = options_.prefix ? fmt::format("[{}] ", rank) : "";
     process->pid = spawned.pid;
     process->pidfd = std::move(spawned.pidfd);
-    process->out = std::make_unique<RankStream>(std::move(spawned.out), out_, prefix, log);
-    process->err = std::make_unique<RankStream>(std::move(spawned.err), error_sink(), prefix, log);
+    process->out =
+        std::make_unique<RankStream>(std::move(spawned.out), console_.out(), prefix, log);
+    process->err =
+        std::make_unique<RankStream>(std::move(spawned.err), console_.error(), prefix, log);
     processes_.push_back(std::move(process));
     ++running_;
     return {};
@@ -189,7 +173,7 @@ void Launcher::tell_log_failure(RankProcess& process) {
     const auto error = process.log ? process.log->take_error() : std::nullopt;
     if (!error) return;
     loss_exit_code_ = exit_launcher;
-    error_sink().add(fmt::format("tutti-run: {}; the job goes on\n", error->message));
+    console_.say(error->message + "; the job goes on");
 }
 
 void Launcher::report_start_failure(const Error& error) {
@@ -204,14 +188,14 @@ void Launcher::report_start_failure(const Error& error) {
         text = fmt::format("{}: not found; give a path, or the name of a program in PATH", program);
     else if (exec_failed)
         text = fmt::format("{}: cannot be executed: {}", program, std::strerror(error.sys_errno));
-    error_sink().add(fmt::format("tutti-run: {}\n", text));
+    console_.say(text);
 }
 
 bool Launcher::anything_left() const {
     if (running_ > 0) return true;
     // Who reads nothing for a while does not hold up what was told to end.
     const bool given_up = give_up_output_ || (told_to_end() && drain_deadline_.passed());
-    if (writing() && !given_up) return true;
+    if (console_.writing() && !given_up) return true;
     const bool reading = std::any_of(processes_.begin(), processes_.end(), [](const auto& p) {
         return p->out->open() || p->err->open();
     });
@@ -252,7 +236,7 @@ void Launcher::forget_empty_groups() {
 std::vector<Launcher::Ready> Launcher::interests() {
     std::vector<Ready> list;
     list.push_back({.entry = {signals_.get(), POLLIN, 0}});
-    for (Sink* sink : {&out_, &err_})
+    for (Sink* sink : console_.sinks())
         if (sink->wants_write()) list.push_back({.entry = {sink->fd(), POLLOUT, 0}, .sink = sink});
     // Streams before ends: what a rank wrote last comes before the message about its death.
     for (const auto& process : processes_)
@@ -283,7 +267,7 @@ void Launcher::handle(const Ready& ready) {
 }
 
 void Launcher::on_broken(const Sink& sink) {
-    const std::string why = why_broken(sink);
+    const std::string why = sink.why_broken();
     // As a program that nobody reads ends by SIGPIPE.
     const int exit_code = why.empty() ? exit_signal_base + SIGPIPE : exit_launcher;
     if (ending_) {  // there is a reason already; but what ranks said at last is lost
@@ -299,7 +283,7 @@ int Launcher::poll_timeout_ms() const {
     int64_t timeout_ms = job_deadline_.left_ms(longest_poll_ms);
     if (running_ > 0)
         timeout_ms = kill_deadline_.left_ms(timeout_ms);
-    else if (!writing() || told_to_end())
+    else if (!console_.writing() || told_to_end())
         timeout_ms = drain_deadline_.left_ms(timeout_ms);
     return static_cast<int>(timeout_ms);
 }
@@ -324,7 +308,7 @@ void Launcher::on_timeout() {
         if (ending_) return;  // there is a reason already
         forced_exit_code_ = exit_timeout;
         end_ranks(so_far + "still running: " + running_ranks());
-    } else if (writing()) {
+    } else if (console_.writing()) {
         if (!first_failure_ && !forced_exit_code_) forced_exit_code_ = exit_timeout;
         drain_deadline_ = Deadline::after_ms(drain_ms);  // who reads the other stream is told
         say(so_far + "output is still not read");
@@ -395,7 +379,7 @@ void Launcher::signal_ranks(int signal, bool whole_group) {
 }
 
 void Launcher::say(const std::string& text) {
-    if (!options_.quiet) error_sink().add(fmt::format("tutti-run: {}\n", text));
+    if (!options_.quiet) console_.say(text);
 }
 
 std::string Launcher::running_ranks() const {

@@ -29,8 +29,8 @@ Deadline after_s(double seconds);
 class Launcher {
 public:
     /// job_deadline: of the whole job, which may have more gangs than this one.
-    Launcher(const Options& options, const Job& job, Deadline job_deadline, UniqueFd signals,
-             Guardian guardian, Descendants descendants);
+    Launcher(const Options& options, const Job& job, Console& console, Deadline job_deadline,
+             UniqueFd signals, Guardian guardian, Descendants descendants);
     ~Launcher();
     Launcher(const Launcher&) = delete;
 
@@ -60,7 +60,6 @@ private:
     bool told_to_end() const {
         return timed_out_ || (ending_ && (interrupted_by_ != 0 || forced()));
     }
-    bool writing() const { return out_.wants_write() || err_.wants_write(); }
     void turn();
     std::vector<Ready> interests();
     void handle(const Ready& ready);
@@ -78,18 +77,15 @@ private:
     void signal_ranks(int signal, bool whole_group);
     void say(const std::string& text);
     std::string running_ranks() const;
-    Sink& error_sink() { return one_sink_ ? out_ : err_; }
 
     const Options& options_;
     const Job& job_;
+    Console& console_;
     UniqueFd signals_;
     Guardian guardian_;
     Descendants descendants_;
     rlimit open_files_{};
     std::vector<int> cores_;
-    Sink out_;
-    Sink err_;
-    bool one_sink_;  // both go to one file: one queue keeps lines whole and in order
     std::vector<std::unique_ptr<RankProcess>> processes_;
     int running_ = 0;
     std::optional<Failure> first_failure_;

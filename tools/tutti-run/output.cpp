@@ -1,14 +1,27 @@
 #include "output.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <utility>
 
 namespace tutti::run {
+namespace {
+
+bool same_file(int a, int b) {
+    struct stat first {};
+    struct stat second {};
+    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+}  // namespace
 
 void Sink::write_some() {
     // The descriptor may be shared with other programs, so it stays in blocking mode; but a pipe
@@ -24,6 +37,19 @@ void Sink::write_some() {
         pending_.erase(0, at_);
         at_ = 0;
     }
+}
+
+std::string Sink::why_broken() const {
+    if (error_ == EPIPE) return {};
+    return fmt::format("standard {} cannot be written: {}",
+                       fd_ == STDOUT_FILENO ? "output" : "error", std::strerror(error_));
+}
+
+Console::Console()
+    : out_(STDOUT_FILENO), err_(STDERR_FILENO), one_(same_file(STDOUT_FILENO, STDERR_FILENO)) {}
+
+void Console::say(const std::string& text) {
+    error().add(fmt::format("tutti-run: {}\n", text));
 }
 
 Result<std::unique_ptr<Log>> Log::open(const std::string& path, bool fresh) {

@@ -1,6 +1,7 @@
 // The ranks' output: cut into lines, prefixed, and written without ever blocking the event loop.
 #pragma once
 
+#include <array>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@ namespace tutti::run {
 /// tutti-run's standard output or error. Text waits here until the descriptor takes it.
 class Sink {
 public:
+    /// STDOUT_FILENO or STDERR_FILENO.
     explicit Sink(int fd) : fd_(fd) {}
     void add(std::string_view text) {
         if (!broken()) pending_.append(text);
@@ -25,8 +27,8 @@ public:
     /// Once poll() says writable. Never blocks; the reader's going away makes broken() true.
     void write_some();
     bool broken() const { return error_ != 0; }
-    /// The errno that it broke with.
-    int error() const { return error_; }
+    /// Why nobody can be told the rest: a reader that went away needs no words.
+    std::string why_broken() const;
     int fd() const { return fd_; }
 
 private:
@@ -35,6 +37,25 @@ private:
     std::string pending_;
     std::size_t at_ = 0;
     int error_ = 0;
+};
+
+/// Both, from the first gang to the last.
+class Console {
+public:
+    Console();
+    Sink& out() { return out_; }
+    /// Where both go to one file, that of the output: one queue keeps lines whole and in order.
+    Sink& error() { return one_ ? out_ : err_; }
+    std::array<Sink*, 2> sinks() { return {&out_, &err_}; }
+    /// A line of tutti-run's own.
+    void say(const std::string& text);
+    bool writing() const { return out_.wants_write() || err_.wants_write(); }
+    bool broken() const { return out_.broken() || err_.broken(); }
+
+private:
+    Sink out_;
+    Sink err_;
+    const bool one_;
 };
 
 /// A file that a rank's output is written to as well.
