@@ -1,9 +1,14 @@
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "run/program.h"
 #include "support/catch.h"
 
+using namespace tutti;
 using namespace tutti::test;
 
 TEST_CASE("tutti-run: keeps lines whole when ranks write at once and in pieces") {
@@ -112,6 +117,28 @@ TEST_CASE("tutti-run: ends in time and after a signal though nobody reads its ou
     }
     SECTION("a signal, and what is lost is no success") {
         CHECK(unread("seq 1 100000", "sleep 0.5; kill -TERM $!; ") == "143\n");
+    }
+}
+
+TEST_CASE("tutti-run: ends in time and after a signal though its terminal stands still") {
+    const UniqueFd terminal(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    REQUIRE(terminal);
+    REQUIRE(grantpt(terminal.get()) == 0);
+    REQUIRE(unlockpt(terminal.get()) == 0);
+    const std::string path = ptsname(terminal.get());
+    const auto start = [&](const std::string& options) {
+        return Texts{"/bin/sh", "-c",
+                     "exec '" TUTTI_RUN "' -n 1 --grace 1 " + options + " yes >" + path};
+    };
+    SECTION("in time") {
+        Child child(start("--timeout 1"));
+        CHECK(child.finish() == 124);
+    }
+    SECTION("a signal") {
+        Child child(start(""));
+        sleep(1);  // for the terminal to be full
+        child.signal(SIGTERM);
+        CHECK(child.finish() == 128 + SIGTERM);
     }
 }
 

@@ -1,5 +1,6 @@
 #include "output.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,11 +24,18 @@ bool same_file(int a, int b) {
 
 }  // namespace
 
+// The descriptor may be shared with other programs, so it stays in blocking mode; what is opened
+// anew is our own. Where that fails, as on another user's terminal, the first one has to do.
+Sink::Sink(int fd) : fd_(fd) {
+    constexpr int flags = O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+    if (::isatty(fd) == 1)
+        terminal_.reset(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), flags));
+}
+
 void Sink::write_some() {
-    // The descriptor may be shared with other programs, so it stays in blocking mode; but a pipe
-    // that poll() calls writable has room for PIPE_BUF bytes.
+    // A pipe that poll() calls writable has room for PIPE_BUF bytes; a terminal may have less.
     const std::size_t bytes = std::min<std::size_t>(pending_.size() - at_, PIPE_BUF);
-    const ssize_t written = ::write(fd_, pending_.data() + at_, bytes);
+    const ssize_t written = ::write(fd(), pending_.data() + at_, bytes);
     if (written < 0) {
         if (errno != EINTR && errno != EAGAIN) error_ = errno;
         return;

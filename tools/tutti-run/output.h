@@ -17,7 +17,7 @@ namespace tutti::run {
 class Sink {
 public:
     /// STDOUT_FILENO or STDERR_FILENO.
-    explicit Sink(int fd) : fd_(fd) {}
+    explicit Sink(int fd);
     void add(std::string_view text) {
         if (!broken()) pending_.append(text);
     }
@@ -29,11 +29,12 @@ public:
     bool broken() const { return error_ != 0; }
     /// Why nobody can be told the rest: a reader that went away needs no words.
     std::string why_broken() const;
-    int fd() const { return fd_; }
+    int fd() const { return terminal_ ? terminal_.get() : fd_; }
 
 private:
     static constexpr std::size_t max_pending_bytes = 1 << 20;
     int fd_;
+    UniqueFd terminal_;  // the same, if it is one, but in non-blocking mode
     std::string pending_;
     std::size_t at_ = 0;
     int error_ = 0;
