@@ -35,6 +35,33 @@ TEST_CASE("tutti-run: writes no prefix when told not to") {
     CHECK(run_script("1", "echo one", {"--no-prefix"}).out == "one\n");
 }
 
+TEST_CASE("tutti-run: changes no output without prefixes where one writes") {
+    const std::string letters = "head -c 3000000 /dev/zero | tr '\\000' x";
+    const std::string bytes(3000000, 'x');
+    SECTION("no newline") {
+        CHECK((run_script("1", letters, {"--no-prefix"}).out == bytes));
+    }
+    SECTION("a long line") {
+        CHECK((run_script("1", letters + "; echo; echo", {"--no-prefix"}).out == bytes + "\n\n"));
+    }
+    SECTION("with prefixes a long line is cut") {
+        const std::string out = run_script("1", letters).out;
+        CHECK(lines_of(out).size() == 3);
+        CHECK(out.back() == '\n');
+    }
+}
+
+TEST_CASE("tutti-run: ends an unfinished line where another's follows") {
+    const std::string either = run_script("2", "printf $TUTTI_RANK", {"--no-prefix"}).out;
+    CHECK((either == "0\n1" || either == "1\n0"));
+    CHECK(run_script("1", "printf x", {"--no-prefix", "--gangs", "3"}).out == "x\nx\nx");
+    Child failing({"/bin/sh", "-c",
+                   "exec '" TUTTI_RUN "' -n 1 --no-prefix /bin/sh -c 'printf x; exit 3' 2>&1"});
+    CHECK(failing.finish() == 3);
+    const std::string said = "tutti-run: rank 0 exited with code 3\n";
+    CHECK((failing.out() == "x\n" + said || failing.out() == said + "x"));
+}
+
 TEST_CASE("tutti-run: loses nothing when a rank writes a lot and ends") {
     const Outcome o = run_script("2", "seq 200000", {"--no-prefix"});
     CHECK(lines_of(o.out).size() == 400000);

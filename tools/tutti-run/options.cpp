@@ -15,11 +15,11 @@ constexpr const char* description =
 
 Starts N copies of PROGRAM, each with its rank, the number of ranks, a rendezvous store and a
 random secret in the environment (TUTTI_RANK, TUTTI_SIZE, TUTTI_STORE, TUTTI_JOB, TUTTI_SECRET).
-Their output comes line by line with "[rank] " in front. The first rank that fails ends the
-others: SIGTERM, then SIGKILL after a grace. What ranks have started may outlive them, but not the
-last rank: when that has ended, it is killed, in sessions of its own too. When tutti-run itself is
-killed, so are the ranks and their process groups. Rank 0 reads standard input unless that is a
-terminal.)";
+Their output comes line by line with "[rank] " in front; lines of more than 1 MiB are cut, and a
+last line is ended. The first rank that fails ends the others: SIGTERM, then SIGKILL after a grace.
+What ranks have started may outlive them, but not the last rank: when that has ended, it is killed,
+in sessions of its own too. When tutti-run itself is killed, so are the ranks and their process
+groups. Rank 0 reads standard input unless that is a terminal.)";
 
 constexpr const char* footer = R"(SIGNALS
   SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are handed to every rank. SIGINT and SIGTERM are to
@@ -94,7 +94,9 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
         ->type_name("SECONDS")
         ->check(CLI::NonNegativeNumber);
     app.add_flag_callback(
-        "--no-prefix", [&o] { o.prefix = false; }, "leave out \"[rank] \"");
+        "--no-prefix", [&o] { o.prefix = false; },
+        "leave out \"[rank] \" and change no output; a line that is not finished is ended only "
+        "where another's follows");
     app.add_option("--log-dir", o.log_dir, "also write each rank's output to DIR/rank-R.log")
         ->type_name("DIR");
     app.add_option("--store", o.store_url, "rendezvous in this store, not one of tutti-run's own")

@@ -32,6 +32,12 @@ Sink::Sink(int fd) : fd_(fd) {
         terminal_.reset(::open(fmt::format("/proc/self/fd/{}", fd).c_str(), flags));
 }
 
+void Sink::add(std::string_view text, int writer) {
+    if (broken() || text.empty()) return;
+    if (seam_.breaks(text, writer)) pending_ += '\n';
+    pending_.append(text);
+}
+
 void Sink::write_some() {
     // A pipe that poll() calls writable has room for PIPE_BUF bytes; a terminal may have less.
     const std::size_t bytes = std::min<std::size_t>(pending_.size() - at_, PIPE_BUF);
@@ -106,20 +112,22 @@ void RankStream::add(std::string_view text) {
             if (partial_.size() > max_line_bytes) emit(std::exchange(partial_, {}));
             return;
         }
+        const std::string_view line = text.substr(0, end + 1);
         if (partial_.empty()) {
-            emit(text.substr(0, end));
+            emit(line);
         } else {
-            partial_.append(text.substr(0, end));
+            partial_.append(line);
             emit(std::exchange(partial_, {}));
         }
-        text.remove_prefix(end + 1);
+        text.remove_prefix(line.size());
     }
 }
 
-void RankStream::emit(std::string_view line) {
-    to_.add(prefix_);
-    to_.add(line);
-    to_.add("\n");
+void RankStream::emit(std::string_view text) {
+    to_.add(prefix_, number_);
+    to_.add(text, number_);
+    // What comes next has a prefix again, and that is at the start of a line.
+    if (!prefix_.empty() && text.back() != '\n') to_.add("\n", number_);
 }
 
 }  // namespace tutti::run

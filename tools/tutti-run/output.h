@@ -13,14 +13,27 @@
 
 namespace tutti::run {
 
+/// Where several write into one place. Writers have numbers; 0: tutti-run itself, which writes
+/// whole lines.
+class Seam {
+public:
+    /// Whether a line that another left unfinished has to be ended before this text, not empty.
+    bool breaks(std::string_view text, int writer) {
+        const bool another = unfinished_by_ != 0 && unfinished_by_ != writer;
+        unfinished_by_ = text.back() == '\n' ? 0 : writer;
+        return another;
+    }
+
+private:
+    int unfinished_by_ = 0;
+};
+
 /// tutti-run's standard output or error. Text waits here until the descriptor takes it.
 class Sink {
 public:
     /// STDOUT_FILENO or STDERR_FILENO.
     explicit Sink(int fd);
-    void add(std::string_view text) {
-        if (!broken()) pending_.append(text);
-    }
+    void add(std::string_view text, int writer = 0);
     bool wants_write() const { return at_ < pending_.size() && !broken(); }
     /// Ranks are not read while the one who reads us is this far behind.
     bool full() const { return wants_write() && pending_.size() - at_ > max_pending_bytes; }
@@ -34,6 +47,7 @@ public:
 private:
     static constexpr std::size_t max_pending_bytes = 1 << 20;
     int fd_;
+    Seam seam_;
     UniqueFd terminal_;  // the same, if it is one, but in non-blocking mode
     std::string pending_;
     std::size_t at_ = 0;
@@ -84,7 +98,7 @@ class RankStream {
 public:
     /// log: nullptr, or the rank's, which outlives this.
     RankStream(UniqueFd from, Sink& to, std::string prefix, Log* log);
-    /// Reads what is there; at the end of the stream hands on a last line without newline.
+    /// Reads what is there; lines are handed on whole, a last one without newline at the end.
     void read_some();
     bool open() const { return static_cast<bool>(from_); }
     bool blocked() const { return to_.full(); }
@@ -92,10 +106,12 @@ public:
 
 private:
     void add(std::string_view text);
-    void emit(std::string_view line);
+    void emit(std::string_view text);
     // A line that gets longer than this is handed on in pieces.
     static constexpr std::size_t max_line_bytes = 1 << 20;
+    inline static int count_ = 0;
 
+    const int number_ = ++count_;  // as a writer
     UniqueFd from_;
     Sink& to_;
     std::string prefix_;
