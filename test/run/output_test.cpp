@@ -75,6 +75,17 @@ TEST_CASE("tutti-run: writes each rank's output to its file when given a directo
           std::multiset<std::string>{"out 1", "err"});
 }
 
+TEST_CASE("tutti-run: keeps lines whole in a rank's file") {
+    // Apart, so that tutti-run most likely reads one before the next is written.
+    const Folder folder;
+    const Outcome o =
+        run_script("1", "printf a; sleep 0.3; echo err >&2; sleep 0.3; echo b; printf end",
+                   {"--gangs", "2", "--log-dir", folder.path.string()});
+    CHECK(o.exit_code == 0);
+    CHECK(lines_of(contents(folder.path / "rank-0.log")) ==
+          std::multiset<std::string>{"err", "ab", "end", "err", "ab", "end"});
+}
+
 TEST_CASE("tutti-run: ends when the reader of its output goes away") {
     Child child({"/bin/sh", "-c", "'" TUTTI_RUN "' -n 2 yes | head -n 1"});
     CHECK(child.finish() == 0);

@@ -73,13 +73,22 @@ Result<std::unique_ptr<Log>> Log::open(const std::string& path, bool fresh) {
 }
 
 Log::~Log() {
+    if (!broken_ && seam_.unfinished()) std::fputc('\n', file_);  // the next gang writes on here
     std::fclose(file_);
 }
 
-void Log::write(std::string_view text) {
+void Log::write(std::string_view text, int writer) {
     if (broken_) return;
-    if (std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0)
-        return;
+    if (seam_.breaks(text, writer)) check(std::fputc('\n', file_) != EOF);
+    check(std::fwrite(text.data(), 1, text.size(), file_) == text.size());
+}
+
+void Log::flush() {
+    if (!broken_) check(std::fflush(file_) == 0);
+}
+
+void Log::check(bool written) {
+    if (written || broken_) return;
     broken_ = true;
     error_ = fail_errno(errno, fmt::format("--log-dir: {} cannot be written", path_)).value();
 }
@@ -97,14 +106,14 @@ void RankStream::read_some() {
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (got > 0) {
         add({buffer.data(), static_cast<std::size_t>(got)});
-        return;
+    } else {
+        if (!partial_.empty()) emit(std::exchange(partial_, {}));
+        from_.reset();
     }
-    if (!partial_.empty()) emit(std::exchange(partial_, {}));
-    from_.reset();
+    if (log_ != nullptr) log_->flush();
 }
 
 void RankStream::add(std::string_view text) {
-    if (log_ != nullptr) log_->write(text);
     while (!text.empty()) {
         const std::size_t end = text.find('\n');
         if (end == std::string_view::npos) {
@@ -124,6 +133,7 @@ void RankStream::add(std::string_view text) {
 }
 
 void RankStream::emit(std::string_view text) {
+    if (log_ != nullptr) log_->write(text, number_);
     to_.add(prefix_, number_);
     to_.add(text, number_);
     // What comes next has a prefix again, and that is at the start of a line.

@@ -23,6 +23,7 @@ public:
         unfinished_by_ = text.back() == '\n' ? 0 : writer;
         return another;
     }
+    bool unfinished() const { return unfinished_by_ != 0; }
 
 private:
     int unfinished_by_ = 0;
@@ -80,14 +81,17 @@ public:
     ~Log();
     Log(const Log&) = delete;
     Log& operator=(const Log&) = delete;
-    /// At once. After an error nothing more.
-    void write(std::string_view text);
+    /// After an error nothing more.
+    void write(std::string_view text, int writer);
+    void flush();
     /// What went wrong, once.
     std::optional<Error> take_error();
 
 private:
     Log(std::FILE* file, std::string path) : file_(file), path_(std::move(path)) {}
+    void check(bool written);
     std::FILE* file_;
+    Seam seam_;
     const std::string path_;
     std::optional<Error> error_;
     bool broken_ = false;
