@@ -43,6 +43,11 @@ std::string contents(const std::filesystem::path& path) {
     return text.str();
 }
 
+void write_program(const std::filesystem::path& path, const std::string& text) {
+    std::ofstream(path) << text;
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+}
+
 Folder::Folder() {
     char pattern[] = "/tmp/tutti-run-test-XXXXXX";
     path = mkdtemp(pattern);

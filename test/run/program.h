@@ -30,6 +30,8 @@ Outcome run_script(const std::string& ranks, const std::string& script, Texts op
 bool contains(const std::string& text, const std::string& part);
 std::multiset<std::string> lines_of(const std::string& text);
 std::string contents(const std::filesystem::path& path);
+/// A file that may be executed.
+void write_program(const std::filesystem::path& path, const std::string& text);
 
 /// Gone with its owner.
 struct Folder {

@@ -29,6 +29,15 @@ TEST_CASE("tutti-run: hands options on and leaves the program's own alone") {
                                                         "[3] host1 tcp,shm a=b,c -n 9 --quiet"});
 }
 
+TEST_CASE("tutti-run: looks for the program in the PATH that ranks are given") {
+    const Folder folder;
+    write_program(folder.path / "here-only", "#!/bin/sh\necho found $1\n");
+    const Outcome o =
+        run({"-n", "1", "--env", "PATH=" + folder.path.string() + ":/bin", "here-only", "it"});
+    CHECK(o.out == "[0] found it\n");
+    CHECK(run({"-n", "1", "--env", "PATH=" + folder.path.string(), "true"}).exit_code == 127);
+}
+
 TEST_CASE("tutti-run: uses another store when given one") {
     const Outcome o = run_script("1", "echo $TUTTI_STORE [$TUTTI_STORE_HOSTED]",
                                  {"--store", "file:///tmp/x"}, {"TUTTI_STORE_HOSTED=1"});

@@ -53,7 +53,7 @@ void reset_signals() {
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-[[noreturn]] void run_child(const ChildPlan& plan) {
+[[noreturn]] void run_child(ChildPlan& plan) {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != plan.parent) ::_exit(1);  // it died before prctl could tell
@@ -68,7 +68,8 @@ void reset_signals() {
     }
     ::setrlimit(RLIMIT_NOFILE, &plan.request->open_files);
     reset_signals();
-    ::execvpe(plan.arguments[0], plan.arguments.data(), plan.environment.data());
+    environ = plan.environment.data();  // its PATH, not ours, says where the program is
+    ::execvp(plan.arguments[0], plan.arguments.data());
     const int cause = errno;
     [[maybe_unused]] const ssize_t written = ::write(plan.status, &cause, sizeof cause);
     ::_exit(1);
@@ -104,14 +105,14 @@ Result<Spawned> spawn(const SpawnRequest& request) {
     TUTTI_ASSIGN(Pipe err, make_pipe());
     TUTTI_ASSIGN(Pipe status, make_pipe());
     TUTTI_ASSIGN(UniqueFd input, open_input(request));
-    const ChildPlan plan{.arguments = pointers(request.command),
-                         .environment = pointers(request.environment),
-                         .input = input.get(),
-                         .out = out.write_end.get(),
-                         .err = err.write_end.get(),
-                         .status = status.write_end.get(),
-                         .parent = ::getpid(),
-                         .request = &request};
+    ChildPlan plan{.arguments = pointers(request.command),
+                   .environment = pointers(request.environment),
+                   .input = input.get(),
+                   .out = out.write_end.get(),
+                   .err = err.write_end.get(),
+                   .status = status.write_end.get(),
+                   .parent = ::getpid(),
+                   .request = &request};
     const pid_t pid = ::fork();
     if (pid < 0) return fail_errno(errno, "cannot start a process for a rank");
     if (pid == 0) run_child(plan);
