@@ -293,6 +293,23 @@ TEST_CASE("tutti-run: says which program is missing or cannot be executed") {
     CHECK(contains(passive.err, "/etc/passwd: cannot be executed"));
 }
 
+TEST_CASE("tutti-run: names an interpreter that is missing") {
+    const Folder folder;
+    const std::string path = folder.path / "no-interpreter";
+    const auto start = [&](const std::string& first_line, const std::string& program) {
+        write_program(path, first_line + "\necho never\n");
+        return run({"-n", "2", "--env", "PATH=/bin:" + folder.path.string(), program});
+    };
+    for (const std::string& program : {path, std::string("no-interpreter")}) {
+        const Outcome o = start("#! /no/such/shell -e", program);
+        CHECK(o.exit_code == 126);
+        CHECK(contains(o.err, path + ": cannot be executed: its interpreter /no/such/shell is "));
+    }
+    const Outcome foreign = start("#!/bin/sh\r", path);
+    CHECK(foreign.exit_code == 126);
+    CHECK(contains(foreign.err, "its first line ends with CR LF"));
+}
+
 TEST_CASE("tutti-run: refuses wrong usage") {
     const Texts wrong = GENERATE(Texts{}, Texts{"-n", "0", "true"}, Texts{"-n", "2"},
                                  Texts{"-n", "2", "--no-such-option", "true"},

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "refusal.h"
+
 namespace tutti::run {
 namespace {
 
@@ -177,18 +179,12 @@ void Launcher::tell_log_failure(RankProcess& process) {
 }
 
 void Launcher::report_start_failure(const Error& error) {
-    const std::string& program = options_.command.front();
-    const bool exec_failed = error.code == Code::invalid;
-    const bool not_found = exec_failed && (error.sys_errno == ENOENT || error.sys_errno == ENOTDIR);
-    forced_exit_code_ = not_found     ? exit_not_found
-                        : exec_failed ? exit_not_executable
-                                      : exit_launcher;
-    std::string text = error.message;
-    if (not_found)
-        text = fmt::format("{}: not found; give a path, or the name of a program in PATH", program);
-    else if (exec_failed)
-        text = fmt::format("{}: cannot be executed: {}", program, std::strerror(error.sys_errno));
-    console_.say(text);
+    Refusal refusal{exit_launcher, error.message};
+    if (error.code == Code::invalid)
+        refusal =
+            explain(options_.command.front(), rank_environment(options_, job_, 0), error.sys_errno);
+    forced_exit_code_ = refusal.exit_code;
+    console_.say(refusal.text);
 }
 
 bool Launcher::anything_left() const {
