@@ -81,6 +81,18 @@ TEST_CASE("tutti-run: makes a new secret for every job, unless there is one") {
     CHECK(run_script("1", script, {}, {"TUTTI_SECRET=given"}).out == "[0] given\n");
 }
 
+TEST_CASE("tutti-run: says what is wrong with the file of the secret") {
+    const Folder folder;
+    const auto said = [](const std::string& path) {
+        const Outcome o = run({"-n", "1", "true"}, {"TUTTI_SECRET=", "TUTTI_SECRET_FILE=" + path});
+        CHECK(o.exit_code == 125);
+        return o.err;
+    };
+    CHECK(contains(said(folder.path), "Is a directory"));
+    CHECK(contains(said(folder.path / "none"), "No such file or directory"));
+    CHECK(contains(said("/dev/null"), "the file is empty"));
+}
+
 TEST_CASE("tutti-run: the first failure ends the others and gives the exit code") {
     const Outcome o =
         run_script("3", "if [ $TUTTI_RANK = 1 ]; then exit 7; fi; sleep 100; echo survived");

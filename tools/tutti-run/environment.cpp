@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -37,6 +38,9 @@ std::string variable(const char* name) {
 Result<std::string> read_secret(const std::string& path) {
     std::ifstream file(path);
     if (!file) return fail_errno(errno, fmt::format("TUTTI_SECRET_FILE={}", path));
+    std::error_code unknown;  // then reading tells
+    if (std::filesystem::is_directory(path, unknown))
+        return fail_errno(EISDIR, fmt::format("TUTTI_SECRET_FILE={}", path));
     std::ostringstream text;
     text << file.rdbuf();
     std::string secret = text.str();
