@@ -323,10 +323,11 @@ TEST_CASE("tutti-run: names an interpreter that is missing") {
 }
 
 TEST_CASE("tutti-run: refuses wrong usage") {
-    const Texts wrong = GENERATE(Texts{}, Texts{"-n", "0", "true"}, Texts{"-n", "2"},
-                                 Texts{"-n", "2", "--no-such-option", "true"},
-                                 Texts{"-n", "2", "--hosts-act", "3", "true"},
-                                 Texts{"-n", "2", "--env", "novalue", "true"});
+    const Texts wrong = GENERATE(
+        Texts{}, Texts{"-n", "0", "true"}, Texts{"-n", "2"},
+        Texts{"-n", "2", "--no-such-option", "true"}, Texts{"-n", "2", "--hosts-act", "3", "true"},
+        Texts{"-n", "2", "--env", "novalue", "true"}, Texts{"-n", "2", "--timeout", "nan", "true"},
+        Texts{"-n", "2", "--timeout", "inf", "true"}, Texts{"-n", "2", "--grace", "nan", "true"});
     const Outcome o = run(wrong);
     CHECK(o.exit_code == 2);
     CHECK_FALSE(o.err.empty());

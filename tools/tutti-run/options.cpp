@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
+#include <cstdlib>
+
 #include "bench/command_line.h"
 
 namespace tutti::run {
@@ -58,6 +61,11 @@ std::string check_assignment(const std::string& text) {
     return {};
 }
 
+std::string check_finite(const std::string& text) {
+    if (std::isfinite(std::strtod(text.c_str(), nullptr))) return {};
+    return fmt::format("{} is not a number of seconds", text);
+}
+
 void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignments) {
     app.add_option("-n,--ranks", o.ranks, "how many ranks to start")
         ->required()
@@ -89,10 +97,12 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
     app.add_option("--timeout", o.timeout_s,
                    "end the whole job after so long, naming who still runs")
         ->type_name("SECONDS")
-        ->check(CLI::PositiveNumber);
+        ->check(CLI::PositiveNumber)
+        ->check(check_finite);
     app.add_option("--grace", o.grace_s, "between SIGTERM and SIGKILL (default 3)")
         ->type_name("SECONDS")
-        ->check(CLI::NonNegativeNumber);
+        ->check(CLI::NonNegativeNumber)
+        ->check(check_finite);
     app.add_flag_callback(
         "--no-prefix", [&o] { o.prefix = false; },
         "leave out \"[rank] \" and change no output; a line that is not finished is ended only "
