@@ -124,18 +124,20 @@ tutti_status nonblocking(const char* function, tutti_comm* comm, const Asked& as
     });
 }
 
-/// Whatever may be wrong with either is found before the first one starts. A device's are one
-/// group.
+/// What is wrong with one of several that belong together has to be found before the first starts.
+Result<> check(const char* function, tutti_comm* comm, const Asked& asked) {
+    if (on_device(asked)) return {};  // told for all of them at once
+    Transfer transfer;
+    TUTTI_TRY(fill(function, transfer, asked));
+    return comm->impl->check(transfer);
+}
+
+/// A device's are one group.
 Result<> both(const char* function, tutti_comm* comm, const Asked& receive, const Asked& send) {
     if (on_device(receive) || on_device(send)) {
         TUTTI_ASSIGN(const DeviceTransfer in, to_device_transfer(function, receive));
         TUTTI_ASSIGN(const DeviceTransfer out, to_device_transfer(function, send));
         return comm->impl->run(std::vector{in, out});
-    }
-    for (const Asked* asked : {&receive, &send}) {
-        Transfer transfer;
-        TUTTI_TRY(fill(function, transfer, *asked));
-        TUTTI_TRY(comm->impl->check(transfer));
     }
     std::vector<std::unique_ptr<Request>> started;
     for (const Asked* asked : {&receive, &send}) {
@@ -190,11 +192,11 @@ tutti_status tutti_sendrecv(tutti_comm* comm, const void* send_buf, size_t send_
                          .dtype = dtype,
                          .peer = dest,
                          .tag = send_tag};
-        if (comm->group_depth > 0) {
-            TUTTI_TRY(add_to_group(function, comm, receive));
-            return add_to_group(function, comm, send);
-        }
-        return both(function, comm, receive, send);
+        TUTTI_TRY(check(function, comm, receive));
+        TUTTI_TRY(check(function, comm, send));
+        if (comm->group_depth == 0) return both(function, comm, receive, send);
+        TUTTI_TRY(add_to_group(function, comm, receive));
+        return add_to_group(function, comm, send);
     });
 }
 

@@ -139,7 +139,9 @@ void PointToPoint::post_receive(Transfer& receive) {
     }
     const Unexpected message = std::move(*found);
     unexpected_.erase(found);
-    unexpected_bytes_[message.from] -= message.data.size();
+    Kept& kept = kept_[message.from];
+    kept.bytes -= message.data.size();
+    --kept.messages;
     deliver(receive, message.from, message.tag, message.data.data());
 }
 
@@ -161,10 +163,13 @@ bool PointToPoint::match(Rank from, const Tag& tag, const std::byte* data) {
         return true;
     }
     const std::size_t bytes = kind_of(tag) == Kind::whole ? tag.count : 0;
-    std::size_t& kept = unexpected_bytes_[from];
-    if (kept + bytes > limits_.unexpected_bytes) return false;
+    Kept& kept = kept_[from];
+    if (kept.bytes + bytes > limits_.unexpected_bytes ||
+        kept.messages >= limits_.unexpected_messages())
+        return false;
     unexpected_.push_back({from, tag, std::vector<std::byte>(data, data + bytes)});
-    kept += bytes;
+    kept.bytes += bytes;
+    ++kept.messages;
     return true;
 }
 
@@ -392,9 +397,9 @@ std::string PointToPoint::describe(const Transfer& t) const {
                     t.user_tag, t.sends ? "to" : "from",
                     t.peer == any_source ? std::string("any") : std::to_string(t.peer));
     const std::size_t kept =
-        std::accumulate(unexpected_bytes_.begin(), unexpected_bytes_.end(), std::size_t{0},
-                        [](std::size_t sum, const auto& of_rank) { return sum + of_rank.second; });
-    if (t.sends || kept == 0) return what;
+        std::accumulate(kept_.begin(), kept_.end(), std::size_t{0},
+                        [](std::size_t sum, auto& one) { return sum + one.second.bytes; });
+    if (t.sends || unexpected_.empty()) return what;
     return fmt::format(
         "{}; {} messages of {} bytes that no receive wants are here, the first from "
         "rank {} with tag {}",

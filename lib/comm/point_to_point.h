@@ -25,6 +25,8 @@ struct PointToPointLimits {
     std::size_t message_bytes = 0;     // the most that a channel's message holds
     std::size_t eager_bytes = 0;       // larger messages are announced first
     std::size_t unexpected_bytes = 0;  // of each rank's whole messages that no receive wants yet
+    /// Of all that a rank has sent and no receive wants yet.
+    std::size_t unexpected_messages() const { return 1024 + unexpected_bytes / 128; }
 };
 
 /// What becomes of a transfer; called with the engine's owner held, and then it may be gone.
@@ -121,7 +123,11 @@ private:
     std::deque<Transfer*> to_self_;  // in order
     std::list<Transfer*> receives_;  // posted and not matched, in order
     std::list<Unexpected> unexpected_;
-    std::map<Rank, std::size_t> unexpected_bytes_;
+    // Of each rank. Announcements and empty messages have no bytes, but take memory as well.
+    struct Kept {
+        std::size_t bytes = 0, messages = 0;
+    };
+    std::map<Rank, Kept> kept_;
     std::size_t posted_ = 0;
 };
 

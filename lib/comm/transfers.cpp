@@ -178,13 +178,14 @@ void Transfers::purge() {
     const int64_t now = now_ns();
     engine_.purge([&](Transfer& t) -> std::optional<Error> {
         if (over) return over;
-        if (t.peer == rank_ || !agreement_.has_left(t.peer)) return std::nullopt;
+        const Rank partner = t.partner();
+        if (partner == rank_ || !agreement_.has_left(partner)) return std::nullopt;
         if (t.left_ns == 0) t.left_ns = now;
         if (now < t.left_ns + farewell_ns) return std::nullopt;
-        return Error{Code::peer_lost, t.peer, 0,
-                     t.peer == any_source
+        return Error{Code::peer_lost, partner, 0,
+                     partner == any_source
                          ? std::string("all other ranks have left")
-                         : fmt::format("rank {} has left: it destroyed its communicator", t.peer)};
+                         : fmt::format("rank {} has left: it destroyed its communicator", partner)};
     });
 }
 
@@ -203,7 +204,7 @@ void Transfers::look_at_clocks() {
         engine_.for_each([&](Transfer& t) {
             if (t.began_ns == 0) t.began_ns = now;
             if (late || t.timeout_ms <= 0 || ns_to_ms(now - t.began_ns) < t.timeout_ms) return;
-            late = Error{Code::timeout, t.peer, 0,
+            late = Error{Code::timeout, t.partner(), 0,
                          fmt::format("rank {} waited {} ms in a {}", rank_, t.timeout_ms,
                                      engine_.describe(t))};
         });

@@ -283,16 +283,21 @@ void wrong(tutti_comm* comm) {
     expect_error(tutti_recv(comm, nullptr, 1, TUTTI_FLOAT32, 0, 0, nullptr), TUTTI_ERR_INVALID,
                  "the buffer is NULL");
     expect_error(tutti_send(comm, x, 1, 77, 0, 0), TUTTI_ERR_INVALID, "77 is no dtype");
+    // Neither half has begun.
+    need(tutti_group_start(comm), "group start");
+    expect_error(tutti_sendrecv(comm, x, 1, 99, 5, x, 1, 1 - rank_of, 5, TUTTI_INT32, nullptr),
+                 TUTTI_ERR_INVALID, "rank 99 is out of range");
+    need(tutti_group_end(comm), "group end");
     // The communicator works on.
     if (rank_of == 0) send(comm, small, 1, 3);
     if (rank_of == 1) require(receive(comm, 10, 0, 3) == small, "after all that");
 }
 
 // More small messages than the receiver keeps: the rest waits with the sender, and nothing is lost.
-void unexpected(tutti_comm* comm) {
-    constexpr int messages = 100;
-    std::vector<tutti_request*> requests(messages);
-    const Data mine = data_of(0, 1000);
+void unexpected(tutti_comm* comm, std::size_t count, int messages) {
+    std::vector<tutti_request*> requests(static_cast<std::size_t>(messages));
+    const Data mine = data_of(0, count);
+    int32_t one = 0;
     if (rank_of == 0) {
         for (tutti_request*& request : requests)
             need(tutti_isend(comm, mine.data(), mine.size(), TUTTI_INT32, 1, 1, nullptr, &request),
@@ -308,11 +313,17 @@ void unexpected(tutti_comm* comm) {
         for (int i = 0; i < 1000 && tutti_test(&other) == TUTTI_IN_PROGRESS; ++i)
             std::this_thread::sleep_for(std::chrono::microseconds(500));
         for (int i = 0; i < messages; ++i)
-            require(receive(comm, 1000, 0, 1) == mine, "message " + std::to_string(i));
+            require(receive(comm, count, 0, 1) == mine, "message " + std::to_string(i));
         need(tutti_wait(&other, -1), "the other one");
     }
     if (rank_of == 1) return;
-    require(tutti_send(comm, mine.data(), 1, TUTTI_INT32, 1, 2) == TUTTI_OK, "the other one");
+    require(tutti_send(comm, &one, 1, TUTTI_INT32, 1, 2) == TUTTI_OK, "the other one");
+}
+void unexpected(tutti_comm* comm) {
+    unexpected(comm, 1000, 100);
+}
+void unexpected_empty(tutti_comm* comm) {
+    unexpected(comm, 0, 4000);
 }
 
 // One rank's unexpected messages do not stop what is wanted of another, behind one that is not.
@@ -384,6 +395,28 @@ void left(tutti_comm* comm) {
     require(tutti_last_error_rank() == 0, "the rank at fault");
 }
 
+// What a receive from anyone has found its sender for fails with that one, though others stay.
+void left_announced(tutti_comm* comm) {
+    static tutti_request* never_waited_for = nullptr;
+    static Data large(1'000'000);
+    Data x(large.size());
+    if (rank_of == 1) {
+        need(tutti_isend(comm, large.data(), large.size(), TUTTI_INT32, 0, 7, nullptr,
+                         &never_waited_for),
+             "isend");
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    } else if (rank_of == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+        expect_error(
+            tutti_recv(comm, x.data(), x.size(), TUTTI_INT32, TUTTI_ANY_SOURCE, 7, nullptr),
+            TUTTI_ERR_PEER_LOST, "rank 1 has left");
+        require(tutti_last_error_rank() == 1, "the rank at fault");
+        send(comm, data_of(0, 1), 2, 9);
+    } else {
+        require(receive(comm, 1, 0, 9) == data_of(0, 1), "those who stay go on");
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -402,7 +435,9 @@ int main(int argc, char** argv) {
                                {"flooded", flooded},
                                {"beside", beside},
                                {"deadline", deadline},
-                               {"left", left}});
+                               {"left", left},
+                               {"left_announced", left_announced},
+                               {"unexpected_empty", unexpected_empty}});
     if (code == 0) std::printf("right\n");
     return code;
 }

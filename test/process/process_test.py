@@ -264,6 +264,7 @@ class Messages(Processes):
 
     def test_unexpected_messages_are_limited(self):
         self.messages("unexpected", (2,), env={"TUTTI_UNEXPECTED_BYTES": "100000"})
+        self.messages("unexpected_empty", (2,), env={"TUTTI_UNEXPECTED_BYTES": "100000"})
         self.messages("flooded", (3,), env={"TUTTI_UNEXPECTED_BYTES": "100000"})
 
     def test_beside_collectives_and_in_a_part(self):
@@ -274,6 +275,7 @@ class Messages(Processes):
 
     def test_a_peer_that_leaves(self):
         self.messages("left", (2, 3))
+        self.messages("left_announced", (3,))
 
 
 @unittest.skipIf(TIER == "long", "the default tier has them")
