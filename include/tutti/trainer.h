@@ -280,7 +280,7 @@ typedef enum { TUTTI_COMPUTED_BROADCAST = 0, TUTTI_COMPUTED_MEAN } tutti_compute
 typedef struct {
     size_t struct_size;
     tutti_execution
-        execution;       /**< TUTTI_EXECUTION=serial|dag in the environment wins over serial */
+        execution;       /**< TUTTI_EXECUTION=serial|dag in the environment wins over it */
     int threads;         /**< of the DAG; 0: TUTTI_TRAINER_THREADS, else one per device + 1; where
                               devices are cores, no more than the rank has of those */
     tutti_scale scale;   /**< where 1 / (replicas × micro-batches) is applied */

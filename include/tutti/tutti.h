@@ -53,7 +53,7 @@ typedef enum {
     TUTTI_ERR_MISMATCH,    /**< the ranks called different things; the communicator works on */
     TUTTI_ERR_TIMEOUT,     /**< a deadline passed */
     TUTTI_ERR_PEER_LOST,   /**< a rank's process is gone; tutti_last_error_rank() says which */
-    TUTTI_ERR_ABORTED,     /**< someone called tutti_comm_abort */
+    TUTTI_ERR_ABORTED,     /**< someone called tutti_comm_abort, or destroyed what this waits in */
     TUTTI_ERR_UNSUPPORTED, /**< this build, transport or algorithm cannot do it; the text says which can */
     TUTTI_ERR_AUTH,        /**< the other side does not know the job's secret */
     TUTTI_ERR_SYSTEM,      /**< the operating system refused; the text has its reason */
@@ -120,7 +120,7 @@ typedef struct {
     void* device_stream;    /**< orders an operation on device memory; NULL: the communicator's */
     int64_t timeout_ms;     /**< < 0: the communicator's; 0: for ever */
     const char* algorithm;  /**< by name (tutti_algorithm_name); NULL: tutti chooses */
-    tutti_dtype wire_dtype; /**< < 0: as the data */
+    tutti_dtype wire_dtype; /**< < 0: as the data; anything else is UNSUPPORTED in this version */
 } tutti_call_opts;
 #define TUTTI_CALL_OPTS_INIT {sizeof(tutti_call_opts), -1, NULL, -1, NULL, -1}
 
