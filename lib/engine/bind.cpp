@@ -77,6 +77,7 @@ private:
         l.count = r.count;
         l.input = r.input;
         l.output = r.output;
+        l.short_blocks_whole = r.tag_by_block;
         return cut_for(std::move(l), r.schedule, r.reducer, r.message_bytes);
     }
 

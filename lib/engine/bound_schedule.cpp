@@ -96,6 +96,7 @@ void BoundSchedule::place(BoundLane& lane, const BoundStep& step) const {
     if (!p_.tag_by_block) return;
     const Region& extent = step.local ? step.local : step.out;
     lane.block_count = p_.layout.block_count(extent.space, extent.chunk);
+    lane.later_part = p_.layout.later_part(extent.chunk);
 }
 
 Tag BoundSchedule::tag_of(const BoundLane& lane) const {
@@ -188,9 +189,10 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
     if (!step.plain) {
         if (!lane.placed) place(lane, step);
         // Both ends know that this block has ended: there is no message, and no credit to wait for,
-        // since the other may be through and gone.
-        if (lane.at.count == 0 && p_.layout.uneven() && (lane.tile > 0 || !p_.tag_by_block))
-            return Turn::advanced;
+        // since the other may be through and gone. Where only they know its length, its first
+        // message comes in any case: its tag says whether they agree.
+        const bool first = p_.tag_by_block && lane.tile == 0 && !lane.later_part;
+        if (lane.at.count == 0 && p_.layout.uneven() && !first) return Turn::advanced;
     }
     if (!may_start(lane, step)) return Turn::waiting;
     const BoundStep::Place at = step.plain ? plain_place(step, lane.tile) : lane.at;

@@ -74,6 +74,7 @@ struct BoundLane {
     bool placed = false;
     BoundStep::Place at;
     std::size_t block_count = 0;  // of the whole block, where tags have it
+    bool later_part = false;      // likewise: not the first of it
 };
 
 class BoundSchedule final : public Operation {

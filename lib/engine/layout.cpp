@@ -6,6 +6,9 @@
 namespace tutti {
 namespace {
 
+// A second message costs more than its lane saves.
+constexpr std::size_t short_block_bytes = 32 << 10;
+
 std::size_t ceil_divide(std::size_t value, std::size_t by) {
     return (value + by - 1) / by;
 }
@@ -26,6 +29,7 @@ Layout::Layout(const LayoutRequest& r)
       line_(std::max<std::size_t>(1, cache_line_bytes / r.element_bytes)),
       count_(r.count),
       slice_(std::max<std::size_t>(r.slice, 1)),
+      least_part_(r.least_part),
       input_(r.input),
       output_(r.output) {
     const Collective c = r.collective;
@@ -36,13 +40,14 @@ Layout::Layout(const LayoutRequest& r)
     for (const Blocks* side : {&input_, &output_})
         for (const std::size_t n : side->counts) longest = std::max(longest, n);
     tiles_ = static_cast<uint32_t>(std::max<std::size_t>(1, ceil_divide(longest, slice_)));
-    longest_ = chunk_length(std::min(slice_, longest));
+    const std::size_t most = std::min(slice_, longest);
+    longest_ = std::min(chunk_length(most), most);
 }
 
 // Chunks start at cache lines where they are long enough for that not to unbalance them.
 std::size_t Layout::chunk_length(std::size_t slice) const {
     const std::size_t each = ceil_divide(slice, parts_);
-    return each >= 16 * line_ ? round_up(each, line_) : each;
+    return std::max(least_part_, each >= 16 * line_ ? round_up(each, line_) : each);
 }
 
 std::size_t Layout::length_of(Space space, uint32_t block) const {
@@ -101,6 +106,8 @@ LayoutRequest cut_for(LayoutRequest call, const Schedule& schedule, const Reduce
     call.chunks = schedule.chunks;
     call.element_bytes = reducer.bytes(Width::raw);
     call.slice = chunk * parts;
+    if (call.short_blocks_whole)
+        call.least_part = std::min(chunk, std::max<std::size_t>(1, short_block_bytes / widest));
     return call;
 }
 

@@ -23,10 +23,12 @@ struct LayoutRequest {
     Rank ranks = 1;
     Rank rank = 0;
     Rank root = 0;
-    uint32_t chunks = 1;    // the schedule's
-    std::size_t count = 0;  // elements of the message, or of each block
-    Blocks input, output;   // uneven blocks, by the rank at the other end
-    std::size_t slice = 0;  // elements of a tile: of the message, or of each block
+    uint32_t chunks = 1;              // the schedule's
+    std::size_t count = 0;            // elements of the message, or of each block
+    Blocks input, output;             // uneven blocks, by the rank at the other end
+    std::size_t slice = 0;            // elements of a tile: of the message, or of each block
+    bool short_blocks_whole = false;  // what is no longer than a message is worth is not cut
+    std::size_t least_part = 1;       // elements, but for a slice's last part; from cut_for()
     std::size_t element_bytes = 1;
 };
 
@@ -53,6 +55,10 @@ public:
     /// Blocks of different lengths: those that have ended are not sent any more.
     bool uneven() const { return uneven_; }
     Piece piece(Space space, uint32_t tile, uint32_t chunk) const;
+    /// A chunk's part of its block's slice is not the first: it is empty if those before it are.
+    bool later_part(uint32_t chunk) const {
+        return cut_ != Cut::whole && chunk != any_chunk && chunk >= blocks_;
+    }
     /// Elements of the whole block that a chunk belongs to.
     std::size_t block_count(Space space, uint32_t chunk) const;
     /// Elements of the rank's whole buffer.
@@ -75,7 +81,7 @@ private:
     bool uneven_ = false;
     bool compact_input_ = false, compact_output_ = false;  // holds this rank's block alone
     std::size_t line_ = 1;                                 // elements of a cache line
-    std::size_t count_ = 0, slice_ = 1, longest_ = 0;
+    std::size_t count_ = 0, slice_ = 1, least_part_ = 1, longest_ = 0;
     Blocks input_, output_;
 };
 
