@@ -219,19 +219,29 @@ constexpr ConfigKey keys[] = {
     {"log", "trace, debug, info, warn, error, off", "what is logged to standard error", set_log},
 };
 
-// The variables of other launchers. A launcher is recognised by its rank variable.
+// The variables of other launchers, the innermost first: torchrun runs inside what mpirun or srun
+// started, and mpirun inside what Slurm or Kubernetes did. A launcher is recognised by its rank
+// variable; one that says the size, too, goes before others.
 struct Launcher {
     const char* rank;
     const char* size;  // nullptr: it has none
     const char* job;
 };
 constexpr Launcher launchers[] = {
+    {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"},
     {"PMI_RANK", "PMI_SIZE", "PMI_ID"},
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"},
-    {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
     {"JOB_COMPLETION_INDEX", nullptr, nullptr},
 };
+
+const Launcher* find_launcher(const GetEnv& get_env) {
+    for (const bool with_size : {true, false})
+        for (const Launcher& launcher : launchers)
+            if (get_env(launcher.rank) && (!with_size || !launcher.size || get_env(launcher.size)))
+                return &launcher;
+    return nullptr;
+}
 
 Result<> take(Config& config, std::string_view key, const char* variable, const GetEnv& get_env) {
     const char* value = variable ? get_env(variable) : nullptr;
@@ -273,12 +283,10 @@ Result<> set_config(Config& config, std::string_view key, std::string_view value
 
 Result<Config> config_from_environment(const GetEnv& get_env) {
     Config config;
-    for (const Launcher& launcher : launchers) {
-        if (!get_env(launcher.rank)) continue;
-        TUTTI_TRY(take(config, "rank", launcher.rank, get_env));
-        TUTTI_TRY(take(config, "size", launcher.size, get_env));
-        TUTTI_TRY(take(config, "job", launcher.job, get_env));
-        break;
+    if (const Launcher* launcher = find_launcher(get_env)) {
+        TUTTI_TRY(take(config, "rank", launcher->rank, get_env));
+        TUTTI_TRY(take(config, "size", launcher->size, get_env));
+        TUTTI_TRY(take(config, "job", launcher->job, get_env));
     }
     TUTTI_TRY(take_master(config, get_env));
     for (const ConfigKey& k : keys) {

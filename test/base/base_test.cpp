@@ -1,6 +1,7 @@
 // Results, bytes, settings, clocks, sets of numbers.
 #include <unistd.h>
 
+#include <array>
 #include <map>
 
 #include "base/bytes.h"
@@ -101,6 +102,40 @@ TEST_CASE("config: every launcher's variables are understood") {
         config_from_environment(environment({{"JOB_COMPLETION_INDEX", "4"}, {"TUTTI_SIZE", "6"}}));
     REQUIRE(indexed->rank == 4);
     REQUIRE(indexed->size == 6);
+}
+
+TEST_CASE("config: of launchers inside each other the innermost one counts") {
+    // Outermost first: each row is started by the one before.
+    constexpr std::array<const char*, 3> nested[] = {
+        {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"},
+        {"PMI_RANK", "PMI_SIZE", "PMI_ID"},
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"},
+        {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"}};
+    std::map<std::string, std::string> variables{{"JOB_COMPLETION_INDEX", "5"}};
+    for (Rank level = 0; level < 4; ++level) {
+        const auto [rank, size, job] = nested[level];
+        INFO(rank);
+        variables[rank] = std::to_string(level);
+        variables[size] = std::to_string(level + 1);
+        variables[job] = rank;
+        const auto config = config_from_environment(environment(variables));
+        REQUIRE(config);
+        REQUIRE(config->rank == level);
+        REQUIRE(config->size == level + 1);
+        REQUIRE(config->job == rank);
+    }
+}
+
+TEST_CASE("config: a rank without a size is torchrun's only where nobody says both") {
+    std::map<std::string, std::string> variables{{"RANK", "3"}};
+    const auto alone = config_from_environment(environment(variables));
+    REQUIRE(alone);
+    REQUIRE(alone->rank == 3);
+    variables.insert({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}});
+    const auto inside = config_from_environment(environment(variables));
+    REQUIRE(inside);
+    REQUIRE(inside->rank == 1);
+    REQUIRE(inside->size == 4);
 }
 
 TEST_CASE("config: a value that makes no sense names its variable and what is expected") {
