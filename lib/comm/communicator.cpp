@@ -31,6 +31,7 @@ Communicator::~Communicator() {
 
 Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
                                                            std::shared_ptr<Store> own_store) {
+    std::string generation = Endpoint::next_generation(config, own_store.get());
     if (!config.algo.empty() &&
         std::none_of(algorithms().begin(), algorithms().end(),
                      [&](const Algorithm& a) { return a.name == config.algo; }) &&
@@ -44,7 +45,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
     if (const auto found = device::find_driver(config.cuda_library);
         !found && !config.cuda_library.empty() && config.cuda_library != "auto")
         return wrap(found.error(), fmt::format("rank {}: TUTTI_CUDA_LIBRARY", config.rank));
-    TUTTI_ASSIGN(std::shared_ptr<Endpoint> endpoint, Endpoint::join(config, std::move(own_store)));
+    TUTTI_ASSIGN(std::shared_ptr<Endpoint> endpoint,
+                 Endpoint::join(config, std::move(generation), std::move(own_store)));
     const bool one_host = endpoint->one_host();
     std::shared_ptr<Communicator> comm(
         new Communicator(std::move(endpoint), Group(config.rank, config.size), one_host));

@@ -54,9 +54,13 @@ public:
 
 class Endpoint final : private ChannelSink {
 public:
+    /// What tells apart the jobs that a process joins one after the other in the same store. Taken
+    /// before anything can fail: an attempt counts on every rank, however far it comes, so that the
+    /// next one is the same everywhere.
+    static std::string next_generation(const Config& config, const Store* own_store);
     /// Joins the job: returns when all ranks are there. A store of the host program's own replaces
     /// config.store.
-    static Result<std::shared_ptr<Endpoint>> join(const Config& config,
+    static Result<std::shared_ptr<Endpoint>> join(const Config& config, std::string generation,
                                                   std::shared_ptr<Store> own_store);
     ~Endpoint() override;
 
@@ -155,7 +159,7 @@ private:
         static std::optional<PeerRecord> decode(std::string_view text);
     };
 
-    explicit Endpoint(const Config& config);
+    Endpoint(const Config& config, std::string generation);
     Result<> set_up(std::shared_ptr<Store> own_store);
     Bootstrap::Self introduction(bool tuned) const;
     Result<> open_transports();
@@ -216,7 +220,7 @@ private:
     Tuning tuning_;
     std::string fitted_wire_;
     Constants fitted_{};
-    std::string generation_;  // tells apart the communicators a process makes one after the other
+    const std::string generation_;
     std::shared_ptr<Store> store_;
     Deadline deadline_;  // of joining
     bool published_ = false;

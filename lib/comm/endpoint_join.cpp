@@ -46,14 +46,6 @@ std::map<std::string, std::shared_ptr<Store>>& kept_stores() {
     return *stores;
 }
 
-std::string next_generation(const std::string& name) {
-    static auto* counts = new std::map<std::string, uint64_t>;
-    const uint32_t depth = HomeProcess().depth();
-    const std::lock_guard lock(stores_mutex);
-    const uint64_t number = (*counts)[fmt::format("{}\n{}", depth, name)]++;
-    return depth == 0 ? fmt::format("c{}", number) : fmt::format("f{}c{}", depth, number);
-}
-
 Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline) {
     StoreOptions options;
     options.url = config.store;
@@ -87,12 +79,24 @@ std::string join_names(const std::vector<std::string>& names) {
 
 }  // namespace
 
-Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
+std::string Endpoint::next_generation(const Config& config, const Store* own_store) {
+    if (config.size == 1) return {};  // it meets nobody, and others may not make it
+    static auto* counts = new std::map<std::string, uint64_t>;
+    const uint32_t depth = HomeProcess().depth();
+    const std::string name =
+        fmt::format("{}\n{}\n{}\n{}", depth, own_store ? own_store->describe() : config.store,
+                    config.job, config.rank);
+    const std::lock_guard lock(stores_mutex);
+    const uint64_t number = (*counts)[name]++;
+    return depth == 0 ? fmt::format("c{}", number) : fmt::format("f{}c{}", depth, number);
+}
+
+Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::string generation,
                                                  std::shared_ptr<Store> own_store) {
     if (config.rank >= config.size)
         return fail(Code::invalid, "rank {} of a job of size {}: ranks go from 0 to {}",
                     config.rank, config.size, config.size - 1);
-    std::shared_ptr<Endpoint> endpoint(new Endpoint(config));
+    std::shared_ptr<Endpoint> endpoint(new Endpoint(config, std::move(generation)));
     if (auto done = endpoint->set_up(std::move(own_store)); !done) {
         Error error = std::move(done).error();
         // A neighbour that is gone is a consequence: the cause may be known.
@@ -134,8 +138,6 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
         } else {
             TUTTI_ASSIGN(store_, get_store(config_, deadline_));
         }
-        generation_ = next_generation(
-            fmt::format("{}\n{}\n{}", store_->describe(), config_.job, config_.rank));
         TUTTI_TRY(listen_control());
         TUTTI_TRY(publish());
     }
@@ -385,10 +387,11 @@ void Endpoint::bootstrap_step(const std::function<void()>& step) {
     changed_.notify_all();
 }
 
-Endpoint::Endpoint(const Config& config)
+Endpoint::Endpoint(const Config& config, std::string generation)
     : config_(config),
       started_s_(wall_clock_s()),
       machine_id_(read_machine_id()),
+      generation_(std::move(generation)),
       deadline_(Deadline::after_ms(config.timeout_ms)),
       doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       kick_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),

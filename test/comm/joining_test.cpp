@@ -291,3 +291,30 @@ TEST_CASE("joining: leaving does not wait for a store that has fallen silent") {
     for (std::thread& thread : threads) thread.join();
     expect_no_problem(problems);
 }
+
+TEST_CASE("joining: ranks meet again after an attempt that one of them gave up early") {
+    for (const std::string setting : {"transport", "algo", "tuning", "iface"}) {
+        const JobFolder folder;
+        std::vector<std::string> problems(2);
+        std::vector<std::thread> threads;
+        for (Rank rank = 0; rank < 2; ++rank)
+            threads.emplace_back([&, rank] {
+                std::string& problem = problems[static_cast<std::size_t>(rank)];
+                Config config = config_of(rank, 2);
+                config.store = folder.url();
+                Config bad = config;
+                if (rank == 1 && setting == "transport") bad.transports = {"none"};
+                if (rank == 1 && setting == "algo") bad.algo = "none";
+                if (rank == 1 && setting == "tuning") bad.tuning = "/none";
+                if (rank == 1 && setting == "iface") bad.iface = "none";
+                if (Communicator::create(bad, nullptr)) problem = "the first attempt succeeded";
+                config.timeout_ms = 20'000;
+                auto comm = Communicator::create(config, nullptr);
+                if (!comm) return void(problem = comm.error().message);
+                (*comm)->destroy();
+            });
+        for (std::thread& thread : threads) thread.join();
+        INFO(setting);
+        expect_no_problem(problems);
+    }
+}
