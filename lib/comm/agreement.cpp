@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/told_error.h"
 #include "store/tree.h"
 
 namespace tutti {
@@ -144,7 +145,7 @@ void Agreement::take_mismatch(const News& news, Rank from) {
     if (news.tag.epoch() != epoch_ || dead_) return;
     if (mismatch_ && news.tag.sequence >= mismatch_from_) return;
     const Rank other = news.rank == rank_ ? news.tag.root : news.rank;
-    if (!mismatch_) mismatch_ = Error{Code::mismatch, other, 0, news.text};
+    if (!mismatch_) mismatch_ = told_error(Code::mismatch, other, size_, news.text);
     mismatch_from_ = news.tag.sequence;
     sound();
     flood(news, from);
@@ -324,9 +325,12 @@ void Agreement::peer_lost(Rank peer, const std::string& cause) {
 }
 
 void Agreement::receive(Rank from, const News& news) {
+    // Of a failure alone may it be nobody.
+    const bool of_member = news.rank >= 0 && news.rank < size_;
+    if (news.kind != News::Kind::failed && !of_member) return;
     switch (news.kind) {
         case News::Kind::failed:
-            end({news.code, news.rank, 0, news.text}, from);
+            end(told_error(news.code, news.rank, size_, news.text), from);
             return host_.settle();
         case News::Kind::mismatch:
             take_mismatch(news, from);

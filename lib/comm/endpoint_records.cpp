@@ -1,5 +1,6 @@
 // What a rank leaves in the store: where it can be reached, and why the job could not start.
 #include "base/log.h"
+#include "base/told_error.h"
 #include "comm/claimant.h"
 #include "comm/endpoint.h"
 
@@ -115,12 +116,11 @@ std::optional<Error> Endpoint::word_left() {
 std::optional<Error> Endpoint::read_word(std::string_view text) const {
     ByteReader in(as_bytes(text));
     const auto at_s = in.get<int64_t>();
-    Error error;
-    error.code = in.get<Code>();
-    error.rank = in.get<Rank>();
-    error.message = in.get_text(max_record_bytes);
+    const auto code = in.get<Code>();
+    const auto rank = in.get<Rank>();
+    Error told = told_error(code, rank, config_.size, in.get_text(max_record_bytes));
     if (!in.at_end() || at_s < started_s_ - stale_word_s) return {};
-    return error;
+    return told;
 }
 
 // Who did not come: the store knows who has been there. Nobody is named whom it was not asked

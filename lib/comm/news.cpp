@@ -28,7 +28,6 @@ std::optional<News> News::decode(ByteView message) {
     news.tag = in.get<Tag>();
     news.text = in.get_text(max_text_bytes);
     if (!in.at_end() || news.kind < Kind::failed || news.kind > Kind::agreed) return std::nullopt;
-    if (news.code > Code::no_memory) return std::nullopt;
     return news;
 }
 

@@ -27,7 +27,7 @@ struct News {
     Kind kind{};
     uint32_t comm = 0;
     Rank rank = nobody;
-    Code code = Code::ok;
+    Code code = Code::ok;  // of failed, as it was told (told_error)
     Tag tag;
     std::string text;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/told_error.h"
 #include "store/tree.h"
 
 namespace tutti {
@@ -182,11 +183,12 @@ void Bootstrap::receive(Rank from, ByteView message) {
     const bool from_parent = from == tree_parent(self_.rank);
     const bool from_child = std::count(children_.begin(), children_.end(), from) > 0;
     if (kind == Kind::failed) {
-        Error error;
-        error.code = in.get<Code>();
-        error.rank = in.get<Rank>();
-        error.message = in.get_text(max_text_bytes);
-        return spread(error, from);
+        const auto code = in.get<Code>();
+        const auto rank = in.get<Rank>();
+        const Error told = told_error(code, rank, self_.size, in.get_text(max_text_bytes));
+        if (in.at_end()) return spread(told, from);
+        return fail_with({Code::system, from, 0,
+                          fmt::format("rank {} sent a malformed message while joining", from)});
     }
     if (kind == Kind::join && from_child && !joined_[from]) {
         take_join(from, in);

@@ -11,6 +11,7 @@
 #include "base/id_set.h"
 #include "base/process.h"
 #include "base/result.h"
+#include "base/told_error.h"
 #include "support/catch.h"
 
 using namespace tutti;
@@ -43,6 +44,19 @@ TEST_CASE("result: an error keeps its code, rank and errno on the way up") {
     REQUIRE(wrapped.value().message == "allreduce: rank 3 is gone");
     REQUIRE(fail_errno(ENOMEM, "mapping").value().code == Code::no_memory);
     REQUIRE(fail_errno(EACCES, "opening").value().message == "opening: Permission denied");
+}
+
+TEST_CASE("result: an error that was told is a failure, of a rank that there is or nobody") {
+    const auto expect = [](Error told, Code code, Rank rank) {
+        REQUIRE(told.code == code);
+        REQUIRE(told.rank == rank);
+        REQUIRE(told.message == "why");
+    };
+    expect(told_error(Code::timeout, 3, 4, "why"), Code::timeout, 3);
+    expect(told_error(Code::no_memory, nobody, 4, "why"), Code::no_memory, nobody);
+    expect(told_error(Code::ok, 4, 4, "why"), Code::system, nobody);
+    expect(told_error(Code::in_progress, -7, 4, "why"), Code::system, nobody);
+    expect(told_error(static_cast<Code>(200), 0, 4, "why"), Code::system, 0);
 }
 
 TEST_CASE("bytes: what a writer wrote a reader reads, and nothing past its end") {

@@ -234,3 +234,30 @@ TEST_CASE("strict: what comes before a mismatch is still agreed on") {
     ranks.deliver();
     for (auto& rank : ranks.all) CHECK(rank->agreement.agreed(1));
 }
+
+TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever it says") {
+    News news;
+    news.kind = News::Kind::failed;
+    news.text = "why";
+    for (const Code code : {Code::ok, Code::in_progress, static_cast<Code>(200)}) {
+        Ranks ranks(3);
+        news.code = code;
+        news.rank = 3;
+        const auto decoded = News::decode(news.encode());
+        REQUIRE(decoded);
+        ranks[0].agreement.receive(1, *decoded);
+        const auto over = ranks[0].agreement.over();
+        REQUIRE(over);
+        CHECK(over->code == Code::system);
+        CHECK(over->rank == nobody);
+        CHECK(over->message == "why");
+    }
+    Ranks ranks(3);
+    news.kind = News::Kind::bye;
+    for (const Rank rank : {3, -1, INT32_MAX}) {
+        news.rank = rank;
+        ranks[0].agreement.receive(1, news);
+    }
+    CHECK_FALSE(ranks[0].agreement.has_left(Agreement::any_rank));
+    CHECK_FALSE(ranks[0].agreement.alarm());
+}

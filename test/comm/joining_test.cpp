@@ -265,6 +265,18 @@ TEST_CASE("joining: a parent that closes the connection because the start failed
     CHECK(contains(second.message, "ranks 1, 2"));
 }
 
+TEST_CASE("joining: a word left in the store is of a failure, whatever it says") {
+    const JobFolder folder;
+    const auto store = open_at(folder);
+    const auto word =
+        ByteWriter().put(wall_clock_s()).put(Code::ok).put(Rank{9}).put_text("why").take();
+    REQUIRE(store->set("c0/failed", as_text(word), {}));
+    const Error error = join_alone(config_of(1, 3), open_at(folder));
+    CHECK(error.code == Code::system);
+    CHECK(error.rank == nobody);
+    CHECK(contains(error.message, "why"));
+}
+
 TEST_CASE("joining: leaving does not wait for a store that has fallen silent") {
     const JobFolder folder;
     std::vector<std::string> problems(2);

@@ -241,6 +241,38 @@ TEST_CASE("bootstrap: malformed messages fail the job instead of being believed"
     REQUIRE(stranger.state() == Bootstrap::State::failed);
 }
 
+TEST_CASE("bootstrap: a failure that a rank tells of is one, whatever it says") {
+    constexpr std::size_t code_at = 1, rank_at = 2;  // after the kind
+    Bootstrap child(self_of(1, 3));
+    child.take_outgoing(true);
+    child.fail_with({Code::timeout, 2, 0, "it was late"});
+    const Bytes good = child.take_outgoing(true).at(0).message;
+    const auto heard = [](const Bytes& message) {
+        Bootstrap root(self_of(0, 3));
+        root.receive(1, message);
+        REQUIRE(root.state() == Bootstrap::State::failed);
+        return root.error();
+    };
+    CHECK(heard(good).code == Code::timeout);
+    CHECK(heard(good).rank == 2);
+    CHECK(heard(good).message == "it was late");
+    for (const int code : {0, 1, 11, 255}) {
+        Bytes bad = good;
+        bad[code_at] = static_cast<std::byte>(code);
+        bad[rank_at] = std::byte{3};
+        CHECK(heard(bad).code == Code::system);
+        CHECK(heard(bad).rank == nobody);
+        CHECK(heard(bad).message == "it was late");
+    }
+    for (std::size_t bytes = 1; bytes < good.size(); ++bytes) {
+        const Error error =
+            heard(Bytes(good.begin(), good.begin() + static_cast<ptrdiff_t>(bytes)));
+        CHECK(error.code == Code::system);
+        CHECK(error.rank == 1);
+        CHECK(error.message == "rank 1 sent a malformed message while joining");
+    }
+}
+
 TEST_CASE("control tree: parents and children agree, and depth is logarithmic") {
     for (Rank size : {1, 2, 9, 100, 4097}) {
         Rank edges = 0;
