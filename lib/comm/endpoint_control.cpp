@@ -88,12 +88,15 @@ void Endpoint::take_connection(UniqueFd fd, ByteView hello) {
 Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {
     TUTTI_ASSIGN(const PeerRecord* record, peer(to, deadline));
     TUTTI_ASSIGN(const net::HostPort address, net::parse_host_port(record->control));
-    TUTTI_ASSIGN(UniqueFd fd,
-                 net::connect_tcp(address, {.deadline = deadline, .keep_trying = false}));
+    const net::AuthKey secret{config_.secret, "control/" + config_.job};
     const auto hello = ByteWriter().put(config_.rank).put(ControlTree::LinkKind::detour).take();
-    TUTTI_TRY(
-        net::introduce(fd.get(), {config_.secret, "control/" + config_.job}, hello, deadline));
-    return fd;
+    for (net::Redial redial;;) {
+        TUTTI_ASSIGN(UniqueFd fd,
+                     net::connect_tcp(address, {.deadline = deadline, .keep_trying = false}));
+        const auto met = net::introduce(fd.get(), secret, hello, deadline);
+        if (met) return fd;
+        if (!redial.again(met.error(), deadline)) return tl::unexpected(met.error());
+    }
 }
 
 void Endpoint::open_detour(Rank to) {

@@ -228,7 +228,7 @@ Result<> Endpoint::connect_parent() {
     // A record that a killed run left behind leads nowhere: ask again until its owner has renewed
     // it.
     std::optional<Error> refused;
-    for (;;) {
+    for (net::Redial redial;;) {
         std::optional<PeerRecord> record;
         for (;;) {
             auto text = store_->get(
@@ -264,6 +264,7 @@ Result<> Endpoint::connect_parent() {
             if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met) {
                 // One that gives up, too, closes the connection.
                 if (auto word = word_left()) return tl::unexpected(*std::move(word));
+                if (redial.again(met.error(), deadline_)) continue;
                 return wrap(met.error(), fmt::format("connecting to rank {}", parent));
             }
             control_.attach(parent, std::move(*fd), ControlTree::LinkKind::branch);

@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -13,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/serving.h"
 #include "net/socket.h"
 
 namespace tutti::net {
@@ -30,6 +32,7 @@ struct Acceptor::Pending {
 
     UniqueFd fd;
     AuthServer auth;
+    int64_t lingers_ns;  // from then on it makes room for others
     int64_t expires_ns;
     std::list<std::unique_ptr<Pending>>::iterator self{};
     Stage stage = Stage::auth;
@@ -76,13 +79,14 @@ void Acceptor::accept_ready() {
         }
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-        // The connection stays in the queue. A stranger's place is the cheapest way to serve it.
-        // Once: who is meant to come in waits meanwhile, and calls again.
+        // The connection stays in the queue. Who has dawdled since it came is probably a stranger,
+        // whose place is the cheapest way to serve it; who is about to be through is not.
         if (!std::exchange(warned_, true))
             log::warn("accept: {}: connections wait, {} handshakes are open ({})",
                       std::strerror(errno), pending_.size(),
                       errno == EMFILE ? "raise `ulimit -n`" : "the whole system is short of it");
-        if (!pending_.empty()) drop(*pending_.front(), "out of file descriptors");
+        if (Pending* const oldest = oldest_stranger(); oldest && oldest->lingers_ns <= now_ns())
+            drop(*oldest, "out of file descriptors");
         if (timer_) {
             reactor_.modify(listener_.get(), 0);
             resume_ns_ = now_ns() + rest_ns;
@@ -95,16 +99,26 @@ void Acceptor::accept_ready() {
 void Acceptor::admit(UniqueFd fd) {
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no harm on a Unix socket
-    if (pending_.size() >= options_.max_pending && !pending_.empty())
-        drop(*pending_.front(), "too many handshakes are open");
+    if (pending_.size() >= options_.max_pending && !pending_.empty()) {
+        Pending* const stranger = oldest_stranger();
+        drop(stranger ? *stranger : *pending_.front(), "too many handshakes are open");
+    }
     const int raw = fd.get();
-    const int64_t expires_ns = now_ns() + int64_t{options_.handshake_timeout_ms} * 1'000'000;
-    pending_.push_back(
-        std::make_unique<Pending>(Pending{std::move(fd), AuthServer(key_), expires_ns}));
+    const int64_t now = now_ns(), timeout_ns = int64_t{options_.handshake_timeout_ms} * 1'000'000;
+    pending_.push_back(std::make_unique<Pending>(
+        Pending{std::move(fd), AuthServer(key_), now + timeout_ns / 10, now + timeout_ns}));
     Pending& pending = *pending_.back();
     pending.self = std::prev(pending_.end());
     auto added = reactor_.add(raw, EPOLLIN, [this, &pending](uint32_t) { pending_ready(pending); });
     if (!added) drop(pending, added.error().message);
+}
+
+/// Of those that have not shown yet that they know the secret.
+Acceptor::Pending* Acceptor::oldest_stranger() const {
+    const auto found = std::find_if(pending_.begin(), pending_.end(), [](const auto& pending) {
+        return pending->stage == Pending::Stage::auth;
+    });
+    return found == pending_.end() ? nullptr : found->get();
 }
 
 void Acceptor::pending_ready(Pending& pending) {
@@ -198,6 +212,20 @@ Result<> introduce(int fd, const AuthKey& key, ByteView hello, Deadline deadline
                     max_hello_bytes);
     TUTTI_TRY(authenticate_client(fd, key, deadline));
     return send_frame(fd, hello, deadline);
+}
+
+bool Redial::again(const Error& error, Deadline deadline) {
+    constexpr int most_calls = 10;
+    constexpr int64_t pause_ms = 20;
+    const bool hung_up = error.code == Code::peer_lost ||
+                         (error.code == Code::auth && error.sys_errno == ECONNRESET);
+    if (!hung_up || ++calls_ == most_calls) return false;
+    const int64_t until_ns = now_ns() + pause_ms * calls_ * 1'000'000;
+    for (int64_t left_ns = 1; left_ns > 0; left_ns = until_ns - now_ns()) {
+        if (deadline.passed()) return false;
+        poll_serving(nullptr, static_cast<int>(deadline.left_ms(1 + left_ns / 1'000'000)));
+    }
+    return true;
 }
 
 }  // namespace tutti::net

@@ -19,7 +19,9 @@ namespace tutti::net {
 /// Runs on the reactor's thread and is destroyed there, or while nobody polls, but not by its own
 /// handler. A connection that is silent for handshake_timeout_ms, fails the
 /// handshake or sends a hello over 4 KiB is dropped (logged at debug level); at most
-/// max_pending handshakes are open, the oldest goes first: strangers cannot use up descriptors.
+/// max_pending handshakes are open, the oldest goes first, but for those that have proved the
+/// secret: strangers cannot use up descriptors. Out of them, it rests, and drops the oldest that
+/// has had a tenth of its time.
 /// Time-outs come from a timer in the reactor: they hold as long as somebody polls, with no other
 /// activity.
 class Acceptor {
@@ -49,6 +51,7 @@ private:
     bool advance(Pending& pending);  // false: pending is gone
     void hand_over(Pending& pending);
     void drop(Pending& pending, std::string_view why);
+    Pending* oldest_stranger() const;
     void tick();
     void drop_stale();
 
@@ -65,5 +68,17 @@ private:
 
 /// The other side: connects were made by the caller; this authenticates and sends the hello.
 Result<> introduce(int fd, const AuthKey& key, ByteView hello, Deadline deadline);
+
+/// Counts the calls that one connection takes. A listener that is short of descriptors or places
+/// closes connections in mid-handshake: that is no answer yet. A wrong secret is one.
+class Redial {
+public:
+    /// After a call that failed: whether to make another, at most ten in all. It is time for that
+    /// when this returns; meanwhile the reactor is served (serving.h).
+    bool again(const Error& error, Deadline deadline);
+
+private:
+    int calls_ = 0;
+};
 
 }  // namespace tutti::net

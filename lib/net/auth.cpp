@@ -56,11 +56,13 @@ tl::unexpected<Error> broken(const Error& error) {
         return fail(Code::timeout, "the other side did not finish the authentication: {}",
                     error.message);
     if (error.code != Code::peer_lost) return wrap(error, "authentication");
-    return tl::unexpected<Error>(
-        Error{Code::auth, nobody, ECONNRESET,
-              fmt::format("the other side closed the connection during authentication: it is not "
-                          "this job's, is shutting down, or does not accept our secret; {}",
-                          compare_secrets)});
+    return tl::unexpected<Error>(Error{
+        Code::auth, nobody, ECONNRESET,
+        fmt::format(
+            "the other side closed the connection during authentication: it is not "
+            "this job's, is shutting down, is out of file descriptors, or does not accept our "
+            "secret; {}",
+            compare_secrets)});
 }
 
 Result<> exchange(int fd, ByteView out, std::span<std::byte> in, Deadline deadline) {

@@ -1,7 +1,5 @@
 #include "store/tcp_store.h"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
@@ -18,9 +16,6 @@ namespace {
 
 using store_protocol::Op;
 using store_protocol::Status;
-
-// A busy server drops handshakes; a port that is not ours always does.
-constexpr int handshake_attempts = 10;
 
 struct Reply {
     Status status = Status::refused;
@@ -74,16 +69,14 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
                   fmt::format("store {} was not reachable for {} ms: {}", name_,
                               (now_ns() - start_ns) / 1'000'000, cause.message)});
     };
-    for (int attempt = 1;; ++attempt) {
+    for (net::Redial redial;;) {
         auto fd = net::connect_tcp(at_, {.deadline = deadline, .keep_trying = keep_trying});
         if (!fd) return unreachable(fd.error());
         const auto introduced = net::introduce(fd->get(), key_, hello_bytes, deadline);
         if (introduced) return fd;
         const Error& cause = introduced.error();
         if (cause.code == Code::timeout) return unreachable(cause);
-        if (cause.sys_errno != ECONNRESET || attempt == handshake_attempts || deadline.passed())
-            return wrap(cause, "store " + name_);
-        ::poll(nullptr, 0, static_cast<int>(deadline.left_ms(20 * attempt)));
+        if (!redial.again(cause, deadline)) return wrap(cause, "store " + name_);
     }
 }
 

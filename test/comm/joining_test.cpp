@@ -1,5 +1,4 @@
 // What the store tells of ranks: who has taken a number, and who has not come.
-#include <arpa/inet.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -107,6 +106,15 @@ private:
     mutable std::mutex mutex_;
     std::map<std::string, std::string> set_;
 };
+
+// A rank's record, but for the port of its control address: that of the listener.
+std::string leading_to(int listener, std::string record) {
+    const auto port = record.rfind(':') + 1;
+    REQUIRE(port != 0);
+    const std::string own = std::to_string(net::local_port(listener).value());
+    REQUIRE(record.find_first_not_of("0123456789", port) == port + own.size());
+    return record.replace(port, own.size(), own);
+}
 
 // Rank 0's joining where a claim has been left.
 std::string join_after(const Claimant& left) {
@@ -241,16 +249,7 @@ TEST_CASE("joining: a parent that closes the connection because the start failed
     // It had come as far as to listen, and hears of nobody's secret any more.
     const auto listening = net::listen_tcp({"127.0.0.1", 0});
     REQUIRE(listening);
-    sockaddr_in at{};
-    socklen_t bytes = sizeof at;
-    REQUIRE(getsockname(listening->get(), reinterpret_cast<sockaddr*>(&at), &bytes) == 0);
-    std::string record = kept->last_set("c0/rank/0");
-    const auto port = record.rfind(':') + 1;
-    REQUIRE(port != 0);
-    const std::string own = std::to_string(ntohs(at.sin_port));
-    REQUIRE(record.find_first_not_of("0123456789", port) == port + own.size());
-    record.replace(port, own.size(), own);
-    REQUIRE(kept->set("c0/rank/0", record, {}));
+    REQUIRE(kept->set("c0/rank/0", leading_to(listening->get(), kept->last_set("c0/rank/0")), {}));
     std::atomic<bool> over{false};
     std::thread closes([&] {
         while (!over) {
@@ -263,6 +262,44 @@ TEST_CASE("joining: a parent that closes the connection because the start failed
     closes.join();
     CHECK(second.code == Code::timeout);
     CHECK(contains(second.message, "ranks 1, 2"));
+}
+
+TEST_CASE("joining: a parent that closes the connection in mid-handshake is called again") {
+    const JobFolder folder;
+    const auto kept = std::make_shared<SilentStore>(open_at(folder));
+    Config configs[] = {config_of(0, 2), config_of(1, 2)};
+    for (Config& config : configs) config.timeout_ms = 20'000;
+    std::string problem;
+    std::thread parent([&] {
+        auto comm = Communicator::create(configs[0], kept);
+        if (!comm) return void(problem = comm.error().message);
+        (*comm)->destroy();
+    });
+    const Deadline patience = Deadline::after_ms(20'000);
+    while (kept->last_set("c0/rank/0").empty() && !patience.passed()) std::this_thread::yield();
+    const std::string record = kept->last_set("c0/rank/0");
+    const auto listening = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(listening);
+    const auto store = open_at(folder);
+    REQUIRE(store->set("c0/rank/0", leading_to(listening->get(), record), {}));
+    std::atomic<bool> over{false};
+    std::thread closes([&] {
+        for (int calls = 0; calls < 3 && !over;) {
+            const UniqueFd caller(accept(listening->get(), nullptr, nullptr));
+            if (!caller)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            else if (++calls == 3)
+                (void)store->set("c0/rank/0", record, {});  // for the call after this one
+        }
+    });
+    auto comm = Communicator::create(configs[1], open_at(folder));
+    over = true;
+    closes.join();
+    if (comm) (*comm)->destroy();
+    parent.join();
+    INFO((comm ? "" : comm.error().message));
+    CHECK(comm.has_value());
+    CHECK(problem == "");
 }
 
 TEST_CASE("joining: a word left in the store is of a failure, whatever it says") {

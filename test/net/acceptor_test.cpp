@@ -256,6 +256,56 @@ TEST_CASE("acceptor: out of file descriptors it says so and rests, and recovers"
     CHECK(host.wait_for(1));
 }
 
+TEST_CASE(
+    "acceptor: out of file descriptors it drops no handshake that goes on, only who dawdles") {
+    const Diagnosed diagnosed;
+    // A tenth of this is how long a handshake may take before it makes room.
+    const bool patient = GENERATE(true, false);
+    Host host({.handshake_timeout_ms = patient ? 600'000 : 10'000});
+    const UniqueFd known = host.connect();
+    REQUIRE(authenticate_client(known.get(), key, soon()));
+    const UniqueFd stranger = host.connect();
+    REQUIRE(send_all(stranger.get(), first_message(), soon()));
+    Bytes answer(64);
+    REQUIRE(recv_all(stranger.get(), answer, soon()));
+    const UniqueFd late(socket(AF_INET, SOCK_STREAM, 0));
+    rlimit limit{}, low{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    low = limit;
+    low.rlim_cur = 3;
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    getpeername(stranger.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    const int connected = connect(late.get(), reinterpret_cast<sockaddr*>(&address), bytes);
+    std::byte scratch[1];
+    const auto heard =
+        recv_all(stranger.get(), scratch, patient ? Deadline::after_ms(300) : soon());
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    REQUIRE(connected == 0);
+    CHECK(heard.error().code == (patient ? Code::timeout : Code::peer_lost));
+    REQUIRE(send_frame(known.get(), as_bytes("known"), soon()));
+    REQUIRE(introduce(late.get(), key, as_bytes("late"), soon()));
+    CHECK(host.wait_for(2));
+}
+
+TEST_CASE("redial: calls ten times in all while the other side hangs up, and once for all else") {
+    const auto calls = [](Code code, int sys_errno, Deadline deadline) {
+        Redial redial;
+        int made = 1;
+        while (redial.again({code, nobody, sys_errno, ""}, deadline)) ++made;
+        return made;
+    };
+    CHECK(calls(Code::auth, ECONNRESET, soon()) == 10);  // in mid-handshake
+    CHECK(calls(Code::peer_lost, 0, soon()) == 10);      // at the hello
+    CHECK(calls(Code::auth, 0, soon()) == 1);            // another secret
+    CHECK(calls(Code::system, ECONNREFUSED, soon()) == 1);
+    CHECK(calls(Code::timeout, 0, soon()) == 1);
+    const Deadline over = Deadline::after_ms(1);
+    while (!over.passed()) std::this_thread::yield();
+    CHECK(calls(Code::auth, ECONNRESET, over) == 1);
+}
+
 TEST_CASE("acceptor: random bytes are dropped and do not disturb the next client") {
     const unsigned seed = std::random_device{}();
     INFO("seed " << seed);

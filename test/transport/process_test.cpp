@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "net/socket.h"
+#include "transport/closing.h"
 #include "transport/endpoints.h"
 
 namespace tutti::test {
@@ -185,6 +186,20 @@ TEST_CASE("shm: names the rank whose process was killed, after its last message 
     const int status = in_two_processes(parent, child);
     REQUIRE(WIFSIGNALED(status));
     REQUIRE(WTERMSIG(status) == SIGKILL);
+}
+
+TEST_CASE("shm: calls again when the other side closes in mid-handshake") {
+    TestEndpoint endpoint(shm_kind, 1, 2);
+    const std::string name = fmt::format("tutti-test-closing-{}", ::getpid());
+    auto listener = net::listen_unix(name);
+    REQUIRE(listener);
+    const Closing closing(std::move(*listener));
+    const auto opened = endpoint.transport->open(
+        {.peer = 0, .comm = 7, .lane = 2}, {.rank = 0, .host_id = "this host", .address = name},
+        Deadline::after_ms(patience_ms));
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::auth);
+    REQUIRE(closing.calls() == 10);
 }
 
 }  // namespace

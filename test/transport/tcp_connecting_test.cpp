@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "net/reactor.h"
+#include "transport/closing.h"
 #include "transport/tcp_fixture.h"
 
 namespace tutti::test {
@@ -172,6 +173,21 @@ TEST_CASE("tcp: calls again when the other side hangs up, as one out of descript
     const Answering lower({tcp::Answer::taken}, 2);
     REQUIRE(endpoint.transport->open({.peer = 0, .comm = 7, .lane = 2}, lower.address, soon()));
     REQUIRE(lower.calls() == 3);
+}
+
+TEST_CASE("tcp: calls again when the other side closes in mid-handshake") {
+    TestEndpoint endpoint(tcp_kind, 1, 2);
+    auto listener = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(listener);
+    const auto port = net::local_port(listener->get());
+    REQUIRE(port);
+    const Closing closing(std::move(*listener));
+    const auto opened = endpoint.transport->open(
+        {.peer = 0, .comm = 7, .lane = 2},
+        {.rank = 0, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)}, soon());
+    REQUIRE_FALSE(opened);
+    REQUIRE(opened.error().code == Code::auth);
+    REQUIRE(closing.calls() == 10);
 }
 
 TEST_CASE("tcp: tells a higher rank that its own call is under way, and a lower one nothing else") {

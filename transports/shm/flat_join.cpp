@@ -128,13 +128,18 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& gro
     const Rank leader = group.in_job(0);
     const auto doing = [&] { return fmt::format("flat: joining rank {}", leader); };
     TUTTI_ASSIGN(const PeerAddress address, group.find(leader));
-    auto socket = net::connect_unix(address.address, {.deadline = deadline});
-    if (!socket)
-        return fail_rank(Code::unsupported, leader, "flat: the leader is not within reach: {}",
-                         socket.error().message);
-    if (auto asked = ask(socket->get(), group, deadline); !asked)
-        return wrap(std::move(asked).error(), doing());
-    auto message = net::recv_fds(socket->get(), max_frame_bytes, deadline);
+    UniqueFd socket;
+    for (net::Redial redial;;) {
+        auto met = net::connect_unix(address.address, {.deadline = deadline});
+        if (!met)
+            return fail_rank(Code::unsupported, leader, "flat: the leader is not within reach: {}",
+                             met.error().message);
+        socket = std::move(*met);
+        const auto asked = ask(socket.get(), group, deadline);
+        if (asked) break;
+        if (!redial.again(asked.error(), deadline)) return wrap(asked.error(), doing());
+    }
+    auto message = net::recv_fds(socket.get(), max_frame_bytes, deadline);
     if (!message) return wrap(std::move(message).error(), doing());
     TUTTI_ASSIGN(const GroupAnswer answer, decode_answer(message->body));
     if (answer.code != Code::ok) return fail(answer.code, "{}: {}", doing(), answer.text);

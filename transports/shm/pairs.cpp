@@ -108,6 +108,14 @@ void Pairs::accept(UniqueFd socket, const Hello& hello) {
 Result<std::shared_ptr<Pair>> Pairs::get(const PeerAddress& peer, const net::AuthKey& key,
                                          Deadline deadline) {
     if (auto existing = find(peer.rank)) return existing;
+    for (net::Redial redial;;) {
+        auto pair = call(peer, key, deadline);
+        if (pair || !redial.again(pair.error(), deadline)) return pair;
+    }
+}
+
+Result<std::shared_ptr<Pair>> Pairs::call(const PeerAddress& peer, const net::AuthKey& key,
+                                          Deadline deadline) {
     const auto doing = [&] { return fmt::format("shm: connecting to rank {}", peer.rank); };
     auto socket = net::connect_unix(peer.address, {.deadline = deadline});
     const int refused = socket ? 0 : socket.error().sys_errno;

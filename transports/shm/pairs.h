@@ -55,6 +55,8 @@ public:
     void close(Deadline deadline);
 
 private:
+    Result<std::shared_ptr<Pair>> call(const PeerAddress& peer, const net::AuthKey& key,
+                                       Deadline deadline);
     std::shared_ptr<Pair> make_pair(UniqueFd socket, Rank peer) const;
     Result<> send(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);
     Result<> send_locked(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);

@@ -34,8 +34,6 @@ constexpr std::size_t direct_limit = 4;
 // Connections that one rank may have made to us: it needs one.
 constexpr std::ptrdiff_t accepted_limit = 4;
 constexpr int close_poll_ms = 2;
-constexpr int hung_up_tries = 3;
-constexpr int64_t hung_up_pause_ms = 100;
 // How long a call that crossed waits for the other before it tries again.
 constexpr int64_t crossing_ms = 500;
 
@@ -200,13 +198,10 @@ void TcpTransport::wait_until(std::unique_lock<std::mutex>& lock, Deadline deadl
     }
 }
 
-// A listener short of descriptors drops handshakes that are under way: not at the first time.
 Result<UniqueFd> TcpTransport::call(const PeerAddress& peer, Deadline deadline) const {
-    for (int tries = 1;; ++tries) {
+    for (net::Redial redial;;) {
         auto fd = call_once(peer, deadline);
-        const bool hung_up = !fd && fd.error().code == Code::peer_lost;
-        if (!hung_up || tries == hung_up_tries || deadline.passed()) return fd;
-        net::poll_serving(nullptr, static_cast<int>(deadline.left_ms(hung_up_pause_ms)));
+        if (fd || !redial.again(fd.error(), deadline)) return fd;
     }
 }
 
