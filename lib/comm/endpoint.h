@@ -166,6 +166,7 @@ private:
     Result<> listen_control();
     Result<> publish();
     tl::unexpected<Error> taken_error(const Claimant& self, const Claimant& owner) const;
+    Result<PeerRecord> parent_record(const std::optional<Error>& earlier);
     Result<> connect_parent();
     void leave_word(const Error& error);
     std::optional<Error> word_left();

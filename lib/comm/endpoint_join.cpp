@@ -223,44 +223,47 @@ Result<> Endpoint::listen_control() {
     return {};
 }
 
+// The parent's record, once it is there. What came of an earlier one is why, if none comes any
+// more.
+Result<Endpoint::PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) {
+    const Rank parent = tree_parent(config_.rank);
+    for (;;) {
+        const auto text = store_->get(
+            key(parent), Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(200))));
+        if (text) {
+            auto record = PeerRecord::decode(*text);
+            if (record) return *std::move(record);
+            return fail_rank(Code::system, parent, "rank {}'s record in the store is malformed",
+                             parent);
+        }
+        if (text.error().code != Code::timeout)
+            return tl::unexpected(earlier ? *earlier : text.error());
+        if (auto word = word_left()) return tl::unexpected(*std::move(word));
+        if (deadline_.passed()) return tl::unexpected(earlier ? *earlier : missing_error());
+        pump();
+    }
+}
+
 Result<> Endpoint::connect_parent() {
     const Rank parent = tree_parent(config_.rank);
+    const net::AuthKey secret{config_.secret, "control/" + config_.job};
+    const auto hello = ByteWriter().put(config_.rank).put(ControlTree::LinkKind::branch).take();
     // A record that a killed run left behind leads nowhere: ask again until its owner has renewed
     // it.
     std::optional<Error> refused;
     for (net::Redial redial;;) {
-        std::optional<PeerRecord> record;
-        for (;;) {
-            auto text = store_->get(
-                key(parent), Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(200))));
-            if (text) {
-                record = PeerRecord::decode(*text);
-                break;
-            }
-            if (text.error().code != Code::timeout)
-                return tl::unexpected(refused ? *std::move(refused) : std::move(text).error());
-            if (auto word = word_left()) return tl::unexpected(*std::move(word));
-            if (deadline_.passed())
-                return tl::unexpected(refused ? *std::move(refused) : missing_error());
-            pump();
-        }
-        if (!record)
-            return fail_rank(Code::system, parent, "rank {}'s record in the store is malformed",
-                             parent);
+        TUTTI_ASSIGN(const PeerRecord record, parent_record(refused));
         // Of other differences the parent hears, and tells all; but that one has no place for it.
-        if (config_.rank >= record->size)
+        if (config_.rank >= record.size)
             return fail_rank(Code::invalid, parent,
                              "size is '{}' on rank {} but '{}' on rank {}: it must be the same "
                              "everywhere",
-                             config_.size, config_.rank, record->size, parent);
-        auto address = net::parse_host_port(record->control);
+                             config_.size, config_.rank, record.size, parent);
+        auto address = net::parse_host_port(record.control);
         if (!address)
             return wrap(address.error(), fmt::format("rank {}'s control address", parent));
         auto fd = net::connect_tcp(*address, {.deadline = deadline_, .keep_trying = false});
         if (fd) {
-            const auto hello =
-                ByteWriter().put(config_.rank).put(ControlTree::LinkKind::branch).take();
-            const net::AuthKey secret{config_.secret, "control/" + config_.job};
             if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met) {
                 // One that gives up, too, closes the connection.
                 if (auto word = word_left()) return tl::unexpected(*std::move(word));
@@ -272,7 +275,7 @@ Result<> Endpoint::connect_parent() {
             return {};
         }
         const bool hidden =
-            record->host_id != host_id_ && net::is_loopback(address->host, deadline_);
+            record.host_id != host_id_ && net::is_loopback(address->host, deadline_);
         const char* where = hidden ? hidden_place : "";
         refused = wrap(fd.error(), fmt::format("connecting to rank {}{}", parent, where)).value();
         // Who is hidden only knows that this rank is missing.
