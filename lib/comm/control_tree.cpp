@@ -42,19 +42,22 @@ ControlTree::~ControlTree() {
     close();
 }
 
-bool ControlTree::attach(Rank peer, UniqueFd fd, LinkKind kind) {
+Result<> ControlTree::attach(Rank peer, UniqueFd fd, LinkKind kind) {
     auto link = std::make_shared<Link>();
     link->peer = peer;
     link->kind = kind;
     link->fd = UninheritedFd(std::move(fd));
     {
         const std::lock_guard lock(mutex_);
-        if (kind == LinkKind::branch && links_.count(peer) > 0) return false;
+        if (kind == LinkKind::branch && links_.count(peer) > 0)
+            return fail_rank(Code::invalid, peer, "rank {} has a control connection already", peer);
         links_.emplace(peer, link);
     }
-    const auto added = reactor_.add(link->fd.get(), EPOLLIN | EPOLLRDHUP,
-                                    [this, link](uint32_t events) { ready(link, events); });
-    return added.has_value();
+    auto added = reactor_.add(link->fd.get(), EPOLLIN | EPOLLRDHUP,
+                              [this, link](uint32_t events) { ready(link, events); });
+    // Nobody would hear what comes there.
+    if (!added) detach(link);
+    return added;
 }
 
 ControlTree::LinkPtr ControlTree::find(Rank peer) {
@@ -163,7 +166,7 @@ bool ControlTree::flushed() {
     return true;
 }
 
-void ControlTree::drop(const LinkPtr& link, const std::string& cause) {
+void ControlTree::detach(const LinkPtr& link) {
     {
         const std::lock_guard lock(mutex_);
         const auto [first, last] = links_.equal_range(link->peer);
@@ -171,12 +174,14 @@ void ControlTree::drop(const LinkPtr& link, const std::string& cause) {
             std::find_if(first, last, [&](auto& entry) { return entry.second == link; });
         if (found != last) links_.erase(found);
     }
-    {
-        const std::lock_guard lock(link->mutex);
-        link->closed = true;
-        reactor_.remove(link->fd.get());
-        link->fd.reset();
-    }
+    const std::lock_guard lock(link->mutex);
+    link->closed = true;
+    reactor_.remove(link->fd.get());
+    link->fd.reset();
+}
+
+void ControlTree::drop(const LinkPtr& link, const std::string& cause) {
+    detach(link);
     if (link->kind == LinkKind::branch) handlers_.closed(link->peer, cause);
 }
 

@@ -32,8 +32,8 @@ public:
     /// may have made one to each other at once.
     enum class LinkKind : uint8_t { branch, detour };
 
-    /// Takes over an authenticated connection. false: it would be that peer's second branch.
-    bool attach(Rank peer, UniqueFd fd, LinkKind kind);
+    /// Takes over an authenticated connection. invalid: it would be that peer's second branch.
+    Result<> attach(Rank peer, UniqueFd fd, LinkKind kind);
     /// false: no connection to that peer takes messages any more, or none ever did.
     bool send(Rank to, ByteView message);
     void flood(ByteView message, Rank except);
@@ -54,6 +54,7 @@ private:
     void ready(const LinkPtr& link, uint32_t events);
     void read(const LinkPtr& link);
     void write(Link& link);
+    void detach(const LinkPtr& link);
     void drop(const LinkPtr& link, const std::string& cause);
     LinkPtr find(Rank peer);
     bool put(Link& link, ByteView message);

@@ -75,9 +75,12 @@ void Endpoint::take_connection(UniqueFd fd, ByteView hello) {
     const bool known = kind == ControlTree::LinkKind::detour
                            ? in_job(rank) && rank != config_.rank
                            : rank > 0 && in_job(rank) && tree_parent(rank) == config_.rank;
-    if (!in.at_end() || !known || !control_.attach(rank, std::move(fd), kind))
+    if (!in.at_end() || !known)
         return log::warn("rank {}: refused a control connection that claims to be rank {}",
                          config_.rank, rank);
+    if (const auto attached = control_.attach(rank, std::move(fd), kind); !attached)
+        return log::warn("rank {}: refused a control connection of rank {}: {}", config_.rank, rank,
+                         attached.error().message);
     // A child that comes when the start has failed must not take this rank's end for one in order.
     if (kind == ControlTree::LinkKind::branch)
         bootstrap_step([&] { bootstrap_->met(rank); });
@@ -101,14 +104,15 @@ Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {
 
 void Endpoint::open_detour(Rank to) {
     auto fd = connect_control(to, Deadline::after_ms(detour_ms));
-    const bool there = fd && control_.attach(to, std::move(*fd), ControlTree::LinkKind::detour);
+    const Result<> there = fd ? control_.attach(to, std::move(*fd), ControlTree::LinkKind::detour)
+                              : tl::unexpected(std::move(fd).error());
     // Nobody overtakes what has waited.
     const std::lock_guard lock(mutex_);
     const auto waiting = detours_.extract(to);
     if (!there) {
         // Mostly it has left, too.
         log::info("rank {}: no way to rank {} for news any more: {}", config_.rank, to,
-                  fd ? "it cannot be watched" : fd.error().message);
+                  there.error().message);
         cut_off_.insert(to);
         return;
     }

@@ -270,7 +270,10 @@ Result<> Endpoint::connect_parent() {
                 if (redial.again(met.error(), deadline_)) continue;
                 return wrap(met.error(), fmt::format("connecting to rank {}", parent));
             }
-            control_.attach(parent, std::move(*fd), ControlTree::LinkKind::branch);
+            if (auto attached =
+                    control_.attach(parent, std::move(*fd), ControlTree::LinkKind::branch);
+                !attached)
+                return wrap(attached.error(), fmt::format("connecting to rank {}", parent));
             bootstrap_step([this] { parent_there_ = true; });
             return {};
         }
