@@ -76,12 +76,7 @@ void Endpoint::add(uint32_t comm, EndpointClient* client) {
     clients_[comm] = client;
     // What came before the communicator was there; what is for others waits on.
     for (auto& [id, receiver] : std::exchange(early_channels_, {})) opened(id, std::move(receiver));
-    for (auto& [from, news] : std::exchange(early_news_, {})) {
-        if (news.comm == comm)
-            client->news(from, news);
-        else
-            early_news_.emplace_back(from, news);
-    }
+    for (auto& [from, news] : early_news_.take(comm)) client->news(from, news);
     for (auto& [peer, cause] : lost_) client->peer_lost(peer, cause);
 }
 

@@ -18,6 +18,7 @@
 #include "base/config.h"
 #include "base/id_set.h"
 #include "comm/control_tree.h"
+#include "comm/early_news.h"
 #include "comm/group.h"
 #include "comm/handover.h"
 #include "comm/news.h"
@@ -249,7 +250,7 @@ private:
     std::map<uint32_t, EndpointClient*> clients_;
     IdSet removed_;  // clients that were: what still comes for them is dropped
     std::vector<std::pair<ChannelId, std::unique_ptr<Receiver>>> early_channels_;
-    std::vector<std::pair<Rank, News>> early_news_;
+    EarlyNews early_news_;
     std::map<Rank, std::string> lost_;  // gone, and why
     std::set<Rank> left_;               // said that they would go
 

@@ -202,7 +202,7 @@ void Endpoint::take_news(ByteView message) {
     if (client != clients_.end()) {
         client->second->news(from, *news);
     } else if (!leaving_ && !removed_.contains(news->comm)) {
-        early_news_.emplace_back(from, *news);
+        early_news_.keep(from, *news);
     }
 }
 

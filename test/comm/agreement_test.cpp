@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 
+#include "comm/early_news.h"
 #include "support/catch.h"
 
 using namespace tutti;
@@ -260,4 +261,33 @@ TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever
     }
     CHECK_FALSE(ranks[0].agreement.has_left(Agreement::any_rank));
     CHECK_FALSE(ranks[0].agreement.alarm());
+}
+
+TEST_CASE(
+    "early news: keeps the latest of each sender, and in all, and gives out what is asked for") {
+    EarlyNews early;
+    const auto tell = [&](Rank from, uint32_t comm, uint64_t number) {
+        News news;
+        news.comm = comm;
+        news.tag.sequence = number;
+        early.keep(from, news);
+    };
+    for (uint64_t number = 1; number <= EarlyNews::most_of_one + 5; ++number) tell(1, 7, number);
+    tell(2, 8, 1);
+    tell(2, 7, 2);
+    auto seven = early.take(7);
+    REQUIRE(seven.size() == EarlyNews::most_of_one + 1);
+    for (std::size_t i = 0; i < EarlyNews::most_of_one; ++i) {
+        REQUIRE(seven[i].first == 1);
+        REQUIRE(seven[i].second.tag.sequence == i + 6);
+    }
+    REQUIRE(seven.back().first == 2);
+    REQUIRE(early.take(7).empty());
+    REQUIRE(early.take(8).size() == 1);
+
+    constexpr auto senders = static_cast<Rank>(EarlyNews::most) + 100;
+    for (Rank from = 0; from < senders; ++from) tell(from, 9, 1);
+    const auto nine = early.take(9);
+    REQUIRE(nine.size() == EarlyNews::most);
+    REQUIRE(nine.front().first == 100);
 }

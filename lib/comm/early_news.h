@@ -1,0 +1,45 @@
+// News of communicators that this rank has not made yet.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "comm/news.h"
+
+namespace tutti {
+
+/// Whoever is first with a communicator may tell of it at once; of one that never comes to be,
+/// whoever says so is not believed for long: the oldest goes when there is too much.
+class EarlyNews {
+public:
+    static constexpr std::size_t most = 4096;
+    static constexpr std::size_t most_of_one = 256;  // of one sender's
+
+    void keep(Rank from, const News& news) {
+        const auto sent = [from](const auto& kept) { return kept.first == from; };
+        const auto oldest = std::find_if(kept_.begin(), kept_.end(), sent);
+        if (std::count_if(oldest, kept_.end(), sent) >= std::ptrdiff_t{most_of_one})
+            kept_.erase(oldest);
+        else if (kept_.size() == most)
+            kept_.pop_front();
+        kept_.emplace_back(from, news);
+    }
+
+    /// What has come for that one, in order.
+    std::vector<std::pair<Rank, News>> take(uint32_t comm) {
+        std::vector<std::pair<Rank, News>> taken;
+        const auto others =
+            std::stable_partition(kept_.begin(), kept_.end(),
+                                  [comm](const auto& kept) { return kept.second.comm == comm; });
+        std::move(kept_.begin(), others, std::back_inserter(taken));
+        kept_.erase(kept_.begin(), others);
+        return taken;
+    }
+
+private:
+    std::deque<std::pair<Rank, News>> kept_;
+};
+
+}  // namespace tutti
