@@ -156,7 +156,7 @@ TUTTI_API const char* tutti_transport_name(int index);
 /* ---- settings --------------------------------------------------------------------------------- */
 
 /** A host program's own key-value store, for rendezvous. All ranks' callbacks reach one store. The
- *  callbacks return 0, or anything else for failure. They may be called from any thread, one at a time. */
+ *  callbacks return 0, or anything else for failure; one call at a time for each user, from any thread. */
 typedef struct {
     size_t struct_size; /**< sizeof(tutti_store_callbacks) */
     /** Stores size bytes under key. */

@@ -1,9 +1,13 @@
 #include "store/callback_store.h"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cassert>
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <set>
 
@@ -17,15 +21,39 @@ constexpr std::size_t first_capacity = 4096;
 constexpr std::size_t largest_value_bytes = std::size_t{64} << 20;
 // A get waits in slices, so that another thread's set of that very key gets its turn.
 constexpr int64_t slice_ms = 50;
+constexpr int64_t shared_slice_ms = 5;  // and other communicators' calls theirs
 
 // The first byte of what the host stores: an empty value must differ from a removed one, and a
 // claimed key must be known as such by whoever removes it.
 enum class Mark : char { plain = 's', claimed = 'c' };
 
+// Whoever calls a host's functions holds this: one for all communicators that have the same ones,
+// as ranks that are threads do. A forked child has its own: nobody would give its parent's back.
+using Turn = std::mutex;
+std::shared_ptr<Turn> find_turn(const StoreCallbacks& callbacks, void* user) {
+    using Key = std::array<std::uintptr_t, 5>;
+    static std::mutex turns_mutex;
+    static auto* turns = new std::map<Key, std::weak_ptr<Turn>>;
+    const Key key = {reinterpret_cast<std::uintptr_t>(callbacks.set),
+                     reinterpret_cast<std::uintptr_t>(callbacks.get),
+                     reinterpret_cast<std::uintptr_t>(callbacks.add),
+                     reinterpret_cast<std::uintptr_t>(user),
+                     static_cast<std::uintptr_t>(::getpid())};
+    const std::lock_guard lock(turns_mutex);
+    std::erase_if(*turns, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<Turn>& known = (*turns)[key];
+    auto turn = known.lock();
+    if (!turn) known = turn = std::make_shared<Turn>();
+    return turn;
+}
+
 class CallbackStore final : public Store {
 public:
     CallbackStore(StoreCallbacks callbacks, void* user, std::string job)
-        : callbacks_(callbacks), user_(user), job_(std::move(job)) {}
+        : callbacks_(callbacks),
+          user_(user),
+          job_(std::move(job)),
+          turn_(find_turn(callbacks, user)) {}
 
     Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
@@ -41,7 +69,7 @@ private:
         Mark mark = Mark::plain;
         std::string value;
     };
-    // Each is one call, or one group that must not be torn, under the lock.
+    // Each is one call, or one group that must not be torn, in turn.
     Result<> write(const std::string& key, Mark mark, std::string_view value);
     Result<Found> ask(const std::string& key, int64_t timeout_ms);
     Result<int64_t> count_claims(const std::string& key, int64_t amount);
@@ -54,8 +82,8 @@ private:
     StoreCallbacks callbacks_;
     void* user_;
     std::string job_;
-    std::mutex mutex_;
-    std::set<std::string> claimed_;
+    const std::shared_ptr<Turn> turn_;
+    std::set<std::string> claimed_;  // in turn
 };
 
 tl::unexpected<Error> CallbackStore::failed(std::string_view function, const std::string& key,
@@ -102,7 +130,7 @@ Result<int64_t> CallbackStore::count_claims(const std::string& key, int64_t amou
 }
 
 Result<> CallbackStore::set(const std::string& key, std::string_view value, Deadline) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(*turn_);
     return write(key, claimed_.contains(key) ? Mark::claimed : Mark::plain, value);
 }
 
@@ -110,8 +138,9 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
     const int64_t start_ns = now_ns();
     while (true) {
         {
-            const std::lock_guard lock(mutex_);
-            TUTTI_ASSIGN(Found found, ask(key, deadline.left_ms(slice_ms)));
+            const std::lock_guard lock(*turn_);
+            const int64_t most_ms = turn_.use_count() > 1 ? shared_slice_ms : slice_ms;
+            TUTTI_ASSIGN(Found found, ask(key, deadline.left_ms(most_ms)));
             if (found.present) return std::move(found.value);
         }
         if (deadline.passed()) return key_missing(key, describe(), start_ns);
@@ -121,7 +150,7 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
 }
 
 Result<std::optional<std::string>> CallbackStore::look(const std::string& key, Deadline) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(*turn_);
     TUTTI_ASSIGN(Found found, ask(key, 0));
     return found.present ? std::optional(std::move(found.value)) : std::nullopt;
 }
@@ -129,7 +158,7 @@ Result<std::optional<std::string>> CallbackStore::look(const std::string& key, D
 // True: ours. False with found.present: somebody's. False without: ask again.
 Result<bool> CallbackStore::try_claim(const std::string& key, std::string_view value,
                                       Found& found) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(*turn_);
     TUTTI_ASSIGN(const int64_t claims, count_claims(key, 1));
     if (claims == 1) {
         TUTTI_ASSIGN(found, ask(key, 0));
@@ -174,7 +203,7 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
 }
 
 Result<> CallbackStore::remove(const std::string& key, Deadline) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(*turn_);
     TUTTI_ASSIGN(const Found found, ask(key, 0));
     if (!found.present) return {};
     const int status = callbacks_.set(user_, host_key(key).c_str(), "", 0);

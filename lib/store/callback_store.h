@@ -19,10 +19,11 @@ struct StoreCallbacks {
     int (*add)(void* user, const char* key, int64_t amount, int64_t* result) = nullptr;
 };
 
-/// Calls are made one at a time, from the caller's thread; keys start with "<job>/". Host stores
-/// cannot always delete, so remove() leaves an empty value, which reads as absent, and a claim is a
-/// counter under "<key>/claims": whoever makes it 1 has the key, everyone else takes its one back.
-/// All three functions are needed.
+/// Calls are made one at a time, whatever stores of this process have the same callbacks and user,
+/// from the caller's thread; keys start with "<job>/". Host stores cannot always delete, so
+/// remove() leaves an empty value, which reads as absent, and a claim is a counter under
+/// "<key>/claims": whoever makes it 1 has the key, everyone else takes its one back. All three
+/// functions are needed.
 std::unique_ptr<Store> make_callback_store(StoreCallbacks callbacks, void* user, std::string job);
 
 }  // namespace tutti

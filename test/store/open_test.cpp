@@ -1,3 +1,6 @@
+#include <atomic>
+#include <thread>
+
 #include "store_fixture.h"
 
 using namespace tutti;
@@ -65,4 +68,36 @@ TEST_CASE("callback store: an impossible length is refused, a growing value is r
     REQUIRE(!got);
     CHECK(got.error().code == Code::invalid);
     CHECK(contains(got.error().message, "key"));
+}
+
+TEST_CASE("callback store: calls one at a time, however many stores have the same callbacks") {
+    static std::atomic<int> inside{0}, most{0};
+    struct Call {
+        Call() {
+            const int now = ++inside;
+            if (now > most) most = now;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        ~Call() { --inside; }
+    };
+    const StoreCallbacks callbacks{
+        .set = [](void*, const char*, const void*, std::size_t) { return Call(), 0; },
+        .get = [](void*, const char*, void*, std::size_t, std::size_t*,
+                  int64_t) { return Call(), 1; },
+        .add = [](void*, const char*, int64_t, int64_t* result) { return Call(), *result = 1, 0; }};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i)
+        threads.emplace_back([&] {
+            const auto store = make_callback_store(callbacks, nullptr, "job");
+            std::string existing;
+            for (int turn = 0; turn < 20; ++turn) {
+                (void)store->look("k", soon());
+                (void)store->claim("k", "v", existing, soon());
+                (void)store->set("k", "v", soon());
+                (void)store->get("k", Deadline::after_ms(1));
+                (void)store->remove("k", soon());
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(most == 1);
 }
