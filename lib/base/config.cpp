@@ -289,7 +289,9 @@ Result<Config> config_from_environment(const GetEnv& get_env) {
         TUTTI_TRY(take(config, "job", launcher->job, get_env));
     }
     TUTTI_TRY(take_master(config, get_env));
+    const char* secret = get_env("TUTTI_SECRET");
     for (const ConfigKey& k : keys) {
+        if (k.name == "secret_file" && secret && *secret) continue;  // as tutti-run has it
         std::string variable = "TUTTI_";
         for (char c : k.name) variable += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
         TUTTI_TRY(take(config, k.name, variable.c_str(), get_env));

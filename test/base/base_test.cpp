@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <fstream>
 #include <map>
 
 #include "base/bytes.h"
@@ -150,6 +151,24 @@ TEST_CASE("config: a rank without a size is torchrun's only where nobody says bo
     REQUIRE(inside);
     REQUIRE(inside->rank == 1);
     REQUIRE(inside->size == 4);
+}
+
+TEST_CASE("config: of two secrets in the environment the one that is no file counts") {
+    const std::string path = fmt::format("/tmp/tutti-base-test-secret-{}", ::getpid());
+    std::ofstream(path) << "filed\n";
+    const auto secret_of = [&](std::map<std::string, std::string> variables) {
+        const auto config = config_from_environment(environment(std::move(variables)));
+        return config ? config->secret : config.error().message;
+    };
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}}) == "filed");
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}, {"TUTTI_SECRET", "said"}}) == "said");
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", "/none"}, {"TUTTI_SECRET", "said"}}) == "said");
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}, {"TUTTI_SECRET", ""}}) == "filed");
+    auto config = config_from_environment(environment({{"TUTTI_SECRET", "said"}}));
+    REQUIRE(config);
+    REQUIRE(set_config(*config, "secret_file", path));  // the program's goes before both
+    CHECK(config->secret == "filed");
+    ::unlink(path.c_str());
 }
 
 TEST_CASE("config: a value that makes no sense names its variable and what is expected") {

@@ -16,8 +16,9 @@ constexpr int max_gangs = 1'000'000;
 constexpr const char* description =
     R"(tutti-run - run a program as N ranks on this machine
 
-Starts N copies of PROGRAM, each with its rank, the number of ranks, a rendezvous store and a
-random secret in the environment (TUTTI_RANK, TUTTI_SIZE, TUTTI_STORE, TUTTI_JOB, TUTTI_SECRET).
+Starts N copies of PROGRAM, each with its rank, the number of ranks, a rendezvous store and the
+job's secret in the environment (TUTTI_RANK, TUTTI_SIZE, TUTTI_STORE, TUTTI_JOB, TUTTI_SECRET).
+The secret is TUTTI_SECRET or what TUTTI_SECRET_FILE holds if one is set, else random.
 Their output comes line by line with "[rank] " in front; lines of more than 1 MiB are cut, and a
 last line is ended. The first rank that fails ends the others: SIGTERM, then SIGKILL after a grace.
 What ranks have started may outlive them, but not the last rank: when that has ended, it is killed,
