@@ -64,6 +64,10 @@ std::string SocketAddress::host() const {
 Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadline) {
     Answer answer = look_up(what, AI_NUMERICHOST);
     if (answer.error == EAI_NONAME) {
+        const auto too_late = [&] {
+            return fail(Code::timeout, "looking up the host name \"{}\" took too long", what.host);
+        };
+        if (deadline.passed()) return too_late();
         // getaddrinfo() has no time-out, so a name is looked up on a thread that can be left
         // behind.
         auto task =
@@ -78,8 +82,7 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadli
         } else {
             const int64_t left_ns = std::max<int64_t>(0, deadline.at_ns() - now_ns());
             if (future.wait_for(std::chrono::nanoseconds(left_ns)) != std::future_status::ready)
-                return fail(Code::timeout, "looking up the host name \"{}\" took too long",
-                            what.host);
+                return too_late();
         }
         answer = future.get();
     }

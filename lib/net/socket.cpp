@@ -144,8 +144,8 @@ tl::unexpected<Error> not_connected(Error cause, std::string_view to, int64_t st
 
 }  // namespace
 
-Result<UniqueFd> listen_tcp(const HostPort& at) {
-    TUTTI_ASSIGN(const auto addresses, resolve(at, Deadline::after_ms(30'000)));
+Result<UniqueFd> listen_tcp(const HostPort& at, Deadline deadline) {
+    TUTTI_ASSIGN(const auto addresses, resolve(at, deadline));
     Result<UniqueFd> last = fail(Code::system, "no address");
     for (const SocketAddress& address : addresses) {
         last = listen_at(address, at);

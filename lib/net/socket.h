@@ -38,8 +38,9 @@ std::string address_towards(const HostPort& other, Deadline deadline);
 /// Whether a name or numeric address means this machine only; false if it cannot be looked up.
 bool is_loopback(const std::string& host, Deadline deadline);
 
-/// A listening TCP socket, non-blocking, close-on-exec. port 0: the system's choice.
-Result<UniqueFd> listen_tcp(const HostPort& at);
+/// A listening TCP socket, non-blocking, close-on-exec. port 0: the system's choice. The deadline
+/// is for looking up a name.
+Result<UniqueFd> listen_tcp(const HostPort& at, Deadline deadline = Deadline::after_ms(30'000));
 /// A listening Unix stream socket in the abstract namespace; name without the leading zero byte.
 Result<UniqueFd> listen_unix(const std::string& name);
 Result<uint16_t> local_port(int fd);

@@ -13,8 +13,9 @@ Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options);
 Result<std::unique_ptr<Store>> open_file_store(const StoreOptions& options);
 
 /// invalid, if whoever reaches that address could join the job: no secret, and not loopback. With
-/// insecure only a warning.
-Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure);
+/// insecure only a warning. timeout, if a name could not be looked up in time.
+Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure,
+                        Deadline deadline);
 
 /// What follows "scheme://" in a URL.
 inline std::string_view after_scheme(std::string_view url) {

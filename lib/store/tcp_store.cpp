@@ -168,9 +168,12 @@ Result<> TcpStore::remove(const std::string& key, Deadline deadline) {
 
 }  // namespace
 
-Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure) {
-    if (!secret.empty() || net::is_loopback(at.host, Deadline::after_ms(30'000))) return {};
+Result<> check_exposure(const net::HostPort& at, const std::string& secret, bool insecure,
+                        Deadline deadline) {
+    if (!secret.empty() || net::is_loopback(at.host, deadline)) return {};
     const std::string address = net::format_host_port(at);
+    if (deadline.passed())
+        return fail(Code::timeout, "store tcp://{}: looking up its host took too long", address);
     if (!insecure)
         return fail(Code::invalid,
                     "store tcp://{} is not on loopback and there is no secret, so anyone who "
@@ -194,7 +197,8 @@ Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options) {
                                               .port = parsed->port,
                                               .job = options.job,
                                               .secret = options.secret,
-                                              .insecure = options.insecure});
+                                              .insecure = options.insecure,
+                                              .deadline = options.deadline});
         if (!started && started.error().code == Code::invalid)
             return tl::unexpected<Error>(std::move(started.error()));
         if (!started)
@@ -202,7 +206,7 @@ Result<std::unique_ptr<Store>> open_tcp_store(const StoreOptions& options) {
                         fmt::format("rank 0 cannot host store {} on this machine", options.url));
         server = std::move(*started);
     } else {
-        TUTTI_TRY(check_exposure(*parsed, options.secret, options.insecure));
+        TUTTI_TRY(check_exposure(*parsed, options.secret, options.insecure, options.deadline));
     }
     auto store = std::make_unique<TcpStore>(options, *parsed, std::move(server));
     TUTTI_TRY(store->reach(options.deadline));

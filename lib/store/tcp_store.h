@@ -17,6 +17,7 @@ public:
         std::string job;
         std::string secret;
         bool insecure = false;
+        Deadline deadline = Deadline::after_ms(30'000);  // for looking up the host
     };
     static Result<std::unique_ptr<TcpStoreServer>> start(const Options& options);
     virtual ~TcpStoreServer() = default;

@@ -298,8 +298,8 @@ void Server::watch(Connection& connection) {
 
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const Options& options) {
     const net::HostPort at{.host = options.host, .port = options.port};
-    TUTTI_TRY(check_exposure(at, options.secret, options.insecure));
-    TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at));
+    TUTTI_TRY(check_exposure(at, options.secret, options.insecure, options.deadline));
+    TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at, options.deadline));
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
     UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!wake) return fail_errno(errno, "store: cannot create an eventfd");

@@ -432,3 +432,23 @@ TEST_CASE("tcp store: 200 silent connections do not delay a real client") {
     // A server that waited for any of them would take its time-out, seconds.
     CHECK(crowded_ns < alone_ns + 500'000'000);
 }
+
+TEST_CASE(
+    "tcp store: a name is looked up no longer than until the deadline, by who serves and who "
+    "calls") {
+    const Deadline over = Deadline::after_ms(1);
+    while (!over.passed()) std::this_thread::yield();
+    for (const std::string secret : {"", "s3cret"})
+        for (const Rank rank : {0, 1}) {
+            INFO("secret '" << secret << "', rank " << rank);
+            const auto store = open_store({.url = "tcp://localhost:1",
+                                           .job = "job",
+                                           .secret = secret,
+                                           .rank = rank,
+                                           .deadline = over});
+            REQUIRE(!store);
+            CHECK(store.error().code == Code::timeout);
+            CHECK(contains(store.error().message, "looking up"));
+            if (rank == 0) CHECK(contains(store.error().message, "cannot host"));
+        }
+}
