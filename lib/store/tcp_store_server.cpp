@@ -7,6 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <map>
+#include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
@@ -35,6 +38,34 @@ constexpr std::size_t unsent_limit_bytes = 4 * store_protocol::max_frame_bytes;
 // A whole job may come at once: more room than strangers need to be kept from using up descriptors.
 constexpr std::size_t max_handshakes = 1024;
 constexpr std::size_t store_limit_bytes = std::size_t{1} << 30;
+
+// The ports of this process's servers, and whose they are: one serves a single job.
+class OwnPorts {
+public:
+    void add(uint16_t port, const std::string& job) {
+        const std::lock_guard lock(mutex_);
+        ports_[port] = {::getpid(), job};
+    }
+    void remove(uint16_t port) {
+        const std::lock_guard lock(mutex_);
+        ports_.erase(port);
+    }
+    /// Nothing, if the port is another process's, be it the one that this was forked from.
+    std::optional<std::string> job_at(uint16_t port) {
+        const std::lock_guard lock(mutex_);
+        const auto found = ports_.find(port);
+        if (found == ports_.end() || found->second.first != ::getpid()) return std::nullopt;
+        return found->second.second;
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<uint16_t, std::pair<pid_t, std::string>> ports_;
+};
+OwnPorts& own_ports() {
+    static auto* ports = new OwnPorts;
+    return *ports;
+}
 
 // One thread, so nothing here is locked. A connection is destroyed only by its own handler or by
 // the server's end; everything else that goes wrong with it waits for the handler.
@@ -104,6 +135,7 @@ Server::~Server() {
     stop_.store(true, std::memory_order_relaxed);
     eventfd_write(wake_.get(), 1);
     if (thread_.joinable()) thread_.join();
+    own_ports().remove(port_);
 }
 
 void Server::serve() {
@@ -299,14 +331,24 @@ void Server::watch(Connection& connection) {
 Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const Options& options) {
     const net::HostPort at{.host = options.host, .port = options.port};
     TUTTI_TRY(check_exposure(at, options.secret, options.insecure, options.deadline));
-    TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at, options.deadline));
-    TUTTI_ASSIGN(const uint16_t port, net::local_port(listener.get()));
+    auto listener = net::listen_tcp(at, options.deadline);
+    if (!listener) {
+        Error error = std::move(listener).error();
+        if (const auto job = own_ports().job_at(at.port); job && error.sys_errno == EADDRINUSE)
+            error.message += fmt::format(
+                ": this process serves job '{}' there. Another job of a process needs a store of "
+                "its own: another port, or file:///dir",
+                *job);
+        return tl::unexpected(std::move(error));
+    }
+    TUTTI_ASSIGN(const uint16_t port, net::local_port(listener->get()));
     UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!wake) return fail_errno(errno, "store: cannot create an eventfd");
     auto server = std::make_unique<Server>(port, std::move(wake));
     TUTTI_TRY(server->run(
-        std::move(listener),
+        std::move(*listener),
         {.secret = options.secret, .context = store_protocol::handshake_context(options.job)}));
+    own_ports().add(port, options.job);
     return server;
 }
 

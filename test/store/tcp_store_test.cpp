@@ -452,3 +452,22 @@ TEST_CASE(
             if (rank == 0) CHECK(contains(store.error().message, "cannot host"));
         }
 }
+
+TEST_CASE("tcp store: a second job at a port of this process says whose it is, and what to do") {
+    const auto start = [](uint16_t port) {
+        return TcpStoreServer::start({.host = "127.0.0.1", .port = port, .job = "second"});
+    };
+    auto first = start_server("first");
+    const uint16_t port = first->port();
+    const auto second = start(port);
+    REQUIRE(!second);
+    CHECK(contains(second.error().message, "is in use"));
+    CHECK(contains(second.error().message, "this process serves job 'first' there"));
+    CHECK(contains(second.error().message, "another port, or file:///dir"));
+    first.reset();
+    const auto others = net::listen_tcp({.host = "127.0.0.1", .port = port});
+    REQUIRE(others);
+    const auto third = start(port);
+    REQUIRE(!third);
+    CHECK_FALSE(contains(third.error().message, "this process"));
+}
