@@ -1,8 +1,10 @@
-"""The store is a process of its own, which dies: a group goes on; one that begins then says what is wrong."""
+"""The store is a process of its own, which dies: a group goes on, and ends in silence; one that begins then says what
+is wrong."""
 import datetime
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 
 import torch
@@ -28,6 +30,8 @@ def rank_of_two(rank, port, ready, gone):
     gone.wait()
     dist.all_reduce(x)
     assert x.tolist() == [4.0] * 4, x
+    told = written_by(dist.destroy_process_group)
+    assert "Exception raised" not in told, told
     try:
         tutti.torch._create(Options(store, rank))
         raise AssertionError("a group began without a store")
@@ -37,6 +41,20 @@ def rank_of_two(rank, port, ready, gone):
     print("STORE ok", flush=True)
     sys.stdout.flush()
     os._exit(0)
+
+
+def written_by(function):
+    """What the function writes on standard error."""
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            function()
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+        file.seek(0)
+        return file.read().decode()
 
 
 class Options:

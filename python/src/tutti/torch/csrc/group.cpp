@@ -70,6 +70,7 @@ std::shared_ptr<Group> Group::split(int color, int key) {
 }
 
 Group::~Group() {
+    if (store_.use_count() == 1) store_->close();
     (void)tutti_comm_destroy(comm_);
 }
 

@@ -89,6 +89,7 @@ bool HostStore::appears(const std::string& key, int64_t timeout_ms) {
 int HostStore::get(void* user, const char* key, void* value, size_t capacity, size_t* size,
                    int64_t timeout_ms) {
     auto& self = *static_cast<HostStore*>(user);
+    if (self.closed_) return 1;
     return self.guarded([&] {
         if (!self.appears(key, timeout_ms)) return 1;
         const std::vector<uint8_t> found = self.store_->get(key);

@@ -3,6 +3,7 @@
 
 #include <tutti/tutti.h>
 
+#include <atomic>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -20,6 +21,10 @@ public:
     /// A random secret that rank 0 publishes. No safer than the store.
     std::string share_secret(int rank, const std::string& generation);
     void attach(tutti_config* config);
+    /// The last group of this store leaves: what is asked now is not there, without asking torch's
+    /// store, whose host may have left already. Its client would write a stack trace about that;
+    /// and no group takes the keys of this one for its own, whoever removes them.
+    void close() { closed_ = true; }
     /// What the store said when it failed last, "" if it did not.
     const std::string& failure() const { return failure_; }
 
@@ -33,6 +38,7 @@ private:
     bool appears(const std::string& key, int64_t timeout_ms);
 
     c10::intrusive_ptr<c10d::Store> store_;
+    std::atomic<bool> closed_{false};
     std::string failure_;  // written by one callback at a time
 };
 
