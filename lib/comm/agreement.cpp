@@ -10,9 +10,22 @@ namespace {
 
 constexpr uint64_t number_mask = (uint64_t{1} << Tag::epoch_shift) - 1;
 constexpr std::size_t max_proposals = std::size_t{1} << 20;  // 100 MB or so
-constexpr int64_t stall_window_ns = 50'000'000;
+constexpr int64_t ms = 1'000'000;
+constexpr int64_t stall_window_ns = 50 * ms;
+constexpr int64_t first_question_ns = 100 * ms;
+constexpr int64_t question_growth = 4;
+// The last question comes so long before the deadline, or a quarter of its time: answers take the
+// tree's latency, and that of programs that drive their communicators themselves.
+constexpr int64_t last_question_ms = 500;
 
 }  // namespace
+
+std::string Late::names() const {
+    std::string list;
+    for (const Rank rank : ranks) list += fmt::format("{}{}", list.empty() ? "" : ", ", rank);
+    return fmt::format("{}rank{} {}", ranks.size() < most_named ? "" : "at least ",
+                       ranks.size() == 1 ? "" : "s", list);
+}
 
 Agreement::Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host)
     : rank_(rank),
@@ -240,7 +253,6 @@ void Agreement::take_stall(const News& news) {
         if (news.tag.sequence <= stall_sequence_ && now < stall_ns_ + stall_window_ns) return;
         stall_sequence_ = news.tag.sequence;
         stall_ns_ = now;
-        late_sequence_ = 0;
         if (parent_ != nobody) return host_.send_control(parent_, news);
     }
     News query = news;
@@ -249,6 +261,10 @@ void Agreement::take_stall(const News& news) {
 }
 
 void Agreement::take_query(const News& news, Rank from) {
+    {
+        const Lock lock(mutex_);
+        late_.answered = false;
+    }
     for (Rank child : children_)
         if (child != from) host_.send_control(child, news);
     const auto own = host_.recorder().find(news.tag.sequence);
@@ -259,19 +275,44 @@ void Agreement::take_query(const News& news, Rank from) {
 
 void Agreement::take_late(const News& news) {
     const Lock lock(mutex_);
-    if (late_sequence_ == news.tag.sequence) return;
-    late_sequence_ = news.tag.sequence;
+    if (!note_late(news)) return;
     if (parent_ != nobody) return host_.send_control(parent_, news);
-    suspect_ = news.rank;
-    suspect_sequence_ = news.tag.sequence;
     News suspect = news;
     suspect.kind = News::Kind::suspect;
     for (Rank child : children_) host_.send_control(child, suspect);
 }
 
-Rank Agreement::suspect(uint64_t sequence) {
+void Agreement::take_suspect(const News& news) {
     const Lock lock(mutex_);
-    return suspect_sequence_ == sequence ? suspect_ : nobody;
+    for (Rank child : children_) host_.send_control(child, news);
+    note_late(news);
+}
+
+// The first answer to a question takes the place of what was said before. True if it is news.
+bool Agreement::note_late(const News& news) {
+    std::vector<Rank>& ranks = late_.ranks;
+    if (!late_.answered || late_sequence_ != news.tag.sequence) ranks.clear();
+    late_.answered = true;
+    late_sequence_ = news.tag.sequence;
+    const auto place = std::lower_bound(ranks.begin(), ranks.end(), news.rank);
+    if (ranks.size() == Late::most_named || (place != ranks.end() && *place == news.rank))
+        return false;
+    ranks.insert(place, news.rank);
+    return true;
+}
+
+Late Agreement::late(uint64_t sequence) {
+    const Lock lock(mutex_);
+    return late_sequence_ == sequence ? late_ : Late{};
+}
+
+int64_t Agreement::ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms) {
+    const int64_t waited_ns = now - began_ns;
+    const int64_t pause_ns =
+        waited_ns < first_question_ns ? first_question_ns : waited_ns * question_growth;
+    const int64_t last_ms =
+        timeout_ms - std::min(timeout_ms / 4, last_question_ms) - ns_to_ms(waited_ns);
+    return now + (last_ms > 0 && last_ms < ns_to_ms(pause_ns) ? last_ms * ms : pause_ns);
 }
 
 void Agreement::propose(const Tag& tag) {
@@ -357,13 +398,8 @@ void Agreement::receive(Rank from, const News& news) {
             return take_query(news, from);
         case News::Kind::late:
             return take_late(news);
-        case News::Kind::suspect: {
-            for (Rank child : children_) host_.send_control(child, news);
-            const Lock lock(mutex_);
-            suspect_ = news.rank;
-            suspect_sequence_ = news.tag.sequence;
-            return;
-        }
+        case News::Kind::suspect:
+            return take_suspect(news);
         case News::Kind::propose:
             return take_proposal(from, news.tag);
         case News::Kind::agreed:

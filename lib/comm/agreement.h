@@ -35,6 +35,17 @@ public:
     virtual void resume(uint64_t sequence) = 0;
 };
 
+/// Who had not called an operation when everyone was asked last.
+struct Late {
+    static constexpr std::size_t most_named = 8;
+    std::vector<Rank> ranks;  // in order, so many of them
+    bool answered = false;    // the last question; else these were late when it was asked before
+    /// The one to name, nobody if there is none.
+    Rank first() const { return ranks.empty() ? nobody : ranks.front(); }
+    /// "ranks 3, 5".
+    std::string names() const;
+};
+
 /// Any thread may call anything; receive() and peer_lost() come from the reactor's.
 class Agreement {
 public:
@@ -70,8 +81,10 @@ public:
     void say_bye(uint64_t last_number);
     /// Waiting suspiciously long: finds out who is missing, or who called something else.
     void stalled(const Tag& tag);
-    /// Who was found not to have called that operation; nobody if unknown.
-    Rank suspect(uint64_t sequence);
+    /// When one that has waited since then asks again: ever more rarely, and once more shortly
+    /// before its deadline, as who was late may be there by then.
+    static int64_t ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms);
+    Late late(uint64_t sequence);
 
     void propose(const Tag& tag);
     bool agreed(uint64_t sequence) const {
@@ -101,6 +114,8 @@ private:
     void take_stall(const News& news);
     void take_query(const News& news, Rank from);
     void take_late(const News& news);
+    void take_suspect(const News& news);
+    bool note_late(const News& news);
     void take_proposal(Rank from, const Tag& tag);
     bool has_departed(Rank rank) const;
     Error departed_error() const;
@@ -134,9 +149,9 @@ private:
     uint64_t own_failed_ = 0,
              most_failed_ = 0;  // calls that the mismatch failed: here, in the subtree
     std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
-    Rank suspect_ = nobody;
-    uint64_t suspect_sequence_ = 0;
-    uint64_t stall_sequence_ = 0, late_sequence_ = 0;  // passed on already
+    Late late_;                                        // as far as this rank has heard
+    uint64_t late_sequence_ = 0;
+    uint64_t stall_sequence_ = 0;  // passed on already
     int64_t stall_ns_ = 0;
     std::map<uint64_t, Proposal> proposals_;
 };

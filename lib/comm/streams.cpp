@@ -11,9 +11,6 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t ms = 1'000'000;
-constexpr int64_t first_stall_ns = 100 * ms;
-constexpr int64_t stall_growth = 4;
 constexpr std::size_t logged_operations = 8;
 
 }  // namespace
@@ -240,7 +237,7 @@ void Streams::look_at_clock(Stream& stream, int64_t now) {
     for (Request* r = stream.head; r; r = r->next) {
         if (r->began_ns == 0) {
             r->began_ns = now;
-            r->stall_ns = now + first_stall_ns;
+            r->stall_ns = Agreement::ask_at(now, now, r->timeout_ms);
         }
         if (const Code code = r->started ? r->operation->health() : Code::ok; code != Code::ok)
             return agreement_.raise(
@@ -248,22 +245,33 @@ void Streams::look_at_clock(Stream& stream, int64_t now) {
                  fmt::format("rank {} cannot go on with {}: {} (is /dev/shm or memory full?)",
                              rank_, describe_call(r->tag), code_name(code))});
         const Rank waits_for = r->started ? r->operation->waits_for() : nobody;
-        if (r->timeout_ms > 0 && ns_to_ms(now - r->began_ns) >= r->timeout_ms) {
-            const Rank suspect = agreement_.suspect(r->tag.sequence);
-            const Rank culprit = suspect != nobody ? suspect : waits_for;
-            return agreement_.raise(
-                {Code::timeout, culprit, 0,
-                 fmt::format(
-                     "rank {} waited {} ms in {}: {}", rank_, r->timeout_ms, describe_call(r->tag),
-                     suspect != nobody   ? fmt::format("rank {} has not called it", suspect)
-                     : culprit != nobody ? fmt::format("nothing more came from rank {}", culprit)
-                                         : "the others did not come")});
-        }
+        if (r->timeout_ms > 0 && ns_to_ms(now - r->began_ns) >= r->timeout_ms)
+            return agreement_.raise(deadline_passed(*r, waits_for));
         if (now >= r->stall_ns && r == stream.head) {
-            r->stall_ns = now + (now - r->began_ns) * stall_growth;
+            r->stall_ns = Agreement::ask_at(r->began_ns, now, r->timeout_ms);
             agreement_.stalled(r->tag);
         }
     }
+}
+
+// Who was late when the others were asked last; who was so only before may have come since.
+Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
+    const Late late = agreement_.late(request.tag.sequence);
+    Rank culprit = waits_for;
+    std::string why = "the others did not come";
+    if (late.answered) {
+        culprit = late.first();
+        why = fmt::format("{} {} not called it", late.names(),
+                          late.ranks.size() == 1 ? "has" : "have");
+    } else if (waits_for != nobody) {
+        why = fmt::format("nothing more came from rank {}", waits_for);
+    } else if (late.first() != nobody) {
+        culprit = late.first();
+        why = fmt::format("{} called it late or not at all", late.names());
+    }
+    return {Code::timeout, culprit, 0,
+            fmt::format("rank {} waited {} ms in {}: {}", rank_, request.timeout_ms,
+                        describe_call(request.tag), why)};
 }
 
 /// False if another thread is at one of them: what it leaves there nobody waits for yet.

@@ -62,6 +62,7 @@ private:
     void fail_head(Stream& stream, Code code);
     void purge(Stream& stream);
     void look_at_clock(Stream& stream, int64_t now);
+    Error deadline_passed(const Request& request, Rank waits_for) const;
     Error annotate(const Error& error, const Tag& tag) const;
 
     const Config& config_;

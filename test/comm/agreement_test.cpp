@@ -1,8 +1,12 @@
 // Agreement among ranks without a network: every rank's words go into one queue.
 #include "comm/agreement.h"
 
+#include <chrono>
 #include <deque>
+#include <limits>
 #include <memory>
+#include <set>
+#include <thread>
 
 #include "comm/early_news.h"
 #include "support/catch.h"
@@ -22,6 +26,7 @@ public:
         : rank_(rank), wire_(wire), agreement(rank, size, 0, *this) {}
     void send_control(Rank to, const News& news) override { wire_.push_back({rank_, to, news}); }
     const Recorder& recorder() const override { return recorder_; }
+    void call(const Tag& tag) { recorder_.begin(tag, 0, 0); }
     void settle() override {}
     void resume(uint64_t sequence) override { resumed = sequence; }
 
@@ -290,4 +295,54 @@ TEST_CASE(
     const auto nine = early.take(9);
     REQUIRE(nine.size() == EarlyNews::most);
     REQUIRE(nine.front().first == 100);
+}
+
+// Of 20 ranks, 1 and 2 have children of their own; those past 9 are asked through rank 1.
+TEST_CASE("who is late: all are named, and those that have come since are not") {
+    Ranks ranks(20);
+    const Tag tag = numbered(0, 5);
+    const std::set<Rank> late{3, 11, 18};
+    for (Rank r = 0; r < 20; ++r)
+        if (late.count(r) == 0) ranks[r].call(tag);
+    const auto ask = [&](Rank asks) {
+        ranks[asks].agreement.stalled(tag);
+        ranks.deliver();
+        // Questions about one operation are not passed on in crowds.
+        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    };
+    ask(5);
+    for (auto& rank : ranks.all) {
+        CHECK(rank->agreement.late(tag.sequence).ranks == std::vector<Rank>{3, 11, 18});
+        CHECK(rank->agreement.late(tag.sequence).answered);
+        CHECK(rank->agreement.late(tag.sequence + 1).ranks.empty());
+    }
+    for (const Rank came : {3, 18}) ranks[came].call(tag);
+    ask(12);
+    for (auto& rank : ranks.all) {
+        CHECK(rank->agreement.late(tag.sequence).ranks == std::vector<Rank>{11});
+        CHECK(rank->agreement.late(tag.sequence).answered);
+    }
+    // Nobody is, or the answers have not come: then nobody is said to be.
+    ranks[11].call(tag);
+    ask(5);
+    for (auto& rank : ranks.all) CHECK(!rank->agreement.late(tag.sequence).answered);
+}
+
+TEST_CASE("who is late: is asked more rarely, and once more before the deadline") {
+    constexpr int64_t ms = 1'000'000;
+    const auto questions = [](int64_t timeout_ms) {
+        std::vector<int64_t> at;
+        for (int64_t now = Agreement::ask_at(ms, ms, timeout_ms);
+             now < std::min<int64_t>(timeout_ms, 20'000) * ms;
+             now = Agreement::ask_at(ms, now, timeout_ms))
+            at.push_back(now / ms - 1);
+        return at;
+    };
+    using Times = std::vector<int64_t>;
+    CHECK(questions(20'000) == Times{100, 500, 2500, 12'500, 19'500});
+    CHECK(questions(2000) == Times{100, 500, 1500});
+    CHECK(questions(1000) == Times{100, 500, 750});
+    CHECK(questions(80) == Times{60});
+    CHECK(questions(std::numeric_limits<int64_t>::max()) == Times{100, 500, 2500, 12'500});
+    CHECK(Agreement::ask_at(ms, ms, 0) == 101 * ms);
 }

@@ -169,3 +169,26 @@ TEST_CASE("issue: a time-out past all time is none") {
         }));
     }
 }
+
+// A leaf of a gather sends and returns: nobody asks again because of it. Of those that are late,
+// rank 0 hears of itself first.
+TEST_CASE("issue: who came late is not named at the deadline in place of who never came") {
+    Job job{4, "inproc"};
+    job.change = [](Config& config) { config.timeout_ms = 2400; };
+    std::atomic<bool> over{false};
+    const auto problems = run(job, [&](Communicator& comm, Rank rank) -> std::string {
+        Call gather = sum_of(10);
+        gather.collective = Collective::gather;
+        gather.root = 1;
+        std::vector<float> in(10, 1.0f), out(40);
+        if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        Result<> done;
+        if (rank != 3) done = comm.run(gather, in.data(), out.data());
+        if (rank == 1) over = true;
+        for (int i = 0; i < 20'000 && !over; ++i)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return done ? "" : done.error().message;
+    });
+    INFO(problems[1]);
+    CHECK(problems[1].find("rank 3 has not called it") != std::string::npos);
+}
