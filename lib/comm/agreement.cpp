@@ -169,13 +169,18 @@ std::optional<uint64_t> Agreement::failing_epoch() {
     return mismatch_ ? std::optional(epoch_) : std::nullopt;
 }
 
+// Whether the caller has yet to call what comes before the mismatch. Operations that others ran and
+// this rank was refused have numbers all the same.
+bool Agreement::behind_mismatch(uint64_t last_number) const {
+    return std::max(last_number, begun_after_) + 1 < (mismatch_from_ & number_mask);
+}
+
 void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
     Lock lock(mutex_);
     if (!mismatch_ || epoch != epoch_ || self_quiet_) return;
     const uint64_t last_issued = last_number;
-    // Operations that others ran and this rank was refused have numbers all the same.
+    if (behind_mismatch(last_number)) return;
     last_number = std::max(last_number, begun_after_);
-    if (last_number + 1 < (mismatch_from_ & number_mask)) return;  // the caller is late
     self_quiet_ = true;
     quiet_number_ = std::max(quiet_number_, last_number);
     // From the first that failed on, all that was issued; one that was refused has no number.
@@ -261,16 +266,20 @@ void Agreement::take_stall(const News& news) {
 }
 
 void Agreement::take_query(const News& news, Rank from) {
+    const Recorder& recorder = host_.recorder();
+    bool late = recorder.last() < news.tag.sequence, failed = false;
     {
         const Lock lock(mutex_);
         late_.answered = false;
+        failed = mismatch_ && news.tag.sequence >= mismatch_from_;
+        if (failed) late = behind_mismatch(recorder.last() & number_mask);
     }
     for (Rank child : children_)
         if (child != from) host_.send_control(child, news);
-    const auto own = host_.recorder().find(news.tag.sequence);
+    const auto own = failed ? std::nullopt : recorder.find(news.tag.sequence);
     if (own && *own != news.tag && news.rank != rank_)
         return raise_mismatch(*own, news.rank, news.tag);
-    if (host_.recorder().last() < news.tag.sequence) take_late(make(News::Kind::late, news.tag));
+    if (late) take_late(make(News::Kind::late, news.tag));
 }
 
 void Agreement::take_late(const News& news) {
@@ -304,6 +313,21 @@ bool Agreement::note_late(const News& news) {
 Late Agreement::late(uint64_t sequence) {
     const Lock lock(mutex_);
     return late_sequence_ == sequence ? late_ : Late{};
+}
+
+void Agreement::ask_who_is_behind() {
+    Tag tag;
+    {
+        const Lock lock(mutex_);
+        if (!mismatch_) return;
+        tag.sequence = mismatch_from_;
+    }
+    stalled(tag);
+}
+
+Late Agreement::behind() {
+    const Lock lock(mutex_);
+    return mismatch_ && late_sequence_ == mismatch_from_ ? late_ : Late{};
 }
 
 int64_t Agreement::ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms) {

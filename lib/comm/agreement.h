@@ -85,6 +85,10 @@ public:
     /// before its deadline, as who was late may be there by then.
     static int64_t ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms);
     Late late(uint64_t sequence);
+    /// The same of those whom everyone waits for after a mismatch: they have yet to call what comes
+    /// before it.
+    void ask_who_is_behind();
+    Late behind();
 
     void propose(const Tag& tag);
     bool agreed(uint64_t sequence) const {
@@ -120,6 +124,7 @@ private:
     bool has_departed(Rank rank) const;
     Error departed_error() const;
     Error hear(uint64_t number);
+    bool behind_mismatch(uint64_t last_number) const;
     bool fine() const { return !dead_ && !mismatch_ && owed_.empty() && departed_.empty(); }
 
     const Rank rank_, size_;

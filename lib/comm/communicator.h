@@ -139,6 +139,7 @@ private:
                                                    const void* in, void* out);
     Result<> submit(Request& request, Plan& plan, int64_t timeout_ms);
     Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
+    Error not_all_back(int64_t timeout_ms);
     Result<> post(Transfer& transfer, int64_t timeout_ms);
 
     // On device memory: device_calls.cpp, device_join.cpp.

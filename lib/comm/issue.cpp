@@ -119,6 +119,8 @@ Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stre
 // While there is an alarm: waits until the communicator works again, or says why it does not.
 Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
+    const int64_t began_ns = now_ns();
+    int64_t ask_ns = Agreement::ask_at(began_ns, began_ns, timeout_ms);
     Backoff backoff(crowded_);
     for (;;) {
         {
@@ -137,13 +139,27 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
             }
         }
         settle();
-        if (deadline.passed())
-            return fail(Code::timeout,
-                        "rank {}: after a mismatch, not all ranks came back within {} ms", rank(),
-                        timeout_ms);
+        if (deadline.passed()) return tl::unexpected(not_all_back(timeout_ms));
+        if (const int64_t now = now_ns(); now >= ask_ns) {
+            ask_ns = Agreement::ask_at(began_ns, now, timeout_ms);
+            agreement_.ask_who_is_behind();
+        }
         endpoint_->pump();
         if (backoff.next(false) == Backoff::Turn::sleep) endpoint_->sleep(1, endpoint_->rounds());
     }
+}
+
+// The call that gave up has no number, and others may yet make it: it fails for everyone, or what
+// follows would be taken for other calls than it is.
+Error Communicator::not_all_back(int64_t timeout_ms) {
+    const Late late = agreement_.behind();
+    Error error{Code::timeout, late.first(), 0,
+                fmt::format("rank {}: after a mismatch, not all ranks came back within {} ms",
+                            rank(), timeout_ms)};
+    if (late.answered) error.message += fmt::format(": {} did not", late.names());
+    agreement_.raise(error);
+    streams_.dump_once();
+    return agreement_.over().value_or(error);
 }
 
 /// Gives the request its place in the order. On success the stream is owned.

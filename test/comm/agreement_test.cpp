@@ -346,3 +346,19 @@ TEST_CASE("who is late: is asked more rarely, and once more before the deadline"
     CHECK(questions(std::numeric_limits<int64_t>::max()) == Times{100, 500, 2500, 12'500});
     CHECK(Agreement::ask_at(ms, ms, 0) == 101 * ms);
 }
+
+TEST_CASE("after a mismatch: those are late that have yet to call what comes before it") {
+    Ranks ranks(20);
+    // Rank 3 was refused the call that differs; rank 11 has not even made the one before.
+    for (Rank r = 0; r < 20; ++r) {
+        if (r != 11) ranks[r].call(numbered(0, 4));
+        if (r != 11 && r != 3) ranks[r].call(numbered(0, 5));
+    }
+    see_mismatch(ranks, 0, 1, 0, 5);
+    ranks[12].agreement.ask_who_is_behind();
+    ranks.deliver();
+    for (auto& rank : ranks.all) {
+        CHECK(rank->agreement.behind().ranks == std::vector<Rank>{11});
+        CHECK(rank->agreement.behind().answered);
+    }
+}

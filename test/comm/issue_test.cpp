@@ -192,3 +192,41 @@ TEST_CASE("issue: who came late is not named at the deadline in place of who nev
     INFO(problems[1]);
     CHECK(problems[1].find("rank 3 has not called it") != std::string::npos);
 }
+
+// Rank 0 has sent the broadcast and rank 1 has it, so that they differ while rank 2 computes.
+TEST_CASE("issue: a deadline that passes after a mismatch ends the communicator for everyone") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        std::atomic<int> refused{0};
+        Job job{3, transport};
+        job.change = [](Config& config) { config.timeout_ms = 2400; };
+        expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+            std::vector<float> x(10, 1.0f);
+            Call first = sum_of(1);
+            first.collective = Collective::broadcast;
+            const auto wait_for_others = [&] {
+                for (int i = 0; i < 20'000 && refused < 2; ++i)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            };
+            if (rank == 2) wait_for_others();
+            if (rank != 2) {
+                if (auto done = comm.run(first, x.data(), x.data()); !done)
+                    return done.error().message;
+                const auto differs = comm.run(sum_of(rank == 0 ? 4 : 8), x.data(), x.data());
+                if (differs || differs.error().code != Code::mismatch) return "no mismatch";
+            }
+            for (int call = 0; call < 3; ++call) {
+                const auto done = comm.run(sum_of(1), x.data(), x.data());
+                // The news may be on its way to who comes back.
+                if (rank == 2 && !done && done.error().code == Code::mismatch) continue;
+                ++refused;
+                if (done) return "a call that others did not make succeeded";
+                if (done.error().code != Code::timeout || done.error().rank != 2 ||
+                    done.error().message.find("rank 2 did not") == std::string::npos)
+                    return done.error().message;
+                if (rank != 2) wait_for_others();
+            }
+            return "";
+        }));
+    }
+}
