@@ -31,9 +31,10 @@ Agreement::Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host)
     : rank_(rank),
       size_(size),
       comm_(comm),
-      parent_(tree_parent(rank)),
-      children_(tree_children(rank, size)),
-      host_(host) {}
+      first_parent_(tree_parent(rank)),
+      first_children_(tree_children(rank, size)),
+      host_(host),
+      tree_(rank, size) {}
 
 News Agreement::make(News::Kind kind, const Tag& tag) const {
     News news;
@@ -47,16 +48,10 @@ News Agreement::make(News::Kind kind, const Tag& tag) const {
 // To everyone who is there, along the communicator's own tree; each rank passes on what is new to
 // it. With the mutex.
 void Agreement::flood(const News& news, Rank except) {
-    const auto tell = [&](Rank rank) {
-        if (rank != nobody && rank != except && !has_departed(rank)) host_.send_control(rank, news);
-    };
-    tell(parent_);
-    for (Rank child : children_) tell(child);
-}
-
-bool Agreement::has_departed(Rank rank) const {
-    return std::any_of(departed_.begin(), departed_.end(),
-                       [&](auto& entry) { return entry.first == rank; });
+    const Rank parent = tree_.parent();
+    if (parent != nobody && parent != except) host_.send_control(parent, news);
+    for (Rank child : tree_.children())
+        if (child != except) host_.send_control(child, news);
 }
 
 // The one that left first is the cause; others may have left because of it.
@@ -91,7 +86,7 @@ std::optional<Error> Agreement::over() {
 bool Agreement::has_left(Rank rank) {
     const Lock lock(mutex_);
     if (rank == any_rank) return static_cast<Rank>(departed_.size()) >= size_ - 1;
-    return has_departed(rank);
+    return tree_.has_left(rank);
 }
 
 Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
@@ -124,17 +119,18 @@ void Agreement::raise(const Error& error) {
     host_.settle();
 }
 
-// The first cause stands; later ones are mostly its consequences.
+// The first cause stands; later ones are mostly its consequences. But that somebody has left is no
+// news of this rank's, and ends nobody's messages.
 void Agreement::end(const Error& error, Rank except) {
     const Lock lock(mutex_);
-    if (dead_) return;
-    dead_ = error;
+    if (failure_) return;
+    if (!dead_) dead_ = error;
     sound();
-    News news = make(News::Kind::failed, {});
-    news.code = error.code;
-    news.rank = error.rank;
-    news.text = error.message;
-    flood(news, except);
+    failure_ = make(News::Kind::failed, {});
+    failure_->code = error.code;
+    failure_->rank = error.rank;
+    failure_->text = error.message;
+    flood(*failure_, except);
 }
 
 void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
@@ -160,6 +156,7 @@ void Agreement::take_mismatch(const News& news, Rank from) {
     const Rank other = news.rank == rank_ ? news.tag.root : news.rank;
     if (!mismatch_) mismatch_ = told_error(Code::mismatch, other, size_, news.text);
     mismatch_from_ = news.tag.sequence;
+    disagreement_ = news;
     sound();
     flood(news, from);
 }
@@ -191,25 +188,32 @@ void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
 
 // Passes "quiet" on once the whole subtree is; the root starts the new epoch.
 void Agreement::take_quiet(Lock& lock) {
-    const bool all = self_quiet_ && std::all_of(children_.begin(), children_.end(), [&](Rank c) {
+    const auto& children = tree_.children();
+    const bool all = self_quiet_ && std::all_of(children.begin(), children.end(), [&](Rank c) {
                          return quiet_children_.count(c) > 0;
                      });
     if (!all || !mismatch_ || quiet_sent_) return;
     quiet_sent_ = true;
+    // One that has left may have been ahead: nothing begins again under its numbers.
+    for (auto& [rank, last] : departed_) quiet_number_ = std::max(quiet_number_, last);
     Tag tag;
     tag.sequence = epoch_ << Tag::epoch_shift | quiet_number_;
     tag.count = most_failed_;
-    if (parent_ != nobody) return host_.send_control(parent_, make(News::Kind::quiet, tag));
+    if (tree_.parent() != nobody)
+        return host_.send_control(tree_.parent(), make(News::Kind::quiet, tag));
     const uint64_t next = (epoch_ + 1) << Tag::epoch_shift | quiet_number_;
     lock.unlock();
     take_resume(next, tag.count);
 }
 
 void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
+    {
+        const Lock lock(mutex_);
+        if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
+    }
     // The host makes sure that nothing runs, and learns the number, before the alarm ends.
     host_.resume(sequence);
     const Lock lock(mutex_);
-    if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
     epoch_ += 1;
     begun_after_ = sequence & number_mask;
     // A rank that was idle still owes its caller the news, and one that was slow more of it.
@@ -217,6 +221,7 @@ void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
     const uint64_t all = std::max<uint64_t>(failed, 1);
     if (mismatch_ && heard < all) owed_.push_back({*mismatch_, all - heard});
     mismatch_.reset();
+    disagreement_.reset();
     first_heard_ = own_failed_ = most_failed_ = 0;
     self_quiet_ = quiet_sent_ = false;
     quiet_children_.clear();
@@ -225,7 +230,7 @@ void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
     Tag tag;
     tag.sequence = sequence;
     tag.count = failed;
-    for (Rank child : children_) host_.send_control(child, make(News::Kind::resume, tag));
+    for (Rank child : tree_.children()) host_.send_control(child, make(News::Kind::resume, tag));
     if (fine()) alarm_.store(false, std::memory_order_seq_cst);
 }
 
@@ -233,15 +238,37 @@ void Agreement::say_bye(uint64_t last_number) {
     Tag tag;
     tag.sequence = last_number;
     const Lock lock(mutex_);
+    tag.count = departed_.size();
     flood(make(News::Kind::bye, tag), nobody);
 }
 
 void Agreement::take_bye(const News& news, Rank from) {
-    const Lock lock(mutex_);
-    if (has_departed(news.rank)) return;
+    Lock lock(mutex_);
+    if (news.rank < 0 || news.rank >= size_ || tree_.has_left(news.rank)) return;
+    // It has told its neighbours, who know each other from now on. What came to it from one of them
+    // when it had gone has not reached the others: other ranks' byes, where it did not know all.
+    flood(news, from);
+    const bool knew_all = news.tag.count == departed_.size();
     departed_.emplace_back(news.rank, news.tag.sequence & number_mask);
     sound();
-    flood(news, from);
+    const std::vector<Rank> added = tree_.leave(news.rank);
+    for (const Rank rank : added) catch_up(rank, !knew_all);
+    // It may have been the one that was waited for, or have taken this rank's "quiet" along.
+    quiet_sent_ = quiet_sent_ && added.empty();
+    take_quiet(lock);
+}
+
+void Agreement::catch_up(Rank to, bool byes) {
+    for (auto& [rank, last] : departed_) {
+        if (!byes) break;
+        Tag tag;
+        tag.sequence = last;
+        News bye = make(News::Kind::bye, tag);
+        bye.rank = rank;
+        host_.send_control(to, bye);
+    }
+    if (disagreement_) host_.send_control(to, *disagreement_);
+    if (failure_) host_.send_control(to, *failure_);
 }
 
 void Agreement::stalled(const Tag& tag) {
@@ -258,7 +285,7 @@ void Agreement::take_stall(const News& news) {
         if (news.tag.sequence <= stall_sequence_ && now < stall_ns_ + stall_window_ns) return;
         stall_sequence_ = news.tag.sequence;
         stall_ns_ = now;
-        if (parent_ != nobody) return host_.send_control(parent_, news);
+        if (tree_.parent() != nobody) return host_.send_control(tree_.parent(), news);
     }
     News query = news;
     query.kind = News::Kind::query;
@@ -273,9 +300,9 @@ void Agreement::take_query(const News& news, Rank from) {
         late_.answered = false;
         failed = mismatch_ && news.tag.sequence >= mismatch_from_;
         if (failed) late = behind_mismatch(recorder.last() & number_mask);
+        for (Rank child : tree_.children())
+            if (child != from) host_.send_control(child, news);
     }
-    for (Rank child : children_)
-        if (child != from) host_.send_control(child, news);
     const auto own = failed ? std::nullopt : recorder.find(news.tag.sequence);
     if (own && *own != news.tag && news.rank != rank_)
         return raise_mismatch(*own, news.rank, news.tag);
@@ -285,15 +312,15 @@ void Agreement::take_query(const News& news, Rank from) {
 void Agreement::take_late(const News& news) {
     const Lock lock(mutex_);
     if (!note_late(news)) return;
-    if (parent_ != nobody) return host_.send_control(parent_, news);
+    if (tree_.parent() != nobody) return host_.send_control(tree_.parent(), news);
     News suspect = news;
     suspect.kind = News::Kind::suspect;
-    for (Rank child : children_) host_.send_control(child, suspect);
+    for (Rank child : tree_.children()) host_.send_control(child, suspect);
 }
 
 void Agreement::take_suspect(const News& news) {
     const Lock lock(mutex_);
-    for (Rank child : children_) host_.send_control(child, news);
+    for (Rank child : tree_.children()) host_.send_control(child, news);
     note_late(news);
 }
 
@@ -371,10 +398,11 @@ void Agreement::take_proposal(Rank from, const Tag& tag) {
         take_mismatch(news, nobody);
         return host_.settle();
     }
-    if (++p.have <= children_.size()) return;
+    if (++p.have <= first_children_.size()) return;
     proposals_.erase(tag.sequence);
-    if (parent_ != nobody) return host_.send_control(parent_, make(News::Kind::propose, tag));
-    for (Rank child : children_) host_.send_control(child, make(News::Kind::agreed, tag));
+    if (first_parent_ != nobody)
+        return host_.send_control(first_parent_, make(News::Kind::propose, tag));
+    for (Rank child : first_children_) host_.send_control(child, make(News::Kind::agreed, tag));
     agreed_.store(tag.sequence, std::memory_order_release);
     lock.unlock();
     host_.settle();
@@ -383,7 +411,7 @@ void Agreement::take_proposal(Rank from, const Tag& tag) {
 void Agreement::peer_lost(Rank peer, const std::string& cause) {
     {
         const Lock lock(mutex_);
-        if (has_departed(peer)) return;
+        if (tree_.has_left(peer)) return;
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, nobody);
     host_.settle();
@@ -427,7 +455,7 @@ void Agreement::receive(Rank from, const News& news) {
         case News::Kind::propose:
             return take_proposal(from, news.tag);
         case News::Kind::agreed:
-            for (Rank child : children_) host_.send_control(child, news);
+            for (Rank child : first_children_) host_.send_control(child, news);
             // What came another way may have been overtaken.
             if (!agreed(news.tag.sequence))
                 agreed_.store(news.tag.sequence, std::memory_order_release);

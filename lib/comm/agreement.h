@@ -7,6 +7,9 @@
 // says "resume". No message of an old epoch can then meet an operation of a new one other than as
 // stale.
 //
+// Ranks that leave are replaced in the tree (live_tree.h). They have run what they issued and are
+// as good as quiet; what they may have dropped between leaving and their bye is said again.
+//
 // A rank that had issued several operations has as many that fail. The others are refused calls
 // until as many of theirs have failed, so that the calls after those are the same everywhere.
 #pragma once
@@ -19,6 +22,7 @@
 #include <set>
 
 #include "base/result.h"
+#include "comm/live_tree.h"
 #include "comm/news.h"
 #include "engine/recorder.h"
 
@@ -115,13 +119,13 @@ private:
     void take_quiet(Lock& lock);
     void take_resume(uint64_t sequence, uint64_t failed);
     void take_bye(const News& news, Rank from);
+    void catch_up(Rank to, bool byes);
     void take_stall(const News& news);
     void take_query(const News& news, Rank from);
     void take_late(const News& news);
     void take_suspect(const News& news);
     bool note_late(const News& news);
     void take_proposal(Rank from, const Tag& tag);
-    bool has_departed(Rank rank) const;
     Error departed_error() const;
     Error hear(uint64_t number);
     bool behind_mismatch(uint64_t last_number) const;
@@ -129,17 +133,21 @@ private:
 
     const Rank rank_, size_;
     const uint32_t comm_;
-    const Rank parent_;
-    const std::vector<Rank> children_;
+    // Of the whole tree. Strict checking needs everyone: without those that have left no call is
+    // agreed on.
+    const Rank first_parent_;
+    const std::vector<Rank> first_children_;
     AgreementHost& host_;
 
     std::atomic<bool> alarm_{false};
     std::atomic<uint64_t> agreed_{0};
     std::mutex mutex_;  // guards what follows
+    LiveTree tree_;
     uint64_t epoch_ = 0;
     uint64_t begun_after_ = 0;  // the number of the last operation before this epoch
     std::optional<Error> dead_;
-    std::optional<Error> mismatch_;  // of this epoch
+    std::optional<Error> mismatch_;               // of this epoch
+    std::optional<News> failure_, disagreement_;  // as everyone is told of them
     uint64_t mismatch_from_ = 0;
     uint64_t first_heard_ = 0;  // the number of the first call here that got it; 0: none has
     struct Owed {

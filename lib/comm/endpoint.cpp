@@ -42,6 +42,7 @@ Capabilities Endpoint::capabilities(std::size_t transport) const {
 }
 
 void Endpoint::leave(Deadline deadline) {
+    if (leaving_) return;  // what wants a detour since then gets none
     finish_detours();
     if (leaving_.exchange(true)) return;
     const bool joined = [this] {
@@ -101,6 +102,10 @@ Result<const Endpoint::PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline)
         if (const auto found = peers_.find(rank); found != peers_.end()) return &found->second;
     }
     TUTTI_ASSIGN(const std::string text, store_->get(key(rank), deadline));
+    return keep_peer(rank, text);
+}
+
+Result<const Endpoint::PeerRecord*> Endpoint::keep_peer(Rank rank, std::string_view text) {
     auto record = PeerRecord::decode(text);
     if (!record)
         return fail_rank(Code::system, rank, "rank {}'s record in the store is malformed", rank);

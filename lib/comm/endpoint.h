@@ -193,6 +193,8 @@ private:
     template <typename Done>
     bool wait_until(Done done);
     Result<const PeerRecord*> peer(Rank rank, Deadline deadline);
+    Result<const PeerRecord*> peer_if_there(Rank rank, Deadline deadline);
+    Result<const PeerRecord*> keep_peer(Rank rank, std::string_view text);
     std::string key(Rank rank) const;
 
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
@@ -244,6 +246,7 @@ private:
     /// Messages that wait for a connection past a rank that is gone, by whom they are for.
     std::map<Rank, std::vector<Bytes>> detours_;
     std::set<Rank> cut_off_;  // there was no way to them
+    Deadline detours_end_;    // of all together, once this rank leaves
     bool opening_ = false;    // one of those that were wanted
     std::map<Rank, PeerRecord> peers_;
     std::recursive_mutex clients_mutex_;  // of what follows, to left_

@@ -88,8 +88,19 @@ void Endpoint::take_connection(UniqueFd fd, ByteView hello) {
         control_.send(rank, ByteWriter().put(Topic::leaving).take());
 }
 
+// As peer(), of a rank that was there and may have taken its record along.
+Result<const Endpoint::PeerRecord*> Endpoint::peer_if_there(Rank rank, Deadline deadline) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto found = peers_.find(rank); found != peers_.end()) return &found->second;
+    }
+    TUTTI_ASSIGN(const auto text, store_->look(key(rank), deadline));
+    if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the store", rank);
+    return keep_peer(rank, *text);
+}
+
 Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {
-    TUTTI_ASSIGN(const PeerRecord* record, peer(to, deadline));
+    TUTTI_ASSIGN(const PeerRecord* record, peer_if_there(to, deadline));
     TUTTI_ASSIGN(const net::HostPort address, net::parse_host_port(record->control));
     const net::AuthKey secret{config_.secret, "control/" + config_.job};
     const auto hello = ByteWriter().put(config_.rank).put(ControlTree::LinkKind::detour).take();
@@ -103,7 +114,11 @@ Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {
 }
 
 void Endpoint::open_detour(Rank to) {
-    auto fd = connect_control(to, Deadline::after_ms(detour_ms));
+    const auto left_ms = [this] {
+        const std::lock_guard lock(mutex_);
+        return std::max<int64_t>(1, detours_end_.left_ms(detour_ms));
+    };
+    auto fd = connect_control(to, Deadline::after_ms(left_ms()));
     const Result<> there = fd ? control_.attach(to, std::move(*fd), ControlTree::LinkKind::detour)
                               : tl::unexpected(std::move(fd).error());
     // Nobody overtakes what has waited.
@@ -121,7 +136,12 @@ void Endpoint::open_detour(Rank to) {
 
 // The last news of this rank may be among them.
 void Endpoint::finish_detours() {
-    for (const auto patience = Deadline::after_ms(detour_ms); !patience.passed(); ::usleep(100)) {
+    const auto patience = Deadline::after_ms(detour_ms);
+    {
+        const std::lock_guard lock(mutex_);
+        detours_end_ = patience;
+    }
+    for (; !patience.passed(); ::usleep(100)) {
         {
             const std::lock_guard lock(mutex_);
             if (detours_.empty()) return;

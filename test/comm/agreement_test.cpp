@@ -51,13 +51,25 @@ struct Ranks {
         for (Rank r = 0; r < size; ++r) all.push_back(std::make_unique<Member>(r, size, wire));
     }
     Member& operator[](Rank rank) { return *all[static_cast<std::size_t>(rank)]; }
+    /// After its last operation. What is on its way to it by now is dropped.
+    void leave(Rank rank, uint64_t last) {
+        (*this)[rank].agreement.say_bye(last);
+        gone.insert(rank);
+    }
+    std::vector<Rank> present() const {
+        std::vector<Rank> ranks;
+        for (std::size_t r = 0; r < all.size(); ++r)
+            if (gone.count(static_cast<Rank>(r)) == 0) ranks.push_back(static_cast<Rank>(r));
+        return ranks;
+    }
     void deliver() {
         for (; !wire.empty(); wire.pop_front()) {
             const Envelope e = wire.front();
-            (*this)[e.to].agreement.receive(e.from, e.news);
+            if (gone.count(e.to) == 0) (*this)[e.to].agreement.receive(e.from, e.news);
         }
     }
     std::deque<Envelope> wire;
+    std::set<Rank> gone;
     std::vector<std::unique_ptr<Member>> all;
 };
 
@@ -361,4 +373,109 @@ TEST_CASE("after a mismatch: those are late that have yet to call what comes bef
         CHECK(rank->agreement.behind().ranks == std::vector<Rank>{11});
         CHECK(rank->agreement.behind().answered);
     }
+}
+
+// Of 100 ranks, 1 to 8 are below 0, 9 to 16 below 1, 73 to 80 below 9.
+TEST_CASE("ranks that leave: news go round them") {
+    const auto leaving = GENERATE(std::vector<Rank>{1}, std::vector<Rank>{1, 9},
+                                  std::vector<Rank>{9, 1}, std::vector<Rank>{0},
+                                  std::vector<Rank>{0, 1, 9, 2}, std::vector<Rank>{2, 5, 1, 0});
+    const bool at_once = GENERATE(false, true);
+    Ranks ranks(100);
+    for (const Rank rank : leaving) {
+        ranks.leave(rank, 5);
+        if (!at_once) ranks.deliver();
+    }
+    // Of neighbours that leave at once only one side hears of each; that is not for this test.
+    const bool crossing = at_once && leaving.size() > 1;
+    ranks.deliver();
+    const Rank aborts = ranks.present().back();
+    for (const Rank rank : ranks.present()) {
+        INFO("rank " << rank);
+        for (const Rank gone : leaving) CHECK((crossing || ranks[rank].agreement.has_left(gone)));
+        CHECK(!ranks[rank].agreement.over());
+    }
+    ranks[aborts].agreement.raise({Code::aborted, aborts, 0, "enough"});
+    ranks.deliver();
+    for (const Rank rank : ranks.present()) {
+        INFO("rank " << rank);
+        CHECK((crossing || ranks[rank].agreement.over()));
+    }
+}
+
+TEST_CASE("ranks that leave: what they drop between that and their bye is said again") {
+    SECTION("a failure") {
+        for (const Rank aborts : {0, 12}) {
+            Ranks ranks(100);
+            ranks.leave(1, 5);
+            ranks[aborts].agreement.raise({Code::aborted, aborts, 0, "enough"});
+            ranks.deliver();
+            for (const Rank rank : ranks.present()) {
+                INFO("rank " << rank << ", aborted by rank " << aborts);
+                CHECK(ranks[rank].agreement.over());
+            }
+        }
+    }
+    SECTION("another's bye") {
+        for (const Rank second : {5, 20, 99}) {
+            Ranks ranks(100);
+            ranks.leave(1, 5);
+            ranks.leave(second, 5);
+            ranks.deliver();
+            for (const Rank rank : ranks.present()) {
+                INFO("rank " << rank << " of rank " << second);
+                CHECK(ranks[rank].agreement.has_left(1));
+                CHECK(ranks[rank].agreement.has_left(second));
+            }
+        }
+    }
+    SECTION("a mismatch") {
+        Ranks ranks(100);
+        ranks.leave(1, 5);
+        Tag other = numbered(0, 5);
+        other.count = 1;
+        ranks[0].agreement.raise_mismatch(numbered(0, 5), 2, other);
+        ranks.deliver();
+        for (const Rank rank : ranks.present()) {
+            INFO("rank " << rank);
+            CHECK(ranks[rank].agreement.failing_epoch());
+        }
+    }
+}
+
+TEST_CASE("ranks that leave: nobody waits for them to be quiet") {
+    // Before they have said that they are quiet, or after; numbers of the others' are not used
+    // again where they had gone ahead.
+    const bool quiet_before = GENERATE(false, true);
+    const Rank leaver = GENERATE(0, 1, 9, 50);
+    const uint64_t last = GENERATE(5, 7);
+    INFO("rank " << leaver << " after #" << last << (quiet_before ? ", quiet before" : ""));
+    Ranks ranks(100);
+    see_mismatch(ranks, 0, 2, 0, 5);
+    if (quiet_before) {
+        ranks[leaver].agreement.quiet(0, last);
+        // What is below it says so too late for it.
+        for (const Rank rank : ranks.present())
+            if (rank > 1 && rank != leaver) ranks[rank].agreement.quiet(0, 5);
+    }
+    ranks.leave(leaver, last);
+    ranks.deliver();
+    for (const Rank rank : ranks.present()) ranks[rank].agreement.quiet(0, 5);
+    ranks.deliver();
+    for (const Rank rank : ranks.present()) {
+        INFO("rank " << rank);
+        CHECK(ranks[rank].resumed == numbered(1, last).sequence);
+        CHECK(!ranks[rank].agreement.failing_epoch());
+    }
+}
+
+TEST_CASE("ranks that leave: an abort is news also where a call was refused because of them") {
+    Ranks ranks(3);
+    ranks.leave(1, 5);
+    ranks.deliver();
+    CHECK(ranks[0].next_call(6) == Agreement::Entry::refused);
+    ranks[0].agreement.raise({Code::aborted, 0, 0, "enough"});
+    ranks.deliver();
+    REQUIRE(ranks[2].agreement.over());
+    CHECK(ranks[2].agreement.over()->code == Code::aborted);
 }

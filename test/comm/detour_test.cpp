@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "comm/job.h"
+#include "comm/transfer.h"
 
 namespace {
 
@@ -96,5 +97,46 @@ TEST_CASE("communicator: parts hear all their ranks when others of the job have 
         const bool all = wait_for(part, [&] { return everyone(finished); });
         part.destroy();
         return problem.empty() && !all ? "others did not finish" : problem;
+    }));
+}
+
+TEST_CASE("communicator: a rank whose parent has left hears who aborts and who leaves") {
+    const bool aborts = GENERATE(false, true);
+    const auto progress = GENERATE(Progress::thread, Progress::manual);
+    INFO((aborts ? "abort" : "leave") << ", manual " << (progress == Progress::manual));
+    Job job{10, "inproc"};  // rank 9 is below rank 1
+    job.change = [&](Config& config) {
+        config.progress = progress;
+        config.timeout_ms = 60'000;
+    };
+    std::atomic<bool> left{false}, told{false};
+    const auto wait_until = [](Communicator& comm, const std::atomic<bool>& sign) {
+        return wait_for(comm, [&] { return sign.load(); });
+    };
+    expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+        if (auto done = comm.run(barrier(), nullptr, nullptr); !done) return done.error().message;
+        if (rank == 1) {
+            comm.destroy();
+            left = true;
+            return "";
+        }
+        if (!wait_until(comm, left)) return "rank 1 does not leave";
+        if (rank == 0 && aborts) comm.abort();
+        if (rank == 0 && !aborts) comm.destroy();
+        if (rank == 9) {
+            std::array<std::byte, 4> data{};
+            Transfer receive;
+            receive.peer = 0;
+            receive.memory = data.data();
+            receive.bytes = data.size();
+            const auto done = comm.run(receive);
+            told = true;
+            if (done) return "a message that nobody sent has come";
+            return done.error().code == (aborts ? Code::aborted : Code::peer_lost)
+                       ? ""
+                       : done.error().message;
+        }
+        if (rank == 0 && !aborts) return "";
+        return wait_until(comm, told) ? "" : "rank 9 is told nothing";
     }));
 }

@@ -1,0 +1,74 @@
+// The tree of those who have not left.
+#include "comm/live_tree.h"
+
+#include <algorithm>
+#include <random>
+
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+bool contains(const std::vector<Rank>& ranks, Rank rank) {
+    return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+/// One tree of all who are there: what they take for their parents and children fits.
+void expect_tree(const std::vector<LiveTree>& views, const std::vector<Rank>& there) {
+    std::size_t roots = 0, edges = 0;
+    for (const Rank rank : there) {
+        const LiveTree& view = views[static_cast<std::size_t>(rank)];
+        edges += view.children().size();
+        if (view.parent() == nobody) ++roots;
+        if (view.parent() != nobody) {
+            REQUIRE(contains(there, view.parent()));
+            REQUIRE(contains(views[static_cast<std::size_t>(view.parent())].children(), rank));
+        }
+    }
+    REQUIRE(roots == 1);
+    REQUIRE(edges == there.size() - 1);
+    // From each rank there is a way to the root.
+    for (Rank rank : there) {
+        std::size_t steps = 0;
+        while (views[static_cast<std::size_t>(rank)].parent() != nobody) {
+            rank = views[static_cast<std::size_t>(rank)].parent();
+            REQUIRE(++steps < there.size());
+        }
+    }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "live tree: those who are there are one tree, whoever has left, and hear of new neighbours") {
+    const auto seed = std::random_device{}();
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    for (const Rank size : {1, 2, 9, 10, 20, 100}) {
+        std::vector<LiveTree> views;
+        std::vector<Rank> there;
+        for (Rank rank = 0; rank < size; ++rank) {
+            views.emplace_back(rank, size);
+            there.push_back(rank);
+        }
+        while (there.size() > 1) {
+            expect_tree(views, there);
+            const auto leaver =
+                there.begin() + static_cast<std::ptrdiff_t>(random() % there.size());
+            const Rank left = *leaver;
+            there.erase(leaver);
+            for (const Rank rank : there) {
+                LiveTree& view = views[static_cast<std::size_t>(rank)];
+                auto before = view.children();
+                before.push_back(view.parent());
+                const auto added = view.leave(left);
+                auto now = view.children();
+                if (view.parent() != nobody) now.push_back(view.parent());
+                for (const Rank neighbour : now)
+                    REQUIRE(contains(added, neighbour) != contains(before, neighbour));
+                REQUIRE(view.has_left(left));
+            }
+        }
+    }
+}
