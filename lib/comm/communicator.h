@@ -187,7 +187,7 @@ private:
     void announce();
     void recall();
     bool drive_all(bool& moved);
-    bool wait_driving(Request& request, int64_t timeout_ms, bool& slept);
+    bool wait_driving(Request& request, int64_t timeout_ms, bool& slept, bool& others);
     void sleep_until_moved(const Request& request, int64_t limit_ms);
     void look_at_clocks();
     bool arm_all(bool on);
@@ -216,7 +216,7 @@ private:
     const bool crowded_;
     // Manual progress: peers ring for what the program waits for by a descriptor.
     std::atomic<bool> announces_{false}, announced_{false};
-    bool armed_ = false;  // by the service thread, whose this is
+    bool armed_ = false;  // by arm(), under the endpoint's mutex
     const HomeProcess home_;
     ChannelTable channels_;
     Recorder recorder_;

@@ -145,6 +145,8 @@ public:
     }
     /// Drives what no thread waits for, on all communicators. False: nothing is under way there.
     bool serve_clients(bool& moved);
+    /// Before and after a sleep. False: look once more.
+    bool arm_clients(bool on);
     int wait_fd() const { return reactor_.fd(); }
 
     /// Leaves in order; bounded by the deadline.
@@ -215,7 +217,6 @@ private:
     void control_closed(Rank peer, const std::string& cause);
     void bootstrap_step(const std::function<void()>& step);
     void serve();
-    bool arm_clients(bool on);
 
     const Config config_;
     const int64_t started_s_;  // by the wall clock

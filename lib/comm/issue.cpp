@@ -145,7 +145,10 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
             agreement_.ask_who_is_behind();
         }
         endpoint_->pump();
-        if (backoff.next(false) == Backoff::Turn::sleep) endpoint_->sleep(1, endpoint_->rounds());
+        // Others may have to get on with another communicator before they come back.
+        bool moved = false;
+        if (manual()) endpoint_->serve_clients(moved);
+        if (backoff.next(moved) == Backoff::Turn::sleep) endpoint_->sleep(1, endpoint_->rounds());
     }
 }
 

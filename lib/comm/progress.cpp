@@ -51,17 +51,23 @@ bool Communicator::wait(Request& request, int64_t timeout_ms) {
     waiting_.enter();
     if (!manual()) endpoint_->claimed();
     recall();
-    bool slept = false;
-    const bool done = wait_driving(request, timeout_ms, slept);
+    bool slept = false, others = false;
+    const bool done = wait_driving(request, timeout_ms, slept, others);
     announce();
+    // The program may sleep on what others had announced, and this thread has moved on.
+    if (others) endpoint_->ring();
     if (waiting_.leave() && waiting_.pending() && !manual()) endpoint_->kick();
     if (slept) waiting_.rouse();  // others sleep on what this one recalled when it woke
     return done;
 }
 
-bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slept) {
+// With manual progress no other thread moves what is under way on the endpoint's other
+// communicators: peers may have to finish that before they come to what this one waits for. others:
+// there was any.
+bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slept, bool& others) {
     const Deadline limit = Deadline::after_ms(timeout_ms);
     Backoff backoff(crowded_);
+    bool serves = manual();
     for (;;) {
         bool moved = false;
         drive_all(moved);
@@ -70,11 +76,16 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slep
             progress();
             return request.done();
         }
+        if (serves) {
+            serves = endpoint_->serve_clients(moved);
+            others |= serves;
+        }
         if (!moved) endpoint_->progress();
         const Backoff::Turn turn = backoff.next(moved);
         if (turn == Backoff::Turn::spin) continue;
         look_at_clocks();
         endpoint_->pump();
+        serves = manual();
         if (limit.passed()) return request.done();
         if (turn == Backoff::Turn::look) continue;
         sleep_until_moved(request, limit.left_ms(endpoint_->look_ms()));
@@ -91,18 +102,23 @@ void Communicator::sleep_until_moved(const Request& request, int64_t limit_ms) {
     const uint64_t since = endpoint_->rounds();
     waiting_.fall_asleep();
     bool moved = !arm_all(true);
+    if (manual()) moved |= !endpoint_->arm_clients(true);
     drive_all(moved);
+    if (manual()) endpoint_->serve_clients(moved);
     moved |= Sleeper::take_moved();
     if (!moved && !request.done()) endpoint_->sleep(static_cast<int>(limit_ms), since);
+    if (manual()) endpoint_->arm_clients(false);
     arm_all(false);
     waiting_.wake_up();
 }
 
-// The service thread's. Threads that wait announce what is theirs; the last of them kicks it.
+// The service thread's, or that of a program without one that waits for another communicator.
+// Threads that wait announce what is theirs; the last of them kicks the service thread.
 bool Communicator::arm(bool on) {
     if (on) {
         look_at_clocks();
         if (waiting_.waiters()) return true;
+        recall();
         armed_ = true;
         return arm_all(true);
     }
@@ -154,7 +170,7 @@ void Communicator::recall() {
     if (announced_.load(std::memory_order_relaxed) && announced_.exchange(false)) arm_all(false);
 }
 
-// The service thread's: non-blocking operations while no thread of the program waits.
+// As arm(): non-blocking operations while no thread of the program waits for them.
 bool Communicator::drive(bool& moved) {
     if (!waiting_.pending() || waiting_.waiters()) return false;
     drive_all(moved);

@@ -128,3 +128,31 @@ TEST_CASE("manual: moving one communicator loses no wake-up of another") {
         }));
     }
 }
+
+// Rank 1 comes to what rank 0 waits for only when what rank 0 has under way elsewhere is done.
+TEST_CASE("manual: who waits moves its other communicators too") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        Job job = by_hand(transport);
+        job.change = [change = job.change](Config& config) {
+            change(config);
+            config.timeout_ms = 20'000;
+        };
+        expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
+            auto part = comm.split(0, rank);
+            if (!part) return part.error().message;
+            std::vector<float> x(std::size_t{1} << 20, 1.0f);
+            for (int i = 0; i < 3; ++i) {
+                auto started = (*part)->start(sum_of(x.size()), 0, -1, x.data(), x.data());
+                if (!started) return started.error().message;
+                if (rank == 1) (*part)->wait(**started, -1);
+                float y = 1.0f;
+                if (auto done = comm.run(sum_of(1), &y, &y); !done) return done.error().message;
+                (*part)->wait(**started, -1);
+                if ((*started)->code != Code::ok) return (*started)->error.message;
+            }
+            (*part)->destroy();
+            return x.back() == 8.0f ? "" : "wrong sum";
+        }));
+    }
+}
