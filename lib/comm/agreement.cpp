@@ -126,6 +126,7 @@ void Agreement::end(const Error& error, Rank except) {
     if (failure_) return;
     if (!dead_) dead_ = error;
     sound();
+    ended_ = true;
     failure_ = make(News::Kind::failed, {});
     failure_->code = error.code;
     failure_->rank = error.rank;

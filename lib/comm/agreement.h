@@ -64,6 +64,8 @@ public:
 
     /// Why nothing works any more, if that is so; a mismatch passes.
     std::optional<Error> over();
+    /// Set when it is over for everyone: for waits that are not for its operations.
+    const std::atomic<bool>& ended() const { return ended_; }
     /// Whether that rank has said bye; any_rank: whether all the others have.
     bool has_left(Rank rank);
     static constexpr Rank any_rank = nobody;
@@ -139,7 +141,7 @@ private:
     const std::vector<Rank> first_children_;
     AgreementHost& host_;
 
-    std::atomic<bool> alarm_{false};
+    std::atomic<bool> alarm_{false}, ended_{false};
     std::atomic<uint64_t> agreed_{0};
     std::mutex mutex_;  // guards what follows
     LiveTree tree_;

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "net/serving.h"
 
 namespace tutti {
 namespace {
@@ -15,7 +16,7 @@ constexpr int64_t retry_ns = 100'000'000;
 Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadline) {
     std::unique_lock lock(mutex_);
     Outgoing& out = senders_[{peer, lane}];
-    while (out.opening && !deadline.passed())
+    while (out.opening && !deadline.passed() && !net::given_up())
         outcome_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(longest_wait_ms)));
     if (out.opening)
         return fail_rank(Code::timeout, peer, "lane {} to rank {} is still being opened", lane,
@@ -28,7 +29,11 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
         lock.lock();
         settle(out, opened);
         outcome_.notify_all();
-        if (!opened) return tl::unexpected(std::move(opened).error());
+        if (!opened) {
+            Error error = std::move(opened).error();
+            if (error.code == Code::timeout) error.rank = peer;
+            return tl::unexpected(std::move(error));
+        }
     }
     return OpenSender{out.sender.get(), &out.transport->capabilities()};
 }

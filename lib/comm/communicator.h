@@ -130,10 +130,11 @@ private:
     // Issuing: issue.cpp.
     uint32_t stream_for(int wanted) const;
     int64_t limit_ms(int64_t wanted_ms) const;
-    Result<Plan*> plan_for(const Call& call, uint32_t stream);
-    Result<std::unique_ptr<Plan>> bind_plan(const Call& call, uint32_t stream);
-    Result<std::unique_ptr<Plan>> make_or_say(const Call& call, uint32_t stream);
-    Result<> enter_before_binding(uint32_t stream);
+    Result<Plan*> plan_for(const Call& call, uint32_t stream, int64_t timeout_ms);
+    Result<std::unique_ptr<Plan>> bind_plan(const Call& call, uint32_t stream, int64_t timeout_ms);
+    Result<std::unique_ptr<Plan>> make_or_say(const Call& call, uint32_t stream,
+                                              int64_t timeout_ms);
+    Result<> enter_before_binding(uint32_t stream, int64_t timeout_ms);
     Error binding_failed(const Error& error);
     Result<std::unique_ptr<Request>> start_on_host(Plan& plan, bool by_turn, int64_t timeout_ms,
                                                    const void* in, void* out);

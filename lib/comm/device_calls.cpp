@@ -80,9 +80,9 @@ Result<Plan*> Communicator::device_plan(const Call& call, Plan* own, uint32_t st
                                    own->on_device->generation == devices_.generation
                              : plans_[stream].find(call) != nullptr;
     if (!current && call.path != Path::library) TUTTI_TRY(wait_for_idle_device());
-    if (!own) return plan_for(call, stream);
+    if (!own) return plan_for(call, stream, limit_ms(-1));
     if (!current) {
-        TUTTI_ASSIGN(own->on_device, bind_plan(call, stream));
+        TUTTI_ASSIGN(own->on_device, bind_plan(call, stream, limit_ms(-1)));
         own->on_device->generation = devices_.generation;
     }
     return own->on_device.get();
@@ -101,7 +101,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         device = device::device_of(*device::driver(), static_cast<device::StreamHandle>(on_stream));
     const bool in_place = in == out && in != nullptr;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
-        TUTTI_TRY(enter_before_binding(stream_for(wanted_stream)));
+        TUTTI_TRY(enter_before_binding(stream_for(wanted_stream), limit_ms(timeout_ms)));
         TUTTI_TRY(may_join());
         TUTTI_TRY(join_devices(device));
         TUTTI_TRY(check_stream(on_stream));

@@ -17,7 +17,7 @@ Result<> Communicator::use_device(int device) {
     if (devices_.joined() && devices_.device != device)
         return fail(Code::invalid, "rank {}: the communicator's device is {}, not {}", rank(),
                     devices_.device, device);
-    TUTTI_TRY(enter_before_binding(0));
+    TUTTI_TRY(enter_before_binding(0, limit_ms(-1)));
     return join_devices(device);
 }
 

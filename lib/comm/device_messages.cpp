@@ -78,7 +78,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     auto exchange = std::make_unique<Exchange>(messages, staged);
     std::vector<DeviceMessage> moving;
     for (Exchange::Part& part : exchange->parts) {
-        if (auto connected = transfers_.connect(part.on_host); !connected)
+        if (auto connected = transfers_.connect(part.on_host, timeout_ms); !connected)
             return tl::unexpected(binding_failed(connected.error()));
         if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);
     }

@@ -6,6 +6,7 @@
 
 #include "comm/backoff.h"
 #include "comm/communicator.h"
+#include "net/serving.h"
 
 namespace tutti {
 namespace {
@@ -38,7 +39,7 @@ int64_t Communicator::limit_ms(int64_t wanted_ms) const {
 // ---- plans
 // ---------------------------------------------------------------------------------------
 
-Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
+Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream, int64_t timeout_ms) {
     // A plan must not outlive its operator's handle.
     if (is_user_op(call.op)) [[unlikely]] {
         if (!find_operator(call.op)) TUTTI_TRY(planner_.check(call, static_cast<int>(stream)));
@@ -49,26 +50,29 @@ Result<Plan*> Communicator::plan_for(const Call& call, uint32_t stream) {
     if (!device::driver() && device::find_driver(endpoint_->config().cuda_library))
         return fail(Code::in_progress, "there is a device driver now");
     // Not under the stream's ownership: binding may wait for peers.
-    TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream));
+    TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream, timeout_ms));
     return plans.keep(std::move(bound));
 }
 
-Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t stream) {
+Result<std::unique_ptr<Plan>> Communicator::bind_plan(const Call& call, uint32_t stream,
+                                                      int64_t timeout_ms) {
     TUTTI_TRY(planner_.check(call, static_cast<int>(stream)));
     if (agreement_.alarm()) {
         // Others may have left because they were refused the same call: this rank hears why.
         if (call.path == Path::host) TUTTI_TRY(planner_.choose_on_host(call));
-        TUTTI_TRY(enter_before_binding(stream));
+        TUTTI_TRY(enter_before_binding(stream, timeout_ms));
     }
-    auto plan = make_or_say(call, stream);
+    auto plan = make_or_say(call, stream, timeout_ms);
     if (!plan) return tl::unexpected(binding_failed(plan.error()));
     return plan;
 }
 
 // Where memory ran out the others have to know too: they wait for this rank.
-Result<std::unique_ptr<Plan>> Communicator::make_or_say(const Call& call, uint32_t stream) {
+Result<std::unique_ptr<Plan>> Communicator::make_or_say(const Call& call, uint32_t stream,
+                                                        int64_t timeout_ms) {
+    const net::GiveUpWhen over(agreement_.ended());
     try {
-        return planner_.make(call, stream);
+        return planner_.make(call, stream, Deadline::after_ms(timeout_ms));
     } catch (const std::bad_alloc&) {
         return fail(Code::no_memory, "there is no memory to prepare {} of {} elements",
                     collective_name(call.collective), call.count);
@@ -76,22 +80,23 @@ Result<std::unique_ptr<Plan>> Communicator::make_or_say(const Call& call, uint32
 }
 
 // Binding talks to peers and the store; those that are gone are not waited for.
-Result<> Communicator::enter_before_binding(uint32_t stream) {
+Result<> Communicator::enter_before_binding(uint32_t stream, int64_t timeout_ms) {
     if (!agreement_.alarm()) return {};
     Stream& s = streams_[stream];
-    TUTTI_TRY(wait_to_enter(s, endpoint_->config().timeout_ms));
+    TUTTI_TRY(wait_to_enter(s, timeout_ms));
     streams_.release(s);
     return {};
 }
 
 // A peer that could not be reached may have died a moment ago: the control plane knows its name. If
-// not, the others must not wait for a call that this rank cannot make.
+// not, the others must not wait for a call that this rank cannot make. At the call's deadline there
+// has been time enough for news.
 Error Communicator::binding_failed(const Error& error) {
     // What is refused is refused on all ranks; but only two know that they cannot reach each other.
     const bool refused = error.code == Code::invalid || error.code == Code::unsupported;
     if (refused && error.rank == nobody) return error;
     const Deadline news = Deadline::after_ms(news_grace_ms);
-    while (!agreement_.alarm() && !news.passed()) {
+    while (error.code != Code::timeout && !agreement_.alarm() && !news.passed()) {
         endpoint_->pump();
         ::usleep(1000);
     }
@@ -108,7 +113,7 @@ Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stre
     TUTTI_TRY(planner_.check(call, stream));
     const uint64_t count = static_cast<uint64_t>(streams_.count());
     const uint64_t own = stream < 0 ? plans_made_ % count : static_cast<uint64_t>(stream);
-    TUTTI_ASSIGN(auto plan, bind_plan(call, static_cast<uint32_t>(own)));
+    TUTTI_ASSIGN(auto plan, bind_plan(call, static_cast<uint32_t>(own), limit_ms(-1)));
     if (stream < 0) ++plans_made_;
     return plan;
 }
@@ -218,7 +223,7 @@ Result<> Communicator::run(const Call& call, const void* in, void* out) {
     TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, nullptr));
     if (device) [[unlikely]]
         return run_on_device(call, nullptr, 0, -1, in, out, nullptr);
-    auto plan = plan_for(call, 0);
+    auto plan = plan_for(call, 0, limit_ms(-1));
     if (!plan && plan.error().code == Code::in_progress) return run(call, in, out);
     if (!plan) return tl::unexpected(std::move(plan).error());
     Request request;
@@ -291,7 +296,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const Call& call, int strea
     if (device) [[unlikely]]
         return start_on_device(call, nullptr, stream, timeout_ms, in, out, device_stream);
     const auto on_host = [&]() -> Result<std::unique_ptr<Request>> {
-        TUTTI_ASSIGN(Plan * plan, plan_for(call, stream_for(stream)));
+        TUTTI_ASSIGN(Plan * plan, plan_for(call, stream_for(stream), limit_ms(timeout_ms)));
         return start_on_host(*plan, stream < 0, timeout_ms, in, out);
     };
     auto started = on_host();
@@ -309,7 +314,8 @@ Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
     TUTTI_TRY(transfers_.check(transfer));
     if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
     if (auto over = agreement_.over()) return tl::unexpected(*over);
-    if (auto connected = transfers_.connect(transfer); !connected)
+    const net::GiveUpWhen ended(agreement_.ended());
+    if (auto connected = transfers_.connect(transfer, timeout_ms); !connected)
         return tl::unexpected(binding_failed(connected.error()));
     transfers_.post(transfer, timeout_ms);
     return {};

@@ -216,7 +216,7 @@ BindRequest Planner::schedule_request(const Plan& plan, const Choice& choice,
     request.message_bytes = choice.message_bytes;
     request.stream_bytes = stream_bytes;
     request.first_lane = static_cast<uint16_t>(plan.stream * max_lanes_per_stream);
-    request.deadline = Deadline::after_ms(config_.timeout_ms);
+    request.deadline = deadline_;
     return request;
 }
 
@@ -251,7 +251,8 @@ Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, con
     return prepare(request, std::move(bound));
 }
 
-Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream) {
+Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream, Deadline deadline) {
+    deadline_ = deadline;
     switch (call.path) {
         case Path::library:
             return make_library(call, stream);

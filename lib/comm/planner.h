@@ -68,8 +68,8 @@ public:
     /// its own, in the same order.
     Result<Op> make_premul_sum(const void* scalar, Dtype dtype);
 
-    /// Binds a call that was checked; talks to peers and the store.
-    Result<std::unique_ptr<Plan>> make(const Call& call, uint32_t stream);
+    /// Binds a call that was checked; talks to peers and the store, for so long.
+    Result<std::unique_ptr<Plan>> make(const Call& call, uint32_t stream, Deadline deadline);
 
     std::size_t bytes_of(const Call& call) const {
         return total_elements(call, place_.size) * dtype_bytes(call.dtype);
@@ -117,6 +117,7 @@ private:
         WorkMemory prepared, scratch;
     };
     std::vector<StreamMemory> memory_;
+    Deadline deadline_;         // of what is being made
     const uint64_t serial_;     // no other communicator of the process has it
     uint32_t premul_sums_ = 0;  // made so far
 };

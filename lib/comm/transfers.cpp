@@ -43,8 +43,9 @@ Result<> Transfers::check(const Transfer& t) const {
     return {};
 }
 
-Result<> Transfers::connect(const Transfer& transfer) {
-    return engine_.connect(transfer, owner_, Deadline::after_ms(config_.timeout_ms));
+Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
+    return engine_.connect(transfer, owner_,
+                           Deadline::after_ms(timeout_ms < 0 ? config_.timeout_ms : timeout_ms));
 }
 
 void Transfers::post(Transfer& transfer, int64_t timeout_ms) {

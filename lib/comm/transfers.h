@@ -19,8 +19,9 @@ public:
               ChannelTable& channels, Agreement& agreement, Waiting& waiting);
 
     Result<> check(const Transfer& transfer) const;
-    /// Blocks until the channels it needs are open. The issuing thread only.
-    Result<> connect(const Transfer& transfer);
+    /// Blocks until the channels it needs are open. The issuing thread only. timeout_ms < 0: the
+    /// communicator's.
+    Result<> connect(const Transfer& transfer, int64_t timeout_ms);
     /// Starts it, connected. timeout_ms < 0: the communicator's.
     void post(Transfer& transfer, int64_t timeout_ms);
     /// What travels on the host, which is connected; its device's part is launched by the caller.

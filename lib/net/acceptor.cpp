@@ -222,7 +222,7 @@ bool Redial::again(const Error& error, Deadline deadline) {
     if (!hung_up || ++calls_ == most_calls) return false;
     const int64_t until_ns = now_ns() + pause_ms * calls_ * 1'000'000;
     for (int64_t left_ns = 1; left_ns > 0; left_ns = until_ns - now_ns()) {
-        if (deadline.passed()) return false;
+        if (deadline.passed() || given_up()) return false;
         poll_serving(nullptr, static_cast<int>(deadline.left_ms(1 + left_ns / 1'000'000)));
     }
     return true;

@@ -1,11 +1,14 @@
 #include "net/serving.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::net {
 namespace {
 
 thread_local Reactor* served = nullptr;
+thread_local const std::atomic<bool>* gives_up = nullptr;
+constexpr int look_ms = 20;  // how long nobody sees that the flag was set
 
 }  // namespace
 
@@ -15,7 +18,18 @@ ServeWhileWaiting::~ServeWhileWaiting() {
     served = outer_;
 }
 
+GiveUpWhen::GiveUpWhen(const std::atomic<bool>& flag) : outer_(std::exchange(gives_up, &flag)) {}
+
+GiveUpWhen::~GiveUpWhen() {
+    gives_up = outer_;
+}
+
+bool given_up() {
+    return gives_up && gives_up->load();
+}
+
 int poll_serving(pollfd* waiting, int timeout_ms) {
+    if (gives_up) timeout_ms = timeout_ms < 0 ? look_ms : std::min(timeout_ms, look_ms);
     if (!served) return ::poll(waiting, waiting ? 1 : 0, timeout_ms);
     pollfd both[2] = {{served->fd(), POLLIN, 0}, waiting ? *waiting : pollfd{}};
     const int ready = ::poll(both, waiting ? 2 : 1, timeout_ms);

@@ -4,6 +4,8 @@
 
 #include <poll.h>
 
+#include <atomic>
+
 #include "net/reactor.h"
 
 namespace tutti::net {
@@ -20,7 +22,22 @@ private:
     Reactor* outer_;
 };
 
-/// As ::poll for one descriptor (or none: only time passes), but may return 0 early after serving.
+/// While it lives, blocking waits of lib/net, lib/store and the transports on this thread give up
+/// as at their deadline once the flag is set.
+class GiveUpWhen {
+public:
+    explicit GiveUpWhen(const std::atomic<bool>& flag);
+    ~GiveUpWhen();
+    GiveUpWhen(const GiveUpWhen&) = delete;
+
+private:
+    const std::atomic<bool>* outer_;
+};
+/// Whether this thread's has been set. Every loop that waits looks.
+bool given_up();
+
+/// As ::poll for one descriptor (or none: only time passes), but may return 0 early: after serving,
+/// or for a look whether to give up.
 int poll_serving(pollfd* waiting, int timeout_ms);
 
 }  // namespace tutti::net

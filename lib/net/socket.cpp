@@ -74,7 +74,7 @@ int finish_connect(int fd, Deadline deadline) {
         const int ready = poll_serving(&waiting, static_cast<int>(deadline.left_ms(60'000)));
         if (ready > 0) break;
         if (ready < 0 && errno != EINTR) return errno;
-        if (deadline.passed()) return ETIMEDOUT;
+        if (deadline.passed() || given_up()) return ETIMEDOUT;
     }
     int error = 0;
     socklen_t bytes = sizeof error;
@@ -128,7 +128,7 @@ Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline d
                 ? deadline
                 : Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(one_of_several_ms)));
         last = connect_once(addresses[i], limit);
-        if (last || deadline.passed()) break;
+        if (last || deadline.passed() || given_up()) break;
     }
     return last;
 }
@@ -188,7 +188,7 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
         } else {
             cause = addresses.error();
         }
-        if (!options.keep_trying || !passing || options.deadline.passed())
+        if (!options.keep_trying || !passing || options.deadline.passed() || given_up())
             return not_connected(std::move(cause), format_host_port(to), start_ns,
                                  options.deadline);
         pause_before(attempt, options.deadline);
@@ -204,7 +204,7 @@ Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& opt
         // EAGAIN: the listener's queue is full, which poll() cannot wait for.
         const int error = connected.error().sys_errno;
         const bool again = error == EAGAIN || (options.keep_trying && is_passing(error));
-        if (!again || options.deadline.passed())
+        if (!again || options.deadline.passed() || given_up())
             return not_connected(std::move(connected.error()), "Unix socket @" + name, start_ns,
                                  options.deadline);
         pause_before(attempt, options.deadline);

@@ -38,7 +38,7 @@ Result<> wait_ready(int fd, short events, Deadline deadline, const Progress& pro
         const int ready = poll_serving(&waiting, static_cast<int>(deadline.left_ms(60'000)));
         if (ready > 0) return {};
         if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll");
-        if (deadline.passed())
+        if (deadline.passed() || given_up())
             return fail(Code::timeout, "{} only {} of {} bytes in time", progress.verb,
                         progress.done, progress.total);
     }

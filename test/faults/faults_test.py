@@ -163,6 +163,13 @@ class Faults(unittest.TestCase):
                 self.assertEqual(said[rank]["operation"][:2], ("peer lost", 1), output)
                 self.assertIn("rank 1 has left", said[rank]["operation"][3])
 
+    def test_a_first_contact_ends_at_the_deadline_of_its_call_and_by_an_abort(self):
+        for call, ended in (("send", "timeout"), ("allreduce", "timeout"), ("aborted", "aborted")):
+            said, output = run(2, "stopped", call, transport="shm", env={"TUTTI_TIMEOUT_MS": "60000"})
+            status, fault, seconds, _ = said[0]["operation"]
+            self.assertEqual((status, fault), (ended, 0 if call == "aborted" else 1), output)
+            self.assertLess(seconds, 30, output)
+
     def check_exhausted(self, said, output, ranks, victim, *words):
         for rank in range(ranks):
             status, fault, _, text = said[rank]["operation"]

@@ -186,6 +186,40 @@ void left(tutti_comm* comm) {
     say("operation", sum(comm), start);
 }
 
+// Rank 1 is stopped when rank 0 first wants to reach it, for what the argument says. What comes
+// before needs no channel within a host.
+void stopped(tutti_comm* comm) {
+    int pid = getpid(), both = 0;
+    if (tutti_allreduce(comm, &pid, &both, 1, TUTTI_INT32, TUTTI_SUM) != TUTTI_OK) return;
+    if (rank_of == 1) {
+        raise(SIGSTOP);
+        return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::vector<float> x(1'000'000, 1.0f);
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.timeout_ms = 500;
+    std::thread aborts;
+    if (argument == "aborted") {
+        opts.timeout_ms = 0;  // never
+        aborts = std::thread([comm] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(500));
+            tutti_comm_abort(comm);
+        });
+    }
+    const auto start = Clock::now();
+    tutti_status status =
+        argument == "allreduce"
+            ? tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32, TUTTI_SUM, &opts,
+                               &request)
+            : tutti_isend(comm, x.data(), x.size(), TUTTI_FLOAT32, 1, 1, &opts, &request);
+    if (status == TUTTI_OK) status = tutti_wait(&request, -1);
+    say("operation", status, start);
+    if (aborts.joinable()) aborts.join();
+    kill(both - pid, SIGCONT);
+}
+
 // From now on the kernel answers this process as it does where /dev/shm or memory is full.
 void exhaust_memory() {
     // The others first finish what they are in: the failure ends that too.
@@ -280,6 +314,7 @@ int main(int argc, char** argv) {
         {"late", late},
         {"aborted", aborted},
         {"left", left},
+        {"stopped", stopped},
         {"pending", pending},
         {"exhausted", exhausted},
         {"exhausted_message", exhausted_message},

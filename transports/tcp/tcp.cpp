@@ -191,7 +191,7 @@ template <typename Over>
 void TcpTransport::wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over) {
     constexpr auto turn = std::chrono::milliseconds(1);
     const auto ends = [&] { return closed_ || over(); };
-    while (!changed_.wait_for(lock, turn, ends) && !deadline.passed()) {
+    while (!changed_.wait_for(lock, turn, ends) && !deadline.passed() && !net::given_up()) {
         lock.unlock();
         net::poll_serving(nullptr, 0);
         lock.lock();
