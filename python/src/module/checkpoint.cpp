@@ -70,11 +70,11 @@ std::optional<std::string> Checkpoint::text(const char* key) const {
 }
 
 void Checkpoint::save(const Communicator* comm, const char* path) {
-    const auto held = comm ? comm->comm() : nullptr;
+    const auto held = comm ? comm->joined() : nullptr;
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_checkpoint_save(checkpoint_, held.get(), path);
+        status = tutti_checkpoint_save(checkpoint_, held ? held->comm() : nullptr, path);
     }
     must(status, "save");
 }
@@ -82,14 +82,14 @@ void Checkpoint::save(const Communicator* comm, const char* path) {
 void Checkpoint::load(const Communicator* comm, const char* path, bool allow_missing,
                       bool allow_extra) {
     if (!sources_.empty()) throw nb::value_error("a list of sources cannot be loaded into");
-    const auto held = comm ? comm->comm() : nullptr;
+    const auto held = comm ? comm->joined() : nullptr;
     tutti_checkpoint_opts opts = TUTTI_CHECKPOINT_OPTS_INIT;
     opts.allow_missing = allow_missing ? 1 : 0;
     opts.allow_extra = allow_extra ? 1 : 0;
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_checkpoint_load(checkpoint_, held.get(), path, &opts);
+        status = tutti_checkpoint_load(checkpoint_, held ? held->comm() : nullptr, path, &opts);
     }
     must(status, "load");
 }

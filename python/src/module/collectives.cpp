@@ -12,74 +12,44 @@ using Slot = tutti_request**;
 
 constexpr std::array catalog{
     Collective{"allreduce",
-               [](Comm* comm, const Call& c) {
-                   return tutti_allreduce(comm, c.in, c.out, c.count, c.dtype, c.op);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_iallreduce(comm, c.in, c.out, c.count, c.dtype, c.op, o, r);
                }},
     Collective{"broadcast",
-               [](Comm* comm, const Call& c) {
-                   return tutti_broadcast(comm, c.out, c.count, c.dtype, c.root);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_ibroadcast(comm, c.out, c.count, c.dtype, c.root, o, r);
                }},
-    Collective{"barrier", [](Comm* comm, const Call&) { return tutti_barrier(comm); },
+    Collective{"barrier",
                [](Comm* comm, const Call&, Opts o, Slot r) { return tutti_ibarrier(comm, o, r); }},
     Collective{"reduce",
-               [](Comm* comm, const Call& c) {
-                   return tutti_reduce(comm, c.in, c.out, c.count, c.dtype, c.op, c.root);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_ireduce(comm, c.in, c.out, c.count, c.dtype, c.op, c.root, o, r);
                }},
     Collective{"allgather",
-               [](Comm* comm, const Call& c) {
-                   return tutti_allgather(comm, c.in, c.out, c.count, c.dtype);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_iallgather(comm, c.in, c.out, c.count, c.dtype, o, r);
                }},
     Collective{"reduce_scatter",
-               [](Comm* comm, const Call& c) {
-                   return tutti_reduce_scatter(comm, c.in, c.out, c.count, c.dtype, c.op);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_ireduce_scatter(comm, c.in, c.out, c.count, c.dtype, c.op, o, r);
                }},
     Collective{"gather",
-               [](Comm* comm, const Call& c) {
-                   return tutti_gather(comm, c.in, c.out, c.count, c.dtype, c.root);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_igather(comm, c.in, c.out, c.count, c.dtype, c.root, o, r);
                }},
     Collective{"scatter",
-               [](Comm* comm, const Call& c) {
-                   return tutti_scatter(comm, c.in, c.out, c.count, c.dtype, c.root);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_iscatter(comm, c.in, c.out, c.count, c.dtype, c.root, o, r);
                }},
     Collective{"alltoall",
-               [](Comm* comm, const Call& c) {
-                   return tutti_alltoall(comm, c.in, c.out, c.count, c.dtype);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_ialltoall(comm, c.in, c.out, c.count, c.dtype, o, r);
                }},
     Collective{"scan",
-               [](Comm* comm, const Call& c) {
-                   return tutti_scan(comm, c.in, c.out, c.count, c.dtype, c.op);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_iscan(comm, c.in, c.out, c.count, c.dtype, c.op, o, r);
                }},
     Collective{"exscan",
-               [](Comm* comm, const Call& c) {
-                   return tutti_exscan(comm, c.in, c.out, c.count, c.dtype, c.op);
-               },
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_iexscan(comm, c.in, c.out, c.count, c.dtype, c.op, o, r);
                }},

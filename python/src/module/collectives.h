@@ -7,7 +7,6 @@ namespace tutti_python {
 
 struct Collective {
     const char* name;
-    tutti_status (*run)(tutti_comm* comm, const Call& call);
     tutti_status (*start)(tutti_comm* comm, const Call& call, const tutti_call_opts* opts,
                           tutti_request** request);
 };

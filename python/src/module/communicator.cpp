@@ -1,5 +1,7 @@
 #include "communicator.h"
 
+#include <nanobind/stl/unique_ptr.h>
+
 #include "collectives.h"
 #include "errors.h"
 
@@ -25,12 +27,12 @@ Call call_of(const std::optional<Input>& in, const std::optional<Output>& out, s
     return call;
 }
 
-// Whoever holds it last has the GIL.
-std::shared_ptr<tutti_comm> owned(tutti_comm* comm) {
-    return {comm, [](tutti_comm* last) {
-                const nb::gil_scoped_release released;
-                (void)tutti_comm_destroy(last);
-            }};
+// Stream 0 is that of all calls: ranks may differ in whether they wait at once.
+tutti_call_opts within(int64_t timeout_ms) {
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.stream = 0;
+    opts.timeout_ms = timeout_ms;
+    return opts;
 }
 
 }  // namespace
@@ -49,28 +51,44 @@ Communicator::Communicator(const std::map<std::string, std::string>& settings) {
         status = tutti_comm_create(raw, &made);
     }
     check(status, "init");
-    comm_ = owned(made);
+    joined_ = std::make_shared<Joined>(made);
 }
 
-std::shared_ptr<tutti_comm> Communicator::comm() const {
-    if (!comm_) {
+std::shared_ptr<Joined> Communicator::joined() const {
+    if (!joined_) {
         PyErr_SetString(PyExc_ValueError, "the communicator is closed");
         throw nb::python_error();
     }
-    return comm_;
+    return joined_;
 }
 
+std::shared_ptr<Joined> Communicator::enter() const {
+    std::shared_ptr<Joined> inside = joined();
+    inside->let_go_of_what_is_over();
+    return inside;
+}
+
+// As start and wait; but most operations are over before a signal could matter, and need no
+// Request.
 void Communicator::run(const char* collective, std::optional<Input> in, std::optional<Output> out,
                        std::size_t count, const char* op, int root) {
     const Collective& found = collective_of(collective);
     const Call call = call_of(in, out, count, op, root);
-    const std::shared_ptr<tutti_comm> held = comm();
+    const std::shared_ptr<Joined> inside = enter();
+    const tutti_call_opts opts = within(-1);
+    tutti_request* raw = nullptr;
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = found.run(held.get(), call);
+        status = found.start(inside->comm(), call, &opts, &raw);
+        if (status == TUTTI_OK) status = tutti_wait(&raw, slice_ms);
     }
-    check(status, found.name);
+    if (!raw) return check(status, found.name);
+    auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), inside);
+    *request->slot() = raw;
+    Request& waited = *request;
+    const nb::object owner = nb::cast(std::move(request));
+    waited.wait(-1);
 }
 
 std::unique_ptr<Request> Communicator::start(const char* collective, std::optional<Input> in,
@@ -78,16 +96,13 @@ std::unique_ptr<Request> Communicator::start(const char* collective, std::option
                                              const char* op, int root, int64_t timeout_ms) {
     const Collective& found = collective_of(collective);
     const Call call = call_of(in, out, count, op, root);
-    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
-    // The stream of blocking calls: ranks may differ in which of the two they make.
-    opts.stream = 0;
-    opts.timeout_ms = timeout_ms;
-    auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), comm_);
-    const std::shared_ptr<tutti_comm> held = comm();
+    const tutti_call_opts opts = within(timeout_ms);
+    const std::shared_ptr<Joined> inside = enter();
+    auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), inside);
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = found.start(held.get(), call, &opts, request->slot());
+        status = found.start(inside->comm(), call, &opts, request->slot());
     }
     check(status, found.name);
     return request;
@@ -98,14 +113,13 @@ std::unique_ptr<Request> Communicator::send(Input data, int destination, int tag
     const Elements elements = elements_of(data.dtype());
     const void* memory = data.data();
     const std::size_t count = data.size() * elements.parts;
-    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
-    opts.timeout_ms = timeout_ms;
-    auto request = std::make_unique<Request>("send", std::move(data), std::nullopt, comm_);
-    const std::shared_ptr<tutti_comm> held = comm();
+    const tutti_call_opts opts = within(timeout_ms);
+    const std::shared_ptr<Joined> inside = enter();
+    auto request = std::make_unique<Request>("send", std::move(data), std::nullopt, inside);
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_isend(held.get(), memory, count, elements.dtype, destination, tag, &opts,
+        status = tutti_isend(inside->comm(), memory, count, elements.dtype, destination, tag, &opts,
                              request->slot());
     }
     check(status, "send");
@@ -117,14 +131,13 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
     const Elements elements = elements_of(data.dtype());
     void* memory = data.data();
     const std::size_t count = data.size() * elements.parts;
-    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
-    opts.timeout_ms = timeout_ms;
-    auto request = std::make_unique<Request>("recv", std::nullopt, std::move(data), comm_);
-    const std::shared_ptr<tutti_comm> held = comm();
+    const tutti_call_opts opts = within(timeout_ms);
+    const std::shared_ptr<Joined> inside = enter();
+    auto request = std::make_unique<Request>("recv", std::nullopt, std::move(data), inside);
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_irecv(held.get(), memory, count, elements.dtype, source, tag,
+        status = tutti_irecv(inside->comm(), memory, count, elements.dtype, source, tag,
                              request->received(), &opts, request->slot());
     }
     check(status, "recv");
@@ -133,43 +146,43 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     tutti_comm* part = nullptr;
-    const std::shared_ptr<tutti_comm> held = comm();
+    const std::shared_ptr<Joined> inside = joined();
     tutti_status status = TUTTI_OK;
     {
         const nb::gil_scoped_release released;
-        status = tutti_comm_split(held.get(), color, key, &part);
+        status = tutti_comm_split(inside->comm(), color, key, &part);
     }
     check(status, "split");
     if (!part) return nullptr;
-    return std::unique_ptr<Communicator>(new Communicator(owned(part)));
+    return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(part)));
 }
 
 std::unique_ptr<Communicator> Communicator::adopt(std::uintptr_t address, nb::object keeper) {
     auto* const comm = reinterpret_cast<tutti_comm*>(address);
-    // Requests outlive it, and with them this function: the keeper goes when it is called.
-    auto let_go = [kept = std::move(keeper)](tutti_comm*) mutable { kept.reset(); };
-    return std::unique_ptr<Communicator>(new Communicator({comm, std::move(let_go)}));
+    return std::unique_ptr<Communicator>(
+        new Communicator(std::make_shared<Joined>(comm, std::move(keeper))));
 }
 
 std::string Communicator::explain(const char* collective, std::size_t bytes) {
     std::string text(4096, '\0');
-    check(tutti_comm_explain(comm().get(), collective, bytes, text.data(), text.size()), "explain");
+    check(tutti_comm_explain(joined()->comm(), collective, bytes, text.data(), text.size()),
+          "explain");
     text.resize(text.find('\0'));
     return text;
 }
 
 void Communicator::dump(int fd) {
-    check(tutti_comm_dump(comm().get(), fd), "dump");
+    check(tutti_comm_dump(joined()->comm(), fd), "dump");
 }
 
 void Communicator::abort() {
-    check(tutti_comm_abort(comm().get()), "abort");
+    check(tutti_comm_abort(joined()->comm()), "abort");
 }
 
 // The last thread that is inside takes it along.
 void Communicator::close() {
-    if (comm_.use_count() > 1) (void)tutti_comm_abort(comm_.get());
-    comm_.reset();
+    if (joined_.use_count() > 1) (void)tutti_comm_abort(joined_->comm());
+    joined_.reset();
 }
 
 }  // namespace tutti_python

@@ -28,12 +28,12 @@ public:
     ~Communicator() { close(); }
     Communicator(const Communicator&) = delete;
 
-    int rank() const { return tutti_comm_rank(comm().get()); }
-    int size() const { return tutti_comm_size(comm().get()); }
-    int local_rank() const { return tutti_comm_local_rank(comm().get()); }
-    int local_size() const { return tutti_comm_local_size(comm().get()); }
-    int host_count() const { return tutti_comm_host_count(comm().get()); }
-    int host_of(int rank) const { return tutti_comm_host_of(comm().get(), rank); }
+    int rank() const { return tutti_comm_rank(joined()->comm()); }
+    int size() const { return tutti_comm_size(joined()->comm()); }
+    int local_rank() const { return tutti_comm_local_rank(joined()->comm()); }
+    int local_size() const { return tutti_comm_local_size(joined()->comm()); }
+    int host_count() const { return tutti_comm_host_count(joined()->comm()); }
+    int host_of(int rank) const { return tutti_comm_host_of(joined()->comm(), rank); }
 
     /// count: elements of the arrays' type, as tutti.h counts for this collective.
     void run(const char* collective, std::optional<Input> in, std::optional<Output> out,
@@ -47,7 +47,7 @@ public:
     /// One that somebody else made, which lives as long as keeper. Closed as one of our own.
     static std::unique_ptr<Communicator> adopt(std::uintptr_t address, nanobind::object keeper);
     /// ValueError once it is closed.
-    std::shared_ptr<tutti_comm> comm() const;
+    std::shared_ptr<Joined> joined() const;
 
     /// NULL for a negative color.
     std::unique_ptr<Communicator> split(int color, int key);
@@ -58,10 +58,12 @@ public:
     void close();
 
 private:
-    explicit Communicator(std::shared_ptr<tutti_comm> comm) : comm_(std::move(comm)) {}
+    explicit Communicator(std::shared_ptr<Joined> joined) : joined_(std::move(joined)) {}
 
-    // Held once more by each thread that is inside.
-    std::shared_ptr<tutti_comm> comm_;
+    /// For a call that begins.
+    std::shared_ptr<Joined> enter() const;
+
+    std::shared_ptr<Joined> joined_;
 };
 
 }  // namespace tutti_python

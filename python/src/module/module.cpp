@@ -41,6 +41,7 @@ NB_MODULE(_tutti, module) {
     module.def("algorithms", &algorithms, "collective"_a);
     nb::class_<Request>(module, "Request")
         .def("wait", &Request::wait, "timeout_ms"_a)
+        .def("leave", &Request::leave)
         .def("fd", &Request::fd)
         .def("source", &Request::source);
     nb::class_<Communicator>(module, "Communicator")
@@ -54,6 +55,7 @@ NB_MODULE(_tutti, module) {
         // noconvert: an array that is not in one piece is an error, never a silent copy.
         .def("run", &Communicator::run, "collective"_a, nb::arg("input").noconvert().none(),
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a)
+        .def("barrier", [](Communicator& comm) { comm.run("barrier", {}, {}, 0, "sum", 0); })
         .def("start", &Communicator::start, "collective"_a, nb::arg("input").noconvert().none(),
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a, "timeout_ms"_a)
         .def("send", &Communicator::send, nb::arg("data").noconvert(), "destination"_a, "tag"_a,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _tutti
+from ._errors import Error
 
 ANY_SOURCE = -1
 
@@ -16,7 +17,14 @@ ANY_SOURCE = -1
 class Request:
     """A non-blocking operation. Wait for it, await it, or leave the block of a ``with`` statement.
 
-    The arrays belong to it until it is over. Dropping it waits.
+    The arrays belong to it until it is over. Wait for it before its communicator is closed: that ends it. Dropping it
+    waits.
+
+    It is not ended by who stops waiting: when an ``await`` is cancelled, or a signal's handler raises in a wait (Ctrl-C),
+    the operation stays under way, as it does on the other ranks. Its communicator keeps the arrays until it is over.
+
+    A block that fails waits for the operation too. What the block raised goes on; what the operation raises then is not
+    told.
     """
 
     def __init__(self, native, result):
@@ -43,6 +51,9 @@ class Request:
             loop.add_reader(own, done.set)
             try:
                 await done.wait()
+            except BaseException:
+                self._native.leave()  # dropped, it would hold up the loop until it is over
+                raise
             finally:
                 loop.remove_reader(own)
                 os.close(own)
@@ -54,8 +65,12 @@ class Request:
     def __enter__(self) -> Request:
         return self
 
-    def __exit__(self, *exception) -> None:
-        self.wait()
+    def __exit__(self, kind, *_) -> None:
+        try:
+            self.wait()
+        except Error:
+            if kind is None:
+                raise
 
 
 class Communicator:
@@ -63,7 +78,8 @@ class Communicator:
 
     Arrays are numpy's or anything with the buffer protocol or DLPack in host memory, in one piece; they are used
     where they lie, never copied. ``out`` may be the input (in place). Every rank makes the same calls in the same
-    order, with the same shapes and types. While a call waits, other threads of python run.
+    order, with the same shapes and types. While a call waits, other threads of python run, and every tenth of a second
+    the handlers of signals: what one raises ends the wait and not the operation (see Request).
 
     Every collective has a form with an ``i`` in front (``iallreduce``) that returns a Request.
     """
@@ -92,94 +108,96 @@ class Communicator:
             raise ValueError(f"there is no rank {rank}; the communicator has {self.size}")
         return host
 
-    # ---- collectives: (name, input, output, elements per rank, operator, root) → result
+    # ---- collectives: (name, (input, output, elements per rank), operator, root) → result
 
-    def _blocking(self, name, source, target, count, op="sum", root=0):
+    def _blocking(self, name, arrays, op="sum", root=0):
+        source, target, count = arrays
         self._native.run(name, source, target, count, op, root)
         return target
 
-    def _starting(self, name, source, target, count, op="sum", root=0, timeout=None):
+    def _starting(self, name, arrays, op="sum", root=0, timeout=None):
+        source, target, count = arrays
         milliseconds = -1 if timeout is None else round(timeout * 1000)
         return Request(self._native.start(name, source, target, count, op, root, milliseconds), target)
 
     def allreduce(self, x, op: str = "sum", out=None):
         """Every rank gets the sum (max, …) of all ranks' x, which has the same shape everywhere."""
-        return self._blocking("allreduce", *_same(x, out), op)
+        return self._blocking("allreduce", _same(x, out), op)
 
     def iallreduce(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
-        return self._starting("allreduce", *_same(x, out), op, timeout=timeout)
+        return self._starting("allreduce", _same(x, out), op, timeout=timeout)
 
     def broadcast(self, x, root: int = 0):
         """x of every rank becomes x of root, in place; returns x."""
-        return self._blocking("broadcast", None, *_both(x), root=root)
+        return self._blocking("broadcast", _both(x), root=root)
 
     def ibroadcast(self, x, root: int = 0, timeout: float | None = None) -> Request:
-        return self._starting("broadcast", None, *_both(x), root=root, timeout=timeout)
+        return self._starting("broadcast", _both(x), root=root, timeout=timeout)
 
     def barrier(self) -> None:
         """Returns when every rank has called it."""
-        self._blocking("barrier", None, None, 0)
+        self._native.barrier()
 
     def ibarrier(self, timeout: float | None = None) -> Request:
-        return self._starting("barrier", None, None, 0, timeout=timeout)
+        return self._starting("barrier", (None, None, 0), timeout=timeout)
 
     def reduce(self, x, op: str = "sum", root: int = 0, out=None):
         """As allreduce, but the result goes to root alone; the others get None."""
-        return self._blocking("reduce", *self._at_root(x, out, root), op, root)
+        return self._blocking("reduce", self._at_root(x, out, root), op, root)
 
     def ireduce(self, x, op: str = "sum", root: int = 0, out=None, timeout: float | None = None) -> Request:
-        return self._starting("reduce", *self._at_root(x, out, root), op, root, timeout)
+        return self._starting("reduce", self._at_root(x, out, root), op, root, timeout)
 
     def allgather(self, x, out=None):
         """An array of shape (size, *x.shape): every rank's x, in rank order."""
-        return self._blocking("allgather", *self._grown(x, out))
+        return self._blocking("allgather", self._grown(x, out))
 
     def iallgather(self, x, out=None, timeout: float | None = None) -> Request:
-        return self._starting("allgather", *self._grown(x, out), timeout=timeout)
+        return self._starting("allgather", self._grown(x, out), timeout=timeout)
 
     def reduce_scatter(self, x, op: str = "sum", out=None):
         """x has shape (size, …): a block for each rank. Rank r gets the sum of all ranks' x[r]."""
-        return self._blocking("reduce_scatter", *self._shrunk(x, out), op)
+        return self._blocking("reduce_scatter", self._shrunk(x, out), op)
 
     def ireduce_scatter(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
-        return self._starting("reduce_scatter", *self._shrunk(x, out), op, timeout=timeout)
+        return self._starting("reduce_scatter", self._shrunk(x, out), op, timeout=timeout)
 
     def gather(self, x, root: int = 0, out=None):
         """Root gets an array of shape (size, *x.shape); the others get None."""
-        return self._blocking("gather", *self._gathered(x, root, out), root=root)
+        return self._blocking("gather", self._gathered(x, root, out), root=root)
 
     def igather(self, x, root: int = 0, out=None, timeout: float | None = None) -> Request:
-        return self._starting("gather", *self._gathered(x, root, out), root=root, timeout=timeout)
+        return self._starting("gather", self._gathered(x, root, out), root=root, timeout=timeout)
 
     def scatter(self, x, out, root: int = 0):
         """out of rank r becomes x[r] of root's x, which has shape (size, *out.shape); others pass None for x."""
-        return self._blocking("scatter", *self._scattered(x, out, root), root=root)
+        return self._blocking("scatter", self._scattered(x, out, root), root=root)
 
     def iscatter(self, x, out, root: int = 0, timeout: float | None = None) -> Request:
-        return self._starting("scatter", *self._scattered(x, out, root), root=root, timeout=timeout)
+        return self._starting("scatter", self._scattered(x, out, root), root=root, timeout=timeout)
 
     def alltoall(self, x, out=None):
         """x has shape (size, …): block r goes to rank r. Result[r] is the block that came from rank r."""
-        return self._blocking("alltoall", *self._blocks(x, out))
+        return self._blocking("alltoall", self._blocks(x, out))
 
     def ialltoall(self, x, out=None, timeout: float | None = None) -> Request:
-        return self._starting("alltoall", *self._blocks(x, out), timeout=timeout)
+        return self._starting("alltoall", self._blocks(x, out), timeout=timeout)
 
     def scan(self, x, op: str = "sum", out=None):
         """Rank r gets the sum of the x of ranks 0 … r."""
-        return self._blocking("scan", *_same(x, out), op)
+        return self._blocking("scan", _same(x, out), op)
 
     def iscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
-        return self._starting("scan", *_same(x, out), op, timeout=timeout)
+        return self._starting("scan", _same(x, out), op, timeout=timeout)
 
     def exscan(self, x, op: str = "sum", out=None):
         """Rank r gets the sum of the x of ranks 0 … r-1; rank 0's out stays as it is (zeros, if it is new)."""
         x = _array(x)
-        return self._blocking("exscan", *_same(x, np.zeros_like(x) if out is None else out), op)
+        return self._blocking("exscan", _same(x, np.zeros_like(x) if out is None else out), op)
 
     def iexscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
         x = _array(x)
-        return self._starting("exscan", *_same(x, np.zeros_like(x) if out is None else out), op, timeout=timeout)
+        return self._starting("exscan", _same(x, np.zeros_like(x) if out is None else out), op, timeout=timeout)
 
     # ---- messages
 
@@ -229,7 +247,7 @@ class Communicator:
 
     def _at_root(self, x, out, root):
         x = _array(x)
-        return (*_same(x, out),) if self.rank == root else (x, None, _count(x))
+        return _same(x, out) if self.rank == root else (x, None, _count(x))
 
     def _grown(self, x, out):
         x = _array(x)
@@ -294,7 +312,7 @@ def _same(x, out):
 
 
 def _both(x):
-    return x, _count(_array(x))
+    return None, x, _count(_array(x))
 
 
 def init(**settings) -> Communicator:

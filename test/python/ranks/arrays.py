@@ -1,9 +1,12 @@
 """The package without torch: numpy arrays, buffers, requests, errors. Run by tutti-run."""
 import array
 import asyncio
+import os
+import signal
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 
@@ -211,8 +214,97 @@ def closing_while_others_wait():
         comm.barrier()
 
 
+def left(kind, tag, waits):
+    """Rank 0 stops waiting for a message, which rank 1 sends only then: it arrives, and its array is let go."""
+    if rank == 0:
+        got = np.zeros(1)
+        gone = weakref.ref(got)
+        try:
+            waits(got, tag)
+            raise AssertionError("nothing was raised")
+        except kind:
+            pass
+        assert gone() is got, "the operation is under way"
+        del got
+        comm.send(np.zeros(1), 1, tag=tag)
+        comm.recv(np.zeros(1), 1, tag=tag + 1)  # came after the one that was left
+    elif rank == 1:
+        comm.recv(np.zeros(1), 0, tag=tag)
+        comm.send(np.ones(1), 0, tag=tag)
+        comm.send(np.zeros(1), 0, tag=tag + 1)
+    comm.barrier()
+    assert rank != 0 or gone() is None, "its array is kept"
+
+
+def cancelled_waits():
+    async def cancelled(got, tag):
+        # Within its deadline it would hold up the loop; after it, all ranks would fail.
+        task = asyncio.ensure_future(awaited(comm.irecv(got, 1, tag, timeout=60)))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await task
+
+    async def awaited(request):
+        return await request
+
+    left(asyncio.CancelledError, 20, lambda got, tag: asyncio.run(cancelled(got, tag)))
+
+
+def interrupted(call):
+    """What the call raises when a signal comes that it does not expect."""
+    def interrupt():
+        about_to.wait()
+        time.sleep(0.5)  # it is inside by now
+        os.kill(os.getpid(), signal.SIGINT)
+
+    about_to = threading.Event()
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread.start()
+    try:
+        about_to.set()
+        call()
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
+def interrupted_calls():
+    left(KeyboardInterrupt, 30, lambda got, tag: interrupted(lambda: comm.recv(got, 1, tag)))
+    if rank == 0:
+        request, x = comm.irecv(np.zeros(1), 1, tag=40), of(0)
+        for tag, call in ((41, request.wait), (42, lambda: comm.allreduce(x, out=x))):
+            try:
+                interrupted(call)
+                raise AssertionError("the call was not interrupted")
+            except KeyboardInterrupt:
+                comm.send(np.zeros(1), 1, tag)
+        assert request.wait() == (1, 40, 1), "it can be waited for again"
+    else:
+        if rank == 1:
+            comm.recv(np.zeros(1), 0, tag=41)
+            comm.send(np.zeros(1), 0, tag=40)
+            comm.recv(np.zeros(1), 0, tag=42)
+        x = comm.allreduce(of(rank))
+    comm.barrier()
+    same(x, sum(of(r) for r in range(size)), "it was done all the same")
+
+
+def blocks_that_fail():
+    for count in (4, 3 + rank):  # what is well and what is a mismatch
+        try:
+            request = comm.iallreduce(np.zeros(count))
+        except tutti.MismatchError:  # heard of before this rank had begun
+            continue
+        try:
+            with request:
+                raise KeyError("of the block")
+        except KeyError as error:
+            assert "of the block" in str(error), error
+
+
 for test in (collectives, messages, requests, other_arrays, errors, the_interpreter_goes_on, groups,
-             closing_while_others_wait):
+             closing_while_others_wait, cancelled_waits, interrupted_calls, blocks_that_fail):
     test()
     comm.barrier()
     if rank == 0:

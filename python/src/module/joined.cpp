@@ -1,0 +1,37 @@
+#include "joined.h"
+
+#include <utility>
+
+#include "request.h"
+
+namespace nb = nanobind;
+
+namespace tutti_python {
+
+// What is left ends with the communicator: in this order nothing waits to its deadline.
+Joined::~Joined() {
+    if (keeper_) {
+        keeper_.reset();
+    } else {
+        const nb::gil_scoped_release released;
+        (void)tutti_comm_destroy(comm_);
+    }
+    left_.clear();
+}
+
+void Joined::leave(Request& request) {
+    nb::object held = nb::find(request);
+    for (const nb::object& other : left_)
+        if (other.is(held)) return;
+    left_.push_back(std::move(held));
+}
+
+// One that somebody else has too is theirs to ask: requests are one thread's at a time. Asking lets
+// go of the GIL, and others may leave more meanwhile.
+void Joined::let_go() {
+    for (nb::object& request : std::exchange(left_, {}))
+        if (Py_REFCNT(request.ptr()) > 1 || !nb::cast<Request&>(request).over())
+            left_.push_back(std::move(request));
+}
+
+}  // namespace tutti_python
