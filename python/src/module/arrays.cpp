@@ -11,6 +11,10 @@ namespace {
 
 using Code = nb::dlpack::dtype_code;
 
+// As DLPack 1.1 numbers them; nanobind has names for them in its newer versions only.
+constexpr auto float8_e4m3fn = static_cast<Code>(10);
+constexpr auto float8_e5m2 = static_cast<Code>(12);
+
 struct TypeRow {
     Code code;
     int bits;
@@ -30,6 +34,9 @@ constexpr std::array types{
     TypeRow{Code::Float, 32, {TUTTI_FLOAT32, 1, false}},
     TypeRow{Code::Float, 64, {TUTTI_FLOAT64, 1, false}},
     TypeRow{Code::Bfloat, 16, {TUTTI_BFLOAT16, 1, false}},
+    TypeRow{float8_e4m3fn, 8, {TUTTI_FLOAT8_E4M3, 1, false}},
+    TypeRow{float8_e5m2, 8, {TUTTI_FLOAT8_E5M2, 1, false}},
+    TypeRow{Code::Complex, 32, {TUTTI_FLOAT16, 2, false}},
     TypeRow{Code::Complex, 64, {TUTTI_FLOAT32, 2, false}},
     TypeRow{Code::Complex, 128, {TUTTI_FLOAT64, 2, false}},
     TypeRow{Code::Bool, 8, {TUTTI_UINT8, 1, true}},
@@ -56,8 +63,9 @@ Elements elements_of(nb::dlpack::dtype type) {
     for (const TypeRow& row : types)
         if (type.lanes == 1 && type.code == static_cast<uint8_t>(row.code) && type.bits == row.bits)
             return row.elements;
-    throw nb::type_error(("tutti cannot carry elements of type code " + std::to_string(type.code) +
-                          " with " + std::to_string(type.bits) + " bits; view the array as uint8")
+    throw nb::type_error(("tutti has no elements of DLPack's type code " +
+                          std::to_string(type.code) + " with " + std::to_string(type.bits) +
+                          " bits; to move them as they are, give a view as uint8")
                              .c_str());
 }
 

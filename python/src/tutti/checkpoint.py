@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
-from . import _tutti
-from .communicator import Communicator, _array
+from . import _arrays, _tutti
+from .communicator import Communicator
 
 __all__ = ["Loaded", "Shard", "load", "save"]
 
@@ -52,14 +52,11 @@ def _listed(state, target: bool):
     add = native.add_target if target else native.add_source
     for name, value in state.items():
         shard = value if isinstance(value, Shard) else Shard(value, 0, 0)
-        data = _plain(shard.data) if target else _array(_plain(shard.data))
+        data = (_arrays.unmasked if target else _arrays.given)(_plain(shard.data))
         try:
             add(name, data, shard.first_row if shard is value else None, shard.rows)
         except TypeError as error:
-            if "incompatible function arguments" not in str(error):
-                raise
-            raise TypeError(f"{name}: {type(data).__name__} is no array in host memory, in one piece"
-                            + (", that can be written to" if target else "")) from None
+            _arrays.explain(error, "load" if target else "save", [(name, data, target)])
     return native
 
 

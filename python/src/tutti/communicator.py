@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from . import _tutti
+from . import _arrays, _tutti
 from ._errors import Error
 
 ANY_SOURCE = -1
@@ -112,20 +112,26 @@ class Communicator:
 
     def _blocking(self, name, arrays, op="sum", root=0):
         source, target, count = arrays
-        self._native.run(name, source, target, count, op, root)
+        try:
+            self._native.run(name, source, target, count, op, root)
+        except TypeError as error:
+            _refused(error, name, source, target, op)
         return target
 
     def _starting(self, name, arrays, op="sum", root=0, timeout=None):
         source, target, count = arrays
         milliseconds = -1 if timeout is None else round(timeout * 1000)
-        return Request(self._native.start(name, source, target, count, op, root, milliseconds), target)
+        try:
+            return Request(self._native.start(name, source, target, count, op, root, milliseconds), target)
+        except TypeError as error:
+            _refused(error, name, source, target, op)
 
     def allreduce(self, x, op: str = "sum", out=None):
         """Every rank gets the sum (max, …) of all ranks' x, which has the same shape everywhere."""
-        return self._blocking("allreduce", _same(x, out), op)
+        return self._blocking("allreduce", _arrays.same(x, out), op)
 
     def iallreduce(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
-        return self._starting("allreduce", _same(x, out), op, timeout=timeout)
+        return self._starting("allreduce", _arrays.same(x, out), op, timeout=timeout)
 
     def broadcast(self, x, root: int = 0):
         """x of every rank becomes x of root, in place; returns x."""
@@ -185,19 +191,17 @@ class Communicator:
 
     def scan(self, x, op: str = "sum", out=None):
         """Rank r gets the sum of the x of ranks 0 … r."""
-        return self._blocking("scan", _same(x, out), op)
+        return self._blocking("scan", _arrays.same(x, out), op)
 
     def iscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
-        return self._starting("scan", _same(x, out), op, timeout=timeout)
+        return self._starting("scan", _arrays.same(x, out), op, timeout=timeout)
 
     def exscan(self, x, op: str = "sum", out=None):
         """Rank r gets the sum of the x of ranks 0 … r-1; rank 0's out stays as it is (zeros, if it is new)."""
-        x = _array(x)
-        return self._blocking("exscan", _same(x, np.zeros_like(x) if out is None else out), op)
+        return self._blocking("exscan", _arrays.same(*_zeros(x, out)), op)
 
     def iexscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
-        x = _array(x)
-        return self._starting("exscan", _same(x, np.zeros_like(x) if out is None else out), op, timeout=timeout)
+        return self._starting("exscan", _arrays.same(*_zeros(x, out)), op, timeout=timeout)
 
     # ---- messages
 
@@ -206,14 +210,22 @@ class Communicator:
         self.isend(x, dest, tag).wait()
 
     def isend(self, x, dest: int, tag: int = 0, timeout: float | None = None) -> Request:
-        return Request(self._native.send(_array(x), dest, tag, -1 if timeout is None else round(timeout * 1000)), None)
+        x = _arrays.given(x)
+        try:
+            return Request(self._native.send(x, dest, tag, -1 if timeout is None else round(timeout * 1000)), None)
+        except TypeError as error:
+            _refused(error, "send", x, None)
 
     def recv(self, out, source: int = ANY_SOURCE, tag: int = 0) -> tuple[int, int, int]:
         """Receives into out; returns (source, tag, elements of out's type; a complex number counts as two)."""
         return self.irecv(out, source, tag).wait()
 
     def irecv(self, out, source: int = ANY_SOURCE, tag: int = 0, timeout: float | None = None) -> Request:
-        native = self._native.receive(out, source, tag, -1 if timeout is None else round(timeout * 1000))
+        out = _arrays.unmasked(out)
+        try:
+            native = self._native.receive(out, source, tag, -1 if timeout is None else round(timeout * 1000))
+        except TypeError as error:
+            _refused(error, "recv", None, out)
         return Request(native, native.source)
 
     # ---- the communicator
@@ -246,18 +258,18 @@ class Communicator:
     # ---- shapes
 
     def _at_root(self, x, out, root):
-        x = _array(x)
-        return _same(x, out) if self.rank == root else (x, None, _count(x))
+        x = _arrays.given(x)
+        return _arrays.same(x, out) if self.rank == root else (x, None, _arrays.count(x))
 
     def _grown(self, x, out):
-        x = _array(x)
-        return x, _target(out, (self.size, *x.shape), x), _count(x)
+        x = _arrays.given(x)
+        return x, _arrays.target(out, (self.size, *x.shape), x), _arrays.count(x)
 
     def _gathered(self, x, root, out):
-        return self._grown(x, out) if self.rank == root else (_array(x), None, _count(_array(x)))
+        return self._grown(x, out) if self.rank == root else (_arrays.given(x), None, _arrays.count(_arrays.given(x)))
 
     def _rows(self, x):
-        x = _array(x)
+        x = _arrays.given(x)
         if not x.shape or x.shape[0] != self.size:
             raise ValueError(f"the first dimension is for the {self.size} ranks, and the array has shape "
                              f"{tuple(x.shape)}")
@@ -265,54 +277,35 @@ class Communicator:
 
     def _shrunk(self, x, out):
         x = self._rows(x)
-        return x, _target(out, x.shape[1:], x), _count(x) // self.size
+        return x, _arrays.target(out, x.shape[1:], x), _arrays.count(x) // self.size
 
     def _blocks(self, x, out):
         x = self._rows(x)
-        return x, _target(out, x.shape, x), _count(x) // self.size
+        return x, _arrays.target(out, x.shape, x), _arrays.count(x) // self.size
 
     def _scattered(self, x, out, root):
-        block = tuple(_array(out).shape)
+        block = tuple(_arrays.given(out).shape)
         if self.rank != root:
-            return None, out, _count(_array(out))
+            return None, out, _arrays.count(_arrays.given(out))
         x = self._rows(x)
         if tuple(x.shape[1:]) != block:
             raise ValueError(f"the array to scatter has blocks of shape {tuple(x.shape[1:])}, and out has shape {block}")
-        return x, out, _count(_array(out))
-
-
-def _array(x):
-    """Arrays as they are; numbers and lists as numpy arrays."""
-    return x if hasattr(x, "__dlpack__") or hasattr(x, "__array_interface__") else np.asarray(x)
-
-
-def _count(x) -> int:
-    count = 1
-    for extent in x.shape:
-        count *= int(extent)
-    return count
-
-
-def _like(x):
-    """A numpy type for the result of an array of any library."""
-    return x.dtype if isinstance(x, np.ndarray) else np.from_dlpack(x).dtype
-
-
-def _target(out, shape, x):
-    if out is None:
-        return np.empty(tuple(int(extent) for extent in shape), _like(x))
-    if tuple(_array(out).shape) != tuple(shape):
-        raise ValueError(f"out has shape {tuple(out.shape)}, the result {tuple(shape)}")
-    return out
-
-
-def _same(x, out):
-    x = _array(x)
-    return x, _target(out, x.shape, x), _count(x)
+        return x, out, _arrays.count(_arrays.given(out))
 
 
 def _both(x):
-    return None, x, _count(_array(x))
+    return None, x, _arrays.count(_arrays.given(x))
+
+
+def _zeros(x, out):
+    x = _arrays.given(x)
+    return x, np.zeros(tuple(x.shape), _arrays.type_of(x)) if out is None else out
+
+
+def _refused(error, name, source, target, op="sum") -> NoReturn:
+    """For a TypeError of the module's: says which array it is about, and why."""
+    written = "x" if name == "broadcast" else "out"
+    _arrays.explain(error, name, (("x", source, False), (written, target, True)), op)
 
 
 def init(**settings) -> Communicator:

@@ -132,6 +132,50 @@ def other_arrays():
         pass
 
 
+def scalars_and_bytes():
+    total = float(sum(range(size)))
+    same(comm.allreduce(np.float64(rank)), np.array(total), "numpy's scalar")
+    same(comm.allreduce(np.full(3, rank).mean()), np.array(total), "a mean")
+    same(comm.allreduce(b"\x01\x02"), np.array([size, 2 * size], np.uint8), "bytes")
+    same(comm.allreduce(b""), np.zeros(0, np.uint8), "no bytes")
+    out = bytearray(2)
+    assert comm.allreduce(b"\x01\x02", out=out) is out and list(out) == [size, 2 * size], out
+
+
+def refused_arrays():
+    x, frozen = of(rank), of(rank)
+    frozen.setflags(write=False)
+    square = np.zeros((2, 2))
+    for words, call, arguments in (
+            ("allreduce: x is a numpy array with strides (8,): it has to be in one piece", "allreduce", (x[::2],)),
+            ("allreduce: x is a numpy array with strides (8, 16): it", "allreduce", (np.asfortranarray(square),)),
+            ("allreduce: x is a numpy array with strides (0,): it", "allreduce", (np.broadcast_to(x[:1], 4),)),
+            ("scan: x has its bytes in the other order (>f8): give", "scan", (np.zeros(2, ">f8"),)),
+            ("scan: x has elements of type float128, which tutti does not", "scan", (np.zeros(2, np.longdouble),)),
+            ("exscan: x has elements of type [('a', '<i4')], which", "exscan", (np.zeros(2, [("a", "<i4")]),)),
+            ("allreduce: out is read-only", "allreduce", (x, "sum", frozen)),
+            ("allreduce: out is a numpy array with strides", "allreduce", (x[:3], "sum", x[::2])),
+            ("allreduce: out is a list, and has to be", "allreduce", ([1, 2], "sum", [1, 2])),
+            ("broadcast: x is a float, and has to be an array", "broadcast", (3.0,)),
+            ("broadcast: x is read-only", "broadcast", (b"12",)),
+            ("reduce: op is an operator's name, such as 'max', and not a ndarray", "reduce", (x, x)),
+            ("send: x is a numpy array with strides", "send", (x[::2], rank)),
+            ("recv: out is read-only", "recv", (frozen,)),
+            ("a masked array's mask would be lost", "allreduce", (np.ma.masked_array(x, x > 2),)),
+            ("a masked array's mask would be lost", "recv", (np.ma.masked_array(x, x > 2),))):
+        for name in (call, "i" + call):
+            try:
+                getattr(comm, name)(*arguments)
+                raise AssertionError(f"nothing was raised, wanted {words}")
+            except TypeError as error:
+                assert str(error).startswith(words), (name, error)
+    try:
+        comm.allreduce(np.zeros(3, np.uint8), out=bytearray(4))
+        raise AssertionError("an output of another shape was taken")
+    except ValueError as error:
+        assert str(error) == "out has shape (4,), the result (3,)", error
+
+
 def errors():
     try:
         comm.allreduce(np.zeros(3 if rank == 0 else 4))
@@ -303,7 +347,7 @@ def blocks_that_fail():
             assert "of the block" in str(error), error
 
 
-for test in (collectives, messages, requests, other_arrays, errors, the_interpreter_goes_on, groups,
+for test in (collectives, messages, requests, other_arrays, scalars_and_bytes, refused_arrays, errors, the_interpreter_goes_on, groups,
              closing_while_others_wait, cancelled_waits, interrupted_calls, blocks_that_fail):
     test()
     comm.barrier()

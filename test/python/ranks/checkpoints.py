@@ -56,8 +56,9 @@ def load(path):
            allow_extra=True)
     frozen = np.zeros((3, 4))
     frozen.setflags(write=False)
-    raises((TypeError, ValueError, BufferError), [], tutti.checkpoint.load, path, {"weight": frozen}, comm)
-    raises(TypeError, ["weight: "], tutti.checkpoint.load, path, {"weight": np.zeros((6, 4))[::2]}, comm)
+    raises(TypeError, ["load: weight is read-only"], tutti.checkpoint.load, path, {"weight": frozen}, comm)
+    raises(TypeError, ["load: weight is a numpy array with strides (64, 8)"], tutti.checkpoint.load, path,
+           {"weight": np.zeros((6, 4))[::2]}, comm)
     if comm.rank == 0:  # a process by itself
         alone = np.zeros((ROWS, COLUMNS), np.float32)
         tutti.checkpoint.load(path, {"rows": alone}, allow_extra=True)

@@ -417,6 +417,23 @@ def a_model_and_its_sharded_head_come_back():
 
 
 @case
+def arrays_of_types_that_numpy_lacks():
+    with tutti.torch.communicator() as comm:
+        for dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+            x = torch.tensor([1.0, rank()]).to(dtype)
+            wanted = torch.tensor([size(), sum(range(size()))], dtype=torch.float32).to(dtype)
+            equal(comm.allreduce(x, out=torch.empty_like(x)), wanted, str(dtype))
+            raises(TypeError, "pass out=", comm.allreduce, x)
+            raises(TypeError, "pass out=", comm.exscan, x)
+        other = x.view(torch.float8_e5m2fnuz)
+        raises(TypeError, ["allreduce: ", "view as uint8"], comm.allreduce, other, out=other)
+        raises(TypeError, "allreduce: the input and the output have different types", comm.allreduce, other, out=x)
+        raises(TypeError, ["allreduce: x is a Tensor with strides (1, 3)", "contiguous()"], comm.allreduce,
+               torch.ones(2, 3).t(), out=torch.ones(3, 2))
+        raises(TypeError, "detach()", comm.allreduce, torch.ones(2, requires_grad=True))
+
+
+@case
 def closing_lets_go_of_the_communicator_whatever_requests_are_left():
     class Keeper:
         def __init__(self, held):

@@ -1,0 +1,102 @@
+"""What counts as an array, shapes of results, and what to say of an array that cannot be used where it lies."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn
+
+import numpy as np
+
+HOST = 1  # DLPack's number for memory of the host
+
+
+def unmasked(x):
+    """x as it is. What is computed knows no mask, so an array that has one is refused."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError("a masked array's mask would be lost: give x.filled(…) or x.data")
+    return x
+
+
+def given(x):
+    """To read from. Arrays as they are; numbers, lists and bytes as numpy arrays."""
+    if type(x) is np.ndarray:
+        return x
+    if hasattr(x, "__dlpack__"):
+        return unmasked(x)
+    return np.asarray(memoryview(x) if isinstance(x, bytes) else x)
+
+
+def count(x) -> int:
+    return math.prod(x.shape)
+
+
+def type_of(x):
+    """A numpy type for the result of an array of any library."""
+    if isinstance(x, np.ndarray):
+        return x.dtype
+    try:
+        return np.from_dlpack(x).dtype
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        wrong = _what_is_wrong(x, written=False)
+        raise TypeError(f"x {wrong}" if wrong else f"numpy has no type for elements of {x.dtype}: pass out=") from error
+
+
+def target(out, shape, x):
+    """out, or a new array of that shape and of x's type."""
+    if out is None:
+        return np.empty(shape, type_of(x))
+    found = out.shape if type(out) is np.ndarray else tuple(given(out).shape)
+    if found != shape:
+        raise ValueError(f"out has shape {found}, the result {tuple(shape)}")
+    return out
+
+
+def same(x, out):
+    """(input, output, elements) of what keeps the shape."""
+    x = given(x)
+    shape = tuple(x.shape)
+    return x, target(out, shape, x), math.prod(shape)
+
+
+def explain(error: TypeError, call: str, arrays, op: str = "sum") -> NoReturn:
+    """Raises, for an error of the module's, what says more. arrays: (name, array or None, whether it is written)."""
+    if "incompatible function arguments" not in str(error):
+        raise TypeError(f"{call}: {error}") from error
+    for name, x, written in arrays:
+        if x is not None and (wrong := _what_is_wrong(x, written)):
+            raise TypeError(f"{call}: {name} {wrong}") from None
+    if not isinstance(op, str):
+        raise TypeError(f"{call}: op is an operator's name, such as 'max', and not a {type(op).__name__}") from None
+    raise error
+
+
+def _what_is_wrong(x, written: bool) -> str:
+    """Why x was refused, as the end of a sentence that begins with its name; nothing if it should not have been."""
+    if isinstance(x, np.ndarray):
+        return _what_is_wrong_in_numpy(x, written)
+    if hasattr(x, "__dlpack__"):
+        if x.__dlpack_device__()[0] != HOST:
+            return "is not in the host's memory"
+        if not getattr(x, "is_contiguous", lambda: True)():
+            return f"is a {type(x).__name__} with strides {tuple(x.stride())}: it has to be in one piece (contiguous())"
+        try:
+            x.__dlpack__()
+        except Exception as error:  # whatever its library finds
+            return f"cannot be used: {error}"
+        return ""
+    try:
+        return _what_is_wrong_in_numpy(np.asarray(memoryview(x)), written)
+    except TypeError:
+        return f"is a {type(x).__name__}, and has to be an array"
+
+
+def _what_is_wrong_in_numpy(x, written: bool) -> str:
+    if x.dtype.kind not in "biufc" or x.dtype.itemsize > (16 if x.dtype.kind == "c" else 8):
+        return f"has elements of type {x.dtype}, which tutti does not take"
+    if not x.dtype.isnative:
+        return f"has its bytes in the other order ({x.dtype.str}): give x.astype(x.dtype.newbyteorder('='))"
+    if not x.flags.c_contiguous:
+        return f"is a numpy array with strides {x.strides}: it has to be in one piece (np.ascontiguousarray)"
+    if written and not x.flags.writeable:
+        return "is read-only, and is to be written to"
+    return ""
