@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from typing import Any, NoReturn
 
@@ -12,6 +13,7 @@ from . import _arrays, _tutti
 from ._errors import Error
 
 ANY_SOURCE = -1
+LONGEST_S = 1e9  # what is longer is for ever, and the library would count too far
 
 
 class Request:
@@ -32,9 +34,12 @@ class Request:
         self._result = result
 
     def wait(self, timeout: float | None = None) -> Any:
-        """The operation's result. timeout is in seconds; TimeoutError leaves the operation under way."""
-        milliseconds = -1 if timeout is None else max(0, round(timeout * 1000))
-        if not self._native.wait(milliseconds):
+        """The operation's result. timeout: seconds that this waits at most; 0 looks once, None waits for the outcome.
+
+        TimeoutError: the operation goes on, wait again. tutti.TimedOutError is one too, and says that the operation's own
+        deadline passed and the communicator is over: where the two are to be told apart, catch it first.
+        """
+        if not self._native.wait(_patience_ms(timeout)):
             raise TimeoutError(f"the operation is not over after {timeout} s; it goes on")
         return self._result() if callable(self._result) else self._result
 
@@ -81,7 +86,9 @@ class Communicator:
     order, with the same shapes and types. While a call waits, other threads of python run, and every tenth of a second
     the handlers of signals: what one raises ends the wait and not the operation (see Request).
 
-    Every collective has a form with an ``i`` in front (``iallreduce``) that returns a Request.
+    Every collective has a form with an ``i`` in front (``iallreduce``) that returns a Request. Its timeout is the
+    operation's deadline in seconds, above 0; passing it fails the communicator on all ranks. None: that of the
+    communicator (the setting timeout_ms); inf: none.
     """
 
     def __init__(self, native):
@@ -120,7 +127,7 @@ class Communicator:
 
     def _starting(self, name, arrays, op="sum", root=0, timeout=None):
         source, target, count = arrays
-        milliseconds = -1 if timeout is None else round(timeout * 1000)
+        milliseconds = _deadline_ms(timeout)
         try:
             return Request(self._native.start(name, source, target, count, op, root, milliseconds), target)
         except TypeError as error:
@@ -210,9 +217,9 @@ class Communicator:
         self.isend(x, dest, tag).wait()
 
     def isend(self, x, dest: int, tag: int = 0, timeout: float | None = None) -> Request:
-        x = _arrays.given(x)
+        x, milliseconds = _arrays.given(x), _deadline_ms(timeout)
         try:
-            return Request(self._native.send(x, dest, tag, -1 if timeout is None else round(timeout * 1000)), None)
+            return Request(self._native.send(x, dest, tag, milliseconds), None)
         except TypeError as error:
             _refused(error, "send", x, None)
 
@@ -221,9 +228,9 @@ class Communicator:
         return self.irecv(out, source, tag).wait()
 
     def irecv(self, out, source: int = ANY_SOURCE, tag: int = 0, timeout: float | None = None) -> Request:
-        out = _arrays.unmasked(out)
+        out, milliseconds = _arrays.unmasked(out), _deadline_ms(timeout)
         try:
-            native = self._native.receive(out, source, tag, -1 if timeout is None else round(timeout * 1000))
+            native = self._native.receive(out, source, tag, milliseconds)
         except TypeError as error:
             _refused(error, "recv", None, out)
         return Request(native, native.source)
@@ -291,6 +298,24 @@ class Communicator:
         if tuple(x.shape[1:]) != block:
             raise ValueError(f"the array to scatter has blocks of shape {tuple(x.shape[1:])}, and out has shape {block}")
         return x, out, _arrays.count(_arrays.given(out))
+
+
+def _deadline_ms(timeout: float | None) -> int:
+    """Of an operation, as tutti_call_opts has it: -1 for the communicator's, 0 for none."""
+    if timeout is None:
+        return -1
+    if not timeout > 0:
+        raise ValueError(f"an operation's timeout is more than 0 seconds (None: the communicator's), and not {timeout}")
+    return 0 if timeout > LONGEST_S else math.ceil(timeout * 1000)
+
+
+def _patience_ms(timeout: float | None) -> int:
+    """Of who waits, as tutti_wait has it: -1 to the operation's deadline, 0 for one look."""
+    if timeout is None or timeout > LONGEST_S:
+        return -1
+    if math.isnan(timeout):
+        raise ValueError("nobody can wait for nan seconds")
+    return max(0, math.ceil(timeout * 1000))
 
 
 def _both(x):

@@ -280,6 +280,43 @@ def left(kind, tag, waits):
     assert rank != 0 or gone() is None, "its array is kept"
 
 
+def timeouts():
+    for call, arguments in ((comm.iallreduce, (of(rank),)), (comm.isend, (of(rank), rank)), (comm.irecv, (of(rank),))):
+        for seconds in (0, -1, float("nan")):
+            try:
+                call(*arguments, timeout=seconds)
+                raise AssertionError(f"a deadline of {seconds} s was taken")
+            except ValueError as error:
+                assert "timeout" in str(error), error
+    for seconds in (float("inf"), 1e300, 60):
+        same(comm.iallreduce(np.ones(2), timeout=seconds).wait(seconds), np.full(2, float(size)), "patience")
+    part = comm.split(0)
+    request = part.irecv(np.zeros(1), timeout=1e-4)  # a millisecond, and not for ever
+    try:
+        request.wait()
+        raise AssertionError("a message came that nobody sent")
+    except tutti.TimedOutError as error:
+        assert isinstance(error, TimeoutError), error
+    part.close()
+    if rank == 0:
+        request = comm.irecv(np.zeros(1), 1, tag=15)
+        for seconds in (0, -1, 1e-4):
+            try:
+                request.wait(seconds)
+                raise AssertionError("a message came that nobody has sent yet")
+            except TimeoutError as error:
+                assert not isinstance(error, tutti.Error), error
+        try:
+            request.wait(float("nan"))
+            raise AssertionError("it was waited for nan seconds")
+        except ValueError:
+            comm.send(np.zeros(1), 1, tag=16)
+        request.wait(float("inf"))
+    elif rank == 1:
+        comm.recv(np.zeros(1), 0, tag=16)
+        comm.send(np.zeros(1), 0, tag=15)
+
+
 def cancelled_waits():
     async def cancelled(got, tag):
         # Within its deadline it would hold up the loop; after it, all ranks would fail.
@@ -347,8 +384,9 @@ def blocks_that_fail():
             assert "of the block" in str(error), error
 
 
-for test in (collectives, messages, requests, other_arrays, scalars_and_bytes, refused_arrays, errors, the_interpreter_goes_on, groups,
-             closing_while_others_wait, cancelled_waits, interrupted_calls, blocks_that_fail):
+for test in (collectives, messages, requests, other_arrays, scalars_and_bytes, refused_arrays, errors,
+             the_interpreter_goes_on, groups, closing_while_others_wait, timeouts, cancelled_waits, interrupted_calls,
+             blocks_that_fail):
     test()
     comm.barrier()
     if rank == 0:
