@@ -25,6 +25,17 @@ class Arrays(unittest.TestCase):
         done = run(PYTHON, "-c", "import tutti; c = tutti.init(); print(c.allreduce([1.5, 2.0]).tolist(), c)")
         self.assertEqual(done.stdout.strip(), "[1.5, 2.0] <tutti.Communicator: rank 0 of 1>", done.stderr)
 
+    def test_settings_are_of_pythons_types(self):
+        script = ("import tutti\n"
+                  "c = tutti.init(insecure=True, store_hosted=False, transport=['shm', 'tcp'], nrings=2, algo=None)\n"
+                  "print(c.allreduce([1.0]).tolist())\n"
+                  "try:\n    tutti.init(transport=('shm', 'carrier pigeon'))\n"
+                  "except tutti.Error as error:\n    print(error)\n")
+        done = run(PYTHON, "-c", script)
+        first, second = done.stdout.splitlines()
+        self.assertEqual(first, "[1.0]", done.stderr)
+        self.assertIn("'carrier pigeon'", second)
+
 
 class Checkpoints(unittest.TestCase):
     def ranks(self, number, *arguments):

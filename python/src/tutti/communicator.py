@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import _arrays, _tutti
+from . import _arrays, _settings, _tutti
 from ._errors import Error
 
 ANY_SOURCE = -1
@@ -336,10 +336,10 @@ def _refused(error, name, source, target, op="sum") -> NoReturn:
 def init(**settings) -> Communicator:
     """Joins the job that the launcher (tutti-run, torchrun, Slurm, Open MPI, …) started; alone, a job of one rank.
 
-    Settings by the names of docs/configuration.md win over the environment: init(transport="shm", timeout_ms=10_000).
-    Blocks until all ranks have joined.
+    Settings by the names of docs/configuration.md win over the environment: init(transport=["shm", "tcp"],
+    timeout_ms=10_000, insecure=True). None leaves one as it is. Blocks until all ranks have joined.
     """
-    return Communicator(_tutti.Communicator({name: str(value) for name, value in settings.items()}))
+    return Communicator(_tutti.Communicator(_settings.texts(settings)))
 
 
 def adopt(made) -> Communicator:

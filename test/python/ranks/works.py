@@ -475,7 +475,8 @@ def the_flight_recorder_can_be_dumped():
 
 @case
 def another_group_with_settings_of_its_own():
-    group = dist.new_group(backend="tutti", pg_options=tutti.torch.Options(transport="tcp"))
+    settings = tutti.torch.Options(transport=["tcp"], insecure=False, algo=None)
+    group = dist.new_group(backend="tutti", pg_options=settings)
     x = ones()
     dist.all_reduce(x, group=group)
     equal(x, ones() * size())

@@ -35,6 +35,7 @@ def _import_torch():
 
 torch, dist = _import_torch()
 
+from .._settings import texts  # noqa: E402
 from . import _errors  # noqa: E402
 from ._errors import (  # noqa: E402
     AbortedError,
@@ -57,7 +58,10 @@ _extension = None
 
 
 class Options(dict):
-    """tutti's settings for one group, by the names of docs/configuration.md: Options(transport="tcp")."""
+    """tutti's settings for one group, by the names of docs/configuration.md: Options(transport=["shm", "tcp"]).
+
+    True and False are 1 and 0; None leaves a setting as it is.
+    """
 
 
 def build():
@@ -84,7 +88,7 @@ def _settings(options) -> dict[str, str]:
     if not isinstance(options, dict):
         raise TypeError("pg_options for the backend tutti are a tutti.torch.Options (a dict of settings), not "
                         f"{type(options).__name__}")
-    return {str(name): str(value) for name, value in options.items()}
+    return texts(options)
 
 
 def _create(options, backend_options=None):

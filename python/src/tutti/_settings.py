@@ -1,0 +1,18 @@
+"""Settings of python's types as the texts that the library reads."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+
+def texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    """By name: True and False are 1 and 0, lists have commas, None leaves the setting as it is."""
+    return {str(name): _text(value) for name, value in settings.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, (list, tuple)):
+        return ",".join(_text(part) for part in value)
+    return str(value)
