@@ -172,6 +172,23 @@ class Building(unittest.TestCase):
         done = run(PYTHON, "-c", script)
         self.assertEqual((done.stdout.strip(), done.stderr), ("[] []", ""))
 
+    def test_without_a_group_it_says_so(self):
+        with tempfile.NamedTemporaryFile() as kept:
+            kept.write(b"kept")
+            kept.flush()
+            script = ("import sys, torch.distributed as dist, tutti.torch as t\n"
+                      "def told(group):\n"
+                      "    for call in (t.backend_of, t.abort, t.communicator, lambda g: t.dump(sys.argv[1], g)):\n"
+                      "        try:\n            call(group)\n        except ValueError as error:\n"
+                      "            print(error)\n"
+                      "told(None)\n"
+                      "told(dist.GroupMember.NON_GROUP_MEMBER)\n")
+            done = run(PYTHON, "-c", script, kept.name)
+            self.assertEqual(done.stdout.splitlines(), 4 * [
+                "there is no group: init_process_group has not been called"] + 4 * ["this rank is not in the group"],
+                done.stderr)
+            self.assertEqual(pathlib.Path(kept.name).read_bytes(), b"kept")
+
     def test_torch_finds_it_by_its_name(self):
         script = ("import torch.distributed as d, torch; d.init_process_group('tutti', rank=0, world_size=1, "
                   "store=d.HashStore()); x = torch.ones(2); d.all_reduce(x); print(x.tolist(), d.get_backend())")

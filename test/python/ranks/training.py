@@ -249,6 +249,22 @@ def local_sgd_is_an_optimizer():
     raises(ValueError, "whole number", tutti.torch.LocalSGD, torch.optim.SGD(model.parameters(), lr=1.0), 0)
 
 
+@case
+def local_sgd_has_the_hooks_of_an_optimizer():
+    model = linear()
+    optimizer = tutti.torch.LocalSGD(torch.optim.SGD(model.parameters(), lr=1.0), 2)
+    called = []
+    for name in ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre",
+                 "load_state_dict_post"):
+        register = getattr(optimizer, f"register_{name}_hook")
+        register(lambda *_, name=name: called.append(name))
+    gradient_of(model, 0, rank()).backward()
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert called == ["step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre",
+                      "load_state_dict_post"], called
+
+
 # ---- sharded softmax
 
 

@@ -104,8 +104,15 @@ def register() -> None:
 
 
 def backend_of(group=None):
-    """The backend object of a group that uses tutti, for tensors in host memory or of CUDA devices."""
+    """The backend object of a group that uses tutti, for tensors in host memory or of CUDA devices.
+
+    ValueError: there is no such group on this rank.
+    """
     group = group or dist.group.WORLD
+    if group is None:
+        raise ValueError("there is no group: init_process_group has not been called")
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this rank is not in the group")
     found = []
     for device in ("cpu", "cuda"):
         try:
@@ -126,8 +133,9 @@ def abort(group=None) -> None:
 
 def dump(path: str | os.PathLike, group=None) -> None:
     """Writes the group's flight recorder, its last 1,024 operations, as JSON lines."""
+    backend = backend_of(group)
     with open(path, "wb") as file:
-        build().dump(backend_of(group), file.fileno())
+        build().dump(backend, file.fileno())
 
 
 def communicator(group=None):

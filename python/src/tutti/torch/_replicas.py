@@ -70,6 +70,14 @@ def sync_buffers(model: torch.nn.Module, how: str = "mean", group=None) -> None:
     broadcast([buffer for buffer in buffers if how == "broadcast" or not _can_be_averaged(buffer)], group)
 
 
+def _of_the_optimizer(name):
+    def method(self, *arguments, **named):
+        return getattr(self.optimizer, name)(*arguments, **named)
+
+    method.__name__ = name
+    return method
+
+
 class LocalSGD(torch.optim.Optimizer):
     """An optimizer whose replicas follow their own gradients, and average the parameters every k steps.
 
@@ -80,6 +88,7 @@ class LocalSGD(torch.optim.Optimizer):
 
     Making one is collective: rank 0's parameters go to all. So is each k-th step, and average(), which belongs after
     the last step if k does not divide their number. Learning-rate schedulers take it as any optimizer.
+    Hooks are registered with the optimizer inside: those of a step get it, and run before the average.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, k: int, group=None):  # noqa: super().__init__ makes a state
@@ -124,6 +133,13 @@ class LocalSGD(torch.optim.Optimizer):
     def average(self) -> None:
         """Collective: the parameters become the mean of all ranks'."""
         average(self._parameters(), self.group)
+
+    register_step_pre_hook = _of_the_optimizer("register_step_pre_hook")
+    register_step_post_hook = _of_the_optimizer("register_step_post_hook")
+    register_state_dict_pre_hook = _of_the_optimizer("register_state_dict_pre_hook")
+    register_state_dict_post_hook = _of_the_optimizer("register_state_dict_post_hook")
+    register_load_state_dict_pre_hook = _of_the_optimizer("register_load_state_dict_pre_hook")
+    register_load_state_dict_post_hook = _of_the_optimizer("register_load_state_dict_post_hook")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.optimizer.zero_grad(set_to_none=set_to_none)
