@@ -104,16 +104,34 @@ class Installed(unittest.TestCase):
                     self.assertTrue(str(pathlib.Path(place.split()[0]).resolve()).startswith(str(library)), line)
 
     def test_the_stubs_name_what_there_is(self):
-        script = ("import ast, pathlib, tutti._tutti as native, tutti\n"
-                  "for module, name in ((native, '_tutti.pyi'), (tutti, '__init__.pyi')):\n"
+        script = ("import ast, pathlib, tutti._tutti as native, tutti.communicator\n"
+                  "for module, name in ((native, '_tutti.pyi'), (tutti, '__init__.pyi'), (tutti.communicator, "
+                  "'communicator.pyi')):\n"
                   "    tree = ast.parse((pathlib.Path(tutti.__file__).parent / name).read_text())\n"
                   "    for node in tree.body:\n"
                   "        if hasattr(node, 'name'): getattr(module, node.name)\n"
                   "        for item in getattr(node, 'body', []) if isinstance(node, ast.ClassDef) else []:\n"
-                  "            if item.name != '__init__': getattr(getattr(module, node.name), item.name)\n"
+                  "            if hasattr(item, 'name') and item.name != '__init__':\n"
+                  "                getattr(getattr(module, node.name), item.name)\n"
                   "print('ok')")
         done = run(PYTHON, "-c", script)
         self.assertEqual(done.stdout.strip(), "ok", done.stderr)
+
+    def test_every_call_has_a_docstring_and_the_parameters_of_its_stub(self):
+        script = ("import ast, inspect, pathlib, tutti.communicator\n"
+                  "tree = ast.parse(pathlib.Path(tutti.communicator.__file__).with_suffix('.pyi').read_text())\n"
+                  "stubs = {node.name: {item.name: item for item in node.body if hasattr(item, 'name')}\n"
+                  "         for node in tree.body if isinstance(node, ast.ClassDef)}\n"
+                  "for kind in (tutti.Communicator, tutti.Request):\n"
+                  "    for name, call in vars(kind).items():\n"
+                  "        if name.startswith('_') or not inspect.isfunction(call): continue\n"
+                  "        if not call.__doc__: print('no docstring:', name)\n"
+                  "        stub = stubs[kind.__name__].get(name)\n"
+                  "        if stub is None: print('no stub:', name); continue\n"
+                  "        wanted = [argument.arg for argument in stub.args.args]\n"
+                  "        if wanted != list(inspect.signature(call).parameters): print('another stub:', name)\n")
+        done = run(PYTHON, "-c", script)
+        self.assertEqual((done.stdout, done.stderr), ("", ""))
 
 
 if __name__ == "__main__":

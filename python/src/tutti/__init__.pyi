@@ -1,5 +1,3 @@
-from typing import Any
-
 from . import checkpoint as checkpoint
 from ._errors import (
     AbortedError as AbortedError,
@@ -13,9 +11,12 @@ from ._errors import (
     TimedOutError as TimedOutError,
     UnsupportedError as UnsupportedError,
 )
-from .communicator import ANY_SOURCE as ANY_SOURCE, Communicator as Communicator, Request as Request
+from .communicator import (
+    ANY_SOURCE as ANY_SOURCE,
+    Communicator as Communicator,
+    Request as Request,
+    info as info,
+    init as init,
+)
 
 __version__: str
-
-def init(**settings: Any) -> Communicator: ...
-def info() -> dict[str, Any]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
@@ -13,17 +13,19 @@ from . import _arrays, _settings, _tutti
 from ._errors import Error
 
 ANY_SOURCE = -1
+Result = TypeVar("Result")
 LONGEST_S = 1e9  # what is longer is for ever, and the library would count too far
 
 
-class Request:
+class Request(Generic[Result]):
     """A non-blocking operation. Wait for it, await it, or leave the block of a ``with`` statement.
 
     The arrays belong to it until it is over. Wait for it before its communicator is closed: that ends it. Dropping it
     waits.
 
-    It is not ended by who stops waiting: when an ``await`` is cancelled, or a signal's handler raises in a wait (Ctrl-C),
-    the operation stays under way, as it does on the other ranks. Its communicator keeps the arrays until it is over.
+    It is not ended by who stops waiting: when an ``await`` is cancelled, or a signal's handler raises in a wait
+    (Ctrl-C), the operation stays under way, as it does on the other ranks. Its communicator keeps the arrays until it
+    is over.
 
     A block that fails waits for the operation too. What the block raised goes on; what the operation raises then is not
     told.
@@ -36,8 +38,8 @@ class Request:
     def wait(self, timeout: float | None = None) -> Any:
         """The operation's result. timeout: seconds that this waits at most; 0 looks once, None waits for the outcome.
 
-        TimeoutError: the operation goes on, wait again. tutti.TimedOutError is one too, and says that the operation's own
-        deadline passed and the communicator is over: where the two are to be told apart, catch it first.
+        TimeoutError: the operation goes on, wait again. tutti.TimedOutError is one too, and says that the operation's
+        own deadline passed and the communicator is over: where the two are to be told apart, catch it first.
         """
         if not self._native.wait(_patience_ms(timeout)):
             raise TimeoutError(f"the operation is not over after {timeout} s; it goes on")
@@ -138,13 +140,15 @@ class Communicator:
         return self._blocking("allreduce", _arrays.same(x, out), op)
 
     def iallreduce(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        """allreduce as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("allreduce", _arrays.same(x, out), op, timeout=timeout)
 
     def broadcast(self, x, root: int = 0):
-        """x of every rank becomes x of root, in place; returns x."""
+        """x of every rank becomes x of root, in place; returns x. It has to be writable on all ranks, root's too."""
         return self._blocking("broadcast", _both(x), root=root)
 
     def ibroadcast(self, x, root: int = 0, timeout: float | None = None) -> Request:
+        """broadcast as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("broadcast", _both(x), root=root, timeout=timeout)
 
     def barrier(self) -> None:
@@ -152,6 +156,7 @@ class Communicator:
         self._native.barrier()
 
     def ibarrier(self, timeout: float | None = None) -> Request:
+        """barrier as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("barrier", (None, None, 0), timeout=timeout)
 
     def reduce(self, x, op: str = "sum", root: int = 0, out=None):
@@ -159,6 +164,7 @@ class Communicator:
         return self._blocking("reduce", self._at_root(x, out, root), op, root)
 
     def ireduce(self, x, op: str = "sum", root: int = 0, out=None, timeout: float | None = None) -> Request:
+        """reduce as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("reduce", self._at_root(x, out, root), op, root, timeout)
 
     def allgather(self, x, out=None):
@@ -166,6 +172,7 @@ class Communicator:
         return self._blocking("allgather", self._grown(x, out))
 
     def iallgather(self, x, out=None, timeout: float | None = None) -> Request:
+        """allgather as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("allgather", self._grown(x, out), timeout=timeout)
 
     def reduce_scatter(self, x, op: str = "sum", out=None):
@@ -173,6 +180,7 @@ class Communicator:
         return self._blocking("reduce_scatter", self._shrunk(x, out), op)
 
     def ireduce_scatter(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        """reduce_scatter as a Request. timeout: seconds until the communicator fails on all; None: its timeout_ms."""
         return self._starting("reduce_scatter", self._shrunk(x, out), op, timeout=timeout)
 
     def gather(self, x, root: int = 0, out=None):
@@ -180,6 +188,7 @@ class Communicator:
         return self._blocking("gather", self._gathered(x, root, out), root=root)
 
     def igather(self, x, root: int = 0, out=None, timeout: float | None = None) -> Request:
+        """gather as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("gather", self._gathered(x, root, out), root=root, timeout=timeout)
 
     def scatter(self, x, out, root: int = 0):
@@ -187,6 +196,7 @@ class Communicator:
         return self._blocking("scatter", self._scattered(x, out, root), root=root)
 
     def iscatter(self, x, out, root: int = 0, timeout: float | None = None) -> Request:
+        """scatter as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("scatter", self._scattered(x, out, root), root=root, timeout=timeout)
 
     def alltoall(self, x, out=None):
@@ -194,6 +204,7 @@ class Communicator:
         return self._blocking("alltoall", self._blocks(x, out))
 
     def ialltoall(self, x, out=None, timeout: float | None = None) -> Request:
+        """alltoall as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("alltoall", self._blocks(x, out), timeout=timeout)
 
     def scan(self, x, op: str = "sum", out=None):
@@ -201,6 +212,7 @@ class Communicator:
         return self._blocking("scan", _arrays.same(x, out), op)
 
     def iscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        """scan as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("scan", _arrays.same(x, out), op, timeout=timeout)
 
     def exscan(self, x, op: str = "sum", out=None):
@@ -208,6 +220,7 @@ class Communicator:
         return self._blocking("exscan", _arrays.same(*_zeros(x, out)), op)
 
     def iexscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        """exscan as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("exscan", _arrays.same(*_zeros(x, out)), op, timeout=timeout)
 
     # ---- messages
@@ -217,6 +230,7 @@ class Communicator:
         self.isend(x, dest, tag).wait()
 
     def isend(self, x, dest: int, tag: int = 0, timeout: float | None = None) -> Request:
+        """send as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         x, milliseconds = _arrays.given(x), _deadline_ms(timeout)
         try:
             return Request(self._native.send(x, dest, tag, milliseconds), None)
@@ -228,6 +242,7 @@ class Communicator:
         return self.irecv(out, source, tag).wait()
 
     def irecv(self, out, source: int = ANY_SOURCE, tag: int = 0, timeout: float | None = None) -> Request:
+        """recv as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         out, milliseconds = _arrays.unmasked(out), _deadline_ms(timeout)
         try:
             native = self._native.receive(out, source, tag, milliseconds)
@@ -243,7 +258,10 @@ class Communicator:
         return None if part is None else Communicator(part)
 
     def explain(self, collective: str, nbytes: int) -> str:
-        """Why tutti would choose which algorithm for such a call."""
+        """Why tutti would choose which algorithm for such a call.
+
+        nbytes: of x; of one rank's block for allgather, reduce_scatter, gather, scatter and alltoall.
+        """
         return self._native.explain(collective, nbytes)
 
     def dump(self, path: str | os.PathLike) -> None:
