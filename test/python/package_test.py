@@ -67,6 +67,16 @@ class Checkpoints(unittest.TestCase):
                          f"{rows} float16 41 [1, 0, 1]", done.stderr)
 
 
+class Documents(unittest.TestCase):
+    def test_examples_are_python(self):
+        root = HERE.parent.parent
+        for name in ("README.md", "docs/python.md", "python/README.md"):
+            blocks = re.findall(r"(?ms)^```python\n(.*?)^```", (root / name).read_text(encoding="utf-8"))
+            self.assertTrue(blocks, name)
+            for block in blocks:
+                compile(block, name, "exec")
+
+
 class Installed(unittest.TestCase):
     def test_info_says_what_there_is(self):
         info = json.loads(run(PYTHON, "-c", "import json, tutti; print(json.dumps(tutti.info()))").stdout)

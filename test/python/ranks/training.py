@@ -414,21 +414,23 @@ def a_model_and_its_sharded_head_come_back():
     path = os.path.join(shared_folder(), "model.safetensors")
     model, head = linear().to(torch.bfloat16), tutti.torch.ShardedSoftmax(3, 7)
     saved = {name: value.clone() for name, value in model.state_dict().items()}
-    weight = head.weight.detach().clone()
+    kept = [parameter.detach().clone() for parameter in head.parameters()]
 
     def state():
         return {**model.state_dict(),
-                "head.weight": tutti.checkpoint.Shard(head.weight, head.first, head.classes)}
+                "head.weight": tutti.checkpoint.Shard(head.weight, head.first, head.classes),
+                "head.bias": tutti.checkpoint.Shard(head.bias, head.first, head.classes)}
     with tutti.torch.communicator() as comm:
         tutti.checkpoint.save(path, state(), comm, texts={"epoch": "12"})
         with torch.no_grad():
-            for parameter in (*model.parameters(), head.weight):
+            for parameter in (*model.parameters(), *head.parameters()):
                 parameter.zero_()
         loaded = tutti.checkpoint.load(path, state(), comm)
     assert loaded.text("epoch") == "12" and loaded.text("other") is None and loaded.missing == []
     for name, value in model.state_dict().items():
         equal(value, saved[name], name)
-    equal(head.weight.detach(), weight)
+    for parameter, wanted in zip(head.parameters(), kept, strict=True):
+        equal(parameter.detach(), wanted)
     dist.all_reduce(torch.ones(3))  # the group goes on
 
 

@@ -1,7 +1,7 @@
 """tutti as a backend of torch.distributed.
 
     import torch.distributed as dist
-    import tutti.torch                      # newer torch finds it without this line
+    import tutti.torch                      # torch 2.15 and newer find it without this line
 
     dist.init_process_group("tutti")        # tensors of hosts and of CUDA devices; or "cpu:tutti,cuda:nccl"
 
