@@ -117,21 +117,21 @@ private:
     }
 
     void show(Row& row) {
-        const char* collective = options_.collective->name;
+        const Call& call = row.call;
         if (row.algorithm.empty()) {
-            const char* name =
-                tutti_comm_algorithm(comm_->get(), collective, row.call.count, row.call.dtype);
+            const char* name = tutti_comm_algorithm(comm_->get(), call.collective->name, call.count,
+                                                    call.dtype, call.op);
             row.algorithm = name != nullptr ? name : "default";
         }
         progress_.clear();
         report_->add(row);
-        if (options_.explain)
-            explain(collective, row.call.count * tutti_dtype_size(row.call.dtype));
+        if (options_.explain) explain(call);
     }
 
-    void explain(const char* collective, std::size_t bytes) {
+    void explain(const Call& call) {
         std::array<char, 4096> text{};
-        tutti::check(tutti_comm_explain(comm_->get(), collective, bytes, text.data(), text.size()));
+        tutti::check(tutti_comm_explain(comm_->get(), call.collective->name, call.count, call.dtype,
+                                        call.op, text.data(), text.size()));
         std::istringstream lines(text.data());
         for (std::string line; std::getline(lines, line);) report_->note("  " + line);
     }

@@ -214,13 +214,13 @@ TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
 /** Leaves in order: what was sent still arrives. Never hangs; pending requests fail with ABORTED
  *  and stay valid until they are waited for. NULL is fine. */
 TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
-/** Why the communicator would choose what for such a call, for people. bytes: of the message, or of one
- *  rank's block where each has one. Copies at most capacity bytes with the final zero. */
-TUTTI_API tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t bytes,
-                                          char* text, size_t capacity);
-/** The algorithm that a call with this count would run ("ring"); NULL on error. */
+/** Why the communicator would choose what for such a call, for people. count: elements of the message, or
+ *  of one rank's block; op: of what reduces. Copies at most capacity bytes with the final zero. */
+TUTTI_API tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t count,
+                                          tutti_dtype dtype, tutti_op op, char* text, size_t capacity);
+/** The algorithm that such a call would run ("ring"); NULL on error. */
 TUTTI_API const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_t count,
-                                           tutti_dtype dtype);
+                                           tutti_dtype dtype, tutti_op op);
 /** Writes the flight recorder (the last 1,024 operations) as JSON lines to a file descriptor. */
 TUTTI_API tutti_status tutti_comm_dump(tutti_comm* comm, int fd);
 

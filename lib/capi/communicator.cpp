@@ -18,6 +18,24 @@ Result<Collective> parse_collective(const char* function, const char* name) {
     return tutti::fail(Code::invalid, "{}: there is no collective '{}'", function, name);
 }
 
+// A call that is only talked about.
+struct Described {
+    const char* collective;
+    size_t count;
+    tutti_dtype dtype;
+    tutti_op op;
+};
+Result<Call> make_call(const char* function, const tutti_comm& comm, const Described& described) {
+    Call call;
+    TUTTI_ASSIGN(call.collective, parse_collective(function, described.collective));
+    if (call.collective == Collective::barrier) return call;
+    call.count = described.count;
+    call.dtype = static_cast<tutti::Dtype>(described.dtype);
+    if (tutti::traits_of(call.collective).reduces) call.op = static_cast<tutti::Op>(described.op);
+    TUTTI_TRY(comm.impl->planner().check(call, -1));
+    return call;
+}
+
 template <typename Split>
 tutti_status make_part(const char* function, tutti_comm* comm, tutti_comm** part, Split&& split) {
     return tutti::guard([&]() -> Result<> {
@@ -117,14 +135,13 @@ tutti_status tutti_comm_destroy(tutti_comm* comm) {
     });
 }
 
-tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t bytes, char* text,
-                                size_t capacity) {
+tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t count,
+                                tutti_dtype dtype, tutti_op op, char* text, size_t capacity) {
+    const char* const function = "tutti_comm_explain";
     return tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_comm_explain", "comm");
-        if (!text || capacity == 0) return tutti::null_argument("tutti_comm_explain", "text");
-        Call call;
-        TUTTI_ASSIGN(call.collective, parse_collective("tutti_comm_explain", collective));
-        call.count = bytes;
+        if (!comm) return tutti::null_argument(function, "comm");
+        if (!text || capacity == 0) return tutti::null_argument(function, "text");
+        TUTTI_ASSIGN(const Call call, make_call(function, *comm, {collective, count, dtype, op}));
         const std::string words = comm->impl->planner().explain(call);
         const size_t length = std::min(words.size(), capacity - 1);
         std::memcpy(text, words.data(), length);
@@ -134,15 +151,12 @@ tutti_status tutti_comm_explain(tutti_comm* comm, const char* collective, size_t
 }
 
 const char* tutti_comm_algorithm(tutti_comm* comm, const char* collective, size_t count,
-                                 tutti_dtype dtype) {
+                                 tutti_dtype dtype, tutti_op op) {
+    const char* const function = "tutti_comm_algorithm";
     const char* name = nullptr;
     const tutti_status status = tutti::guard([&]() -> Result<> {
-        if (!comm) return tutti::null_argument("tutti_comm_algorithm", "comm");
-        Call call;
-        TUTTI_ASSIGN(call.collective, parse_collective("tutti_comm_algorithm", collective));
-        call.count = count;
-        call.dtype = static_cast<tutti::Dtype>(dtype);
-        TUTTI_TRY(comm->impl->planner().check(call, -1));
+        if (!comm) return tutti::null_argument(function, "comm");
+        TUTTI_ASSIGN(const Call call, make_call(function, *comm, {collective, count, dtype, op}));
         TUTTI_ASSIGN(const tutti::Choice choice, comm->impl->planner().choose(call));
         name = choice.name.data();  // catalog names are literals
         return {};

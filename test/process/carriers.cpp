@@ -32,7 +32,7 @@ void take_part(int rank, const std::string& size, const std::string& store) {
     tutti_config_destroy(config);
     sums(comm, std::stoi(size));
     std::printf("rank %d: allreduce of 2 takes %s\n", rank,
-                tutti_comm_algorithm(comm, "allreduce", 2, TUTTI_FLOAT32));
+                tutti_comm_algorithm(comm, "allreduce", 2, TUTTI_FLOAT32, TUTTI_SUM));
     need(tutti_comm_destroy(comm), "destroy");
 }
 

@@ -418,6 +418,13 @@ class Behaviour(Processes):
                                   timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
             self.expect_success(done)
 
+    def test_a_choice_is_explained_for_its_type_and_operator(self):
+        # 16-bit sums send twice as much of a ring's partial results; a maximum has none.
+        text = self.expect_success(run(4, BENCH, "allreduce", "-b", "4M", "-e", "4M", "--dtype", "bfloat16", "--op", "sum,max",
+                                       "-n", "1", "-w", "0", "--inplace-only", "--explain", transport="tcp"))
+        of_sum, of_max = (part.split("wrong elements")[0] for part in text.split("allreduce of ")[1:])
+        self.assertNotEqual(re.findall(r" ring: ([0-9.]+) us", of_sum), re.findall(r" ring: ([0-9.]+) us", of_max))
+
     def test_a_bench_that_is_interrupted_leaves_the_last_report_alone(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "report.json"

@@ -69,6 +69,16 @@ Elements elements_of(nb::dlpack::dtype type) {
                              .c_str());
 }
 
+Elements elements_named(const char* name) {
+    std::string names;
+    for (tutti_dtype dtype = 0; tutti_dtype_size(dtype) != 0; ++dtype) {
+        const char* const known = tutti_dtype_name(dtype);
+        if (std::strcmp(known, name) == 0) return {dtype, 1, false};
+        names += names.empty() ? known : std::string(", ") + known;
+    }
+    throw nb::value_error((std::string(name) + " is no type; there are " + names).c_str());
+}
+
 tutti_op op_of(const char* name, const Elements& elements) {
     std::string names;
     for (const OpRow& row : ops) {

@@ -20,6 +20,8 @@ struct Elements {
 
 /// TypeError for what tutti cannot carry.
 Elements elements_of(nanobind::dlpack::dtype type);
+/// By the library's name for the type.
+Elements elements_named(const char* name);
 /// "sum" and so on; ValueError lists them.
 tutti_op op_of(const char* name, const Elements& elements);
 

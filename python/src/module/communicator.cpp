@@ -163,9 +163,12 @@ std::unique_ptr<Communicator> Communicator::adopt(std::uintptr_t address, nb::ob
         new Communicator(std::make_shared<Joined>(comm, std::move(keeper))));
 }
 
-std::string Communicator::explain(const char* collective, std::size_t bytes) {
+std::string Communicator::explain(const char* collective, std::size_t bytes, const char* dtype,
+                                  const char* op) {
+    const Elements elements = elements_named(dtype);
     std::string text(4096, '\0');
-    check(tutti_comm_explain(joined()->comm(), collective, bytes, text.data(), text.size()),
+    check(tutti_comm_explain(joined()->comm(), collective, bytes / tutti_dtype_size(elements.dtype),
+                             elements.dtype, op_of(op, elements), text.data(), text.size()),
           "explain");
     text.resize(text.find('\0'));
     return text;

@@ -51,7 +51,8 @@ public:
 
     /// NULL for a negative color.
     std::unique_ptr<Communicator> split(int color, int key);
-    std::string explain(const char* collective, std::size_t bytes);
+    std::string explain(const char* collective, std::size_t bytes, const char* dtype,
+                        const char* op);
     void dump(int fd);
     void abort();
     /// Ends what other threads wait for in it, on all ranks.

@@ -64,7 +64,7 @@ NB_MODULE(_tutti, module) {
              "timeout_ms"_a)
         .def_static("adopt", &Communicator::adopt, "address"_a, "keeper"_a)
         .def("split", &Communicator::split, "color"_a, "key"_a)
-        .def("explain", &Communicator::explain, "collective"_a, "bytes"_a)
+        .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "dtype"_a, "op"_a)
         .def("dump", &Communicator::dump, "fd"_a)
         .def("abort", &Communicator::abort)
         .def("close", &Communicator::close);

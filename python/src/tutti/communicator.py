@@ -257,12 +257,12 @@ class Communicator:
         part = self._native.split(color, self.rank if key is None else key)
         return None if part is None else Communicator(part)
 
-    def explain(self, collective: str, nbytes: int) -> str:
+    def explain(self, collective: str, nbytes: int, dtype: str = "float32", op: str = "sum") -> str:
         """Why tutti would choose which algorithm for such a call.
 
         nbytes: of x; of one rank's block for allgather, reduce_scatter, gather, scatter and alltoall.
         """
-        return self._native.explain(collective, nbytes)
+        return self._native.explain(collective, nbytes, dtype, op)
 
     def dump(self, path: str | os.PathLike) -> None:
         """Writes the flight recorder, the last 1,024 operations, as JSON lines."""

@@ -228,7 +228,8 @@ def groups():
     except ValueError:
         pass
     assert comm.split(-1 if rank == 0 else 0) is None or rank > 0
-    assert "allreduce" in comm.explain("allreduce", 1024)
+    assert "allreduce of 1024 bytes" in comm.explain("allreduce", 1024)
+    assert "allreduce of 1024 bytes" in comm.explain("allreduce", 1024, dtype="bfloat16", op="max")
 
 
 def closing_while_others_wait():
