@@ -110,6 +110,7 @@ TEST_CASE("communicator: a rank whose parent has left hears who aborts and who l
         config.timeout_ms = 60'000;
     };
     std::atomic<bool> left{false}, told{false};
+    std::atomic<int> met{0};
     const auto wait_until = [](Communicator& comm, const std::atomic<bool>& sign) {
         return wait_for(comm, [&] { return sign.load(); });
     };
@@ -120,7 +121,11 @@ TEST_CASE("communicator: a rank whose parent has left hears who aborts and who l
             left = true;
             return "";
         }
+        met += 1;
         if (!wait_until(comm, left)) return "rank 1 does not leave";
+        // An abort ends what others are still in.
+        if (rank == 0 && !wait_for(comm, [&] { return met == job.ranks - 1; }))
+            return "others are not past the barrier";
         if (rank == 0 && aborts) comm.abort();
         if (rank == 0 && !aborts) comm.destroy();
         if (rank == 9) {
