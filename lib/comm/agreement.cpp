@@ -110,6 +110,8 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
     if (first_heard_ != 0) return Entry::wait;
     // A call from before the mismatch, which others may have returned from already.
     if (next_number < (mismatch_from_ & number_mask)) return Entry::proceed;
+    // Operations that still run here will tell of it, and are counted: this call is one too many.
+    if (!self_quiet_) return Entry::wait;
     error = hear(next_number);
     return Entry::refused;
 }

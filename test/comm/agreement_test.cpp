@@ -168,12 +168,33 @@ TEST_CASE("a rank that was refused one mismatch is not behind the next") {
     ranks.deliver();
     for (auto& rank : ranks.all) REQUIRE(rank->resumed == numbered(1, 5).sequence);
     see_mismatch(ranks, 0, 1, 1, 6);
+    ranks[2].agreement.quiet(1, 4);
     CHECK(ranks[2].next_call(6) == Agreement::Entry::refused);
     ranks[0].agreement.quiet(1, 6);
     ranks[1].agreement.quiet(1, 6);
-    ranks[2].agreement.quiet(1, 4);
     ranks.deliver();
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 6).sequence);
+}
+
+// Each of them tells its caller, who would hear of the mismatch once more than it is counted.
+TEST_CASE("a call waits while operations that were issued before it have still to fail") {
+    Ranks ranks(3);
+    see_mismatch(ranks, 0, 1, 0, 5);
+    CHECK(ranks[2].next_call(7) == Agreement::Entry::wait);
+    for (const uint64_t issued : {5, 6})
+        REQUIRE(ranks[2].agreement.verdict(numbered(0, issued).sequence));
+    ranks[2].agreement.quiet(0, 6);
+    for (Rank r : {0, 1}) {
+        REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
+        ranks[r].agreement.quiet(0, 5);
+    }
+    CHECK(ranks[2].next_call(7) == Agreement::Entry::wait);
+    ranks.deliver();
+    CHECK(ranks[2].next_call(7) == Agreement::Entry::proceed);
+    for (Rank r : {0, 1}) {
+        CHECK(ranks[r].next_call(7) == Agreement::Entry::refused);
+        CHECK(ranks[r].next_call(7) == Agreement::Entry::proceed);
+    }
 }
 
 // The others may have disagreed twice before it makes the first of those calls.
