@@ -96,11 +96,14 @@ bool Endpoint::remove(uint32_t comm) {
     return clients_.empty();
 }
 
+const Endpoint::PeerRecord* Endpoint::known_peer(Rank rank) {
+    const std::lock_guard lock(mutex_);
+    const auto found = peers_.find(rank);
+    return found == peers_.end() ? nullptr : &found->second;
+}
+
 Result<const Endpoint::PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (const auto found = peers_.find(rank); found != peers_.end()) return &found->second;
-    }
+    if (const PeerRecord* known = known_peer(rank)) return known;
     TUTTI_ASSIGN(const std::string text, store_->get(key(rank), deadline));
     return keep_peer(rank, text);
 }

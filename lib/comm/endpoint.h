@@ -194,6 +194,7 @@ private:
     Error missing_error();
     template <typename Done>
     bool wait_until(Done done);
+    const PeerRecord* known_peer(Rank rank);
     Result<const PeerRecord*> peer(Rank rank, Deadline deadline);
     Result<const PeerRecord*> peer_if_there(Rank rank, Deadline deadline);
     Result<const PeerRecord*> keep_peer(Rank rank, std::string_view text);

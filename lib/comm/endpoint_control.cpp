@@ -90,10 +90,7 @@ void Endpoint::take_connection(UniqueFd fd, ByteView hello) {
 
 // As peer(), of a rank that was there and may have taken its record along.
 Result<const Endpoint::PeerRecord*> Endpoint::peer_if_there(Rank rank, Deadline deadline) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (const auto found = peers_.find(rank); found != peers_.end()) return &found->second;
-    }
+    if (const PeerRecord* known = known_peer(rank)) return known;
     TUTTI_ASSIGN(const auto text, store_->look(key(rank), deadline));
     if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the store", rank);
     return keep_peer(rank, *text);

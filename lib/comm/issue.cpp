@@ -314,7 +314,6 @@ Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
     TUTTI_TRY(transfers_.check(transfer));
     if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
     if (auto over = agreement_.over()) return tl::unexpected(*over);
-    const net::GiveUpWhen ended(agreement_.ended());
     if (auto connected = transfers_.connect(transfer, timeout_ms); !connected)
         return tl::unexpected(binding_failed(connected.error()));
     transfers_.post(transfer, timeout_ms);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "comm/owned.h"
+#include "net/serving.h"
 #include "transport/past_cache.h"
 
 namespace tutti {
@@ -44,12 +45,13 @@ Result<> PointToPoint::open_out(Peer& peer, Deadline deadline) {
 }
 
 Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owner,
-                               Deadline deadline) {
+                               Deadline deadline, const std::atomic<bool>& ended) {
     const bool any = transfer.peer == any_source;
     for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {
         // Only this thread adds peers, so it may look without the owner.
         Peer* known = find(rank);
         if (rank == rank_ || (known && (any || known->connected))) continue;
+        const net::GiveUpWhen over(ended);
         Peer peer;
         peer.rank = rank;
         peer.requests_in = channels_.receiver(rank, point_to_point_lane);

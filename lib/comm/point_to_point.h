@@ -43,9 +43,10 @@ public:
                  TransferHost& host)
         : rank_(rank), size_(size), channels_(channels), limits_(limits), host_(host) {}
 
-    /// Makes sure that the transfer's peers are known. Blocks until the channels are open; only the
-    /// issuing thread, without the owner.
-    Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline);
+    /// Makes sure that the transfer's peers are known. Blocks until the channels are open or `ended`
+    /// is set; only the issuing thread, without the owner.
+    Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline,
+                     const std::atomic<bool>& ended);
 
     void post(Transfer& transfer);
     /// Moves what can move. Never waits, not for a first contact either.

@@ -45,7 +45,8 @@ Result<> Transfers::check(const Transfer& t) const {
 
 Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
     return engine_.connect(transfer, owner_,
-                           Deadline::after_ms(timeout_ms < 0 ? config_.timeout_ms : timeout_ms));
+                           Deadline::after_ms(timeout_ms < 0 ? config_.timeout_ms : timeout_ms),
+                           agreement_.ended());
 }
 
 void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
