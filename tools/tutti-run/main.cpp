@@ -2,10 +2,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <exception>
 
 #include "gangs.h"
+#include "tools/output.h"
 
 namespace {
 
@@ -19,11 +19,6 @@ void fill_standard_streams() {
     if (fd >= 0) ::close(fd);
 }
 
-// Not with fmt::print, which throws where standard error cannot be written.
-void complain(const char* text) {
-    std::fprintf(stderr, "tutti-run: %s\n", text);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -33,9 +28,9 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const tutti::Result<int> exit_code = tutti::run::run_gangs(parsed.options);
         if (exit_code) return *exit_code;
-        complain(exit_code.error().message.c_str());
+        tutti::complain("tutti-run", exit_code.error().message);
     } catch (const std::exception& error) {
-        complain(error.what());
+        tutti::complain("tutti-run", error.what());
     }
     return tutti::run::exit_launcher;
 }
