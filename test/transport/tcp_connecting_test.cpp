@@ -78,20 +78,33 @@ TEST_CASE("tcp: carries messages both ways over one connection when both sides c
     }
 }
 
+/// A port at which nothing happens until someone takes the descriptor.
+struct Listening {
+    UniqueFd fd;
+    std::string address;
+    /// To call as that rank.
+    PeerAddress of(Rank rank) const {
+        return {.rank = rank, .host_id = "this host", .address = address};
+    }
+};
+Listening listening() {
+    auto fd = net::listen_tcp({"127.0.0.1", 0});
+    REQUIRE(fd);
+    const auto port = net::local_port(fd->get());
+    REQUIRE(port);
+    return {std::move(*fd), fmt::format("127.0.0.1:{}", *port)};
+}
+
 /// Rank 0, which gives these answers to whoever calls, one each, once it has hung up on the first
 /// few, and hangs up on the others.
 class Answering {
 public:
     explicit Answering(std::vector<tcp::Answer> answers, std::size_t hung_up_on = 0)
         : answers_(std::move(answers)), hung_up_on_(hung_up_on) {
-        auto listener = net::listen_tcp({"127.0.0.1", 0});
-        REQUIRE(listener);
-        const auto port = net::local_port(listener->get());
-        REQUIRE(port);
-        address = {
-            .rank = 0, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)};
+        Listening listener = listening();
+        address = listener.of(0);
         acceptor_ = std::make_unique<net::Acceptor>(
-            reactor_, std::move(*listener), net::AuthKey{"a secret", "tcp/test"},
+            reactor_, std::move(listener.fd), net::AuthKey{"a secret", "tcp/test"},
             [this](UniqueFd fd, const Bytes&) { answer(std::move(fd)); }, net::Acceptor::Options{});
         pump_ = std::thread([this] {
             while (!stop_) reactor_.poll(10);
@@ -177,14 +190,10 @@ TEST_CASE("tcp: calls again when the other side hangs up, as one out of descript
 
 TEST_CASE("tcp: calls again when the other side closes in mid-handshake") {
     TestEndpoint endpoint(tcp_kind, 1, 2);
-    auto listener = net::listen_tcp({"127.0.0.1", 0});
-    REQUIRE(listener);
-    const auto port = net::local_port(listener->get());
-    REQUIRE(port);
-    const Closing closing(std::move(*listener));
-    const auto opened = endpoint.transport->open(
-        {.peer = 0, .comm = 7, .lane = 2},
-        {.rank = 0, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)}, soon());
+    Listening listener = listening();
+    const Closing closing(std::move(listener.fd));
+    const auto opened =
+        endpoint.transport->open({.peer = 0, .comm = 7, .lane = 2}, listener.of(0), soon());
     REQUIRE_FALSE(opened);
     REQUIRE(opened.error().code == Code::auth);
     REQUIRE(closing.calls() == 10);
@@ -201,31 +210,21 @@ TEST_CASE("tcp: tells a higher rank that its own call is under way, and a lower 
 
 TEST_CASE("tcp: names the address and the rank when nobody listens there") {
     TestEndpoint endpoint(tcp_kind, 0, 8);
-    auto listener = net::listen_tcp({"127.0.0.1", 0});
-    REQUIRE(listener);
-    const auto port = net::local_port(listener->get());
-    REQUIRE(port);
-    listener->reset();  // a port that was free a moment ago
-    const std::string address = fmt::format("127.0.0.1:{}", *port);
+    Listening listener = listening();
+    listener.fd.reset();  // a port that was free a moment ago
     const auto opened =
-        endpoint.transport->open({.peer = 5, .comm = 7, .lane = 0},
-                                 {.rank = 5, .host_id = "this host", .address = address}, soon());
+        endpoint.transport->open({.peer = 5, .comm = 7, .lane = 0}, listener.of(5), soon());
     REQUIRE_FALSE(opened);
     REQUIRE(opened.error().rank == 5);
     REQUIRE(opened.error().message.find("rank 5") != std::string::npos);
-    REQUIRE(opened.error().message.find(address) != std::string::npos);
+    REQUIRE(opened.error().message.find(listener.address) != std::string::npos);
 }
 
 TEST_CASE("tcp: gives up at the deadline when the other side accepts and says nothing") {
     TestEndpoint endpoint(tcp_kind, 0, 8);
-    auto listener = net::listen_tcp({"127.0.0.1", 0});
-    REQUIRE(listener);
-    const auto port = net::local_port(listener->get());
-    REQUIRE(port);
-    const auto opened = endpoint.transport->open(
-        {.peer = 5, .comm = 7, .lane = 0},
-        {.rank = 5, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)},
-        Deadline::after_ms(200));
+    const Listening listener = listening();
+    const auto opened = endpoint.transport->open({.peer = 5, .comm = 7, .lane = 0}, listener.of(5),
+                                                 Deadline::after_ms(200));
     REQUIRE_FALSE(opened);
     REQUIRE(opened.error().code == Code::timeout);
     REQUIRE(opened.error().rank == 5);
@@ -233,12 +232,8 @@ TEST_CASE("tcp: gives up at the deadline when the other side accepts and says no
 
 TEST_CASE("tcp: one that accepts and says nothing holds up no call to others") {
     TestEndpoint endpoint(tcp_kind, 0, 8);
-    auto silent = net::listen_tcp({"127.0.0.1", 0});
-    REQUIRE(silent);
-    const auto port = net::local_port(silent->get());
-    REQUIRE(port);
-    const PeerAddress mute{
-        .rank = 5, .host_id = "this host", .address = fmt::format("127.0.0.1:{}", *port)};
+    Listening silent = listening();
+    const PeerAddress mute = silent.of(5);
     Answering callee({tcp::Answer::taken});
     callee.address.rank = 6;
 
@@ -256,7 +251,7 @@ TEST_CASE("tcp: one that accepts and says nothing holds up no call to others") {
                                                 Deadline::after_ms(limit / 3ms));
     const auto same =
         endpoint.transport->open({.peer = 5, .comm = 7, .lane = 1}, mute, Deadline::after_ms(100));
-    silent->reset();  // the call in its queue is over
+    silent.fd.reset();  // the call in its queue is over
     stuck.join();
     REQUIRE(other);
     REQUIRE_FALSE(same);
