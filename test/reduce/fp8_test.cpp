@@ -95,10 +95,7 @@ TEST_CASE("fp8: every pair of codes, under every operator, in every form, on eve
         for (const Op op : all_ops()) {
             if (is_bitwise(op)) continue;
             for (int forms = 0; forms < 8; ++forms) {
-                Problem problem{dtype, op};
-                problem.wa = (forms & 1) != 0 ? Width::partial : Width::raw;
-                problem.wb = (forms & 2) != 0 ? Width::partial : Width::raw;
-                problem.wr = (forms & 4) != 0 ? Width::partial : Width::final;
+                Problem problem = problem_of(dtype, op, forms);
                 for (const int32_t divisor : {2, 3, 1000, 4095, 4099, 1 << 22}) {
                     problem.divisor = divisor;
                     check_all(problem, values);

@@ -79,10 +79,7 @@ TEST_CASE("modes of floating point: no kernel's results depend on the caller's")
                 const auto reducer = Reducer::make(dtype, op);
                 if (!reducer || !is_float(dtype)) continue;
                 for (int forms = 0; forms < 8; ++forms) {
-                    Problem problem{dtype, op};
-                    problem.wa = (forms & 1) != 0 ? Width::partial : Width::raw;
-                    problem.wb = (forms & 2) != 0 ? Width::partial : Width::raw;
-                    problem.wr = (forms & 4) != 0 ? Width::partial : Width::final;
+                    Problem problem = problem_of(dtype, op, forms);
                     check_modes(problem, reducer->reduce(problem.wa, problem.wb, problem.wr, false),
                                 random);
                     if (problem.wa == problem.wr || problem.wb == Width::partial) continue;

@@ -151,10 +151,7 @@ TEST_CASE("reducer: agrees with the reference for every dtype, op and form on ev
                 const auto reducer = Reducer::make(dtype, op);
                 if (!reducer) continue;
                 for (int forms = 0; forms < 8; ++forms) {
-                    Problem problem{dtype, op};
-                    problem.wa = (forms & 1) != 0 ? Width::partial : Width::raw;
-                    problem.wb = (forms & 2) != 0 ? Width::partial : Width::raw;
-                    problem.wr = (forms & 4) != 0 ? Width::partial : Width::final;
+                    Problem problem = problem_of(dtype, op, forms);
                     problem.divisor = divisors[random() % std::size(divisors)];
                     check(problem, *reducer, true, random);
                 }
@@ -203,10 +200,7 @@ TEST_CASE("reducer: gives the same bits on every target, NaNs included") {
         for (const Op op : all_ops()) {
             if (!Reducer::make(dtype, op)) continue;
             for (int forms = 0; forms < 8; ++forms) {
-                Problem problem{dtype, op};
-                problem.wa = (forms & 1) != 0 ? Width::partial : Width::raw;
-                problem.wb = (forms & 2) != 0 ? Width::partial : Width::raw;
-                problem.wr = (forms & 4) != 0 ? Width::partial : Width::final;
+                Problem problem = problem_of(dtype, op, forms);
                 const Buffer a = random_elements(dtype, problem.wide(problem.wa), count, random);
                 const Buffer b = random_elements(dtype, problem.wide(problem.wb), count, random);
                 const Buffer best = bits_of(problem, a, b);

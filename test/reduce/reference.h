@@ -63,6 +63,15 @@ struct Problem {
     std::string text() const;
 };
 
+/// forms: 0 … 7, a bit each for a, b and the result where they are partial.
+inline Problem problem_of(Dtype dtype, Op op, int forms) {
+    return {.dtype = dtype,
+            .op = op,
+            .wa = (forms & 1) != 0 ? Width::partial : Width::raw,
+            .wb = (forms & 2) != 0 ? Width::partial : Width::raw,
+            .wr = (forms & 4) != 0 ? Width::partial : Width::final};
+}
+
 /// dst = a ⊕ b; b null: the one-operand conversion.
 void reference(const Problem& problem, const std::byte* a, const std::byte* b, std::byte* dst,
                std::size_t count);
