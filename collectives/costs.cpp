@@ -31,6 +31,15 @@ double others(Rank n) {
 double peers(Rank n) {
     return count(n) - 1;
 }
+// Block i of n goes to its distance by powers of two, one hop for each one in i: their mean.
+double hops_by_powers(Rank n) {
+    uint64_t ones = 0;
+    for (uint64_t bit = 1; bit < count(n); bit *= 2) {
+        const uint64_t over = count(n) % (2 * bit);
+        ones += count(n) / (2 * bit) * bit + (over > bit ? over - bit : 0);
+    }
+    return static_cast<double>(ones) / count(n);
+}
 // What a circulant reduce-scatter sends first: half of the blocks.
 double first_half(Rank n) {
     return std::floor(count(n) / 2.0) / count(n);
@@ -56,6 +65,13 @@ Cost reversed(Cost cost, double raw) {
     return cost;
 }
 
+// The same for each of two directions, with half of the bytes.
+Cost both_ways(Cost cost, Rank n) {
+    cost.messages *= 2;
+    cost.peers = std::min(2.0, peers(n));
+    return cost;
+}
+
 }  // namespace
 
 Cost ring_allreduce(Rank n) {
@@ -68,6 +84,10 @@ Cost ring_allreduce(Rank n) {
             .reduced = others(n),
             .peers = std::min(1.0, peers(n)),
             .share = bytes};
+}
+
+Cost multi_ring_allreduce(Rank n) {
+    return both_ways(ring_allreduce(n), n);
 }
 
 Cost recursive_doubling_allreduce(Rank n) {
@@ -88,13 +108,14 @@ Cost halving_allreduce(Rank n) {
     const double rounds = 2 * log_down(n), extra = is_power(n) ? 0 : 1;
     const double core = std::bit_floor(count(n)), bytes = 2 * (1 - 1 / core);
     return {.hops = rounds + 2 * extra,
-            .messages = rounds + extra,
+            .messages = rounds + 2 * extra,
             .path = bytes + 2 * extra,
             .busy = bytes + extra,
             .partial = partial(bytes / 2, extra > 0 ? 0 : 0.5),
             .reduced = bytes / 2 + extra,
             .peers = rounds / 2 + extra,
-            .share = (core * bytes + 2 * (count(n) - core)) / count(n)};
+            .share = (core * bytes + 2 * (count(n) - core)) / count(n),
+            .each = (core * rounds + 4 * (count(n) - core)) / count(n)};
 }
 
 Cost circulant_allreduce(Rank n) {
@@ -105,7 +126,7 @@ Cost circulant_allreduce(Rank n) {
             .busy = bytes,
             .partial = partial(others(n), first_half(n)),
             .reduced = others(n),
-            .peers = log_up(n),
+            .peers = std::min(peers(n), 2 * log_up(n) - (n % 2 == 0)),
             .share = bytes};
 }
 
@@ -155,7 +176,7 @@ Cost double_binary_tree_broadcast(Rank n) {
             .messages = 2 * any,
             .path = levels,
             .busy = any,
-            .peers = 2 * any,
+            .peers = std::min(2.0, peers(n)),
             .share = others(n)};
 }
 
@@ -163,12 +184,15 @@ Cost double_binary_tree_reduce(Rank n) {
     return reversed(double_binary_tree_broadcast(n), n == 2 ? 1 : 0);
 }
 
+// Up one tree and down it: a rank that is inner in one and a leaf in the other sends up to its two
+// parents and down to its two children. With three ranks none has all of them.
 Cost double_binary_tree_allreduce(Rank n) {
     Cost cost = double_binary_tree_reduce(n);
     cost.hops *= 2;
-    cost.messages *= 2;
+    cost.messages = std::min(4.0, count(n) * std::min(1.0, peers(n)));
     cost.path *= 2;
-    cost.busy *= 2;
+    cost.busy = cost.messages / 2;
+    cost.peers = n < 6 ? std::min(3.0, peers(n)) : 4;
     cost.share *= 2;
     return cost;
 }
@@ -215,6 +239,19 @@ Cost chain_reduce(Rank n) {
     return reversed(chain_broadcast(n), n == 2 ? 1 : 0);
 }
 
+// Its own result, and what the next rank is sent.
+Cost chain_scan(Rank n) {
+    Cost cost = chain_reduce(n);
+    cost.reduced = std::min(2.0, peers(n));
+    return cost;
+}
+// What it is sent is its result.
+Cost chain_exscan(Rank n) {
+    Cost cost = chain_reduce(n);
+    cost.reduced = n > 2 ? 1 : 0;
+    return cost;
+}
+
 Cost dissemination_barrier(Rank n) {
     return {.hops = log_up(n), .messages = log_up(n), .peers = log_up(n)};
 }
@@ -226,6 +263,10 @@ Cost ring_allgather(Rank n) {
             .busy = others(n),
             .peers = std::min(1.0, peers(n)),
             .share = others(n)};
+}
+
+Cost multi_ring_allgather(Rank n) {
+    return both_ways(ring_allgather(n), n);
 }
 
 Cost bruck_allgather(Rank n) {
@@ -249,6 +290,9 @@ Cost direct_allgather(Rank n) {
 Cost ring_reduce_scatter(Rank n) {
     return reversed(ring_allgather(n), 1.0 / count(n));
 }
+Cost multi_ring_reduce_scatter(Rank n) {
+    return both_ways(ring_reduce_scatter(n), n);
+}
 Cost circulant_reduce_scatter(Rank n) {
     return reversed(bruck_allgather(n), first_half(n));
 }
@@ -266,13 +310,13 @@ Cost direct_gather(Rank n) {
 }
 
 Cost binomial_gather(Rank n) {
-    // In each round half of the ranks that are left hand on what they have: half a block a rank.
     return {.hops = log_up(n),
             .messages = log_up(n),
             .path = others(n),
             .busy = others(n),
             .peers = log_up(n),
-            .share = log_up(n) / 2 / count(n)};
+            .share = hops_by_powers(n) / count(n),
+            .each = others(n)};
 }
 
 // Two messages at a time: from the rank k behind, to the rank k ahead.
@@ -283,7 +327,7 @@ Cost pairwise_alltoall(Rank n) {
 }
 
 Cost bruck_alltoall(Rank n) {
-    const double bytes = log_up(n) / 2;
+    const double bytes = hops_by_powers(n);
     return {.hops = log_up(n),
             .messages = log_up(n),
             .path = bytes,
@@ -293,7 +337,8 @@ Cost bruck_alltoall(Rank n) {
 }
 
 Cost recursive_doubling_scan(Rank n) {
-    const double rounds = log_up(n);
+    // The first 2^k ranks receive nothing in round k, and the last send nothing.
+    const double rounds = log_up(n), idle = (std::exp2(rounds) - 1) / count(n);
     return {.hops = rounds,
             .messages = rounds,
             .path = rounds,
@@ -301,7 +346,15 @@ Cost recursive_doubling_scan(Rank n) {
             .partial = partial(rounds, n > 3 ? 1 : rounds),
             .reduced = rounds,
             .peers = rounds,
-            .share = rounds};
+            .share = rounds - idle};
+}
+
+// What a rank sends on includes its own contribution, its result does not: two sums, less the first
+// of the results, and what is left of the last rounds.
+Cost recursive_doubling_exscan(Rank n) {
+    Cost cost = recursive_doubling_scan(n);
+    cost.reduced = std::max(0.0, 2 * cost.reduced - 3);
+    return cost;
 }
 
 }  // namespace tutti::costs

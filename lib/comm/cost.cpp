@@ -60,6 +60,7 @@ Terms schedule_terms(const Cost& plain, const Load& load, std::size_t message_by
     // Where ranks share cores, all their work counts, not only that of the busiest.
     const double even = cost.busy > 0 ? cost.share / cost.busy * load.crowding : load.crowding;
     const double work = std::max(1.0, even);
+    const double messages = std::max(cost.messages, cost.mean_messages() * load.crowding);
     double tiles = 1;
     if (cost.messages > 0 && message_bytes > 0) {
         // All messages are cut as if they held partial results, if any does.
@@ -73,7 +74,7 @@ Terms schedule_terms(const Cost& plain, const Load& load, std::size_t message_by
     at(terms, Term::start) = std::max(1.0, load.crowding);
     at(terms, Term::hop) = cost.hops;
     at(terms, Term::turn) = cost.hops * (load.crowding - 1);
-    at(terms, Term::message) = cost.messages * work * tiles;
+    at(terms, Term::message) = messages * tiles;
     at(terms, Term::kib) = (cost.busy * work + serial) * bytes / kib;
     at(terms, Term::reduced_kib) = cost.reduced * work * bytes / kib;
     at(terms, Term::spread_kib) = at(terms, Term::kib) * std::log2(std::max(1.0, cost.peers));

@@ -26,6 +26,13 @@ struct Cost {
     double reduced = 0;   // the most bytes that one rank adds
     double peers = 0;     // channels that one rank sends on, or receives from
     double share = 0;     // bytes that a rank sends on average: what counts where ranks share cores
+    double each = 0;      // messages likewise; 0: all are of one length, so in the same proportion
+
+    /// Messages that a rank sends on average.
+    constexpr double mean_messages() const {
+        if (each > 0) return each;
+        return busy > 0 ? messages * share / busy : messages;
+    }
 };
 
 }  // namespace tutti
