@@ -8,6 +8,9 @@
  * **Errors.** tutti_trainer_last_error() names the file, the entry, and what to do. With a
  * communicator every rank gets the same status and text.
  *
+ * **Time.** The communicator's deadline (timeout_ms) is for all ranks to call save or load. What
+ * these then take, on a slow disk or with a slow copy function, has none; a rank that dies ends it.
+ *
  * **Threads.** A tutti_checkpoint belongs to one thread at a time.
  */
 #ifndef TUTTI_CHECKPOINT_H
@@ -71,8 +74,8 @@ TUTTI_API tutti_status tutti_checkpoint_set_copy(tutti_checkpoint* checkpoint,
 /** Writes the state to path: to path.partial first, which is synced and renamed, so that a crash
  * leaves the old file or the new one. Collective over comm (NULL: this process alone), with no
  * messages under way; rank 0 writes. INVALID for parts that leave a row out or overlap, and ranks
- * whose entries differ; SYSTEM for what the file system refuses. After a failure path is as it was.
- */
+ * whose entries differ; SYSTEM for what the file system refuses. After a failure path is as it was;
+ * where a rank was lost meanwhile (PEER_LOST), it may be the new file, whole. */
 TUTTI_API tutti_status tutti_checkpoint_save(tutti_checkpoint* checkpoint, tutti_comm* comm,
                                              const char* path);
 /** Restores the state from path. Collective over comm; rank 0 reads, and nobody else needs the

@@ -20,7 +20,7 @@ using tutti::test::Folder;
 /// the folder's calls.RANK.jsonl.
 inline std::vector<std::string> run(int count,
                                     const std::function<void(tutti::Communicator&)>& body,
-                                    const Folder& folder = {}) {
+                                    const Folder& folder = {}, int timeout_ms = 60000) {
     std::vector<std::string> problems(static_cast<std::size_t>(count));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < count; ++rank)
@@ -29,7 +29,8 @@ inline std::vector<std::string> run(int count,
                 tutti::Config config;
                 config.set("rank", std::to_string(rank)).set("size", std::to_string(count));
                 config.set("store", "file://" + folder.path()).set("transport", "inproc");
-                config.set("timeout_ms", "60000").set("dump", folder.file("calls"));
+                config.set("timeout_ms", std::to_string(timeout_ms));
+                config.set("dump", folder.file("calls"));
                 tutti::Communicator comm(config);
                 body(comm);
             } catch (const std::exception& error) {
@@ -47,15 +48,17 @@ inline std::vector<std::string> run(int count,
 }
 
 /// The same for bodies that should not throw: one that does ends the others, and all are told.
-inline void on_ranks(int count, const std::function<void(tutti::Communicator&)>& body) {
-    const std::vector<std::string> problems = run(count, [&](tutti::Communicator& comm) {
+inline void on_ranks(int count, const std::function<void(tutti::Communicator&)>& body,
+                     int timeout_ms = 60000) {
+    const auto ending = [&](tutti::Communicator& comm) {
         try {
             body(comm);
         } catch (...) {
             comm.abort();
             throw;
         }
-    });
+    };
+    const std::vector<std::string> problems = run(count, ending, {}, timeout_ms);
     std::string texts;
     for (std::size_t rank = 0; rank < problems.size(); ++rank)
         if (!problems[rank].empty())

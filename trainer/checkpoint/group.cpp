@@ -9,18 +9,43 @@ namespace tutti::trainer::checkpoint {
 namespace {
 constexpr int message_tag = 0x7c;
 constexpr const char* doing = "checkpoint";
+
+tutti_call_opts options(int64_t timeout_ms) {
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.stream = 0;
+    opts.timeout_ms = timeout_ms;
+    return opts;
+}
+
+template <typename Start>
+Result<> wait_for(int64_t timeout_ms, Start&& start) {
+    const tutti_call_opts opts = options(timeout_ms);
+    tutti_request* request = nullptr;
+    TRAINER_TRY(from_call(start(&opts, &request), doing));
+    return from_call(tutti_wait(&request, -1), doing);
+}
+// What the others wait for is a disk or a copy function, and takes as long as that takes. A rank
+// that dies ends the wait.
+template <typename Start>
+Result<> wait_for(Start&& start) {
+    return wait_for(0, std::forward<Start>(start));
+}
+
 }  // namespace
 
-Result<std::vector<std::string>> Group::gather(const std::string& text) const {
+Result<std::vector<std::string>> Group::gather(const std::string& text, int64_t timeout_ms) const {
     if (size_ == 1) return std::vector{text};
     const auto ranks = static_cast<std::size_t>(size_);
     const std::size_t own = text.size();
     std::vector<std::size_t> lengths(is_root() ? ranks : 0);
-    TRAINER_TRY(from_call(tutti_gather(comm_, &own, lengths.data(), 1, TUTTI_UINT64, 0), doing));
+    TRAINER_TRY(wait_for(timeout_ms, [&](auto* opts, auto* request) {
+        return tutti_igather(comm_, &own, lengths.data(), 1, TUTTI_UINT64, 0, opts, request);
+    }));
     std::string all(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
-    TRAINER_TRY(from_call(
-        tutti_gatherv(comm_, text.data(), own, all.data(), lengths.data(), nullptr, TUTTI_UINT8, 0),
-        doing));
+    TRAINER_TRY(wait_for([&](auto* opts, auto* request) {
+        return tutti_igatherv(comm_, text.data(), own, all.data(), lengths.data(), nullptr,
+                              TUTTI_UINT8, 0, opts, request);
+    }));
     std::vector<std::string> texts;
     std::size_t at = 0;
     for (const std::size_t length : lengths) {
@@ -28,6 +53,10 @@ Result<std::vector<std::string>> Group::gather(const std::string& text) const {
         at += length;
     }
     return texts;
+}
+
+Result<std::vector<std::string>> Group::meet(const std::string& text) const {
+    return gather(text, -1);
 }
 
 Result<std::string> Group::broadcast(Result<std::string> text) const {
@@ -40,10 +69,9 @@ Result<std::string> Group::broadcast(Result<std::string> text) const {
         said = {text ? TUTTI_OK : text.error().status, text ? -1 : text.error().rank,
                 static_cast<int64_t>(words.size())};
     }
-    TRAINER_TRY(from_call(tutti_broadcast(comm_, said.data(), 3, TUTTI_INT64, 0), doing));
+    TRAINER_TRY(broadcast(std::as_writable_bytes(std::span(said))));
     words.resize(static_cast<std::size_t>(said[2]));
-    TRAINER_TRY(
-        from_call(tutti_broadcast(comm_, words.data(), words.size(), TUTTI_UINT8, 0), doing));
+    TRAINER_TRY(broadcast(std::as_writable_bytes(std::span(words))));
     if (said[0] == TUTTI_OK) return words;
     return tl::unexpected<Error>(
         Error{static_cast<tutti_status>(said[0]), static_cast<int>(said[1]), -1, std::move(words)});
@@ -51,25 +79,30 @@ Result<std::string> Group::broadcast(Result<std::string> text) const {
 
 Result<> Group::broadcast(std::span<std::byte> bytes) const {
     if (size_ == 1) return {};
-    return from_call(tutti_broadcast(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, 0), doing);
+    return wait_for([&](auto* opts, auto* request) {
+        return tutti_ibroadcast(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, 0, opts, request);
+    });
 }
 
 Result<> Group::send(std::span<const std::byte> bytes, int rank) const {
-    return from_call(tutti_send(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, rank, message_tag),
-                     doing);
+    return wait_for([&](auto* opts, auto* request) {
+        return tutti_isend(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, rank, message_tag, opts,
+                           request);
+    });
 }
 
 Result<> Group::receive(std::span<std::byte> bytes, int rank) const {
-    return from_call(
-        tutti_recv(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, rank, message_tag, nullptr),
-        doing);
+    return wait_for([&](auto* opts, auto* request) {
+        return tutti_irecv(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, rank, message_tag,
+                           nullptr, opts, request);
+    });
 }
 
 Result<> Group::agree(const Result<>& own) const {
     if (size_ == 1) return own;
     const std::string word =
         own ? "" : fmt::format("{} {}", static_cast<int>(own.error().status), own.error().message);
-    TRAINER_ASSIGN(const std::vector<std::string> words, gather(word));
+    TRAINER_ASSIGN(const std::vector<std::string> words, gather(word, 0));
     Result<std::string> verdict = std::string();
     for (int rank = 0; rank < static_cast<int>(words.size()) && verdict; ++rank) {
         const std::string& said = words[static_cast<std::size_t>(rank)];

@@ -1,5 +1,8 @@
 // Checkpoints of several ranks: shards are saved once and restored on other numbers of ranks.
+#include <chrono>
+#include <cstring>
 #include <numeric>
+#include <thread>
 
 #include "support/catch.h"
 #include "trainer/checkpoint/checkpoint_fixture.h"
@@ -217,4 +220,36 @@ TEST_CASE("checkpoint: a copy that fails on one rank fails the save on all, with
                 error.npos);
     }
     REQUIRE(folder.files() == 0);
+}
+
+TEST_CASE("checkpoint: save and load may take longer than the communicator's deadline") {
+    const Folder folder;
+    constexpr int timeout_ms = 2000;
+    const auto slow_copy = [](void*, void* to, const void* from, size_t bytes, int) {
+        constexpr std::chrono::milliseconds slow(2500);
+        if (bytes == sizeof(float)) std::this_thread::sleep_for(slow);
+        std::memcpy(to, from, bytes);
+        return 0;
+    };
+    // Rank 0 is slow with "dense", rank 1 waits to send its rows, or for them.
+    const auto go = [&](Communicator& comm, bool saves) {
+        constexpr int64_t rows = 2, long_width = 1 << 16;
+        std::vector<float> dense(1, saves ? 3 : 0), own(long_width, saves ? 4 : 0);
+        List list;
+        list.add("dense", dense, {1});
+        list.add_rows("table", own, {rows, long_width}, comm.rank(), 1);
+        if (comm.rank() == 0) List::ok(tutti_checkpoint_set_copy(list, slow_copy, nullptr));
+        const std::string path = folder.file();
+        List::ok(saves ? tutti_checkpoint_save(list, comm.get(), path.c_str())
+                       : tutti_checkpoint_load(list, comm.get(), path.c_str(), nullptr));
+        ranks::require(dense[0] == 3 && own.back() == 4, "values differ");
+    };
+    on_ranks(
+        2,
+        [&](Communicator& comm) {
+            go(comm, true);
+            go(comm, false);
+            comm.barrier();
+        },
+        timeout_ms);
 }
