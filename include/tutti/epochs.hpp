@@ -55,6 +55,7 @@ public:
     template <typename Load>
     int restore(Load&& load) {
         refused_.clear();
+        in_the_way_.clear();
         const std::vector<int64_t> epochs = on_all_ranks(newest_first());
         for (const int64_t done : epochs) {
             try {
@@ -65,6 +66,7 @@ public:
                 // file's, and it says the same on every rank.
                 if (error.status() != TUTTI_ERR_INVALID) throw;
                 refused_.push_back(error);
+                in_the_way_.push_back(done);
             }
         }
         if (!refused_.empty()) throw refused_.front();
@@ -73,12 +75,17 @@ public:
     /// Why the last restore left newer checkpoints aside; for the program to tell.
     const std::vector<Error>& refused() const { return refused_; }
 
-    /// Calls save(path), which must make the file appear whole or not at all; then the oldest go,
-    /// and newer ones, which were refused, are renamed to "….refused".
+    /// Renames what the last restore refused to "….refused", and calls save(path), which must make
+    /// the file appear whole or not at all; then the oldest go, and newer ones are renamed, too.
     template <typename Save>
     void save(int epochs, Save&& save) {
         std::error_code ignored;  // save tells what it cannot do
-        if (rank() == 0) std::filesystem::create_directories(folder_, ignored);
+        if (rank() == 0) {
+            std::filesystem::create_directories(folder_, ignored);
+            // Before the save: one of them may have its path.
+            for (const int64_t refused : in_the_way_) set_aside(refused);
+        }
+        in_the_way_.clear();
         save(path(epochs));
         if (rank() == 0 && keep_ > 0) tidy(epochs);
     }
@@ -124,13 +131,22 @@ private:
         return list;
     }
 
+    // They are the user's: one that has that name already stays, too.
+    void set_aside(int64_t epochs) const {
+        const std::string old = path(static_cast<int>(epochs));
+        std::string aside = old + ".refused";
+        std::error_code ignored;
+        for (int more = 2; std::filesystem::exists(aside, ignored); ++more)
+            aside = old + ".refused." + std::to_string(more);
+        std::filesystem::rename(old, aside, ignored);
+    }
+
     void tidy(int saved) const {
         std::vector<int64_t> all = newest_first();
         std::error_code ignored;  // what stays costs room, nothing else
-        // Newer ones are those that were refused: in the way of the next restore, but the user's.
+        // Newer ones are of a run that this is not: in the way of the next restore, but the user's.
         while (!all.empty() && all.front() > saved) {
-            const std::string aside = path(static_cast<int>(all.front()));
-            std::filesystem::rename(aside, aside + ".refused", ignored);
+            set_aside(all.front());
             all.erase(all.begin());
         }
         for (auto i = static_cast<std::size_t>(keep_); i < all.size(); ++i)
@@ -141,6 +157,7 @@ private:
     Communicator* comm_;
     int keep_;
     std::vector<Error> refused_;
+    std::vector<int64_t> in_the_way_;  // their epochs, until the next save
 };
 
 }  // namespace cxx

@@ -81,6 +81,7 @@ TEST_CASE("epochs: a damaged one is left aside, told of, and never removed") {
     run.train(made, 5);
     damage(made.path(5));
     put(made.path(4), contents(made.path(4)).substr(0, 40));  // cut short
+    const std::string cut = contents(made.path(4)), damaged = contents(made.path(5));
     Run next;
     REQUIRE(made.restore(next.load()) == 3);
     REQUIRE(next.value[0] == 3);
@@ -89,7 +90,36 @@ TEST_CASE("epochs: a damaged one is left aside, told of, and never removed") {
     made.save(4, next.save());
     REQUIRE(made.restore(next.load()) == 4);
     REQUIRE(made.refused().empty());
-    REQUIRE(std::filesystem::exists(made.path(5) + ".refused"));
+    REQUIRE(contents(made.path(5) + ".refused") == damaged);
+    REQUIRE(contents(made.path(4) + ".refused") == cut);
+}
+
+TEST_CASE("epochs: one refused after another stays, also where all are kept") {
+    const Folder folder;
+    Run run;
+    tutti::EpochCheckpoints made(folder.file("run"), nullptr, 0);
+    run.train(made, 2);
+    std::vector<std::string> damaged;
+    for (int times = 0; times < 2; ++times) {
+        damage(made.path(2));
+        damaged.push_back(contents(made.path(2)));
+        REQUIRE(made.restore(run.load()) == 1);
+        run.value[0] = static_cast<float>(times);
+        made.save(2, run.save());
+        REQUIRE(made.restore(run.load()) == 2);
+    }
+    REQUIRE(contents(made.path(2) + ".refused") == damaged[0]);
+    REQUIRE(contents(made.path(2) + ".refused.2") == damaged[1]);
+}
+
+TEST_CASE("epochs: saving an epoch again replaces it") {
+    const Folder folder;
+    Run run;
+    tutti::EpochCheckpoints made(folder.file("run"));
+    run.train(made, 1);
+    REQUIRE(made.restore(run.load()) == 1);
+    run.train(made, 1);
+    REQUIRE_FALSE(std::filesystem::exists(made.path(1) + ".refused"));
 }
 
 TEST_CASE("epochs: where every checkpoint is refused, no run begins") {
