@@ -141,16 +141,24 @@ Result<> tutti_trainer::declare(const tutti_parallelize_spec& spec) {
     return keep_iteration();
 }
 
-// A checkpoint has it also where the update does not need it.
+// A checkpoint has it also where the update does not need it, or has it in a scope.
 Result<> tutti_trainer::keep_iteration() {
-    for (int d = 0; d < devices(); ++d)
-        if (recorder_.find(d, iteration_name) == none)
+    for (int d = 0; d < devices(); ++d) {
+        const int found = recorder_.find(d, iteration_name);
+        if (found != none && !recorder_.buffer(found).counts_steps)
+            return invalid(
+                "'{}' is the name of the layer's counter of steps; use tutti_model_iteration or "
+                "give it another name",
+                recorder_.buffer(found).full_name());
+        if (found == none)
             TRAINER_TRY(recorder_.add(Buffer{.name = iteration_name,
                                              .device = d,
                                              .kind = TUTTI_STATE,
                                              .dtype = TUTTI_INT64,
                                              .bytes = sizeof(iteration_),
-                                             .shape = {1}}));
+                                             .shape = {1},
+                                             .counts_steps = true}));
+    }
     return {};
 }
 

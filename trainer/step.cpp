@@ -45,29 +45,23 @@ Result<> tutti_trainer::sync() {
         TRAINER_TRY(outcome);
         for (auto& [task, request] : under_way) TRAINER_TRY(collectives_.end(*task));
     }
-    TRAINER_TRY(load_iteration());
+    if (trains_) TRAINER_TRY(load_iteration(iteration_name));
     if (averaging_) TRAINER_TRY(averaging_->remember());
     synced_ = true;
     return {};
 }
 
-bool tutti_trainer::counts_iterations(int b) const {
-    return b != none && recorder_.buffer(b).kind == TUTTI_STATE &&
-           recorder_.buffer(b).bytes == sizeof(iteration_);
-}
-
-Result<> tutti_trainer::load_iteration() {
-    const int b = recorder_.find(0, iteration_name);
-    if (!counts_iterations(b)) return {};
-    return device(0).copy(&iteration_, recorder_.buffer(b).data, sizeof(iteration_));
+// Scopes may have counters of their own, which follow.
+Result<> tutti_trainer::load_iteration(const std::string& counter) {
+    TRAINER_TRY(device(0).copy(&iteration_, recorder_.buffer(recorder_.find(0, counter)).data,
+                               sizeof(iteration_)));
+    return store_iteration();
 }
 
 Result<> tutti_trainer::store_iteration() {
-    for (int d = 0; d < devices(); ++d) {
-        const int b = recorder_.find(d, iteration_name);
-        if (!counts_iterations(b)) continue;
-        TRAINER_TRY(device(d).copy(recorder_.buffer(b).data, &iteration_, sizeof(iteration_)));
-    }
+    for (const Buffer& buffer : recorder_.buffers())
+        if (buffer.counts_steps)
+            TRAINER_TRY(device(buffer.device).copy(buffer.data, &iteration_, sizeof(iteration_)));
     return {};
 }
 
@@ -205,7 +199,7 @@ Result<> tutti_trainer::write(int d, const std::string& name, const void* host, 
         return invalid("'{}' has {} bytes, not {}", buffer.full_name(), buffer.bytes, bytes);
     if (buffer.shares_memory) return invalid("'{}' shares its memory", buffer.full_name());
     TRAINER_TRY(device(d).copy(buffer.data, host, bytes));
-    return d == 0 && name == iteration_name ? load_iteration() : Result<>();
+    return d == 0 && buffer.counts_steps ? load_iteration(name) : Result<>();
 }
 
 void tutti_trainer::count(tutti_trainer_counters& counters) const {

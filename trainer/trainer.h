@@ -95,9 +95,8 @@ private:
     Result<> need_working(const char* call) const;
     /// With several ranks a failure ends the trainer.
     Result<> ended_by(Result<> failure);
-    Result<> load_iteration();
+    Result<> load_iteration(const std::string& counter);
     Result<> store_iteration();
-    bool counts_iterations(int buffer) const;
     Result<> run_micro_batches(tutti::trainer::RunContext& context);
     /// Of all replicas; and whose computed parameters are the newest: the first that has samples.
     Result<int64_t> count_samples(const int64_t* samples);

@@ -221,7 +221,8 @@ TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer param
 TUTTI_API tutti_status tutti_model_learning_rate(tutti_model* model, double value,
                                                  tutti_buffer* buffer);
 /** How many steps are finished: "iteration", one int64 of kind state, counted by the layer, for the
- *  update builder. Where that does not ask for it, the layer keeps one for the checkpoint. */
+ *  update builder. Where that does not ask for it, or has it in a scope ("adam/iteration"), the layer
+ *  keeps an "iteration" for the checkpoint; the name is not for other buffers. */
 TUTTI_API tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer);
 /** Adds an operation after those declared so far. */
 TUTTI_API tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec);

@@ -81,6 +81,8 @@ TEST_CASE("trainer: a builder that throws or declares a buffer twice is named") 
         m.state<float>("v", {1});
     };
     expect_build_error(spec, "buffer 'device_0/v' is declared twice");
+    spec.update = [](tutti::Model& m, double) { m.state<double>("iteration", {1}); };
+    expect_build_error(spec, "'device_0/iteration' is the name of the layer's counter");
     spec.update = [](tutti::Model& m, double) { m.state<float>("a b", {1}); };
     expect_build_error(spec, "buffer 'a b': a name has letters");
 }

@@ -264,6 +264,34 @@ TEST_CASE("trainer checkpoint: has the iteration of a model that does not ask fo
     REQUIRE(other.read<int64_t>(1, "iteration").front() == 2);
 }
 
+TEST_CASE("trainer checkpoint: an iteration in a scope is counted, and restored") {
+    const ranks::Folder folder;
+    const std::string path = folder.path() + "/model.safetensors";
+    tutti::TrainerSpec scoped = spec(2, nullptr);
+    scoped.update = [](tutti::Model& m, double) {
+        m.enter("adam");
+        const tutti_buffer count = m.iteration(), seen = m.state<int64_t>("seen", {1});
+        m.operation("count", {count}, {seen}, [=](const tutti::Step& s) {
+            *s.data<int64_t>(seen) = *s.data<int64_t>(count);
+        });
+        m.leave();
+    };
+    tutti::Trainer t(scoped);
+    t.init_sync();
+    for (int i = 0; i < 3; ++i) t.step();
+    REQUIRE(t.read<int64_t>(1, "adam/iteration").front() == 3);
+    REQUIRE(t.read<int64_t>(1, "adam/seen").front() == 2);
+    t.save(path);
+    tutti::Trainer other(scoped);
+    other.load(path);
+    other.step();
+    REQUIRE(other.read<int64_t>(1, "adam/seen").front() == 3);
+    REQUIRE(other.read<int64_t>(1, "iteration").front() == 4);
+    other.write<int64_t>(0, "adam/iteration", {10});
+    other.sync();
+    REQUIRE(other.read<int64_t>(1, "adam/iteration").front() == 10);
+}
+
 TEST_CASE("trainer checkpoint: a list takes the entries and the program's own with them") {
     const ranks::Folder folder;
     const std::string path = folder.path() + "/model.safetensors";

@@ -177,8 +177,11 @@ tutti_status tutti_model_learning_rate(tutti_model* model, double value, tutti_b
 }
 
 tutti_status tutti_model_iteration(tutti_model* model, tutti_buffer* buffer) {
-    return guard(__func__,
-                 [&] { return declare_state(model, iteration_name, TUTTI_INT64, buffer); });
+    return on_model(__func__, model, [&](tutti_model& m) -> Result<> {
+        TRAINER_TRY(declare_state(model, iteration_name, TUTTI_INT64, buffer));
+        m.recorder->buffer(*buffer).counts_steps = true;
+        return {};
+    });
 }
 
 tutti_status tutti_model_operation(tutti_model* model, const tutti_operation_spec* spec) {

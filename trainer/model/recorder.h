@@ -30,6 +30,7 @@ struct Buffer {
     int64_t total_rows = 0, first_row = 0, own_rows = 0;  // of a distributed one
     void* data = nullptr;
     bool shares_memory = false;
+    bool counts_steps = false;  // int64, of kind state
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     bool distributed() const { return (flags & TUTTI_DISTRIBUTED) != 0; }
