@@ -194,7 +194,7 @@ Result<> tutti_trainer::agree(const Comm& comm, int devices, const Result<>& own
 
 Result<> tutti_trainer::check_ranks_alike() {
     if (comm_.size() == 1) return {};
-    const std::string mine = signature(recorder_, 0);
+    const std::string mine = signature(settings_) + signature(recorder_, 0);
     auto length = static_cast<uint64_t>(mine.size());
     constexpr const char* doing = "comparison of models";
     TRAINER_TRY(from_call(tutti_broadcast(comm_.get(), &length, 1, TUTTI_UINT64, 0), doing));

@@ -106,6 +106,26 @@ Result<Settings> settings_of(const tutti_trainer_options* given) {
     return s;
 }
 
+std::string signature(const Settings& s) {
+    const std::pair<const char*, std::size_t> numbers[] = {
+        {"micro_batches", s.micro_batches},
+        {"uneven", s.uneven},
+        {"fixed_order", s.fixed_order},
+        {"bucket_bytes", s.bucket_bytes},
+        {"first_bucket_bytes", s.first_bucket_bytes},
+        {"rings", s.rings},
+        {"computed_every", s.computed_every},
+        {"local_steps", s.local_steps},
+        {"check_declarations (TUTTI_TRAINER_CHECK)", s.check},
+        {"external_autograd", s.external}};
+    std::string text =
+        fmt::format("options.scale {}\noptions.computed_sync {}\noptions.parameters_of {}\n",
+                    s.scale_learning_rate ? "learning rate" : "loss",
+                    s.computed_mean ? "mean" : "broadcast", s.parameters_of ? "a trainer" : "NULL");
+    for (const auto& [name, value] : numbers) text += fmt::format("options.{} {}\n", name, value);
+    return text;
+}
+
 int default_threads(int devices, bool devices_are_cores, int ranks_of_host) {
     const int wanted = devices + 1;
     cpu_set_t set;

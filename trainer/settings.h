@@ -29,6 +29,9 @@ struct Settings {
 /// INVALID for what makes no sense, naming option or variable.
 Result<Settings> settings_of(const tutti_trainer_options* options);
 
+/// One line an option on which the collectives or their sums depend: the same text on all ranks.
+std::string signature(const Settings& settings);
+
 /// One a device and one more, but where the devices are cores, no more than there are for each of
 /// the host's ranks. A rank that is bound to some of the host's cores has those to itself.
 int default_threads(int devices, bool devices_are_cores, int ranks_of_host);

@@ -277,7 +277,8 @@ typedef enum { TUTTI_EXECUTION_SERIAL = 0, TUTTI_EXECUTION_DAG } tutti_execution
 typedef enum { TUTTI_SCALE_LOSS = 0, TUTTI_SCALE_LEARNING_RATE } tutti_scale;
 typedef enum { TUTTI_COMPUTED_BROADCAST = 0, TUTTI_COMPUTED_MEAN } tutti_computed_sync;
 
-/** Everything has a sensible default: start from TUTTI_TRAINER_OPTIONS_INIT. */
+/** Everything has a sensible default: start from TUTTI_TRAINER_OPTIONS_INIT. The same on all ranks,
+ *  INVALID otherwise, but for execution, threads, max_in_flight and optimize_gradient_memory. */
 typedef struct {
     size_t struct_size;
     tutti_execution

@@ -263,6 +263,43 @@ TEST_CASE("trainer: ranks that declare different models all fail, and one says w
     expect::words(failing[1], "the update builder of scope device_0 failed: no");
 }
 
+TEST_CASE("trainer: ranks whose options do not fit together are told which") {
+    using Options = tutti_trainer_options;
+    const auto two = [](const std::function<void(Options&)>& change) {
+        return ranks::run(2, [&](tutti_comm* comm, int rank) {
+            tutti::TrainerSpec spec = net::spec<float>(shape, 1, comm);
+            if (rank == 1) change(spec.options);
+            const tutti::Trainer trainer(std::move(spec));
+        });
+    };
+    const auto expect = [&](const std::function<void(Options&)>& change, const std::string& words) {
+        const auto problems = two(change);
+        expect::words(problems[0], "rank 1 declares another model than rank 0");
+        expect::words(problems[1], words);
+    };
+    expect([](Options& o) { o.scale = TUTTI_SCALE_LEARNING_RATE; },
+           "options.scale learning rate here, options.scale loss on rank 0");
+    expect([](Options& o) { o.micro_batches = 2; }, "options.micro_batches 2 here");
+    expect([](Options& o) { o.uneven = 1; }, "options.uneven 1 here");
+    expect([](Options& o) { o.fixed_order = 1; }, "options.fixed_order 1 here");
+    expect([](Options& o) { o.bucket_bytes = 64; }, "options.bucket_bytes 64 here");
+    expect([](Options& o) { o.first_bucket_bytes = 64; }, "options.first_bucket_bytes 64 here");
+    expect([](Options& o) { o.rings = 1; }, "options.rings 1 here");
+    expect([](Options& o) { o.computed_sync = TUTTI_COMPUTED_MEAN; },
+           "options.computed_sync mean here");
+    expect([](Options& o) { o.computed_every = 3; }, "options.computed_every 3 here");
+    expect([](Options& o) { o.local_steps = 2; }, "options.local_steps 2 here");
+    expect([](Options& o) { o.check_declarations = 1; }, "options.check_declarations");
+    expect([](Options& o) { o.external_autograd = 1; }, "options.external_autograd 1 here");
+    // What each rank has for itself may differ.
+    expect::no_problem(two([](Options& o) {
+        o.execution = TUTTI_EXECUTION_DAG;
+        o.threads = 2;
+        o.max_in_flight = 1;
+        o.optimize_gradient_memory = 1;
+    }));
+}
+
 TEST_CASE("trainer: operations that fail or throw are named, and nothing hangs") {
     for (int devices : {1, 2})
         for (auto execution : {TUTTI_EXECUTION_SERIAL, TUTTI_EXECUTION_DAG}) {
