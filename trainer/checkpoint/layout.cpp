@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/layout.h"
 
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace tutti::trainer::checkpoint {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 constexpr std::string_view format_key = "tutti.format";
 constexpr std::string_view header_key = "tutti.header_crc32";
@@ -62,6 +63,10 @@ std::optional<uint32_t> parse_checksum(std::string_view text) {
         stop != text.data() + text.size())
         return std::nullopt;
     return value;
+}
+
+std::string quoted(const std::string& text) {
+    return Json(text).dump();
 }
 
 /// Where the header's own checksum stands in its text; npos where there is none.
@@ -189,21 +194,22 @@ uint32_t checksum_of(uint32_t before, const void* data, std::size_t bytes) {
     return static_cast<uint32_t>(crc32_z(before, static_cast<const Bytef*>(data), bytes));
 }
 
+// The order is the file's, which nlohmann::json would not keep, and ordered_json looks for each new
+// key among all that it has.
 std::string write_header(const Header& header) {
-    Json metadata;
-    metadata[std::string(format_key)] = std::to_string(format_version);
-    metadata[std::string(header_key)] = std::string(digits, '0');
+    std::string text = fmt::format(R"({{"{}":{{"{}":"{}","{}":"{}")", metadata_key, format_key,
+                                   format_version, header_key, std::string(digits, '0'));
     for (const Stored& entry : header.entries)
-        metadata[fmt::format("{}{}", entry_key, entry.name)] =
-            fmt::format("{:08x}", entry.checksum);
-    for (const auto& [key, text] : header.texts) metadata[key] = text;
-    Json json;
-    json[std::string(metadata_key)] = std::move(metadata);
+        text += fmt::format(R"(,{}:"{:08x}")", quoted(fmt::format("{}{}", entry_key, entry.name)),
+                            entry.checksum);
+    for (const auto& [key, value] : header.texts)
+        text += fmt::format(",{}:{}", quoted(key), quoted(value));
+    text += "}";
     for (const Stored& entry : header.entries)
-        json[entry.name] = {{"dtype", name_of(entry.dtype)},
-                            {"shape", entry.shape},
-                            {"data_offsets", {entry.begin, entry.end}}};
-    std::string text = json.dump();
+        text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                            quoted(entry.name), name_of(entry.dtype), fmt::join(entry.shape, ","),
+                            entry.begin, entry.end);
+    text += "}";
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const std::size_t at = own_checksum_at(text);
     text.replace(at, digits, fmt::format("{:08x}", own_checksum(text, at)));

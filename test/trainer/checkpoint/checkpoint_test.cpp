@@ -139,6 +139,27 @@ TEST_CASE("checkpoint: a file that was cut anywhere is refused, and nothing of i
     expect_bad(folder.file(), {"1 bytes follow its last entry"});
 }
 
+// So many that anything quadratic in their number would take the time of a hang.
+TEST_CASE("checkpoint: a list of many entries comes back") {
+    const Folder folder;
+    const std::size_t count = sanitized ? 60'000 : 200'000;
+    std::vector<std::vector<int64_t>> values;
+    for (std::size_t i = 0; i < count; ++i) values.push_back({static_cast<int64_t>(i)});
+    const auto add_to = [&](List& list) {
+        for (std::size_t i = 0; i < count; ++i)
+            list.add("counter" + std::to_string(i), values[i], {1});
+    };
+    List list, other;
+    add_to(list);
+    List::ok(tutti_checkpoint_save(list, nullptr, folder.file().c_str()));
+    for (std::vector<int64_t>& value : values) value[0] = -1;
+    add_to(other);
+    List::ok(tutti_checkpoint_load(other, nullptr, folder.file().c_str(), nullptr));
+    std::size_t right = 0;
+    for (std::size_t i = 0; i < count; ++i) right += values[i][0] == static_cast<int64_t>(i);
+    REQUIRE(right == count);
+}
+
 TEST_CASE("checkpoint: any flipped bit is found, and nothing of the file is used") {
     const Folder folder;
     const std::string whole = saved_model(folder);
