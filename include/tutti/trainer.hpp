@@ -239,8 +239,16 @@ public:
     void init_sync() { detail::check_trainer(tutti_trainer_init_sync(get())); }
     void sync() { detail::check_trainer(tutti_trainer_sync(get())); }
     void step() { detail::check_trainer(tutti_trainer_step(get(), nullptr, nullptr)); }
-    /// The samples of all replicas; 0: all ran out.
+    /// samples: one for each device's micro-batch. The samples of all replicas; 0: all ran out.
     int64_t step(std::span<const int64_t> samples) {
+        const TrainerSpec& spec = parts_->spec;
+        const auto wanted =
+            parts_->devices() * static_cast<std::size_t>(spec.options.micro_batches);
+        if (samples.size() != wanted)
+            detail::refuse(std::to_string(samples.size()) + " numbers of samples; " +
+                           std::to_string(parts_->devices()) + " devices with " +
+                           std::to_string(spec.options.micro_batches) + " micro-batches have " +
+                           std::to_string(wanted));
         int64_t total = 0;
         detail::check_trainer(tutti_trainer_step(get(), samples.data(), &total));
         return total;
@@ -256,6 +264,14 @@ public:
     template <Element T>
     std::vector<T> sparse_pull(const std::string& parameter, int64_t total_rows,
                                const std::vector<int64_t>& rows, std::size_t row_elements) {
+        const tutti_buffer_info table = find(0, parameter);
+        std::size_t row_bytes = tutti_dtype_size(table.dtype);
+        for (int i = 1; i < table.dimensions; ++i)
+            row_bytes *= static_cast<std::size_t>(table.shape[i]);
+        if (row_elements * sizeof(T) != row_bytes)
+            detail::refuse("a row of '" + parameter + "' has " + std::to_string(row_bytes) +
+                           " bytes, not " + std::to_string(row_elements) + " elements of " +
+                           std::to_string(sizeof(T)));
         std::vector<T> values(rows.size() * row_elements);
         detail::check_trainer(tutti_trainer_sparse_pull(get(), parameter.c_str(), total_rows,
                                                         rows.data(), rows.size(), values.data()));
@@ -325,6 +341,7 @@ private:
         std::vector<detail::Handle<tutti_device, tutti_device_destroy>> cpus;
         detail::Handle<tutti_trainer, tutti_trainer_destroy> trainer;
 
+        std::size_t devices() const { return spec.own_devices.size() + cpus.size(); }
         void build() {
             for (int i = 0; spec.own_devices.empty() && i < spec.devices; ++i) {
                 tutti_device* device = nullptr;

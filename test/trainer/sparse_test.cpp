@@ -180,6 +180,12 @@ TEST_CASE("sparse: pull fetches any rows of a sharded table, for each rank its o
                             static_cast<float>(wanted[i] * width + k),
                         "a wrong row");
         require(trainer.sparse_pull<float>("table", all, {}, width).empty(), "rows from nowhere");
+        const auto narrow = [&] { trainer.sparse_pull<float>("table", all, wanted, width - 1); };
+        const auto wide = [&] { trainer.sparse_pull<double>("table", all, wanted, width); };
+        require(expect::error_of(narrow).find("12 bytes, not 2 elements of 4") != std::string::npos,
+                "rows that are longer");
+        require(expect::error_of(wide).find("12 bytes, not 3 elements of 8") != std::string::npos,
+                "rows of another type");
         std::string text = "no error";
         try {
             trainer.sparse_pull<float>("table", all, {rank == 1 ? all : 0}, width);

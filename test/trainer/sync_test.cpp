@@ -348,6 +348,20 @@ TEST_CASE("uneven: a rank that cannot say how many samples it has ends the step 
     expect::words(problems[1], "samples[0] is -1");
 }
 
+TEST_CASE("uneven: a step takes a number for each device's micro-batch, no fewer") {
+    tutti_trainer_options options = TUTTI_TRAINER_OPTIONS_INIT;
+    options.uneven = 1;
+    options.micro_batches = 2;
+    tutti::Trainer trainer(net::spec<float>(net::Shape(), 2, nullptr, options));
+    trainer.init_sync();
+    REQUIRE(trainer.step(std::array<int64_t, 4>{4, 4, 4, 1}) == 13);
+    expect::error(
+        [&] {
+            trainer.step(std::array<int64_t, 2>{4, 4});
+        },
+        "2 numbers of samples; 2 devices with 2 micro-batches have 4");
+}
+
 TEST_CASE("uneven: computed parameters come from the first replica that still has samples") {
     const net::Shape shape = with_statistics();
     expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int rank) {
