@@ -68,8 +68,7 @@ tutti_status tutti_data_parallel_create(const tutti_data_parallel_spec* spec,
         TRAINER_ASSIGN(const tutti_data_parallel_spec known,
                        read_struct(spec, defaults, "TUTTI_DATA_PARALLEL_SPEC_INIT"));
         if (!known.model) return null_argument(function, "spec.model");
-        if (known.devices < 1)
-            return fail(TUTTI_ERR_INVALID, "{}: {} devices", function, known.devices);
+        TRAINER_TRY(check_devices(function, known.devices));
         TRAINER_ASSIGN(const SplitPlan plan, read_split(known.devices, known.split));
         *model = new tutti_data_parallel{known, plan, tutti_pool(known.devices)};
         return {};

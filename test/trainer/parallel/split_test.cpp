@@ -255,6 +255,12 @@ TEST_CASE("data_parallel: a replica without output, and targets that do not fit,
             tutti_replica_set_output(replica, array({1}, {1}).release());
         return TUTTI_OK;
     };
+    for (const int devices : {0, 4097}) {
+        tutti_data_parallel_spec other = spec;
+        other.devices = devices;
+        REQUIRE(tutti_data_parallel_create(&other, &handle) == TUTTI_ERR_INVALID);
+        REQUIRE(error_says(std::to_string(devices) + " devices; give 1 to 4096"));
+    }
     ok(tutti_data_parallel_create(&spec, &handle));
     const Owned<tutti_data_parallel, tutti_data_parallel_destroy>::Handle model(handle);
     const Value batch = array(counting(2), {2});
