@@ -283,8 +283,9 @@ typedef struct {
     { sizeof(tutti_sync_bn_spec), 0, 1e-5, 0.1, NULL, NULL, NULL, NULL }
 
 /** A layer for the replicas of pool. Every process makes its layers, and runs them, in the same
- *  order: collective over comm for a pool's first. A replica that fails, other than in evaluation,
- *  ends the layers on all hosts: the others' sums fail with ABORTED and its rank. */
+ *  order: collective over comm for a pool's first. A replica that fails, other than in evaluation
+ *  (by the call's flag, where no layer trains), ends the layers on all hosts: the others' sums fail
+ *  with ABORTED and its rank. */
 TUTTI_API tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* spec,
                                             tutti_sync_bn** layer);
 /** Before its pool and communicator. NULL is fine. */

@@ -112,6 +112,7 @@ void tutti_pool::begin(const Call& call) {
                              .input = call.inputs.empty() ? nullptr : call.inputs[at]});
     }
     first_.reset();
+    adds_hosts_ = false;
     for (const auto& exchange : exchanges_) exchange->begin(call.replicas, call.opts.sync != 0);
     call_ = &call;
 }
@@ -196,7 +197,7 @@ void tutti_pool::note_failure(const Error& cause) {
         exchanges = exchanges_;
     }
     for (const auto& exchange : exchanges) exchange->fail(released_by(cause));
-    if (!cause.agreed && !call_->evaluates) tell_hosts();
+    if (!cause.agreed && (!call_->evaluates || adds_hosts_)) tell_hosts();
 }
 
 // They may be in the sum that this host's replica did not come to.

@@ -1,6 +1,7 @@
 // Persistent worker threads, one a device, and the replicas that run on them.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -39,7 +40,7 @@ public:
         std::vector<const tutti_value*> inputs;
         int replicas = 1;
         tutti_apply_opts opts = TUTTI_APPLY_OPTS_INIT;
-        bool evaluates = false;  // sends nothing, so that nobody on another host waits for it
+        bool evaluates = false;  // should send nothing: nobody on another host waits for it
     };
     using Outputs = std::vector<std::unique_ptr<tutti_value>>;
     tutti::trainer::Result<Outputs> apply(const Call& call);
@@ -48,6 +49,8 @@ public:
     /// Also from a replica of the call under way, whose replicas it serves from then on.
     void attach(std::shared_ptr<Exchange> exchange);
     void detach(const Exchange& exchange);
+    /// A replica of the call under way comes to a sum over hosts, whatever the call's flags say.
+    void adds_hosts() { adds_hosts_ = true; }
     /// Collective the first time: what the pool's layers over comm share.
     tutti::trainer::Result<std::shared_ptr<tutti::trainer::parallel::Hosts>> hosts_of(
         tutti_comm* comm);
@@ -77,6 +80,7 @@ private:
     int running_ = 0;  // of them, those that are not done
     bool stop_ = false;
     const Call* call_ = nullptr;
+    std::atomic<bool> adds_hosts_{false};  // in the call under way
     std::vector<tutti_replica> replicas_;
     std::optional<tutti::trainer::Error> first_;
     Exchanges exchanges_;

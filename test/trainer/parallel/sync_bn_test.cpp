@@ -407,6 +407,27 @@ TEST_CASE("sync_bn: a replica that fails before its push is named to the other h
         });
 }
 
+TEST_CASE("sync_bn: a layer that trains in a call without the flag counts as training") {
+    on_ranks(2, [&](tutti::Communicator& comm) {
+        OnHosts here(comm, 2);
+        comm.barrier();
+        const auto start = std::chrono::steady_clock::now();
+        const tutti_status status =
+            apply(here.pool.get(), 2, flags(1, 0), [&](tutti_replica* replica) -> tutti_status {
+                const int device = tutti_replica_device(replica);
+                if (comm.rank() == 1 && device == 1) throw std::runtime_error("no picture");
+                std::vector<float> y(here.x.size());
+                return tutti_sync_bn_forward(here.layer.get(), device, 1, here.x.data(), 2, inner,
+                                             nullptr, nullptr, y.data());
+            });
+        require(std::chrono::steady_clock::now() - start < std::chrono::seconds(30), "at once");
+        if (comm.rank() == 0)
+            require(status == TUTTI_ERR_ABORTED && tutti_trainer_last_error_rank() == 1, "told");
+        else
+            require(status == TUTTI_ERR_SYSTEM && error_says("no picture"), "its own cause");
+    });
+}
+
 TEST_CASE("sync_bn: what fails in evaluation, or everywhere alike, ends nothing") {
     on_ranks(2, [&](tutti::Communicator& comm) {
         OnHosts here(comm, 1);
