@@ -220,6 +220,14 @@ bool tutti_trainer::adds_up(int gradient) const {
     });
 }
 
+// Of a list of rows, how many it has: what lies behind them is nothing.
+bool tutti_trainer::begins_at_zero(int b) const {
+    const Buffer& buffer = recorder_.buffer(b);
+    if (buffer.kind != TUTTI_GRADIENT) return false;
+    if (buffer.gradient_of == none || !recorder_.buffer(buffer.gradient_of).sparse()) return true;
+    return b == recorder_.buffer(buffer.gradient_of).sparse_count;
+}
+
 // A gradient begins at zero, just before whoever touches it first.
 void tutti_trainer::mark_zeroes(Program& program) const {
     std::vector<bool> seen(recorder_.buffers().size());
@@ -228,7 +236,7 @@ void tutti_trainer::mark_zeroes(Program& program) const {
         for (const auto* list : {&node.reads, &node.writes})
             for (int b : *list) {
                 const auto at = static_cast<std::size_t>(b);
-                if (recorder_.buffer(b).kind != TUTTI_GRADIENT || seen[at]) continue;
+                if (!begins_at_zero(b) || seen[at]) continue;
                 seen[at] = true;
                 if (!seeds) node.zero.push_back(b);
                 if (!seeds && adds_up(b)) node.adds_up.push_back(b);

@@ -79,6 +79,7 @@ private:
     void append_computed_sync(Program& program);
     Result<> append_update(Program& program);
     bool adds_up(int gradient) const;
+    bool begins_at_zero(int buffer) const;
     void mark_zeroes(Program& program) const;
     Result<> place_all();
     Result<> place_rest();

@@ -211,9 +211,10 @@ TUTTI_API tutti_status tutti_model_info(tutti_model* model, tutti_buffer buffer,
 TUTTI_API tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of,
                                             tutti_buffer* gradient);
 /** The gradient of a TUTTI_SPARSE parameter is a list: count[0] entries, entry i for the row rows[i]
- *  (int64) of the table, with values[i] as long as a row. A backward function appends entries, a row
- *  may come several times; the update reads each row once, in order, summed over all replicas.
- *  Operations that read the parameter may append; the update builder's declare what they read. */
+ *  (int64) of the table, with values[i] as long as a row. A backward function appends entries, all
+ *  of whose values it sets: only count[0] begins at zero; a row may come several times. The update
+ *  reads each row once, in order, summed over all replicas. Operations that read the parameter may
+ *  append; the update builder's declare what they read. */
 TUTTI_API tutti_status tutti_model_sparse(tutti_model* model, tutti_buffer parameter,
                                           tutti_buffer* values, tutti_buffer* rows,
                                           tutti_buffer* count);

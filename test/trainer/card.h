@@ -68,6 +68,7 @@ public:
     };
 
     std::atomic<int> runs = 0;
+    std::atomic<size_t> bytes_zeroed = 0;
     std::atomic<int> peer_copies = 0;
     std::atomic<int> copies_left = -1;  // then they fail; -1: never
     std::vector<Card*> strangers;       // whose addresses its functions refuse
@@ -109,6 +110,7 @@ inline tutti_status copy_peer(void* user, void* to, void* from_user, const void*
 
 inline tutti_status zero(void* user, void* data, size_t bytes) {
     const Card::Open open(user);
+    open.card.bytes_zeroed += bytes;
     std::memset(data, 0, bytes);
     return TUTTI_OK;
 }

@@ -132,6 +132,18 @@ TEST_CASE("sparse: gradients of rows come to what dense gradients come to") {
                 }));
 }
 
+TEST_CASE("sparse: a step sets how many entries there are to zero, not their room") {
+    card::Cards cards(1);
+    tutti::TrainerSpec spec = lookup(true, 1, nullptr, 2);
+    spec.own_devices = cards.devices;
+    tutti::Trainer trainer(std::move(spec));
+    trainer.init_sync();
+    trainer.step();
+    const size_t before = cards[0].bytes_zeroed;
+    trainer.step();
+    REQUIRE(cards[0].bytes_zeroed - before < 2 * picks * sizeof(int64_t));
+}
+
 TEST_CASE("sparse: a list longer than its room is an error on every rank") {
     const auto problems = step_of_two([](const Lists& list, const tutti::Step& s, int rank) {
         *s.data<int64_t>(list.count) = rank == 1 ? 2 * picks + 1 : 2 * picks;
