@@ -151,7 +151,7 @@ Result<> tutti_trainer::append_sparse_sums(Program& program) {
                               {table.gradient, table.sparse_rows, table.sparse_count});
         }
         node.writes = node.reads;
-        node.task = add_task({.name = node.name});
+        node.task = add_task({.name = node.name, .whole_of = b});
         tasks_.back().whole = [this, entries = std::move(entries)] {
             return sum_sparse(recorder_, devices_, comm_, entries);
         };

@@ -223,6 +223,13 @@ Result<uint64_t> tutti_trainer::reduced_bytes(const std::string& parameter) cons
     TRAINER_ASSIGN(const Buffer* const found, find(0, parameter));
     const Buffer& buffer = *found;
     if (buffer.kind != TUTTI_PARAMETER) return invalid("'{}' is no parameter", buffer.full_name());
-    if (buffer.distributed() || bucket_tasks_.empty()) return 0;
+    if (buffer.distributed() || replicas() == 1) return 0;
+    if (buffer.sparse()) {
+        const auto task = std::ranges::find_if(tasks_, [&](const Task& t) {
+            return t.whole && &recorder_.buffer(t.whole_of) == &buffer;
+        });
+        return task == tasks_.end() ? 0 : task->whole_bytes;
+    }
+    if (bucket_tasks_.empty()) return 0;
     return static_cast<uint64_t>(steps_) * buffer.bytes;
 }

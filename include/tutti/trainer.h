@@ -420,7 +420,7 @@ typedef struct {
 /** Fills counters; set its struct_size before. */
 TUTTI_API tutti_status tutti_trainer_count(const tutti_trainer* trainer,
                                            tutti_trainer_counters* counters);
-/** Bytes of one parameter's gradients that were reduced so far. */
+/** Bytes of one parameter's gradients that were reduced so far; of a sparse one, of all lists. */
 TUTTI_API tutti_status tutti_trainer_reduced_bytes(const tutti_trainer* trainer,
                                                    const char* parameter, uint64_t* bytes);
 

@@ -144,6 +144,31 @@ TEST_CASE("sparse: a step sets how many entries there are to zero, not their roo
     REQUIRE(cards[0].bytes_zeroed - before < 2 * picks * sizeof(int64_t));
 }
 
+TEST_CASE("sparse: what was reduced are the lists, also beside dense parameters") {
+    for (const bool beside_dense : {false, true})
+        for (const int devices : {1, 2})
+            expect::no_problem(ranks::run(2, [&](tutti_comm* comm, int) {
+                tutti::TrainerSpec spec = lookup(true, devices, comm, 2);
+                const auto forward = spec.forward;
+                spec.forward = [&](tutti::Model& m, double scale) {
+                    if (beside_dense) m.parameter<double>("dense", {rows, width});
+                    return forward(m, scale);
+                };
+                tutti::Trainer trainer(std::move(spec));
+                trainer.init_sync();
+                require(trainer.reduced_bytes("table") == 0, "before the first step");
+                for (int i = 0; i < 3; ++i) trainer.step();
+                constexpr uint64_t entry = sizeof(int64_t) + width * sizeof(double);
+                const auto replicas = static_cast<uint64_t>(2 * devices);
+                require(trainer.reduced_bytes("table") == 3 * replicas * 2 * picks * entry,
+                        std::to_string(trainer.reduced_bytes("table")) + " bytes");
+            }));
+    tutti::Trainer alone(lookup(true, 1, nullptr, 1));
+    alone.init_sync();
+    alone.step();
+    REQUIRE(alone.reduced_bytes("table") == 0);
+}
+
 TEST_CASE("sparse: a list longer than its room is an error on every rank") {
     const auto problems = step_of_two([](const Lists& list, const tutti::Step& s, int rank) {
         *s.data<int64_t>(list.count) = rank == 1 ? 2 * picks + 1 : 2 * picks;

@@ -234,7 +234,8 @@ Result<tutti_request*> Collectives::begin(Task& task) {
     ++issued_;
     if (task.whole) {
         TRAINER_ASSIGN(const uint64_t bytes, task.whole());
-        bytes_ += bytes;
+        task.whole_bytes += bytes;
+        if (!alone()) bytes_ += bytes;
         return nullptr;
     }
     if (!alone()) bytes_ += task.bytes();

@@ -53,8 +53,9 @@ struct Task {
     int stream = 0;
     int every = 1;  // steps
     bool is_bucket = false;
-    std::vector<int> parameters;                   // of a bucket, of device 0
     std::function<Result<uint64_t>()> whole = {};  // does all at once instead; returns bytes
+    uint64_t whole_bytes = 0;                      // that it has returned so far
+    int whole_of = -1;                             // the parameter, on device 0
     DeviceMemory scratch = {};                     // on device 0, for kinds that need it
     Staging staging = {};
 

@@ -119,7 +119,7 @@ Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>
                                 sums.values.size()));
         TRAINER_TRY(device.copy(recorder.buffer(entries[d].count).data, &count, sizeof(count)));
     }
-    return comm.size() > 1 ? all.rows.size() * sizeof(int64_t) + all.values.size() : 0;
+    return all.rows.size() * sizeof(int64_t) + all.values.size();
 }
 
 namespace {

@@ -16,7 +16,7 @@ struct SparseEntries {
 };
 
 /// Every device's list becomes the sum of all lists of all ranks: each row once, in order, its
-/// values added in the order of the replicas. Returns the bytes of the messages.
+/// values added in the order of the replicas. Returns the bytes of all lists.
 Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices,
                             Comm& comm, const std::vector<SparseEntries>& entries);
 
