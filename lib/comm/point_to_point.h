@@ -16,6 +16,7 @@
 
 #include "comm/channel_table.h"
 #include "comm/transfer.h"
+#include "transport/patience.h"
 
 namespace tutti {
 
@@ -43,8 +44,8 @@ public:
                  TransferHost& host)
         : rank_(rank), size_(size), channels_(channels), limits_(limits), host_(host) {}
 
-    /// Makes sure that the transfer's peers are known. Blocks until the channels are open or `ended`
-    /// is set; only the issuing thread, without the owner.
+    /// Makes sure that the transfer's peers are known. Blocks until the channels are open or
+    /// `ended` is set; only the issuing thread, without the owner.
     Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline,
                      const std::atomic<bool>& ended);
 
@@ -154,6 +155,7 @@ void PointToPoint::purge(Reason&& reason) {
     };
     std::erase_if(receives_, ends);
     std::erase_if(to_self_, ends);
+    const OnePatience together;
     for (auto& [rank, peer] : peers_) {
         bool any = false;
         for (auto* list :

@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "transport/patience.h"
 
 namespace tutti {
 namespace {
@@ -84,6 +85,7 @@ void Streams::pop(Stream& stream, Code code, const Error& error) {
 void Streams::complete(Request& request, Code code, const Error& error) {
     Operation& operation = *request.operation;
     if (code != Code::ok) {
+        const OnePatience together;
         // A device's runs from its launch on.
         if (request.started || request.on_device) operation.cancel();
         request.error = annotate(error, request.tag);

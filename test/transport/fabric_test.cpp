@@ -2,6 +2,7 @@
 #include "transport/all_channels.h"
 #include "transport/fake_port.h"
 #include "transport/lane_driver.h"
+#include "transport/patience.h"
 
 namespace tutti::test {
 namespace {
@@ -185,6 +186,67 @@ TEST_CASE("fabric: waits no longer for memory when others know that the peer is 
     other.join();
     REQUIRE(lane.sender->health() == Code::peer_lost);
     REQUIRE(duo.a.sink.lost().empty());
+}
+
+TEST_CASE("fabric: waits for memory that many peers have as long as for one's, if told together") {
+    const GoodManners reset;
+    constexpr Rank ranks = 21;
+    std::vector<std::unique_ptr<TestEndpoint>> ends;
+    for (Rank r = 0; r < ranks; ++r)
+        ends.push_back(std::make_unique<TestEndpoint>(fake_kind, r, ranks));
+    const Buffer data = pattern(50'000, 1);
+    std::vector<std::unique_ptr<Sender>> senders;
+    for (Rank r = 1; r < ranks; ++r) {
+        TestEndpoint& peer = *ends[static_cast<std::size_t>(r)];
+        const ChannelId to_peer{.peer = r, .comm = 7, .lane = 0};
+        auto sender = ends[0]->transport->open(to_peer, peer.address, Deadline{});
+        REQUIRE(sender);
+        std::unique_ptr<Receiver> receiver;
+        REQUIRE(eventually({ends[0].get(), &peer}, [&] {
+            receiver = peer.sink.take({.peer = 0, .comm = 7, .lane = 0});
+            return receiver != nullptr;
+        }));
+        senders.push_back(*std::move(sender));
+    }
+    manners.never_sent = true;
+    for (const auto& sender : senders) sender->push(make_tag(1), data.data(), data.size());
+    const int64_t start_ns = now_ns();
+    {
+        const OnePatience together;
+        for (const auto& sender : senders) sender->cancel();
+    }
+    REQUIRE(now_ns() - start_ns >= 200'000'000);
+    REQUIRE(now_ns() - start_ns < 2'000'000'000);  // one after the other: 4 s
+    REQUIRE(ends[0]->sink.lost().size() == senders.size());
+}
+
+TEST_CASE("fabric: others go on while a failed operation waits for memory") {
+    const GoodManners reset;
+    fake_patience_ms = 10'000;
+    TestEndpoint here(fake_kind, 0, 3), hung(fake_kind, 1, 3), there(fake_kind, 2, 3);
+    const ChannelId to_hung{.peer = 1, .comm = 7, .lane = 0}, to_there{.peer = 2, .comm = 8};
+    const auto stuck = here.transport->open(to_hung, hung.address, Deadline{});
+    REQUIRE(stuck);
+    manners.never_sent = true;
+    const Buffer data = pattern(50'000, 1);
+    (*stuck)->push(make_tag(1), data.data(), data.size());
+    std::unique_ptr<Receiver> ignored;
+    REQUIRE(eventually({&here, &hung}, [&] {
+        ignored = hung.sink.take({.peer = 0, .comm = 7, .lane = 0});
+        return ignored != nullptr;
+    }));
+    std::atomic<bool> ended{false};
+    std::thread waits([&] {
+        (*stuck)->cancel();
+        ended = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    const auto sends = here.transport->open(to_there, there.address, Deadline{});
+    const bool meanwhile = !ended;
+    here.transport->peer_gone(1);
+    waits.join();
+    REQUIRE(sends);
+    REQUIRE(meanwhile);
 }
 
 // What rank 0 would say to rank 1.

@@ -30,6 +30,7 @@ struct Manners {
 inline Manners manners;
 inline std::minstd_rand fake_random{1};
 inline std::string fake_version = "1.0";
+inline int64_t fake_patience_ms = 200;
 
 inline std::recursive_mutex fake_library;
 using FakeLock = std::lock_guard<std::recursive_mutex>;
@@ -240,7 +241,7 @@ private:
 
 inline std::unique_ptr<Transport> make_fake_transport(const TransportContext& context) {
     return fabric::make_fabric_transport(context, std::make_unique<FakeFactory>(fake_version),
-                                         {.name = "fake", .patience_ms = 200});
+                                         {.name = "fake", .patience_ms = fake_patience_ms});
 }
 
 /// Good manners, before and after.
@@ -250,6 +251,7 @@ struct GoodManners {
     static void reset() {
         manners = {};
         fake_version = "1.0";
+        fake_patience_ms = 200;
         fake_ports.clear();
     }
 };

@@ -2,18 +2,23 @@
 #include "transport/fabric/hub.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
 #include "transport/fabric/channel.h"
+#include "transport/patience.h"
 
 namespace tutti::fabric {
 namespace {
 
 // Turns in which arming finds that there is something to do.
 constexpr int max_arm_turns = 100;
+// Who waits for the library to let go of memory looks often at first, and then so often.
+constexpr int quick_looks = 1000;
+constexpr useconds_t look_again_us = 200;
 
 uint64_t key_of(uint32_t comm, uint16_t lane) {
     return uint64_t{comm} << 16 | lane;
@@ -168,6 +173,24 @@ void Hub::arm(bool on) {
 
 void Hub::wake(Sleeper& sleeper) {
     if (sleeper.wants_waking()) ring_doorbell(options_.doorbell_fd);
+}
+
+/// Waits until nothing is pending, or the peer is lost for that, which it is in the end. Others
+/// come in meanwhile. False: the hub was closed, and is not this thread's any more.
+bool Hub::wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure) {
+    const auto deadline = OnePatience::deadline(options_.patience_ms);
+    for (int looks = 0; peer.state != Peer::State::gone && pending(); ++looks) {
+        turn();
+        if (deadline.passed()) {
+            lose(peer, fmt::format("{} within {} ms", failure, options_.patience_ms), true);
+            continue;
+        }
+        leave();
+        looks < quick_looks ? static_cast<void>(sched_yield())
+                            : static_cast<void>(::usleep(look_again_us));
+        if (!enter()) return false;
+    }
+    return true;
 }
 
 Result<> Hub::add_memory(std::byte* data, std::size_t bytes) {

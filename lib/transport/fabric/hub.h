@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -47,7 +48,7 @@ public:
         int doorbell_fd = -1;
         const Retired* retired = nullptr;
         HubEvents* events = nullptr;
-        int64_t patience_ms = 5000;  // for the library to let go of memory
+        int64_t patience_ms = 5000;  // for the library to let go of an operation's memory
     };
     explicit Hub(const Options& options) : options_(options) {}
     ~Hub() override;
@@ -121,6 +122,7 @@ private:
     void settle();
     void arm_port();
     void wake(Sleeper& sleeper);
+    bool wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure);
 
     // Peers and flows.
     Peer& peer_of(Rank rank);
@@ -179,7 +181,6 @@ private:
     void drop(ReceiveQueue& in);
     void reclaim(ReceiveQueue& in);
     bool save_offered(Slot& slot);
-    bool wait_for_fetch(Slot& slot);
     void break_rules(Peer& peer, const std::string& cause);
 
     static constexpr std::size_t cached_flows = 64;  // looked up without hashing

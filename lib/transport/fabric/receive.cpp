@@ -314,8 +314,11 @@ void Hub::cancel_receives(Flow& flow) {
     if (!enter()) return;
     ReceiveQueue& in = flow.in;
     for (Slot& slot : in.slots) {
-        const SlotState state = slot.state.load(std::memory_order_relaxed);
-        if (slot.offered && state == SlotState::fetching && !wait_for_fetch(slot)) continue;
+        const auto fetching = [&] {
+            return slot.offered &&
+                   slot.state.load(std::memory_order_relaxed) == SlotState::fetching;
+        };
+        if (!wait_for(flow.peer, fetching, "it did not send a message")) return;
         if (slot.offered && slot.state.load(std::memory_order_relaxed) == SlotState::whole &&
             !save_offered(slot))
             lose(flow.peer, "no memory to keep a message", true, Culprit::own);
@@ -335,22 +338,6 @@ bool Hub::save_offered(Slot& slot) {
     if (slot.bytes > 0) std::memcpy(cells.data(slot.cell), slot.data, slot.bytes);
     slot.data = cells.data(slot.cell);
     return true;
-}
-
-/// False: it will never be whole.
-bool Hub::wait_for_fetch(Slot& slot) {
-    Peer& peer = slot.flow->peer;
-    const auto deadline = Deadline::after_ms(options_.patience_ms);
-    const auto fetching = [&] {
-        return slot.state.load(std::memory_order_relaxed) == SlotState::fetching;
-    };
-    while (fetching() && peer.state != Peer::State::gone) {
-        turn();
-        if (deadline.passed())
-            lose(peer, fmt::format("it did not send a message within {} ms", options_.patience_ms),
-                 true);
-    }
-    return !fetching();
 }
 
 }  // namespace tutti::fabric

@@ -210,20 +210,13 @@ void Hub::cancel_sends(Flow& flow) {
         if (message.bytes > 0) std::memcpy(out.staging.data(cell), message.data, message.bytes);
         message.data = out.staging.data(cell);
     }
-    const auto deadline = Deadline::after_ms(options_.patience_ms);
     const auto borrowed = [&] {
         for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < begun; ++p)
             if (!flow.under_way[p % credits_per_channel].done && out.at(p).cell == CellPool::none)
                 return true;
         return false;
     };
-    while (flow.peer.state != Peer::State::gone && borrowed()) {
-        turn();
-        if (deadline.passed())
-            lose(flow.peer,
-                 fmt::format("it did not take a message within {} ms", options_.patience_ms), true);
-    }
-    leave();
+    if (wait_for(flow.peer, borrowed, "it did not take a message")) leave();
 }
 
 }  // namespace tutti::fabric
