@@ -248,6 +248,19 @@ class FabricFaults(unittest.TestCase):
                     self.assertLess(seconds, 30, output)
                     self.assertLess(said[rank]["destroy"][2], 15, output)
 
+    def test_what_a_hung_rank_costs_another_is_not_blamed_on_a_third(self):
+        for fabric, provider in [(f, "") for f in FABRICS] + [("ofi", "tcp;ofi_rxm")] * ("ofi" in FABRICS):
+            env = {"TUTTI_ALGO": "ring", **({"TUTTI_OFI_PROVIDER": provider} if provider else {})}
+            said, output = run(3, "hung", "2", transport=fabric, env=env)
+            if provider and "before" not in said[0]:
+                continue  # libfabric is without it
+            for rank in (0, 1):
+                self.assertEqual(said[rank]["operation"][0], "timeout", output)
+                status, fault, _, text = said[rank]["without"]
+                if status != "ok":
+                    self.assertEqual(status, "peer lost", output)
+                    self.assertIn(f"rank {fault} cannot go on with rank {1 - fault}", text)
+
 
 def start(env):
     clean = {k: v for k, v in os.environ.items() if not k.startswith("TUTTI_")}

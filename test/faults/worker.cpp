@@ -220,6 +220,36 @@ void stopped(tutti_comm* comm) {
     kill(both - pid, SIGCONT);
 }
 
+// The rank named by the argument is stopped before an allreduce, and goes on when the others have
+// heard of it and have used a communicator without it.
+void hung(tutti_comm* comm) {
+    const int victim = std::stoi(argument);
+    int pid = getpid();
+    tutti_comm* others = nullptr;
+    if (tutti_comm_split(comm, rank_of == victim ? -1 : 0, rank_of, &others) != TUTTI_OK ||
+        sum(comm, 1'000'000) != TUTTI_OK ||
+        tutti_broadcast(comm, &pid, 1, TUTTI_INT32, victim) != TUTTI_OK)
+        return;
+    if (rank_of == victim) {
+        raise(SIGSTOP);
+        return;
+    }
+    say("before", sum(others, 1'000'000));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    std::vector<float> x(8'000'000, 1.0f);
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.timeout_ms = 2000;
+    const auto start = Clock::now();
+    tutti_status status = tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32,
+                                           TUTTI_SUM, &opts, &request);
+    if (status == TUTTI_OK) status = tutti_wait(&request, -1);
+    say("operation", status, start);
+    say("without", sum(others, 100'000));
+    kill(pid, SIGCONT);
+    tutti_comm_destroy(others);
+}
+
 // From now on the kernel answers this process as it does where /dev/shm or memory is full.
 void exhaust_memory() {
     // The others first finish what they are in: the failure ends that too.
@@ -315,6 +345,7 @@ int main(int argc, char** argv) {
         {"aborted", aborted},
         {"left", left},
         {"stopped", stopped},
+        {"hung", hung},
         {"pending", pending},
         {"exhausted", exhausted},
         {"exhausted_message", exhausted_message},

@@ -130,7 +130,8 @@ void OfiPort::disconnect(Rank rank) {
 }
 
 // libfabric holds memory of the caller's that it must not touch any more, and only closing the
-// endpoint makes sure of that; or it takes no receives. It ends the port for all.
+// endpoint makes sure of that; or it takes no receives. It ends the port for all, and none of those
+// who are still there is to blame.
 void OfiPort::give_up(std::string_view cause) {
     broken_ = fmt::format("libfabric ({}): closed: {}", objects_.provider(), cause);
     log::warn("{}", broken_);
@@ -144,7 +145,7 @@ void OfiPort::give_up(std::string_view cause) {
         if (in.state == Incoming::State::fetching) fetched(in, Code::peer_lost);
     });
     for (Peer* peer : std::vector<Peer*>(by_rank_))
-        if (peer && peer->connected) lose(*peer, broken_);
+        if (peer && peer->connected) lose(*peer, broken_, fabric::Culprit::own);
 }
 
 }  // namespace tutti::ofi
