@@ -17,10 +17,20 @@ constexpr int64_t question_growth = 4;
 // The last question comes so long before the deadline, or a quarter of its time: answers take the
 // tree's latency, and that of programs that drive their communicators themselves.
 constexpr int64_t last_question_ms = 500;
+// Who has said nothing for so long after a question is told of with the next.
+constexpr int64_t silence_ns = 100 * ms;
+
+// True if it was not there.
+bool insert_few(std::vector<Rank>& ranks, Rank rank) {
+    const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
+    if (ranks.size() == Late::most_named || (place != ranks.end() && *place == rank)) return false;
+    ranks.insert(place, rank);
+    return true;
+}
 
 }  // namespace
 
-std::string Late::names() const {
+std::string Late::names_of(const std::vector<Rank>& ranks) {
     std::string list;
     for (const Rank rank : ranks) list += fmt::format("{}{}", list.empty() ? "" : ", ", rank);
     return fmt::format("{}rank{} {}", ranks.size() < most_named ? "" : "at least ",
@@ -288,7 +298,12 @@ void Agreement::take_stall(const News& news) {
         if (news.tag.sequence <= stall_sequence_ && now < stall_ns_ + stall_window_ns) return;
         stall_sequence_ = news.tag.sequence;
         stall_ns_ = now;
-        if (tree_.parent() != nobody) return host_.send_control(tree_.parent(), news);
+        if (const Rank parent = tree_.parent(); parent != nobody) {
+            const bool silent = is_silent(parent);
+            ask(parent, news);
+            if (silent) tell_silent(parent);
+            return;
+        }
     }
     News query = news;
     query.kind = News::Kind::query;
@@ -303,8 +318,14 @@ void Agreement::take_query(const News& news, Rank from) {
         late_.answered = false;
         failed = mismatch_ && news.tag.sequence >= mismatch_from_;
         if (failed) late = behind_mismatch(recorder.last() & number_mask);
-        for (Rank child : tree_.children())
-            if (child != from) host_.send_control(child, news);
+        std::vector<Rank> silent;
+        silent_.clear();
+        for (const Rank child : tree_.children()) {
+            if (child == from) continue;
+            if (is_silent(child)) silent.push_back(child);
+            ask(child, news);
+        }
+        for (const Rank child : silent) tell_silent(child);
     }
     const auto own = failed ? std::nullopt : recorder.find(news.tag.sequence);
     if (own && *own != news.tag && news.rank != rank_)
@@ -333,16 +354,41 @@ bool Agreement::note_late(const News& news) {
     if (!late_.answered || late_sequence_ != news.tag.sequence) ranks.clear();
     late_.answered = true;
     late_sequence_ = news.tag.sequence;
-    const auto place = std::lower_bound(ranks.begin(), ranks.end(), news.rank);
-    if (ranks.size() == Late::most_named || (place != ranks.end() && *place == news.rank))
-        return false;
-    ranks.insert(place, news.rank);
-    return true;
+    return insert_few(ranks, news.rank);
+}
+
+// ---- who says nothing at all, with the mutex
+
+void Agreement::ask(Rank neighbour, const News& news) {
+    host_.send_control(neighbour, news);
+    unheard_.try_emplace(neighbour, now_ns());
+}
+
+bool Agreement::is_silent(Rank neighbour) const {
+    const auto asked = unheard_.find(neighbour);
+    return asked != unheard_.end() && now_ns() - asked->second >= silence_ns;
+}
+
+void Agreement::tell_silent(Rank neighbour) {
+    News silent = make(News::Kind::silent, {});
+    silent.rank = neighbour;
+    take_silent(silent, neighbour);
+}
+
+void Agreement::take_silent(const News& news, Rank from) {
+    if (insert_few(silent_, news.rank)) flood(news, from);
+}
+
+void Agreement::heard(Rank from) {
+    unheard_.erase(from);
+    std::erase(silent_, from);
 }
 
 Late Agreement::late(uint64_t sequence) {
     const Lock lock(mutex_);
-    return late_sequence_ == sequence ? late_ : Late{};
+    Late late = late_sequence_ == sequence ? late_ : Late{};
+    late.silent = silent_;
+    return late;
 }
 
 void Agreement::ask_who_is_behind() {
@@ -424,6 +470,13 @@ void Agreement::receive(Rank from, const News& news) {
     // Of a failure alone may it be nobody.
     const bool of_member = news.rank >= 0 && news.rank < size_;
     if (news.kind != News::Kind::failed && !of_member) return;
+    {
+        const Lock lock(mutex_);
+        heard(from);
+        if (news.kind == News::Kind::silent) return take_silent(news, from);
+        if (news.kind == News::Kind::stall || news.kind == News::Kind::query)
+            host_.send_control(from, make(News::Kind::here, {}));
+    }
     switch (news.kind) {
         case News::Kind::failed:
             end(told_error(news.code, news.rank, size_, news.text), from);
@@ -455,6 +508,9 @@ void Agreement::receive(Rank from, const News& news) {
             return take_late(news);
         case News::Kind::suspect:
             return take_suspect(news);
+        case News::Kind::here:
+        case News::Kind::silent:
+            return;  // dealt with above
         case News::Kind::propose:
             return take_proposal(from, news.tag);
         case News::Kind::agreed:

@@ -42,12 +42,14 @@ public:
 /// Who had not called an operation when everyone was asked last.
 struct Late {
     static constexpr std::size_t most_named = 8;
-    std::vector<Rank> ranks;  // in order, so many of them
-    bool answered = false;    // the last question; else these were late when it was asked before
+    std::vector<Rank> ranks;   // in order, so many of them
+    bool answered = false;     // the last question; else these were late when it was asked before
+    std::vector<Rank> silent;  // do not answer at all; as many at most
     /// The one to name, nobody if there is none.
     Rank first() const { return ranks.empty() ? nobody : ranks.front(); }
     /// "ranks 3, 5".
-    std::string names() const;
+    std::string names() const { return names_of(ranks); }
+    static std::string names_of(const std::vector<Rank>& ranks);
 };
 
 /// Any thread may call anything; receive() and peer_lost() come from the reactor's.
@@ -127,6 +129,11 @@ private:
     void take_late(const News& news);
     void take_suspect(const News& news);
     bool note_late(const News& news);
+    void ask(Rank neighbour, const News& news);
+    bool is_silent(Rank neighbour) const;
+    void tell_silent(Rank neighbour);
+    void take_silent(const News& news, Rank from);
+    void heard(Rank from);
     void take_proposal(Rank from, const Tag& tag);
     Error departed_error() const;
     Error hear(uint64_t number);
@@ -168,6 +175,8 @@ private:
     uint64_t late_sequence_ = 0;
     uint64_t stall_sequence_ = 0;  // passed on already
     int64_t stall_ns_ = 0;
+    std::map<Rank, int64_t> unheard_;  // neighbours, since when they were asked and said nothing
+    std::vector<Rank> silent_;         // as everyone was told; until the next question
     std::map<uint64_t, Proposal> proposals_;
 };
 

@@ -27,7 +27,7 @@ std::optional<News> News::decode(ByteView message) {
     news.code = in.get<Code>();
     news.tag = in.get<Tag>();
     news.text = in.get_text(max_text_bytes);
-    if (!in.at_end() || news.kind < Kind::failed || news.kind > Kind::agreed) return std::nullopt;
+    if (!in.at_end() || news.kind < Kind::failed || news.kind > Kind::silent) return std::nullopt;
     return news;
 }
 

@@ -23,6 +23,8 @@ struct News {
         suspect,     // down: what `late` said
         propose,     // up (strict): the subtree agrees on `tag`
         agreed,      // down (strict): everyone does
+        here,        // to the neighbour that said stall or query: heard
+        silent,      // flood: `rank`, a neighbour of the sender's, does not say so
     };
     Kind kind{};
     uint32_t comm = 0;

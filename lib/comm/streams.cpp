@@ -265,6 +265,11 @@ Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
         culprit = late.first();
         why = fmt::format("{} {} not called it", late.names(),
                           late.ranks.size() == 1 ? "has" : "have");
+    } else if (!late.silent.empty()) {
+        // Those that wait for it, and for each other, are not to blame.
+        culprit = late.silent.front();
+        why = fmt::format("{} did not answer when asked (stopped, or busy?)",
+                          Late::names_of(late.silent));
     } else if (waits_for != nobody) {
         why = fmt::format("nothing more came from rank {}", waits_for);
     } else if (late.first() != nobody) {

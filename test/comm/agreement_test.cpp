@@ -361,6 +361,32 @@ TEST_CASE("who is late: all are named, and those that have come since are not") 
     for (auto& rank : ranks.all) CHECK(!rank->agreement.late(tag.sequence).answered);
 }
 
+// Of 20 ranks one says nothing: the root, one with children of its own, one without.
+TEST_CASE("who does not answer: is named, and nobody who only waits for it") {
+    const auto tag = numbered(0, 5);
+    for (const Rank hung : {0, 1, 3}) {
+        Ranks ranks(20);
+        for (auto& rank : ranks.all) rank->call(tag);
+        ranks.gone.insert(hung);
+        const auto ask = [&] {
+            for (const Rank r : ranks.present()) ranks[r].agreement.stalled(tag);
+            ranks.deliver();
+            std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        };
+        ask();
+        for (const Rank r : ranks.present())
+            CHECK(ranks[r].agreement.late(tag.sequence).silent.empty());
+        ask();
+        for (const Rank r : ranks.present())
+            CHECK(ranks[r].agreement.late(tag.sequence).silent == std::vector<Rank>{hung});
+        // It goes on, and is asked again.
+        ranks.gone.clear();
+        ask();
+        ask();
+        for (auto& rank : ranks.all) CHECK(rank->agreement.late(tag.sequence).silent.empty());
+    }
+}
+
 TEST_CASE("who is late: is asked more rarely, and once more before the deadline") {
     constexpr int64_t ms = 1'000'000;
     const auto questions = [](int64_t timeout_ms) {

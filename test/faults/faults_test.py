@@ -170,6 +170,15 @@ class Faults(unittest.TestCase):
             self.assertEqual((status, fault), (ended, 0 if call == "aborted" else 1), output)
             self.assertLess(seconds, 30, output)
 
+    def test_a_hung_rank_is_named_by_all_that_wait_for_it_or_for_each_other(self):
+        for _, transport in self.over_transports((3,)):
+            for victim in (0, 2):
+                said, output = run(3, "hung", str(victim), transport=transport, env={"TUTTI_ALGO": "ring"})
+                for rank in {0, 1, 2} - {victim}:
+                    self.assertEqual(said[rank]["operation"][:2], ("timeout", victim), output)
+                    self.assertIn(f"rank {victim} did not answer", said[rank]["operation"][3])
+                    self.assertEqual(said[rank]["before"][0], "ok", output)
+
     def check_exhausted(self, said, output, ranks, victim, *words):
         for rank in range(ranks):
             status, fault, _, text = said[rank]["operation"]
@@ -236,6 +245,8 @@ class FabricFaults(unittest.TestCase):
     test_a_killed_rank_is_named_on_every_survivor = Faults.test_a_killed_rank_is_named_on_every_survivor
     test_abort_reaches_everyone = Faults.test_abort_reaches_everyone
     test_a_rank_that_left_is_named = Faults.test_a_rank_that_left_is_named
+    test_a_hung_rank_is_named_by_all_that_wait_for_it_or_for_each_other = \
+        Faults.test_a_hung_rank_is_named_by_all_that_wait_for_it_or_for_each_other
 
     def test_a_rank_killed_in_the_middle_of_a_large_message_is_named(self):
         for n, fabric in self.over_transports((2, 3)):
