@@ -1,11 +1,56 @@
 // What TCP channels do beyond the conformance suite: where messages land, what cancelling leaves
 // behind, and when credits travel.
+#include <sys/resource.h>
+
+#include <cstdlib>
+
+#include "support/sanitized.h"
 #include "transport/tcp_fixture.h"
 
 namespace tutti::test {
 namespace {
 
 constexpr std::size_t large = tcp::max_message_bytes;
+
+/// While it lives there is no memory for blocks of that many bytes, only for some small ones.
+class NoMemory {
+public:
+    explicit NoMemory(std::size_t bytes) {
+        REQUIRE(getrlimit(RLIMIT_AS, &before_) == 0);
+        const std::unique_ptr<void, decltype(&std::free)> small(std::malloc(100'000), &std::free);
+        rlimit none = before_;
+        none.rlim_cur = 1;
+        REQUIRE(setrlimit(RLIMIT_AS, &none) == 0);
+        while (void* block = std::malloc(bytes)) taken_.emplace_back(block, &std::free);
+    }
+    ~NoMemory() { setrlimit(RLIMIT_AS, &before_); }
+    NoMemory(const NoMemory&) = delete;
+
+private:
+    rlimit before_{};
+    std::vector<std::unique_ptr<void, decltype(&std::free)>> taken_;
+};
+
+TEST_CASE("tcp: a rank without memory for a message says so of itself") {
+    if (sanitized) return;  // which need address space
+    TestEndpoint endpoint(tcp_kind, 0, 2);
+    RawPeer peer(endpoint, 1);
+    REQUIRE(peer.send(open_frame(0)));
+    const auto receiver = await_receiver(endpoint, 1, 0);
+    const Buffer announcement = frame({.magic = tcp::Header::magic_of(tcp::Kind::data),
+                                       .comm = 7,
+                                       .bytes = static_cast<uint32_t>(large)});
+    {
+        const NoMemory none(large);
+        REQUIRE(peer.send(announcement));
+        REQUIRE(eventually({&endpoint}, [&] { return receiver->health() != Code::ok; }));
+    }
+    REQUIRE(eventually({&endpoint}, [&] { return !endpoint.sink.lost().empty(); }));
+    CHECK(endpoint.sink.lost()[0].first == 0);
+    CHECK(endpoint.sink.lost()[0].second.find(
+              "rank 0 cannot go on with rank 1: no memory for a message of 262144 bytes") !=
+          std::string::npos);
+}
 
 // ---- offers ------------------------------------------------------------------------------------
 

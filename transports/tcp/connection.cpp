@@ -74,7 +74,7 @@ void Connection::deliver(const News& news) {
     for (Flow* flow : news.opened)
         options_.events->opened({options_.peer, flow->comm, flow->lane},
                                 std::make_unique<TcpReceiver>(shared_from_this(), *flow));
-    if (!news.lost.empty()) options_.events->lost(options_.peer, news.lost);
+    if (news.lost != nobody) options_.events->lost(news.lost, news.cause);
 }
 
 // Mostly nobody else is in, and the list that threads share can be left alone.
@@ -198,10 +198,21 @@ void Connection::reject(const std::string& cause) {
 // ---- the end ---------------------------------------------------------------------------------
 
 void Connection::fail(const std::string& cause) {
+    end(options_.peer, fmt::format("rank {}: {}", options_.peer, cause));
+}
+
+/// It is this rank that lacks something.
+void Connection::cannot_go_on(const std::string& cause) {
+    end(options_.rank,
+        fmt::format("rank {} cannot go on with rank {}: {}", options_.rank, options_.peer, cause));
+}
+
+void Connection::end(Rank at_fault, const std::string& cause) {
     if (health() != Code::ok) return;
     if (!bye_received_ && !closing_) {
         if (!news_) news_ = std::make_unique<News>();
-        news_->lost = fmt::format("rank {}: {}", options_.peer, cause);
+        news_->lost = at_fault;
+        news_->cause = cause;
     }
     hang_up();
 }

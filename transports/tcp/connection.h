@@ -32,7 +32,7 @@ public:
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
     struct Options {
-        Rank peer = nobody;
+        Rank rank = nobody, peer = nobody;
         int doorbell_fd = -1;
         Reactor* data_reactor = nullptr;
         const Retired* retired = nullptr;
@@ -76,7 +76,8 @@ private:
     class Guard;
     struct News {
         std::vector<Flow*> opened;
-        std::string lost;
+        Rank lost = nobody;  // at fault: the peer, or this rank
+        std::string cause;
     };
     enum class Next : uint8_t { read, later };
 
@@ -92,6 +93,8 @@ private:
     void forget_flows();
     void wake(Sleeper& sleeper);
     void fail(const std::string& cause);
+    void cannot_go_on(const std::string& cause);
+    void end(Rank at_fault, const std::string& cause);
     void hang_up();
 
     // Sending.

@@ -165,7 +165,7 @@ bool Connection::begin_data(Flow& flow, const Header& header) {
     in_ = header;
     in_done_ = 0;
     if (!fill_offer(in, position) && !fill_cell(in)) {
-        fail(fmt::format("no memory for a message of {} bytes", header.bytes));
+        cannot_go_on(fmt::format("no memory for a message of {} bytes", header.bytes));
         return false;
     }
     in_flow_ = &flow;
@@ -240,7 +240,7 @@ void Connection::cancel_offer(Flow& flow) {
         message.cell = in.cells.take(message.bytes);
         if (message.cell == CellPool::none) {
             message.tag = {};  // stale for everyone
-            fail("no memory to keep a message");
+            cannot_go_on("no memory to keep a message");
             continue;
         }
         if (message.bytes > 0)
@@ -252,7 +252,7 @@ void Connection::cancel_offer(Flow& flow) {
         if (fill_cell(in)) {
             std::memcpy(in_to_, from, in_done_);
         } else {
-            fail("no memory to keep a message");
+            cannot_go_on("no memory to keep a message");
         }
     }
     leave();

@@ -187,7 +187,7 @@ void Connection::cancel_sends(Flow& flow) {
         if (message.cell != CellPool::none) continue;
         const int cell = out.staging.take(message.bytes);
         if (cell == CellPool::none) {
-            fail("no memory to finish what was being sent");
+            cannot_go_on("no memory to finish what was being sent");
             break;
         }
         std::byte* copy = out.staging.data(cell);

@@ -249,7 +249,8 @@ ConnectionPtr TcpTransport::find_locked(Rank peer) const {
 Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
     if (closed_) return fail_rank(Code::aborted, peer, "the transport is closed");
     const auto connection = std::make_shared<Connection>(
-        std::move(fd), Connection::Options{.peer = peer,
+        std::move(fd), Connection::Options{.rank = context_.rank,
+                                           .peer = peer,
                                            .doorbell_fd = context_.doorbell_fd,
                                            .data_reactor = context_.data_reactor,
                                            .retired = &retired_,
