@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <rdma/fi_errno.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "support/sanitized.h"
 #include "transport/ports.h"
 #include "transports/ofi/factory.h"
+#include "transports/ofi/objects.h"
 
 namespace tutti::test {
 namespace {
@@ -359,6 +361,31 @@ TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing 
         const int status = in_two_processes(setup, parent, child);
         REQUIRE(WIFSIGNALED(status));
     });
+}
+
+TEST_CASE("ofi port: what this process lacks is no fault of the peer's") {
+    for (const long code : {-FI_ENOMEM, -FI_ENOSPC, -FI_EMFILE, -FI_EINVAL})
+        CHECK(ofi::is_own(code));
+    for (const long code : {-FI_ECONNREFUSED, -FI_ENOTCONN, -FI_EIO, -FI_EAGAIN})
+        CHECK_FALSE(ofi::is_own(code));
+    for (const auto& provider : present()) {
+        if (!ofi::names("tcp", provider) && provider != "net") continue;
+        INFO(provider);
+        PortDuo duo(maker({provider}));
+        const Buffer data = pattern(100, 1);
+        rlimit before{};
+        REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+        rlimit none = before;
+        none.rlim_cur = 3;
+        setrlimit(RLIMIT_NOFILE, &none);
+        const auto sent = send_patiently({&duo.a}, duo.a, 1, 1, data, nullptr);
+        setrlimit(RLIMIT_NOFILE, &before);
+        // Others, or other versions, may open the connection later.
+        if (sent != fabric::Progress::failed) continue;
+        REQUIRE(duo.a.log.losses.size() == 1);
+        INFO(duo.a.log.losses[0].second);
+        CHECK(duo.a.log.culprits[0] == fabric::Culprit::own);
+    }
 }
 
 TEST_CASE("ofi port: its descriptor wakes who sleeps") {

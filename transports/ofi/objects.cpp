@@ -2,7 +2,9 @@
 
 #include <rdma/fi_errno.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "transports/ofi/wire.h"
 
@@ -55,6 +57,12 @@ Result<> open_endpoint(Objects& o) {
 
 std::string reason(long code) {
     return library().fi_strerror(static_cast<int>(code < 0 ? -code : code));
+}
+
+bool is_own(long code) {
+    constexpr long own[] = {FI_ENOMEM,   FI_ENOSPC, FI_EMFILE, FI_ETOOSMALL,
+                            FI_EMSGSIZE, FI_EINVAL, FI_ENOSYS, FI_EOPNOTSUPP};
+    return std::find(std::begin(own), std::end(own), std::abs(code)) != std::end(own);
 }
 
 tl::unexpected<Error> fail_fi(const fi_info& info, std::string_view what, long code) {

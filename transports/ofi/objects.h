@@ -34,6 +34,9 @@ tl::unexpected<Error> fail_fi(const fi_info& info, std::string_view what, long c
 /// The reason alone.
 std::string reason(long code);
 
+/// What this process lacks or does wrong, whoever the message was for or from.
+bool is_own(long code);
+
 /// Closed from the last to the first.
 struct Objects {
     InfoPtr info;

@@ -87,7 +87,9 @@ void OfiPort::deliver_announced(Peer& peer, const Bounce& bounce, const Prefix& 
     if (peer.address == FI_ADDR_NOTAVAIL) {
         const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
         if (const auto inserted = insert(peer, where); !inserted)
-            return lose(peer, inserted.error().message);
+            return lose(peer, inserted.error().message,
+                        inserted.error().code == Code::no_memory ? fabric::Culprit::own
+                                                                 : fabric::Culprit::peer);
     }
     Incoming& in = incoming_.take();
     in.peer = &peer;
@@ -113,8 +115,11 @@ Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
                                   FI_ADDR_UNSPEC, payload_tag(in), 0, static_cast<Operation*>(&in));
     if (code == -FI_EAGAIN) return Progress::busy;
     if (code != 0) {
-        lose(*in.peer, fmt::format("libfabric ({}): receiving {} bytes: {}", objects_.provider(),
-                                   bytes, reason(code)));
+        // From whom it is to come, libfabric does not know.
+        lose(*in.peer,
+             fmt::format("libfabric ({}): receiving {} bytes: {}", objects_.provider(), bytes,
+                         reason(code)),
+             fabric::Culprit::own);
         return Progress::failed;
     }
     in.registered = std::move(*registered);

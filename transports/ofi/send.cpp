@@ -64,8 +64,10 @@ Progress OfiPort::post(Staged& staged) {
 // What it means that libfabric did not take something.
 Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::size_t bytes) {
     if (code != -FI_EAGAIN) {
-        lose(peer, fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
-                               reason(code)));
+        lose(peer,
+             fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
+                         reason(code)),
+             is_own(code) ? fabric::Culprit::own : fabric::Culprit::peer);
         return Progress::failed;
     }
     // There may be no room, here or there; or it was never there, and may yet come.
