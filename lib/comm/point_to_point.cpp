@@ -194,11 +194,13 @@ void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const s
         if (error.code == Code::ok && tag.count > 0) std::memcpy(receive.memory, data, tag.count);
         return finish(receive, error);
     }
+    receive.id = tag.sequence;
+    // Nobody else would move the answer, which may need a channel that is yet to be opened.
     if (error.code != Code::ok) {
         answer(from, tag, Kind::refuse);
-        return finish(receive, error);
+        find(from)->refusing.push_back(&receive);
+        return;
     }
-    receive.id = tag.sequence;
     receive.total = tag.plan;
     answer(from, tag, Kind::go_on);
     find(from)->arriving.push_back(&receive);
@@ -279,11 +281,22 @@ bool PointToPoint::push_answers(Peer& peer) {
     bool moved = false;
     while (!peer.answers.empty()) {
         if (!meet(peer) || !peer.data_out->reserve(0)) break;
-        peer.data_out->commit(peer.answers.front(), 0);
+        const Tag tag = peer.answers.front();
+        peer.data_out->commit(tag, 0);
         peer.answers.pop_front();
         moved = true;
+        if (kind_of(tag) == Kind::refuse) finish_refused(peer, tag);
     }
     return moved;
+}
+
+void PointToPoint::finish_refused(Peer& peer, const Tag& refusal) {
+    const auto found = std::find_if(peer.refusing.begin(), peer.refusing.end(),
+                                    [&](Transfer* t) { return t->id == refusal.sequence; });
+    if (found == peer.refusing.end()) return;
+    Transfer& receive = **found;
+    peer.refusing.erase(found);
+    finish(receive, misfit(receive, peer.rank, refusal));
 }
 
 bool PointToPoint::push_data(Peer& peer) {

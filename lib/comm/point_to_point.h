@@ -82,6 +82,7 @@ private:
         std::deque<Transfer*> draining;   // all sent from the caller's memory, not all gone
         std::deque<Tag> answers;          // go_on and refuse that wait for a credit
         std::deque<Transfer*> arriving;   // in the order in which they were told to go on
+        std::deque<Transfer*> refusing;   // receives that end when their sender has been told
         uint64_t last_id = 0;
     };
     // A message that came before its receive.
@@ -105,6 +106,7 @@ private:
     bool push_requests(Peer& peer);
     bool meet(Peer& peer);
     bool push_answers(Peer& peer);
+    void finish_refused(Peer& peer, const Tag& refusal);
     bool push_data(Peer& peer);
     bool finish_drained(Peer& peer);
     bool take_requests(Peer& peer);
@@ -138,8 +140,8 @@ void PointToPoint::for_each(Visit&& visit) {
     std::vector<Transfer*> all(receives_.begin(), receives_.end());
     all.insert(all.end(), to_self_.begin(), to_self_.end());
     for (auto& [rank, peer] : peers_)
-        for (const auto* list :
-             {&peer.to_send, &peer.announced, &peer.sending, &peer.draining, &peer.arriving})
+        for (const auto* list : {&peer.to_send, &peer.announced, &peer.sending, &peer.draining,
+                                 &peer.arriving, &peer.refusing})
             all.insert(all.end(), list->begin(), list->end());
     for (Transfer* transfer : all) visit(*transfer);
 }
@@ -158,8 +160,8 @@ void PointToPoint::purge(Reason&& reason) {
     const OnePatience together;
     for (auto& [rank, peer] : peers_) {
         bool any = false;
-        for (auto* list :
-             {&peer.to_send, &peer.announced, &peer.sending, &peer.draining, &peer.arriving})
+        for (auto* list : {&peer.to_send, &peer.announced, &peer.sending, &peer.draining,
+                           &peer.arriving, &peer.refusing})
             any |= std::erase_if(*list, ends) > 0;
         if (!any) continue;
         if (peer.data_out) peer.data_out->cancel();

@@ -457,6 +457,24 @@ TEST_CASE("communicator: messages to a rank while another thread answers that ra
     }
 }
 
+// The receiver has no channel to the sender yet, and nothing else to do.
+TEST_CASE("communicator: the sender hears of a receive from anyone that its message does not fit") {
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        Job job{2, transport};
+        job.change = [](Config& config) { config.timeout_ms = 10'000; };
+        expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
+            std::vector<std::byte> data(rank == 0 ? 100 : 100'000);
+            auto started = comm.start(message(rank == 1, rank == 1 ? 0 : any_source, 3, data), -1);
+            if (!started) return started.error().message;
+            comm.wait(**started, -1);
+            if ((*started)->code != Code::invalid)
+                return "not refused: " + (*started)->error.message;
+            return allreduce(comm, 10);
+        }));
+    }
+}
+
 TEST_CASE("communicator: ranks with different tuning files are told so, alike ones choose alike") {
     const JobFolder folder;
     const auto write = [&](Rank rank, const char* text) {
