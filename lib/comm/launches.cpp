@@ -52,7 +52,7 @@ void Launches::launch(const std::vector<Waiting*>& all) {
 
 // What is launched in one part is launched with all others, in any order of the calls. Parts are
 // not: there each communicator's calls go one after the other, the first of all of them, then the
-// second.
+// second. Messages go with the next: which of them a rank calls is its own affair.
 void Launches::launch_all(std::vector<Waiting>& all) {
     const bool in_parts = std::any_of(all.begin(), all.end(), [](const Waiting& w) {
         return w.comm->launch_parts(*w.request) > 1;
@@ -60,7 +60,9 @@ void Launches::launch_all(std::vector<Waiting>& all) {
     std::map<const Communicator*, std::size_t> before;
     std::vector<std::vector<Waiting*>> rounds;
     for (Waiting& w : all) {
-        const std::size_t round = in_parts ? before[w.comm.get()]++ : 0;
+        std::size_t& next = before[w.comm.get()];
+        const std::size_t round = in_parts ? next : 0;
+        if (w.request->plan) ++next;
         if (round == rounds.size()) rounds.emplace_back();
         rounds[round].push_back(&w);
     }

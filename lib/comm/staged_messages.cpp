@@ -36,18 +36,22 @@ public:
 
     // All of it is put on the caller's stream now, as staged operations are: each receive's copy
     // behind a wait for the host's word.
-    Result<> launch(const void*, void*, void* stream, const GiveUp&) override {
+    Result<> launch(const void*, void*, void* stream, const GiveUp& give_up) override {
+        TUTTI_TRY(launch_part(0, nullptr, nullptr, stream, give_up));
+        return settle_part(0, stream, give_up);
+    }
+    // Of what is gathered, all that is sent comes before what waits: two ranks' receives may each
+    // wait for the send that the other's thread calls next.
+    Result<> launch_part(uint32_t, const void*, void*, void* stream, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
-        const auto callers = static_cast<device::StreamHandle>(stream);
+        callers_ = static_cast<device::StreamHandle>(stream);
         phase_ = Phase::fetching;
         health_.news();
-        auto launched = put(callers);
-        // What came onto the stream runs out before the buffers are the caller's again.
-        if (!launched) {
-            release();
-            if (stored_.record(callers)) device::wait_a_while(stored_);
-        }
-        return launched;
+        return give_back_unless(put_sends());
+    }
+    Result<> settle_part(uint32_t, void*, const GiveUp&) override {
+        const device::Context::Scope current(area_->context);
+        return give_back_unless(put_receives());
     }
     bool polled() const override { return true; }
     void start(const Tag&, const void*, void*) override {}
@@ -67,8 +71,7 @@ public:
     void cancel() override {
         if (phase_ == Phase::idle) return;
         if (keeps_) device::wait_a_while(kept_);
-        release();
-        device::wait_a_while(stored_);
+        run_out();
         phase_ = Phase::idle;
     }
     void arm(bool) override {}
@@ -88,21 +91,38 @@ private:
         std::atomic_ref(word(which)).store(value, std::memory_order_release);
     }
 
-    Result<> put(device::StreamHandle callers) {
+    Result<> put_sends() {
         for (const Exchange::Part* send : sends_)
             TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
-                                   send->on_host.bytes, callers));
-        TUTTI_TRY(device::write_word(driver(), callers, word(word_fetched), 1));
+                                   send->on_host.bytes, callers_));
+        return device::write_word(driver(), callers_, word(word_fetched), 1);
+    }
+    Result<> put_receives() {
         uint32_t come = 0;
         for (const Exchange::Part* receive : receives_) {
-            TUTTI_TRY(device::hold_until(driver(), callers, word(word_come), ++come));
+            TUTTI_TRY(device::hold_until(driver(), callers_, word(word_come), ++come));
             TUTTI_TRY(device::copy(driver(), receive->asked.message.memory, receive->on_host.memory,
-                                   receive->on_host.bytes, callers));
+                                   receive->on_host.bytes, callers_));
         }
         // Only what is waited for: the memory is another's after that.
         if (!receives_.empty())
-            TUTTI_TRY(device::write_word(driver(), callers, word(word_stored), 1));
-        return stored_.record(callers);
+            TUTTI_TRY(device::write_word(driver(), callers_, word(word_stored), 1));
+        TUTTI_TRY(stored_.record(callers_));
+        marked_ = true;
+        return {};
+    }
+    Result<> give_back_unless(Result<> put) {
+        if (!put) run_out();
+        return put;
+    }
+    /// What came onto the stream is over before the buffers are the caller's again.
+    void run_out() {
+        release();
+        if (!marked_) {
+            const device::Context::Scope current(area_->context);
+            marked_ = stored_.record(callers_).has_value();
+        }
+        if (marked_) device::wait_a_while(stored_);
     }
 
     Result<> go_on() {
@@ -178,6 +198,8 @@ private:
     std::vector<Exchange::Part*> sends_, receives_;
     uint32_t come_ = 0;   // of the receives: those whose copies were let go
     bool keeps_ = false;  // the rest of a receive that was asked for more than came
+    device::StreamHandle callers_ = nullptr;
+    bool marked_ = false;  // stored_ is on it
     Phase phase_ = Phase::idle;
     bool moved_ = false;
     device::HealthLook health_;

@@ -5,7 +5,7 @@
 #include <chrono>
 
 #include "comm/launches.h"
-#include "nccl/job.h"
+#include "nccl/messages.h"
 
 using namespace gpu_test;
 
@@ -315,6 +315,31 @@ TEST_CASE("hosts: one thread calls for several ranks, several times") {
                 }
             }
         });
+}
+
+TEST_CASE("hosts: one thread calls messages before and behind what comes in parts") {
+    Job job = job_on({0, 0, 1, 1});
+    job.change = [all = job.change](Config& c) {
+        all(c);
+        c.timeout_ms = 10'000;
+    };
+    by_one_thread(job, [](const std::vector<Ranked*>& all) {
+        Ranked& first = *all[0];
+        std::vector<std::unique_ptr<OnDevice>> data;
+        const OnDevice sent(0, values_of(0, 100)), got(1, std::vector<float>(100));
+        Launches::here().open();
+        first.works(first.comm->run({send_of(sent, 100, 1)}), "send");
+        for (Ranked* r : all) {
+            data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(5000, 1)));
+            first.works(r->comm->run(sum5000, data.back()->get(), data.back()->get()), "run");
+        }
+        first.works(all[1]->comm->run({receive_of(got, 100, 0)}), "receive");
+        first.works(Launches::here().close(), "launch");
+        for (Ranked* r : all) first.works(r->comm->sync(-1), "sync");
+        first.holds(got.floats() == values_of(0, 100), "the message");
+        for (const auto& each : data)
+            first.holds(each->floats() == std::vector<float>(5000, 4), "the sums");
+    });
 }
 
 TEST_CASE("hosts: what one thread calls fails on all its ranks, whatever part of it did") {

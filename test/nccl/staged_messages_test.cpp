@@ -293,6 +293,28 @@ TEST_CASE("staged messages: one thread calls for several ranks") {
     });
 }
 
+TEST_CASE("staged messages: gathered, each called by itself, the receive first") {
+    run({.ranks = 2,
+         .change =
+             [](Config& c) {
+                 c.device = DeviceWay::staged;
+                 c.timeout_ms = 10'000;
+             }},
+        [](Ranked& r) {
+            const OnDevice mine(r.rank, values_of(r.rank, 9'000)),
+                theirs(r.rank, std::vector<float>(9'000));
+            const device::Stream stream = stream_of(r);
+            std::vector<Result<std::unique_ptr<Request>>> all;
+            Launches::here().open();
+            for (const DeviceTransfer& one :
+                 {receive_of(theirs, 9'000, 1 - r.rank, 3), send_of(mine, 9'000, 1 - r.rank, 3)})
+                all.push_back(r.comm->start(std::vector{one}, -1, stream.handle()));
+            r.works(Launches::here().close(), "launch");
+            for (auto& request : all) r.works(r.finish(std::move(request)), "a message");
+            r.holds(theirs.floats() == values_of(1 - r.rank, 9'000), "the other's values");
+        });
+}
+
 // As a driver may: nothing that is put on a stream later may be needed for what is on it already.
 TEST_CASE("staged: a program that frees device memory meanwhile waits for its stream only") {
     std::atomic<int> freeing{0};
