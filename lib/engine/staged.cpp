@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "device/memory.h"
 #include "device/stream_work.h"
 #include "reduce/fold.h"
 
@@ -63,8 +64,7 @@ public:
             if (!there(word_fetched)) return look();
             moved_ = true;
             phase_ = Phase::running;
-            inner_->start(tag_, list_.empty() ? static_cast<const void*>(in_) : list_.data(),
-                          result_);
+            inner_->start(tag_, list_.empty() ? from_ : list_.data(), result_);
         }
         if (phase_ == Phase::running) {
             const Code code = inner_->progress();
@@ -123,13 +123,18 @@ private:
         ++run_;
         in_ = memory_.data();
         result_ = in_ + all_inputs(r_);
-        if (r_.inputs == 0 && !r_.fold) place(static_cast<const std::byte*>(in), out);
-        TUTTI_TRY(fetch(in, callers));
+        const bool one = r_.inputs == 0 && !r_.fold;
+        if (one) place(static_cast<const std::byte*>(in), out);
+        // The host's own is read and written where it is: a copy from host memory to host memory
+        // returns only when it is done, and the stream may wait for what comes after this call.
+        const bool in_on_host = one && r_.in_bytes > 0 && !device::memory_of(in).on_device();
+        const bool out_on_host = r_.out_bytes > 0 && !device::memory_of(out).on_device();
+        from_ = in_on_host ? in : in_;
+        if (out_on_host) result_ = out;
+        if (!in_on_host) TUTTI_TRY(fetch(in, callers));
         TUTTI_TRY(device::write_word(driver(), callers, word(word_fetched), run_));
         TUTTI_TRY(device::hold_until(driver(), callers, word(word_over), run_));
-        for (const StageRequest::Piece& piece : r_.results)
-            TUTTI_TRY(
-                device::copy(driver(), out + piece.at, result_ + piece.at, piece.bytes, callers));
+        if (!out_on_host) TUTTI_TRY(store(out, callers));
         TUTTI_TRY(device::write_word(driver(), callers, word(word_stored), run_));
         TUTTI_TRY(stored_.record(callers));
         phase_ = Phase::launched;
@@ -144,6 +149,13 @@ private:
         if (r_.inputs > 0) return {};
         if (r_.fold) TUTTI_TRY(r_.fold->put(list, callers));
         return device::copy(driver(), in_, r_.fold ? r_.fold->result() : in, r_.in_bytes, callers);
+    }
+
+    Result<> store(std::byte* out, device::StreamHandle callers) {
+        for (const StageRequest::Piece& piece : r_.results)
+            TUTTI_TRY(
+                device::copy(driver(), out + piece.at, result_ + piece.at, piece.bytes, callers));
+        return {};
     }
 
     // What came onto the stream runs out before the buffers are the caller's again; the word, too,
@@ -181,7 +193,8 @@ private:
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;
     bool moved_ = false;
-    std::byte* in_ = nullptr;
+    std::byte* in_ = nullptr;     // the copy
+    const void* from_ = nullptr;  // that, or the caller's on the host; so is result_
     std::byte* result_ = nullptr;
     device::HealthLook health_;
     Tag tag_;

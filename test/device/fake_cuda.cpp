@@ -366,6 +366,8 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
     FakeStream* s = resolve(stream);
     if (!s) return invalid_context;
     if (broken(s->context->device) != ok) return broken(s->context->device);
+    // Between two places in host memory it is not asynchronous at all.
+    const bool waits = !is_on_device(from) && !is_on_device(to);
     s->submit([=, device = s->context->device] {
         const Copying copying(device, is_on_device(from), is_on_device(to));
         // Locked, as a program may free what a broken device was copying.
@@ -380,6 +382,8 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
         lock.unlock();
         fake_cuda_violation("a copy to or from memory that is not there any more");
     });
+    if (waits && !s->worker.drain_for(std::chrono::seconds(10)))
+        fake_cuda_violation("a copy in host memory waits for what comes after the call");
     return ok;
 }
 // A module is its image; its kernels are the host's loops of the same arithmetic.

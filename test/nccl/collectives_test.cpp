@@ -268,5 +268,9 @@ TEST_CASE("device memory: ranks on host memory take part in what is staged") {
         r.works(r.comm->run(call, mine.data(), out.get()), "from the host to the device");
         r.works(r.comm->sync(-1), "sync");
         r.holds(out.floats()[0] == 6, "mixed");
+        std::fill(host_out.begin(), host_out.end(), 0.0F);
+        r.works(r.comm->run(call, in.get(), host_out.data()), "from the device to the host");
+        r.works(r.comm->sync(-1), "sync");
+        r.holds(host_out[0] == 6 && host_out[4999] == 6, "mixed, the other way");
     });
 }
