@@ -37,6 +37,11 @@ Result<Kinds> Communicator::kinds(const Call& call, const void* in, const void* 
     Kinds kinds;
     if (has_in) kinds.in = device::memory_of(in);
     if (has_out) kinds.out = device::memory_of(out);
+    // Without any blocks a rank is where its pointers say: the others' call is on a device.
+    if (!has_in && !has_out && call.uneven) {
+        kinds.out = device::memory_of(out);
+        if (!kinds.out.on_device()) kinds.out = device::memory_of(in);
+    }
     if (!has_in) kinds.in = kinds.out;
     if (!has_out) kinds.out = kinds.in;
     const bool staged = endpoint_->config().device == DeviceWay::staged;

@@ -163,6 +163,27 @@ TEST_CASE("device memory: a rank without blocks is on its stream's device, and n
     });
 }
 
+TEST_CASE("device memory: a rank without blocks is where its pointers are") {
+    run({.ranks = 3}, [](Ranked& r) {
+        const bool takes_part = r.rank < 2;
+        std::vector<std::size_t> one(3), of_root{1, 1, 0};
+        if (takes_part) one[static_cast<std::size_t>(1 - r.rank)] = 1;
+        const OnDevice in(r.rank, values_of(r.rank, 1)), out(r.rank, values_of(2, 2));
+        Call all = call_of(Collective::alltoall, 0);
+        all.uneven = true;
+        all.input = all.output = {one, {}};
+        r.works(r.comm->run(all, in.get(), out.get()), "alltoallv");
+        r.works(r.comm->sync(-1), "sync");
+        if (takes_part) r.holds(out.floats()[0] == values_of(1 - r.rank, 1)[0], "the element");
+        Call gather = call_of(Collective::gather, takes_part ? 1 : 0);
+        gather.uneven = true;
+        if (r.rank == 0) gather.output = {of_root, {}};
+        r.works(r.comm->run(gather, in.get(), r.rank == 0 ? out.get() : nullptr), "gatherv");
+        r.works(r.comm->sync(-1), "sync");
+        if (r.rank == 0) r.holds(out.floats()[1] == values_of(1, 1)[0], "rank 1's");
+    });
+}
+
 TEST_CASE("device memory: in place") {
     run({.ranks = 2}, [](Ranked& r) {
         const std::vector<float> values{1, 2, 3, 4};
