@@ -30,7 +30,9 @@ tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
         auto* const bytes = static_cast<std::byte*>(data);
-        if (tutti::device::memory_of(data).on_device()) {
+        // Where the driver has failed the host's can still be given back.
+        const auto kind = comm->impl->memory_of(data);
+        if (kind && kind->on_device()) {
             TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, true));
             if (known) return {};
         }
@@ -49,7 +51,8 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
                                "tutti_mem_register: fd is {}, but no transport of this build maps "
                                "the program's shared memory; with -1 it is registered for networks",
                                fd);
-        if (tutti::device::memory_of(data).on_device())
+        TUTTI_ASSIGN(const auto kind, comm->impl->memory_of(data));
+        if (kind.on_device())
             return comm->impl->add_device_memory(static_cast<std::byte*>(data), bytes);
         return comm->impl->memory().add(static_cast<std::byte*>(data), bytes);
     });
@@ -59,7 +62,9 @@ tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
     return tutti::guard([&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_mem_deregister", comm));
         auto* const bytes = static_cast<std::byte*>(data);
-        if (tutti::device::memory_of(data).on_device()) {
+        // Where the driver has failed the host's can still be given back.
+        const auto kind = comm->impl->memory_of(data);
+        if (kind && kind->on_device()) {
             TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, false));
             if (known) return {};
         }

@@ -34,8 +34,10 @@ Result<std::size_t> length_of(const char* function, const Asked& asked) {
     return asked.count * element_bytes;
 }
 
-bool on_device(const Asked& asked) {
-    return asked.count > 0 && device::memory_of(asked.memory).on_device();
+Result<bool> on_device(const tutti_comm* comm, const Asked& asked) {
+    if (asked.count == 0) return false;
+    TUTTI_ASSIGN(const device::MemoryKind kind, comm->impl->memory_of(asked.memory));
+    return kind.on_device();
 }
 
 Result<> fill(const char* function, Transfer& transfer, const Asked& asked) {
@@ -64,7 +66,8 @@ Result<DeviceTransfer> to_device_transfer(const char* function, const Asked& ask
 
 Result<std::unique_ptr<Request>> start(const char* function, tutti_comm* comm, const Asked& asked,
                                        int64_t timeout_ms, void* device_stream = nullptr) {
-    if (on_device(asked)) {
+    TUTTI_ASSIGN(const bool device, on_device(comm, asked));
+    if (device) {
         TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
         return comm->impl->start(std::vector{one}, timeout_ms, device_stream);
     }
@@ -74,7 +77,8 @@ Result<std::unique_ptr<Request>> start(const char* function, tutti_comm* comm, c
 }
 
 Result<> add_to_group(const char* function, tutti_comm* comm, const Asked& asked) {
-    if (on_device(asked)) {
+    TUTTI_ASSIGN(const bool device, on_device(comm, asked));
+    if (device) {
         TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
         comm->device_group.push_back(one);
         return {};
@@ -100,7 +104,8 @@ tutti_status blocking(const char* function, tutti_comm* comm, const Asked& asked
     return guard([&]() -> Result<> {
         if (!comm) return null_argument(function, "comm");
         if (comm->group_depth > 0) return add_to_group(function, comm, asked);
-        if (on_device(asked)) {
+        TUTTI_ASSIGN(const bool device, on_device(comm, asked));
+        if (device) {
             TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
             return comm->impl->run(std::vector{one});
         }
@@ -126,7 +131,8 @@ tutti_status nonblocking(const char* function, tutti_comm* comm, const Asked& as
 
 /// What is wrong with one of several that belong together has to be found before the first starts.
 Result<> check(const char* function, tutti_comm* comm, const Asked& asked) {
-    if (on_device(asked)) return {};  // told for all of them at once
+    TUTTI_ASSIGN(const bool device, on_device(comm, asked));
+    if (device) return {};  // told for all of them at once
     Transfer transfer;
     TUTTI_TRY(fill(function, transfer, asked));
     return comm->impl->check(transfer);
@@ -134,7 +140,9 @@ Result<> check(const char* function, tutti_comm* comm, const Asked& asked) {
 
 /// A device's are one group.
 Result<> both(const char* function, tutti_comm* comm, const Asked& receive, const Asked& send) {
-    if (on_device(receive) || on_device(send)) {
+    TUTTI_ASSIGN(const bool to_device, on_device(comm, receive));
+    TUTTI_ASSIGN(const bool from_device, on_device(comm, send));
+    if (to_device || from_device) {
         TUTTI_ASSIGN(const DeviceTransfer in, to_device_transfer(function, receive));
         TUTTI_ASSIGN(const DeviceTransfer out, to_device_transfer(function, send));
         return comm->impl->run(std::vector{in, out});

@@ -79,6 +79,8 @@ public:
     /// Waits for all that ran without a request on device memory; the first failure among it.
     Result<> sync(int64_t timeout_ms);
 
+    /// Where a buffer is; system where the driver has failed and cannot tell.
+    Result<device::MemoryKind> memory_of(const void* buffer) const;
     /// Joins the other ranks on that device now instead of with the first call on its memory.
     /// Collective.
     Result<> use_device(int device);

@@ -15,16 +15,24 @@ constexpr useconds_t strict_poll_us = 20;
 
 }  // namespace
 
+Result<device::MemoryKind> Communicator::memory_of(const void* buffer) const {
+    auto kind = device::memory_of(buffer);
+    if (!kind) return wrap(kind.error(), fmt::format("rank {}", rank()));
+    return kind;
+}
+
 // Several inputs go through the host, but all from one place.
 Result<Kinds> Communicator::kinds_of_list(const Call& call, const void* in, const void* out) const {
-    const device::MemoryKind kind = device::memory_of(out);
+    TUTTI_ASSIGN(const device::MemoryKind kind, memory_of(out));
     const auto* list = static_cast<const void* const*>(in);
-    for (int32_t i = 0; i < call.inputs; ++i)
-        if (const auto other = device::memory_of(list[i]); other != kind)
+    for (int32_t i = 0; i < call.inputs; ++i) {
+        TUTTI_ASSIGN(const device::MemoryKind other, memory_of(list[i]));
+        if (other != kind)
             return fail(Code::invalid,
                         "rank {}: allreduce_multi: input {} is {}, the output {}: all must be of "
                         "one kind",
                         rank(), i, device::describe(other), device::describe(kind));
+    }
     return Kinds{kind, kind};
 }
 
@@ -34,14 +42,16 @@ Result<Kinds> Communicator::kinds(const Call& call, const void* in, const void* 
     const Extent a = extent_of(call, rank(), size(), Space::input);
     const Extent b = extent_of(call, rank(), size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
-    Kinds kinds;
-    if (has_in) kinds.in = device::memory_of(in);
-    if (has_out) kinds.out = device::memory_of(out);
     // Without any blocks a rank is where its pointers say: the others' call is on a device.
-    if (!has_in && !has_out && call.uneven) {
-        kinds.out = device::memory_of(out);
-        if (!kinds.out.on_device()) kinds.out = device::memory_of(in);
+    const bool none = !has_in && !has_out && call.uneven;
+    Kinds kinds;
+    if (has_in || none) {
+        TUTTI_ASSIGN(kinds.in, memory_of(in));
     }
+    if (has_out || none) {
+        TUTTI_ASSIGN(kinds.out, memory_of(out));
+    }
+    if (none) return Kinds{kinds.device(), kinds.device()};
     if (!has_in) kinds.in = kinds.out;
     if (!has_out) kinds.out = kinds.in;
     const bool staged = endpoint_->config().device == DeviceWay::staged;
@@ -63,8 +73,13 @@ Result<bool> Communicator::on_device(const Call& call, const void* in, const voi
             return wrap(found.error(), fmt::format("rank {}: a device stream was given", rank()));
     }
     if (call.collective == Collective::barrier) return false;
-    const bool several = call.inputs > 0 && call.count > 0;
-    if (!several && !device::memory_of(in).on_device() && !device::memory_of(out).on_device()) {
+    bool perhaps = call.inputs > 0 && call.count > 0;
+    for (const void* one : {in, out}) {
+        if (perhaps) break;
+        TUTTI_ASSIGN(const device::MemoryKind kind, memory_of(one));
+        perhaps = kind.on_device();
+    }
+    if (!perhaps) {
         // Of different blocks this rank may have none: then it is where the caller says.
         const bool stated = device_stream || devices_.stream_was_set;
         return call.uneven && call.count == 0 && !in && !out && stated;

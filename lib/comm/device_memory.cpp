@@ -52,7 +52,7 @@ Result<std::byte*> Communicator::allocate_on_device(std::size_t bytes) {
 }
 
 Result<> Communicator::add_device_memory(std::byte* data, std::size_t bytes) {
-    const device::MemoryKind kind = device::memory_of(data);
+    TUTTI_ASSIGN(const device::MemoryKind kind, memory_of(data));
     if (devices_.joined() && kind.device != devices_.device)
         return fail(Code::invalid, "rank {}: that is {}, the communicator's device is {}", rank(),
                     device::describe(kind), devices_.device);

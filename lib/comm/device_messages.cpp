@@ -35,8 +35,8 @@ Result<> Communicator::check_messages(const std::vector<DeviceTransfer>& message
         like.bytes = m.bytes;
         if (auto fine = transfers_.check(like); !fine)
             return wrap(fine.error(), fmt::format("rank {}", rank()));
-        if (const auto kind = device::memory_of(m.memory);
-            m.bytes > 0 && kind.device != devices_.device)
+        TUTTI_ASSIGN(const device::MemoryKind kind, memory_of(m.memory));
+        if (m.bytes > 0 && kind.device != devices_.device)
             return fail(Code::invalid,
                         "rank {}: {}: the buffer is {}, the communicator's device is {}: messages "
                         "of one group are all of one kind",
@@ -48,9 +48,10 @@ Result<> Communicator::check_messages(const std::vector<DeviceTransfer>& message
 /// Where messages go through the host, ranks need not join for them.
 Result<> Communicator::find_device_of(const std::vector<DeviceTransfer>& messages) {
     if (devices_.joined()) return {};
-    for (const DeviceTransfer& one : messages)
-        if (const auto kind = device::memory_of(one.message.memory); kind.on_device())
-            return join_devices(kind.device);
+    for (const DeviceTransfer& one : messages) {
+        TUTTI_ASSIGN(const device::MemoryKind kind, memory_of(one.message.memory));
+        if (kind.on_device()) return join_devices(kind.device);
+    }
     return fail(Code::invalid, "rank {}: none of the messages is on device memory", rank());
 }
 

@@ -48,6 +48,14 @@ bool surely_host(std::uintptr_t at) {
 constexpr int attribute_memory_type = 2, attribute_is_managed = 8, attribute_ordinal = 9;
 constexpr unsigned type_device = 2;
 
+// The driver is about to be unloaded, or has nothing for this thread to look at. The other answers
+// are a device's failure, which every call hears of from then on.
+bool has_no_devices(Status status) {
+    constexpr Status invalid_value = 1, deinitialized = 4, invalid_context = 201;
+    return status == not_initialized || status == invalid_value || status == deinitialized ||
+           status == invalid_context;
+}
+
 }  // namespace
 
 std::string describe(MemoryKind kind) {
@@ -55,15 +63,16 @@ std::string describe(MemoryKind kind) {
 }
 
 // Unknown addresses are no error: their attributes are zero.
-MemoryKind ask_driver(const Driver& driver, const void* pointer) {
+Result<MemoryKind> ask_driver(const Driver& driver, const void* pointer) {
     const auto at = reinterpret_cast<std::uintptr_t>(pointer);
-    if (at == 0 || surely_host(at)) return {};
+    if (at == 0 || surely_host(at)) return MemoryKind{};
     unsigned type = 0, managed = 0;
     int ordinal = MemoryKind::host;
     int attributes[] = {attribute_memory_type, attribute_is_managed, attribute_ordinal};
     void* values[] = {&type, &managed, &ordinal};
-    if (driver.pointer_attributes(std::size(attributes), attributes, values, at) != success)
-        return {};
+    const Status status = driver.pointer_attributes(std::size(attributes), attributes, values, at);
+    if (has_no_devices(status)) return MemoryKind{};
+    TUTTI_TRY(check(driver, status, "asking whose memory a buffer is"));
     const bool here = type == type_device || managed != 0;
     return here && ordinal >= 0 ? MemoryKind{ordinal} : MemoryKind{};
 }

@@ -17,14 +17,15 @@ std::string describe(MemoryKind kind);
 
 /// Asks the driver, unless the address can only be the host's: the program's data, its heap and the
 /// calling thread's stack never become a device's. Answers are not kept, as other addresses change
-/// hands without a word to us. Any thread.
-MemoryKind ask_driver(const Driver& driver, const void* pointer);
+/// hands without a word to us. system where the driver answers nothing any more, as after an error
+/// of the device's: then only it could tell a device's memory from the host's. Any thread.
+Result<MemoryKind> ask_driver(const Driver& driver, const void* pointer);
 
 /// Without a driver, one load. NULL is the host's.
-inline MemoryKind memory_of(const void* pointer) {
+inline Result<MemoryKind> memory_of(const void* pointer) {
     const Driver* found = driver();
     if (!found) [[likely]]
-        return {};
+        return MemoryKind{};
     return ask_driver(*found, pointer);
 }
 

@@ -119,6 +119,12 @@ private:
             result_ = in_ + (out - in);
     }
 
+    static Result<bool> is_on_host(const void* buffer, std::size_t bytes) {
+        if (!buffer || bytes == 0) return false;
+        TUTTI_ASSIGN(const device::MemoryKind kind, device::memory_of(buffer));
+        return !kind.on_device();
+    }
+
     Result<> put(const void* in, std::byte* out, device::StreamHandle callers) {
         ++run_;
         in_ = memory_.data();
@@ -127,8 +133,8 @@ private:
         if (one) place(static_cast<const std::byte*>(in), out);
         // The host's own is read and written where it is: a copy from host memory to host memory
         // returns only when it is done, and the stream may wait for what comes after this call.
-        const bool in_on_host = one && r_.in_bytes > 0 && !device::memory_of(in).on_device();
-        const bool out_on_host = r_.out_bytes > 0 && !device::memory_of(out).on_device();
+        TUTTI_ASSIGN(const bool in_on_host, is_on_host(one ? in : nullptr, r_.in_bytes));
+        TUTTI_ASSIGN(const bool out_on_host, is_on_host(out, r_.out_bytes));
         from_ = in_on_host ? in : in_;
         if (out_on_host) result_ = out;
         if (!in_on_host) TUTTI_TRY(fetch(in, callers));

@@ -34,7 +34,7 @@ void until(Test test) {
 TEST_CASE("driver: says where it looked, and host memory needs none") {
     REQUIRE(driver() == nullptr);
     int on_stack = 0;
-    REQUIRE_FALSE(memory_of(&on_stack).on_device());
+    REQUIRE_FALSE(memory_of(&on_stack)->on_device());
     const auto absent = find_driver("/nowhere/libcuda.so.1");
     REQUIRE_FALSE(absent);
     REQUIRE(absent.error().code == Code::unsupported);
@@ -73,11 +73,11 @@ TEST_CASE("memory_of: tells host, pinned and device memory apart") {
     REQUIRE(context);
     const auto pinned = PinnedBuffer::allocate(*context, 100);
     REQUIRE(pinned);
-    REQUIRE_FALSE(memory_of(pinned->data()).on_device());
+    REQUIRE_FALSE(memory_of(pinned->data())->on_device());
     void* on_device = fake_cuda_alloc(2, 10'000);
     REQUIRE(memory_of(on_device) == MemoryKind{2});
     REQUIRE(memory_of(static_cast<char*>(on_device) + 9'999) == MemoryKind{2});
-    REQUIRE(describe(memory_of(on_device)) == "memory of device 2");
+    REQUIRE(describe(*memory_of(on_device)) == "memory of device 2");
     fake_cuda_free(on_device);
 }
 
@@ -86,14 +86,14 @@ TEST_CASE("memory_of: is right after memory was freed and its address given to a
     void* first = fake_cuda_alloc(1, 1 << 20);
     REQUIRE(memory_of(first) == MemoryKind{1});
     fake_cuda_free(first);
-    REQUIRE_FALSE(memory_of(first).on_device());
+    REQUIRE_FALSE(memory_of(first)->on_device());
     // The system gives the address out again sooner or later, most likely now.
     for (int i = 0; i < 50; ++i) {
         void* again = fake_cuda_alloc(3, 1 << 20);
         REQUIRE(memory_of(again) == MemoryKind{3});
         fake_cuda_free(again);
         std::vector<char> host(1 << 20);
-        REQUIRE_FALSE(memory_of(host.data()).on_device());
+        REQUIRE_FALSE(memory_of(host.data())->on_device());
     }
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("memory_of: costs host memory little with a driver there") {
     int found = 0;
     const int64_t before = now_ns();
     for (int i = 0; i < rounds; ++i)
-        found += memory_of(i % 2 == 0 ? &on_stack : on_heap.get()).on_device();
+        found += memory_of(i % 2 == 0 ? &on_stack : on_heap.get())->on_device();
     const double each_ns = static_cast<double>(now_ns() - before) / rounds;
     REQUIRE(found == 0);
     // 4 ns on an idle machine; loose, for one that is not.
@@ -177,7 +177,18 @@ TEST_CASE("errors: a broken device's are values with the driver's words") {
         REQUIRE(failed.error().message.find("CUDA_ERROR_ILLEGAL_ADDRESS") != std::string::npos);
     }
     REQUIRE_FALSE(Stream::create(*context));
+    void* on_device = fake_cuda_alloc(3, 100);
+    const auto asked = memory_of(on_device);
+    REQUIRE_FALSE(asked);
+    REQUIRE(asked.error().message.find("CUDA_ERROR_ILLEGAL_ADDRESS") != std::string::npos);
+    const auto on_heap = std::make_unique<int>(0);
+    REQUIRE(memory_of(on_heap.get()) == MemoryKind{});
+    for (const Status nothing_there : {1, 3, 4, 201}) {
+        fake_cuda_break(3, nothing_there);
+        REQUIRE(memory_of(on_device) == MemoryKind{});
+    }
     fake_cuda_break(3, 0);
+    fake_cuda_free(on_device);
 }
 
 TEST_CASE("handles: everything that was made is gone, and nothing was done wrong") {

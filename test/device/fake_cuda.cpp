@@ -247,6 +247,7 @@ int cuCtxGetDevice(int* device) {
     return *device = context()->device, ok;
 }
 int cuPointerGetAttributes(unsigned count, int* attributes, void** values, unsigned long long at) {
+    if (broken_here() != ok) return broken_here();
     const std::lock_guard lock(state().mutex);
     const auto* found = find(at);
     for (unsigned i = 0; i < count; ++i) {

@@ -288,6 +288,24 @@ TEST_CASE("errors: a broken device fails the operation, and the host's communica
     fake_cuda_break(0, 0);
 }
 
+// The program's context is current, as it is where a program has chosen a device.
+TEST_CASE("errors: a buffer of a device that has failed is not taken for the host's") {
+    run({.ranks = 2}, [](Ranked& r) {
+        still_works(r);
+        static std::barrier together(2);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        const device::Context::Scope current(*device::Context::retain(*device::driver(), r.rank));
+        together.arrive_and_wait();
+        fake_cuda_break(r.rank, 700);
+        const std::string words = "CUDA_ERROR_ILLEGAL_ADDRESS";
+        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::system, words);
+        r.fails(r.comm->run({{{true, 1 - r.rank, data.get(), 400}}}), Code::system, words);
+        together.arrive_and_wait();
+        fake_cuda_break(r.rank, 0);
+        still_works(r);
+    });
+}
+
 // ---- wrong buffers
 // -----------------------------------------------------------------------------
 

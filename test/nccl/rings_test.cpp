@@ -129,7 +129,7 @@ TEST_CASE("known memory: registered when the ranks join, again after a mismatch,
         r.fails(r.comm->add_device_memory(late.get(), 400), Code::invalid, "registered already");
         const auto window = r.comm->allocate_on_device(1000);
         if (!r.works(window, "a window")) return;
-        r.holds(device::memory_of(*window).device == r.rank, "where it is");
+        r.holds(device::memory_of(*window)->device == r.rank, "where it is");
         r.works(r.finish(r.comm->start(sum100, 0, -1, early.get(), *window)), "into the window");
         Call call = sum100;
         if (r.rank == 1) call.op = Op::max;
