@@ -95,8 +95,10 @@ Result<> Event::hold(StreamHandle stream) const {
 }
 
 Result<bool> Event::passed() const {
+    const BesideCaptures beside(context_.driver());
     const Status status = context_.driver().event_query(handle_);
-    if (status == not_ready) return false;
+    // A driver that minds the capture all the same will tell afterwards.
+    if (status == not_ready || status == capture_unsupported) return false;
     TUTTI_TRY(check(context_.driver(), status, "waiting for the device"));
     return true;
 }

@@ -22,6 +22,25 @@ inline StreamHandle per_thread_stream() {
 /// current on this thread, or 0.
 Ordinal device_of(const Driver& driver, StreamHandle stream);
 
+/// As long as it lives, this thread may call what might disturb a graph that another thread
+/// captures meanwhile. The driver would refuse it, and end that capture; nothing of ours touches
+/// its streams.
+class BesideCaptures {
+public:
+    explicit BesideCaptures(const Driver& driver) : driver_(driver) {
+        exchanged_ = driver_.exchange_capture_mode(&mode_) == success;
+    }
+    ~BesideCaptures() {
+        if (exchanged_) driver_.exchange_capture_mode(&mode_);
+    }
+    BesideCaptures(const BesideCaptures&) = delete;
+
+private:
+    const Driver& driver_;
+    int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then the one before
+    bool exchanged_ = false;
+};
+
 /// One device, its primary context held by all copies of this and by what was made in it.
 class Context {
 public:
@@ -31,10 +50,11 @@ public:
     Ordinal device() const { return held_->device; }
     ContextHandle handle() const { return held_->handle; }
 
-    /// Current on this thread as long as it lives, whatever was current before.
+    /// Current on this thread as long as it lives, whatever was current before, beside captures.
     class Scope {
     public:
-        explicit Scope(const Context& context) : driver_(context.driver()) {
+        explicit Scope(const Context& context)
+            : driver_(context.driver()), beside_(context.driver()) {
             pushed_ = driver_.context_push(context.handle()) == success;
         }
         ~Scope() {
@@ -45,6 +65,7 @@ public:
 
     private:
         const Driver& driver_;
+        const BesideCaptures beside_;
         bool pushed_ = false;
     };
 

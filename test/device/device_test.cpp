@@ -133,6 +133,22 @@ TEST_CASE("event: orders streams, and is passed when what it marks is done") {
     fake_cuda_free(values);
 }
 
+TEST_CASE("event: is asked for, and memory made, while another thread captures a graph") {
+    const auto context = Context::retain(fake_driver(), 0);
+    const auto stream = Stream::create(*context);
+    const auto done = Event::create(*context);
+    fake_cuda_capture_elsewhere(true);
+    REQUIRE(done->record(stream->handle()));
+    until([&] { return done->passed().value_or(false); });
+    REQUIRE(PinnedBuffer::allocate(*context, 100));
+    REQUIRE(DeviceBuffer::allocate(*context, 100));
+    fake_cuda_capture_elsewhere(false);
+    int mode = 0;
+    REQUIRE(context->driver().exchange_capture_mode(&mode) == success);
+    REQUIRE(mode == 0);  // the thread's own again
+    REQUIRE(std::string(fake_cuda_violations()) == "");
+}
+
 TEST_CASE("links: every pair of devices, from both sides") {
     const auto devices = linked_devices(fake_driver());
     REQUIRE(devices);

@@ -74,6 +74,7 @@ struct State {
     std::atomic<int> copies_from[most_devices]{}, copies_to[most_devices]{},
         overlaps[most_devices]{};
     std::atomic<int> kernels{0};
+    std::atomic<bool> captures{false};
     std::size_t pinned = 0, most_pinned = 0;
     std::string violations;
 };
@@ -84,6 +85,8 @@ State& state() {
 }
 
 thread_local std::vector<FakeContext*> current;
+thread_local int capture_mode = 0;  // "global", the driver's own default
+constexpr int capture_relaxed = 2, capture_unsupported = 900;
 
 FakeContext* context() {
     return current.empty() ? nullptr : current.back();
@@ -103,6 +106,12 @@ int broken(int device) {
 }
 int broken_here() {
     return context() ? broken(context()->device) : ok;
+}
+
+int may_disturb_captures(const char* what) {
+    if (!state().captures || capture_mode == capture_relaxed) return ok;
+    fake_cuda_violation((std::string(what) + " ends a capture on another thread").c_str());
+    return capture_unsupported;
 }
 
 const std::pair<const std::uintptr_t, Memory>* find(std::uintptr_t at) {
@@ -295,8 +304,12 @@ int cuEventRecord(void* event, void* stream) {
     s->submit([passed = e->passed, mark] { passed->store(mark); });
     return ok;
 }
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+    return std::swap(*mode, capture_mode), ok;
+}
 int cuEventQuery(void* event) {
     auto* e = static_cast<FakeEvent*>(event);
+    if (const int status = may_disturb_captures("a query"); status != ok) return status;
     if (broken(e->context->device) != ok) return broken(e->context->device);
     return e->passed->load() >= e->recorded ? ok : not_ready;
 }
@@ -343,6 +356,7 @@ int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
     if (!context()) return invalid_context;
     if (broken_here() != ok) return broken_here();
     must_be_idle("pinned memory allocated");
+    if (const int status = may_disturb_captures("pinned memory"); status != ok) return status;
     *memory = std::calloc(1, bytes);
     const std::lock_guard lock(state().mutex);
     state().memory[reinterpret_cast<std::uintptr_t>(*memory)] = {bytes, -1,
@@ -393,6 +407,7 @@ int cuModuleLoadData(void** module, const void* image) {
     if (broken_here() != ok) return broken_here();
     if (!image) return invalid_value;
     must_be_idle("a module loaded");
+    if (const int status = may_disturb_captures("a module"); status != ok) return status;
     ++state().live;
     *module = const_cast<void*>(image);
     return ok;
@@ -433,6 +448,7 @@ int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
     if (!context()) return invalid_context;
     if (broken_here() != ok) return broken_here();
     must_be_idle("device memory allocated");
+    if (const int status = may_disturb_captures("device memory"); status != ok) return status;
     *address = reinterpret_cast<std::uintptr_t>(fake_cuda_alloc(context()->device, bytes));
     ++state().live;
     return ok;
@@ -524,6 +540,9 @@ void fake_cuda_free_meanwhile(void* stream, std::atomic<int>* begun) {
 
 void fake_cuda_break(int device, int status) {
     state().broken[device] = status;
+}
+void fake_cuda_capture_elsewhere(bool captures) {
+    state().captures = captures;
 }
 std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1, -1};
 void fake_cuda_tell(int what, int rank) {

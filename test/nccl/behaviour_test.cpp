@@ -72,6 +72,16 @@ TEST_CASE("device streams: a pair of streams is ordered by calls, not by waiting
     });
 }
 
+TEST_CASE("device memory: whatever runs while a program captures a graph leaves that alone") {
+    fake_cuda_capture_elsewhere(true);
+    for (const DeviceWay way : {DeviceWay::library, DeviceWay::staged})
+        run({.ranks = 2, .change = [=](Config& c) { c.device = way; }}, [](Ranked& r) {
+            still_works(r);
+            sum_between_kernels(r, 1000);
+        });
+    fake_cuda_capture_elsewhere(false);
+}
+
 TEST_CASE("device memory: plans run on it, blocking and not") {
     run({.ranks = 2}, [](Ranked& r) {
         auto plan = r.comm->make_plan(sum100, 0);
