@@ -10,10 +10,14 @@ import numpy as np
 HOST = 1  # DLPack's number for memory of the host
 
 
-def unmasked(x):
-    """x as it is. What is computed knows no mask, so an array that has one is refused."""
+def literal(x):
+    """x as it is, if its memory holds the values that it shows: what is computed knows neither masks nor marks."""
     if isinstance(x, np.ma.MaskedArray):
         raise TypeError("a masked array's mask would be lost: give x.filled(…) or x.data")
+    for mark in ("conj", "neg"):  # torch's: the values are conjugated, negated, when they are looked at
+        if getattr(x, f"is_{mark}", bool)():
+            raise TypeError(f"a {type(x).__name__} of which torch only notes '{mark}' would lose that: "
+                            f"give x.resolve_{mark}()")
     return x
 
 
@@ -22,7 +26,7 @@ def given(x):
     if type(x) is np.ndarray:
         return x
     if hasattr(x, "__dlpack__"):
-        return unmasked(x)
+        return literal(x)
     return np.asarray(memoryview(x) if isinstance(x, bytes) else x)
 
 

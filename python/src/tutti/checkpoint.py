@@ -52,7 +52,7 @@ def _listed(state, target: bool):
     add = native.add_target if target else native.add_source
     for name, value in state.items():
         shard = value if isinstance(value, Shard) else Shard(value, 0, 0)
-        data = (_arrays.unmasked if target else _arrays.given)(_plain(shard.data))
+        data = (_arrays.literal if target else _arrays.given)(_plain(shard.data))
         try:
             add(name, data, shard.first_row if shard is value else None, shard.rows)
         except TypeError as error:

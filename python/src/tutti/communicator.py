@@ -243,7 +243,7 @@ class Communicator:
 
     def irecv(self, out, source: int = ANY_SOURCE, tag: int = 0, timeout: float | None = None) -> Request:
         """recv as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
-        out, milliseconds = _arrays.unmasked(out), _deadline_ms(timeout)
+        out, milliseconds = _arrays.literal(out), _deadline_ms(timeout)
         try:
             native = self._native.receive(out, source, tag, milliseconds)
         except TypeError as error:

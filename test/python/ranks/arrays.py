@@ -176,6 +176,22 @@ def refused_arrays():
         assert str(error) == "out has shape (4,), the result (3,)", error
 
 
+def torchs_marks():
+    import torch  # not before: the package does without it
+    out, lazy = torch.zeros(2), torch._neg_view(torch.ones(2))
+    for words, arguments in (("a Tensor of which torch only notes 'neg' would lose that", (lazy, "sum", out)),
+                             ("a Tensor of which torch only notes 'neg'", (torch.ones(2), "sum", lazy)),
+                             ("a Tensor of which torch only notes 'conj'", (torch.full((2,), 1j).conj(), "sum",
+                                                                           torch.zeros(2, dtype=torch.complex64)))):
+        try:
+            comm.allreduce(*arguments)
+            raise AssertionError(f"nothing was raised, wanted {words}")
+        except TypeError as error:
+            assert str(error).startswith(words), error
+    comm.allreduce(lazy.resolve_neg(), out=out)
+    assert out.tolist() == [-size, -size], out
+
+
 def errors():
     try:
         comm.allreduce(np.zeros(3 if rank == 0 else 4))
@@ -393,4 +409,5 @@ for test in (collectives, messages, requests, other_arrays, scalars_and_bytes, r
     if rank == 0:
         print(f"CASE {test.__name__}", flush=True)
 assert "torch" not in sys.modules
+torchs_marks()
 comm.close()
