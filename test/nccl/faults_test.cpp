@@ -209,7 +209,8 @@ void run_once(const Way& way) {
                  if (way.way != DeviceWay::hierarchical) return;
                  c.transports = {"inproc", "tcp"};
                  c.host_id = fmt::format("acted-{}", c.rank / 2);
-             }},
+             },
+         .may_fail_to_join = armed >= 0},
         [&way](Ranked& r) {
             Program program(r);
             const bool all = program.all_of_it(way.way == DeviceWay::library);
