@@ -210,7 +210,10 @@ void run_once(const Way& way) {
                  c.transports = {"inproc", "tcp"};
                  c.host_id = fmt::format("acted-{}", c.rank / 2);
              },
-         .may_fail_to_join = armed >= 0},
+         .cannot_join =
+             [](Ranked& r, const Error& error) {
+                 Program(r).fine(Result<>(tl::unexpected(error)), "create");
+             }},
         [&way](Ranked& r) {
             Program program(r);
             const bool all = program.all_of_it(way.way == DeviceWay::library);

@@ -98,7 +98,8 @@ struct Ranked {
 struct Job {
     Rank ranks = 2;
     std::function<void(Config&)> change = {};
-    bool may_fail_to_join = false;  // something is made to fail
+    // Where something is made to fail, what a rank has to say that could not join; else it must.
+    std::function<void(Ranked&, const Error&)> cannot_join = {};
 };
 
 inline constexpr std::size_t tile_bytes = 16 * 1024;
@@ -154,7 +155,7 @@ inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
             r.size = job.ranks;
             r.config = &config;
             auto comm = Communicator::create(config, nullptr);
-            if (!comm && job.may_fail_to_join) return;
+            if (!comm && job.cannot_join) return job.cannot_join(r, comm.error());
             if (!r.works(comm, "create")) return;
             r.comm = std::move(*comm);
             body(r);
