@@ -186,8 +186,10 @@ bool Hub::wait_for(Peer& peer, const std::function<bool()>& pending, const char*
             continue;
         }
         leave();
-        looks < quick_looks ? static_cast<void>(sched_yield())
-                            : static_cast<void>(::usleep(look_again_us));
+        if (looks < quick_looks)
+            sched_yield();
+        else
+            ::usleep(look_again_us);
         if (!enter()) return false;
     }
     return true;
