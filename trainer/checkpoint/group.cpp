@@ -10,16 +10,11 @@ namespace {
 constexpr int message_tag = 0x7c;
 constexpr const char* doing = "checkpoint";
 
-tutti_call_opts options(int64_t timeout_ms) {
+template <typename Start>
+Result<> wait_for(int64_t timeout_ms, Start&& start) {
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
     opts.stream = 0;
     opts.timeout_ms = timeout_ms;
-    return opts;
-}
-
-template <typename Start>
-Result<> wait_for(int64_t timeout_ms, Start&& start) {
-    const tutti_call_opts opts = options(timeout_ms);
     tutti_request* request = nullptr;
     TRAINER_TRY(from_call(start(&opts, &request), doing));
     return from_call(tutti_wait(&request, -1), doing);
