@@ -273,7 +273,7 @@ TUTTI_API tutti_status tutti_comm_use_device(tutti_comm* comm, int device);
 /** From here to tutti_launch_end, what this thread calls on device memory of any communicators takes
  *  its place in their order but is launched at the end, all together: so that one thread can call for
  *  several ranks, each with a device, although one rank's launch may wait for another's. The ranks
- *  have joined before (tutti_comm_use_device, each on a thread). Waiting in between is in vain. Nests. */
+ *  have joined before (tutti_comm_use_device, each on a thread). Waiting for one in between is INVALID. Nests. */
 TUTTI_API tutti_status tutti_launch_start(void);
 /** The first failure of a launch; each request has its own. INVALID without a tutti_launch_start. */
 TUTTI_API tutti_status tutti_launch_end(void);

@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "capi/calls.h"
+#include "comm/launches.h"
 
 namespace {
 
@@ -37,6 +38,7 @@ tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms) {
             *request = nullptr;  // the parent's: let it lie
             return home;
         }
+        if (timeout_ms != 0) TUTTI_TRY(r.keep->may_wait(r));
         done = r.keep->wait(r, timeout_ms);
         if (done || timeout_ms == 0) return {};
         return tutti::fail(Code::timeout,
@@ -98,6 +100,9 @@ tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
 
 void tutti_plan_destroy(tutti_plan* plan) {
     if (!plan || !plan->comm->is_of_this_process()) return;  // a parent's: let it lie
+    tutti::Launches& launches = tutti::Launches::here();
+    if (launches.gathering() && plan->impl->busy_anywhere())
+        return launches.after_close([plan] { tutti_plan_destroy(plan); });
     // A run that is still under way has a deadline; its memory must not go before it.
     while (plan->impl->busy_anywhere()) plan->comm->progress();
     delete plan;

@@ -64,12 +64,12 @@ void Communicator::abort() {
 
 void Communicator::destroy() {
     if (destroyed_.exchange(true) || !home_.here()) return;
-    Launches::here().forget(*this);
     // What was called is done in order; it has deadlines.
     constexpr int64_t longest_ms = 60'000;
     const int64_t timeout_ms = endpoint_->config().timeout_ms;
     if (!detached_.empty())
         (void)sync(timeout_ms == 0 ? longest_ms : std::min(timeout_ms, longest_ms));
+    Launches::here().forget(*this);
     const uint64_t last = streams_.end_all(sequence_);
     transfers_.end_all();
     leave_devices();

@@ -111,6 +111,8 @@ public:
     Result<> run(Transfer& transfer);
     Result<std::unique_ptr<Request>> start(std::unique_ptr<Transfer> transfer, int64_t timeout_ms);
 
+    /// invalid for what this thread gathers launches of: it would wait for itself.
+    Result<> may_wait(const Request& request) const;
     /// 0: one look; <0: until the operation is over. False if the time was too short.
     bool wait(Request& request, int64_t timeout_ms);
     void progress();
@@ -167,6 +169,7 @@ private:
     Result<> launch(Request& request);
     bool gives_up(const Request& request);
     Result<> may_join() const;
+    Result<> may_block(const Call& call, uint32_t stream);
     Result<> check_stream(void* device_stream);
     Result<bool> stages_messages() const;
     Result<> check_messages(const std::vector<DeviceTransfer>& messages, bool staged) const;

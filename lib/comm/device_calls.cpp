@@ -256,6 +256,25 @@ Result<> Communicator::may_join() const {
                 rank());
 }
 
+Result<> Communicator::may_wait(const Request& request) const {
+    if (request.done() || !Launches::here().holds(*this, request)) return {};
+    return fail(Code::invalid,
+                "rank {}: {} is launched by tutti_launch_end, or comes after what is: call that "
+                "before waiting for it",
+                rank(), request.plan ? describe_call(request.tag) : "a message on device memory");
+}
+
+/// Before a blocking call on host memory has its place in a stream's order.
+Result<> Communicator::may_block(const Call& call, uint32_t stream) {
+    if (streams_[stream].queued.load(std::memory_order_relaxed) == 0 ||
+        !Launches::here().holds(*this, stream)) [[likely]]
+        return {};
+    return fail(Code::invalid,
+                "rank {}: {} would wait behind calls on stream {} that tutti_launch_end launches: "
+                "call that before, or take the non-blocking form or another stream",
+                rank(), collective_name(call.collective), stream);
+}
+
 Result<> Communicator::run_on_device(const Call& call, Plan* own, int wanted_stream,
                                      int64_t timeout_ms, const void* in, void* out,
                                      void* device_stream) {
@@ -284,6 +303,7 @@ Result<> Communicator::sync(int64_t timeout_ms) {
         const int64_t left_ms = timeout_ms < 0    ? -1
                                 : timeout_ms == 0 ? 0
                                                   : std::max<int64_t>(1, limit.left_ms(timeout_ms));
+        TUTTI_TRY(may_wait(*detached_.front()));
         if (!wait(*detached_.front(), left_ms))
             return fail(Code::timeout,
                         "rank {}: {} operations on device memory are not done after {} ms", rank(),

@@ -6,6 +6,7 @@
 
 #include "comm/backoff.h"
 #include "comm/communicator.h"
+#include "comm/launches.h"
 #include "net/serving.h"
 
 namespace tutti {
@@ -144,6 +145,12 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
             }
         }
         settle();
+        // What is not launched yet does not end, and all are waited for.
+        if (Launches::here().holds(*this))
+            return fail(Code::invalid,
+                        "rank {}: the ranks called different things, and this thread has launches "
+                        "to make: call tutti_launch_end, which says more, before anything else",
+                        rank());
         if (deadline.passed()) return tl::unexpected(not_all_back(timeout_ms));
         if (const int64_t now = now_ns(); now >= ask_ns) {
             ask_ns = Agreement::ask_at(began_ns, now, timeout_ms);
@@ -226,6 +233,7 @@ Result<> Communicator::run(const Call& call, const void* in, void* out) {
     auto plan = plan_for(call, 0, limit_ms(-1));
     if (!plan && plan.error().code == Code::in_progress) return run(call, in, out);
     if (!plan) return tl::unexpected(std::move(plan).error());
+    TUTTI_TRY(may_block(call, 0));
     Request request;
     request.in = in;
     request.out = out;
@@ -254,6 +262,7 @@ Result<> Communicator::run(Plan& plan, const void* in, void* out) {
     if (device) [[unlikely]]
         return run_on_device(plan.call, &plan, static_cast<int>(plan.stream), plan.timeout_ms, in,
                              out, plan.device_stream);
+    TUTTI_TRY(may_block(plan.call, plan.stream));
     Request request;
     request.in = in;
     request.out = out;

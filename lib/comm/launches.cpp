@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "comm/communicator.h"
 
@@ -19,6 +20,26 @@ void Launches::add(std::shared_ptr<Communicator> comm, Request& request) {
 
 void Launches::forget(const Communicator& comm) {
     std::erase_if(waiting_, [&](const Waiting& w) { return w.comm.get() == &comm; });
+}
+
+bool Launches::holds(const Communicator& comm) const {
+    return std::any_of(waiting_.begin(), waiting_.end(),
+                       [&](const Waiting& w) { return w.comm.get() == &comm && w.request->plan; });
+}
+
+bool Launches::holds(const Communicator& comm, uint32_t stream) const {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+        return w.comm.get() == &comm && w.request->plan && w.request->plan->stream == stream;
+    });
+}
+
+bool Launches::holds(const Communicator& comm, const Request& request) const {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+        if (w.comm.get() != &comm) return false;
+        const Plan *first = w.request->plan, *plan = request.plan;
+        return w.request == &request || (first && plan && first->stream == plan->stream &&
+                                         w.request->tag.sequence < request.tag.sequence);
+    });
 }
 
 // Whatever goes wrong with one, the others are launched: their ranks are not to be left waiting.
@@ -80,6 +101,7 @@ Result<> Launches::close() {
     for (Waiting& w : all)
         if (const auto done = w.comm->finish_launch(*w.request, w.launched); !done && !first)
             first = done.error();
+    for (const auto& work : std::exchange(after_, {})) work();
     if (first) return tl::unexpected(*first);
     return {};
 }

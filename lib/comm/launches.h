@@ -3,6 +3,7 @@
 // next.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,13 @@ public:
     void add(std::shared_ptr<Communicator> comm, Request& request);
     /// Of a communicator that is destroyed.
     void forget(const Communicator& comm);
+    /// Whether any of its collectives is still to be launched here; on that stream.
+    bool holds(const Communicator& comm) const;
+    bool holds(const Communicator& comm, uint32_t stream) const;
+    /// Whether that is, or has its place behind what is: until close() nothing ends it.
+    bool holds(const Communicator& comm, const Request& request) const;
+    /// What has to wait for something that is still to be launched.
+    void after_close(std::function<void()> work) { after_.push_back(std::move(work)); }
     /// The first failure; each request has its own too. invalid: nothing is open.
     Result<> close();
 
@@ -37,6 +45,7 @@ private:
     static void launch(const std::vector<Waiting*>& all);
     int depth_ = 0;
     std::vector<Waiting> waiting_;
+    std::vector<std::function<void()>> after_;
 };
 
 }  // namespace tutti

@@ -221,6 +221,57 @@ TEST_CASE("launches: blocking forms, through the host too, and a failure that al
     });
 }
 
+TEST_CASE("launches: what would wait for a gathered call is refused, and goes on afterwards") {
+    by_one_thread({.ranks = 2}, [](const std::vector<Ranked*>& all) {
+        Ranked& first = *all[0];
+        Communicator& comm = *first.comm;
+        std::vector<std::unique_ptr<OnDevice>> data;
+        std::vector<std::unique_ptr<Request>> requests, on_host;
+        std::vector<float> host(2, 1);
+        Launches::here().open();
+        for (Ranked* r : all) {
+            data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
+            auto sum = r->comm->start(sum100, 0, -1, data.back()->get(), data.back()->get());
+            auto behind = r->comm->start(call_of(Collective::allreduce, 1), 0, -1,
+                                         &host[data.size() - 1], &host[data.size() - 1]);
+            if (!first.works(sum, "start") || !first.works(behind, "start on the host")) return;
+            requests.push_back(std::move(*sum));
+            on_host.push_back(std::move(*behind));
+            first.works(r->comm->run(sum100, data.back()->get(), data.back()->get()), "run");
+        }
+        const std::string words = "tutti_launch_end";
+        first.fails(comm.may_wait(*requests[0]), Code::invalid, words);
+        first.fails(comm.may_wait(*on_host[0]), Code::invalid, words);
+        first.fails(comm.sync(-1), Code::invalid, words);
+        float value = 1;
+        first.fails(comm.run(call_of(Collective::allreduce, 1), &value, &value), Code::invalid,
+                    words);
+        first.holds(!comm.wait(*requests[0], 0), "polled: not done");
+        first.works(Launches::here().close(), "launch");
+        for (Ranked* r : all) {
+            const auto i = static_cast<std::size_t>(r->rank);
+            first.works(first.finish(std::move(requests[i])), "the sum");
+            first.works(r->comm->may_wait(*on_host[i]), "may wait");
+            first.works(first.finish(std::move(on_host[i])), "on the host");
+            first.works(r->comm->sync(-1), "sync");
+            first.holds(data[i]->floats() == std::vector<float>(100, 4) && host[i] == 2, "values");
+        }
+    });
+}
+
+TEST_CASE("launches: a communicator that is destroyed before them ends what it had called") {
+    by_one_thread({.ranks = 2}, [](const std::vector<Ranked*>& all) {
+        Ranked& first = *all[0];
+        const OnDevice data(0, std::vector<float>(100, 1));
+        Launches::here().open();
+        auto sum = first.comm->start(sum100, 0, -1, data.get(), data.get());
+        first.works(first.comm->run(sum100, data.get(), data.get()), "run");
+        first.comm->destroy();
+        first.works(Launches::here().close(), "nothing is left to launch");
+        first.fails(first.finish(std::move(sum)), Code::aborted, "destroyed the communicator");
+    });
+}
+
 TEST_CASE("launches: what cannot be gathered is refused at once") {
     REQUIRE_FALSE(Launches::here().close());
     run({.ranks = 2}, [](Ranked& r) {

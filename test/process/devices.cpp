@@ -61,6 +61,21 @@ float total() {
     return static_cast<float>(ranks * (ranks + 1)) / 2;
 }
 
+/// The one to the other, as a plan that is destroyed before it is launched.
+void gathered(tutti_comm* comm, const void* in, const Floats& out) {
+    tutti_plan* plan = nullptr;
+    need(tutti_plan_allreduce(comm, count, TUTTI_FLOAT32, TUTTI_SUM, nullptr, &plan), "plan");
+    tutti_request* request = nullptr;
+    need(tutti_launch_start(), "launch");
+    need(tutti_plan_start(plan, in, out.at, &request), "start");
+    tutti_plan_destroy(plan);
+    expect_error(tutti_wait(&request, -1), TUTTI_ERR_INVALID, "tutti_launch_end");
+    require(tutti_test(&request) == TUTTI_IN_PROGRESS, "polled");
+    need(tutti_launch_end(), "launch");
+    need(tutti_wait(&request, -1), "wait");
+    require(out.all(total()), "what was gathered");
+}
+
 void collectives(tutti_comm* comm) {
     const Floats in(static_cast<float>(rank_of + 1)), out(0);
     need(tutti_allreduce(comm, in.at, out.at, count, TUTTI_FLOAT32, TUTTI_SUM), "allreduce");
@@ -149,11 +164,7 @@ void messages(tutti_comm* comm) {
     need(tutti_send(comm, mine.at, count, TUTTI_FLOAT32, next, 0), "send");
     need(tutti_recv(comm, window, count, TUTTI_FLOAT32, before, 0, nullptr), "recv");
     need(tutti_group_end(comm), "group");
-    need(tutti_launch_start(), "launch");
-    need(tutti_allreduce(comm, window, again.at, count, TUTTI_FLOAT32, TUTTI_SUM), "allreduce");
-    need(tutti_launch_end(), "launch");
-    need(tutti_comm_sync(comm, -1), "sync");
-    require(again.all(total()), "behind the messages");
+    gathered(comm, window, again);
     need(tutti_mem_free(comm, window), "free");
     // In the stand-in, messages are a collective of all ranks.
     if (ranks > 2) return;
