@@ -171,6 +171,7 @@ private:
     Result<> may_join() const;
     Result<> may_block(const Call& call, uint32_t stream);
     Result<> check_stream(void* device_stream);
+    Result<> check_runs(device::Ordinal device, void* device_stream) const;
     Result<bool> stages_messages() const;
     Result<> check_messages(const std::vector<DeviceTransfer>& messages, bool staged) const;
     Result<> find_device_of(const std::vector<DeviceTransfer>& messages);

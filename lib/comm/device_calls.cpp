@@ -119,6 +119,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
     // A rank without any blocks is where its stream is.
     if (device < 0)
         device = device::device_of(*device::driver(), static_cast<device::StreamHandle>(on_stream));
+    TUTTI_TRY(check_runs(device, on_stream));
     const bool in_place = in == out && in != nullptr;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
         TUTTI_TRY(enter_before_binding(stream_for(wanted_stream), limit_ms(timeout_ms)));
@@ -244,6 +245,16 @@ Result<> Communicator::check_stream(void* device_stream) {
     return {};
 }
 
+/// Asked with every call: a program may begin a capture at any time. Before the ranks join, too.
+Result<> Communicator::check_runs(device::Ordinal device, void* device_stream) const {
+    std::optional<device::Context> context = devices_.context;
+    if (!context) {
+        TUTTI_ASSIGN(context, device::Context::retain(*device::driver(), device));
+    }
+    const auto runs = context->runs(static_cast<device::StreamHandle>(device_stream));
+    return runs ? Result<>{} : wrap(runs.error(), fmt::format("rank {}", rank()));
+}
+
 /// The other ranks may be waiting for the same thread.
 Result<> Communicator::may_join() const {
     const bool joined =
@@ -343,6 +354,7 @@ Result<> Communicator::order_streams(void* before, void* after) {
             return fail(Code::invalid, "rank {}: no device is current on this thread", rank());
         TUTTI_ASSIGN(context, device::Context::retain(*device::driver(), device));
     }
+    for (void* stream : {before, after}) TUTTI_TRY(check_runs(context->device(), stream));
     const device::Context::Scope current(*context);
     TUTTI_ASSIGN(const device::Event mark, device::Event::create(*context));
     TUTTI_TRY(mark.record(static_cast<device::StreamHandle>(before)));

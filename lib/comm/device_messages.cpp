@@ -76,6 +76,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     TUTTI_TRY(check_messages(messages, staged));
     void* const on_stream = device_stream ? device_stream : devices_.stream;
     TUTTI_TRY(check_stream(on_stream));
+    TUTTI_TRY(check_runs(devices_.device, on_stream));
     auto exchange = std::make_unique<Exchange>(messages, staged);
     std::vector<DeviceMessage> moving;
     for (Exchange::Part& part : exchange->parts) {

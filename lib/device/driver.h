@@ -28,7 +28,7 @@ using ModuleHandle = ModuleTag*;
 using KernelHandle = KernelTag*;
 
 inline constexpr Status success = 0, not_initialized = 3, not_ready = 600,
-                        capture_unsupported = 900;
+                        capture_unsupported = 900, capture_implicit = 906;
 
 // X(member, result of dlsym's first name, its older name or the same, signature)
 #define TUTTI_CUDA_FUNCTIONS(X)                                                                  \
@@ -61,6 +61,8 @@ inline constexpr Status success = 0, not_initialized = 3, not_ready = 600,
       Status(StreamHandle, Address, uint32_t, unsigned))                                         \
     X(stream_write_value, "cuStreamWriteValue32_v2", "cuStreamWriteValue32",                     \
       Status(StreamHandle, Address, uint32_t, unsigned))                                         \
+    X(stream_is_capturing, "cuStreamIsCapturing", "cuStreamIsCapturing",                         \
+      Status(StreamHandle, int*))                                                                \
     X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode",                                \
       "cuThreadExchangeStreamCaptureMode", Status(int*))                                         \
     X(event_create, "cuEventCreate", "cuEventCreate", Status(EventHandle*, unsigned))            \

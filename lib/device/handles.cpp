@@ -56,6 +56,22 @@ Result<> Context::owns(StreamHandle stream) const {
                 theirs, device());
 }
 
+Result<> Context::runs(StreamHandle stream) const {
+    const Scope current(*this);
+    int capturing = 0;
+    const Status status = driver().stream_is_capturing(stream, &capturing);
+    if (status == capture_implicit)
+        return fail(Code::unsupported,
+                    "another stream of device {} is being captured into a graph, for which the "
+                    "legacy default stream would wait: give tutti a stream of its own",
+                    device());
+    // Of a device that has failed all ranks hear, where something is launched.
+    if (status != success || !capturing) return {};
+    return fail(Code::unsupported,
+                "the device stream is being captured into a graph, of which the host's part would "
+                "be none: call tutti before or after the capture, between graphs if need be");
+}
+
 Result<Stream> Stream::create(const Context& context) {
     const Context::Scope current(context);
     StreamHandle handle = nullptr;

@@ -72,6 +72,9 @@ public:
     /// invalid if that stream is another device's. nullptr, the legacy default stream, is
     /// everyone's.
     Result<> owns(StreamHandle stream) const;
+    /// unsupported while what is put on that stream becomes part of a graph, or ends the capture of
+    /// one.
+    Result<> runs(StreamHandle stream) const;
 
 private:
     struct Held {

@@ -42,6 +42,7 @@ struct FakeContext;
 struct FakeStream {
     FakeContext* context;
     Worker worker{delay_us()};
+    std::atomic<bool> captured{false};
     /// A call of the driver's that puts work on the stream.
     void submit(std::function<void()> work);
 };
@@ -49,9 +50,12 @@ struct FakeContext {
     int device = 0;
     int retained = 0;
     std::unique_ptr<FakeStream> legacy;
-    std::shared_mutex driver;  // exclusive: nobody puts work on its streams meanwhile
+    std::atomic<int> captured{0};  // of its streams
+    std::shared_mutex driver;      // exclusive: nobody puts work on its streams meanwhile
 };
 void FakeStream::submit(std::function<void()> work) {
+    if (captured || (context->captured > 0 && this == context->legacy.get()))
+        fake_cuda_violation("work on a stream that is captured");
     const std::shared_lock lock(context->driver);
     worker.add(std::move(work));
 }
@@ -86,7 +90,7 @@ State& state() {
 
 thread_local std::vector<FakeContext*> current;
 thread_local int capture_mode = 0;  // "global", the driver's own default
-constexpr int capture_relaxed = 2, capture_unsupported = 900;
+constexpr int capture_relaxed = 2, capture_unsupported = 900, capture_implicit = 906;
 
 FakeContext* context() {
     return current.empty() ? nullptr : current.back();
@@ -306,6 +310,13 @@ int cuEventRecord(void* event, void* stream) {
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) {
     return std::swap(*mode, capture_mode), ok;
+}
+int cuStreamIsCapturing(void* stream, int* captured) {
+    FakeStream* s = resolve(stream);
+    if (!s) return invalid_context;
+    if (broken(s->context->device) != ok) return broken(s->context->device);
+    if (!stream && s->context->captured > 0) return capture_implicit;
+    return *captured = s->captured, ok;
 }
 int cuEventQuery(void* event) {
     auto* e = static_cast<FakeEvent*>(event);
@@ -543,6 +554,11 @@ void fake_cuda_break(int device, int status) {
 }
 void fake_cuda_capture_elsewhere(bool captures) {
     state().captures = captures;
+}
+void fake_cuda_capture(void* stream, bool captures) {
+    FakeStream* s = resolve(stream);
+    s->captured = captures;
+    s->context->captured += captures ? 1 : -1;
 }
 std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1, -1};
 void fake_cuda_tell(int what, int rank) {

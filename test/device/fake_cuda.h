@@ -37,6 +37,8 @@ void fake_cuda_break(int device, int status);
 /// A program begins (true) or ends to capture a graph on another thread: until then whoever calls
 /// what could disturb that, and has not said that it will not, ends the capture.
 void fake_cuda_capture_elsewhere(bool captures);
+/// A program begins (true) or ends to capture that stream.
+void fake_cuda_capture(void* stream, bool captures);
 /// What a test tells the stand-ins while threads run: from now on, that rank; -1: nobody any more.
 /// fake_lose_launch: as if its peer had gone. fake_drop_…: nobody waits any more for events, or for
 /// words, on the streams of that device.

@@ -82,6 +82,30 @@ TEST_CASE("device memory: whatever runs while a program captures a graph leaves 
     fake_cuda_capture_elsewhere(false);
 }
 
+TEST_CASE("device streams: nothing is put on one that is captured into a graph") {
+    for (const DeviceWay way : {DeviceWay::library, DeviceWay::staged})
+        run({.ranks = 2, .change = [=](Config& c) { c.device = way; }}, [](Ranked& r) {
+            const device::Stream stream = stream_of(r);
+            const OnDevice data(r.rank, std::vector<float>(100, 1));
+            const std::string words = "is being captured into a graph";
+            const auto refuses = [&] {
+                fake_cuda_capture(stream.handle(), true);
+                for (void* on : {static_cast<void*>(stream.handle()), static_cast<void*>(nullptr)})
+                    r.fails(r.comm->start(sum100, -1, -1, data.get(), data.get(), on),
+                            Code::unsupported, words);
+            };
+            refuses();  // before the ranks have joined, too
+            fake_cuda_capture(stream.handle(), false);
+            still_works(r, stream.handle());
+            refuses();
+            r.fails(r.comm->start({{{true, 1 - r.rank, data.get(), 400}}}, -1, stream.handle()),
+                    Code::unsupported, words);
+            r.fails(r.comm->hold_own_stream(stream.handle()), Code::unsupported, words);
+            fake_cuda_capture(stream.handle(), false);
+            still_works(r, stream.handle());
+        });
+}
+
 TEST_CASE("device memory: plans run on it, blocking and not") {
     run({.ranks = 2}, [](Ranked& r) {
         auto plan = r.comm->make_plan(sum100, 0);
