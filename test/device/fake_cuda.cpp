@@ -1,6 +1,5 @@
 #include "device/fake_cuda.h"
 
-#include <execinfo.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -80,7 +79,6 @@ struct State {
     std::atomic<int> kernels{0};
     std::atomic<bool> captures{false};
     std::size_t pinned = 0, most_pinned = 0;
-    std::string violations;
 };
 // Never destroyed: streams' threads may outlive main.
 State& state() {
@@ -240,7 +238,7 @@ int cuDevicePrimaryCtxRetain(void** out, int device) {
 int cuDevicePrimaryCtxRelease_v2(int device) {
     const std::lock_guard lock(state().mutex);
     if (--state().contexts[device].retained < 0)
-        state().violations += "a context released more often than retained\n";
+        fake_cuda_violation("a context released more often than retained");
     --state().live;
     return ok;
 }
@@ -560,13 +558,6 @@ void fake_cuda_capture(void* stream, bool captures) {
     s->captured = captures;
     s->context->captured += captures ? 1 : -1;
 }
-std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1, -1};
-void fake_cuda_tell(int what, int rank) {
-    told[what] = rank;
-}
-int fake_cuda_told(int what) {
-    return told[what];
-}
 int fake_cuda_overlaps(int device) {
     return state().overlaps[device];
 }
@@ -579,23 +570,5 @@ int fake_cuda_kernels(void) {
 }
 int fake_cuda_live(void) {
     return state().live;
-}
-extern __attribute__((weak)) int tutti_test_locks_held(void);
-void fake_cuda_may_wait(const char* what) {
-    if (tutti_test_locks_held && tutti_test_locks_held() > 0)
-        fake_cuda_violation((std::string(what) + " under a lock").c_str());
-}
-void fake_cuda_violation(const char* what) {
-    const std::lock_guard lock(state().mutex);
-    state().violations += std::string(what) + "\n";
-    std::fprintf(stderr, "stand-in: violation: %s\n", what);
-    void* frames[32];
-    ::backtrace_symbols_fd(frames, ::backtrace(frames, 32), STDERR_FILENO);
-}
-const char* fake_cuda_violations(void) {
-    const std::lock_guard lock(state().mutex);
-    thread_local std::string kept;
-    kept = state().violations;
-    return kept.c_str();
 }
 }

@@ -40,14 +40,17 @@ void fake_cuda_capture_elsewhere(bool captures);
 /// A program begins (true) or ends to capture that stream.
 void fake_cuda_capture(void* stream, bool captures);
 /// What a test tells the stand-ins while threads run: from now on, that rank; -1: nobody any more.
-/// fake_lose_launch: as if its peer had gone. fake_drop_…: nobody waits any more for events, or for
-/// words, on the streams of that device.
+/// fake_lose_launch: as if its peer had gone. fake_fail_group: what is launched together is
+/// launched, and then fails. fake_slow_abort: returns before its kernels end, as NCCL's does.
+/// fake_drop_…: nobody waits any more for events, or for words, on the streams of that device.
 enum {
     fake_fail_launch,
     fake_lose_launch,
     fake_break_down,
     fake_drop_events,
     fake_drop_words,
+    fake_fail_group,
+    fake_slow_abort,
     fake_told_count
 };
 void fake_cuda_tell(int what, int rank);

@@ -13,15 +13,13 @@
 #include <vector>
 
 #include "device/fake_cuda.h"
-#include "nccl/shared_ranks.h"
-#include "reduce/reduce.h"
+#include "nccl/arithmetic.h"
 
 extern "C" int cuDeviceGetAttribute(int* value, int attribute, int device);
 
 namespace {
 
 using namespace fake_nccl;
-using tutti::Dtype;
 using tutti::Op;
 
 constexpr int ok = 0, internal_error = 3, invalid_argument = 4, invalid_usage = 5, remote_error = 6,
@@ -75,6 +73,9 @@ thread_local std::vector<std::pair<Communicator*, Asked>> grouped;
 thread_local std::vector<Communicator*> aborting;
 // What programs have to give back.
 std::atomic<int> live_windows{0}, registered{0};
+// Those that were aborted and whose kernels have yet to end.
+std::mutex forgetting_mutex;
+std::vector<std::thread> forgetting;
 // How often one group held what several communicators had to do.
 std::atomic<int> shared_groups{0}, group_aborts{0};
 
@@ -82,13 +83,6 @@ int number(const char* variable, int otherwise) {
     const char* text = std::getenv(variable);
     return text ? std::atoi(text) : otherwise;
 }
-
-constexpr Dtype dtypes[] = {Dtype::int8,     Dtype::uint8,       Dtype::int32,
-                            Dtype::uint32,   Dtype::int64,       Dtype::uint64,
-                            Dtype::float16,  Dtype::float32,     Dtype::float64,
-                            Dtype::bfloat16, Dtype::float8_e4m3, Dtype::float8_e5m2};
-constexpr Op ops[] = {Op::sum, Op::prod, Op::max, Op::min, Op::avg};
-constexpr int built_in_ops = 5;
 
 std::size_t bytes_of(const Asked& asked) {
     return asked.count * tutti::dtype_bytes(dtypes[asked.dtype]);
@@ -109,32 +103,6 @@ bool wait_for(const Communicator& comm, Test test) {
 }
 
 // ---- a collective, on its stream's thread -------------------------------------------------------
-
-/// Rounds at every hop, as a ring does; the ranks' order differs by nobody.
-void combine(const Communicator& comm, const Asked& asked, std::size_t at, std::size_t count,
-             std::byte* out) {
-    const Dtype dtype = dtypes[asked.dtype];
-    const bool premul = asked.op >= built_in_ops;
-    const auto reducer = *tutti::Reducer::make(dtype, premul ? Op::sum : ops[asked.op]);
-    using tutti::Width;
-    const int n = comm.ranks->size();
-    const std::size_t offset = at * tutti::dtype_bytes(dtype);
-    std::vector<std::byte> sum(count * reducer.bytes(Width::partial) + 8);
-    reducer.move(Width::raw, n == 1 ? Width::final : Width::partial,
-                 false)({.dst = n == 1 ? out : sum.data(),
-                         .a = comm.ranks->area(0) + offset,
-                         .count = count,
-                         .divisor = n});
-    for (int r = 1; r < n; ++r) {
-        const bool last = r == n - 1;
-        reducer.reduce(Width::partial, Width::raw, last ? Width::final : Width::partial,
-                       false)({.dst = last ? out : sum.data(),
-                               .a = sum.data(),
-                               .b = comm.ranks->area(r) + offset,
-                               .count = count,
-                               .divisor = n});
-    }
-}
 
 void publish(Communicator& comm, const Asked& asked, std::size_t input_bytes) {
     std::byte* area = comm.ranks->area(comm.ranks->rank());
@@ -164,10 +132,10 @@ void take(Communicator& comm, const Asked& asked, std::size_t block) {
     switch (asked.kind) {
         case all_reduce:
         case reduce:
-            if (out) combine(comm, asked, 0, asked.count, out);
+            if (out) combine(*comm.ranks, asked.dtype, asked.op, 0, asked.count, out);
             return;
         case reduce_scatter:
-            return combine(comm, asked, me * asked.count, asked.count, out);
+            return combine(*comm.ranks, asked.dtype, asked.op, me * asked.count, asked.count, out);
         case broadcast:
             std::memcpy(out, ranks.area(asked.root), block);
             return;
@@ -252,6 +220,19 @@ bool meet_all(Communicator& comm, const Asked& asked) {
     return true;
 }
 
+bool is_slow_to_abort(const Communicator& comm) {
+    // One that is being split off has no ranks yet.
+    const int told = fake_cuda_told(fake_slow_abort);
+    return told >= 0 && comm.ranks->rank() == told;
+}
+
+/// A kernel that has yet to see that it was aborted writes what it likes.
+void linger(const Asked& asked) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (void* out = fake_cuda_touch(asked.out, bytes_of(asked)))
+        std::memset(out, 7, bytes_of(asked));
+}
+
 // Across streams too they come in the order of their launch.
 void run(Communicator& comm, const Asked& asked) {
     if (comm.abort || *comm.family) return;
@@ -259,6 +240,8 @@ void run(Communicator& comm, const Asked& asked) {
     comm.worked = true;
     if (asked.kind == exchange ? move_all(comm, asked) : meet_all(comm, asked))
         comm.over = asked.order;
+    else if (asked.kind != exchange && is_slow_to_abort(comm))
+        linger(asked);
 }
 
 struct Job {
@@ -294,6 +277,12 @@ void begin(Communicator* comm, Asked asked) {
 
 void forget(Communicator* comm);
 
+void forget_aborted(Communicator* comm) {
+    if (!is_slow_to_abort(*comm)) return forget(comm);
+    const std::lock_guard lock(forgetting_mutex);
+    forgetting.emplace_back(forget, comm);
+}
+
 int end_group() {
     std::vector<std::pair<Communicator*, Asked>> all;
     all.swap(grouped);
@@ -301,7 +290,7 @@ int end_group() {
     aborted.swap(aborting);
     if (!all.empty() && !aborted.empty()) fake_cuda_violation("an abort in a group of launches");
     for (Communicator* comm : aborted) comm->abort = true;
-    for (Communicator* comm : aborted) forget(comm);
+    for (Communicator* comm : aborted) forget_aborted(comm);
     if (!aborted.empty()) ++group_aborts;
     std::set<Communicator*> touched;
     std::vector<std::pair<Communicator*, Asked>> merged;
@@ -321,6 +310,7 @@ int end_group() {
         if (!comm->blocking) comm->polls_left = 2;
         all_blocking &= comm->blocking;
     }
+    if (!merged.empty() && fake_cuda_told(fake_fail_group) >= 0) return internal_error;
     return all_blocking ? ok : in_progress;
 }
 
@@ -584,6 +574,8 @@ int ncclRedOpDestroy(int op, Communicator*) {
 
 /// Communicators that exist, and memory that was allocated here.
 int fake_nccl_live() {
+    const std::lock_guard lock(forgetting_mutex);
+    for (std::thread& thread : std::exchange(forgetting, {})) thread.join();
     return live + live_windows;
 }
 int fake_nccl_registered() {
