@@ -8,7 +8,7 @@ namespace tutti::device {
 namespace {
 
 constexpr useconds_t poll_us = 20;
-constexpr int most_polls = 100'000;
+constexpr int64_t patience_ms = 2000;
 constexpr int64_t health_ns = 200'000'000;
 constexpr unsigned wait_until_at_least = 0;  // CU_STREAM_WAIT_VALUE_GEQ
 constexpr unsigned write_after_all = 0;      // CU_STREAM_WRITE_VALUE_DEFAULT
@@ -34,11 +34,12 @@ Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, u
                  "marking how far a device stream has come");
 }
 
-void wait_a_while(const Event& event) {
-    for (int i = 0; i < most_polls; ++i) {
-        if (const auto passed = event.passed(); !passed || *passed) return;
+bool wait_a_while(const Event& event) {
+    for (const Deadline limit = Deadline::after_ms(patience_ms); !limit.passed();) {
+        if (const auto passed = event.passed(); !passed || *passed) return true;
         ::usleep(poll_us);
     }
+    return false;
 }
 
 bool HealthLook::due() {

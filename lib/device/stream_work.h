@@ -22,9 +22,9 @@ Result<> hold_until(const Driver& driver, StreamHandle stream, const uint32_t& w
 /// The stream stores it when it has come so far, after all that it has written.
 Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, uint32_t value);
 
-/// Until the mark was passed, a query fails, or two seconds are over: a device that hangs is no
-/// reason for the host to.
-void wait_a_while(const Event& event);
+/// Until the mark was passed, a query fails, or two seconds are over (false): a device that hangs
+/// is no reason for the host to.
+bool wait_a_while(const Event& event);
 
 /// When to ask the driver whether a device that is waited for has failed: after some time without
 /// news. To ask may have to wait for a lock of the driver's, and so is not for every look.

@@ -267,6 +267,23 @@ TEST_CASE("abort: ends what is on the device, from another thread") {
     });
 }
 
+TEST_CASE("abort: the buffers are the caller's again only when NCCL's kernels have ended") {
+    std::atomic<bool> heard{false};
+    run({.ranks = 2}, [&](Ranked& r) {
+        still_works(r);
+        if (r.rank == 1) return stay_away(heard);
+        const Told slow(fake_slow_abort, 0);
+        const device::Stream stream = stream_of(r);
+        const OnDevice data(r.rank, std::vector<float>(100, 1));
+        r.fails(r.finish(r.comm->start(sum100, 0, 300, data.get(), data.get(), stream.handle())),
+                Code::timeout, "rank 1 has not called it");
+        const auto then = data.bytes();
+        fake_cuda_synchronize(stream.handle());
+        r.holds(data.bytes() == then, "written to afterwards");
+        heard = true;
+    });
+}
+
 TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
     for (const int what : {fake_fail_launch, fake_break_down}) {
         std::atomic<int> ready{0};

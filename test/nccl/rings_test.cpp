@@ -221,6 +221,35 @@ TEST_CASE("launches: blocking forms, through the host too, and a failure that al
     });
 }
 
+TEST_CASE("launches: of a group that fails nothing runs on when that is told") {
+    by_one_thread({.ranks = 2}, [](const std::vector<Ranked*>& all) {
+        Ranked& first = *all[0];
+        std::vector<std::unique_ptr<OnDevice>> data;
+        std::vector<std::unique_ptr<Request>> requests;
+        std::vector<device::Stream> streams;
+        const Told fail(fake_fail_group, 0);
+        Launches::here().open();
+        for (Ranked* r : all) {
+            data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
+            streams.push_back(stream_of(*r));
+            fake_cuda_increment(streams.back().handle(), data.back()->get(), 100, 100'000);
+            auto sum = r->comm->start(sum100, 0, -1, data.back()->get(), data.back()->get(),
+                                      streams.back().handle());
+            if (!first.works(sum, "start")) return;
+            requests.push_back(std::move(*sum));
+        }
+        first.fails(Launches::here().close(), Code::system, "internal error");
+        for (Ranked* r : all) {
+            const auto i = static_cast<std::size_t>(r->rank);
+            first.holds(!r->finish(std::move(requests[i])), "both fail");
+            first.holds(data[i]->floats() == std::vector<float>(100, 2), "no sum comes any more");
+        }
+        for (const device::Stream& stream : streams) fake_cuda_synchronize(stream.handle());
+        for (const auto& one : data)
+            first.holds(one->floats() == std::vector<float>(100, 2), "no sum came afterwards");
+    });
+}
+
 TEST_CASE("launches: what would wait for a gathered call is refused, and goes on afterwards") {
     by_one_thread({.ranks = 2}, [](const std::vector<Ranked*>& all) {
         Ranked& first = *all[0];

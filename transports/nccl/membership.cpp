@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "device/stream_work.h"
 
 namespace tutti::nccl {
 namespace {
@@ -20,6 +21,8 @@ constexpr const char* splitting = "splitting NCCL's communicator";
 thread_local bool gathering = false;
 // To be stopped when the group is closed: in it, nothing would be aborted before.
 thread_local std::vector<Membership*> to_stop;
+// Who has asked for something in the group.
+thread_local std::vector<Membership*> in_group;
 
 bool is_fine(Status status) {
     return status == success || status == in_progress;
@@ -167,7 +170,10 @@ Status Membership::wait(Comm comm, Deadline deadline) const {
 // No deadline but the caller's: its clock began when the operation was called.
 Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ring, Status status,
                               const Operation::GiveUp& give_up) {
-    if (gathering && is_fine(status)) return {};
+    if (gathering && is_fine(status)) {
+        in_group.push_back(this);
+        return {};
+    }
     for (bool gives_up = false; status == in_progress && !gives_up;) {
         const Status asked = library_.async_error(comms_[ring], &status);
         if (asked != success) status = asked;
@@ -254,6 +260,10 @@ void Membership::stop() {
                   library_.error_string(worst));
 }
 
+void Membership::wait_to_let_go(const device::Event& done) {
+    if (!hangs_ && !device::wait_a_while(done)) hangs_ = true;
+}
+
 Status Membership::finish_all(Deadline deadline) {
     for (Comm comm : comms_) {
         Status status = library_.finalize(comm);
@@ -289,6 +299,9 @@ Result<> gather_launches(const Library& library) {
 Result<> launch_gathered(const Library& library) {
     gathering = false;
     const Status status = library.group_end();
+    // Nobody knows what was launched of a group that failed.
+    if (!is_fine(status)) to_stop.insert(to_stop.end(), in_group.begin(), in_group.end());
+    in_group.clear();
     for (Membership* membership : std::exchange(to_stop, {})) membership->stop();
     if (!is_fine(status))
         return tl::unexpected(nccl_error(library, nullptr, status, "launching a group"));

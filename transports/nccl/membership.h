@@ -84,11 +84,14 @@ public:
     /// What NCCL's own threads have found wrong since. A peer's failure is reported after a while
     /// only: the control tree knows whose it is.
     Result<> health();
-    /// By force: nothing of these communicators runs afterwards, on the device neither; all are
-    /// aborted in one group. Any thread; the first one does it, later ones find it done. Where this
-    /// thread gathers launches, when it has launched them.
+    /// By force: nothing of these communicators is begun afterwards, and what runs on the device
+    /// ends soon (wait_to_let_go); all are aborted in one group. Any thread; the first one does it,
+    /// later ones find it done. Where this thread gathers launches, when it has launched them.
     void stop();
     bool stopped() const { return *stop_; }
+    /// After stop(), for a while, once: NCCL ends its kernels by a word to them, and waits for
+    /// their end only in the last of its communicators in the process that is aborted.
+    void wait_to_let_go(const device::Event& done);
     /// In order; by force if that takes too long or has been done already.
     void leave(Deadline deadline);
 
@@ -114,10 +117,11 @@ private:
     const int capability_;
     const std::size_t rings_;
     const Stop stop_;  // ends waits of whoever is inside; shared with what was split off
-    std::atomic<bool> left_{false};  // in order: no reason to stop the others
-    std::mutex mutex_;               // entering NCCL with a communicator
-    std::vector<Comm> comms_;        // by ring; fewer than rings_: they are over
-    int64_t remote_ns_ = 0;          // when a peer's failure was first seen
+    std::atomic<bool> left_{false};   // in order: no reason to stop the others
+    std::atomic<bool> hangs_{false};  // the device did not let go in that time
+    std::mutex mutex_;                // entering NCCL with a communicator
+    std::vector<Comm> comms_;         // by ring; fewer than rings_: they are over
+    int64_t remote_ns_ = 0;           // when a peer's failure was first seen
     std::deque<Comm> slots_;
     std::deque<void*> handles_;
 };

@@ -59,16 +59,18 @@ public:
 
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         const device::Context::Scope current(membership_->context());
+        callers_ = static_cast<device::StreamHandle>(stream);
+        asked_ = true;
         auto launched = step_->enqueue(in, out, stream, give_up);
-        if (launched && !membership_->gathers_launches()) launched = mark(stream);
+        if (launched && !membership_->gathers_launches()) launched = mark();
         if (!launched) membership_->stop();  // who knows how far it came
         return launched;
     }
     // The mark has to come behind what only now is on the stream.
-    Result<> settle_part(uint32_t, void* stream, const GiveUp& give_up) override {
+    Result<> settle_part(uint32_t, void*, const GiveUp& give_up) override {
         const device::Context::Scope current(membership_->context());
         auto settled = membership_->settle(ring_, give_up);
-        if (settled) settled = mark(stream);
+        if (settled) settled = mark();
         if (!settled) membership_->stop();
         return settled;
     }
@@ -93,24 +95,30 @@ public:
         return !launched_ || membership_->stopped() || runs_->is_first(link_);
     }
     void cancel() override {
-        if (!launched_) return;
-        const auto passed = done_.passed();
-        if (!passed || !*passed) membership_->stop();
+        if (!asked_) return;
+        const auto passed = launched_ ? done_.passed() : Result<bool>(false);
+        if (!passed || !*passed) end_by_force();
         finish();
     }
     void arm(bool) override {}
     Rank waits_for() const override { return nobody; }
 
 private:
-    Result<> mark(void* stream) {
-        TUTTI_TRY(done_.record(static_cast<device::StreamHandle>(stream)));
+    Result<> mark() {
+        TUTTI_TRY(done_.record(callers_));
         runs_->add(link_);
         launched_ = true;
         return {};
     }
+    // Of a launch that failed a part may be there all the same.
+    void end_by_force() {
+        membership_->stop();
+        const device::Context::Scope current(membership_->context());
+        if (launched_ || done_.record(callers_)) membership_->wait_to_let_go(done_);
+    }
     void finish() {
-        runs_->remove(link_);
-        launched_ = false;
+        if (launched_) runs_->remove(link_);
+        launched_ = asked_ = false;
     }
 
     const std::shared_ptr<Membership> membership_;
@@ -120,7 +128,9 @@ private:
     const device::Event done_;
     Runs::Link link_;
     Trouble trouble_;
-    bool launched_ = false;  // and not known to be over
+    device::StreamHandle callers_ = nullptr;
+    bool asked_ = false;     // NCCL was, for what may be on the stream
+    bool launched_ = false;  // it is, marked, and not known to be over
 };
 
 class NcclRun final : public DeviceRun {
