@@ -132,6 +132,11 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         const uint32_t stream = stream_for(wanted_stream);
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<Request>();
+        if (size() > 1) {
+            TUTTI_ASSIGN(request->stream_use,
+                         StreamUse::begin({devices_.device, on_stream, endpoint_->job_hash(),
+                                           group_.id(), rank()}));
+        }
         request->in = in;
         request->out = out;
         request->by_turn = wanted_stream < 0;

@@ -100,6 +100,10 @@ public:
     uint64_t host_hash() const { return std::hash<std::string>{}(host_id_); }
     /// The machine, whatever host it acts as.
     uint64_t machine_hash() const { return std::hash<std::string>{}(machine_id_); }
+    /// The job, among those that this process has ranks of.
+    uint64_t job_hash() const {
+        return std::hash<std::string>{}(config_.store + '\n' + config_.job + '\n' + generation_);
+    }
     /// Ids of communicators from here on are free, as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
     /// Takes so many from `first` on, unless another thread has taken some of these meanwhile.

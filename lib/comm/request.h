@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "comm/plan.h"
+#include "comm/stream_use.h"
 
 namespace tutti {
 
@@ -54,6 +55,7 @@ struct Request {
     bool on_device = false;            // launched by its issuer, then polled
     std::atomic<bool> launched{true};  // until then nobody else touches the operation
     void* device_stream = nullptr;
+    StreamUse stream_use;                // a collective's, until it is done
     uint64_t generation = 0;             // of the device group that it is for
     std::shared_ptr<Communicator> keep;  // non-blocking: the communicator outlives the request
 

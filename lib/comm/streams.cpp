@@ -92,6 +92,7 @@ void Streams::complete(Request& request, Code code, const Error& error) {
     }
     if (request.armed) operation.arm(false);
     if (request.on_device) waiting_.unwatch();
+    request.stream_use.end();
     recorder_.end(request.tag, code);
     if (code != Code::ok) dump_once();
     request.plan->busy.store(false, std::memory_order_release);

@@ -72,6 +72,33 @@ TEST_CASE("device streams: a pair of streams is ordered by calls, not by waiting
     });
 }
 
+TEST_CASE("device streams: two ranks of a process on one GPU need one each") {
+    run({.ranks = 2, .change = [](Config& c) { c.device = DeviceWay::staged; }}, [](Ranked& r) {
+        static std::barrier together(2);
+        const OnDevice data(0, std::vector<float>(100, 1));
+        const device::Context context = *device::Context::retain(*device::driver(), 0);
+        const device::Stream own = std::move(*device::Stream::create(context));
+        const auto start = [&](void* stream) {
+            return r.comm->start(sum100, 0, -1, data.get(), data.get(), stream);
+        };
+        Result<std::unique_ptr<Request>> sum;
+        if (r.rank == 0) sum = start(nullptr);
+        together.arrive_and_wait();
+        if (r.rank == 1) {
+            r.fails(start(nullptr), Code::invalid, "rank 0 of this process has an operation");
+            sum = start(own.handle());
+        }
+        r.works(r.finish(std::move(sum)), "on a stream each");
+        r.holds(data.floats() == std::vector<float>(100, 2), "the values");
+        together.arrive_and_wait();
+        // What is over is in nobody's way.
+        if (r.rank == 1) sum = start(nullptr);
+        together.arrive_and_wait();
+        if (r.rank == 0) sum = start(own.handle());
+        r.works(r.finish(std::move(sum)), "the other way round");
+    });
+}
+
 TEST_CASE("device memory: whatever runs while a program captures a graph leaves that alone") {
     fake_cuda_capture_elsewhere(true);
     for (const DeviceWay way : {DeviceWay::library, DeviceWay::staged})

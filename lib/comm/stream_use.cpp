@@ -1,0 +1,53 @@
+#include "comm/stream_use.h"
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+// One entry for each operation. Never destroyed: threads may outlive main.
+struct Uses {
+    std::mutex mutex;
+    std::vector<StreamUser> users;
+};
+Uses& uses() {
+    static auto* made = new Uses;
+    return *made;
+}
+
+bool same_stream(const StreamUser& a, const StreamUser& b) {
+    return a.device == b.device && a.stream == b.stream && a.job == b.job &&
+           a.communicator == b.communicator;
+}
+
+}  // namespace
+
+Result<StreamUse> StreamUse::begin(const StreamUser& user) {
+    const std::lock_guard lock(uses().mutex);
+    for (const StreamUser& other : uses().users)
+        if (same_stream(other, user) && other.rank != user.rank)
+            return fail(Code::invalid,
+                        "rank {}: rank {} of this process has an operation under way on the same "
+                        "stream of device {}, which would wait for this one behind it: give each "
+                        "rank a stream of its own that does not wait for the default one "
+                        "(cudaStreamNonBlocking)",
+                        user.rank, other.rank, user.device);
+    uses().users.push_back(user);
+    return StreamUse(user);
+}
+
+void StreamUse::end() {
+    if (!user_) return;
+    const std::lock_guard lock(uses().mutex);
+    auto& users = uses().users;
+    const auto own = std::find_if(users.begin(), users.end(), [this](const StreamUser& other) {
+        return same_stream(other, *user_) && other.rank == user_->rank;
+    });
+    *own = users.back();
+    users.pop_back();
+    user_.reset();
+}
+
+}  // namespace tutti
