@@ -261,10 +261,11 @@ Result<> Communicator::take_devices(const Devices& from,
     return {};
 }
 
-// Pinned memory is made while no collective runs: it may have to wait for the device.
+// Pinned memory is made while no collective runs: it may have to wait for the device. What is
+// staged another thread moves meanwhile, if there is one.
 Result<> Communicator::wait_for_idle_device() {
     const Deadline deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
-    while (devices_.group && !devices_.group->idle()) {
+    while ((devices_.group && !devices_.group->idle()) || (manual() && streams_.busy_on_device())) {
         if (auto over = agreement_.over()) return tl::unexpected(*over);
         if (deadline.passed())
             return fail(Code::timeout, "rank {}: the device is still busy", rank());

@@ -179,6 +179,21 @@ bool Streams::drive_all(bool& moved) {
     return busy;
 }
 
+bool Streams::busy_on_device() {
+    bool busy = false;
+    for (Stream& stream : streams_) {
+        if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
+        Owned owned(stream.owner, Owned::Try{});
+        busy |= !owned.held();
+        for (const Request* r = owned.held() ? stream.head : nullptr; r; r = r->next)
+            busy |= r->on_device && r->launched.load(std::memory_order_acquire);
+        const bool mine = owned.held();
+        owned.drop();
+        if (mine && agreement_.alarm()) settle();
+    }
+    return busy;
+}
+
 // ---- trouble
 // -------------------------------------------------------------------------------------
 

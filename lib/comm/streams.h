@@ -45,6 +45,8 @@ public:
     void settle();
     /// Finds what is past its deadline or cannot go on.
     void look_at_clocks();
+    /// Whether anything that was launched on a device is under way.
+    bool busy_on_device();
     /// Before and after a sleep: peers ring when they move a head on.
     bool arm(bool on);
     /// Afterwards nobody drives anything until the list is gone.

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
 #include <string>
 #include <thread>
@@ -40,7 +41,7 @@ int delay_us() {
 struct FakeContext;
 struct FakeStream {
     FakeContext* context;
-    Worker worker{delay_us()};
+    std::shared_ptr<Worker> worker = std::make_shared<Worker>(delay_us());
     std::atomic<bool> captured{false};
     /// A call of the driver's that puts work on the stream.
     void submit(std::function<void()> work);
@@ -50,13 +51,14 @@ struct FakeContext {
     int retained = 0;
     std::unique_ptr<FakeStream> legacy;
     std::atomic<int> captured{0};  // of its streams
-    std::shared_mutex driver;      // exclusive: nobody puts work on its streams meanwhile
+    std::set<FakeStream*> streams;
+    std::shared_mutex driver;  // exclusive: nobody puts work on its streams meanwhile
 };
 void FakeStream::submit(std::function<void()> work) {
     if (captured || (context->captured > 0 && this == context->legacy.get()))
         fake_cuda_violation("work on a stream that is captured");
     const std::shared_lock lock(context->driver);
-    worker.add(std::move(work));
+    worker->add(std::move(work));
 }
 struct FakeEvent {
     FakeContext* context;
@@ -187,6 +189,20 @@ void must_be_idle(const char* what) {
         fake_cuda_violation((std::string(what) + " while a collective is under way").c_str());
 }
 
+/// As memory is made or freed.
+void may_wait_for_device() {
+    if (fake_cuda_told(fake_waiting_alloc) < 0) return;
+    std::vector<std::shared_ptr<Worker>> all;
+    {
+        const std::lock_guard lock(state().mutex);
+        for (FakeStream* s : context()->streams) all.push_back(s->worker);
+        if (context()->legacy) all.push_back(context()->legacy->worker);
+    }
+    for (const auto& worker : all)
+        if (!worker->drain_for(std::chrono::seconds(10)))
+            fake_cuda_violation("memory is made while a stream waits for what comes later");
+}
+
 }  // namespace
 
 extern "C" {
@@ -273,10 +289,18 @@ int cuStreamCreate(void** stream, unsigned) {
     if (!context()) return invalid_context;
     if (broken_here() != ok) return broken_here();
     ++state().live;
-    *stream = new FakeStream{context()};
+    auto* made = new FakeStream{context()};
+    const std::lock_guard lock(state().mutex);
+    context()->streams.insert(made);
+    *stream = made;
     return ok;
 }
 int cuStreamDestroy_v2(void* stream) {
+    {
+        const std::lock_guard lock(state().mutex);
+        auto* s = static_cast<FakeStream*>(stream);
+        s->context->streams.erase(s);
+    }
     delete static_cast<FakeStream*>(stream);
     --state().live;
     return ok;
@@ -365,6 +389,7 @@ int cuMemHostAlloc(void** memory, std::size_t bytes, unsigned) {
     if (!context()) return invalid_context;
     if (broken_here() != ok) return broken_here();
     must_be_idle("pinned memory allocated");
+    may_wait_for_device();
     if (const int status = may_disturb_captures("pinned memory"); status != ok) return status;
     *memory = std::calloc(1, bytes);
     const std::lock_guard lock(state().mutex);
@@ -406,7 +431,7 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
         lock.unlock();
         fake_cuda_violation("a copy to or from memory that is not there any more");
     });
-    if (waits && !s->worker.drain_for(std::chrono::seconds(10)))
+    if (waits && !s->worker->drain_for(std::chrono::seconds(10)))
         fake_cuda_violation("a copy in host memory waits for what comes after the call");
     return ok;
 }
@@ -450,7 +475,7 @@ int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsig
 int cuStreamSynchronize(void* stream) {
     FakeStream* s = resolve(stream);
     if (!s) return invalid_context;
-    s->worker.drain();
+    s->worker->drain();
     return broken(s->context->device);
 }
 int cuMemAlloc_v2(unsigned long long* address, std::size_t bytes) {
@@ -487,7 +512,7 @@ int cuGetErrorString(int, const char** text) {
 // ---- what only the tests and the other stand-in know ------------------------------------------
 
 void fake_cuda_enqueue(void* stream, void (*work)(void*), void* argument) {
-    resolve(stream)->worker.add([=] { work(argument); });
+    resolve(stream)->worker->add([=] { work(argument); });
 }
 void* fake_cuda_stream(void* stream) {
     return resolve(stream);
@@ -530,20 +555,20 @@ void fake_cuda_peek(void* to, const void* address, std::size_t bytes) {
     std::memcpy(to, fake_cuda_touch(address, bytes), bytes);
 }
 void fake_cuda_increment(void* stream, void* address, std::size_t count, int us) {
-    resolve(stream)->worker.add([=] {
+    resolve(stream)->worker->add([=] {
         std::this_thread::sleep_for(std::chrono::microseconds(us));
         auto* values = static_cast<float*>(fake_cuda_touch(address, count * sizeof(float)));
         for (std::size_t i = 0; i < count; ++i) values[i] += 1;
     });
 }
 void fake_cuda_synchronize(void* stream) {
-    resolve(stream)->worker.drain();
+    resolve(stream)->worker->drain();
 }
 void fake_cuda_free_meanwhile(void* stream, std::atomic<int>* begun) {
     FakeStream* s = resolve(stream);
     const std::lock_guard lock(s->context->driver);
     ++*begun;
-    if (!s->worker.drain_for(std::chrono::seconds(10)))
+    if (!s->worker->drain_for(std::chrono::seconds(10)))
         fake_cuda_violation("a stream waits for what is put on it later");
 }
 

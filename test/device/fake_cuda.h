@@ -42,6 +42,7 @@ void fake_cuda_capture(void* stream, bool captures);
 /// What a test tells the stand-ins while threads run: from now on, that rank; -1: nobody any more.
 /// fake_lose_launch: as if its peer had gone. fake_fail_group: what is launched together is
 /// launched, and then fails. fake_slow_abort: returns before its kernels end, as NCCL's does.
+/// fake_waiting_alloc: making pinned memory waits for all that is on the device's streams.
 /// fake_drop_…: nobody waits any more for events, or for words, on the streams of that device.
 enum {
     fake_fail_launch,
@@ -51,6 +52,7 @@ enum {
     fake_drop_words,
     fake_fail_group,
     fake_slow_abort,
+    fake_waiting_alloc,
     fake_told_count
 };
 void fake_cuda_tell(int what, int rank);

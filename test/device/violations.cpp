@@ -21,7 +21,7 @@ std::string& recorded() {
     return *made;
 }
 
-std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1, -1, -1, -1};
+std::atomic<int> told[fake_told_count] = {-1, -1, -1, -1, -1, -1, -1, -1};
 
 }  // namespace
 

@@ -101,6 +101,44 @@ TEST_CASE("staged messages: between a device and a host's memory") {
     });
 }
 
+// Where the driver waits for the device before it pins memory, it may wait for an open receive.
+TEST_CASE("staged messages: a group has its memory before it is launched, and it is used again") {
+    const Told waits(fake_waiting_alloc, 0);
+    run(staged_job(2), [](Ranked& r) {
+        static std::barrier together(2);
+        const Rank peer = 1 - r.rank;
+        for (const std::size_t floats : {100, 40'000}) ring(r, floats);
+        const OnDevice mine(r.rank, values_of(r.rank, 100)),
+            theirs(r.rank, std::vector<float>(100));
+        const device::Stream in = stream_of(r), out = stream_of(r);
+        auto received = r.comm->start({receive_of(theirs, 100, peer)}, -1, in.handle());
+        together.arrive_and_wait();
+        r.works(both_ways(r, {send_of(mine, 100, peer)}, -1, out.handle()), "send");
+        r.works(r.finish(std::move(received)), "receive");
+        r.holds(theirs.floats() == values_of(peer, 100), "the other's values");
+    });
+}
+
+TEST_CASE("staged: a program that moves everything itself does so before memory is made") {
+    const Told waits(fake_waiting_alloc, 0);
+    const auto manual = [](Config& c) {
+        c.device = DeviceWay::staged;
+        c.progress = Progress::manual;
+    };
+    run({.ranks = 2, .change = manual}, [](Ranked& r) {
+        const OnDevice data(r.rank, std::vector<float>(1000, 1));
+        std::vector<std::unique_ptr<Request>> requests;
+        for (const std::size_t count : {100, 1000}) {
+            auto sum = r.comm->start(call_of(Collective::allreduce, count), -1, -1, data.get(),
+                                     data.get());
+            if (!r.works(sum, "start")) return;
+            requests.push_back(std::move(*sum));
+        }
+        for (auto& request : requests) r.works(r.finish(std::move(request)), "sum");
+        r.holds(data.floats()[0] == 4 && data.floats()[999] == 2, "the values");
+    });
+}
+
 TEST_CASE("staged messages: both send first, one by one, and to oneself") {
     run(staged_job(2), [](Ranked& r) {
         constexpr std::size_t floats = 80'000;
