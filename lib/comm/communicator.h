@@ -58,6 +58,9 @@ public:
     /// Blocking: returns when the operation is over; on device memory, when it is on the stream. An
     /// error that such an operation ended with later comes from the next call.
     Result<> run(const Call& call, const void* in, void* out);
+    /// The same for buffers of tutti's own, which are the host's: no driver is asked, which may be
+    /// broken where nobody needs it.
+    Result<> run_own(const Call& call, const void* in, void* out);
     /// stream < 0: by turn.
     /// device_stream nullptr: the communicator's.
     Result<std::unique_ptr<Request>> start(const Call& call, int stream, int64_t timeout_ms,
@@ -140,6 +143,7 @@ private:
                                               int64_t timeout_ms);
     Result<> enter_before_binding(uint32_t stream, int64_t timeout_ms);
     Error binding_failed(const Error& error);
+    Result<> run_on_host(const Call& call, const void* in, void* out);
     Result<std::unique_ptr<Request>> start_on_host(Plan& plan, bool by_turn, int64_t timeout_ms,
                                                    const void* in, void* out);
     Result<> submit(Request& request, Plan& plan, int64_t timeout_ms);

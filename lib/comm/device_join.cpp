@@ -146,7 +146,7 @@ Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
         mine.capability = device::capability_of(devices_.context->driver(), device);
     }
     std::vector<Seat> seats(static_cast<std::size_t>(size()));
-    TUTTI_TRY(run(host_call(Collective::allgather, sizeof(Seat)), &mine, seats.data()));
+    TUTTI_TRY(run_own(host_call(Collective::allgather, sizeof(Seat)), &mine, seats.data()));
     devices_.capability =
         std::min_element(seats.begin(), seats.end(), [](const auto& a, const auto& b) {
             return a.capability < b.capability;
@@ -183,10 +183,10 @@ Result<std::vector<std::byte>> Communicator::share_device_id(bool of_host) {
     const std::size_t bytes = message.size();
     std::vector<std::byte> all(bytes * static_cast<std::size_t>(of_host ? size() : 1));
     if (of_host) {
-        TUTTI_TRY(run(host_call(Collective::allgather, bytes), message.data(), all.data()));
+        TUTTI_TRY(run_own(host_call(Collective::allgather, bytes), message.data(), all.data()));
     } else {
         all = message;
-        TUTTI_TRY(run(host_call(Collective::broadcast, bytes), all.data(), all.data()));
+        TUTTI_TRY(run_own(host_call(Collective::broadcast, bytes), all.data(), all.data()));
     }
     if (failed) return tl::unexpected(*failed);
     const auto of = [&](Rank rank) {
@@ -229,7 +229,7 @@ Result<bool> Communicator::all_agree(bool mine) {
     std::array<uint8_t, 1> all{mine ? uint8_t{1} : uint8_t{0}};
     Call agree = host_call(Collective::allreduce, 1);
     agree.op = Op::min;
-    TUTTI_TRY(run(agree, all.data(), all.data()));
+    TUTTI_TRY(run_own(agree, all.data(), all.data()));
     return all[0] != 0;
 }
 

@@ -230,14 +230,25 @@ Result<> Communicator::run(const Call& call, const void* in, void* out) {
     TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, nullptr));
     if (device) [[unlikely]]
         return run_on_device(call, nullptr, 0, -1, in, out, nullptr);
-    auto plan = plan_for(call, 0, limit_ms(-1));
-    if (!plan && plan.error().code == Code::in_progress) return run(call, in, out);
-    if (!plan) return tl::unexpected(std::move(plan).error());
+    auto ran = run_on_host(call, in, out);
+    if (!ran && ran.error().code == Code::in_progress) return run(call, in, out);
+    return ran;
+}
+
+Result<> Communicator::run_own(const Call& call, const void* in, void* out) {
+    auto ran = run_on_host(call, in, out);
+    if (!ran && ran.error().code == Code::in_progress) return run_on_host(call, in, out);
+    return ran;
+}
+
+/// in_progress: a driver came, which may know the buffers.
+Result<> Communicator::run_on_host(const Call& call, const void* in, void* out) {
+    TUTTI_ASSIGN(Plan * plan, plan_for(call, 0, limit_ms(-1)));
     TUTTI_TRY(may_block(call, 0));
     Request request;
     request.in = in;
     request.out = out;
-    TUTTI_TRY(submit(request, **plan, endpoint_->config().timeout_ms));
+    TUTTI_TRY(submit(request, *plan, endpoint_->config().timeout_ms));
     return finish_blocking(request);
 }
 

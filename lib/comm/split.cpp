@@ -53,7 +53,7 @@ Result<> Communicator::learn_hosts() {
     call.algorithm = "bruck";
     const uint64_t mine = endpoint_->host_hash();
     std::vector<uint64_t> hosts(static_cast<std::size_t>(size()));
-    TUTTI_TRY(run(call, &mine, hosts.data()));
+    TUTTI_TRY(run_own(call, &mine, hosts.data()));
     set_hosts(Hosts::by_label(hosts));
     return {};
 }
@@ -87,7 +87,7 @@ Result<uint32_t> Communicator::claim_ids(int64_t first_free, uint32_t count) {
         most.dtype = Dtype::int64;
         most.op = Op::max;
         const int64_t mine = endpoint_->first_free_id();
-        TUTTI_TRY(run(most, &mine, &first_free));
+        TUTTI_TRY(run_own(most, &mine, &first_free));
     }
     return fail(Code::system, "rank {}: other threads split communicators all the time", rank());
 }
@@ -96,7 +96,7 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
     const Wish mine{color, key, endpoint_->first_free_id(),
                     static_cast<int64_t>(endpoint_->host_hash()), splits_devices()};
     std::vector<Wish> wishes(static_cast<std::size_t>(size()));
-    TUTTI_TRY(run(allgather_of_wishes(), &mine, wishes.data()));
+    TUTTI_TRY(run_own(allgather_of_wishes(), &mine, wishes.data()));
     int64_t first_free = 0;
     for (const Wish& wish : wishes) first_free = std::max(first_free, wish.first_free_id);
     TUTTI_ASSIGN(const uint32_t first_id, claim_ids(first_free, index_of(-1, wishes)));
@@ -152,7 +152,7 @@ Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> 
     Call agree;
     agree.count = 1;
     agree.op = Op::min;
-    TUTTI_TRY(part->run(agree, all.data(), all.data()));
+    TUTTI_TRY(part->run_own(agree, all.data(), all.data()));
     if (all[0]) part->planner_.use(std::move(joined));
     return part;
 }

@@ -384,6 +384,32 @@ TEST_CASE("errors: a buffer of a device that has failed is not taken for the hos
     });
 }
 
+TEST_CASE("errors: ranks with host memory only join, measure and split beside a broken device") {
+    run({.ranks = 3}, [](Ranked& r) {
+        static std::barrier together(3);
+        const device::Context::Scope current(*device::Context::retain(*device::driver(), r.rank));
+        together.arrive_and_wait();
+        fake_cuda_break(r.rank, 700);
+        Config other = *r.config;
+        other.job = "host only";
+        other.fit_ms = 1;
+        other.transports = {"inproc", "tcp"};
+        other.host_id = fmt::format("acted-{}", r.rank / 2);  // whom each rank has to tell
+        auto host = Communicator::create(other, nullptr);
+        if (r.works(host, "a new communicator")) {
+            auto part = (*host)->split(0, r.rank);
+            float value = 1;
+            if (r.works(part, "split"))
+                r.works((*part)->run(call_of(Collective::allreduce, 1), &value, &value), "sum");
+            r.holds(value == 3, "the sum");
+            if (part) (*part)->destroy();
+            (*host)->destroy();
+        }
+        together.arrive_and_wait();
+        fake_cuda_break(r.rank, 0);
+    });
+}
+
 // ---- wrong buffers
 // -----------------------------------------------------------------------------
 

@@ -209,10 +209,6 @@ void run_once(const Way& way) {
                  if (way.way != DeviceWay::hierarchical) return;
                  c.transports = {"inproc", "tcp"};
                  c.host_id = fmt::format("acted-{}", c.rank / 2);
-             },
-         .cannot_join =
-             [](Ranked& r, const Error& error) {
-                 Program(r).fine(Result<>(tl::unexpected(error)), "create");
              }},
         [&way](Ranked& r) {
             Program program(r);

@@ -98,8 +98,6 @@ struct Ranked {
 struct Job {
     Rank ranks = 2;
     std::function<void(Config&)> change = {};
-    // Where something is made to fail, what a rank has to say that could not join; else it must.
-    std::function<void(Ranked&, const Error&)> cannot_join = {};
 };
 
 inline constexpr std::size_t tile_bytes = 16 * 1024;
@@ -155,7 +153,6 @@ inline void run(const Job& job, const std::function<void(Ranked&)>& body) {
             r.size = job.ranks;
             r.config = &config;
             auto comm = Communicator::create(config, nullptr);
-            if (!comm && job.cannot_join) return job.cannot_join(r, comm.error());
             if (!r.works(comm, "create")) return;
             r.comm = std::move(*comm);
             body(r);
