@@ -40,6 +40,9 @@ constexpr bool by_group(Path path) {
     return path == Path::library || path == Path::across;
 }
 
+/// Of a staged call, the buffer that is in host memory and used there.
+enum class OnHost : uint8_t { neither, input, output };
+
 struct Call {
     Collective collective = Collective::allreduce;
     std::size_t count = 0;  // of the message or of each block; uneven: of this rank's own block
@@ -49,6 +52,7 @@ struct Call {
     std::string_view algorithm;  // "": tutti's choice
     bool uneven = false;         // the v form: blocks have the lengths below
     Path path = Path::host;
+    OnHost on_host = OnHost::neither;
     int32_t inputs = 0;       // buffers of this rank in one allreduce; 0: it is no multi
     BlockList input, output;  // of the buffers that have a block for each rank
 
@@ -56,7 +60,8 @@ struct Call {
     bool operator==(const Call& other) const {
         return count == other.count && collective == other.collective && dtype == other.dtype &&
                op == other.op && root == other.root && uneven == other.uneven &&
-               path == other.path && inputs == other.inputs && algorithm == other.algorithm &&
+               path == other.path && on_host == other.on_host && inputs == other.inputs &&
+               algorithm == other.algorithm &&
                (!uneven || (input == other.input && output == other.output));
     }
 };

@@ -97,6 +97,7 @@ Result<bool> Communicator::on_device(const Call& call, const void* in, const voi
 
 Result<Plan*> Communicator::device_plan(const Call& call, Plan* own, uint32_t stream) {
     const bool current = own ? own->on_device && own->on_device->call.path == call.path &&
+                                   own->on_device->call.on_host == call.on_host &&
                                    own->on_device->generation == devices_.generation
                              : plans_[stream].find(call) != nullptr;
     if (!current && call.path != Path::library) TUTTI_TRY(wait_for_idle_device());
@@ -129,6 +130,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         Call call = wanted;
         TUTTI_ASSIGN(call.path,
                      planner_.path_of(call, {in_place, both.mixed()}, endpoint_->config().device));
+        call.on_host = both.on_host();
         const uint32_t stream = stream_for(wanted_stream);
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<Request>();

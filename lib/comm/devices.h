@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/call.h"
 #include "device/handles.h"
 #include "device/memory.h"
 #include "engine/staged.h"
@@ -18,6 +19,10 @@ struct Kinds {
     bool differ() const { return in != out; }
     /// One is the host's.
     bool mixed() const { return in.on_device() != out.on_device(); }
+    OnHost on_host() const {
+        if (!mixed()) return OnHost::neither;
+        return in.on_device() ? OnHost::output : OnHost::input;
+    }
     /// The device's, if either is.
     device::MemoryKind device() const { return in.on_device() ? in : out; }
 };

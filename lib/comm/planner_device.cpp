@@ -188,6 +188,8 @@ Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t st
     StageRequest request;
     if (in.used) request.in_bytes = in.length * bytes;
     if (out.used) request.out_bytes = out.length * bytes;
+    request.in_on_host = call.on_host == OnHost::input;
+    request.out_on_host = call.on_host == OnHost::output;
     request.results = results_of(call, out);
     if (fold) {
         request.in_bytes = fold->result_bytes();

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstring>
 
-#include "device/memory.h"
 #include "device/stream_work.h"
 #include "reduce/fold.h"
 
@@ -119,12 +118,6 @@ private:
             result_ = in_ + (out - in);
     }
 
-    static Result<bool> is_on_host(const void* buffer, std::size_t bytes) {
-        if (!buffer || bytes == 0) return false;
-        TUTTI_ASSIGN(const device::MemoryKind kind, device::memory_of(buffer));
-        return !kind.on_device();
-    }
-
     Result<> put(const void* in, std::byte* out, device::StreamHandle callers) {
         ++run_;
         in_ = memory_.data();
@@ -133,14 +126,12 @@ private:
         if (one) place(static_cast<const std::byte*>(in), out);
         // The host's own is read and written where it is: a copy from host memory to host memory
         // returns only when it is done, and the stream may wait for what comes after this call.
-        TUTTI_ASSIGN(const bool in_on_host, is_on_host(one ? in : nullptr, r_.in_bytes));
-        TUTTI_ASSIGN(const bool out_on_host, is_on_host(out, r_.out_bytes));
-        from_ = in_on_host ? in : in_;
-        if (out_on_host) result_ = out;
-        if (!in_on_host) TUTTI_TRY(fetch(in, callers));
+        from_ = r_.in_on_host ? in : in_;
+        if (r_.out_on_host) result_ = out;
+        if (!r_.in_on_host) TUTTI_TRY(fetch(in, callers));
         TUTTI_TRY(device::write_word(driver(), callers, word(word_fetched), run_));
         TUTTI_TRY(device::hold_until(driver(), callers, word(word_over), run_));
-        if (!out_on_host) TUTTI_TRY(store(out, callers));
+        if (!r_.out_on_host) TUTTI_TRY(store(out, callers));
         TUTTI_TRY(device::write_word(driver(), callers, word(word_stored), run_));
         TUTTI_TRY(stored_.record(callers));
         phase_ = Phase::launched;

@@ -35,7 +35,9 @@ struct StageRequest {
         std::size_t at = 0, bytes = 0;
     };
     std::size_t in_bytes = 0, out_bytes = 0;  // from the buffers' starts; 0: the rank has none
-    std::vector<Piece> results;               // of the output: what the operation writes
+    // The caller's is in host memory, and used where it is.
+    bool in_on_host = false, out_on_host = false;
+    std::vector<Piece> results;        // of the output: what the operation writes
     std::size_t inputs = 0;            // > 0: launch() is given a list of so many, of in_bytes each
     std::unique_ptr<DeviceFold> fold;  // it is given a list of which this makes the input
 };
