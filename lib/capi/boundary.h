@@ -1,11 +1,10 @@
 // Where C++ stops: results become statuses, exceptions are caught, the last error is kept.
 #pragma once
 
-#include <exception>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "base/catching.h"
 #include "base/config.h"
 #include "base/result.h"
 #include "comm/communicator.h"
@@ -50,14 +49,8 @@ tutti_status keep(const Error& error);
 
 template <typename Body>
 tutti_status guard(Body&& body) noexcept {
-    try {
-        Result<> result = body();
-        return result ? TUTTI_OK : keep(result.error());
-    } catch (const std::bad_alloc&) {
-        return keep({Code::no_memory, nobody, 0, "out of memory"});
-    } catch (const std::exception& e) {
-        return keep({Code::system, nobody, 0, e.what()});
-    }
+    const Result<> result = catching(body);
+    return result ? TUTTI_OK : keep(result.error());
 }
 
 /// The error for a null pointer, naming function and argument.
