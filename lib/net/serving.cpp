@@ -7,8 +7,8 @@ namespace tutti::net {
 namespace {
 
 thread_local Reactor* served = nullptr;
-thread_local const std::atomic<bool>* gives_up = nullptr;
-constexpr int look_ms = 20;  // how long nobody sees that the flag was set
+thread_local const GiveUpWhen* gives_up = nullptr;  // the innermost
+constexpr int look_ms = 20;                         // how long nobody sees that the flag was set
 
 }  // namespace
 
@@ -18,14 +18,17 @@ ServeWhileWaiting::~ServeWhileWaiting() {
     served = outer_;
 }
 
-GiveUpWhen::GiveUpWhen(const std::atomic<bool>& flag) : outer_(std::exchange(gives_up, &flag)) {}
+GiveUpWhen::GiveUpWhen(const std::atomic<bool>& flag)
+    : flag_(flag), outer_(std::exchange(gives_up, this)) {}
 
 GiveUpWhen::~GiveUpWhen() {
     gives_up = outer_;
 }
 
 bool given_up() {
-    return gives_up && gives_up->load();
+    for (const GiveUpWhen* scope = gives_up; scope; scope = scope->outer_)
+        if (scope->flag_) return true;
+    return false;
 }
 
 int poll_serving(pollfd* waiting, int timeout_ms) {

@@ -23,7 +23,7 @@ private:
 };
 
 /// While it lives, blocking waits of lib/net, lib/store and the transports on this thread give up
-/// as at their deadline once the flag is set.
+/// as at their deadline once the flag is set, or that of one outside this one.
 class GiveUpWhen {
 public:
     explicit GiveUpWhen(const std::atomic<bool>& flag);
@@ -31,9 +31,11 @@ public:
     GiveUpWhen(const GiveUpWhen&) = delete;
 
 private:
-    const std::atomic<bool>* outer_;
+    friend bool given_up();
+    const std::atomic<bool>& flag_;
+    const GiveUpWhen* const outer_;
 };
-/// Whether this thread's has been set. Every loop that waits looks.
+/// Whether one of this thread's has been set. Every loop that waits looks.
 bool given_up();
 
 /// As ::poll for one descriptor (or none: only time passes), but may return 0 early: after serving,

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "net/auth.h"
+#include "net/serving.h"
 #include "store/store_kinds.h"
 
 namespace tutti {
@@ -143,7 +144,7 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
             TUTTI_ASSIGN(Found found, ask(key, deadline.left_ms(most_ms)));
             if (found.present) return std::move(found.value);
         }
-        if (deadline.passed()) return key_missing(key, describe(), start_ns);
+        if (deadline.passed() || net::given_up()) return key_missing(key, describe(), start_ns);
         // Also for removed keys, and hosts whose get does not wait: neither may spin.
         ::poll(nullptr, 0, 1);
     }
@@ -190,7 +191,7 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
             existing = std::move(found.value);
             return false;
         }
-        if (deadline.passed()) break;
+        if (deadline.passed() || net::given_up()) break;
         // Between somebody's counting and its value. Uneven pauses: two that met part company.
         const int unevenness = static_cast<int>(net::random_bytes(1).front()) % 8;
         ::poll(nullptr, 0, 1 + std::min(attempt, 20) + unevenness);

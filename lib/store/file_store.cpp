@@ -191,7 +191,7 @@ Result<std::string> FileStore::get(const std::string& key, Deadline deadline) {
          pause_ms = std::min(pause_ms * 3 / 2 + 1, longest_pause_ms)) {
         TUTTI_ASSIGN(const bool found, read(path, value));
         if (found) return value;
-        if (deadline.passed()) return key_missing(key, name_, start_ns);
+        if (deadline.passed() || net::given_up()) return key_missing(key, name_, start_ns);
         // Polling: a directory on a network has no notifications of other hosts' writes.
         net::poll_serving(nullptr, static_cast<int>(deadline.left_ms(pause_ms)));
     }

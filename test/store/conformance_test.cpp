@@ -4,6 +4,7 @@
 #include <set>
 #include <thread>
 
+#include "net/serving.h"
 #include "store_fixture.h"
 
 using namespace tutti;
@@ -72,6 +73,25 @@ TEST_CASE(
         CHECK(store->get("rank/7/address", soon()).value() == "now");
         CHECK(store->set("another", "x", soon()));
         CHECK(store->get("another", soon()).value() == "x");
+    });
+}
+
+TEST_CASE("stores: a get gives up when what it is for is over") {
+    for_each_store([](StoreMaker& maker) {
+        const auto store = maker.open("job");
+        std::atomic<bool> over{false};
+        const std::atomic<bool> never{false};
+        std::thread ends([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            over = true;
+        });
+        const int64_t start_ns = now_ns();
+        const net::GiveUpWhen outside(over), inside(never);
+        const auto value = store->get("nobody sets this", Deadline::after_ms(60'000));
+        ends.join();
+        REQUIRE(!value);
+        CHECK(value.error().code == Code::timeout);
+        CHECK(now_ns() - start_ns < 30'000'000'000);
     });
 }
 
