@@ -129,8 +129,9 @@ private:
     Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool one_host);
     Result<std::shared_ptr<Communicator>> split_by(int64_t color, int key);
     Result<uint32_t> claim_ids(int64_t first_free, uint32_t count);
-    Result<std::shared_ptr<Communicator>> make_part(std::vector<Rank> members, uint32_t id,
-                                                    Hosts hosts);
+    std::shared_ptr<Communicator> make_part(std::vector<Rank> members, uint32_t id, Hosts hosts);
+    Result<> assemble(Agreement& parent);
+    Error part_failed(Communicator* part, const Error& error);
     Result<> learn_hosts();
     void set_hosts(Hosts hosts);
 

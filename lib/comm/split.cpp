@@ -1,9 +1,10 @@
 // Making smaller communicators out of one.
 #include <algorithm>
-#include <array>
 
+#include "base/catching.h"
 #include "base/log.h"
 #include "comm/communicator.h"
+#include "net/serving.h"
 
 namespace tutti {
 namespace {
@@ -127,15 +128,18 @@ Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int 
         hosts.push_back(static_cast<uint64_t>(wishes[static_cast<std::size_t>(rank)].host));
         rank = group_.in_job(rank);
     }
-    TUTTI_ASSIGN(auto part, make_part(std::move(chosen), id, Hosts::by_label(hosts)));
-    if (with_devices) TUTTI_TRY(part->take_devices(devices_, std::move(group)));
-    return part;
+    std::shared_ptr<Communicator> part;
+    auto complete = catching([&]() -> Result<> {
+        part = make_part(std::move(chosen), id, Hosts::by_label(hosts));
+        TUTTI_TRY(part->assemble(agreement_));
+        return with_devices ? part->take_devices(devices_, std::move(group)) : Result<>{};
+    });
+    if (complete) return part;
+    return tl::unexpected(part_failed(part.get(), std::move(complete).error()));
 }
 
-// Its first operation agrees whether all could join the intrinsics; that it takes place also means
-// that everyone is there.
-Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> members,
-                                                              uint32_t id, Hosts hosts) {
+std::shared_ptr<Communicator> Communicator::make_part(std::vector<Rank> members, uint32_t id,
+                                                      Hosts hosts) {
     const bool one_host = hosts.count() == 1;
     const Rank me = group_.in_job(rank());
     const auto at = std::find(members.begin(), members.end(), me);
@@ -144,17 +148,39 @@ Result<std::shared_ptr<Communicator>> Communicator::make_part(std::vector<Rank> 
         new Communicator(endpoint_, Group(id, std::move(members), rank), one_host));
     part->set_hosts(std::move(hosts));
     endpoint_->add(id, part.get());
-    if (part->size() == 1) return part;
-    const auto deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
-    endpoint_->meet_neighbours(part->group_, deadline);
-    Endpoint::Intrinsics joined = endpoint_->join_intrinsics(part->group_, one_host, deadline);
-    std::array<uint8_t, 1> all{joined.group ? uint8_t{1} : uint8_t{0}};
-    Call agree;
-    agree.count = 1;
-    agree.op = Op::min;
-    TUTTI_TRY(part->run_own(agree, all.data(), all.data()));
-    if (all[0]) part->planner_.use(std::move(joined));
     return part;
+}
+
+// Its first operation agrees whether all could join the intrinsics; that it takes place also means
+// that everyone is there. Who is lost or gives up on the way is waited for by nobody, be it that
+// only the communicator that it is made of hears of it.
+Result<> Communicator::assemble(Agreement& parent) {
+    if (size() == 1) return {};
+    const net::GiveUpWhen parent_over(parent.ended()), over(agreement_.ended());
+    const auto deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
+    endpoint_->meet_neighbours(group_, deadline);
+    Endpoint::Intrinsics joined =
+        endpoint_->join_intrinsics(group_, planner_.terrain().one_host, deadline);
+    if (auto cause = parent.over()) return tl::unexpected(*std::move(cause));
+    TUTTI_ASSIGN(const bool all, all_agree(joined.group != nullptr));
+    if (all) planner_.use(std::move(joined));
+    return {};
+}
+
+// Other members may still be waiting for this one. What has ended this communicator is the cause of
+// what went wrong in its part; a part that could not even be made tells nobody, so this one does.
+Error Communicator::part_failed(Communicator* part, const Error& error) {
+    const Error cause = agreement_.over().value_or(error);
+    Error told = cause;
+    if (!part) {
+        told.rank = rank();
+        agreement_.raise(told);
+        return cause;
+    }
+    told.rank = part->rank();
+    told.message = fmt::format("rank {} could not join it: {}", part->rank(), cause.message);
+    part->agreement_.raise(told);
+    return cause;
 }
 
 }  // namespace tutti

@@ -101,39 +101,15 @@ TEST_CASE("communicator: all sizes, on every transport, with ranks as threads") 
 }
 
 // As one that is far away, or busy: what is there is told after a while, to those who wait for it.
-class SlowStore final : public Store {
-public:
-    explicit SlowStore(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
-    Result<> set(const std::string& key, std::string_view value, Deadline deadline) override {
-        return inner_->set(key, value, deadline);
-    }
-    Result<std::string> get(const std::string& key, Deadline deadline) override {
-        TUTTI_TRY(go(deadline));
-        return inner_->get(key, deadline);
-    }
-    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override {
-        TUTTI_TRY(go(deadline));
-        return inner_->look(key, deadline);
-    }
-    Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
-                       Deadline deadline) override {
-        return inner_->claim(key, value, existing, deadline);
-    }
-    Result<> remove(const std::string& key, Deadline deadline) override {
-        return inner_->remove(key, deadline);
-    }
-    std::string describe() const override { return inner_->describe(); }
-
-private:
-    static Result<> go(Deadline deadline) {
+class SlowStore final : public StoreBehind {
+    using StoreBehind::StoreBehind;
+    Result<> before_look(Deadline deadline) override {
         constexpr int64_t way_ms = 20;
         const int64_t left_ms = deadline.left_ms(way_ms);
         std::this_thread::sleep_for(std::chrono::milliseconds(left_ms));
         if (left_ms < way_ms) return fail(Code::timeout, "the store did not answer in time");
         return {};
     }
-
-    std::unique_ptr<Store> inner_;
 };
 
 TEST_CASE(

@@ -32,10 +32,43 @@ private:
     std::string path_;
 };
 
+/// Another store, and what a test makes of a look into it.
+class StoreBehind : public Store {
+public:
+    explicit StoreBehind(std::unique_ptr<Store> inner) : inner_(std::move(inner)) {}
+    Result<> set(const std::string& key, std::string_view value, Deadline deadline) override {
+        return inner_->set(key, value, deadline);
+    }
+    Result<std::string> get(const std::string& key, Deadline deadline) override {
+        TUTTI_TRY(before_look(deadline));
+        return inner_->get(key, deadline);
+    }
+    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override {
+        TUTTI_TRY(before_look(deadline));
+        return inner_->look(key, deadline);
+    }
+    Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
+                       Deadline deadline) override {
+        return inner_->claim(key, value, existing, deadline);
+    }
+    Result<> remove(const std::string& key, Deadline deadline) override {
+        return inner_->remove(key, deadline);
+    }
+    std::string describe() const override { return inner_->describe(); }
+
+protected:
+    virtual Result<> before_look(Deadline deadline) = 0;
+
+private:
+    std::unique_ptr<Store> inner_;
+};
+
 struct Job {
     Rank ranks = 2;
     std::string transport = "inproc";
     std::function<void(Config&)> change = {};
+    /// A rank's own way to the job's store, where it has one.
+    std::function<std::shared_ptr<Store>(std::unique_ptr<Store>, Rank)> store = {};
 };
 
 /// Runs body once a rank, each on its own thread with its own communicator. Catch2's macros are not
@@ -55,7 +88,13 @@ inline std::vector<std::string> run(const Job& job,
             config.timeout_ms = 60'000;
             if (job.change) job.change(config);
             std::string& problem = problems[static_cast<std::size_t>(rank)];
-            auto comm = Communicator::create(config, nullptr);
+            std::shared_ptr<Store> own;
+            if (job.store) {
+                auto opened = open_store({.url = config.store, .job = config.job, .rank = rank});
+                if (!opened) return void(problem = opened.error().message);
+                own = job.store(std::move(*opened), rank);
+            }
+            auto comm = Communicator::create(config, std::move(own));
             if (!comm) {
                 problem = comm.error().message;
                 return;

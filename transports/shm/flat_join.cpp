@@ -21,7 +21,7 @@ constexpr uint64_t bit(Rank rank) {
 
 void GroupHost::request(UniqueFd socket, const Hello& hello) {
     const std::lock_guard lock(mutex_);
-    if (closed_ || waiting_.size() >= max_waiting) return;
+    if (closed_ || retired_.contains(hello.comm) || waiting_.size() >= max_waiting) return;
     Request request{std::move(socket), hello};
     if (offers_.contains(hello.comm))
         answer(request);
@@ -79,6 +79,13 @@ void GroupHost::answer(const Request& request) {
                                     Deadline::after_ms(answer_timeout_ms));
     if (!sent) log::debug("flat: answering rank {}: {}", hello.rank, sent.error().message);
     if (--offer.unanswered == 0) offers_.erase(found);
+}
+
+void GroupHost::retire(uint32_t comm) {
+    const std::lock_guard lock(mutex_);
+    retired_.insert(comm);
+    offers_.erase(comm);
+    std::erase_if(waiting_, [&](const Request& request) { return request.hello.comm == comm; });
 }
 
 void GroupHost::close() {

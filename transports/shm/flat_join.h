@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/id_set.h"
 #include "net/auth.h"
 #include "transport/flat_exchange.h"
 #include "transport/transport.h"
@@ -29,6 +30,8 @@ public:
 
     void request(UniqueFd socket, const Hello& hello);
     void publish(uint32_t comm, Offer offer);
+    /// The leader's communicator is gone: who still asks for its group is hung up on.
+    void retire(uint32_t comm);
     void close();
 
 private:
@@ -43,6 +46,7 @@ private:
     bool closed_ = false;
     std::map<uint32_t, Offer> offers_;  // until every member has had its answer
     std::vector<Request> waiting_;
+    IdSet retired_;
 };
 
 class FlatProvider final : public IntrinsicProvider {

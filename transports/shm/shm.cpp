@@ -67,6 +67,7 @@ public:
     }
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
+    void retire(uint32_t comm) override { flat_.host()->retire(comm); }
     void progress() override {}  // the peers read on their own
     IntrinsicProvider* intrinsics() override { return &flat_; }
     void close(Deadline deadline) override;

@@ -1,0 +1,94 @@
+// What goes wrong while ranks make a part of their communicator.
+#include <atomic>
+#include <stdexcept>
+
+#include "comm/job.h"
+#include "net/serving.h"
+
+using namespace comm_test;
+
+namespace {
+
+/// What becomes of rank 0's looks into the store.
+struct Faults {
+    enum class Way { answer, hang, burn };
+    std::atomic<Way> way{Way::answer};
+    std::atomic<bool> hung{false};
+};
+
+class FaultyStore final : public StoreBehind {
+public:
+    FaultyStore(std::unique_ptr<Store> inner, Faults& faults)
+        : StoreBehind(std::move(inner)), faults_(faults) {}
+
+private:
+    Result<> before_look(Deadline deadline) override {
+        if (faults_.way == Faults::Way::answer) return {};
+        if (faults_.way == Faults::Way::burn) throw std::runtime_error("the store has burnt down");
+        faults_.hung = true;
+        while (!deadline.passed() && !net::given_up()) net::poll_serving(nullptr, 5);
+        return fail(Code::timeout, "the store says nothing");
+    }
+    Faults& faults_;
+};
+
+/// Splits where rank 0, which the others wait for, meets with the fault; each rank then says what
+/// is wrong about the failure that it got. Ends long before the deadline.
+void split_badly(const std::string& transport, Faults& faults, Faults::Way way,
+                 const std::function<std::string(Communicator&, const Error&)>& judge) {
+    constexpr int64_t soon_ns = 60'000'000'000;
+    Job job{4, transport};
+    job.change = [](Config& config) {
+        config.timeout_ms = 150'000;
+        config.algo = "ring";  // rank 0 has yet to look up all but its neighbour when they split
+    };
+    job.store = [&](std::unique_ptr<Store> inner, Rank rank) -> std::shared_ptr<Store> {
+        if (rank != 0) return inner;
+        return std::make_shared<FaultyStore>(std::move(inner), faults);
+    };
+    expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+        // What the ranks agree on before they make the part has its channels by then.
+        if (auto none = comm.split(-1, rank); !none) return none.error().message;
+        if (rank == 0) faults.way = way;
+        std::thread aborter;
+        if (rank == 1 && way == Faults::Way::hang)
+            aborter = std::thread([&] {
+                const Deadline patience = Deadline::after_ms(20'000);
+                while (!faults.hung && !patience.passed()) std::this_thread::yield();
+                comm.abort();
+            });
+        const int64_t start_ns = now_ns();
+        const auto part = comm.split(0, rank);
+        if (aborter.joinable()) aborter.join();
+        if (now_ns() - start_ns > soon_ns) return "it took as long as the deadline";
+        return part ? "the split succeeded" : judge(comm, part.error());
+    }));
+}
+
+}  // namespace
+
+TEST_CASE(
+    "split: an abort ends it for a rank that waits for the store and for who waits for that") {
+    const std::string transport = GENERATE("inproc", "shm", "tcp");
+    INFO(transport);
+    Faults faults;
+    split_badly(transport, faults, Faults::Way::hang, [&](Communicator&, const Error& error) {
+        return error.code == Code::aborted ? std::string() : error.message;
+    });
+}
+
+TEST_CASE("split: a rank that fails after the others were promised it tells them why") {
+    const std::string transport = GENERATE("inproc", "shm", "tcp");
+    INFO(transport);
+    Faults faults;
+    split_badly(transport, faults, Faults::Way::burn,
+                [&](Communicator& comm, const Error& error) -> std::string {
+                    if (error.message.find("has burnt down") == std::string::npos)
+                        return error.message;
+                    if (comm.rank() == 0) faults.way = Faults::Way::answer;
+                    float x = 1;
+                    const auto summed = comm.run(sum_of(1), &x, &x);
+                    if (!summed) return summed.error().message;
+                    return x == 4 ? "" : "a wrong sum afterwards";
+                });
+}
