@@ -90,7 +90,8 @@ std::optional<Error> Agreement::verdict(uint64_t sequence) {
 
 std::optional<Error> Agreement::over() {
     const Lock lock(mutex_);
-    return dead_;
+    if (!failure_) return std::nullopt;
+    return Error{failure_->code, failure_->rank, 0, failure_->text};
 }
 
 bool Agreement::has_left(Rank rank) {

@@ -64,7 +64,8 @@ public:
     /// Why the operation of that sequence must end now, if it must.
     std::optional<Error> verdict(uint64_t sequence);
 
-    /// Why nothing works any more, if that is so; a mismatch passes.
+    /// Why nothing works any more, if that is so for everyone: not after a mismatch, nor where only
+    /// operations are refused because somebody has left.
     std::optional<Error> over();
     /// Set when it is over for everyone: for waits that are not for its operations.
     const std::atomic<bool>& ended() const { return ended_; }
@@ -153,9 +154,9 @@ private:
     std::mutex mutex_;  // guards what follows
     LiveTree tree_;
     uint64_t epoch_ = 0;
-    uint64_t begun_after_ = 0;  // the number of the last operation before this epoch
-    std::optional<Error> dead_;
-    std::optional<Error> mismatch_;               // of this epoch
+    uint64_t begun_after_ = 0;       // the number of the last operation before this epoch
+    std::optional<Error> dead_;      // what operations get from now on
+    std::optional<Error> mismatch_;  // of this epoch
     std::optional<News> failure_, disagreement_;  // as everyone is told of them
     uint64_t mismatch_from_ = 0;
     uint64_t first_heard_ = 0;  // the number of the first call here that got it; 0: none has

@@ -143,8 +143,12 @@ private:
     Result<std::unique_ptr<Plan>> make_or_say(const Call& call, uint32_t stream,
                                               int64_t timeout_ms);
     Result<> enter_before_binding(uint32_t stream, int64_t timeout_ms);
+    template <typename Known>
+    void wait_for_news(const Error& error, Known known);
+    void tell_failed(const Error& error);
     Error binding_failed(const Error& error);
     Result<> run_on_host(const Call& call, const void* in, void* out);
+    Error contact_failed(const Transfer& transfer, const Error& error);
     Result<std::unique_ptr<Request>> start_on_host(Plan& plan, bool by_turn, int64_t timeout_ms,
                                                    const void* in, void* out);
     Result<> submit(Request& request, Plan& plan, int64_t timeout_ms);

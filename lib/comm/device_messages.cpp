@@ -81,7 +81,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     std::vector<DeviceMessage> moving;
     for (Exchange::Part& part : exchange->parts) {
         if (auto connected = transfers_.connect(part.on_host, timeout_ms); !connected)
-            return tl::unexpected(binding_failed(connected.error()));
+            return tl::unexpected(contact_failed(part.on_host, connected.error()));
         if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);
     }
     if (staged) {

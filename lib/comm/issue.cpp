@@ -89,24 +89,40 @@ Result<> Communicator::enter_before_binding(uint32_t stream, int64_t timeout_ms)
     return {};
 }
 
-// A peer that could not be reached may have died a moment ago: the control plane knows its name. If
-// not, the others must not wait for a call that this rank cannot make. At the call's deadline there
-// has been time enough for news.
+// A peer that could not be reached may have died a moment ago: the control plane knows its name. At
+// the call's deadline there has been time enough for news.
+template <typename Known>
+void Communicator::wait_for_news(const Error& error, Known known) {
+    const Deadline news = Deadline::after_ms(news_grace_ms);
+    while (error.code != Code::timeout && !known() && !news.passed()) {
+        endpoint_->pump();
+        ::usleep(1000);
+    }
+}
+
+// The others must not wait for what this rank cannot do.
+void Communicator::tell_failed(const Error& error) {
+    agreement_.raise({error.code, error.rank == nobody ? rank() : error.rank, 0,
+                      fmt::format("rank {}: {}", rank(), error.message)});
+}
+
 Error Communicator::binding_failed(const Error& error) {
     // What is refused is refused on all ranks; but only two know that they cannot reach each other.
     const bool refused = error.code == Code::invalid || error.code == Code::unsupported;
     if (refused && error.rank == nobody) return error;
-    const Deadline news = Deadline::after_ms(news_grace_ms);
-    while (error.code != Code::timeout && !agreement_.alarm() && !news.passed()) {
-        endpoint_->pump();
-        ::usleep(1000);
-    }
-    Error cause = error;
-    if (cause.rank == nobody) cause.rank = rank();
-    if (!agreement_.alarm())
-        agreement_.raise(
-            {cause.code, cause.rank, 0, fmt::format("rank {}: {}", rank(), cause.message)});
-    return agreement_.verdict(sequence_ + 1).value_or(cause);
+    wait_for_news(error, [this] { return agreement_.alarm(); });
+    if (!agreement_.alarm()) tell_failed(error);
+    return agreement_.verdict(sequence_ + 1).value_or(error);
+}
+
+// That somebody has left is the end of what goes to that rank, and of nothing else: collectives
+// have their own verdict.
+Error Communicator::contact_failed(const Transfer& transfer, const Error& error) {
+    const auto left = [&] { return agreement_.has_left(transfer.peer); };
+    wait_for_news(error, [&] { return agreement_.ended() || left(); });
+    if (!agreement_.ended() && left()) return Transfers::left_error(transfer.peer);
+    if (!agreement_.ended()) tell_failed(error);
+    return agreement_.over().value_or(error);
 }
 
 Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stream) {
@@ -335,7 +351,7 @@ Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
     if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
     if (auto over = agreement_.over()) return tl::unexpected(*over);
     if (auto connected = transfers_.connect(transfer, timeout_ms); !connected)
-        return tl::unexpected(binding_failed(connected.error()));
+        return tl::unexpected(contact_failed(transfer, connected.error()));
     transfers_.post(transfer, timeout_ms);
     return {};
 }

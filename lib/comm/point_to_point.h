@@ -49,6 +49,12 @@ public:
     Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline,
                      const std::atomic<bool>& ended);
 
+    /// Whether sends to that rank have their channels. The issuing thread's.
+    bool connected(Rank rank) {
+        const Peer* known = find(rank);
+        return rank == rank_ || (known && known->connected);
+    }
+
     void post(Transfer& transfer);
     /// Moves what can move. Never waits, not for a first contact either.
     void progress(bool& moved);

@@ -43,7 +43,17 @@ Result<> Transfers::check(const Transfer& t) const {
     return {};
 }
 
+/// What a message gets whose other end may be there no more.
+Error Transfers::left_error(Rank partner) {
+    return {Code::peer_lost, partner, 0,
+            partner == any_source
+                ? std::string("all other ranks have left")
+                : fmt::format("rank {} has left: it destroyed its communicator", partner)};
+}
+
 Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
+    if (transfer.sends && !engine_.connected(transfer.peer) && agreement_.has_left(transfer.peer))
+        return tl::unexpected(left_error(transfer.peer));
     return engine_.connect(transfer, owner_,
                            Deadline::after_ms(timeout_ms < 0 ? config_.timeout_ms : timeout_ms),
                            agreement_.ended());
@@ -184,10 +194,7 @@ void Transfers::purge() {
         if (partner == rank_ || !agreement_.has_left(partner)) return std::nullopt;
         if (t.left_ns == 0) t.left_ns = now;
         if (now < t.left_ns + farewell_ns) return std::nullopt;
-        return Error{Code::peer_lost, partner, 0,
-                     partner == any_source
-                         ? std::string("all other ranks have left")
-                         : fmt::format("rank {} has left: it destroyed its communicator", partner)};
+        return left_error(partner);
     });
 }
 

@@ -19,6 +19,7 @@ public:
               ChannelTable& channels, Agreement& agreement, Waiting& waiting);
 
     Result<> check(const Transfer& transfer) const;
+    static Error left_error(Rank partner);
     /// Blocks until the channels it needs are open. The issuing thread only. timeout_ms < 0: the
     /// communicator's.
     Result<> connect(const Transfer& transfer, int64_t timeout_ms);

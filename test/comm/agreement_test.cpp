@@ -521,8 +521,11 @@ TEST_CASE("ranks that leave: an abort is news also where a call was refused beca
     ranks.leave(1, 5);
     ranks.deliver();
     CHECK(ranks[0].next_call(6) == Agreement::Entry::refused);
+    CHECK_FALSE(ranks[0].agreement.over());  // messages between those that stay go on
     ranks[0].agreement.raise({Code::aborted, 0, 0, "enough"});
     ranks.deliver();
-    REQUIRE(ranks[2].agreement.over());
-    CHECK(ranks[2].agreement.over()->code == Code::aborted);
+    for (const Rank rank : {0, 2}) {
+        REQUIRE(ranks[rank].agreement.over());
+        CHECK(ranks[rank].agreement.over()->code == Code::aborted);
+    }
 }
