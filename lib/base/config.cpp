@@ -1,11 +1,10 @@
 #include "base/config.h"
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <limits>
 
 #include "base/log.h"
+#include "base/small_file.h"
 
 namespace tutti {
 namespace {
@@ -45,12 +44,7 @@ Result<> set_size(Config& c, std::string_view v) {
 }
 
 Result<> set_secret_file(Config& c, std::string_view v) {
-    std::ifstream file{std::string(v), std::ios::binary};
-    std::string text{std::istreambuf_iterator<char>(file), {}};
-    if (!file) return fail(Code::invalid, "the file '{}' cannot be read", v);
-    while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-    if (text.empty()) return fail(Code::invalid, "the file '{}' is empty", v);
-    c.secret = text;
+    TUTTI_ASSIGN(c.secret, read_secret_file(std::string(v)));
     return {};
 }
 
@@ -142,7 +136,7 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) -> Result<> { return c.job = v, Result<>{}; }},
     {"secret", "text", "what the job's processes prove to each other that they know",
      [](Config& c, std::string_view v) -> Result<> { return c.secret = v, Result<>{}; }},
-    {"secret_file", "path", "the secret, from a file", set_secret_file},
+    {"secret_file", "path", "the secret, from a file or a pipe", set_secret_file},
     {"transport", "comma list: shm,tcp", "what may be used, in order of preference", set_transport},
     {"nrings", "1 … 16", "how many streams run at the same time", set_nrings},
     {"timeout_ms", "0 …", "every operation's deadline; 0: for ever", set_timeout},

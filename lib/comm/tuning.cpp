@@ -5,9 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <fstream>
-#include <iterator>
 #include <limits>
 
+#include "base/small_file.h"
 #include "collectives/catalog.h"
 #include "transport/flat_exchange.h"
 
@@ -224,10 +224,10 @@ Result<Tuning> parse_tuning(std::string_view text, std::string_view file,
 
 Result<Tuning> load_tuning(const std::string& file) {
     if (file.empty()) return Tuning{};
-    std::ifstream in(file, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(in), {}};
-    if (!in) return fail(Code::invalid, "the tuning file '{}' cannot be read", file);
-    return parse_tuning(text, file, machine_name());
+    constexpr std::size_t most_bytes = std::size_t{16} << 20;
+    auto text = read_small_file(file, most_bytes);
+    if (!text) return wrap(std::move(text).error(), "TUTTI_TUNING");
+    return parse_tuning(*text, file, machine_name());
 }
 
 }  // namespace tutti

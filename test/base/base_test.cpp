@@ -12,6 +12,7 @@
 #include "base/id_set.h"
 #include "base/process.h"
 #include "base/result.h"
+#include "base/small_file.h"
 #include "base/told_error.h"
 #include "support/catch.h"
 
@@ -208,6 +209,34 @@ TEST_CASE("process: fields of its state, and 0 of one that is not there") {
     REQUIRE(process_field(0, ProcessField::heap_begin) <=
             reinterpret_cast<std::uintptr_t>(::sbrk(0)));
     REQUIRE(process_field(INT32_MAX, ProcessField::parent) == 0);
+}
+
+TEST_CASE(
+    "small file: is read whole, also from a pipe; what cannot be, or never ends, is an error") {
+    const std::string path = fmt::format("/tmp/tutti-base-test-{}", ::getpid());
+    std::ofstream(path) << "0123456789";
+    CHECK(read_small_file(path, 10).value() == "0123456789");
+    const auto error_of = [](const std::string& file) {
+        const auto text = read_small_file(file, 9);
+        REQUIRE(!text);
+        CHECK(text.error().code == Code::invalid);
+        CHECK(text.error().message.find("'" + file + "'") != std::string::npos);
+        return text.error().message;
+    };
+    CHECK(error_of(path).find("longer than 9 bytes") != std::string::npos);
+    CHECK(error_of("/").find("Is a directory") != std::string::npos);
+    CHECK(error_of("/dev/zero").find("longer than 9 bytes") != std::string::npos);
+    CHECK(error_of("/nowhere/at/all").find("No such file") != std::string::npos);
+    ::unlink(path.c_str());
+    int ends[2];
+    REQUIRE(::pipe(ends) == 0);
+    REQUIRE(::write(ends[1], "piped", 5) == 5);
+    ::close(ends[1]);
+    CHECK(read_small_file(fmt::format("/dev/fd/{}", ends[0]), 10).value() == "piped");
+    ::close(ends[0]);
+    Config config;
+    for (const char* endless : {"/dev/zero", "/"})
+        CHECK(!set_config(config, "secret_file", endless));
 }
 
 TEST_CASE("id set: knows its numbers, and keeps runs of them as one range") {

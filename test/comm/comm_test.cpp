@@ -473,10 +473,13 @@ TEST_CASE("communicator: ranks with different tuning files are told so, alike on
     job.change = [&](Config& config) { config.tuning = config.rank == 1 ? other : one; };
     for (const std::string& problem : run(job, [](Communicator&, Rank) { return "joined"; }))
         REQUIRE(problem.find("tuning is '") != std::string::npos);
-    job.change = [&](Config& config) { config.tuning = config.rank == 1 ? "/nowhere" : one; };
-    const auto problems = run(job, [](Communicator&, Rank) { return "joined"; });
-    REQUIRE(problems[0].find("tuning is '") != std::string::npos);
-    REQUIRE(problems[1].find("'/nowhere' cannot be read") != std::string::npos);
+    for (const std::string unusable : {"/nowhere", "/"}) {
+        job.change = [&](Config& config) { config.tuning = config.rank == 1 ? unusable : one; };
+        const auto problems = run(job, [](Communicator&, Rank) { return "joined"; });
+        REQUIRE(problems[0].find("tuning is '") != std::string::npos);
+        REQUIRE(problems[1].find(fmt::format("'{}' cannot be read", unusable)) !=
+                std::string::npos);
+    }
 }
 
 // Of each of these, ranks that have different ones would wait for each other.

@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 
+#include "base/small_file.h"
 #include "net/auth.h"
 
 namespace tutti::run {
@@ -35,20 +32,6 @@ std::string variable(const char* name) {
     return value != nullptr ? value : "";
 }
 
-Result<std::string> read_secret(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) return fail_errno(errno, fmt::format("TUTTI_SECRET_FILE={}", path));
-    std::error_code unknown;  // then reading tells
-    if (std::filesystem::is_directory(path, unknown))
-        return fail_errno(EISDIR, fmt::format("TUTTI_SECRET_FILE={}", path));
-    std::ostringstream text;
-    text << file.rdbuf();
-    std::string secret = text.str();
-    while (!secret.empty() && (secret.back() == '\n' || secret.back() == '\r')) secret.pop_back();
-    if (secret.empty()) return fail(Code::invalid, "TUTTI_SECRET_FILE={}: the file is empty", path);
-    return secret;
-}
-
 }  // namespace
 
 Result<Job> make_job(const Options& options) {
@@ -57,7 +40,9 @@ Result<Job> make_job(const Options& options) {
     job.secret = variable("TUTTI_SECRET");
     if (const std::string path = variable("TUTTI_SECRET_FILE");
         job.secret.empty() && !path.empty()) {
-        TUTTI_ASSIGN(job.secret, read_secret(path));
+        auto secret = read_secret_file(path);
+        if (!secret) return wrap(std::move(secret).error(), "TUTTI_SECRET_FILE");
+        job.secret = *std::move(secret);
     }
     if (job.secret.empty()) job.secret = net::random_hex(secret_bytes);
     job.store_url = options.store_url;
