@@ -8,9 +8,12 @@
 namespace tutti {
 
 /// The fields of /proc/PID/stat by their numbers in proc(5).
-enum class ProcessField : int { parent = 4, start_ticks = 22, heap_begin = 47 };
+enum class ProcessField : int { parent = 4, threads = 20, start_ticks = 22, heap_begin = 47 };
 
 /// 0: there is no such process, or no such field. pid 0: this process.
 uint64_t process_field(pid_t pid, ProcessField field);
+/// Whether there is no such process, or one that has ended and that its parent has yet to be told
+/// of.
+bool process_ended(pid_t pid);
 
 }  // namespace tutti

@@ -4,8 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
 #include <sstream>
 
 #include "base/process.h"
@@ -40,7 +38,7 @@ bool Claimant::sees(const Claimant& other) const {
 
 bool Claimant::outlived(const Claimant& other) const {
     if (!sees(other)) return false;
-    if (::kill(other.pid, 0) != 0 && errno == ESRCH) return true;
+    if (process_ended(other.pid)) return true;
     const uint64_t now_there = process_field(other.pid, ProcessField::start_ticks);
     return now_there != 0 && other.start_ticks != 0 && now_there != other.start_ticks;
 }

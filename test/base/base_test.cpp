@@ -1,4 +1,5 @@
 // Results, bytes, settings, clocks, sets of numbers.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -209,6 +210,17 @@ TEST_CASE("process: fields of its state, and 0 of one that is not there") {
     REQUIRE(process_field(0, ProcessField::heap_begin) <=
             reinterpret_cast<std::uintptr_t>(::sbrk(0)));
     REQUIRE(process_field(INT32_MAX, ProcessField::parent) == 0);
+}
+
+TEST_CASE("process: has ended when it is gone, or when only its parent has yet to hear of it") {
+    CHECK_FALSE(process_ended(::getpid()));
+    CHECK(process_ended(INT32_MAX));
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    siginfo_t ended{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0);
+    CHECK(process_ended(child));
+    ::waitpid(child, nullptr, 0);
 }
 
 TEST_CASE(

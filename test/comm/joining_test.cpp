@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/process.h"
 #include "comm/claimant.h"
 #include "comm/job.h"
 #include "net/socket.h"
@@ -116,6 +117,14 @@ std::string leading_to(int listener, std::string record) {
     return record.replace(port, own.size(), own);
 }
 
+/// A process of this pid, as its claim would name it.
+Claimant claimant_of(pid_t pid) {
+    Claimant other = Claimant::this_process(boot_id());
+    other.pid = pid;
+    other.start_ticks = process_field(pid, ProcessField::start_ticks);
+    return other;
+}
+
 // Rank 0's joining where a claim has been left.
 std::string join_after(const Claimant& left) {
     const JobFolder folder;
@@ -163,17 +172,24 @@ TEST_CASE("joining: a number is free again when whoever took it is gone") {
     }
 }
 
+TEST_CASE("joining: a number is free again when nobody has yet asked what its process came to") {
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(0);
+    siginfo_t ended{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT) == 0);
+    const std::string text = join_after(claimant_of(child));
+    ::waitpid(child, nullptr, 0);
+    INFO(text);
+    CHECK(contains(text, "1 of 2 ranks did not come"));
+}
+
 TEST_CASE("joining: a number that is taken says by whom, and what to do about one out of sight") {
     const pid_t child = ::fork();
     if (child == 0) {
         ::pause();
         ::_exit(0);
     }
-    Claimant other = Claimant::this_process(boot_id());
-    other.pid = child;
-    std::ifstream file(fmt::format("/proc/{}/stat", child));
-    for (int field = 1; field < 22; ++field) file.ignore(1000, ' ');  // the name has no spaces
-    file >> other.start_ticks;
+    const Claimant other = claimant_of(child);
     const std::string taken = join_after(other);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
