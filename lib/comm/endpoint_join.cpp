@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "base/catching.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "comm/endpoint.h"
@@ -21,6 +22,8 @@ namespace {
 
 constexpr const char* hidden_place =
     " of another host, which listens on its loopback only (see TUTTI_IFACE and TUTTI_SECRET)";
+
+constexpr int64_t word_pause_ns = 1'000'000'000;  // between looks for word of a failure
 
 // Of several networks, the one that leads to the store leads to the other ranks.
 std::string address_on_the_way(const Config& config, Deadline deadline) {
@@ -97,7 +100,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::stri
         return fail(Code::invalid, "rank {} of a job of size {}: ranks go from 0 to {}",
                     config.rank, config.size, config.size - 1);
     std::shared_ptr<Endpoint> endpoint(new Endpoint(config, std::move(generation)));
-    if (auto done = endpoint->set_up(std::move(own_store)); !done) {
+    // The others wait for a rank that cannot go on, whatever the reason.
+    if (auto done = catching([&] { return endpoint->set_up(std::move(own_store)); }); !done) {
         Error error = std::move(done).error();
         // A neighbour that is gone is a consequence: the cause may be known.
         if (error.code == Code::peer_lost) error = endpoint->word_left().value_or(error);
@@ -296,8 +300,18 @@ Result<> Endpoint::assemble() {
         const std::lock_guard lock(mutex_);
         return bootstrap_->state();
     };
-    if (!wait_until([&] { return state() != State::gathering; }))
-        return tl::unexpected(missing_error());
+    // Who fails before it has met its parent can only leave word; the root tells everyone.
+    int64_t look_ns = now_ns() + word_pause_ns;
+    const auto look_for_word = [&] {
+        if (config_.rank != 0 || now_ns() < look_ns) return;
+        if (const auto word = word_left()) bootstrap_step([&] { bootstrap_->fail_with(*word); });
+        look_ns = now_ns() + word_pause_ns;
+    };
+    const auto gathered = [&] {
+        look_for_word();
+        return state() != State::gathering;
+    };
+    if (!wait_until(gathered)) return tl::unexpected(missing_error());
     if (state() == State::link) {
         const bool joined = join_job_intrinsics();
         bootstrap_step([&] { bootstrap_->linked(joined); });

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <stdexcept>
 
 #include "base/process.h"
 #include "comm/claimant.h"
@@ -90,11 +91,13 @@ public:
 
     std::atomic<bool> silent{false};
     std::string silent_key{};        // set before it is used
+    std::string burning_key{};       // likewise: whoever looks for it
     std::atomic<int64_t> way_ms{0};  // there and back
     std::atomic<int> unanswered{0};
 
 private:
     Result<> answer(const std::string& key, Deadline deadline) {
+        if (key == burning_key) throw std::runtime_error("the store has burnt down");
         const bool lost = silent || key == silent_key;
         const int64_t least_ms = lost ? 60'000 : way_ms.load(),
                       left_ms = deadline.left_ms(least_ms);
@@ -328,6 +331,27 @@ TEST_CASE("joining: a word left in the store is of a failure, whatever it says")
     CHECK(error.code == Code::system);
     CHECK(error.rank == nobody);
     CHECK(contains(error.message, "why"));
+}
+
+TEST_CASE("joining: whatever is thrown on the way is an error, of which the others hear soon") {
+    const JobFolder folder;
+    const auto store = std::make_shared<SilentStore>(open_at(folder));
+    store->burning_key = "c0/rank/0";
+    Config waits = config_of(0, 2);
+    waits.timeout_ms = 120'000;
+    const std::shared_ptr<Store> own = open_at(folder);
+    const int64_t start_ns = now_ns();
+    std::string heard;
+    std::thread parent([&] {
+        const auto comm = Communicator::create(waits, own);
+        heard = comm ? "joined" : comm.error().message;
+    });
+    const Error error = join_alone(config_of(1, 2), store);
+    parent.join();
+    CHECK(error.code == Code::system);
+    CHECK(contains(error.message, "the store has burnt down"));
+    CHECK(contains(heard, "the store has burnt down"));
+    CHECK(now_ns() - start_ns < 60'000'000'000);
 }
 
 TEST_CASE("joining: leaving does not wait for a store that has fallen silent") {
