@@ -142,20 +142,21 @@ Error Endpoint::missing_error() {
         if (++missing <= max_named_ranks)
             names += fmt::format("{}{}", names.empty() ? "" : ", ", rank);
     }
+    std::string text;
     if (missing == 0 && !silence.empty())
-        return {Code::timeout, nobody, 0,
-                fmt::format("the job was not complete after {} ms, and {}", config_.timeout_ms,
-                            silence)};
-    if (missing == 0)
-        return {Code::timeout, nobody, 0,
-                fmt::format("all ranks have come, but the job was not complete after {} ms",
-                            config_.timeout_ms)};
-    return {
-        Code::timeout, first, 0,
-        fmt::format("{}{} of {} ranks did not come within {} ms: rank{} {}{} (store {}){}{}",
-                    silence.empty() ? "" : "at least ", missing, config_.size, config_.timeout_ms,
-                    missing == 1 ? "" : "s", names, missing > max_named_ranks ? ", …" : "",
-                    store_->describe(), silence.empty() ? "" : "; ", silence)};
+        text = fmt::format("the job was not complete after {} ms, and {}", config_.timeout_ms,
+                           silence);
+    else if (missing == 0)
+        text = fmt::format("all ranks have come, but the job was not complete after {} ms",
+                           config_.timeout_ms);
+    else
+        text = fmt::format("{}{} of {} ranks did not come within {} ms: rank{} {}{} (store {}){}{}",
+                           silence.empty() ? "" : "at least ", missing, config_.size,
+                           config_.timeout_ms, missing == 1 ? "" : "s", names,
+                           missing > max_named_ranks ? ", …" : "", store_->describe(),
+                           silence.empty() ? "" : "; ", silence);
+    if (const std::string also = store_->suspicion(); !also.empty()) text += "; " + also;
+    return {Code::timeout, first, 0, std::move(text)};
 }
 
 }  // namespace tutti

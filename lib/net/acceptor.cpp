@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "net/resolve.h"
 #include "net/serving.h"
 #include "net/socket.h"
 
@@ -24,6 +25,16 @@ constexpr uint32_t max_hello_bytes = 4096;
 constexpr int accepts_per_turn = 64;
 // Out of file descriptors: how long the listener rests, so that its readiness does not spin.
 constexpr int64_t rest_ns = 50'000'000;
+constexpr int64_t tell_ns = 10'000'000'000;  // between warnings about the same
+
+std::string origin_of(int fd) {
+    SocketAddress peer;
+    peer.bytes = sizeof peer.storage;
+    const bool known =
+        ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.bytes) == 0;
+    if (!known || peer.storage.ss_family == AF_UNIX) return "a process";
+    return fmt::format("a process at {}", peer.host());
+}
 
 }  // namespace
 
@@ -131,6 +142,8 @@ void Acceptor::pending_ready(Pending& pending) {
             const ssize_t got = recv(pending.fd.get(), chunk.data(), most, 0);
             if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
             if (got < 0 && errno == EINTR) continue;
+            if (got <= 0 && pending.stage == Pending::Stage::auth && pending.auth.has_proved())
+                return turn_away(pending, "it hung up on our proof");
             if (got <= 0) return drop(pending, "the peer closed the connection");
             pending.in.insert(pending.in.end(), chunk.begin(), chunk.begin() + got);
             if (pending.in.size() < wants) continue;
@@ -151,9 +164,13 @@ bool Acceptor::advance(Pending& pending) {
         return false;
     }
     Bytes reply;
+    const bool proves = pending.auth.has_proved();
     const auto state = pending.auth.feed(in, reply);
     if (state == AuthServer::State::failed) {
-        drop(pending, pending.auth.error().message);
+        if (proves)
+            turn_away(pending, "its proof is wrong");
+        else
+            drop(pending, pending.auth.error().message);
         return false;
     }
     // A fresh socket's buffer takes these few bytes whole; if not, the peer is up to no good.
@@ -178,6 +195,19 @@ void Acceptor::drop(Pending& pending, std::string_view why) {
     log::debug("accept: dropping a connection: {}", why);
     reactor_.remove(pending.fd.get());
     pending_.erase(pending.self);
+}
+
+// Somebody waits for that rank, and it alone has an error to show.
+void Acceptor::turn_away(Pending& pending, std::string_view why) {
+    const uint64_t count = ++turned_away_;
+    if (const int64_t now = now_ns(); now >= tell_again_ns_) {
+        tell_again_ns_ = now + tell_ns;
+        log::warn(
+            "{}: turned away {}: {}; {} so far. Most likely it has another TUTTI_SECRET or "
+            "TUTTI_JOB than this rank",
+            key_.context, origin_of(pending.fd.get()), why, count);
+    }
+    drop(pending, why);
 }
 
 void Acceptor::tick() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -18,7 +19,8 @@ namespace tutti::net {
 
 /// Runs on the reactor's thread and is destroyed there, or while nobody polls, but not by its own
 /// handler. A connection that is silent for handshake_timeout_ms, fails the
-/// handshake or sends a hello over 4 KiB is dropped (logged at debug level); at most
+/// handshake or sends a hello over 4 KiB is dropped (logged at debug level, but as a warning, now
+/// and then, if it is for its secret or its job); at most
 /// max_pending handshakes are open, the oldest goes first, but for those that have proved the
 /// secret: strangers cannot use up descriptors. Out of them, it rests, and drops the oldest that
 /// has had a tenth of its time.
@@ -43,6 +45,9 @@ public:
     ~Acceptor();
     Acceptor(const Acceptor&) = delete;
 
+    /// How many spoke the protocol, but with another secret or of another job. Any thread.
+    uint64_t turned_away() const { return turned_away_; }
+
 private:
     struct Pending;
     void accept_ready();
@@ -51,6 +56,7 @@ private:
     bool advance(Pending& pending);  // false: pending is gone
     void hand_over(Pending& pending);
     void drop(Pending& pending, std::string_view why);
+    void turn_away(Pending& pending, std::string_view why);
     Pending* oldest_stranger() const;
     void tick();
     void drop_stale();
@@ -60,6 +66,8 @@ private:
     UniqueFd timer_;
     int64_t resume_ns_ = 0;  // when a listener that rests for want of descriptors goes on
     bool warned_ = false;
+    std::atomic<uint64_t> turned_away_{0};
+    int64_t tell_again_ns_ = 0;  // of those that were turned away
     AuthKey key_;
     Handler handler_;
     Options options_;

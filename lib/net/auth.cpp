@@ -17,7 +17,9 @@ namespace {
 constexpr std::string_view magic = "tutti/1\n";
 constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t proof_bytes = 32;
-constexpr std::string_view compare_secrets = "compare TUTTI_SECRET (and TUTTI_JOB) on both sides";
+// Secret and job go into one proof: which of them differs, nobody can tell.
+constexpr std::string_view compare_secrets =
+    "compare TUTTI_SECRET and TUTTI_JOB, which must be the same on every rank";
 
 void append(Bytes& out, ByteView more) {
     out.insert(out.end(), more.begin(), more.end());
@@ -61,7 +63,7 @@ tl::unexpected<Error> broken(const Error& error) {
         fmt::format(
             "the other side closed the connection during authentication: it is not "
             "this job's, is shutting down, is out of file descriptors, or does not accept our "
-            "secret; {}",
+            "proof; {}",
             compare_secrets)});
 }
 
@@ -84,7 +86,7 @@ Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline) {
     const ByteView nonce_s = ByteView(answer).first(nonce_bytes);
     if (!equal_in_constant_time(ByteView(answer).subspan(nonce_bytes),
                                 prove_server(key, nonce_c, nonce_s)))
-        return fail(Code::auth, "the other side does not know this job's secret; {}",
+        return fail(Code::auth, "the other side has another secret, or serves another job; {}",
                     compare_secrets);
     std::byte accepted{};
     TUTTI_TRY(exchange(fd, prove_client(key, nonce_c, nonce_s), {&accepted, 1}, deadline));
@@ -120,8 +122,8 @@ AuthServer::State AuthServer::feed(ByteView in, Bytes& reply) {
         return State::more;
     }
     if (!equal_in_constant_time(in, prove_client(key_, nonce_c_, nonce_s_)))
-        return refuse(
-            fmt::format("the client does not know this job's secret; {}", compare_secrets));
+        return refuse(fmt::format("the client has another secret, or is of another job; {}",
+                                  compare_secrets));
     stage_ = 2;
     reply = {std::byte{1}};
     return State::done;

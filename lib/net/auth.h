@@ -24,8 +24,8 @@ struct AuthKey {
     std::string context;
 };
 
-/// Blocking until the deadline. auth: the other side does not know the secret (says to compare
-/// TUTTI_SECRET on both), or does not speak this protocol.
+/// Blocking until the deadline. auth: the other side has another key (says to compare TUTTI_SECRET
+/// and TUTTI_JOB), or does not speak this protocol.
 Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline);
 
 /// The server's side as a state machine without I/O of its own: feed what arrived, send what it
@@ -39,6 +39,9 @@ public:
     /// Exactly wants() bytes. `reply` is set to what must be sent, possibly nothing.
     State feed(ByteView in, Bytes& reply);
     const Error& error() const { return error_; }
+    /// Whether the client speaks the protocol and has yet to answer our proof: who hangs up then
+    /// mostly did not like it.
+    bool has_proved() const { return stage_ == 1; }
 
 private:
     AuthKey key_;

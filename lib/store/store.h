@@ -28,6 +28,9 @@ public:
                                std::string& existing, Deadline deadline) = 0;
     virtual Result<> remove(const std::string& key, Deadline deadline) = 0;
     virtual std::string describe() const = 0;  // "tcp://10.0.0.1:29500", for messages
+    /// What this process has seen that may be why others have not come, for messages; mostly
+    /// nothing.
+    virtual std::string suspicion() const { return {}; }
 };
 
 struct StoreOptions {

@@ -40,6 +40,7 @@ public:
                        Deadline deadline) override;
     Result<> remove(const std::string& key, Deadline deadline) override;
     std::string describe() const override { return name_; }
+    std::string suspicion() const override;
 
 private:
     Result<UniqueFd> connect(Deadline deadline, bool keep_trying);
@@ -159,6 +160,15 @@ Result<bool> TcpStore::claim(const std::string& key, std::string_view value, std
     if (reply.status == Status::ok) return true;
     existing = std::move(reply.value);
     return false;
+}
+
+std::string TcpStore::suspicion() const {
+    const uint64_t count = server_ ? server_->turned_away() : 0;
+    if (count == 0) return {};
+    return fmt::format(
+        "{} connection{} to the store {} refused for a wrong secret: compare TUTTI_SECRET and "
+        "TUTTI_JOB on all ranks",
+        count, count == 1 ? "" : "s", count == 1 ? "was" : "were");
 }
 
 Result<> TcpStore::remove(const std::string& key, Deadline deadline) {

@@ -22,6 +22,8 @@ public:
     static Result<std::unique_ptr<TcpStoreServer>> start(const Options& options);
     virtual ~TcpStoreServer() = default;
     virtual uint16_t port() const = 0;
+    /// How many came with another secret, or were of another job. Any thread.
+    virtual uint64_t turned_away() const = 0;
 };
 
 /// Rank 0 starts the server first, unless it is hosted; timeout: the store was not reachable; auth:

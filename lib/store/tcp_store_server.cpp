@@ -76,6 +76,7 @@ public:
     Result<> run(UniqueFd listener, net::AuthKey key);
     ~Server() override;
     uint16_t port() const override { return port_; }
+    uint64_t turned_away() const override { return acceptor_->turned_away(); }
 
 private:
     struct Connection {

@@ -354,6 +354,32 @@ TEST_CASE("joining: whatever is thrown on the way is an error, of which the othe
     CHECK(now_ns() - start_ns < 60'000'000'000);
 }
 
+TEST_CASE("joining: who serves the store tells how many came with a wrong secret") {
+    Config config = config_of(0, 2);
+    {
+        const auto listening = net::listen_tcp({"127.0.0.1", 0});
+        REQUIRE(listening);
+        config.store = fmt::format("tcp://127.0.0.1:{}", net::local_port(listening->get()).value());
+    }
+    config.secret = "right";
+    config.timeout_ms = 2000;
+    Error refused;
+    std::thread stranger([&] {
+        auto opened = open_store({.url = config.store,
+                                  .job = config.job,
+                                  .secret = "wrong",
+                                  .rank = 1,
+                                  .deadline = Deadline::after_ms(20'000)});
+        if (!opened) refused = opened.error();
+    });
+    const Error error = join_alone(config, nullptr);
+    stranger.join();
+    CHECK(refused.code == Code::auth);
+    CHECK(contains(refused.message, "compare TUTTI_SECRET and TUTTI_JOB"));
+    CHECK(contains(error.message, "1 of 2 ranks did not come"));
+    CHECK(contains(error.message, "1 connection to the store was refused for a wrong secret"));
+}
+
 TEST_CASE("joining: leaving does not wait for a store that has fallen silent") {
     const JobFolder folder;
     std::vector<std::string> problems(2);

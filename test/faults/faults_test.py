@@ -375,6 +375,8 @@ class BadInput(unittest.TestCase):
                            {**env, "TUTTI_RANK": "1", "TUTTI_SECRET": "wrong"})
         self.assertIn("TUTTI_SECRET", outputs[1])
         self.assertIn("create: authentication", outputs[1])
+        self.assertIn("1 connection to the store was refused for a wrong secret", outputs[0])
+        self.assertEqual(outputs[0].count("turned away a process at 127.0.0.1"), 1)
 
     def test_what_a_killed_job_left_in_a_file_store_is_replaced(self):
         env = {"TUTTI_SIZE": "2", "TUTTI_STORE": self.store}

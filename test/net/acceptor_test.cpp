@@ -57,6 +57,12 @@ public:
         return count_ == count;
     }
     int turns() const { return turns_; }
+    bool has_turned_away(uint64_t count) const {
+        const Deadline deadline = soon();
+        while (acceptor_->turned_away() < count && !deadline.passed())
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return acceptor_->turned_away() == count;
+    }
     // Only once wait_for() has seen them arrive.
     const std::string& hellos() const { return hellos_; }
     int accepted_fd(std::size_t i) const { return accepted_.at(i).get(); }
@@ -114,10 +120,17 @@ TEST_CASE("acceptor: takes an empty hello and one of the largest size, refuses a
 
 TEST_CASE("acceptor: turns away who does not know the secret, and serves on") {
     Host host;
-    const UniqueFd stranger = host.connect();
-    const auto refused = introduce(stranger.get(), {"wrong", "test/job"}, {}, soon());
-    REQUIRE(!refused);
-    CHECK(refused.error().code == Code::auth);
+    {
+        const UniqueFd passer_by = host.connect();  // that speaks another language
+        REQUIRE(send_all(passer_by.get(), Bytes(40), soon()));
+        CHECK(is_closed(passer_by.get(), soon()));
+    }
+    {
+        const UniqueFd stranger = host.connect();
+        const auto refused = introduce(stranger.get(), {"wrong", "test/job"}, {}, soon());
+        REQUIRE(!refused);
+        CHECK(refused.error().code == Code::auth);
+    }
     // One that ignores the server's wrong proof and guesses its own.
     const UniqueFd guesser = host.connect();
     Bytes guess = first_message();
@@ -129,6 +142,7 @@ TEST_CASE("acceptor: turns away who does not know the secret, and serves on") {
     REQUIRE(host.introduce_as("friend"));
     REQUIRE(host.wait_for(1));
     CHECK(host.hellos() == "friend;");
+    CHECK(host.has_turned_away(2));
 }
 
 TEST_CASE("acceptor: a connection cut at any byte of the handshake does no harm") {
