@@ -17,6 +17,11 @@ namespace {
 constexpr int service_tick_ms = 1000;
 constexpr int64_t contact_ms = 1000;  // for a channel to a peer that is known to be there
 constexpr int watch_ms = 1;           // between looks at what does not ring
+constexpr const char* come_out =
+    "It listens on its host's loopback only: there, set TUTTI_IFACE to an interface or address "
+    "that other hosts reach (no name that means 127.…), and TUTTI_SECRET, without which ranks "
+    "listen on loopback alone";
+
 void ring_fd(int fd) {
     const uint64_t one = 1;
     // EAGAIN: it is ringing already.
@@ -188,8 +193,10 @@ EndpointClient* Endpoint::client_of(const ChannelId& id) {
 Result<Opened> Endpoint::connect(const ChannelId& id, Deadline deadline) {
     TUTTI_ASSIGN(const PeerRecord* record, peer_if_there(id.peer, deadline));
     std::string tried;
+    bool by_network = false;
     for (const auto& transport : transports_) {
         tried += fmt::format("{}{}", tried.empty() ? "" : ", ", transport->name());
+        by_network |= !transport->capabilities().same_host_only;
         const auto to = find(*transport, id.peer, deadline);
         if (!to || !transport->may_reach(*to)) continue;
         auto sender = transport->open(id, *to, deadline);
@@ -200,9 +207,9 @@ Result<Opened> Endpoint::connect(const ChannelId& id, Deadline deadline) {
         tried += fmt::format(" ({})", sender.error().message);
     }
     return fail_rank(
-        Code::unsupported, id.peer,
-        "no transport reaches rank {} (host {}); tried: {}. Add one to TUTTI_TRANSPORT", id.peer,
-        record->host_id, tried);
+        Code::unsupported, id.peer, "no transport reaches rank {} (host {}); tried: {}. {}",
+        id.peer, record->host_id, tried,
+        by_network && hides(*record, deadline) ? come_out : "Add one to TUTTI_TRANSPORT");
 }
 
 void Endpoint::progress() {

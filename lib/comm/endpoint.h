@@ -174,6 +174,7 @@ private:
     Result<> publish();
     tl::unexpected<Error> taken_error(const Claimant& self, const Claimant& owner) const;
     Result<PeerRecord> parent_record(const std::optional<Error>& earlier);
+    bool hides(const PeerRecord& record, Deadline deadline) const;
     Result<> connect_parent();
     void leave_word(const Error& error);
     std::optional<Error> word_left();

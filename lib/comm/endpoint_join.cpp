@@ -248,6 +248,13 @@ Result<Endpoint::PeerRecord> Endpoint::parent_record(const std::optional<Error>&
     }
 }
 
+/// Whether only its own host, which is not this one, reaches that rank: its control address is one
+/// of those that it listens on.
+bool Endpoint::hides(const PeerRecord& record, Deadline deadline) const {
+    const auto address = net::parse_host_port(record.control);
+    return record.host_id != host_id_ && address && net::is_loopback(address->host, deadline);
+}
+
 Result<> Endpoint::connect_parent() {
     const Rank parent = tree_parent(config_.rank);
     const net::AuthKey secret{config_.secret, "control/" + config_.job};
@@ -281,8 +288,7 @@ Result<> Endpoint::connect_parent() {
             bootstrap_step([this] { parent_there_ = true; });
             return {};
         }
-        const bool hidden =
-            record.host_id != host_id_ && net::is_loopback(address->host, deadline_);
+        const bool hidden = hides(record, deadline_);
         const char* where = hidden ? hidden_place : "";
         refused = wrap(fd.error(), fmt::format("connecting to rank {}{}", parent, where)).value();
         // Who is hidden only knows that this rank is missing.

@@ -51,3 +51,27 @@ TEST_CASE("messages: to a rank that has left fail at once, and those to others a
         return "";
     }));
 }
+
+TEST_CASE("messages: where a peer listens on its loopback only, the error says what to do there") {
+    const auto outside = net::choose_address({});
+    REQUIRE(outside);
+    if (net::is_loopback(*outside, {})) {
+        WARN("skipped: this machine has no network but its loopback");
+        return;
+    }
+    Job job{2, "tcp"};
+    job.change = [](Config& config) {
+        config.secret = "s3cret";
+        config.host_id = config.rank == 0 ? "here" : "there";
+        if (config.rank == 1) config.iface = "lo";
+    };
+    const auto problems = run(job, [](Communicator& comm, Rank rank) -> std::string {
+        float x = 1;
+        const auto summed = comm.run(sum_of(1), &x, &x);
+        return summed ? fmt::format("rank {} could sum", rank) : summed.error().message;
+    });
+    INFO(problems[0]);
+    CHECK(problems[0].find("on its host's loopback only") != std::string::npos);
+    CHECK(problems[0].find("TUTTI_IFACE") != std::string::npos);
+    CHECK(problems[0].find("TUTTI_TRANSPORT") == std::string::npos);
+}
