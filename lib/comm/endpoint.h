@@ -248,8 +248,9 @@ private:
     std::mutex mutex_;  // of what follows, to peers_
     std::condition_variable changed_;
     std::unique_ptr<Bootstrap> bootstrap_;
-    bool parent_there_ = false;     // connected; children may be earlier
-    std::deque<ChannelId> wanted_;  // to be opened by whoever serves the reactor
+    std::atomic<bool> start_failed_{false};  // as bootstrap_ says: for waits without the mutex
+    bool parent_there_ = false;              // connected; children may be earlier
+    std::deque<ChannelId> wanted_;           // to be opened by whoever serves the reactor
     /// Messages that wait for a connection past a rank that is gone, by whom they are for.
     std::map<Rank, std::vector<Bytes>> detours_;
     std::set<Rank> cut_off_;  // there was no way to them

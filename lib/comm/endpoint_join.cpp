@@ -334,6 +334,7 @@ Result<> Endpoint::assemble() {
 // Whether this rank could join the intrinsics that everyone would use.
 bool Endpoint::join_job_intrinsics() {
     if (config_.size == 1) return false;
+    const net::GiveUpWhen failed(start_failed_);
     intrinsics_ = join_intrinsics(Group(config_.rank, config_.size), one_host(), deadline_);
     return intrinsics_.group != nullptr;
 }
@@ -405,7 +406,10 @@ void Endpoint::bootstrap_step(const std::function<void()>& step) {
     {
         const std::lock_guard lock(mutex_);
         step();
-        if (bootstrap_) outgoing = bootstrap_->take_outgoing(parent_there_);
+        if (bootstrap_) {
+            outgoing = bootstrap_->take_outgoing(parent_there_);
+            start_failed_ = bootstrap_->state() == Bootstrap::State::failed;
+        }
     }
     for (Bootstrap::Outgoing& out : outgoing) {
         out.message.insert(out.message.begin(), std::byte{0});
