@@ -248,6 +248,15 @@ def a_message_does_not_wait_for_what_another_thread_waits_for():
 
 
 @case
+def a_groups_time_out_may_be_a_year_or_a_moment():
+    x = ones()
+    dist.all_reduce(x, group=dist.new_group(backend="tutti", timeout=datetime.timedelta(days=365)))
+    equal(x, ones() * size())
+    # Less than half a millisecond arrives as 0, which is not for ever; and nobody comes.
+    raises(tutti.torch.TimedOutError, "", tutti.torch.build().create, dist.HashStore(), 0, 2, 0, "alone", {})
+
+
+@case
 def groups_of_some_ranks():
     pairs = [dist.new_group([r, r + 1]) for r in range(0, size(), 2)]
     mine = pairs[rank() // 2]

@@ -1,6 +1,9 @@
 #include "group.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
 
 #include <c10/util/Logging.h>
 
@@ -26,6 +29,13 @@ int streams_wanted(const Settings& settings) {
     return streams > 0 ? streams : default_streams;  // nonsense is refused when it is set
 }
 
+// As the library takes it: 0 would be for ever, which nobody asked for with a moment.
+std::chrono::milliseconds deadline_of(std::chrono::milliseconds timeout) {
+    using Limits = std::numeric_limits<int32_t>;
+    return std::clamp(timeout, std::chrono::milliseconds(1),
+                      std::chrono::milliseconds(Limits::max()));
+}
+
 void set(const Config& config, const char* key, const std::string& value) {
     check(tutti_config_set(config.get(), key, value.c_str()), "init");
 }
@@ -45,7 +55,7 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
     // A job of its own: tutti tells the communicators of one job apart by counting, and which of
     // its groups a process still has is its own affair.
     set(config, "job", generation + "/" + name);
-    set(config, "timeout_ms", std::to_string(timeout.count()));
+    set(config, "timeout_ms", std::to_string(deadline_of(timeout).count()));
     const int streams = streams_wanted(settings);
     for (const auto& [key, value] : settings) set(config, key.c_str(), value);
     if (!own_secret(settings)) {

@@ -18,8 +18,9 @@ using Settings = std::map<std::string, std::string>;
 /// A communicator and the store it was made with; destroyed with the last user of it.
 class Group {
 public:
-    /// Blocks until all ranks have joined. name: the group's, the same on all ranks. Throws
-    /// CallError or what the store throws.
+    /// Blocks until all ranks have joined. timeout: of that and of every operation, 1 ms at least
+    /// and 24.8 days at most. name: the group's, the same on all ranks. Throws CallError or what
+    /// the store throws.
     static std::shared_ptr<Group> join(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                        int size, std::chrono::milliseconds timeout,
                                        const std::string& name, const Settings& settings);
