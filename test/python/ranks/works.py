@@ -257,6 +257,14 @@ def a_groups_time_out_may_be_a_year_or_a_moment():
 
 
 @case
+def who_joins_waits_for_rank_0_as_long_as_the_groups_time_out():
+    """And not as long as the store's, which is minutes."""
+    error = raises(tutti.torch.TimedOutError, ["timed out", "rank 0", "500 ms"], tutti.torch.build().create,
+                   dist.HashStore(), 1, 2, 500, "alone", {})
+    assert error.rank == 0, repr(error)
+
+
+@case
 def groups_of_some_ranks():
     pairs = [dist.new_group([r, r + 1]) for r in range(0, size(), 2)]
     mine = pairs[rank() // 2]

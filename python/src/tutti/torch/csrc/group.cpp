@@ -50,16 +50,17 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
     const Config config(raw, &tutti_config_destroy);
     auto host_store = std::make_shared<HostStore>(store);
     const std::string generation = host_store->next_generation(rank);
+    const std::chrono::milliseconds deadline = deadline_of(timeout);
     set(config, "rank", std::to_string(rank));
     set(config, "size", std::to_string(size));
     // A job of its own: tutti tells the communicators of one job apart by counting, and which of
     // its groups a process still has is its own affair.
     set(config, "job", generation + "/" + name);
-    set(config, "timeout_ms", std::to_string(deadline_of(timeout).count()));
+    set(config, "timeout_ms", std::to_string(deadline.count()));
     const int streams = streams_wanted(settings);
     for (const auto& [key, value] : settings) set(config, key.c_str(), value);
     if (!own_secret(settings)) {
-        set(config, "secret", host_store->share_secret(rank, generation));
+        set(config, "secret", host_store->share_secret(rank, generation, deadline));
         VLOG(1) << "tutti: the secret of this group went through torch's store: it is no safer "
                    "than that; TUTTI_SECRET sets another";
     }

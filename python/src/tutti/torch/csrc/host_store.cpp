@@ -37,9 +37,16 @@ std::string HostStore::next_generation(int rank) {
     return "tutti/" + std::to_string(store_->add("tutti/joined/" + std::to_string(rank), 1));
 }
 
-std::string HostStore::share_secret(int rank, const std::string& generation) {
+std::string HostStore::share_secret(int rank, const std::string& generation,
+                                    std::chrono::milliseconds timeout) {
     const std::string key = generation + "/secret";
-    if (rank != 0) return store_->get_to_str(key);
+    if (rank != 0) {
+        if (appears(key, timeout.count())) return store_->get_to_str(key);
+        const std::string cause =
+            c10::str("rank ", rank, ": rank 0 did not begin to join within ", timeout.count(),
+                     " ms: it published no secret in torch's store");
+        throw CallError(TUTTI_ERR_TIMEOUT, 0, "init", cause, "tutti init: timed out: " + cause);
+    }
     std::string secret = random_secret();
     store_->set(key, secret);
     return secret;

@@ -4,6 +4,7 @@
 #include <tutti/tutti.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -18,8 +19,10 @@ public:
     /// How often this rank has met others through this store; part of every key, so that what an
     /// earlier group left there is not taken for news.
     std::string next_generation(int rank);
-    /// A random secret that rank 0 publishes. No safer than the store.
-    std::string share_secret(int rank, const std::string& generation);
+    /// A random secret that rank 0 publishes, waited for that long. No safer than the store. Throws
+    /// CallError: rank 0 did not come.
+    std::string share_secret(int rank, const std::string& generation,
+                             std::chrono::milliseconds timeout);
     void attach(tutti_config* config);
     /// The last group of this store leaves: what is asked now is not there, without asking torch's
     /// store, whose host may have left already. Its client would write a stack trace about that;
