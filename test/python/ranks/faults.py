@@ -65,6 +65,7 @@ def go():
 def work_of_a_lost_rank():
     """Rank 1 is gone before the collective."""
     marker = os.environ["TUTTI_TEST_FOLDER"] + "/gone"
+    other = dist.new_group(backend="tutti")
     dist.barrier()
     if rank() == 1:
         with open(marker, "w", encoding="utf-8"):
@@ -76,6 +77,11 @@ def work_of_a_lost_rank():
     knew = time.time()
     assert error.rank == 1 and isinstance(error, ConnectionError), error
     raises(tutti.torch.PeerLostError, "", pending.wait)
+    # It is known by now: this one fails when it is issued.
+    raises(tutti.torch.PeerLostError, "rank 1", dist.all_reduce, x, group=other)
+    backend = tutti.torch.backend_of(other)
+    if hasattr(backend, "get_error"):  # torch 2.6 and newer
+        assert str(backend.get_error()).endswith("COMM_ERROR"), backend.get_error()
     took = knew - told(marker)
     print(f"FAULT rank {rank()} knew at {knew:.3f}, {took:.2f} s after the other gave up", flush=True)
 

@@ -119,9 +119,11 @@ Backend::OwnedOp Backend::operator_for(const c10d::ReduceOp& op, const Reduction
             : at::scalar_tensor(factor->double_factor, at::TensorOptions(accumulator));
     tutti_op made = -1;
     const std::lock_guard one_at_a_time(issuing_);
-    check(tutti_op_create_premul_sum(call.group->comm(), scalar.const_data_ptr(),
-                                     small ? TUTTI_FLOAT32 : reduction.element.dtype, &made),
-          call.operation->name());
+    noting([&] {
+        check(tutti_op_create_premul_sum(call.group->comm(), scalar.const_data_ptr(),
+                                         small ? TUTTI_FLOAT32 : reduction.element.dtype, &made),
+              call.operation->name());
+    });
     return {made, true};
 }
 
@@ -217,7 +219,8 @@ void Backend::eagerConnectSingleDevice(at::Device device) {
     if (!device.is_cuda()) return;
     const auto whole = group();
     const std::lock_guard one_at_a_time(issuing_);
-    check(tutti_comm_use_device(whole->comm(), device.index()), "init with a device");
+    noting(
+        [&] { check(tutti_comm_use_device(whole->comm(), device.index()), "init with a device"); });
     on_device_ = true;
 }
 
@@ -252,7 +255,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::make_part(
     std::shared_ptr<Group> part;
     {
         const std::lock_guard one_at_a_time(issuing_);
-        part = whole->split(color, static_cast<int>(me - ranks.begin()));
+        part = noting([&] { return whole->split(color, static_cast<int>(me - ranks.begin())); });
     }
     if (!part) return nullptr;
     auto own = c10::make_intrusive<Options>(options_->settings, options_->timeout);
@@ -266,7 +269,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::make_part(
 std::shared_ptr<Group> Backend::duplicate() {
     const auto whole = group();
     const std::lock_guard one_at_a_time(issuing_);
-    return whole->split(0, rank_);
+    return noting([&] { return whole->split(0, rank_); });
 }
 
 #if TUTTI_TORCH_AT_LEAST(2, 6)

@@ -213,6 +213,9 @@ private:
     void start_locked(const Call& call, std::size_t bytes, Starting starting);
     WorkPtr started(Call& call);
     void place(Call& call, c10::Device device);
+    /// What the function returns. What it throws is known to getError() from then on.
+    template <typename Function>
+    auto noting(Function function) -> decltype(function());
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,
                          const Call& call);
     std::shared_ptr<Group> group() const;
@@ -278,6 +281,16 @@ private:
 #pragma GCC diagnostic pop
 #endif
 
+template <typename Function>
+auto Backend::noting(Function function) -> decltype(function()) {
+    try {
+        return function();
+    } catch (const CallError&) {
+        reaper_->note(std::current_exception());
+        throw;
+    }
+}
+
 template <typename Starting>
 void Backend::start(const Call& call, std::size_t bytes, Starting starting) {
     const std::lock_guard one_at_a_time(issuing_);
@@ -289,7 +302,7 @@ void Backend::start_locked(const Call& call, std::size_t bytes, Starting startin
     tutti_request* request = nullptr;
     tutti_call_opts opts = call.opts;
     opts.stream = bytes > large_bytes ? call.group->streams() - 1 : 0;
-    check(starting(call.group->comm(), &opts, &request), call.operation->name());
+    noting([&] { check(starting(call.group->comm(), &opts, &request), call.operation->name()); });
     call.operation->add(request);
 }
 

@@ -87,8 +87,9 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
         if (status == TUTTI_OK) continue;
         // What was begun was valid here: the ranks differ.
         const bool differ = status == TUTTI_ERR_INVALID;
-        if (!error_) error_ = last_failure(differ ? TUTTI_ERR_MISMATCH : status, name_);
-        reaper_->note(status);
+        const auto failure = last_failure(differ ? TUTTI_ERR_MISMATCH : status, name_);
+        reaper_->note(failure);
+        if (!error_) error_ = failure;
     }
     if (!passed(limit, bounded)) return false;
     end();
@@ -144,7 +145,10 @@ void Operation::put_before(const c10::Stream& later) const {
 
 // With the requests over: what is left to do is ours alone.
 void Operation::end() {
-    if (!error_ && expected_ && received_.count != *expected_) error_ = short_message();
+    if (!error_ && expected_ && received_.count != *expected_) {
+        error_ = short_message();
+        reaper_->note(error_);
+    }
     if (!error_ && !copies_.empty()) {
         try {
             copy_back();

@@ -5,12 +5,18 @@
 #include <utility>
 
 #include "callbacks.h"
+#include "errors.h"
 #include "operation.h"
 
 namespace tutti_torch {
 namespace {
 
 thread_local const Reaper* employer = nullptr;
+
+bool ends_the_group(tutti_status status) {
+    return status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_TIMEOUT ||
+           status == TUTTI_ERR_ABORTED;
+}
 
 }  // namespace
 
@@ -40,6 +46,22 @@ void Reaper::stop() {
     // A callback may drop the last reference to the group: a thread cannot wait for itself.
     if (employer == this || callbacks_closed()) return;
     changed_.wait(lock, [this] { return threads_ == 0; });
+}
+
+// What comes after the end of the group only says so again.
+void Reaper::note(const std::exception_ptr& error) {
+    try {
+        std::rethrow_exception(error);
+    } catch (const CallError& failed) {
+        const std::lock_guard lock(mutex_);
+        if (!ends_the_group(noted_)) noted_ = failed.status;
+    } catch (...) {  // not of the library
+    }
+}
+
+tutti_status Reaper::ended_by() const {
+    const std::lock_guard lock(mutex_);
+    return ends_the_group(noted_) ? noted_ : TUTTI_OK;
 }
 
 void Reaper::owe(std::exception_ptr error) {

@@ -3,7 +3,6 @@
 
 #include <tutti/tutti.h>
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -26,29 +25,26 @@ public:
     /// What comes later is ended by threads that end with it.
     void stop();
 
-    /// What ended the group, TUTTI_OK while it works. Here, as all operations have it at hand.
-    void note(tutti_status status) {
-        if (status == TUTTI_ERR_PEER_LOST || status == TUTTI_ERR_TIMEOUT ||
-            status == TUTTI_ERR_ABORTED)
-            ended_by_.store(status, std::memory_order_relaxed);
-    }
+    /// A call failed, when it was issued or later. Here, as all operations have it at hand.
+    void note(const std::exception_ptr& error);
+    /// What ended the group, TUTTI_OK while it works.
+    tutti_status ended_by() const;
     /// A failure that nobody may hear of, as waiting for a device's operation does not wait for it.
     void owe(std::exception_ptr error);
     /// Somebody has heard of it.
     void settle(const std::exception_ptr& error);
     /// The first one that nobody has heard of; NULL if there is none.
     std::exception_ptr take_owed();
-    tutti_status ended_by() const { return ended_by_.load(std::memory_order_relaxed); }
 
 private:
     void run();
     void start_thread();
 
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Operation>> queue_;
     std::exception_ptr owed_;
-    std::atomic<tutti_status> ended_by_{TUTTI_OK};
+    tutti_status noted_ = TUTTI_OK;
     std::size_t threads_ = 0, idle_ = 0;
     bool stopping_ = false;
 };
