@@ -66,6 +66,9 @@ def work_of_a_lost_rank():
     """Rank 1 is gone before the collective."""
     marker = os.environ["TUTTI_TEST_FOLDER"] + "/gone"
     other = dist.new_group(backend="tutti")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    loss = model(torch.ones(1, 2)).sum()
+    assert tutti.torch.last_error() is None
     dist.barrier()
     if rank() == 1:
         with open(marker, "w", encoding="utf-8"):
@@ -82,6 +85,11 @@ def work_of_a_lost_rank():
     backend = tutti.torch.backend_of(other)
     if hasattr(backend, "get_error"):  # torch 2.6 and newer
         assert str(backend.get_error()).endswith("COMM_ERROR"), backend.get_error()
+    # Torch's own threads keep the text alone.
+    raises(dist.DistBackendError, "rank 1", loss.backward)
+    told_later = tutti.torch.last_error()
+    assert isinstance(told_later, tutti.torch.PeerLostError) and told_later.rank == 1, repr(told_later)
+    assert told_later.operation in ("all_reduce", "recv") and "rank 1" in told_later.cause, vars(told_later)
     took = knew - told(marker)
     print(f"FAULT rank {rank()} knew at {knew:.3f}, {took:.2f} s after the other gave up", flush=True)
 

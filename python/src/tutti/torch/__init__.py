@@ -52,7 +52,7 @@ from ._sharded_softmax import ShardedSoftmax  # noqa: E402
 
 __all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "ShardedSoftmax",
            "SyncBatchNorm", "TimedOutError", "UnsupportedError", "abort", "backend_of", "build", "communicator",
-           "convert_sync_batchnorm", "dump", "register", "sync_buffers"]
+           "convert_sync_batchnorm", "dump", "last_error", "register", "sync_buffers"]
 
 _extension = None
 
@@ -136,6 +136,16 @@ def dump(path: str | os.PathLike, group=None) -> None:
     backend = backend_of(group)
     with open(path, "wb") as file:
         build().dump(backend, file.fileno())
+
+
+def last_error(group=None) -> Error | None:
+    """The exception of the group's latest call that failed, or of the one with which the group ended; None: none did.
+
+    For where torch tells less: what fails in its own threads, such as the backward pass of a
+    DistributedDataParallel, it raises as a DistBackendError that has the text alone. This one has rank, operation,
+    cause and status too, while the group is not destroyed. ValueError: there is no such group on this rank.
+    """
+    return build().last_error(backend_of(group))
 
 
 def communicator(group=None):

@@ -72,6 +72,10 @@ public:
 #if TUTTI_TORCH_AT_LEAST(2, 6)
     c10d::ErrorType getError();
 #endif
+    /// What the latest call that failed threw, or the one with which the group ended; NULL if none.
+    std::exception_ptr last_failure() const {
+        return reaper_->last_failure();
+    }
     void abort();
     void shutdown();
     void waitForPendingWorks() override;
@@ -213,7 +217,7 @@ private:
     void start_locked(const Call& call, std::size_t bytes, Starting starting);
     WorkPtr started(Call& call);
     void place(Call& call, c10::Device device);
-    /// What the function returns. What it throws is known to getError() from then on.
+    /// What the function returns. What it throws is kept for last_failure() and getError().
     template <typename Function>
     auto noting(Function function) -> decltype(function());
     OwnedOp operator_for(const c10d::ReduceOp& op, const Reduction& reduction, at::ScalarType type,

@@ -72,14 +72,28 @@ py::tuple duplicate(const BackendPtr& backend) {
 // The python class for errors, by status; made by tutti.torch.
 py::object raise_with;
 
+py::object exception_of(const CallError& e) {
+    return raise_with(static_cast<int>(e.status), e.rank, e.operation, e.cause,
+                      std::string(e.what_without_backtrace()));
+}
+
 void translate(std::exception_ptr error) {
     if (!error) return;
     try {
         std::rethrow_exception(error);
     } catch (const CallError& e) {
-        const py::object raised = raise_with(static_cast<int>(e.status), e.rank, e.operation,
-                                             e.cause, std::string(e.what_without_backtrace()));
+        const py::object raised = exception_of(e);
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    }
+}
+
+py::object last_error(const BackendPtr& backend) {
+    const std::exception_ptr error = own(backend).last_failure();
+    if (!error) return py::none();
+    try {
+        std::rethrow_exception(error);
+    } catch (const CallError& e) {
+        return exception_of(e);
     }
 }
 
@@ -107,6 +121,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
     });
     module.def("interpreter_ends", &Backend::interpreter_ends,
                py::call_guard<py::gil_scoped_release>());
+    module.def("last_error", &last_error);
     module.def("library_version", [] { return std::string(tutti_version()); });
     py::register_exception_translator(&translate);
 }

@@ -54,7 +54,9 @@ void Reaper::note(const std::exception_ptr& error) {
         std::rethrow_exception(error);
     } catch (const CallError& failed) {
         const std::lock_guard lock(mutex_);
-        if (!ends_the_group(noted_)) noted_ = failed.status;
+        if (ends_the_group(noted_)) return;
+        noted_ = failed.status;
+        last_failure_ = error;
     } catch (...) {  // not of the library
     }
 }
@@ -62,6 +64,11 @@ void Reaper::note(const std::exception_ptr& error) {
 tutti_status Reaper::ended_by() const {
     const std::lock_guard lock(mutex_);
     return ends_the_group(noted_) ? noted_ : TUTTI_OK;
+}
+
+std::exception_ptr Reaper::last_failure() const {
+    const std::lock_guard lock(mutex_);
+    return last_failure_;
 }
 
 void Reaper::owe(std::exception_ptr error) {

@@ -29,6 +29,8 @@ public:
     void note(const std::exception_ptr& error);
     /// What ended the group, TUTTI_OK while it works.
     tutti_status ended_by() const;
+    /// The latest failure, or what ended the group; NULL if nothing failed.
+    std::exception_ptr last_failure() const;
     /// A failure that nobody may hear of, as waiting for a device's operation does not wait for it.
     void owe(std::exception_ptr error);
     /// Somebody has heard of it.
@@ -44,7 +46,8 @@ private:
     std::condition_variable changed_;
     std::deque<std::shared_ptr<Operation>> queue_;
     std::exception_ptr owed_;
-    tutti_status noted_ = TUTTI_OK;
+    std::exception_ptr last_failure_;
+    tutti_status noted_ = TUTTI_OK;  // its status
     std::size_t threads_ = 0, idle_ = 0;
     bool stopping_ = false;
 };
