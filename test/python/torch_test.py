@@ -201,14 +201,17 @@ class Building(unittest.TestCase):
     def torch_version(self):
         return run(PYTHON, "-c", "import torch; print(torch.__version__)").stdout.strip()
 
+    def fake_compiler(self, folder, also=":"):
+        """Says in a file that it was called, and leaves an empty one: what is tested is who calls it."""
+        log, compiler = pathlib.Path(folder) / "compiled", pathlib.Path(folder) / "compiler"
+        compiler.write_text(f'#!/bin/sh\necho called >>"{log}"\n{also}\nfor word; do last=$out; out=$word;\n'
+                            'if [ "$last" = -o ]; then target=$out; fi; done\ntouch "$target"\n')
+        compiler.chmod(0o755)
+        return log, compiler
+
     def test_two_processes_at_once_build_it_once(self):
         with tempfile.TemporaryDirectory() as cache:
-            log = pathlib.Path(cache) / "compiled"
-            compiler = pathlib.Path(cache) / "compiler"
-            # Says that it was called, and fails quickly: what is tested is who calls it.
-            compiler.write_text(f'#!/bin/sh\necho called >>"{log}"\nsleep 1\nfor word; do last=$out; out=$word;\n'
-                                'if [ "$last" = -o ]; then target=$out; fi; done\ntouch "$target"\n')
-            compiler.chmod(0o755)
+            log, compiler = self.fake_compiler(cache, "sleep 1")
             several = [subprocess.Popen([PYTHON, "-c", "import tutti.torch._build as b; p = b.target(); "
                                          "p.parent.mkdir(parents=True, exist_ok=True)\n"
                                          "with b._locked(p.parent):\n    p.exists() or b._compile(p)"],
@@ -243,6 +246,44 @@ class Building(unittest.TestCase):
             os.chmod(cache, 0o777)
             done = self.build(TUTTI_CACHE_DIR=cache)
             self.assertIn("can be written by somebody else", done.stderr)
+
+    def test_everyone_can_read_what_was_built_and_only_its_owner_write_it(self):
+        for umask in ("077", "002", "000"):
+            with tempfile.TemporaryDirectory() as folder:
+                _, compiler = self.fake_compiler(folder)
+                cache = pathlib.Path(folder) / "cache"
+                done = run("sh", "-c", f"umask {umask}; exec {PYTHON} -m tutti.torch", TUTTI_CACHE_DIR=str(cache),
+                           CXX=str(compiler))
+                self.assertIn("cannot be loaded", done.stderr)
+                built = next(cache.glob("*/_tutti_torch.so"))
+                modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (cache, built.parent, built)}
+                self.assertEqual(set(modes.values()), {"0o755"}, (umask, modes))
+                self.assertEqual((built.parent / "lock").stat().st_mode & 0o077, 0, "others could hold up a build")
+
+    def test_a_backend_that_others_could_have_written_is_built_again(self):
+        with tempfile.TemporaryDirectory() as cache:
+            log, compiler = self.fake_compiler(cache)
+            settings = {"TUTTI_CACHE_DIR": cache, "CXX": str(compiler)}
+            self.build(**settings)
+            self.build(**settings)
+            self.assertEqual(log.read_text().count("called"), 1)
+            built = next(pathlib.Path(cache).glob("*/_tutti_torch.so"))
+            built.chmod(0o777)
+            self.build(**settings)
+            self.assertEqual(log.read_text().count("called"), 2)
+            self.assertEqual(built.stat().st_mode & 0o777, 0o755)
+            built.parent.chmod(0o777)
+            self.assertIn("can be written by somebody else", self.build(**settings).stderr)
+            self.assertEqual(log.read_text().count("called"), 2)
+
+    def test_a_folder_that_anyone_can_replace_is_not_trusted(self):
+        with tempfile.TemporaryDirectory() as outer:
+            os.chmod(outer, 0o777)
+            inner = pathlib.Path(outer) / "cache"
+            inner.mkdir(mode=0o755)
+            self.assertIn("somebody else", self.build(TUTTI_CACHE_DIR=str(inner), CXX="no-such-compiler").stderr)
+            os.chmod(outer, 0o1777)  # as /tmp
+            self.assertIn("no-such-compiler", self.build(TUTTI_CACHE_DIR=str(inner), CXX="no-such-compiler").stderr)
 
     def test_what_is_there_need_not_be_writable(self):
         with tempfile.TemporaryDirectory() as cache:

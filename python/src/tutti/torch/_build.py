@@ -12,6 +12,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -84,10 +85,12 @@ def _identity() -> str:
 
 
 def _folders() -> list[pathlib.Path]:
+    """Without links: what is looked at is what is used."""
     if given := os.environ.get("TUTTI_CACHE_DIR"):
-        return [pathlib.Path(given)]
+        return [pathlib.Path(given).resolve()]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return [pathlib.Path(home) / "tutti", pathlib.Path(tempfile.gettempdir()) / f"tutti-{os.getuid()}"]
+    return [(pathlib.Path(home) / "tutti").resolve(),
+            (pathlib.Path(tempfile.gettempdir()) / f"tutti-{os.getuid()}").resolve()]
 
 
 def _is_trusted(path: pathlib.Path) -> bool:
@@ -96,13 +99,28 @@ def _is_trusted(path: pathlib.Path) -> bool:
     return status.st_uid in {os.getuid(), 0, SOURCES.stat().st_uid} and not status.st_mode & 0o022
 
 
+def _is_held(folder: pathlib.Path) -> bool:
+    """Whether not just anyone can put another folder in its place: in /tmp and its like everyone keeps their own."""
+    modes = [parent.stat().st_mode for parent in folder.parents]
+    return all(mode & stat.S_ISVTX or not mode & stat.S_IWOTH for mode in modes)
+
+
+def _make(folder: pathlib.Path) -> None:
+    """A folder that everyone can read and its owner write to, whatever the umask; one that is there stays as it is."""
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            folder.chmod(0o755)
+
+
 def _cache() -> pathlib.Path:
     """The folder to build in."""
     problems = []
     for folder in _folders():
         try:
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if not _is_trusted(folder):
+            _make(folder)
+            if not (_is_trusted(folder) and _is_held(folder)):
                 problems.append(f"{folder} belongs to or can be written by somebody else")
             elif not os.access(folder, os.W_OK | os.X_OK):
                 problems.append(f"{folder} cannot be written to")
@@ -114,15 +132,21 @@ def _cache() -> pathlib.Path:
                      + ". TUTTI_CACHE_DIR names another")
 
 
+def _is_built(path: pathlib.Path) -> bool:
+    """Whether there is a backend, and everything on its way is trusted."""
+    with contextlib.suppress(OSError):
+        folder = path.parent.parent
+        return all(_is_trusted(part) for part in (path, path.parent, folder)) and _is_held(folder)
+    return False
+
+
 @functools.lru_cache(maxsize=None)
 def target() -> pathlib.Path:
     """Where the backend for this torch is, or will be. One that is there may be on a file system for reading only."""
     place = pathlib.Path(f"torch-{torch.__version__.replace('+', '-')}-{_identity()}") / f"{NAME}.so"
     for folder in _folders():
-        with contextlib.suppress(OSError):
-            built = folder / place
-            if all(_is_trusted(part) for part in (built, built.parent, folder)):
-                return built
+        if _is_built(folder / place):
+            return folder / place
     return _cache() / place
 
 
@@ -156,8 +180,8 @@ def _progress(text: str):
 
 @contextlib.contextmanager
 def _locked(folder: pathlib.Path):
-    """One process at a time; the system lets go of the lock of one that dies."""
-    with open(folder / "lock", "w") as file:
+    """One process at a time; the system lets go of the lock of one that dies. Others cannot open it, and hold it up."""
+    with open(folder / "lock", "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -183,6 +207,7 @@ def _compile(path: pathlib.Path) -> None:
             raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__} with "
                              f"{compiler[0]}, which has to know C++20 (GCC 11, Clang 14 or newer). The whole log is "
                              f"in {log}. It says:\n" + "\n".join(errors[:TAIL_LINES]))
+        built.chmod(0o755)  # the linker goes by the umask
         os.replace(built, path)
 
 
@@ -197,10 +222,13 @@ def _import(path: pathlib.Path):
 def load():
     """The compiled backend as a module."""
     path = target()
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not _is_built(path):
+        _make(path.parent)
+        if not _is_trusted(path.parent):
+            raise BuildError(f"{path.parent}, where the compiled backend belongs, belongs to or can be written by "
+                             "somebody else: remove it, or name another folder with TUTTI_CACHE_DIR")
         with _locked(path.parent):
-            if not path.exists():
+            if not _is_built(path):
                 _compile(path)
     try:
         return _import(path)
