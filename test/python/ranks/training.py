@@ -139,6 +139,22 @@ def whole_models_are_converted():
 
 
 @case
+def every_tensor_is_looked_at_once_for_its_bucket():
+    class Counted:
+        dtype, device, looked = torch.float32, torch.device("cpu"), 0
+
+        @property
+        def nbytes(self):
+            self.looked += 1
+            return 4
+
+    several = [Counted() for _ in range(1000)]
+    buckets = tutti.torch._replicas.buckets_of(several, limit=1200)
+    assert [len(bucket) for bucket in buckets] == [300, 300, 300, 100]
+    assert {one.looked for one in several} == {1}
+
+
+@case
 def buffers_are_averaged_or_taken_from_the_first_rank():
     def model():
         layer = nn.BatchNorm1d(3)

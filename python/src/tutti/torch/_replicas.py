@@ -11,13 +11,14 @@ BUCKET_BYTES = 25 << 20
 
 def buckets_of(tensors, limit=BUCKET_BYTES):
     """Lists of tensors of one type and device, in order: the same on every rank, as the tensors are."""
-    open_buckets, full = {}, []
+    open_buckets, nbytes, full = {}, {}, []
     for tensor in tensors:
         kind = (tensor.dtype, tensor.device)
-        bucket = open_buckets.setdefault(kind, [])
-        bucket.append(tensor)
-        if sum(each.nbytes for each in bucket) >= limit:
+        open_buckets.setdefault(kind, []).append(tensor)
+        nbytes[kind] = nbytes.get(kind, 0) + tensor.nbytes
+        if nbytes[kind] >= limit:
             full.append(open_buckets.pop(kind))
+            del nbytes[kind]
     return full + list(open_buckets.values())
 
 
