@@ -29,6 +29,8 @@ COMPANIONS = {
     "GCC": (("4.8.0", 17), ("7.0.0", 27), ("12.0.0", 35), ("14.0.0", 39)),
     "ZLIB": (("1.2.5.2", 17), ("1.2.9", 27), ("1.2.12", 37)),
 }
+# Promises of glibc's loader that are no version of a symbol, and the glibc 2.N that first gave them.
+LOADER = {"ABI_DT_RELR": 36}
 OLDEST = 17
 ELF = b"\x7fELF"
 
@@ -44,10 +46,14 @@ def _numbers(version: str) -> tuple[int, ...]:
 def glibc_for(symbol_version: str) -> int:
     """The N of glibc 2.N that a symbol's version asks for: GLIBC_2.34 → 34, GLIBCXX_3.4.30 → 35."""
     library, _, version = symbol_version.partition("_")
-    if not re.fullmatch(r"[\d.]+", version):
-        return OLDEST  # such as CXXABI_TM_1, as old as the library
+    numbered = re.fullmatch(r"\d+(\.\d+)*", version)
     if library == "GLIBC":
-        return max(OLDEST, _numbers(version)[1])
+        if numbered:
+            return max(OLDEST, _numbers(version)[1])
+        if version in LOADER:
+            return LOADER[version]
+    elif not numbered:
+        return OLDEST  # such as CXXABI_TM_1, as old as the library
     for newest, glibc in COMPANIONS.get(library, ()):
         if _numbers(version) <= _numbers(newest):
             return glibc

@@ -70,10 +70,12 @@ class Tag(unittest.TestCase):
 
     def test_versions_of_symbols_name_a_glibc(self):
         for version, glibc in (("GLIBC_2.2.5", 17), ("GLIBC_2.34", 34), ("GLIBCXX_3.4.29", 34), ("GLIBCXX_3.4.30", 35),
-                               ("CXXABI_1.3.13", 34), ("CXXABI_TM_1", 17), ("GCC_3.0", 17), ("ZLIB_1.2.9", 27)):
+                               ("CXXABI_1.3.13", 34), ("CXXABI_TM_1", 17), ("GCC_3.0", 17), ("ZLIB_1.2.9", 27),
+                               ("GLIBC_ABI_DT_RELR", 36)):
             self.assertEqual(manylinux.glibc_for(version), glibc, version)
-        with self.assertRaises(manylinux.NotPortable):
-            manylinux.glibc_for("GLIBCXX_3.4.99")
+        for version in ("GLIBCXX_3.4.99", "GLIBC_ABI_SOMETHING_NEW", "GLIBC_PRIVATE"):
+            with self.assertRaisesRegex(manylinux.NotPortable, version):
+                manylinux.glibc_for(version)
 
     def test_a_library_that_is_not_everywhere_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
