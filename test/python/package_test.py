@@ -37,6 +37,22 @@ class Arrays(unittest.TestCase):
         self.assertIn("'carrier pigeon'", second)
 
 
+class Errors(unittest.TestCase):
+    def test_they_print_the_name_that_programs_catch(self):
+        script = ("import pickle, traceback, tutti\n"
+                  "for name in tutti.__all__:\n"
+                  "    kind = getattr(tutti, name)\n"
+                  "    if not (isinstance(kind, type) and issubclass(kind, Exception)): continue\n"
+                  "    error = pickle.loads(pickle.dumps(kind('text', rank=3, operation='scan')))\n"
+                  "    assert (type(error), error.rank, error.operation) == (kind, 3, 'scan'), vars(error)\n"
+                  "    print(*traceback.format_exception_only(error), end='')")
+        done = run(PYTHON, "-c", script)
+        told = done.stdout.splitlines()
+        self.assertIn("tutti.PeerLostError: text", told, done.stderr)
+        for line in told:
+            self.assertRegex(line, r"^tutti\.\w+Error: text$|^tutti\.Error: text$")
+
+
 class Checkpoints(unittest.TestCase):
     def ranks(self, number, *arguments):
         done = run(PYTHON, "-m", "tutti.run", "-n", number, "--no-prefix", "--timeout", 120,

@@ -172,6 +172,10 @@ class Building(unittest.TestCase):
         done = run(PYTHON, "-c", script)
         self.assertEqual((done.stdout.strip(), done.stderr), ("[] []", ""))
 
+    def test_its_errors_print_the_name_that_programs_catch(self):
+        done = run(PYTHON, "-c", "import tutti.torch as t; raise t._errors.make(5, 1, 'scan', 'why', 'text')")
+        self.assertEqual(done.stderr.splitlines()[-1], "tutti.torch.PeerLostError: text")
+
     def test_without_a_group_it_says_so(self):
         with tempfile.NamedTemporaryFile() as kept:
             kept.write(b"kept")

@@ -72,6 +72,10 @@ BY_STATUS = {
     10: OutOfMemoryError,
 }
 
+# As programs catch them: what a traceback prints is then what stands after an except.
+for _kind in (Error, *BY_STATUS.values()):
+    _kind.__module__ = __package__
+
 
 def make(status: int, rank: int, operation: str, cause: str) -> Error:
     """The exception for a failed call; the C++ module raises it."""

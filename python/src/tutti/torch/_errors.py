@@ -38,6 +38,9 @@ class UnsupportedError(Error, base.UnsupportedError):
 
 _BY_STATUS = {3: MismatchError, 4: TimedOutError, 5: PeerLostError, 6: AbortedError, 7: UnsupportedError}
 
+for _kind in (Error, *_BY_STATUS.values()):
+    _kind.__module__ = __package__  # as tutti's own
+
 
 def make(status: int, rank: int, operation: str, cause: str, text: str) -> Error:
     """For the backend: the exception that a failed call raises."""
