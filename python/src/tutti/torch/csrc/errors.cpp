@@ -1,21 +1,30 @@
 #include "errors.h"
 
+#include <string_view>
+
 namespace tutti_torch {
 namespace {
 
-const char* words_for(tutti_status status) {
+std::string_view words_for(tutti_status status) {
     switch (status) {
         case TUTTI_ERR_TIMEOUT:
-            return "timed out: ";
+            return "timed out";
         case TUTTI_ERR_PEER_LOST:
-            return "Connection closed by peer: ";
+            return "Connection closed by peer";
         case TUTTI_ERR_ABORTED:
-            return "aborted, the group is closed: ";
+            return "aborted, the group is closed";
         case TUTTI_ERR_MISMATCH:
-            return "the ranks called different things: ";
+            return "the ranks called different things";
         default:
             return "";
     }
+}
+
+std::string text_of(tutti_status status, const std::string& operation, const std::string& cause) {
+    std::string text = "tutti " + operation + ": ";
+    const std::string_view words = words_for(status);
+    if (cause.find(words) == std::string::npos) text.append(words).append(": ");
+    return text + cause;
 }
 
 }  // namespace
@@ -23,7 +32,7 @@ const char* words_for(tutti_status status) {
 std::exception_ptr last_failure(tutti_status status, const std::string& operation) {
     const std::string cause = tutti_last_error();
     const int rank = tutti_last_error_rank();
-    const std::string text = "tutti " + operation + ": " + words_for(status) + cause;
+    const std::string text = text_of(status, operation, cause);
     if (status == TUTTI_ERR_INVALID)
         return std::make_exception_ptr(
             c10::ValueError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, text));

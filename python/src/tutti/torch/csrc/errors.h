@@ -27,7 +27,8 @@ public:
 };
 
 /// This thread's last failure of tutti, as an exception. Scripts look for some of torch's own words
-/// ("timed out", "Connection closed by peer"): they are in the text.
+/// ("timed out", "Connection closed by peer"): they are in the text, in front of tutti's own unless
+/// those have them.
 std::exception_ptr last_failure(tutti_status status, const std::string& operation);
 
 /// Throws last_failure unless status is OK.
