@@ -395,6 +395,25 @@ def a_completion_hook_that_raises_harms_no_operation():
 
 
 @case
+def a_completion_hook_may_wait_for_what_is_pending():
+    """One that waits for itself, or for another that waits, would be given up after a minute."""
+    group, took = dist.new_group(backend="tutti"), []
+
+    def hook(info):
+        began = time.monotonic()
+        group._wait_for_pending_works()
+        took.append(time.monotonic() - began)
+
+    group._register_on_completion_hook(hook)
+    dist.all_reduce(ones(), group=group)
+    works = [dist.all_reduce(ones(), group=group, async_op=True) for _ in range(3)]
+    for work in works:
+        work.wait()
+    group._wait_for_pending_works()
+    assert len(took) == 4 and max(took) < 50, took
+
+
+@case
 def profilers_see_operations_with_shapes():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         dist.all_reduce(torch.ones(3, 5))

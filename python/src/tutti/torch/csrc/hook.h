@@ -1,12 +1,14 @@
 // The program's function that hears of every operation that is over.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Types.hpp>
@@ -29,26 +31,41 @@ public:
     }
     /// What it throws ends here: the operation is over, and its thread has others to end.
     void call(std::shared_ptr<c10d::WorkInfo> info) {
+        running_here.push_back(this);
         try {
             function_(std::move(info));
         } catch (const std::exception& error) {
             TORCH_WARN("tutti: the completion hook failed: ", error.what());
         }
+        running_here.pop_back();
         const std::lock_guard lock(mutex_);
         if (expected_ > 0) --expected_;
         changed_.notify_all();
     }
-    /// False: the time was too short.
+    /// Until every call that will come has returned. Called by the function itself, it does not
+    /// wait for the calls in which that waits, on this thread and on others. False: the time was
+    /// too short.
     bool wait_until_called(std::chrono::milliseconds timeout) {
+        const auto own =
+            static_cast<std::size_t>(std::count(running_here.begin(), running_here.end(), this));
         std::unique_lock lock(mutex_);
-        return changed_.wait_for(lock, timeout, [this] { return expected_ == 0; });
+        waiting_ += own;
+        changed_.notify_all();
+        const bool called =
+            changed_.wait_for(lock, timeout, [&] { return expected_ <= (own > 0 ? waiting_ : 0); });
+        waiting_ -= own;
+        return called;
     }
 
 private:
+    // This thread's calls of hooks, one inside the other: a hook may call a group that has one.
+    static inline thread_local std::vector<const CompletionHook*> running_here;
+
     const Function function_;
     std::mutex mutex_;
     std::condition_variable changed_;
     std::size_t expected_ = 0;
+    std::size_t waiting_ = 0;  // of those, the calls that wait for the others
 };
 
 }  // namespace tutti_torch
