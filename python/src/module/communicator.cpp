@@ -144,6 +144,32 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
     return request;
 }
 
+std::pair<std::unique_ptr<Request>, std::unique_ptr<Request>> Communicator::sendrecv(
+    Input data, int destination, int tag, Output received, int source, int received_tag) {
+    // Both are known to be possible before one of them begins.
+    const Elements sent = elements_of(data.dtype()), wanted = elements_of(received.dtype());
+    const void* const from = data.data();
+    void* const to = received.data();
+    const std::size_t sent_count = data.size() * sent.parts;
+    const std::size_t wanted_count = received.size() * wanted.parts;
+    const tutti_call_opts opts = within(-1);
+    const std::shared_ptr<Joined> inside = enter();
+    auto receiving =
+        std::make_unique<Request>("sendrecv", std::nullopt, std::move(received), inside);
+    auto sending = std::make_unique<Request>("sendrecv", std::move(data), std::nullopt, inside);
+    tutti_status status = TUTTI_OK;
+    {
+        const nb::gil_scoped_release released;
+        status = tutti_irecv(inside->comm(), to, wanted_count, wanted.dtype, source, received_tag,
+                             receiving->received(), &opts, receiving->slot());
+        if (status == TUTTI_OK)
+            status = tutti_isend(inside->comm(), from, sent_count, sent.dtype, destination, tag,
+                                 &opts, sending->slot());
+    }
+    check(status, "sendrecv");
+    return {std::move(sending), std::move(receiving)};
+}
+
 std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     tutti_comm* part = nullptr;
     const std::shared_ptr<Joined> inside = joined();
@@ -155,6 +181,18 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     check(status, "split");
     if (!part) return nullptr;
     return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(part)));
+}
+
+std::unique_ptr<Communicator> Communicator::duplicate() {
+    tutti_comm* copy = nullptr;
+    const std::shared_ptr<Joined> inside = joined();
+    tutti_status status = TUTTI_OK;
+    {
+        const nb::gil_scoped_release released;
+        status = tutti_comm_dup(inside->comm(), &copy);
+    }
+    check(status, "dup");
+    return std::unique_ptr<Communicator>(new Communicator(std::make_shared<Joined>(copy)));
 }
 
 std::unique_ptr<Communicator> Communicator::adopt(std::uintptr_t address, nb::object keeper) {

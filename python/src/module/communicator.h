@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "request.h"
 
@@ -43,6 +45,9 @@ public:
                                    int root, int64_t timeout_ms);
     std::unique_ptr<Request> send(Input data, int destination, int tag, int64_t timeout_ms);
     std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
+    /// Ranks and tags are the caller's to check: one of the two would be under way already.
+    std::pair<std::unique_ptr<Request>, std::unique_ptr<Request>> sendrecv(
+        Input data, int destination, int tag, Output received, int source, int received_tag);
 
     /// One that somebody else made, which lives as long as keeper. Closed as one of our own.
     static std::unique_ptr<Communicator> adopt(std::uintptr_t address, nanobind::object keeper);
@@ -51,6 +56,7 @@ public:
 
     /// NULL for a negative color.
     std::unique_ptr<Communicator> split(int color, int key);
+    std::unique_ptr<Communicator> duplicate();
     std::string explain(const char* collective, std::size_t bytes, const char* dtype,
                         const char* op);
     void dump(int fd);

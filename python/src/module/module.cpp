@@ -2,6 +2,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -62,8 +63,11 @@ NB_MODULE(_tutti, module) {
              "timeout_ms"_a)
         .def("receive", &Communicator::receive, nb::arg("data").noconvert(), "source"_a, "tag"_a,
              "timeout_ms"_a)
+        .def("sendrecv", &Communicator::sendrecv, nb::arg("data").noconvert(), "destination"_a,
+             "tag"_a, nb::arg("received").noconvert(), "source"_a, "received_tag"_a)
         .def_static("adopt", &Communicator::adopt, "address"_a, "keeper"_a)
         .def("split", &Communicator::split, "color"_a, "key"_a)
+        .def("duplicate", &Communicator::duplicate)
         .def("explain", &Communicator::explain, "collective"_a, "bytes"_a, "dtype"_a, "op"_a)
         .def("dump", &Communicator::dump, "fd"_a)
         .def("abort", &Communicator::abort)

@@ -250,7 +250,33 @@ class Communicator:
             _refused(error, "recv", None, out)
         return Request(native, native.source)
 
+    def sendrecv(self, x, dest: int, out, source: int = ANY_SOURCE, tag: int = 0,
+                 recv_tag: int | None = None) -> tuple[int, int, int]:
+        """Sends x to dest and receives into out, without an order between the two; returns what recv does.
+
+        The types of x and out may differ; they do not overlap. recv_tag: of the message that comes, if not tag.
+        """
+        recv_tag = tag if recv_tag is None else recv_tag
+        self._check_message("sendrecv", dest, tag)
+        self._check_message("sendrecv", dest if source == ANY_SOURCE else source, recv_tag)
+        x, out = _arrays.given(x), _arrays.literal(out)
+        try:
+            both = self._native.sendrecv(x, dest, tag, out, source, recv_tag)
+        except TypeError as error:
+            _refused(error, "sendrecv", x, out)
+        return _outcome_of(both)
+
+    def _check_message(self, call, rank, tag):
+        if not 0 <= rank < self.size:
+            raise ValueError(f"{call}: there is no rank {rank}; the communicator has {self.size}")
+        if not 0 <= tag < 2**31:
+            raise ValueError(f"{call}: tag {tag}; tags are 0 to {2**31 - 1}")
+
     # ---- the communicator
+
+    def dup(self) -> Communicator:
+        """Another communicator of the same ranks, whose calls have an order of their own. Collective; close it, too."""
+        return Communicator(self._native.duplicate())
 
     def split(self, color: int, key: int | None = None) -> Communicator | None:
         """Ranks that give the same color get a communicator of their own, ranked by key; None for color < 0."""
@@ -334,6 +360,25 @@ def _patience_ms(timeout: float | None) -> int:
     if math.isnan(timeout):
         raise ValueError("nobody can wait for nan seconds")
     return max(0, math.ceil(timeout * 1000))
+
+
+def _outcome_of(both) -> tuple[int, int, int]:
+    """Of a send and a receive under way: both end, also where one fails, as their arrays are in use until then."""
+    sending, receiving = both
+    failure = None
+    try:
+        for each in both:
+            try:
+                each.wait(-1)
+            except Error as error:
+                failure = failure or error
+    except BaseException:  # of a signal's handler: nobody waits for them any more
+        sending.leave()
+        receiving.leave()
+        raise
+    if failure:
+        raise failure
+    return receiving.source()
 
 
 def _both(x):

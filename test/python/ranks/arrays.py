@@ -73,6 +73,47 @@ def messages():
     assert comm.recv(np.zeros(6, np.float32), tag=3)[0] == left
 
 
+def both_ways_at_once():
+    right, left = (rank + 1) % size, (rank - 1) % size
+    big, got = np.full(100_000, rank, np.int32), np.zeros(100_000, np.int32)  # a send that waits for its receive
+    for _ in range(3):
+        assert comm.sendrecv(big, right, got, left) == (left, 0, got.size)
+        same(got, np.full_like(big, left), "sendrecv")
+    floats = np.zeros(2)
+    assert comm.sendrecv(b"12345", left, floats.view(np.uint8)[:5], tag=4 + rank, recv_tag=4 + right)[:2] == (
+        right, 4 + right)
+    refused = ((ValueError, "sendrecv: there is no rank", (big, size, got)),
+               (ValueError, "sendrecv: there is no rank", (big, right, got, size)),
+               (ValueError, "sendrecv: tag -1", (big, right, got, left, 0, -1)),
+               (TypeError, "sendrecv: out is read-only", (big, right, b"123")),
+               (TypeError, "sendrecv: x is a numpy array with strides", (big[::2], right, got)))
+    for kind, words, arguments in refused:
+        try:
+            comm.sendrecv(*arguments)
+            raise AssertionError(f"nothing was raised, wanted {words}")
+        except kind as error:
+            assert str(error).startswith(words), error
+    comm.barrier()
+    # Of two that do not fit, the other one still ends.
+    part = comm.dup()
+    try:
+        part.sendrecv(big if rank == 0 else of(rank, np.int32), right, got if rank != 1 else np.zeros(3, np.int32), left)
+        assert rank > 1, "100,000 elements went into 3"
+    except tutti.Error as error:
+        assert rank < 2, error
+    part.close()
+
+
+def a_communicator_of_the_same_ranks():
+    with comm.dup() as other:
+        assert (other.rank, other.size) == (rank, size)
+        # Its calls have an order of their own.
+        requests = [each.iallreduce(np.full(2, rank)) for each in ((comm, other) if rank % 2 else (other, comm))]
+        for request in reversed(requests):
+            same(request.wait(), np.full(2, sum(range(size))), "dup")
+    comm.barrier()
+
+
 def requests():
     x = of(rank)
     request = comm.iallreduce(x)
@@ -401,9 +442,9 @@ def blocks_that_fail():
             assert "of the block" in str(error), error
 
 
-for test in (collectives, messages, requests, other_arrays, scalars_and_bytes, refused_arrays, errors,
-             the_interpreter_goes_on, groups, closing_while_others_wait, timeouts, cancelled_waits, interrupted_calls,
-             blocks_that_fail):
+for test in (collectives, messages, both_ways_at_once, a_communicator_of_the_same_ranks, requests, other_arrays,
+             scalars_and_bytes, refused_arrays, errors, the_interpreter_goes_on, groups, closing_while_others_wait,
+             timeouts, cancelled_waits, interrupted_calls, blocks_that_fail):
     test()
     comm.barrier()
     if rank == 0:
