@@ -10,6 +10,10 @@ using Comm = tutti_comm;
 using Opts = const tutti_call_opts*;
 using Slot = tutti_request**;
 
+const std::size_t* list(const Counts& counts) {
+    return counts.empty() ? nullptr : counts.data();
+}
+
 constexpr std::array catalog{
     Collective{"allreduce",
                [](Comm* comm, const Call& c, Opts o, Slot r) {
@@ -52,6 +56,31 @@ constexpr std::array catalog{
     Collective{"exscan",
                [](Comm* comm, const Call& c, Opts o, Slot r) {
                    return tutti_iexscan(comm, c.in, c.out, c.count, c.dtype, c.op, o, r);
+               }},
+    Collective{"allgatherv",
+               [](Comm* comm, const Call& c, Opts o, Slot r) {
+                   return tutti_iallgatherv(comm, c.in, c.out, list(c.counts), nullptr, c.dtype, o,
+                                            r);
+               }},
+    Collective{"reduce_scatterv",
+               [](Comm* comm, const Call& c, Opts o, Slot r) {
+                   return tutti_ireduce_scatterv(comm, c.in, c.out, list(c.counts), c.dtype, c.op,
+                                                 o, r);
+               }},
+    Collective{"gatherv",
+               [](Comm* comm, const Call& c, Opts o, Slot r) {
+                   return tutti_igatherv(comm, c.in, c.count, c.out, list(c.counts), nullptr,
+                                         c.dtype, c.root, o, r);
+               }},
+    Collective{"scatterv",
+               [](Comm* comm, const Call& c, Opts o, Slot r) {
+                   return tutti_iscatterv(comm, c.in, list(c.counts), nullptr, c.out, c.count,
+                                          c.dtype, c.root, o, r);
+               }},
+    Collective{"alltoallv",
+               [](Comm* comm, const Call& c, Opts o, Slot r) {
+                   return tutti_ialltoallv(comm, c.in, list(c.counts), nullptr, c.out,
+                                           list(c.out_counts), nullptr, c.dtype, o, r);
                }},
 };
 

@@ -10,8 +10,13 @@ namespace nb = nanobind;
 namespace tutti_python {
 namespace {
 
+Counts times(Counts counts, std::size_t parts) {
+    for (std::size_t& count : counts) count *= parts;
+    return counts;
+}
+
 Call call_of(const std::optional<Input>& in, const std::optional<Output>& out, std::size_t count,
-             const char* op, int root) {
+             const char* op, int root, const Counts& counts = {}, const Counts& out_counts = {}) {
     Call call;
     call.root = root;
     if (!in && !out) return call;
@@ -22,6 +27,8 @@ Call call_of(const std::optional<Input>& in, const std::optional<Output>& out, s
     call.dtype = elements.dtype;
     call.op = op_of(op, elements);
     call.count = count * elements.parts;
+    call.counts = times(counts, elements.parts);
+    call.out_counts = times(out_counts, elements.parts);
     if (in) call.in = in->data();
     if (out) call.out = out->data();
     return call;
@@ -93,9 +100,10 @@ void Communicator::run(const char* collective, std::optional<Input> in, std::opt
 
 std::unique_ptr<Request> Communicator::start(const char* collective, std::optional<Input> in,
                                              std::optional<Output> out, std::size_t count,
-                                             const char* op, int root, int64_t timeout_ms) {
+                                             const char* op, int root, int64_t timeout_ms,
+                                             const Counts& counts, const Counts& out_counts) {
     const Collective& found = collective_of(collective);
-    const Call call = call_of(in, out, count, op, root);
+    const Call call = call_of(in, out, count, op, root, counts, out_counts);
     const tutti_call_opts opts = within(timeout_ms);
     const std::shared_ptr<Joined> inside = enter();
     auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), inside);

@@ -13,6 +13,9 @@
 
 namespace tutti_python {
 
+/// Elements for each rank.
+using Counts = std::vector<std::size_t>;
+
 /// The arguments of a collective, as far as it has them.
 struct Call {
     const void* in = nullptr;
@@ -21,6 +24,7 @@ struct Call {
     tutti_dtype dtype = TUTTI_UINT8;
     tutti_op op = TUTTI_SUM;
     int root = 0;
+    Counts counts, out_counts;  // of forms with blocks of different lengths, where a rank has any
 };
 
 /// As tutti_comm: one thread at a time issues. The GIL is let go while a call waits.
@@ -37,12 +41,13 @@ public:
     int host_count() const { return tutti_comm_host_count(joined()->comm()); }
     int host_of(int rank) const { return tutti_comm_host_of(joined()->comm(), rank); }
 
-    /// count: elements of the arrays' type, as tutti.h counts for this collective.
+    /// count, counts: elements of the arrays' type, as tutti.h counts for this collective.
     void run(const char* collective, std::optional<Input> in, std::optional<Output> out,
              std::size_t count, const char* op, int root);
     std::unique_ptr<Request> start(const char* collective, std::optional<Input> in,
                                    std::optional<Output> out, std::size_t count, const char* op,
-                                   int root, int64_t timeout_ms);
+                                   int root, int64_t timeout_ms, const Counts& counts,
+                                   const Counts& out_counts);
     std::unique_ptr<Request> send(Input data, int destination, int tag, int64_t timeout_ms);
     std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
     /// Ranks and tags are the caller's to check: one of the two would be under way already.

@@ -18,6 +18,7 @@ namespace {
 
 using tutti_python::Checkpoint;
 using tutti_python::Communicator;
+using tutti_python::Counts;
 using tutti_python::Request;
 using Settings = std::map<std::string, std::string>;
 
@@ -58,7 +59,8 @@ NB_MODULE(_tutti, module) {
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a)
         .def("barrier", [](Communicator& comm) { comm.run("barrier", {}, {}, 0, "sum", 0); })
         .def("start", &Communicator::start, "collective"_a, nb::arg("input").noconvert().none(),
-             nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a, "timeout_ms"_a)
+             nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a, "timeout_ms"_a,
+             "counts"_a = Counts{}, "out_counts"_a = Counts{})
         .def("send", &Communicator::send, nb::arg("data").noconvert(), "destination"_a, "tag"_a,
              "timeout_ms"_a)
         .def("receive", &Communicator::receive, nb::arg("data").noconvert(), "source"_a, "tag"_a,

@@ -26,7 +26,16 @@ class Communicator:
     def run(self, collective: str, input: Any, output: Any, count: int, op: str, root: int) -> None: ...
     def barrier(self) -> None: ...
     def start(
-        self, collective: str, input: Any, output: Any, count: int, op: str, root: int, timeout_ms: int
+        self,
+        collective: str,
+        input: Any,
+        output: Any,
+        count: int,
+        op: str,
+        root: int,
+        timeout_ms: int,
+        counts: list[int] = ...,
+        out_counts: list[int] = ...,
     ) -> Request: ...
     def send(self, data: Any, destination: int, tag: int, timeout_ms: int) -> Request: ...
     def receive(self, data: Any, source: int, tag: int, timeout_ms: int) -> Request: ...

@@ -9,7 +9,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 
-from . import _arrays, _settings, _tutti
+from . import _arrays, _blocks, _settings, _tutti
 from ._errors import Error
 
 ANY_SOURCE = -1
@@ -117,7 +117,7 @@ class Communicator:
             raise ValueError(f"there is no rank {rank}; the communicator has {self.size}")
         return host
 
-    # ---- collectives: (name, (input, output, elements per rank), operator, root) → result
+    # ---- collectives: (name, (input, output, elements per rank, …), operator, root) → result
 
     def _blocking(self, name, arrays, op="sum", root=0):
         source, target, count = arrays
@@ -128,10 +128,10 @@ class Communicator:
         return target
 
     def _starting(self, name, arrays, op="sum", root=0, timeout=None):
-        source, target, count = arrays
+        source, target, count, *blocks = arrays
         milliseconds = _deadline_ms(timeout)
         try:
-            return Request(self._native.start(name, source, target, count, op, root, milliseconds), target)
+            return Request(self._native.start(name, source, target, count, op, root, milliseconds, *blocks), target)
         except TypeError as error:
             _refused(error, name, source, target, op)
 
@@ -191,12 +191,18 @@ class Communicator:
         """gather as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("gather", self._gathered(x, root, out), root=root, timeout=timeout)
 
-    def scatter(self, x, out, root: int = 0):
-        """out of rank r becomes x[r] of root's x, which has shape (size, *out.shape); others pass None for x."""
+    def scatter(self, x, out=None, root: int = 0):
+        """out of rank r becomes x[r] of root's x, which has shape (size, *out.shape); others pass None for x.
+
+        Without out, a new array: root tells the others its shape and type first, in a message of its own. So all ranks
+        give an out or none does (else MismatchError).
+        """
+        if out is None:
+            out = self._told_of(x, root, lambda: [self._rows(x).shape[1:]] * self.size)
         return self._blocking("scatter", self._scattered(x, out, root), root=root)
 
     def iscatter(self, x, out, root: int = 0, timeout: float | None = None) -> Request:
-        """scatter as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
+        """scatter as a Request, with an out. timeout: seconds until the communicator fails; None: its timeout_ms."""
         return self._starting("scatter", self._scattered(x, out, root), root=root, timeout=timeout)
 
     def alltoall(self, x, out=None):
@@ -222,6 +228,64 @@ class Communicator:
     def iexscan(self, x, op: str = "sum", out=None, timeout: float | None = None) -> Request:
         """exscan as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("exscan", _arrays.same(*_zeros(x, out)), op, timeout=timeout)
+
+    # ---- blocks of different lengths: counts are rows (what x[i] is), which lie one after the other in rank order
+
+    def allgatherv(self, x, counts, out=None):
+        """An array of shape (sum(counts), …): the counts[r] rows of every rank r's x, in rank order.
+
+        counts is the same on all ranks; ``allgather(len(x))`` tells it to those who do not know it.
+        """
+        return self.iallgatherv(x, counts, out).wait()
+
+    def iallgatherv(self, x, counts, out=None, timeout: float | None = None) -> Request:
+        """allgatherv as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
+        return self._starting("allgatherv", _blocks.gathered_everywhere(x, counts, out, self.rank, self.size),
+                              timeout=timeout)
+
+    def gatherv(self, x, counts=None, root: int = 0, out=None):
+        """Root gets an array of shape (sum(counts), …), as from allgatherv; the others get None, and need no counts."""
+        return self.igatherv(x, counts, root, out).wait()
+
+    def igatherv(self, x, counts=None, root: int = 0, out=None, timeout: float | None = None) -> Request:
+        """gatherv as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
+        return self._starting("gatherv", _blocks.gathered(x, counts, out, self.rank, self.size, root), root=root,
+                              timeout=timeout)
+
+    def scatterv(self, x, counts=None, out=None, root: int = 0):
+        """out of rank r becomes the next counts[r] rows of root's x, which has sum(counts); the others give no x, counts.
+
+        Without out, a new array, as from scatter: all ranks give an out or none does.
+        """
+        if out is None:
+            out = self._told_of(x, root, lambda: _blocks.shapes(x, counts, self.size))
+        return self.iscatterv(x, counts, out, root).wait()
+
+    def iscatterv(self, x, counts, out, root: int = 0, timeout: float | None = None) -> Request:
+        """scatterv as a Request, with an out. timeout: seconds until the communicator fails; None: its timeout_ms."""
+        return self._starting("scatterv", _blocks.scattered(x, counts, out, self.rank, self.size, root), root=root,
+                              timeout=timeout)
+
+    def reduce_scatterv(self, x, counts, op: str = "sum", out=None):
+        """x has sum(counts) rows. Rank r gets its counts[r] of the sum of all ranks' x. counts: the same on all ranks."""
+        return self.ireduce_scatterv(x, counts, op, out).wait()
+
+    def ireduce_scatterv(self, x, counts, op: str = "sum", out=None, timeout: float | None = None) -> Request:
+        """reduce_scatterv as a Request. timeout: seconds until the communicator fails on all; None: its timeout_ms."""
+        return self._starting("reduce_scatterv", _blocks.reduced(x, counts, out, self.rank, self.size), op,
+                              timeout=timeout)
+
+    def alltoallv(self, x, in_counts, out_counts, out=None):
+        """in_counts[r] rows of x go to rank r, out_counts[r] rows of the result come from it, both in rank order.
+
+        ``alltoall(in_counts)`` tells every rank its out_counts.
+        """
+        return self.ialltoallv(x, in_counts, out_counts, out).wait()
+
+    def ialltoallv(self, x, in_counts, out_counts, out=None, timeout: float | None = None) -> Request:
+        """alltoallv as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
+        return self._starting("alltoallv", _blocks.exchanged(x, in_counts, out_counts, out, self.size),
+                              timeout=timeout)
 
     # ---- messages
 
@@ -333,6 +397,13 @@ class Communicator:
     def _blocks(self, x, out):
         x = self._rows(x)
         return x, _arrays.target(out, x.shape, x), _arrays.count(x) // self.size
+
+    def _told_of(self, x, root, shapes):
+        """A new array for this rank's block of root's x; shapes, which root alone is asked for: everybody's blocks."""
+        told, words = np.empty(_blocks.HEADER_WORDS, np.int64), None
+        if self.rank == root:
+            words = _blocks.headers(_arrays.given(x), shapes())
+        return _blocks.from_header(self._blocking("scatter", (words, told, told.size), root=root))
 
     def _scattered(self, x, out, root):
         block = tuple(_arrays.given(out).shape)

@@ -114,6 +114,71 @@ def a_communicator_of_the_same_ranks():
     comm.barrier()
 
 
+def scatter_into_new_arrays():
+    for root in range(size):
+        for dtype, inner in ((np.float32, (2, 3)), (np.int8, ()), (np.complex128, (1,)), (np.bool_, (0,))):
+            blocks = np.arange(size * max(1, int(np.prod(inner)))).astype(dtype)[:size * int(np.prod(inner))]
+            blocks = blocks.reshape(size, *inner)
+            same(comm.scatter(blocks if rank == root else None, root=root), blocks[rank], f"{dtype} {inner}")
+        rows = np.arange(3.0 * sum(range(size))).reshape(-1, 3)
+        got = comm.scatterv(rows if rank == root else None, range(size) if rank == root else None, root=root)
+        same(got, rows[sum(range(rank)):sum(range(rank + 1))], "scatterv")
+
+
+def blocks_of_different_lengths():
+    def rows(r, count, dtype=np.float32):
+        return (np.arange(count * 2).reshape(count, 2) + 10 * r).astype(dtype)
+
+    counts = [(r + 1) % size for r in range(size)]  # the last rank has none
+    first, mine = sum(counts[:rank]), counts[rank]
+    for dtype in (np.float32, np.complex64, np.bool_):
+        whole = np.concatenate([rows(r, counts[r], dtype) for r in range(size)])
+        part = rows(rank, mine, dtype)
+        same(comm.allgatherv(part, counts), whole, "allgatherv")
+        out = np.zeros_like(whole)
+        out[first:first + mine] = part
+        assert comm.iallgatherv(out[first:first + mine], np.array(counts), out=out).wait() is out
+        same(out, whole, "allgatherv in place")
+        for root in range(size):
+            got = comm.gatherv(part, counts if rank == root else None, root)
+            if rank == root:
+                same(got, whole, "gatherv")
+            else:
+                assert got is None
+            out = np.zeros_like(part)
+            given = (whole, counts) if rank == root else (None, None)
+            assert comm.scatterv(*given, out, root) is out
+            same(out, part, "scatterv")
+    lengths = sum(counts)
+    same(comm.reduce_scatterv(rows(rank, lengths), counts, "max"), rows(size - 1, lengths)[first:first + mine],
+         "reduce_scatterv")
+    # r rows go to each rank r.
+    coming = [rank] * size
+    same(comm.alltoallv(rows(rank, sum(range(size))), range(size), coming),
+         np.concatenate([rows(r, sum(range(size)))[sum(range(rank)):sum(range(rank + 1))] for r in range(size)]),
+         "alltoallv")
+    for words, call, arguments in (
+            ("counts has a number from 0 on for each of", comm.allgatherv, (rows(0, 1), [1] * (size + 1))),
+            ("counts has a number from 0 on for each of", comm.reduce_scatterv, (rows(0, 1), [-1] * size)),
+            ("counts has to say", comm.gatherv, (rows(0, 1), None, rank)),
+            ("x has shape (7, 2), and counts says that this rank gives 1 rows", comm.allgatherv,
+             (rows(0, 7), [1] * size)),
+            ("x has shape (), and counts adds up to", comm.reduce_scatterv, (3.0, [1] * size)),
+            ("x has shape (7, 2), and in_counts adds up to", comm.alltoallv, (rows(0, 7), [9] * size, [9] * size)),
+            ("out_counts has a number", comm.alltoallv, (rows(0, size), [1] * size, [])),
+            ("out has shape (1, 2), the result", comm.allgatherv, (rows(0, 9), [9] * size, rows(0, 1)))):
+        try:
+            call(*arguments)
+            raise AssertionError(f"nothing was raised, wanted {words}")
+        except ValueError as error:
+            assert str(error).startswith(words), error
+    try:
+        comm.allgatherv(rows(0, 1), [1, 2] + [1] * (size - 2) if rank == 0 else [1] * size)
+        raise AssertionError("other counts were taken")
+    except tutti.MismatchError as error:
+        assert error.operation == "allgatherv", error
+
+
 def requests():
     x = of(rank)
     request = comm.iallreduce(x)
@@ -442,9 +507,10 @@ def blocks_that_fail():
             assert "of the block" in str(error), error
 
 
-for test in (collectives, messages, both_ways_at_once, a_communicator_of_the_same_ranks, requests, other_arrays,
-             scalars_and_bytes, refused_arrays, errors, the_interpreter_goes_on, groups, closing_while_others_wait,
-             timeouts, cancelled_waits, interrupted_calls, blocks_that_fail):
+for test in (collectives, scatter_into_new_arrays, blocks_of_different_lengths, messages, both_ways_at_once,
+             a_communicator_of_the_same_ranks, requests, other_arrays, scalars_and_bytes, refused_arrays, errors,
+             the_interpreter_goes_on, groups, closing_while_others_wait, timeouts, cancelled_waits, interrupted_calls,
+             blocks_that_fail):
     test()
     comm.barrier()
     if rank == 0:

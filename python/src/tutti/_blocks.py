@@ -1,0 +1,95 @@
+"""Blocks of different lengths: which rows of an array are whose, and how an array is told of that it does not know.
+
+A row is what x[i] is. Of each collective: (input, output, elements, elements for each rank …), as its shape asks.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+
+import numpy as np
+
+from . import _arrays
+
+HEADER_WORDS = 2 + 64  # type, dimensions, and as many of them as numpy has
+
+
+def rows_for(counts, size: int, name: str = "counts") -> list[int]:
+    """counts as numbers, one for each rank."""
+    if counts is None:
+        raise ValueError(f"{name} has to say how many rows there are for each of the {size} ranks")
+    rows = [operator.index(count) for count in counts]
+    if len(rows) != size or any(count < 0 for count in rows):
+        raise ValueError(f"{name} has a number from 0 on for each of the {size} ranks, and is {rows}")
+    return rows
+
+
+def _with_rows(x, rows: int, why: str):
+    """x, which has that many rows, and how many elements are in one."""
+    x = _arrays.given(x)
+    if not x.shape or x.shape[0] != rows:
+        raise ValueError(f"x has shape {tuple(x.shape)}, and {why} {rows} rows")
+    return x, math.prod(x.shape[1:])
+
+
+def _elements(rows, each: int) -> list[int]:
+    return [count * each for count in rows]
+
+
+def gathered_everywhere(x, counts, out, rank: int, size: int):
+    rows = rows_for(counts, size)
+    x, each = _with_rows(x, rows[rank], "counts says that this rank gives")
+    return (x, _arrays.target(out, (sum(rows), *x.shape[1:]), x), rows[rank] * each, _elements(rows, each))
+
+
+def gathered(x, counts, out, rank: int, size: int, root: int):
+    if rank == root:
+        return gathered_everywhere(x, counts, out, rank, size)
+    x = _arrays.given(x)
+    return x, None, _arrays.count(x)
+
+
+def scattered(x, counts, out, rank: int, size: int, root: int):
+    if rank != root:
+        return None, out, _arrays.count(_arrays.given(out))
+    rows = rows_for(counts, size)
+    x, each = _with_rows(x, sum(rows), "counts adds up to")
+    return x, _arrays.target(out, (rows[rank], *x.shape[1:]), x), rows[rank] * each, _elements(rows, each)
+
+
+def shapes(x, counts, size: int):
+    """Of the blocks that scattered() makes of x."""
+    rows = rows_for(counts, size)
+    x, _ = _with_rows(x, sum(rows), "counts adds up to")
+    return [(count, *x.shape[1:]) for count in rows]
+
+
+def reduced(x, counts, out, rank: int, size: int):
+    rows = rows_for(counts, size)
+    x, each = _with_rows(x, sum(rows), "counts adds up to")
+    return x, _arrays.target(out, (rows[rank], *x.shape[1:]), x), rows[rank] * each, _elements(rows, each)
+
+
+def exchanged(x, in_counts, out_counts, out, size: int):
+    going = rows_for(in_counts, size, "in_counts")
+    coming = rows_for(out_counts, size, "out_counts")
+    x, each = _with_rows(x, sum(going), "in_counts adds up to")
+    target = _arrays.target(out, (sum(coming), *x.shape[1:]), x)
+    return x, target, 0, _elements(going, each), _elements(coming, each)
+
+
+def headers(x, shapes):
+    """What each rank is told of its block: the type of x, and a shape."""
+    words = np.zeros((len(shapes), HEADER_WORDS), np.int64)
+    words[:, 0] = np.frombuffer(_arrays.type_of(x).str.encode().ljust(8, b"\0"), np.int64)
+    for header, shape in zip(words, shapes):
+        header[1] = len(shape)
+        header[2:2 + len(shape)] = shape
+    return words
+
+
+def from_header(header):
+    """A new array of what a header tells."""
+    dimensions = int(header[1])
+    return np.empty(header[2:2 + dimensions].tolist(), header[:1].tobytes().rstrip(b"\0").decode())
