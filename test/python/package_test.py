@@ -13,7 +13,7 @@ class Arrays(unittest.TestCase):
         done = run(PYTHON, "-m", "tutti.run", "-n", ranks, "--no-prefix", "--timeout", 120,
                    HERE / "ranks" / "arrays.py")
         self.assertEqual(done.returncode, 0, done.stdout[-2000:] + done.stderr[-4000:])
-        self.assertEqual(done.stdout.count("CASE "), 18, done.stdout)
+        self.assertEqual(done.stdout.count("CASE "), 19, done.stdout)
 
     def test_two_ranks(self):
         self.check(2)
@@ -148,13 +148,14 @@ class Installed(unittest.TestCase):
                   "tree = ast.parse(pathlib.Path(tutti.communicator.__file__).with_suffix('.pyi').read_text())\n"
                   "stubs = {node.name: {item.name: item for item in node.body if hasattr(item, 'name')}\n"
                   "         for node in tree.body if isinstance(node, ast.ClassDef)}\n"
-                  "for kind in (tutti.Communicator, tutti.Request):\n"
+                  "for kind in (tutti.Communicator, tutti.Plan, tutti.Request):\n"
                   "    for name, call in vars(kind).items():\n"
                   "        if name.startswith('_') or not inspect.isfunction(call): continue\n"
                   "        if not call.__doc__: print('no docstring:', name)\n"
                   "        stub = stubs[kind.__name__].get(name)\n"
                   "        if stub is None: print('no stub:', name); continue\n"
-                  "        wanted = [argument.arg for argument in stub.args.args]\n"
+                  "        wanted = stub.args.args + [a for a in (stub.args.vararg, stub.args.kwarg) if a]\n"
+                  "        wanted = [argument.arg for argument in wanted]\n"
                   "        if wanted != list(inspect.signature(call).parameters): print('another stub:', name)\n")
         done = run(PYTHON, "-c", script)
         self.assertEqual((done.stdout, done.stderr), ("", ""))

@@ -9,6 +9,8 @@ struct Collective {
     const char* name;
     tutti_status (*start)(tutti_comm* comm, const Call& call, const tutti_call_opts* opts,
                           tutti_request** request);
+    tutti_status (*plan)(tutti_comm* comm, const Call& call, const tutti_call_opts* opts,
+                         tutti_plan** plan);
 };
 
 /// ValueError for a name that is none.

@@ -1,7 +1,5 @@
 #include "communicator.h"
 
-#include <nanobind/stl/unique_ptr.h>
-
 #include "collectives.h"
 #include "errors.h"
 
@@ -62,40 +60,25 @@ Communicator::Communicator(const std::map<std::string, std::string>& settings) {
 }
 
 std::shared_ptr<Joined> Communicator::joined() const {
-    if (!joined_) {
-        PyErr_SetString(PyExc_ValueError, "the communicator is closed");
-        throw nb::python_error();
-    }
-    return joined_;
+    return not_closed(joined_);
 }
 
 std::shared_ptr<Joined> Communicator::enter() const {
-    std::shared_ptr<Joined> inside = joined();
-    inside->let_go_of_what_is_over();
-    return inside;
+    return entered(joined_);
 }
 
-// As start and wait; but most operations are over before a signal could matter, and need no
-// Request.
 void Communicator::run(const char* collective, std::optional<Input> in, std::optional<Output> out,
                        std::size_t count, const char* op, int root) {
     const Collective& found = collective_of(collective);
     const Call call = call_of(in, out, count, op, root);
     const std::shared_ptr<Joined> inside = enter();
     const tutti_call_opts opts = within(-1);
-    tutti_request* raw = nullptr;
-    tutti_status status = TUTTI_OK;
-    {
-        const nb::gil_scoped_release released;
-        status = found.start(inside->comm(), call, &opts, &raw);
-        if (status == TUTTI_OK) status = tutti_wait(&raw, slice_ms);
-    }
-    if (!raw) return check(status, found.name);
-    auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), inside);
-    *request->slot() = raw;
-    Request& waited = *request;
-    const nb::object owner = nb::cast(std::move(request));
-    waited.wait(-1);
+    start_and_wait(
+        found.name,
+        [&](tutti_request** slot) { return found.start(inside->comm(), call, &opts, slot); },
+        [&] {
+            return std::make_unique<Request>(found.name, std::move(in), std::move(out), inside);
+        });
 }
 
 std::unique_ptr<Request> Communicator::start(const char* collective, std::optional<Input> in,
@@ -114,6 +97,24 @@ std::unique_ptr<Request> Communicator::start(const char* collective, std::option
     }
     check(status, found.name);
     return request;
+}
+
+std::unique_ptr<Plan> Communicator::plan(const char* collective, std::optional<Input> in,
+                                         std::optional<Output> out, std::size_t count,
+                                         const char* op, int root, int64_t timeout_ms,
+                                         const Counts& counts, const Counts& out_counts) {
+    const Collective& found = collective_of(collective);
+    const Call call = call_of(in, out, count, op, root, counts, out_counts);
+    const tutti_call_opts opts = within(timeout_ms);
+    const std::shared_ptr<Joined> inside = enter();
+    tutti_plan* made = nullptr;
+    tutti_status status = TUTTI_OK;
+    {
+        const nb::gil_scoped_release released;
+        status = found.plan(inside->comm(), call, &opts, &made);
+    }
+    check(status, found.name);
+    return std::make_unique<Plan>(found.name, made, std::move(in), std::move(out), inside);
 }
 
 std::unique_ptr<Request> Communicator::send(Input data, int destination, int tag,

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "plan.h"
 #include "request.h"
 
 namespace tutti_python {
@@ -48,6 +49,11 @@ public:
                                    std::optional<Output> out, std::size_t count, const char* op,
                                    int root, int64_t timeout_ms, const Counts& counts,
                                    const Counts& out_counts);
+    /// Of such a call, to be run with these arrays.
+    std::unique_ptr<Plan> plan(const char* collective, std::optional<Input> in,
+                               std::optional<Output> out, std::size_t count, const char* op,
+                               int root, int64_t timeout_ms, const Counts& counts,
+                               const Counts& out_counts);
     std::unique_ptr<Request> send(Input data, int destination, int tag, int64_t timeout_ms);
     std::unique_ptr<Request> receive(Output data, int source, int tag, int64_t timeout_ms);
     /// Ranks and tags are the caller's to check: one of the two would be under way already.

@@ -34,4 +34,16 @@ void Joined::let_go() {
             left_.push_back(std::move(request));
 }
 
+std::shared_ptr<Joined> not_closed(std::shared_ptr<Joined> joined) {
+    if (joined) return joined;
+    PyErr_SetString(PyExc_ValueError, "the communicator is closed");
+    throw nb::python_error();
+}
+
+std::shared_ptr<Joined> entered(std::shared_ptr<Joined> joined) {
+    std::shared_ptr<Joined> inside = not_closed(std::move(joined));
+    inside->let_go_of_what_is_over();
+    return inside;
+}
+
 }  // namespace tutti_python

@@ -38,4 +38,9 @@ private:
     std::vector<nanobind::object> left_;
 };
 
+/// The same; ValueError for NULL, which is what is left of one that was closed.
+std::shared_ptr<Joined> not_closed(std::shared_ptr<Joined> joined);
+/// The same, for a call that begins.
+std::shared_ptr<Joined> entered(std::shared_ptr<Joined> joined);
+
 }  // namespace tutti_python

@@ -19,6 +19,7 @@ namespace {
 using tutti_python::Checkpoint;
 using tutti_python::Communicator;
 using tutti_python::Counts;
+using tutti_python::Plan;
 using tutti_python::Request;
 using Settings = std::map<std::string, std::string>;
 
@@ -46,6 +47,7 @@ NB_MODULE(_tutti, module) {
         .def("leave", &Request::leave)
         .def("fd", &Request::fd)
         .def("source", &Request::source);
+    nb::class_<Plan>(module, "Plan").def("run", &Plan::run).def("start", &Plan::start);
     nb::class_<Communicator>(module, "Communicator")
         .def(nb::init<const Settings&>(), "settings"_a)
         .def_prop_ro("rank", &Communicator::rank)
@@ -59,6 +61,9 @@ NB_MODULE(_tutti, module) {
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a)
         .def("barrier", [](Communicator& comm) { comm.run("barrier", {}, {}, 0, "sum", 0); })
         .def("start", &Communicator::start, "collective"_a, nb::arg("input").noconvert().none(),
+             nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a, "timeout_ms"_a,
+             "counts"_a = Counts{}, "out_counts"_a = Counts{})
+        .def("plan", &Communicator::plan, "collective"_a, nb::arg("input").noconvert().none(),
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a, "timeout_ms"_a,
              "counts"_a = Counts{}, "out_counts"_a = Counts{})
         .def("send", &Communicator::send, nb::arg("data").noconvert(), "destination"_a, "tag"_a,

@@ -9,7 +9,10 @@
 #include <tuple>
 #include <utility>
 
+#include <nanobind/stl/unique_ptr.h>
+
 #include "arrays.h"
+#include "errors.h"
 #include "joined.h"
 
 namespace tutti_python {
@@ -26,6 +29,9 @@ public:
           in_(std::move(in)),
           out_(std::move(out)),
           joined_(std::move(joined)) {}
+    /// Of a plan, which has the arrays.
+    Request(const char* operation, std::shared_ptr<const void> plan, std::weak_ptr<Joined> joined)
+        : operation_(operation), plan_(std::move(plan)), joined_(std::move(joined)) {}
     ~Request();
     Request(const Request&) = delete;
 
@@ -57,11 +63,31 @@ private:
     const char* operation_;
     std::optional<Input> in_;
     std::optional<Output> out_;
+    const std::shared_ptr<const void> plan_;
     const std::weak_ptr<Joined> joined_;  // which waiting for it is being inside
     // Where it is does not change with the object's.
     std::unique_ptr<tutti_recv_status> received_ = std::make_unique<tutti_recv_status>();
     tutti_request* request_ = nullptr;
     std::optional<Failure> failure_;
 };
+
+/// Starts and waits. Most operations are over before a signal could matter, and need no Request:
+/// make makes one for those that are not.
+template <typename Start, typename Make>
+void start_and_wait(const char* operation, Start start, Make make) {
+    tutti_request* raw = nullptr;
+    tutti_status status = TUTTI_OK;
+    {
+        const nanobind::gil_scoped_release released;
+        status = start(&raw);
+        if (status == TUTTI_OK) status = tutti_wait(&raw, slice_ms);
+    }
+    if (!raw) return check(status, operation);
+    std::unique_ptr<Request> request = make();
+    *request->slot() = raw;
+    Request& waited = *request;
+    const nanobind::object owner = nanobind::cast(std::move(request));
+    waited.wait(-1);
+}
 
 }  // namespace tutti_python

@@ -26,10 +26,10 @@ from ._errors import (
 
 __all__ = [
     "ANY_SOURCE", "AbortedError", "AuthenticationError", "Communicator", "Error", "InvalidError", "MismatchError",
-    "OutOfMemoryError", "PeerLostError", "Request", "SystemFailureError", "TimedOutError", "UnsupportedError",
-    "__version__", "checkpoint", "info", "init",
+    "OutOfMemoryError", "PeerLostError", "Plan", "Request", "SystemFailureError", "TimedOutError",
+    "UnsupportedError", "__version__", "checkpoint", "info", "init",
 ]
-_LATER = ("ANY_SOURCE", "Communicator", "Request", "info", "init")
+_LATER = ("ANY_SOURCE", "Communicator", "Plan", "Request", "info", "init")
 
 
 def __getattr__(name):

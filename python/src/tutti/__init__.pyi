@@ -14,6 +14,7 @@ from ._errors import (
 from .communicator import (
     ANY_SOURCE as ANY_SOURCE,
     Communicator as Communicator,
+    Plan as Plan,
     Request as Request,
     info as info,
     init as init,

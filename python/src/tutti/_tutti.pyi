@@ -10,6 +10,10 @@ class Request:
     def fd(self) -> int: ...
     def source(self) -> tuple[int, int, int]: ...
 
+class Plan:
+    def run(self) -> None: ...
+    def start(self) -> Request: ...
+
 class Communicator:
     def __init__(self, settings: dict[str, str]) -> None: ...
     @property
@@ -37,6 +41,18 @@ class Communicator:
         counts: list[int] = ...,
         out_counts: list[int] = ...,
     ) -> Request: ...
+    def plan(
+        self,
+        collective: str,
+        input: Any,
+        output: Any,
+        count: int,
+        op: str,
+        root: int,
+        timeout_ms: int,
+        counts: list[int] = ...,
+        out_counts: list[int] = ...,
+    ) -> Plan: ...
     def send(self, data: Any, destination: int, tag: int, timeout_ms: int) -> Request: ...
     def receive(self, data: Any, source: int, tag: int, timeout_ms: int) -> Request: ...
     def sendrecv(

@@ -14,6 +14,9 @@ from ._errors import Error
 
 ANY_SOURCE = -1
 Result = TypeVar("Result")
+COLLECTIVES = ("allreduce", "broadcast", "barrier", "reduce", "allgather", "reduce_scatter", "gather", "scatter",
+               "alltoall", "scan", "exscan")
+WITH_COUNTS = ("allgatherv", "reduce_scatterv", "gatherv", "scatterv", "alltoallv")
 LONGEST_S = 1e9  # what is longer is for ever, and the library would count too far
 
 
@@ -80,6 +83,26 @@ class Request(Generic[Result]):
                 raise
 
 
+class Plan(Generic[Result]):
+    """A collective that was bound to its arrays once (Communicator.plan), and is run as often as the program likes.
+
+    A run reads what is in the arrays then, and has its place in the order of the communicator's calls. One at a time.
+    """
+
+    def __init__(self, native, result):
+        self._native = native
+        self._result = result
+
+    def run(self) -> Any:
+        """Runs it once; returns the collective's result, each time the same array. Errors as the collective's."""
+        self._native.run()
+        return self._result
+
+    def start(self) -> Request:
+        """A run as a Request. InvalidError: the one before is not over."""
+        return Request(self._native.start(), self._result)
+
+
 class Communicator:
     """This rank's membership of a group of ranks. A context manager; ``close`` leaves in order.
 
@@ -128,10 +151,13 @@ class Communicator:
         return target
 
     def _starting(self, name, arrays, op="sum", root=0, timeout=None):
+        return self._begun(self._native.start, Request, name, arrays, op, root, timeout)
+
+    def _begun(self, begin, kind, name, arrays, op, root, timeout):
         source, target, count, *blocks = arrays
         milliseconds = _deadline_ms(timeout)
         try:
-            return Request(self._native.start(name, source, target, count, op, root, milliseconds, *blocks), target)
+            return kind(begin(name, source, target, count, op, root, milliseconds, *blocks), target)
         except TypeError as error:
             _refused(error, name, source, target, op)
 
@@ -287,6 +313,22 @@ class Communicator:
         return self._starting("alltoallv", _blocks.exchanged(x, in_counts, out_counts, out, self.size),
                               timeout=timeout)
 
+    # ---- bound once
+
+    def plan(self, collective: str, *arguments, **named) -> Plan:
+        """A collective to be run often: bound once to its arrays, each run then looks nothing up.
+
+            plan = comm.plan("allreduce", x, "max", out=x)
+            for ...:
+                plan.run()
+
+        The arguments are those of the form with an ``i``; its timeout is each run's. Where a result is new, it is made
+        here. Collective: all ranks make their plans and start them in the same order. ValueError: no such collective.
+        """
+        if collective not in COLLECTIVES + WITH_COUNTS:
+            raise ValueError(f"{collective} is no collective; there are {', '.join(COLLECTIVES + WITH_COUNTS)}")
+        return getattr(_Planning(self._native), "i" + collective)(*arguments, **named)
+
     # ---- messages
 
     def send(self, x, dest: int, tag: int = 0) -> None:
@@ -415,6 +457,13 @@ class Communicator:
         return x, out, _arrays.count(_arrays.given(out))
 
 
+class _Planning(Communicator):
+    """Binds what a Communicator starts."""
+
+    def _starting(self, name, arrays, op="sum", root=0, timeout=None):
+        return self._begun(self._native.plan, Plan, name, arrays, op, root, timeout)
+
+
 def _deadline_ms(timeout: float | None) -> int:
     """Of an operation, as tutti_call_opts has it: -1 for the communicator's, 0 for none."""
     if timeout is None:
@@ -485,12 +534,10 @@ def info() -> dict[str, Any]:
     """What this installation is: version, transports, algorithms, files."""
     from . import _paths
 
-    collectives = ("allreduce", "broadcast", "barrier", "reduce", "allgather", "reduce_scatter", "gather", "scatter",
-                   "alltoall", "scan", "exscan")
     return {
         "version": _tutti.version(),
         "transports": _tutti.transports(),
-        "algorithms": {name: _tutti.algorithms(name) for name in collectives},
+        "algorithms": {name: _tutti.algorithms(name) for name in COLLECTIVES},
         "library": str(_paths.LIBRARY),
         "include": str(_paths.INCLUDE),
         "programs": sorted(path.name for path in _paths.PROGRAMS.glob("*")),

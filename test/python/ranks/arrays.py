@@ -62,6 +62,67 @@ def collectives():
     same(comm.allreduce(np.zeros((0, 3))), np.zeros((0, 3)), "no elements")
 
 
+def plans():
+    """Every collective, run twice with other values, gives what the call itself gives."""
+    whole, counts = np.zeros((size, 3), np.float32), [1] * size
+    arguments = {"reduce": (whole, "max", 1), "gather": (whole, 1), "broadcast": (whole, 1), "barrier": (),
+                 "scatter": (whole, np.zeros(3, np.float32), 1), "allgatherv": (whole[:1], counts),
+                 "reduce_scatterv": (whole, counts), "gatherv": (whole[:1], counts, 1),
+                 "scatterv": (whole, counts, np.zeros((1, 3), np.float32), 1), "alltoallv": (whole, counts, counts)}
+    for name in tutti.communicator.COLLECTIVES + tutti.communicator.WITH_COUNTS:
+        given = arguments.get(name, (whole,))
+        plan = comm.plan(name, *given)
+        for step in range(2):
+            whole[:] = (np.arange(whole.size) % 5).reshape(whole.shape) + 10 * rank + step
+            before = whole.copy()
+            result = plan.start().wait() if step else plan.run()
+            planned = None if result is None else result.copy()
+            whole[:] = before
+            wanted = getattr(comm, name)(*given)
+            assert (planned is None) == (wanted is None), name
+            assert planned is None or np.array_equal(planned, wanted), (name, planned, wanted)
+    x = np.zeros(1000)
+    plan, gone = comm.plan("allreduce", x, out=x, timeout=60), weakref.ref(x)
+    del x
+    for step in range(100):
+        gone()[:] = step
+        assert (plan.run() == size * step).all()
+    request = plan.start()
+    del plan  # it is over before its arrays are let go
+    assert request.wait()[0] == size * size * 99
+    del request
+    assert gone() is None
+    for kind, words, wrong in ((ValueError, "nonsense is no collective", ("nonsense",)),
+                               (ValueError, "median", ("allreduce", np.zeros(1), "median")),
+                               (TypeError, "scan: x is a numpy array with strides", ("scan", whole[:, ::2]))):
+        try:
+            comm.plan(*wrong)
+            raise AssertionError(f"nothing was raised, wanted {words}")
+        except kind as error:
+            assert words in str(error), error
+    part = comm.dup()
+    plan = part.plan("barrier")
+    if rank == 0:
+        first = plan.start()
+        try:
+            plan.start()
+            raise AssertionError("two runs of a plan at once")
+        except tutti.InvalidError:
+            pass
+        comm.barrier()
+        first.wait()
+    else:
+        comm.barrier()
+        plan.run()
+    part.close()
+    for use in (plan.run, plan.start):
+        try:
+            use()
+            raise AssertionError("a plan of a closed communicator was run")
+        except ValueError as error:
+            assert "closed" in str(error), error
+
+
 def messages():
     right, left = (rank + 1) % size, (rank - 1) % size
     big = np.full(100_000, rank, np.int32)
@@ -507,7 +568,7 @@ def blocks_that_fail():
             assert "of the block" in str(error), error
 
 
-for test in (collectives, scatter_into_new_arrays, blocks_of_different_lengths, messages, both_ways_at_once,
+for test in (collectives, scatter_into_new_arrays, blocks_of_different_lengths, plans, messages, both_ways_at_once,
              a_communicator_of_the_same_ranks, requests, other_arrays, scalars_and_bytes, refused_arrays, errors,
              the_interpreter_goes_on, groups, closing_while_others_wait, timeouts, cancelled_waits, interrupted_calls,
              blocks_that_fail):
