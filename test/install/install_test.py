@@ -109,6 +109,16 @@ class Installed(unittest.TestCase):
         self.assertIn(f"-I{self.prefix / 'include'}", self.pkg_config("--cflags"))
         self.assertIn("-ltutti", self.pkg_config("--libs"))
 
+    def test_the_shared_library_asks_its_users_for_no_other_package_and_no_flags_of_one(self):
+        known = self.work / "pkgconfig"  # where pkg-config looks at all: what tutti is made of is not there
+        known.mkdir()
+        for name in ("tutti.pc", "tutti-trainer.pc"):
+            shutil.copy(self.find(name), known)
+        for name, libraries in (("tutti", {"-ltutti"}), ("tutti-trainer", {"-ltutti", "-ltutti_trainer"})):
+            flags = shlex.split(self.ok("pkg-config", "--cflags", "--libs", name,
+                                        env={"PKG_CONFIG_LIBDIR": str(known), "PKG_CONFIG_PATH": ""}))
+            self.assertEqual({f for f in flags if not f.startswith(("-I", "-L"))}, libraries, name)
+
     def compile_example(self, name, flags):
         program = self.work / name
         self.ok(*shlex.split(os.environ["TUTTI_CC"]), "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", program,
