@@ -1,9 +1,14 @@
 #include "base/config.h"
 
+#include <unistd.h>
+
 #include <charconv>
+#include <cstdlib>
 #include <limits>
+#include <mutex>
 
 #include "base/log.h"
+#include "base/misspelt.h"
 #include "base/small_file.h"
 
 namespace tutti {
@@ -263,6 +268,12 @@ std::span<const ConfigKey> config_keys() {
     return keys;
 }
 
+std::string variable_of(std::string_view key) {
+    std::string variable = "TUTTI_";
+    for (char c : key) variable += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
+    return variable;
+}
+
 Result<> set_config(Config& config, std::string_view key, std::string_view value) {
     for (const ConfigKey& k : keys) {
         if (k.name != key) continue;
@@ -286,10 +297,18 @@ Result<Config> config_from_environment(const GetEnv& get_env) {
     const char* secret = get_env("TUTTI_SECRET");
     for (const ConfigKey& k : keys) {
         if (k.name == "secret_file" && secret && *secret) continue;  // as tutti-run has it
-        std::string variable = "TUTTI_";
-        for (char c : k.name) variable += static_cast<char>(c >= 'a' && c <= 'z' ? c - 32 : c);
-        TUTTI_TRY(take(config, k.name, variable.c_str(), get_env));
+        TUTTI_TRY(take(config, k.name, variable_of(k.name).c_str(), get_env));
     }
+    return config;
+}
+
+Result<Config> config_of_process() {
+    auto config = config_from_environment(
+        [](const char* name) { return static_cast<const char*>(std::getenv(name)); });
+    static std::once_flag told;  // after the level of the log is known
+    std::call_once(told, [] {
+        for (const std::string& text : misspelt_variables(environ)) log::warn("{}", text);
+    });
     return config;
 }
 

@@ -59,6 +59,8 @@ struct ConfigKey {
     Result<> (*set)(Config& config, std::string_view value);
 };
 std::span<const ConfigKey> config_keys();
+/// "TUTTI_NRINGS" of "nrings".
+std::string variable_of(std::string_view key);
 
 /// invalid: an unknown key (lists those there are) or a value that makes no sense.
 Result<> set_config(Config& config, std::string_view key, std::string_view value);
@@ -68,5 +70,8 @@ using GetEnv = std::function<const char*(const char* name)>;
 
 /// Defaults, then the launcher's variables, then TUTTI_*.
 Result<Config> config_from_environment(const GetEnv& get_env);
+
+/// From this process's environment. Warns once in a process of variables that are misspelt.
+Result<Config> config_of_process();
 
 }  // namespace tutti

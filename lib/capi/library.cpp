@@ -1,5 +1,4 @@
 // The parts of the C API that need no communicator: version, errors, catalogs, settings.
-#include <cstdlib>
 #include <optional>
 #include <string>
 
@@ -160,9 +159,7 @@ const char* tutti_transport_name(int index) {
 tutti_status tutti_config_create(tutti_config** config) {
     return tutti::guard([&]() -> tutti::Result<> {
         if (!config) return tutti::null_argument("tutti_config_create", "config");
-        TUTTI_ASSIGN(tutti::Config values, tutti::config_from_environment([](const char* name) {
-                         return static_cast<const char*>(std::getenv(name));
-                     }));
+        TUTTI_ASSIGN(tutti::Config values, tutti::config_of_process());
         *config = new tutti_config{std::move(values)};
         return {};
     });

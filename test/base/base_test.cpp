@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/fd.h"
 #include "base/id_set.h"
+#include "base/misspelt.h"
 #include "base/process.h"
 #include "base/result.h"
 #include "base/small_file.h"
@@ -185,6 +186,37 @@ TEST_CASE("config: a value that makes no sense names its variable and what is ex
     REQUIRE(set_config(config, "transport", "tcp"));
     REQUIRE(config.transports == std::vector<std::string>{"tcp"});
     for (const ConfigKey& key : config_keys()) REQUIRE_FALSE(key.meaning.empty());
+}
+
+TEST_CASE("config: variables that are nearly settings are named, and a program's own are not") {
+    const auto told = [](const char* entry) {
+        const std::array<const char*, 2> environment{entry, nullptr};
+        const auto sentences = misspelt_variables(environment.data());
+        REQUIRE(sentences.size() <= 1);
+        return sentences.empty() ? "" : sentences[0];
+    };
+    for (const auto& [written, meant] :
+         std::map<std::string, std::string>{{"TUTTI_TRANSPROT", "TUTTI_TRANSPORT"},
+                                            {"TUTTI_TRANSPORTS", "TUTTI_TRANSPORT"},
+                                            {"TUTTI_RNAK", "TUTTI_RANK"},
+                                            {"TUTTI_TIMEOUT", "TUTTI_TIMEOUT_MS"},
+                                            {"TUTTI_TIMEOUT_S", "TUTTI_TIMEOUT_MS"},
+                                            {"TUTTI_ALGORITHM", "TUTTI_ALGO"},
+                                            {"TUTTI_SECRETFILE", "TUTTI_SECRET_FILE"},
+                                            {"TUTTI_TRAINER_THREAD", "TUTTI_TRAINER_THREADS"}}) {
+        CHECK(told((written + "=1").c_str()) ==
+              fmt::format("{} is set, and nothing reads it: is {} meant?", written, meant));
+    }
+    for (const ConfigKey& key : config_keys())
+        CHECK(told((variable_of(key.name) + "=1").c_str()) == "");
+    const std::string endless = "TUTTI_" + std::string(1000, 'X') + "=1";
+    for (const std::string& own :
+         std::vector<std::string>{"TUTTI_CACHE_DIR=/x", "TUTTI_RUN=/bin/tutti-run", "TUTTI_BENCH=x",
+                                  "TUTTI_SOURCE_ROOT=/", "TUTTI_TEST_TRANSPORTS=shm",
+                                  "TUTTI_CHECKPOINT=x", "TUTTI_STATE=x", "TUTTI_=x", "TUTTI=x",
+                                  "RNAK=1", "TUTTI_NAME", "TUTTI_WORKER_RANK=3", endless})
+        CHECK(told(own.c_str()) == "");
+    CHECK(misspelt_variables(nullptr).empty());
 }
 
 TEST_CASE("clock: deadlines pass, and those without a time never do") {

@@ -307,6 +307,11 @@ class BadInput(unittest.TestCase):
         self.expect({"TUTTI_TLS": "1"}, "TLS is not part of this version")
         self.expect({"TUTTI_SECRET_FILE": self.folder.name + "/none"}, "cannot be read")
 
+    def test_misspelt_variables_are_named_once(self):
+        output, = self.job({"TUTTI_TRANSPROT": "tcp", "TUTTI_OF_ITS_OWN": "1"})
+        self.assertIn("TUTTI_TRANSPROT is set, and nothing reads it: is TUTTI_TRANSPORT meant?", output)
+        self.assertEqual(output.count("nothing reads it"), 1, output)
+
     def test_rank_outside_the_job(self):
         self.expect({"TUTTI_RANK": "4", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store},
                     "rank 4 of a job of size 2", "0 to 1")

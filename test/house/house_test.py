@@ -185,6 +185,13 @@ class Files(unittest.TestCase):
         self.assertTrue(folders)
         self.assertEqual(folders - catalog, set(), "missing in transports/catalog.cpp")
 
+    def test_every_variable_that_is_no_setting_is_known_as_one_that_is_read(self):
+        outside = read(SOURCE / "docs" / "configuration.md").partition("## Settings outside this table")[2]
+        documented = set(re.findall(r"`(TUTTI_\w+)`", outside))
+        listed = read(SOURCE / "lib" / "base" / "misspelt.cpp").partition("others[]")[2].partition(";")[0]
+        self.assertTrue(documented)
+        self.assertEqual(documented, set(re.findall(r'"(TUTTI_\w+)"', listed)), "others in lib/base/misspelt.cpp")
+
     def test_nothing_is_left_open_and_no_machine_is_named(self):
         # Put together here, so that this file does not find itself.
         words = r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b"

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 RUN = os.environ["TUTTI_RUN"]
-DEVICES = os.environ["TUTTI_DEVICES"]
+DEVICES = os.environ["TUTTI_DEVICES_PROGRAM"]
 BENCH = os.environ["TUTTI_BENCH"]
 STANDINS = {"TUTTI_CUDA_LIBRARY": os.environ["TUTTI_FAKE_CUDA"],
             "TUTTI_NCCL_LIBRARY": os.environ["TUTTI_FAKE_NCCL"]}

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 
 #include "comm/fit.h"
@@ -93,9 +92,7 @@ Result<> report(const Communicator& comm, const Options& options, const std::vec
 }
 
 Result<> run(const Options& options) {
-    TUTTI_ASSIGN(Config config, config_from_environment([](const char* name) {
-                     return static_cast<const char*>(std::getenv(name));
-                 }));
+    TUTTI_ASSIGN(Config config, config_of_process());
     if (config.size < 2)
         return fail(Code::invalid, "one rank has nothing to measure: tutti-run -n N tutti-tune …");
     if (!options.transport.empty()) TUTTI_TRY(set_config(config, "transport", options.transport));
