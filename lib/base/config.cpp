@@ -242,10 +242,18 @@ const Launcher* find_launcher(const GetEnv& get_env) {
     return nullptr;
 }
 
+std::string* said_by(Config& config, std::string_view key) {
+    return key == "rank"    ? &config.said.rank
+           : key == "size"  ? &config.said.size
+           : key == "store" ? &config.said.store
+                            : nullptr;
+}
+
 Result<> take(Config& config, std::string_view key, const char* variable, const GetEnv& get_env) {
     const char* value = variable ? get_env(variable) : nullptr;
     if (!value) return {};
     if (auto set = set_config(config, key, value); !set) return wrap(set.error(), variable);
+    if (std::string* said = said_by(config, key)) *said = variable;
     return {};
 }
 
@@ -279,6 +287,7 @@ Result<> set_config(Config& config, std::string_view key, std::string_view value
         if (k.name != key) continue;
         if (auto set = k.set(config, value); !set)
             return wrap(set.error(), fmt::format("setting '{}' ({})", key, k.value));
+        if (std::string* said = said_by(config, key)) *said = fmt::format("the setting '{}'", key);
         return {};
     }
     std::string names;
@@ -310,6 +319,27 @@ Result<Config> config_of_process() {
         for (const std::string& text : misspelt_variables(environ)) log::warn("{}", text);
     });
     return config;
+}
+
+Result<> check_whole(const Config& config) {
+    const auto& [rank, size, store] = config.said;
+    if (!rank.empty() && size.empty())
+        return fail(Code::invalid,
+                    "{} says that this is rank {}, but nothing says of how many: set TUTTI_SIZE on "
+                    "every rank (1 for a job of one)",
+                    rank, config.rank);
+    if (rank.empty() && !size.empty() && config.size > 1)
+        return fail(Code::invalid,
+                    "{} says that there are {} ranks, but nothing says which of them this one is: "
+                    "set TUTTI_RANK, to 0 … {}",
+                    size, config.size, config.size - 1);
+    if (rank.empty() && size.empty() && !store.empty() && !config.store.empty())
+        return fail(Code::invalid,
+                    "{} says that the ranks meet at '{}', but nothing says how many they are and "
+                    "which of them this one is: set TUTTI_RANK and TUTTI_SIZE; for a job of one, "
+                    "no store",
+                    store, config.store);
+    return {};
 }
 
 }  // namespace tutti

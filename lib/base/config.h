@@ -48,6 +48,10 @@ struct Config {
     std::string cuda_library, nccl_library;  // a path, or else what the process has
     std::string dump;   // where the flight recorder goes when an operation fails
     int look_ms = 100;  // how long who waits sleeps between looks at the clock: no key, for tests
+    /// Which variable or setting said it, for messages; empty: none did.
+    struct Said {
+        std::string rank, size, store;
+    } said;
 };
 
 /// One key: its name (the environment's without TUTTI_, in lower case), what it means, and how a
@@ -73,5 +77,9 @@ Result<Config> config_from_environment(const GetEnv& get_env);
 
 /// From this process's environment. Warns once in a process of variables that are misspelt.
 Result<Config> config_of_process();
+
+/// invalid: a part of what places a process in its job is said, and the rest is not. A rank
+/// of which nobody knows the job would be a job of its own, and compute alone what all were to.
+Result<> check_whole(const Config& config);
 
 }  // namespace tutti

@@ -31,6 +31,7 @@ Communicator::~Communicator() {
 
 Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
                                                            std::shared_ptr<Store> own_store) {
+    TUTTI_TRY(check_whole(config));
     std::string generation = Endpoint::next_generation(config, own_store.get());
     if (!config.algo.empty() &&
         std::none_of(algorithms().begin(), algorithms().end(),

@@ -188,6 +188,45 @@ TEST_CASE("config: a value that makes no sense names its variable and what is ex
     for (const ConfigKey& key : config_keys()) REQUIRE_FALSE(key.meaning.empty());
 }
 
+TEST_CASE("config: half of what places a process in a job is refused, naming what is missing") {
+    struct Half {
+        std::map<std::string, std::string> variables;
+        const char *said, *missing;
+    };
+    for (const auto& [variables, said, missing] : {
+             Half{{{"TUTTI_RANK", "0"}}, "TUTTI_RANK says that this is rank 0", "set TUTTI_SIZE"},
+             Half{{{"RANK", "1"}}, "RANK says that this is rank 1", "set TUTTI_SIZE"},
+             Half{{{"JOB_COMPLETION_INDEX", "0"}}, "JOB_COMPLETION_INDEX", "set TUTTI_SIZE"},
+             Half{{{"TUTTI_SIZE", "4"}}, "TUTTI_SIZE says that there are 4 ranks", "0 … 3"},
+             Half{{{"TUTTI_STORE", "file:///x"}}, "TUTTI_STORE", "TUTTI_RANK and TUTTI_SIZE"},
+         }) {
+        INFO(said);
+        auto config = config_from_environment(environment(variables));
+        REQUIRE(config);
+        const auto whole = check_whole(*config);
+        REQUIRE_FALSE(whole);
+        CHECK(whole.error().code == Code::invalid);
+        CHECK(whole.error().message.find(said) != std::string::npos);
+        CHECK(whole.error().message.find(missing) != std::string::npos);
+        // The program may say the rest.
+        REQUIRE(set_config(*config, "rank", "0"));
+        REQUIRE(set_config(*config, "size", "1"));
+        CHECK(check_whole(*config));
+    }
+    for (const std::map<std::string, std::string>& variables :
+         {std::map<std::string, std::string>{},
+          {{"TUTTI_SIZE", "1"}},
+          {{"TUTTI_RANK", "0"}, {"TUTTI_SIZE", "1"}},
+          {{"TUTTI_RANK", "1"}, {"RANK", "0"}, {"WORLD_SIZE", "2"}},
+          {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "29500"}},
+          {{"TUTTI_STORE", ""}}}) {
+        const auto config = config_from_environment(environment(variables));
+        REQUIRE(config);
+        CHECK(check_whole(*config));
+    }
+    CHECK(check_whole(Config{.rank = 1, .size = 2}));  // made by hand
+}
+
 TEST_CASE("config: variables that are nearly settings are named, and a program's own are not") {
     const auto told = [](const char* entry) {
         const std::array<const char*, 2> environment{entry, nullptr};

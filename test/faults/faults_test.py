@@ -307,6 +307,12 @@ class BadInput(unittest.TestCase):
         self.expect({"TUTTI_TLS": "1"}, "TLS is not part of this version")
         self.expect({"TUTTI_SECRET_FILE": self.folder.name + "/none"}, "cannot be read")
 
+    def test_half_of_what_places_a_process_in_a_job(self):
+        self.expect({"TUTTI_RANK": "0"}, "TUTTI_RANK says that this is rank 0", "set TUTTI_SIZE")
+        self.expect({"TUTTI_SIZE": "2", "TUTTI_STORE": self.store}, "TUTTI_SIZE says that there are 2 ranks",
+                    "set TUTTI_RANK")
+        self.expect({"TUTTI_STORE": self.store}, self.store, "set TUTTI_RANK and TUTTI_SIZE")
+
     def test_misspelt_variables_are_named_once(self):
         output, = self.job({"TUTTI_TRANSPROT": "tcp", "TUTTI_OF_ITS_OWN": "1"})
         self.assertIn("TUTTI_TRANSPROT is set, and nothing reads it: is TUTTI_TRANSPORT meant?", output)

@@ -93,6 +93,7 @@ Result<> report(const Communicator& comm, const Options& options, const std::vec
 
 Result<> run(const Options& options) {
     TUTTI_ASSIGN(Config config, config_of_process());
+    TUTTI_TRY(check_whole(config));
     if (config.size < 2)
         return fail(Code::invalid, "one rank has nothing to measure: tutti-run -n N tutti-tune …");
     if (!options.transport.empty()) TUTTI_TRY(set_config(config, "transport", options.transport));
