@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace command_line {
@@ -23,14 +24,16 @@ private:
     std::string usage_;
 };
 
-/// usage: everything after "Usage: ".
-inline void dress(CLI::App& app, std::string usage, std::string footer) {
+/// usage: everything after "Usage: ". version: what --version prints.
+inline void dress(CLI::App& app, std::string usage, std::string footer, std::string_view version) {
+    app.set_version_flag("--version", std::string(version));
     app.formatter(std::make_shared<Formatter>(std::move(usage)));
     app.footer(std::move(footer));
 }
 
 /// Parses, then lets interpret() look at what was given; both throw CLI::ParseError for what makes
-/// no sense. The exit code after a usage error (printed) or --help, nothing if all is well.
+/// no sense. The exit code after a usage error (printed), --help or --version, nothing if all is
+/// well.
 template <typename Interpret>
 std::optional<int> parse(CLI::App& app, int argc, char** argv, Interpret&& interpret) {
     try {

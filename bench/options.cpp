@@ -212,8 +212,7 @@ Parsed parse_options(int argc, char** argv) {
     Parsed parsed;
     Texts texts;
     CLI::App app(description, "tutti-bench");
-    command_line::dress(app, "tutti-bench COLLECTIVE [OPTIONS]", footer);
-    app.set_version_flag("--version", tutti_version());
+    command_line::dress(app, "tutti-bench COLLECTIVE [OPTIONS]", footer, tutti_version());
     add_what(app, parsed.options, texts);
     add_how(app, parsed.options, texts);
     add_report(app, parsed.options);

@@ -41,7 +41,7 @@ struct Options {
     int ranks = 0;  // > 0: start that many of ourselves with tutti-run
 };
 
-/// The options, or the exit code after a usage error (printed) or --help.
+/// The options, or the exit code after a usage error (printed), --help or --version.
 struct Parsed {
     Options options;
     std::optional<int> exit_code;

@@ -2,6 +2,7 @@
 #include <optional>
 #include <string>
 
+#include "base/version.h"
 #include "capi/boundary.h"
 #include "collectives/catalog.h"
 #include "store/callback_store.h"
@@ -97,7 +98,7 @@ static_assert(static_cast<int>(Op::avg) == TUTTI_AVG && static_cast<int>(Op::bxo
 extern "C" {
 
 const char* tutti_version(void) {
-    return TUTTI_VERSION_STRING;
+    return c_string(tutti::version());
 }
 
 const char* tutti_status_string(tutti_status status) {

@@ -32,6 +32,7 @@ class Installed(unittest.TestCase):
         done = run("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", folder / "root")
         if done.returncode != 0:
             raise AssertionError("meson install failed:\n" + done.stdout[-2000:] + done.stderr[-2000:])
+        cls.version = re.search(r"version: '([^']+)'", (SOURCE / "meson.build").read_text(encoding="utf-8")).group(1)
         headers = list((folder / "root").rglob("tutti.h"))
         if len(headers) != 1:
             raise AssertionError(f"tutti.h is installed {len(headers)} times, not once")
@@ -103,9 +104,7 @@ class Installed(unittest.TestCase):
         self.assertEqual(self.exported() - self.declared(), set())
 
     def test_pkg_config_knows_it(self):
-        version = re.search(r"version: '([^']+)'", (SOURCE / "meson.build").read_text(encoding="utf-8"))
-        self.assertEqual(self.ok("pkg-config", "--modversion", "tutti", env=self.pkgconfig_env).strip(),
-                         version.group(1))
+        self.assertEqual(self.ok("pkg-config", "--modversion", "tutti", env=self.pkgconfig_env).strip(), self.version)
         self.assertIn(f"-I{self.prefix / 'include'}", self.pkg_config("--cflags"))
         self.assertIn("-ltutti", self.pkg_config("--libs"))
 
@@ -173,7 +172,9 @@ class Installed(unittest.TestCase):
         programs = {p.name for p in (self.prefix / "bin").iterdir()}
         self.assertLessEqual({"tutti-run", "tutti-bench"}, programs)
         for program in programs:
-            self.assertIn("--", self.ok(self.prefix / "bin" / program, "--help", env=self.run_env))
+            self.assertIn("--version", self.ok(self.prefix / "bin" / program, "--help", env=self.run_env))
+            self.assertEqual(self.ok(self.prefix / "bin" / program, "--version", env=self.run_env).strip(),
+                             self.version)
 
 
 if __name__ == "__main__":

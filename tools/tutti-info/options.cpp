@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/version.h"
 #include "bench/command_line.h"
 #include "sections.h"
 
@@ -52,8 +53,7 @@ Parsed parse_options(int argc, char** argv) {
     Parsed parsed;
     Options& o = parsed.options;
     CLI::App app(described(), "tutti-info");
-    command_line::dress(app, "tutti-info [OPTIONS] [SECTION...]", footer);
-    app.set_version_flag("--version", TUTTI_VERSION_STRING);
+    command_line::dress(app, "tutti-info [OPTIONS] [SECTION...]", footer, version());
     app.add_option("SECTION", o.sections, "only these (default: all)")
         ->type_name("")
         ->check(CLI::IsMember(section_names()).description(""));

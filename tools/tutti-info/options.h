@@ -15,7 +15,7 @@ struct Options {
     std::string root;  // "": this machine
 };
 
-/// The options, or the exit code after a usage error (printed) or --help.
+/// The options, or the exit code after a usage error (printed), --help or --version.
 struct Parsed {
     Options options;
     std::optional<int> exit_code;

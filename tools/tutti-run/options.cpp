@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/version.h"
 #include "bench/command_line.h"
 
 namespace tutti::run {
@@ -122,7 +123,7 @@ Parsed parse_options(int argc, char** argv) {
     Options& o = parsed.options;
     std::vector<std::string> assignments;
     CLI::App app(description, "tutti-run");
-    command_line::dress(app, "tutti-run -n N [OPTIONS] PROGRAM [ARGUMENTS]", footer);
+    command_line::dress(app, "tutti-run -n N [OPTIONS] PROGRAM [ARGUMENTS]", footer, version());
     app.prefix_command();  // the first word that is no option ends the options
     add_options(app, o, assignments);
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {

@@ -33,7 +33,7 @@ struct Options {
     std::vector<std::pair<std::string, std::string>> environment;
 };
 
-/// The options, or the exit code after a usage error (printed) or --help.
+/// The options, or the exit code after a usage error (printed), --help or --version.
 struct Parsed {
     Options options;
     std::optional<int> exit_code;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/version.h"
 #include "bench/command_line.h"
 #include "collectives/catalog.h"
 #include "tools/dtype_option.h"
@@ -210,7 +211,7 @@ Parsed parse_options(int argc, char** argv) {
     Parsed parsed;
     Texts texts;
     CLI::App app(description, "tutti-sim");
-    command_line::dress(app, "tutti-sim COLLECTIVE --ranks N [OPTIONS]", footer);
+    command_line::dress(app, "tutti-sim COLLECTIVE --ranks N [OPTIONS]", footer, version());
     add_what(app, parsed.options, texts);
     add_network(app, parsed.options, texts);
     add_report(app, parsed.options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/version.h"
 #include "bench/command_line.h"
 #include "tools/dtype_option.h"
 
@@ -75,7 +76,7 @@ Parsed parse_options(int argc, char** argv) {
     std::vector<std::string> names{"allreduce", "broadcast",      "reduce",
                                    "allgather", "reduce_scatter", "alltoall"};
     CLI::App app(description, "tutti-tune");
-    command_line::dress(app, "tutti-run -n N tutti-tune [OPTIONS]", footer);
+    command_line::dress(app, "tutti-run -n N tutti-tune [OPTIONS]", footer, version());
     std::string dtype;
     add_options(app, parsed.options, names, dtype);
     parsed.exit_code = command_line::parse(app, argc, argv, [&] {

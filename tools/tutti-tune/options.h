@@ -25,7 +25,7 @@ struct Options {
     std::string rows;    // "": no raw measurements
 };
 
-/// The options, or the exit code after a usage error (printed) or --help.
+/// The options, or the exit code after a usage error (printed), --help or --version.
 struct Parsed {
     Options options;
     std::optional<int> exit_code;
