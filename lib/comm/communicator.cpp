@@ -6,6 +6,7 @@
 #include "collectives/catalog.h"
 #include "comm/backoff.h"
 #include "comm/calibrate.h"
+#include "comm/joined.h"
 #include "comm/launches.h"
 
 namespace tutti {
@@ -31,6 +32,7 @@ Communicator::~Communicator() {
 
 Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
                                                            std::shared_ptr<Store> own_store) {
+    const int64_t start_ns = now_ns();
     TUTTI_TRY(check_whole(config));
     std::string generation = Endpoint::next_generation(config, own_store.get());
     if (!config.algo.empty() &&
@@ -54,7 +56,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
     comm->planner_.use(comm->endpoint_->take_intrinsics());
     comm->endpoint_->add(comm->group_.id(), comm.get());
     TUTTI_TRY(comm->learn_hosts());
+    const int64_t took_ms = (now_ns() - start_ns) / 1'000'000;
     if (config.fit_ms > 0) TUTTI_TRY(calibrate(*comm, config.fit_ms));
+    say_joined(*comm, *comm->endpoint_, took_ms);
     return comm;
 }
 

@@ -196,7 +196,7 @@ private:
     Result<UniqueFd> connect_control(Rank to, Deadline deadline);
     EndpointClient* client_of(const ChannelId& id);
     Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline);
-    Error missing_error();
+    Error missing_error(int64_t waited_ms);
     template <typename Done>
     bool wait_until(Done done);
     const PeerRecord* known_peer(Rank rank);

@@ -74,6 +74,22 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
     return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
 }
 
+// When to say, in the log, what joining waits for: soon, then ever more rarely.
+class Notices {
+public:
+    /// If it is time to: for how long it has been waiting.
+    std::optional<int64_t> due_ms() {
+        const int64_t waited_ms = (now_ns() - start_ns_) / 1'000'000;
+        if (waited_ms < next_ms_ || !log::enabled(log::Level::info)) return {};
+        next_ms_ = waited_ms * 2;
+        return waited_ms;
+    }
+
+private:
+    const int64_t start_ns_ = now_ns();
+    int64_t next_ms_ = 3000;
+};
+
 std::string join_names(const std::vector<std::string>& names) {
     std::string text;
     for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
@@ -140,6 +156,8 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
         if (own_store) {
             store_ = std::move(own_store);
         } else {
+            log::info("rank {} of {}: looks for the others in store {}", config_.rank, config_.size,
+                      config_.store);
             TUTTI_ASSIGN(store_, get_store(config_, deadline_));
         }
         TUTTI_TRY(listen_control());
@@ -231,7 +249,7 @@ Result<> Endpoint::listen_control() {
 // more.
 Result<Endpoint::PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) {
     const Rank parent = tree_parent(config_.rank);
-    for (;;) {
+    for (Notices notices;;) {
         const auto text = store_->get(
             key(parent), Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(200))));
         if (text) {
@@ -243,7 +261,11 @@ Result<Endpoint::PeerRecord> Endpoint::parent_record(const std::optional<Error>&
         if (text.error().code != Code::timeout)
             return tl::unexpected(earlier ? *earlier : text.error());
         if (auto word = word_left()) return tl::unexpected(*std::move(word));
-        if (deadline_.passed()) return tl::unexpected(earlier ? *earlier : missing_error());
+        if (deadline_.passed())
+            return tl::unexpected(earlier ? *earlier : missing_error(config_.timeout_ms));
+        if (const auto waited_ms = notices.due_ms())
+            log::info("rank {} waits: rank {} did not come within {} ms (store {})", config_.rank,
+                      parent, *waited_ms, store_->describe());
         pump();
     }
 }
@@ -313,11 +335,14 @@ Result<> Endpoint::assemble() {
         if (const auto word = word_left()) bootstrap_step([&] { bootstrap_->fail_with(*word); });
         look_ns = now_ns() + word_pause_ns;
     };
+    Notices notices;
     const auto gathered = [&] {
         look_for_word();
+        const auto waited_ms = config_.rank == 0 ? notices.due_ms() : std::nullopt;
+        if (waited_ms) log::info("rank 0 waits: {}", missing_error(*waited_ms).message);
         return state() != State::gathering;
     };
-    if (!wait_until(gathered)) return tl::unexpected(missing_error());
+    if (!wait_until(gathered)) return tl::unexpected(missing_error(config_.timeout_ms));
     if (state() == State::link) {
         const bool joined = join_job_intrinsics();
         bootstrap_step([&] { bootstrap_->linked(joined); });

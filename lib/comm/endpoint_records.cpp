@@ -125,7 +125,7 @@ std::optional<Error> Endpoint::read_word(std::string_view text) const {
 
 // Who did not come: the store knows who has been there. Nobody is named whom it was not asked
 // about.
-Error Endpoint::missing_error() {
+Error Endpoint::missing_error(int64_t waited_ms) {
     std::string names, silence;
     Rank missing = 0, first = nobody;
     const Deadline patience = Deadline::after_ms(missing_patience_ms);
@@ -144,17 +144,15 @@ Error Endpoint::missing_error() {
     }
     std::string text;
     if (missing == 0 && !silence.empty())
-        text = fmt::format("the job was not complete after {} ms, and {}", config_.timeout_ms,
-                           silence);
+        text = fmt::format("the job was not complete after {} ms, and {}", waited_ms, silence);
     else if (missing == 0)
-        text = fmt::format("all ranks have come, but the job was not complete after {} ms",
-                           config_.timeout_ms);
+        text =
+            fmt::format("all ranks have come, but the job was not complete after {} ms", waited_ms);
     else
         text = fmt::format("{}{} of {} ranks did not come within {} ms: rank{} {}{} (store {}){}{}",
-                           silence.empty() ? "" : "at least ", missing, config_.size,
-                           config_.timeout_ms, missing == 1 ? "" : "s", names,
-                           missing > max_named_ranks ? ", …" : "", store_->describe(),
-                           silence.empty() ? "" : "; ", silence);
+                           silence.empty() ? "" : "at least ", missing, config_.size, waited_ms,
+                           missing == 1 ? "" : "s", names, missing > max_named_ranks ? ", …" : "",
+                           store_->describe(), silence.empty() ? "" : "; ", silence);
     if (const std::string also = store_->suspicion(); !also.empty()) text += "; " + also;
     return {Code::timeout, first, 0, std::move(text)};
 }

@@ -318,6 +318,23 @@ class BadInput(unittest.TestCase):
         self.assertIn("TUTTI_TRANSPROT is set, and nothing reads it: is TUTTI_TRANSPORT meant?", output)
         self.assertEqual(output.count("nothing reads it"), 1, output)
 
+    def test_at_level_info_a_good_start_says_where_everyone_is(self):
+        env = {"TUTTI_SIZE": "2", "TUTTI_STORE": self.store, "TUTTI_LOG": "info"}
+        first, second = self.job({**env, "TUTTI_RANK": "0"}, {**env, "TUTTI_RANK": "1"})
+        self.assertRegex(first, r"tutti \d+\.\d+\.\d+: job 'default' of 2 ranks on 1 host is complete after \d+ ms; "
+                                r"data goes over shm within the host; algorithms are chosen by the built-in constants")
+        self.assertNotIn("job 'default'", second)
+        for rank, output in enumerate((first, second)):
+            self.assertIn(f"rank {rank} of 2: looks for the others in store {self.store}", output)
+            self.assertIn(f"rank {rank} of 2: on host 0 of 1, which has 2 ranks", output)
+
+    def test_at_level_info_a_rank_says_for_whom_it_waits(self):
+        env = {"TUTTI_SIZE": "3", "TUTTI_STORE": self.store, "TUTTI_LOG": "info", "TUTTI_TIMEOUT_MS": "5000"}
+        first, = self.job({**env, "TUTTI_RANK": "0"})
+        self.assertRegex(first, r"rank 0 waits: 2 of 3 ranks did not come within \d+ ms: ranks 1, 2 \(store file:")
+        second, = self.job({**env, "TUTTI_RANK": "1", "TUTTI_JOB": "another"})
+        self.assertRegex(second, r"rank 1 waits: rank 0 did not come within \d+ ms")
+
     def test_rank_outside_the_job(self):
         self.expect({"TUTTI_RANK": "4", "TUTTI_SIZE": "2", "TUTTI_STORE": self.store},
                     "rank 4 of a job of size 2", "0 to 1")

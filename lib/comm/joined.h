@@ -1,0 +1,13 @@
+// What a good start looks like, for the log: said once for a communicator, not per call.
+#pragma once
+
+#include <cstdint>
+
+#include "comm/communicator.h"
+
+namespace tutti {
+
+/// At level info: rank 0 says what holds for all, every rank where it is. took_ms: joining.
+void say_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms);
+
+}  // namespace tutti
