@@ -53,6 +53,13 @@ class Works(Cases):
         self.assertEqual([process.returncode for process in ranks], [0, 0], "\n".join(told))
         self.assertEqual(["LEAVING 1 ok", "LEAVING 0 ok"], [text.strip() for text in told])
 
+    def test_tutti_run_starts_it(self):
+        script = ("import torch, torch.distributed as dist, tutti.torch; dist.init_process_group('tutti'); "
+                  "x = torch.ones(3) + dist.get_rank(); dist.all_reduce(x); "
+                  "print(x.tolist()); dist.destroy_process_group()")
+        done = run(PYTHON, "-m", "tutti.run", "-n", 3, "--no-prefix", PYTHON, "-c", script)
+        self.assertEqual(done.stdout.splitlines(), ["[6.0, 6.0, 6.0]"] * 3, done.stderr)
+
     def test_with_torchs_own_checks(self):
         self.check_ranks(3, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 

@@ -19,6 +19,37 @@ TEST_CASE("tutti-run: tells each rank its rank, the size and the store") {
     CHECK(o.err.empty());
 }
 
+TEST_CASE("tutti-run: tells each rank what torch.distributed asks for, whoever started tutti-run") {
+    const Outcome o = run_script(
+        "2", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR",
+        {"--hosts-act", "2"}, {"RANK=7", "WORLD_SIZE=9", "LOCAL_RANK=3", "MASTER_ADDR=10.0.0.1"});
+    CHECK(lines_of(o.out) ==
+          std::multiset<std::string>{"[0] 0/2 0/2 127.0.0.1", "[1] 1/2 1/2 127.0.0.1"});
+    const Outcome own = run_script("1", "echo $MASTER_PORT", {"--env", "MASTER_PORT=29500"});
+    CHECK(own.out == "[0] 29500\n");
+}
+
+TEST_CASE("tutti-run: keeps MASTER_PORT free for rank 0 to listen on, on all addresses") {
+    const Folder folder;
+    write_program(folder.path / "meet", R"(#!/usr/bin/env python3
+import os, socket
+port = int(os.environ["MASTER_PORT"])
+if os.environ["RANK"] == "0":
+    with socket.create_server(("", port)) as server:
+        print("served", server.accept()[0].recv(9).decode())
+else:
+    while True:
+        try:
+            socket.create_connection((os.environ["MASTER_ADDR"], port)).sendall(b"rank 1")
+            break
+        except ConnectionRefusedError:
+            pass
+)");
+    const Outcome o = run({"-n", "2", "--timeout", "60", (folder.path / "meet").string()});
+    CHECK(o.out == "[0] served rank 1\n");
+    CHECK(o.err.empty());
+}
+
 TEST_CASE("tutti-run: hands options on and leaves the program's own alone") {
     const Outcome o =
         run_script("4", "echo $TUTTI_HOST_ID $TUTTI_TRANSPORT $COLOUR -n 9 --quiet",

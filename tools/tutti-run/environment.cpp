@@ -32,6 +32,15 @@ std::string variable(const char* name) {
     return value != nullptr ? value : "";
 }
 
+// As torchrun has them. All ranks are on this machine, whatever hosts they act as, and each may
+// have a device of it.
+void add_torchs(Variables& variables, int rank, int ranks, uint16_t port) {
+    variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
+    variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(ranks);
+    variables["MASTER_ADDR"] = "127.0.0.1";
+    variables["MASTER_PORT"] = std::to_string(port);
+}
+
 }  // namespace
 
 Result<Job> make_job(const Options& options) {
@@ -45,6 +54,7 @@ Result<Job> make_job(const Options& options) {
         job.secret = *std::move(secret);
     }
     if (job.secret.empty()) job.secret = net::random_hex(secret_bytes);
+    TUTTI_ASSIGN(job.torch_port, reserve_torch_port());
     job.store_url = options.store_url;
     job.hosts_store = options.store_url.empty();
     return job;
@@ -66,6 +76,7 @@ std::vector<std::string> rank_environment(const Options& options, const Job& job
     if (options.hosts_act > 0)
         variables["TUTTI_HOST_ID"] =
             fmt::format("host{}", rank * options.hosts_act / options.ranks);
+    add_torchs(variables, rank, options.ranks, job.torch_port.number);
     if (isatty(STDERR_FILENO) == 1) variables["TUTTI_RUN_TERMINAL"] = "1";
     for (const auto& [name, value] : options.environment) variables[name] = value;
     std::vector<std::string> entries;

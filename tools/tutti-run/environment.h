@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "options.h"
+#include "torch_port.h"
 
 namespace tutti::run {
 
@@ -15,14 +16,17 @@ struct Job {
     std::string name;
     std::string secret;
     std::string store_url;
+    TorchPort torch_port;
     bool hosts_store = true;  // tutti-run serves the store, so rank 0 must not
     bool first_gang = true;   // of those that tutti-run starts; its logs are begun anew
 };
 
-/// Name and secret; the secret is TUTTI_SECRET, what TUTTI_SECRET_FILE holds, or random.
+/// Name, secret and torch's port; the secret is TUTTI_SECRET, what TUTTI_SECRET_FILE holds, or
+/// random.
 Result<Job> make_job(const Options& options);
 
-/// "NAME=VALUE" for one rank: this process's variables, the job's, then --env.
+/// "NAME=VALUE" for one rank: this process's variables, the job's as tutti and as torch.distributed
+/// read them, then --env.
 std::vector<std::string> rank_environment(const Options& options, const Job& job, int rank);
 
 }  // namespace tutti::run

@@ -19,6 +19,8 @@ constexpr const char* description =
 
 Starts N copies of PROGRAM, each with its rank, the number of ranks, a rendezvous store and the
 job's secret in the environment (TUTTI_RANK, TUTTI_SIZE, TUTTI_STORE, TUTTI_JOB, TUTTI_SECRET).
+Programs of torch.distributed find theirs: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR
+and MASTER_PORT, a free port that is kept for rank 0 to listen on.
 The secret is TUTTI_SECRET or what TUTTI_SECRET_FILE holds if one is set, else random.
 Their output comes line by line with "[rank] " in front; lines of more than 1 MiB are cut, and a
 last line is ended. The first rank that fails ends the others: SIGTERM, then SIGKILL after a grace.
