@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +31,25 @@ inline void dress(CLI::App& app, std::string usage, std::string footer, std::str
     app.set_version_flag("--version", std::string(version));
     app.formatter(std::make_shared<Formatter>(std::move(usage)));
     app.footer(std::move(footer));
+}
+
+inline bool is_number(const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    return !text.empty() && *end == '\0' && std::isfinite(value);
+}
+
+/// What is wrong with a number that must be above 0, or at least 0; nothing if it is: checks of
+/// options. CLI11's own would print the largest number there is, in all its 309 digits.
+inline std::string positive(const std::string& text) {
+    return is_number(text) && std::strtod(text.c_str(), nullptr) > 0
+               ? ""
+               : "'" + text + "' is not a number above 0";
+}
+inline std::string not_negative(const std::string& text) {
+    return is_number(text) && std::strtod(text.c_str(), nullptr) >= 0
+               ? ""
+               : "'" + text + "' is neither 0 nor a number above it";
 }
 
 /// Parses, then lets interpret() look at what was given; both throw CLI::ParseError for what makes

@@ -76,7 +76,7 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
         ->delimiter(',');
     app.add_option("--root", o.root, "of a broadcast, reduce, gather or scatter (default 0)")
         ->type_name("RANK")
-        ->check(CLI::NonNegativeNumber);
+        ->check(command_line::not_negative);
     app.add_flag_callback(
         "--inplace-only", [&o] { o.out_of_place = false; }, "leave out the out-of-place half");
     app.add_flag_callback(
@@ -92,7 +92,7 @@ void add_how(CLI::App& app, Options& o, Texts& t) {
         ->check(CLI::Range(1, std::numeric_limits<int>::max()));
     app.add_option("-w,--warmup", o.warmup, "iterations before those (default 5)")
         ->type_name("N")
-        ->check(CLI::NonNegativeNumber);
+        ->check(command_line::not_negative);
     app.add_option("--transport", o.transport, "transports to use, e.g. shm,tcp")
         ->type_name("LIST");
     app.add_option("--algorithm", t.algorithm, "this one, or all: a table for each")

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <thread>
 
+#include "bench/command_line.h"
 #include "tutti/trainer.hpp"
 #include "tutti/tutti.hpp"
 
@@ -244,11 +245,11 @@ int main(int argc, char** argv) {
         app.add_option("--compute-ms", o.compute_ms, "overlap: of a step (default 300)");
         app.add_option("--rounds", o.rounds, "overhead: arithmetic (default 4 passes)");
         app.add_option("--turns", o.turns, "overhead: of a step each (default 201)")
-            ->check(CLI::PositiveNumber);
+            ->check(command_line::positive);
         app.add_option("--blocks", o.blocks, "overlap: how many (default 15)")
-            ->check(CLI::PositiveNumber);
+            ->check(command_line::positive);
         app.add_option("--steps", o.steps_per_block, "overlap: in a block (default 8)")
-            ->check(CLI::PositiveNumber);
+            ->check(command_line::positive);
         app.add_option("--at-least", o.at_least, "overlap: fail below this share (default 0)");
         app.add_option("--execution", execution, "serial or dag (default serial)")
             ->check(CLI::IsMember({"serial", "dag"}));

@@ -358,10 +358,13 @@ TEST_CASE("tutti-run: refuses wrong usage") {
         Texts{}, Texts{"-n", "0", "true"}, Texts{"-n", "2"},
         Texts{"-n", "2", "--no-such-option", "true"}, Texts{"-n", "2", "--hosts-act", "3", "true"},
         Texts{"-n", "2", "--env", "novalue", "true"}, Texts{"-n", "2", "--timeout", "nan", "true"},
-        Texts{"-n", "2", "--timeout", "inf", "true"}, Texts{"-n", "2", "--grace", "nan", "true"});
+        Texts{"-n", "2", "--timeout", "inf", "true"}, Texts{"-n", "2", "--grace", "nan", "true"},
+        Texts{"-n", "2", "--timeout", "0", "true"}, Texts{"-n", "2", "--grace", "-1", "true"});
     const Outcome o = run(wrong);
     CHECK(o.exit_code == 2);
     CHECK_FALSE(o.err.empty());
+    CHECK_FALSE(
+        contains(o.err, "0000000000"));  // a range in words, not the largest number there is
 }
 
 TEST_CASE("tutti-run: leaves no process behind when it is killed") {

@@ -2,9 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <cmath>
-#include <cstdlib>
-
 #include "base/version.h"
 #include "bench/command_line.h"
 
@@ -65,11 +62,6 @@ std::string check_assignment(const std::string& text) {
     return {};
 }
 
-std::string check_finite(const std::string& text) {
-    if (std::isfinite(std::strtod(text.c_str(), nullptr))) return {};
-    return fmt::format("{} is not a number of seconds", text);
-}
-
 void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignments) {
     app.add_option("-n,--ranks", o.ranks, "how many ranks to start")
         ->required()
@@ -101,12 +93,10 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& assignment
     app.add_option("--timeout", o.timeout_s,
                    "end the whole job after so long, naming who still runs")
         ->type_name("SECONDS")
-        ->check(CLI::PositiveNumber)
-        ->check(check_finite);
+        ->check(command_line::positive);
     app.add_option("--grace", o.grace_s, "between SIGTERM and SIGKILL (default 3)")
         ->type_name("SECONDS")
-        ->check(CLI::NonNegativeNumber)
-        ->check(check_finite);
+        ->check(command_line::not_negative);
     app.add_flag_callback(
         "--no-prefix", [&o] { o.prefix = false; },
         "leave out \"[rank] \" and change no output; a line that is not finished is ended only "

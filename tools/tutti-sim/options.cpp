@@ -91,7 +91,7 @@ void add_what(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--dtype", t.dtype, "element type (default float32)")->type_name("TYPE");
     app.add_option("--root", o.root, "of a broadcast, reduce, gather or scatter (default 0)")
         ->type_name("RANK")
-        ->check(CLI::NonNegativeNumber.description(""));
+        ->check(command_line::not_negative);
     app.add_option("--lanes", o.lanes, "stripe over so many lanes (default: as the library would)")
         ->type_name("N")
         ->check(CLI::Range(1, 8).description(""));

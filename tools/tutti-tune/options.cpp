@@ -57,7 +57,7 @@ void add_options(CLI::App& app, Options& o, std::vector<std::string>& names, std
         ->check(CLI::Range(2, 1 << 20));
     app.add_option("--seconds", o.seconds, "how long to measure, about (default 60)")
         ->type_name("S")
-        ->check(CLI::PositiveNumber);
+        ->check(command_line::positive);
     app.add_option("--dtype", dtype,
                    "element type (default float32); sums of another width are tuned apart")
         ->type_name("TYPE");
