@@ -2,11 +2,12 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 #include <sstream>
 
+#include "complain.h"
 #include "measure.h"
 #include "relaunch.h"
 #include "report.h"
@@ -181,7 +182,7 @@ int main(int argc, char** argv) {
         if (parsed.options.ranks > 0) return bench::relaunch(parsed.options.ranks, argc, argv);
         return bench::run(parsed.options);
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "%s: %s\n", bench::who().c_str(), error.what());
+        command_line::complain(bench::who().c_str(), error.what());
         return bench::exit_wrong;
     }
 }

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
+#include "complain.h"
 #include "options.h"
 
 namespace bench {
@@ -43,9 +43,10 @@ int relaunch(int ranks, int argc, char** argv) {
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
     ::execvp(pointers[0], pointers.data());
-    fmt::print(stderr,
-               "tutti-bench: cannot start {}: {}; start the ranks another way, without --ranks\n",
-               launcher, std::strerror(errno));
+    command_line::complain(
+        "tutti-bench",
+        fmt::format("cannot start {}: {}; start the ranks another way, without --ranks", launcher,
+                    std::strerror(errno)));
     return exit_wrong;
 }
 

@@ -1,4 +1,4 @@
-// How tools print. Nothing here throws, as fmt::print does where nothing can be written.
+// How tools print. Nothing of it throws, as fmt::print does where nothing can be written.
 #pragma once
 
 #include <cerrno>
@@ -28,10 +28,5 @@ private:
     std::FILE* file_;
     int errno_ = 0;
 };
-
-/// "PROGRAM: why" on standard error: for main's catch handlers, too.
-inline void complain(const char* program, std::string_view why) noexcept {
-    std::fprintf(stderr, "%s: %.*s\n", program, static_cast<int>(why.size()), why.data());
-}
 
 }  // namespace tutti

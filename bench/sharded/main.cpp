@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/complain.h"
 #include "tutti/trainer_sharded.h"
 #include "tutti/tutti.hpp"
 
@@ -129,7 +130,7 @@ int main(int argc, char** argv) {
         tutti::Communicator comm;
         run(comm, sizes);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "tutti-sharded-bench: {}\n", error.what());
+        command_line::complain("tutti-sharded-bench", error.what());
         return 1;
     }
 }

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "bench/command_line.h"
+#include "bench/complain.h"
 #include "tutti/trainer.hpp"
 #include "tutti/tutti.hpp"
 
@@ -257,7 +258,7 @@ int main(int argc, char** argv) {
         o.dag = execution == "dag";
         return what == "overlap" ? overlap(o) : overhead(o);
     } catch (const std::exception& error) {
-        fmt::print(stderr, "tutti-trainer-bench: {}\n", error.what());
+        command_line::complain("tutti-trainer-bench", error.what());
         return 1;
     }
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/complain.h"
 #include "tutti/tutti.hpp"
 
 namespace {
@@ -210,7 +211,7 @@ int main(int argc, char** argv) {
                 mib, comm.size(), "form", "blocks", "us", "ratio");
         for (const Form& form : forms) measure(bench, form, total);
     } catch (const std::exception& error) {
-        std::fprintf(stderr, "tutti-uneven-bench: %s\n", error.what());
+        command_line::complain("tutti-uneven-bench", error.what());
         return 1;
     }
 }

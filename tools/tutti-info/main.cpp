@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "bench/complain.h"
 #include "options.h"
 #include "sections.h"
 #include "tools/output.h"
@@ -40,9 +41,9 @@ int main(int argc, char** argv) {
                                       : as_text(report));
         const auto written = out.written("the report");
         if (written) return 0;
-        tutti::complain("tutti-info", written.error().message);
+        command_line::complain("tutti-info", written.error().message);
     } catch (const std::exception& error) {
-        tutti::complain("tutti-info", error.what());
+        command_line::complain("tutti-info", error.what());
     }
     return exit_failed;
 }

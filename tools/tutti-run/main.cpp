@@ -4,8 +4,8 @@
 
 #include <exception>
 
+#include "bench/complain.h"
 #include "gangs.h"
-#include "tools/output.h"
 
 namespace {
 
@@ -28,9 +28,9 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const tutti::Result<int> exit_code = tutti::run::run_gangs(parsed.options);
         if (exit_code) return *exit_code;
-        tutti::complain("tutti-run", exit_code.error().message);
+        command_line::complain("tutti-run", exit_code.error().message);
     } catch (const std::exception& error) {
-        tutti::complain("tutti-run", error.what());
+        command_line::complain("tutti-run", error.what());
     }
     return tutti::run::exit_launcher;
 }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "bench/complain.h"
 #include "collectives/catalog.h"
 #include "experiment.h"
 #include "options.h"
@@ -143,9 +144,9 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const auto done = tutti::sim::simulate_all(parsed.options);
         if (done) return 0;
-        tutti::complain("tutti-sim", done.error().message);
+        command_line::complain("tutti-sim", done.error().message);
     } catch (const std::exception& error) {
-        tutti::complain("tutti-sim", error.what());
+        command_line::complain("tutti-sim", error.what());
     }
     return tutti::sim::exit_failed;
 }

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "bench/complain.h"
 #include "comm/fit.h"
 #include "file.h"
 #include "measure.h"
@@ -117,9 +118,9 @@ int main(int argc, char** argv) {
         if (parsed.exit_code) return *parsed.exit_code;
         const auto done = tutti::tune::run(parsed.options);
         if (done) return 0;
-        tutti::complain("tutti-tune", done.error().message);
+        command_line::complain("tutti-tune", done.error().message);
     } catch (const std::exception& error) {
-        tutti::complain("tutti-tune", error.what());
+        command_line::complain("tutti-tune", error.what());
     }
     return tutti::tune::exit_failed;
 }
