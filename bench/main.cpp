@@ -15,6 +15,14 @@
 namespace bench {
 namespace {
 
+// What all ranks know is said by rank 0, and by its exit code: a launcher ends the others once one
+// fails, so that who is to speak might never come to it.
+int wrong_usage(int rank, const std::string& why) {
+    if (rank != 0) return 0;
+    command_line::complain("tutti-bench", why);
+    return exit_usage;
+}
+
 // Every rank goes through the same loops; only rank 0 has a report and a progress line.
 class Sweep {
 public:
@@ -37,7 +45,7 @@ public:
     int finish() {
         if (!report_) return 0;
         progress_.clear();
-        if (measured_ == 0) throw std::runtime_error("nothing could be measured: " + skipped_);
+        if (measured_ == 0) return wrong_usage(0, "nothing could be measured: " + skipped_);
         report_->finish();
         return wrong_ == 0 ? 0 : exit_wrong;
     }
@@ -159,8 +167,8 @@ int run(const Options& options) {
     for (const int nrings : options.nrings) {
         tutti::Communicator comm = create(options, nrings);
         if (options.root >= comm.size())
-            throw std::runtime_error(
-                fmt::format("--root {}: there are only {} ranks", options.root, comm.size()));
+            return wrong_usage(comm.rank(), fmt::format("--root {} is not below {} ranks",
+                                                        options.root, comm.size()));
         if (!sweep) sweep.emplace(options, Seat{comm.rank(), comm.size()});
         sweep->run(comm, nrings);
     }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <sstream>
 
 #include "command_line.h"
 
@@ -26,7 +27,7 @@ them.)";
 constexpr const char* footer = R"(EXIT CODES
   0  all results were right
   1  wrong results, or an operation failed
-  2  wrong usage
+  2  wrong usage, or nothing of what was asked for can be done here
 
 EXAMPLES
   tutti-bench allreduce --ranks 2
@@ -156,6 +157,16 @@ std::vector<std::string> algorithms_of(const Collective& collective, const std::
     return known;
 }
 
+void check_transports(const std::string& list) {
+    std::vector<std::string> known;
+    for (int i = 0; const char* name = tutti_transport_name(i); ++i) known.emplace_back(name);
+    std::istringstream names(list);
+    for (std::string name; std::getline(names, name, ',');)
+        if (std::find(known.begin(), known.end(), name) == known.end())
+            throw CLI::ValidationError(
+                "--transport", fmt::format("'{}' is none of: {}", name, fmt::join(known, ", ")));
+}
+
 void interpret(Options& o, const Texts& t) {
     o.collective = find_collective(t.collective);
     if (!t.begin.empty()) o.begin_bytes = *parse_bytes(t.begin);
@@ -173,6 +184,10 @@ void interpret(Options& o, const Texts& t) {
                                    fmt::format("a {} is always in place", o.collective->name));
     if (o.nccl && !o.device)
         throw CLI::ValidationError("--peer", "nccl has device memory only: give --memory device");
+    if (o.ranks > 0 && o.root >= o.ranks)
+        throw CLI::ValidationError("--root",
+                                   fmt::format("{} is not below {} ranks", o.root, o.ranks));
+    check_transports(o.transport);
     if (o.streams > 1) o.async = true;
 }
 

@@ -12,6 +12,7 @@
 namespace bench {
 
 inline constexpr int exit_wrong = 1;  // wrong results, or an operation failed
+inline constexpr int exit_usage = 2;  // likewise what only turned out once the ranks had met
 
 struct Options {
     const Collective* collective = nullptr;

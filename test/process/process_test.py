@@ -444,7 +444,7 @@ class Behaviour(Processes):
             # Nothing is measured: an algorithm that cannot do this.
             done = subprocess.run([*command, "2", "--algorithm", "segmented_chain"], capture_output=True, text=True,
                                   timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
-            self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertNotIn("OK", done.stdout)
             self.assertEqual(path.read_text(encoding="utf-8"), written)
 
@@ -460,6 +460,18 @@ class Behaviour(Processes):
                 self.assertIn("FAILED", done.stdout)
                 self.assertTrue(all(row["wrong"] > 0 for row in json.loads(path.read_text(encoding="utf-8"))["rows"]))
                 path.unlink()
+
+    def test_a_bench_that_is_asked_for_what_there_is_not_says_so_once(self):
+        for words, why in ((["--root", "2"], "--root 2 is not below 2 ranks"),
+                           (["--algorithm", "magic"], "nothing could be measured: ")):
+            done = run(2, BENCH, "broadcast", "-e", "64", "-n", "3", *words)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertEqual(done.stderr.count("tutti-bench: "), 1, done.stderr)
+            self.assertIn(why, done.stderr)
+        done = subprocess.run([BENCH, "broadcast", "--transport", "shm,pigeon"], capture_output=True, text=True,
+                              timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("'pigeon' is none of: ", done.stderr)
 
     def test_a_bench_whose_table_is_lost_fails(self):
         # By itself: behind tutti-run it is the launcher that writes.
