@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <new>
 #include <thread>
 
@@ -19,9 +20,40 @@ constexpr std::size_t alignment = 4096;
 constexpr int min_auto_iterations = 5;
 constexpr int max_auto_iterations = 200'000;
 
+// Of a size whose iterations were chosen by time: the machine may have become busy since.
+constexpr double most_times_planned = 5;
+
 double us_between(Clock::time_point a, Clock::time_point b) {
     return std::chrono::duration<double, std::micro>(b - a).count();
 }
+
+// Ends the sampling, on all ranks alike, once it has taken much longer than was planned. Looks ever
+// more rarely: a look is an allreduce, which the samples should not notice.
+class Budget {
+public:
+    Budget(tutti::Communicator& comm, const Options& options)
+        : comm_(comm), limit_us_(most_times_planned * options.min_time_s * 1e6) {
+        if (options.iters > 0) next_look_ = std::numeric_limits<std::size_t>::max();
+    }
+    /// Whether to ask, after so many samples.
+    bool due(std::size_t samples) {
+        if (samples < next_look_) return false;
+        next_look_ += std::max<std::size_t>(1, next_look_ / 4);
+        return true;
+    }
+    /// Collective.
+    bool spent() {
+        std::array<double, 1> elapsed_us{us_between(start_, Clock::now())};
+        comm_.allreduce(elapsed_us, TUTTI_MAX);
+        return elapsed_us[0] > limit_us_;
+    }
+
+private:
+    tutti::Communicator& comm_;
+    const double limit_us_;
+    const Clock::time_point start_ = Clock::now();
+    std::size_t next_look_ = min_auto_iterations;
+};
 
 // Equal on ranks whose steady clocks are one and the same.
 uint64_t clock_identity() {
@@ -183,29 +215,34 @@ Outcome Measurement::time(const Call& call, Operation& operation, Operation* pee
     const int iterations = choose_iterations(operation);
     const auto [batch, samples] = cut_into_batches(iterations, bytes_of(call, seat_.ranks));
     const double operations = double(batch) * options_.streams;
-    std::vector<double> times_us(static_cast<std::size_t>(samples));
-    std::vector<double> peer_us(peer ? times_us.size() : 0);
+    std::vector<double> times_us, peer_us;
     for (int i = 0; peer && i < std::max(1, options_.warmup); ++i) run_turns(*peer, 1);
     comm_.barrier();
-    for (std::size_t i = 0; i < peer_us.size(); ++i) {
-        times_us[i] = sample_us(operation, batch, operations);
-        peer_us[i] = sample_us(*peer, batch, operations);
-    }
-    if (peer) {
-        Outcome outcome;
-        outcome.timing = gather(summarize(times_us), int64_t{batch} * samples);
-        outcome.peer = gather_beside(std::move(times_us), std::move(peer_us));
-        return outcome;
-    }
-    Clock::time_point last = Clock::now();
-    for (double& time_us : times_us) {
-        run_turns(operation, batch);
-        const Clock::time_point now = Clock::now();
-        time_us = us_between(last, now) / operations;
-        last = now;
-    }
+    Budget budget(comm_, options_);
+    const auto wanted = static_cast<std::size_t>(samples);
     Outcome outcome;
-    outcome.timing = gather(summarize(std::move(times_us)), int64_t{batch} * samples);
+    if (peer) {
+        while (times_us.size() < wanted) {
+            if (budget.due(times_us.size()) && budget.spent()) break;
+            times_us.push_back(sample_us(operation, batch, operations));
+            peer_us.push_back(sample_us(*peer, batch, operations));
+        }
+        outcome.peer = gather_beside(times_us, std::move(peer_us));
+    } else {
+        // One clock read between two samples.
+        Clock::time_point last = Clock::now();
+        while (times_us.size() < wanted) {
+            if (budget.due(times_us.size())) {
+                if (budget.spent()) break;
+                last = Clock::now();
+            }
+            run_turns(operation, batch);
+            const Clock::time_point now = Clock::now();
+            times_us.push_back(us_between(last, now) / operations);
+            last = now;
+        }
+    }
+    outcome.timing = gather(summarize(times_us), int64_t{batch} * std::ssize(times_us));
     return outcome;
 }
 

@@ -88,7 +88,8 @@ void add_how(CLI::App& app, Options& o, Texts& t) {
     app.add_option("--ranks", o.ranks, "start so many ranks here, with tutti-run")
         ->type_name("N")
         ->check(CLI::Range(1, 4096));
-    app.add_option("-n,--iters", o.iters, "timed iterations per size (default: 0.2 s of them)")
+    app.add_option("-n,--iters", o.iters,
+                   "timed iterations per size (default: 0.2 s of them, and 1 s at most)")
         ->type_name("N")
         ->check(CLI::Range(1, std::numeric_limits<int>::max()));
     app.add_option("-w,--warmup", o.warmup, "iterations before those (default 5)")
