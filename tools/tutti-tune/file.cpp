@@ -20,7 +20,7 @@
 namespace tutti::tune {
 namespace {
 
-// A neighbour's choice is kept where it is as good: fewer lines, and no line for noise.
+// A neighbour's choice, or tutti's own, is kept where it is as good: no line for noise.
 constexpr double as_good = 1.03;
 
 std::string sums_of(const Found& found) {
@@ -110,12 +110,20 @@ std::size_t border(std::size_t low, std::size_t high) {
         std::sqrt(static_cast<double>(low) * static_cast<double>(high)));
 }
 
+// Tutti's own choice stays where it is as good: so small a difference is noise, and would be
+// another one the next time.
+const std::string& fastest(const Cell& cell) {
+    const Time* chosen = cell.of(cell.chosen);
+    return chosen && chosen->ratio <= as_good * cell.best().ratio ? chosen->algorithm
+                                                                  : cell.best().algorithm;
+}
+
 std::string choices(const Found& found) {
     std::string text;
     std::size_t from = 0;
     for (std::size_t i = 0; i < found.cells.size();) {
         const Cell& cell = found.cells[i];
-        const std::string& name = cell.best().algorithm;
+        const std::string& name = fastest(cell);
         std::size_t next = i + 1;
         const auto same = [&] { return found.cells[next].collective == cell.collective; };
         for (; next < found.cells.size() && same(); ++next) {

@@ -37,7 +37,7 @@ std::vector<Call> calls_of(Collective collective, const Options& options, Rank r
 class Bench {
 public:
     Bench(Communicator& comm, const Options& options);
-    /// Takes about so long. Collective.
+    /// Takes so long; longer only for the fewest rounds that there must be. Collective.
     Result<Cell> measure(const Call& call, double seconds);
 
 private:
