@@ -110,8 +110,23 @@ class Faults(unittest.TestCase):
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
                     self.assertLess(said[rank]["destroy"][2], 15, output)
 
+    def test_survivors_go_on_as_a_job_of_their_own(self):
+        for victim in (0, 2):
+            with tempfile.TemporaryDirectory() as folder, socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                for store in (f"file://{folder}", f"tcp://127.0.0.1:{free.getsockname()[1]}"):
+                    if store.startswith("tcp"):
+                        free.close()
+                    said, output = run(3, "went_on", str(victim), env={"TUTTI_TEST_STORE": store})
+                    for rank in {0, 1, 2} - {victim}:
+                        self.assertEqual(said[rank]["operation"][:2], ("peer lost", victim), output)
+                        self.assertEqual(said[rank]["without"][0], "ok", output)
+                        self.assertEqual(said[rank]["sum without"][0], "ok", output)
+
     def test_a_killed_rank_is_named_though_its_forked_child_lives_on(self):
-        for n, transport in self.over_transports((2, 4)):
+        # A network's library keeps its own connections in the child: the control tree has the news.
+        fabrics = [(2, fabric) for fabric in FABRICS]
+        for n, transport in self.over_transports((2, 4)) + fabrics:
             for victim in {0, n - 1}:
                 said, output = run(n, "survived_by_a_child", str(victim), transport=transport)
                 for rank in set(range(n)) - {victim}:

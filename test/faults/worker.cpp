@@ -126,7 +126,29 @@ void killed(tutti_comm* comm) {
     say("next", tutti_barrier(comm));
 }
 
-// The same, and a child that it had forked lives on, as a data loader's worker may.
+// The survivors of a loss go on as a job of their own, as docs/losses.md has it.
+void went_on(tutti_comm* comm) {
+    killed(comm);
+    const int lost = tutti_last_error_rank();
+    const std::string rank = std::to_string(rank_of - (rank_of > lost ? 1 : 0));
+    const std::string size = std::to_string(ranks - 1);
+    const std::pair<const char*, std::string> settings[] = {
+        {"rank", rank},
+        {"size", size},
+        {"job", "without rank " + std::to_string(lost)},
+        {"store", std::getenv("TUTTI_TEST_STORE")},
+        {"store_hosted", "0"}};
+    tutti_config* config = nullptr;
+    tutti_config_create(&config);
+    for (const auto& [key, value] : settings) tutti_config_set(config, key, value.c_str());
+    tutti_comm* next = nullptr;
+    say("without", tutti_comm_create(config, &next));
+    tutti_config_destroy(config);
+    say("sum without", sum(next));
+    tutti_comm_destroy(next);
+}
+
+// A rank is killed, and a child that it had forked lives on, as a data loader's worker may.
 void survived_by_a_child(tutti_comm* comm) {
     if (sum(comm) != TUTTI_OK) return;
     if (rank_of == std::stoi(argument) && fork() == 0) {
@@ -339,6 +361,7 @@ int main(int argc, char** argv) {
         {"mismatch", mismatch},
         {"queue", queue},
         {"killed", killed},
+        {"went_on", went_on},
         {"survived_by_a_child", survived_by_a_child},
         {"halfway", halfway},
         {"late", late},
