@@ -503,11 +503,11 @@ TUTTI_API tutti_status tutti_group_end(tutti_comm* comm);
 TUTTI_API tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms);
 /** tutti_wait with a time-out of 0: IN_PROGRESS while it runs. */
 TUTTI_API tutti_status tutti_test(tutti_request** request);
-/** Calls fn(status, user) once, from the thread that completes the operation (at once if it is
- *  done). fn must not call tutti. The request still has to be waited for. One per request. */
+/** Calls fn(status, user) once, from the thread that completes the operation, before the request is
+ *  done (at once if it is). fn must not call tutti, the request must be waited for. One per request. */
 TUTTI_API tutti_status tutti_request_on_complete(tutti_request* request,
                                                  void (*fn)(tutti_status, void* user), void* user);
-/** A file descriptor that becomes readable when the request is done; closed by tutti_wait. */
+/** A descriptor that is readable once the request is done, as tutti_test then says; tutti_wait closes it. */
 TUTTI_API tutti_status tutti_request_fd(tutti_request* request, int* fd);
 
 /** Moves everything of this communicator that can move, without waiting. A host program that sets

@@ -74,7 +74,7 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slep
         if (request.done()) return true;
         if (timeout_ms == 0) {
             progress();
-            return request.done();
+            return request.heard_done();
         }
         if (serves) {
             serves = endpoint_->serve_clients(moved);
@@ -86,7 +86,7 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slep
         look_at_clocks();
         endpoint_->pump();
         serves = manual();
-        if (limit.passed()) return request.done();
+        if (limit.passed()) return request.heard_done();
         if (turn == Backoff::Turn::look) continue;
         sleep_until_moved(request, limit.left_ms(endpoint_->look_ms()));
         slept = true;

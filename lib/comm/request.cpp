@@ -1,5 +1,6 @@
 #include "comm/request.h"
 
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -38,13 +39,22 @@ Result<int> Completion::event_fd() {
 
 void Completion::fire(Code code) {
     code_.store(code);
-    fired_.store(true);
     Callback* hook = hook_.exchange(&closed_hook);
     if (hook && hook != &closed_hook) {
         (*hook)(code);
         delete hook;
     }
+    // Not before: who sees it waits for this thread, which may not be in a callback then that takes
+    // a lock of theirs.
+    fired_.store(true);
     if (const int fd = fd_.load(); fd != no_fd) ::eventfd_write(fd, 1);
+}
+
+bool Request::heard_done() const {
+    if (done()) return true;
+    if (!completion.fired()) return false;
+    while (!done()) sched_yield();
+    return true;
 }
 
 }  // namespace tutti

@@ -29,6 +29,8 @@ public:
     /// An eventfd that is readable once the request is done; the same one every time.
     Result<int> event_fd();
     void fire(Code code);
+    /// The callback has run, and the descriptor is readable or about to be.
+    bool fired() const { return fired_.load(); }
 
 private:
     static Callback closed_hook;
@@ -66,6 +68,9 @@ struct Request {
     int64_t stall_ns = 0;  // when to ask again what the others are doing
 
     bool done() const { return code.load(std::memory_order_acquire) != Code::in_progress; }
+    /// The same for who may have heard of it by its completion: that fires first, as the request
+    /// may be gone once the code is there. Waits for the code where it has fired.
+    bool heard_done() const;
 };
 
 }  // namespace tutti

@@ -1,0 +1,60 @@
+// How a program hears that a request is done.
+#include "comm/request.h"
+
+#include <poll.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "comm/job.h"
+
+using namespace comm_test;
+
+namespace {
+
+constexpr int lost_ms = 30'000;
+
+/// The thread that completes it is held up just before the request says so.
+void complete_late(Request& request) {
+    request.completion.fire(Code::ok);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    request.code.store(Code::ok);
+}
+
+}  // namespace
+
+TEST_CASE("request: is done for who tests it once its descriptor is readable") {
+    expect_no_problem(run(Job{1}, [](Communicator& comm, Rank) -> std::string {
+        Request request;
+        const auto fd = request.completion.event_fd();
+        if (!fd) return fd.error().message;
+        if (comm.wait(request, 0)) return "done before it was";
+        std::thread completing([&] { complete_late(request); });
+        pollfd wait{.fd = *fd, .events = POLLIN, .revents = 0};
+        const bool readable = ::poll(&wait, 1, lost_ms) == 1;
+        const bool done = comm.wait(request, 0);
+        completing.join();
+        if (!readable) return "the descriptor is not readable";
+        return done ? "" : "the descriptor is readable, and the request in progress";
+    }));
+}
+
+TEST_CASE("request: who tests it does not wait for a callback that runs") {
+    expect_no_problem(run(Job{1}, [](Communicator& comm, Rank) -> std::string {
+        Request request;
+        std::atomic<bool> running{false}, tested{false};
+        request.completion.set_callback([&](Code) {
+            running = true;
+            while (!tested) std::this_thread::yield();
+        });
+        std::thread completing([&] { complete_late(request); });
+        while (!running) std::this_thread::yield();
+        const bool during = comm.wait(request, 0);
+        tested = true;
+        while (!request.completion.fired()) std::this_thread::yield();
+        const bool after = comm.wait(request, 0);
+        completing.join();
+        if (during) return "done in its own callback";
+        return after ? "" : "the callback has run, and the request is in progress";
+    }));
+}
