@@ -201,6 +201,7 @@ private:
     Result<> finish_blocking(Request& request);
     void hand_over();
     void announce();
+    void finish_call();
     void recall();
     bool drive_all(bool& moved);
     bool wait_driving(Request& request, int64_t timeout_ms, bool& slept, bool& others);

@@ -294,13 +294,25 @@ bool Endpoint::arm_clients(bool on) {
     return all;
 }
 
+// Nothing is to be driven. A call that has returned may have left output, which the kernel takes
+// while the program computes; who waits sends it too, and would only be disturbed. Whoever returns
+// and sees sends_rest_ is seen here: the flag is taken back before the count is looked at again.
+void Endpoint::rest(int timeout_ms) {
+    const bool sends = unsent_ > 0 && waiters_ == 0;
+    sends_rest_ = sends;
+    if (sends) reactor_.modify(data_reactor_.fd(), EPOLLIN);
+    reactor_.poll(timeout_ms);
+    if (sends) reactor_.modify(data_reactor_.fd(), 0);
+    sends_rest_ = false;
+}
+
 void Endpoint::serve() {
     Backoff backoff;
     while (!stop_) {
         open_wanted();
         bool moved = false;
         if (!serve_clients(moved)) {
-            reactor_.poll(handover_.sleep_ms(service_tick_ms));
+            rest(handover_.sleep_ms(service_tick_ms));
             backoff.reset();
             continue;
         }

@@ -147,6 +147,13 @@ public:
     void claimed() {
         if (handover_.claimed()) kick();
     }
+    /// So many more threads of the program wait: they send what is unsent, too.
+    void count_waiters(int change) { waiters_.fetch_add(change); }
+    /// A call returns. What the kernel has not taken of its output, nobody else may send for long.
+    void returns() {
+        if (unsent_.load(std::memory_order_relaxed) > 0 && !sends_rest_ && !manual()) [[unlikely]]
+            kick();
+    }
     /// Drives what no thread waits for, on all communicators. False: nothing is under way there.
     bool serve_clients(bool& moved);
     /// Before and after a sleep. False: look once more.
@@ -223,6 +230,7 @@ private:
     void control_closed(Rank peer, const std::string& cause);
     void bootstrap_step(const std::function<void()>& step);
     void serve();
+    void rest(int timeout_ms);
 
     const Config config_;
     const int64_t started_s_;  // by the wall clock
@@ -266,7 +274,9 @@ private:
     std::set<Rank> left_;               // said that they would go
 
     Handover handover_;
-    std::atomic<int> watched_{0};
+    std::atomic<int> watched_{0}, waiters_{0};
+    std::atomic<int> unsent_{0};           // connections
+    std::atomic<bool> sends_rest_{false};  // the service thread hears when one may send again
     std::atomic<bool> stop_{false}, kicked_{false}, dozing_{false}, leaving_{false};
     std::thread thread_;
 };

@@ -213,6 +213,7 @@ Result<> Endpoint::open_transports() {
     context.reactor = &reactor_;
     context.data_reactor = &data_reactor_;
     context.sink = this;
+    context.unsent = &unsent_;
     for (const std::string& name : config_.transports) {
         const TransportKind* kind = nullptr;
         std::string built;

@@ -319,7 +319,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, bool by
     Stream& stream = streams_[plan.stream];
     streams_.drive(stream, moved);
     streams_.release(stream);
-    if (!request->done()) hand_over();
+    request->done() ? endpoint_->returns() : hand_over();
     return request;
 }
 
@@ -371,7 +371,7 @@ Result<std::unique_ptr<Request>> Communicator::start(std::unique_ptr<Transfer> t
         waiting_.drop_pending();
         return tl::unexpected(std::move(posted).error());
     }
-    if (!transfer->done()) hand_over();
+    transfer->done() ? endpoint_->returns() : hand_over();
     return transfer;
 }
 

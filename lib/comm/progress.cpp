@@ -26,7 +26,7 @@ Result<> Communicator::finish_blocking(Request& request) {
     if (!request.done())
         wait(request, -1);
     else
-        announce();
+        finish_call();
     if (request.code.load(std::memory_order_acquire) == Code::ok) return {};
     return tl::unexpected(std::move(request.error));
 }
@@ -47,7 +47,10 @@ bool Communicator::arm_all(bool on) {
 }
 
 bool Communicator::wait(Request& request, int64_t timeout_ms) {
-    if (request.done()) return true;
+    if (request.done()) {
+        endpoint_->returns();
+        return true;
+    }
     waiting_.enter();
     if (!manual()) endpoint_->claimed();
     recall();
@@ -57,6 +60,7 @@ bool Communicator::wait(Request& request, int64_t timeout_ms) {
     // The program may sleep on what others had announced, and this thread has moved on.
     if (others) endpoint_->ring();
     if (waiting_.leave() && waiting_.pending() && !manual()) endpoint_->kick();
+    endpoint_->returns();
     if (slept) waiting_.rouse();  // others sleep on what this one recalled when it woke
     return done;
 }
@@ -135,7 +139,7 @@ void Communicator::progress() {
     look_at_clocks();
     bool moved = false;
     drive_all(moved);
-    announce();
+    finish_call();
 }
 
 int Communicator::progress_fd() {
@@ -148,7 +152,14 @@ int Communicator::progress_fd() {
 /// sleeps, which has not announced itself there.
 void Communicator::hand_over() {
     manual() ? announce() : endpoint_->issued();
+    endpoint_->returns();
     waiting_.rouse();
+}
+
+/// The program goes on, and may come back late.
+void Communicator::finish_call() {
+    announce();
+    endpoint_->returns();
 }
 
 // The program may sleep on the descriptor whenever a call of ours has returned: announced, then

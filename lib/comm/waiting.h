@@ -24,9 +24,15 @@ public:
 
     /// Threads of the program that drive: the service thread leaves the work to them.
     bool waiters() const { return waiters_.load() > 0; }
-    void enter() { waiters_.fetch_add(1); }
+    void enter() {
+        waiters_.fetch_add(1);
+        endpoint_.count_waiters(1);
+    }
     /// True for the last one.
-    bool leave() { return waiters_.fetch_sub(1) == 1; }
+    bool leave() {
+        endpoint_.count_waiters(-1);
+        return waiters_.fetch_sub(1) == 1;
+    }
 
     /// Between these, whatever becomes done rings.
     void fall_asleep() { sleepers_.fetch_add(1); }

@@ -1,6 +1,7 @@
 // A transport makes channels. It owns its connections, shared by every communicator of an endpoint.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -18,12 +19,13 @@ class Reactor;
 
 /// What a transport can do and what it costs, for selection.
 struct Capabilities : Stated {
-    bool mapped = false;            // reserve() gives memory that the peer reads: build there
+    bool mapped = false;  // reserve() gives memory that the peer reads: build there
     bool same_host_only = false;
-    uint32_t credits = 0;           // messages under way per channel; ≥ what verify asks
+    uint32_t credits = 0;  // messages under way per channel; ≥ what verify asks
 };
 
-/// Takes channels that a peer opened towards this rank. Called from the thread that runs the reactor.
+/// Takes channels that a peer opened towards this rank. Called from the thread that runs the
+/// reactor.
 class ChannelSink {
 public:
     virtual ~ChannelSink() = default;
@@ -37,18 +39,21 @@ public:
 struct TransportContext {
     Rank rank = 0;
     Rank size = 1;
-    std::string job;           // names this job among others on the host
-    std::string secret;        // may be empty: no authentication beyond the job's name
+    std::string job;     // names this job among others on the host
+    std::string secret;  // may be empty: no authentication beyond the job's name
     std::string host_id;
-    std::string iface;         // TUTTI_IFACE: interface name or address, empty: choose
+    std::string iface;          // TUTTI_IFACE: interface name or address, empty: choose
     std::string usual_address;  // where nothing is wished for: on the way to the store, or empty
-    std::string ofi_provider;  // TUTTI_OFI_PROVIDER, empty: choose
-    int fabric_ports = 1;      // of transports that are a library's
+    std::string ofi_provider;   // TUTTI_OFI_PROVIDER, empty: choose
+    int fabric_ports = 1;       // of transports that are a library's
     bool loopback_only = true;
-    int doorbell_fd = -1;      // eventfd: rung by peers in shared memory to wake this process's waiters
+    int doorbell_fd = -1;  // eventfd: rung by peers in shared memory to wake this process's waiters
     Reactor* reactor = nullptr;       // accepts and news: always served
     Reactor* data_reactor = nullptr;  // what a sleeping waiter polls: doorbell and data sockets
     ChannelSink* sink = nullptr;
+    // Counts connections with output that the kernel has not taken; the data reactor has it when it
+    // does. May be nullptr.
+    std::atomic<int>* unsent = nullptr;
 };
 
 class Transport {
@@ -73,8 +78,8 @@ public:
     /// What was sent still arrives; then nothing is kept of it. From any thread.
     virtual void retire(uint32_t comm) { static_cast<void>(comm); }
 
-    /// That peer's process is dead, as others found out: whatever waits for it need not wait longer.
-    /// From any thread; does not wait for those that are inside.
+    /// That peer's process is dead, as others found out: whatever waits for it need not wait
+    /// longer. From any thread; does not wait for those that are inside.
     virtual void peer_gone(Rank peer) { static_cast<void>(peer); }
 
     /// The program's memory that operations will use again and again: what it takes to send from it

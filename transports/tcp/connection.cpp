@@ -221,6 +221,7 @@ void Connection::hang_up() {
     options_.data_reactor->remove(fd_.get());
     ::shutdown(fd_.get(), SHUT_RDWR);
     out_[0] = out_[1] = {};
+    count_unsent(false);
     large_ = nullptr;
     small_count_ = 0;
     in_flow_ = nullptr;

@@ -36,6 +36,7 @@ public:
         int doorbell_fd = -1;
         Reactor* data_reactor = nullptr;
         const Retired* retired = nullptr;
+        std::atomic<int>* unsent = nullptr;
         ConnectionEvents* events = nullptr;
     };
     Connection(UniqueFd fd, const Options& options);
@@ -110,6 +111,7 @@ private:
     bool write();
     void sent(Flow& flow);
     void watch_output(bool on);
+    void count_unsent(bool is);
 
     // Receiving.
     void receive(bool everything);
@@ -153,6 +155,7 @@ private:
     iovec out_[2] = {};      // what is left to write of both
     int output_errno_ = 0;
     bool output_watched_ = false;
+    bool unsent_ = false;  // counted
 
     std::unique_ptr<std::byte[]> input_;
     std::size_t input_begin_ = 0, input_end_ = 0;

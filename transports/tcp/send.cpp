@@ -137,6 +137,7 @@ bool Connection::write() {
             if (errno == EINTR) continue;
             if (errno == EAGAIN || errno == EWOULDBLOCK) {
                 watch_output(true);
+                count_unsent(true);
             } else {
                 output_errno_ = errno;
             }
@@ -151,6 +152,7 @@ bool Connection::write() {
         }
         while (out_[0].iov_len == 0 && small_count_ > 0) sent(*small_[--small_count_]);
     }
+    count_unsent(false);
     if (Flow* flow = std::exchange(large_, nullptr)) {
         const SendQueue::Message& message = flow->out.at(flow->out.begun - 1);
         if (message.cell != CellPool::none) flow->out.staging.give(message.cell);
@@ -172,6 +174,12 @@ void Connection::watch_output(bool on) {
     output_watched_ = on;
     options_.data_reactor->modify(fd_.get(),
                                   EPOLLIN | EPOLLRDHUP | (on ? uint32_t{EPOLLOUT} : uint32_t{0}));
+}
+
+void Connection::count_unsent(bool is) {
+    if (is == unsent_) return;
+    unsent_ = is;
+    if (options_.unsent) options_.unsent->fetch_add(is ? 1 : -1);
 }
 
 // What was pushed is delivered all the same, from copies: on a connection that all channels share,

@@ -254,6 +254,7 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
                                            .doorbell_fd = context_.doorbell_fd,
                                            .data_reactor = context_.data_reactor,
                                            .retired = &retired_,
+                                           .unsent = context_.unsent,
                                            .events = this});
     TUTTI_TRY(connection->watch());
     const std::size_t index = connections_.size();
