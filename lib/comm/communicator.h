@@ -204,7 +204,13 @@ private:
     void finish_call();
     void recall();
     bool drive_all(bool& moved);
-    bool wait_driving(Request& request, int64_t timeout_ms, bool& slept, bool& others);
+    /// What a thread has done while it waited, and has to make good.
+    struct Waited {
+        bool slept = false;   // so that it has recalled what others may sleep on
+        bool others = false;  // it has moved other communicators'
+        bool drives = false;  // for those that sleep beside it
+    };
+    bool wait_driving(Request& request, int64_t timeout_ms, Waited& waited);
     void sleep_until_moved(const Request& request, int64_t limit_ms);
     void look_at_clocks();
     bool arm_all(bool on);

@@ -227,8 +227,6 @@ void Endpoint::sleep(int timeout_ms, uint64_t since) {
     const int called = (manual() ? reactor_ : data_reactor_).poll(timeout_ms, since);
     // It may have been the service thread's wake-up, which moves what nobody waits for.
     if (called > 0 && dozing_) kick();
-    // Another thread may be the one that sleeps there: then this one must not spin.
-    if (called == 0 && timeout_ms > 0) ::usleep(20);
 }
 
 void Endpoint::ring() {

@@ -54,21 +54,21 @@ bool Communicator::wait(Request& request, int64_t timeout_ms) {
     waiting_.enter();
     if (!manual()) endpoint_->claimed();
     recall();
-    bool slept = false, others = false;
-    const bool done = wait_driving(request, timeout_ms, slept, others);
+    Waited waited;
+    const bool done = wait_driving(request, timeout_ms, waited);
+    if (waited.drives) waiting_.give_driving();
     announce();
     // The program may sleep on what others had announced, and this thread has moved on.
-    if (others) endpoint_->ring();
+    if (waited.others) endpoint_->ring();
     if (waiting_.leave() && waiting_.pending() && !manual()) endpoint_->kick();
     endpoint_->returns();
-    if (slept) waiting_.rouse();  // others sleep on what this one recalled when it woke
+    if (waited.slept) waiting_.rouse();  // others sleep on what this one recalled when it woke
     return done;
 }
 
 // With manual progress no other thread moves what is under way on the endpoint's other
-// communicators: peers may have to finish that before they come to what this one waits for. others:
-// there was any.
-bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slept, bool& others) {
+// communicators: peers may have to finish that before they come to what this one waits for.
+bool Communicator::wait_driving(Request& request, int64_t timeout_ms, Waited& waited) {
     const Deadline limit = Deadline::after_ms(timeout_ms);
     Backoff backoff(crowded_);
     bool serves = manual();
@@ -82,7 +82,7 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slep
         }
         if (serves) {
             serves = endpoint_->serve_clients(moved);
-            others |= serves;
+            waited.others |= serves;
         }
         if (!moved) endpoint_->progress();
         const Backoff::Turn turn = backoff.next(moved);
@@ -92,8 +92,12 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, bool& slep
         serves = manual();
         if (limit.passed()) return request.heard_done();
         if (turn == Backoff::Turn::look) continue;
-        sleep_until_moved(request, limit.left_ms(endpoint_->look_ms()));
-        slept = true;
+        const auto most_ms = [&] { return limit.left_ms(endpoint_->look_ms()); };
+        if (!waited.drives) waited.drives = waiting_.sleep_beside_driver(request, most_ms());
+        if (waited.drives) {
+            sleep_until_moved(request, most_ms());
+            waited.slept = true;
+        }
         backoff.woke();
     }
 }

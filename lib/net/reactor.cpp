@@ -1,6 +1,7 @@
 #include "net/reactor.h"
 
 #include <cerrno>
+#include <chrono>
 
 namespace tutti {
 
@@ -19,17 +20,30 @@ uint64_t make_token(int fd, uint32_t generation) {
     return uint64_t{generation} << 32 | static_cast<uint32_t>(fd);
 }
 
-class ClearAtExit {
+}  // namespace
+
+class Reactor::Turn {
 public:
-    explicit ClearAtExit(std::atomic<bool>& flag) : flag_(flag) {}
-    ClearAtExit(const ClearAtExit&) = delete;
-    ~ClearAtExit() { flag_.store(false, std::memory_order_release); }
+    explicit Turn(Reactor& reactor)
+        : reactor_(reactor), held_(!reactor.polling_.exchange(true, std::memory_order_acquire)) {
+        if (held_) reactor.poller_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+    }
+    Turn(const Turn&) = delete;
+    // Either this sees who waits beside it, or that one sees that nobody polls.
+    ~Turn() {
+        if (!held_) return;
+        reactor_.poller_.store({}, std::memory_order_relaxed);
+        reactor_.polling_.store(false, std::memory_order_seq_cst);
+        if (reactor_.beside_.load(std::memory_order_seq_cst) == 0) return;
+        const std::lock_guard lock(reactor_.beside_mutex_);
+        reactor_.polled_.notify_all();
+    }
+    bool held() const { return held_; }
 
 private:
-    std::atomic<bool>& flag_;
+    Reactor& reactor_;
+    const bool held_;
 };
-
-}  // namespace
 
 Reactor::Reactor() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
     if (!epoll_) create_errno_ = errno;
@@ -82,8 +96,11 @@ std::shared_ptr<Reactor::Entry> Reactor::find(uint64_t token) {
 
 int Reactor::poll(int timeout_ms, uint64_t since) {
     // Acquire and release: what one thread's handlers wrote, the next polling thread's see.
-    if (polling_.exchange(true, std::memory_order_acquire)) return 0;
-    const ClearAtExit clear(polling_);
+    const Turn turn(*this);
+    if (!turn.held()) {
+        if (timeout_ms != 0) wait_beside(timeout_ms, since);
+        return 0;
+    }
     // One polls at a time: who comes to wait has missed nothing, or sees here that it has.
     if (rounds() != since) timeout_ms = 0;
     epoll_event events[events_per_poll];
@@ -98,6 +115,21 @@ int Reactor::poll(int timeout_ms, uint64_t since) {
         ++called;
     }
     return called;
+}
+
+void Reactor::wait_beside(int timeout_ms, uint64_t since) {
+    // Called by a handler: it would wait for itself.
+    if (poller_.load(std::memory_order_relaxed) == std::this_thread::get_id()) return;
+    std::unique_lock lock(beside_mutex_);
+    beside_.fetch_add(1, std::memory_order_seq_cst);
+    const auto over = [&] {
+        return !polling_.load(std::memory_order_seq_cst) || rounds() != since;
+    };
+    if (timeout_ms < 0)
+        polled_.wait(lock, over);
+    else
+        polled_.wait_for(lock, std::chrono::milliseconds(timeout_ms), over);
+    beside_.fetch_sub(1, std::memory_order_seq_cst);
 }
 
 }  // namespace tutti

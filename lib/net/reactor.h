@@ -4,10 +4,12 @@
 #include <sys/epoll.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 
 #include "base/fd.h"
@@ -15,9 +17,9 @@
 
 namespace tutti {
 
-/// add, modify and remove from any thread; poll from one thread at a time (a second returns at
-/// once). After remove() returns on another thread than the poller's, the handler may be in its
-/// last call; on the poller's own thread it is never called again.
+/// add, modify and remove from any thread; one thread at a time polls. After remove() returns on
+/// another thread than the poller's, the handler may be in its last call; on the poller's own
+/// thread it is never called again.
 class Reactor {
 public:
     using Handler = std::function<void(uint32_t events)>;
@@ -33,7 +35,8 @@ public:
     /// for ever). Returns how many were called.
     int poll(int timeout_ms) { return poll(timeout_ms, rounds()); }
     /// The same, but without waiting if since, which rounds() gave, is not the latest: what was due
-    /// meanwhile, another thread has been told in this one's place.
+    /// meanwhile, another thread has been told in this one's place. While another polls, waits for
+    /// its end, or for what it finds, and returns 0; at once from within a handler.
     int poll(int timeout_ms, uint64_t since);
     /// How often poll() has found something ready.
     uint64_t rounds() const { return rounds_.load(std::memory_order_seq_cst); }
@@ -43,6 +46,8 @@ public:
 
 private:
     struct Entry;
+    class Turn;
+    void wait_beside(int timeout_ms, uint64_t since);
     std::shared_ptr<Entry> find(uint64_t token);
 
     UniqueFd epoll_;
@@ -51,7 +56,11 @@ private:
     uint32_t generation_ = 0;
     std::unordered_map<int, std::shared_ptr<Entry>> entries_;
     std::atomic<bool> polling_{false};
+    std::atomic<std::thread::id> poller_;
     std::atomic<uint64_t> rounds_{0};
+    std::mutex beside_mutex_;
+    std::condition_variable polled_;
+    std::atomic<int> beside_{0};  // that wait while another polls
 };
 
 }  // namespace tutti

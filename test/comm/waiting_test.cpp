@@ -1,5 +1,7 @@
 // Threads that wait beside each other, and beside the service thread: who wakes first takes nobody
 // else's wake-up along. Without it a thread sleeps until it looks at the clock, which here is long.
+#include <sys/resource.h>
+
 #include <array>
 #include <atomic>
 #include <memory>
@@ -138,7 +140,75 @@ std::string long_one_beside(Communicator& slept_on, Communicator& other, Signs& 
     return problem.empty() ? waited : problem;
 }
 
+/// How often this thread has slept.
+long times_asleep() {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nvcsw;
+}
+
+/// Rank 0 waits for a message on each of them, on a thread each, until rank 1 sends them, late.
+std::string wait_beside(const std::vector<Communicator*>& comms, std::atomic<long>& most) {
+    std::vector<Message> messages(comms.size());
+    std::string problem;
+    for (std::size_t i = 0; i < comms.size() && problem.empty(); ++i) {
+        Message first;
+        problem = first.start(*comms[i]);
+        if (problem.empty()) problem = first.wait(*comms[i]);
+    }
+    if (!problem.empty()) return problem;
+    const bool sends = comms[0]->rank() == 1;
+    if (sends) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    for (std::size_t i = 0; i < comms.size() && problem.empty(); ++i)
+        problem = messages[i].start(*comms[i]);
+    if (!problem.empty()) return problem;
+    std::vector<std::string> problems(comms.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < comms.size(); ++i)
+        threads.emplace_back([&, i] {
+            const long before = times_asleep();
+            problems[i] = messages[i].wait(*comms[i]);
+            const long times = times_asleep() - before;
+            for (long known = most; !sends && known < times;)
+                if (most.compare_exchange_weak(known, times)) break;
+        });
+    for (std::thread& thread : threads) thread.join();
+    for (const std::string& one : problems)
+        if (!one.empty()) return one;
+    return "";
+}
+
 }  // namespace
+
+TEST_CASE("waiting: threads beside each other sleep until something is there for them") {
+    constexpr std::size_t threads = 4;
+    constexpr long few = 500;  // looking every twenty microseconds, it is thousands
+    for (const char* transport : transports_under_test)
+        for (const Progress progress : {Progress::thread, Progress::manual})
+            for (const bool parts : {false, true}) {
+                INFO(transport << (parts ? ", communicators" : ", requests of one communicator")
+                               << (progress == Progress::manual ? ", manual" : ""));
+                Job job = two_streams(transport);
+                job.change = [progress, change = job.change](Config& config) {
+                    change(config);
+                    config.progress = progress;
+                };
+                std::atomic<long> most{0};
+                expect_no_problem(run(job, [&](Communicator& comm, Rank) -> std::string {
+                    std::vector<std::shared_ptr<Communicator>> made;
+                    std::vector<Communicator*> comms(threads, &comm);
+                    for (std::size_t i = 0; i < threads && parts; ++i) {
+                        auto part = comm.split(0, comm.rank());
+                        if (!part) return part.error().message;
+                        comms[i] = made.emplace_back(std::move(*part)).get();
+                    }
+                    const auto problem = wait_beside(comms, most);
+                    for (const auto& part : made) part->destroy();
+                    return problem;
+                }));
+                CHECK(most < few);
+            }
+}
 
 TEST_CASE("waiting: a thread that gives up leaves the others their wake-ups") {
     for (const char* transport : transports_under_test) {
