@@ -13,8 +13,6 @@ namespace {
 
 constexpr uint32_t dtype_shift = 8;
 const Error no_error{Code::ok, nobody, 0, {}};
-// For the first contact with a peer whose message may be here already.
-constexpr int64_t contact_ms = 1000;
 // Whatever comes is looked at before it is known; epoch 0 makes nothing stale.
 constexpr Tag unknown{};
 // One pass takes at most so many messages of a channel: others want their turn.
@@ -50,19 +48,15 @@ Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owne
     for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {
         // Only this thread adds peers, so it may look without the owner.
         Peer* known = find(rank);
-        if (rank == rank_ || (known && (any || known->connected))) continue;
+        if (rank == rank_ || (known && (!transfer.sends || known->connected))) continue;
         const net::GiveUpWhen over(ended);
         Peer peer;
         peer.rank = rank;
         peer.requests_in = channels_.receiver(rank, point_to_point_lane);
         peer.data_in = channels_.receiver(rank, point_to_point_lane + 1);
-        // A receive from anyone opens nothing: who comes has opened its half. Nor need one peer be
-        // there any more for what it sent to be received.
-        if (transfer.sends) {
-            TUTTI_TRY(open_out(peer, deadline));
-        } else if (!any) {
-            (void)open_out(peer, Deadline::after_ms(deadline.left_ms(contact_ms)));
-        }
+        // A receive opens nothing: who comes has opened its half, and may be gone by now or come to
+        // its own calls late. What there is to say to them is said once they are met.
+        if (transfer.sends) TUTTI_TRY(open_out(peer, deadline));
         peer.connected = peer.data_out != nullptr;
         const Owned owned(owner);
         if (!known) {
@@ -266,7 +260,7 @@ bool PointToPoint::push_requests(Peer& peer) {
     return moved;
 }
 
-/// False: not yet. A receive from anyone has something to say to a peer for the first time.
+/// False: not yet. A receive has something to say to a peer for the first time.
 bool PointToPoint::meet(Peer& peer) {
     if (peer.data_out) return true;
     Sender* const requests = channels_.sender_soon(peer.rank, point_to_point_lane);

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <memory>
 
+#include "base/clock.h"
 #include "comm/job.h"
+#include "comm/transfer.h"
 
 using namespace comm_test;
 
@@ -153,6 +155,45 @@ TEST_CASE("manual: who waits moves its other communicators too") {
             }
             (*part)->destroy();
             return x.back() == 8.0f ? "" : "wrong sum";
+        }));
+    }
+}
+
+TEST_CASE("manual: a receive does not wait for a sender that computes") {
+    constexpr Rank ranks = 5;
+    constexpr int64_t most_ns = 2'000'000'000;  // a second for each would be twice that
+    for (const char* transport : transports_under_test) {
+        INFO(transport);
+        std::atomic<bool> posted{false};
+        Job job = by_hand(transport);
+        job.ranks = ranks;
+        expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+            std::vector<std::unique_ptr<Request>> requests;
+            std::vector<std::byte> data(100'000 * std::size_t{ranks});
+            const auto start = [&](bool sends, Rank peer) {
+                auto transfer = std::make_unique<Transfer>();
+                transfer->sends = sends;
+                transfer->peer = peer;
+                transfer->bytes = 100'000;
+                transfer->memory = data.data() + transfer->bytes * static_cast<std::size_t>(peer);
+                auto started = comm.start(std::move(transfer), -1);
+                if (started) requests.push_back(std::move(*started));
+                return started ? std::string() : started.error().message;
+            };
+            while (rank != 0 && !posted) std::this_thread::yield();
+            const int64_t began_ns = now_ns();
+            std::string problem;
+            for (Rank peer = rank == 0 ? 1 : 0; peer < (rank == 0 ? ranks : 1); ++peer)
+                if (problem.empty()) problem = start(rank != 0, peer);
+            const int64_t took_ns = now_ns() - began_ns;
+            if (rank == 0) posted = true;
+            for (const auto& request : requests) {
+                comm.wait(*request, -1);
+                if (problem.empty()) problem = request->error.message;
+            }
+            if (rank == 0 && problem.empty() && took_ns > most_ns)
+                problem = fmt::format("it took {} ms", ns_to_ms(took_ns));
+            return problem;
         }));
     }
 }
