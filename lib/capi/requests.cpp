@@ -103,8 +103,7 @@ void tutti_plan_destroy(tutti_plan* plan) {
     tutti::Launches& launches = tutti::Launches::here();
     if (launches.gathering() && plan->impl->busy_anywhere())
         return launches.after_close([plan] { tutti_plan_destroy(plan); });
-    // A run that is still under way has a deadline; its memory must not go before it.
-    while (plan->impl->busy_anywhere()) plan->comm->progress();
+    plan->comm->wait_for_last_run(*plan->impl);
     delete plan;
 }
 

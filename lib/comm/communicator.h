@@ -118,6 +118,8 @@ public:
     Result<> may_wait(const Request& request) const;
     /// 0: one look; <0: until the operation is over. False if the time was too short.
     bool wait(Request& request, int64_t timeout_ms);
+    /// Of a plan that is to go. The run has a deadline, and memory of the plan's.
+    void wait_for_last_run(const Plan& plan);
     void progress();
     /// Memory that the transports know in advance; what is left at the end goes with destroy().
     UserMemory& memory() { return memory_; }

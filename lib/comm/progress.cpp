@@ -136,6 +136,25 @@ bool Communicator::arm(bool on) {
     return true;
 }
 
+// Nobody rings for it: it looks every millisecond.
+void Communicator::wait_for_last_run(const Plan& plan) {
+    if (!plan.busy_anywhere()) return;
+    recall();
+    Backoff backoff(crowded_);
+    while (plan.busy_anywhere()) {
+        bool moved = false;
+        drive_all(moved);
+        if (!moved) endpoint_->progress();
+        const Backoff::Turn turn = backoff.next(moved);
+        if (turn == Backoff::Turn::spin) continue;
+        look_at_clocks();
+        endpoint_->pump();
+        if (manual()) endpoint_->serve_clients(moved);
+        if (turn == Backoff::Turn::sleep) endpoint_->sleep(1, endpoint_->rounds());
+    }
+    finish_call();
+}
+
 void Communicator::progress() {
     recall();
     endpoint_->pump();

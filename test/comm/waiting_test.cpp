@@ -147,6 +147,13 @@ long times_asleep() {
     return usage.ru_nvcsw;
 }
 
+int64_t processor_ms() {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    const auto ms = [](const timeval& t) { return t.tv_sec * 1000 + t.tv_usec / 1000; };
+    return ms(usage.ru_utime) + ms(usage.ru_stime);
+}
+
 /// Rank 0 waits for a message on each of them, on a thread each, until rank 1 sends them, late.
 std::string wait_beside(const std::vector<Communicator*>& comms, std::atomic<long>& most) {
     std::vector<Message> messages(comms.size());
@@ -208,6 +215,28 @@ TEST_CASE("waiting: threads beside each other sleep until something is there for
                 }));
                 CHECK(most < few);
             }
+}
+
+TEST_CASE("waiting: for a plan's last run takes little of the processor") {
+    constexpr int late_ms = 1000;
+    for (const Progress progress : {Progress::thread, Progress::manual}) {
+        Job job{2, "shm"};
+        job.change = [progress](Config& config) { config.progress = progress; };
+        expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
+            float x = 1.0f;
+            auto plan = comm.make_plan(sum_of(1), -1);
+            if (!plan) return plan.error().message;
+            if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
+            auto started = comm.start(**plan, &x, &x);
+            if (!started) return started.error().message;
+            const int64_t before_ms = processor_ms();
+            comm.wait_for_last_run(**plan);
+            const int64_t took_ms = processor_ms() - before_ms;
+            if ((*plan)->busy_anywhere()) return "it is not over";
+            comm.wait(**started, -1);
+            return took_ms < late_ms / 3 ? "" : fmt::format("it took {} ms", took_ms);
+        }));
+    }
 }
 
 TEST_CASE("waiting: a thread that gives up leaves the others their wake-ups") {
