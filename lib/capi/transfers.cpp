@@ -1,4 +1,5 @@
 // Sends and receives at the C boundary.
+#include <array>
 #include <cstddef>
 #include <limits>
 
@@ -83,8 +84,14 @@ Result<> add_to_group(const char* function, tutti_comm* comm, const Asked& asked
         comm->device_group.push_back(one);
         return {};
     }
-    TUTTI_ASSIGN(auto request, start(function, comm, asked, -1));
-    comm->group.push_back(std::move(request));
+    // Its place first: what is started has to be kept.
+    comm->group.emplace_back();
+    auto request = start(function, comm, asked, -1);
+    if (!request) {
+        comm->group.pop_back();
+        return tl::unexpected(std::move(request).error());
+    }
+    comm->group.back() = std::move(*request);
     return {};
 }
 
@@ -92,9 +99,10 @@ Result<> add_to_group(const char* function, tutti_comm* comm, const Asked& asked
 Result<> wait_all(tutti_comm* comm, std::vector<std::unique_ptr<Request>> requests) {
     std::optional<Error> first;
     for (const auto& request : requests) {
+        if (!request) continue;  // there was no memory to start it
         comm->impl->wait(*request, -1);
         const Code code = request->code.load(std::memory_order_acquire);
-        if (code != Code::ok && !first) first = request->error;
+        if (code != Code::ok && !first) first = std::move(request->error);
     }
     if (first) return tl::unexpected(std::move(*first));
     return {};
@@ -147,9 +155,15 @@ Result<> both(const char* function, tutti_comm* comm, const Asked& receive, cons
         TUTTI_ASSIGN(const DeviceTransfer out, to_device_transfer(function, send));
         return comm->impl->run(std::vector{in, out});
     }
+    // All that needs memory comes first: what is started has to be kept.
+    std::array<std::unique_ptr<Transfer>, 2> made;
+    for (auto& one : made) one = std::make_unique<Transfer>();
+    TUTTI_TRY(fill(function, *made[0], receive));
+    TUTTI_TRY(fill(function, *made[1], send));
     std::vector<std::unique_ptr<Request>> started;
-    for (const Asked* asked : {&receive, &send}) {
-        auto one = start(function, comm, *asked, -1);
+    started.reserve(made.size());
+    for (auto& transfer : made) {
+        auto one = comm->impl->start(std::move(transfer), -1);
         if (!one) {
             // The communicator has failed, and what was started with it.
             (void)wait_all(comm, std::move(started));

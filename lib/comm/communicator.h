@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <deque>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -156,7 +157,9 @@ private:
     Result<> submit(Request& request, Plan& plan, int64_t timeout_ms);
     Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
     Error not_all_back(int64_t timeout_ms);
+    Result<> propose(Stream& stream, const Tag& tag);
     Result<> post(Transfer& transfer, int64_t timeout_ms);
+    Result<> connect_and_post(Transfer& transfer, int64_t timeout_ms);
 
     // On device memory: device_calls.cpp, device_join.cpp.
     Result<bool> goes_to_device(const Call& call, const void* in, const void* out,
@@ -175,6 +178,8 @@ private:
                                                      int64_t timeout_ms, const void* in, void* out,
                                                      void* device_stream);
     Result<Plan*> device_plan(const Call& call, Plan* own, uint32_t stream);
+    template <typename Start>
+    Result<> detach(Start start);
     Result<> run_on_device(const Call& call, Plan* own, int wanted_stream, int64_t timeout_ms,
                            const void* in, void* out, void* device_stream);
     Result<> launch(Request& request);
@@ -252,9 +257,9 @@ private:
     Streams streams_;
     Transfers transfers_;
     UserMemory memory_;
-    Devices devices_;                                // the issuing thread's
-    std::deque<std::unique_ptr<Request>> detached_;  // likewise: on devices, of blocking calls
-    std::atomic<uint64_t> generation_{1};            // of device groups; changes with streams held
+    Devices devices_;                               // the issuing thread's
+    std::list<std::unique_ptr<Request>> detached_;  // likewise: on devices, of blocking calls
+    std::atomic<uint64_t> generation_{1};           // of device groups; changes with streams held
     // Of the last operation. The issuing thread's, which owns the operation's stream when it goes
     // on; a new epoch's comes with all streams held.
     std::atomic<uint64_t> sequence_{0};

@@ -147,14 +147,14 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         request->device_stream = on_stream;
         request->generation = by_group(call.path) ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
-        waiting_.add_pending();
+        Launches::here().make_room();
         auto submitted = submit(*request, *plan, limit_ms(timeout_ms));
         if (!submitted) {
-            waiting_.drop_pending();
             // A mismatch came and went meanwhile: everyone joins anew.
             if (submitted.error().code == Code::in_progress) continue;
             return tl::unexpected(std::move(submitted).error());
         }
+        waiting_.add_pending();
         streams_.release(streams_[stream]);
         TUTTI_TRY(launch(*request));
         return request;
@@ -296,9 +296,21 @@ Result<> Communicator::may_block(const Call& call, uint32_t stream) {
 Result<> Communicator::run_on_device(const Call& call, Plan* own, int wanted_stream,
                                      int64_t timeout_ms, const void* in, void* out,
                                      void* device_stream) {
-    TUTTI_ASSIGN(auto request,
-                 start_on_device(call, own, wanted_stream, timeout_ms, in, out, device_stream));
-    detached_.push_back(std::move(request));
+    return detach([&] {
+        return start_on_device(call, own, wanted_stream, timeout_ms, in, out, device_stream);
+    });
+}
+
+Result<> Communicator::run(const std::vector<DeviceTransfer>& messages) {
+    return detach([&] { return start(messages, -1, nullptr); });
+}
+
+/// Its place first: what is started has to be kept.
+template <typename Start>
+Result<> Communicator::detach(Start start) {
+    std::list<std::unique_ptr<Request>> one(1);
+    TUTTI_ASSIGN(one.front(), start());
+    detached_.splice(detached_.end(), one);
     return {};
 }
 

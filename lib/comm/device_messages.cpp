@@ -1,5 +1,6 @@
 // Sends and receives of device memory.
 #include "comm/communicator.h"
+#include "comm/launches.h"
 #include "comm/staged_messages.h"
 
 namespace tutti {
@@ -95,16 +96,11 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     exchange->launched = false;
     exchange->timeout_ms = limit_ms(timeout_ms);
     exchange->keep = shared_from_this();
+    Launches::here().make_room();
     waiting_.add_pending();
     transfers_.post(*exchange);
     TUTTI_TRY(launch(*exchange));
     return exchange;
-}
-
-Result<> Communicator::run(const std::vector<DeviceTransfer>& messages) {
-    TUTTI_ASSIGN(auto request, start(messages, -1, nullptr));
-    detached_.push_back(std::move(request));
-    return {};
 }
 
 }  // namespace tutti

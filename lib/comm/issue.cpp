@@ -90,11 +90,13 @@ Result<> Communicator::enter_before_binding(uint32_t stream, int64_t timeout_ms)
 }
 
 // A peer that could not be reached may have died a moment ago: the control plane knows its name. At
-// the call's deadline there has been time enough for news.
+// the call's deadline there has been time enough for news, and for want of memory there is no other
+// cause.
 template <typename Known>
 void Communicator::wait_for_news(const Error& error, Known known) {
     const Deadline news = Deadline::after_ms(news_grace_ms);
-    while (error.code != Code::timeout && !known() && !news.passed()) {
+    const bool own = error.code == Code::timeout || error.code == Code::no_memory;
+    while (!own && !known() && !news.passed()) {
         endpoint_->pump();
         ::usleep(1000);
     }
@@ -223,12 +225,29 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
         request.in = plan.inputs.data();
     }
     request.tag.sequence = sequence_ + 1;
+    // The last that may fail: from here on it runs.
+    if (strict_) TUTTI_TRY(propose(stream, request.tag));
     sequence_.store(request.tag.sequence, std::memory_order_relaxed);
     plan.busy = true;
     recorder_.begin(request.tag, planner_.bytes_of(plan.call), plan.stream);
     streams_.push(stream, request);
-    if (strict_) agreement_.propose(request.tag);
     return {};
+}
+
+/// With the stream owned, which is given back where there is no memory for it. The others, who wait
+/// for this rank, have to know.
+Result<> Communicator::propose(Stream& stream, const Tag& tag) {
+    try {
+        agreement_.propose(tag);
+        return {};
+    } catch (const std::bad_alloc&) {
+        streams_.release(stream);
+    }
+    const Error error{Code::no_memory, rank(), 0,
+                      fmt::format("rank {}: there is no memory to agree with the others on {}",
+                                  rank(), describe_call(tag))};
+    agreement_.raise(error);
+    return tl::unexpected(error);
 }
 
 /// Tells what earlier calls on device memory still owe; true: this call is one.
@@ -350,10 +369,20 @@ Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
     TUTTI_TRY(transfers_.check(transfer));
     if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
     if (auto over = agreement_.over()) return tl::unexpected(*over);
-    if (auto connected = transfers_.connect(transfer, timeout_ms); !connected)
-        return tl::unexpected(contact_failed(transfer, connected.error()));
-    transfers_.post(transfer, timeout_ms);
+    if (auto posted = connect_and_post(transfer, timeout_ms); !posted)
+        return tl::unexpected(contact_failed(transfer, posted.error()));
     return {};
+}
+
+Result<> Communicator::connect_and_post(Transfer& transfer, int64_t timeout_ms) {
+    try {
+        TUTTI_TRY(transfers_.connect(transfer, timeout_ms));
+        transfers_.post(transfer, timeout_ms);
+        return {};
+    } catch (const std::bad_alloc&) {
+        return fail(Code::no_memory, "there is no memory to {} {} bytes",
+                    transfer.sends ? "send" : "receive", transfer.bytes);
+    }
 }
 
 Result<> Communicator::run(Transfer& transfer) {

@@ -14,6 +14,11 @@ Launches& Launches::here() {
     return launches;
 }
 
+void Launches::make_room() {
+    if (gathering() && waiting_.size() == waiting_.capacity())
+        waiting_.reserve(2 * waiting_.size() + 4);
+}
+
 void Launches::add(std::shared_ptr<Communicator> comm, Request& request) {
     waiting_.push_back({std::move(comm), &request, {}});
 }

@@ -21,6 +21,8 @@ public:
 
     void open() { ++depth_; }
     bool gathering() const { return depth_ > 0; }
+    /// For add(), which then needs no memory: what has its place in the order has to be launched.
+    void make_room();
     /// A request that has its place in the order; launched by close().
     void add(std::shared_ptr<Communicator> comm, Request& request);
     /// Of a communicator that is destroyed.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <numeric>
 
 #include "comm/owned.h"
@@ -89,7 +90,6 @@ bool PointToPoint::wants(const Transfer& receive, Rank from, const Tag& tag) {
 }
 
 void PointToPoint::post(Transfer& transfer) {
-    ++posted_;
     if (transfer.sends)
         post_send(transfer);
     else
@@ -142,13 +142,13 @@ void PointToPoint::post_receive(Transfer& receive) {
 }
 
 void PointToPoint::finish(Transfer& transfer, const Error& error) {
-    --posted_;
     host_.finished(transfer, error);
 }
 
 // ---- matching ----------------------------------------------------------------------------------
 
-/// False if the message has to stay where it is: nobody wants it, and the queue is full.
+/// False if the message has to stay where it is: nobody wants it, and the queue is full, or there
+/// is no memory.
 bool PointToPoint::match(Rank from, const Tag& tag, const std::byte* data) {
     const auto found = std::find_if(receives_.begin(), receives_.end(),
                                     [&](Transfer* r) { return wants(*r, from, tag); });
@@ -163,7 +163,11 @@ bool PointToPoint::match(Rank from, const Tag& tag, const std::byte* data) {
     if (kept.bytes + bytes > limits_.unexpected_bytes ||
         kept.messages >= limits_.unexpected_messages())
         return false;
-    unexpected_.push_back({from, tag, std::vector<std::byte>(data, data + bytes)});
+    try {
+        unexpected_.push_back({from, tag, std::vector<std::byte>(data, data + bytes)});
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
     kept.bytes += bytes;
     ++kept.messages;
     return true;

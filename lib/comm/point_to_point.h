@@ -138,7 +138,6 @@ private:
         std::size_t bytes = 0, messages = 0;
     };
     std::map<Rank, Kept> kept_;
-    std::size_t posted_ = 0;
 };
 
 template <typename Visit>

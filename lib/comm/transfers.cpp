@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <new>
 
 #include "comm/owned.h"
 
@@ -61,13 +62,22 @@ Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
 
 void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
     transfer.timeout_ms = timeout_ms < 0 ? config_.timeout_ms : timeout_ms;
-    posted_.fetch_add(1);
     {
         const Owned owned(owner_);
-        engine_.post(transfer);
+        posted_.fetch_add(1);
+        try {
+            engine_.post(transfer);
+        } catch (...) {
+            posted_.fetch_sub(1);
+            throw;
+        }
     }
     bool moved = false;
-    drive(moved);
+    try {
+        drive(moved);
+    } catch (const std::bad_alloc&) {
+        // It is posted: whoever waits for it tries again.
+    }
 }
 
 void Transfers::post(Exchange& exchange) {

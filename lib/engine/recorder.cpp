@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <vector>
 
 #include "base/collective.h"
@@ -53,10 +54,12 @@ Recorder::Entry* Recorder::entry(uint64_t sequence) const {
 
 void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
     if (operation_number(tag) >= few && !owned_) {
-        owned_ = std::make_unique<Entry[]>(capacity);
+        owned_.reset(new (std::nothrow) Entry[capacity]);
         many_.store(owned_.get(), std::memory_order_release);
     }
-    Entry& e = *entry(tag.sequence);
+    Entry* const place = entry(tag.sequence);
+    if (!place) return last_.store(tag.sequence, std::memory_order_release);
+    Entry& e = *place;
     e.sequence.store(~uint64_t{0}, relaxed);
     e.count.store(tag.count, std::memory_order_release);
     e.plan.store(tag.plan, relaxed);
@@ -72,8 +75,9 @@ void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
 }
 
 void Recorder::end(const Tag& tag, Code code) {
-    Entry& e = *entry(tag.sequence);
-    if (e.sequence.load(relaxed) != tag.sequence) return;
+    Entry* const place = entry(tag.sequence);
+    if (!place || place->sequence.load(relaxed) != tag.sequence) return;
+    Entry& e = *place;
     e.end.store(ticks(), relaxed);
     e.code.store(code, relaxed);
     e.state.store(code == Code::ok ? State::done : State::failed, relaxed);

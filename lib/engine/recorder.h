@@ -45,7 +45,8 @@ public:
     static constexpr std::size_t capacity = 1024;
     enum class State : uint8_t { running, done, failed };
 
-    /// Written by the issuing thread only. `ring`: which of the communicator's carries it.
+    /// Written by the issuing thread only. `ring`: which of the communicator's carries it. Without
+    /// memory for it nothing is kept but its number.
     void begin(const Tag& tag, uint64_t bytes, uint32_t ring);
     /// By whichever thread completed it.
     void end(const Tag& tag, Code code);
