@@ -5,6 +5,7 @@
 #include "base/version.h"
 #include "capi/boundary.h"
 #include "collectives/catalog.h"
+#include "comm/known_names.h"
 #include "store/callback_store.h"
 #include "transport/flat_exchange.h"
 #include "transports/catalog.h"
@@ -171,7 +172,7 @@ tutti_status tutti_config_set(tutti_config* config, const char* key, const char*
         if (!config) return tutti::null_argument("tutti_config_set", "config");
         if (!key) return tutti::null_argument("tutti_config_set", "key");
         if (!value) return tutti::null_argument("tutti_config_set", "value");
-        return tutti::set_config(config->values, key, value);
+        return tutti::set_known(config->values, key, value);
     });
 }
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "collectives/catalog.h"
 #include "comm/backoff.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
+#include "comm/known_names.h"
 #include "comm/launches.h"
 
 namespace tutti {
@@ -35,15 +35,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
     const int64_t start_ns = now_ns();
     TUTTI_TRY(check_whole(config));
     std::string generation = Endpoint::next_generation(config, own_store.get());
-    if (!config.algo.empty() &&
-        std::none_of(algorithms().begin(), algorithms().end(),
-                     [&](const Algorithm& a) { return a.name == config.algo; }) &&
-        config.algo != "flat") {
-        std::string names = "flat";
-        for (const Algorithm& a : algorithms()) names += fmt::format(", {}", a.name);
-        return fail(Code::invalid, "TUTTI_ALGO: there is no algorithm '{}'; there are: {}",
-                    config.algo, names);
-    }
+    if (auto known = check_algorithm(config); !known) return wrap(known.error(), "TUTTI_ALGO");
     // One that was named must be there; any other is looked for again when it matters.
     if (const auto found = device::find_driver(config.cuda_library);
         !found && !config.cuda_library.empty() && config.cuda_library != "auto")

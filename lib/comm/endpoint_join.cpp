@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -12,6 +13,7 @@
 #include "base/signals.h"
 #include "comm/endpoint.h"
 #include "comm/forks.h"
+#include "comm/known_names.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "store/tree.h"
@@ -214,16 +216,12 @@ Result<> Endpoint::open_transports() {
     context.data_reactor = &data_reactor_;
     context.sink = this;
     context.unsent = &unsent_;
+    TUTTI_TRY(check_transports(config_));
     for (const std::string& name : config_.transports) {
-        const TransportKind* kind = nullptr;
-        std::string built;
-        for (const TransportKind& k : tutti::transports()) {
-            if (k.name == name) kind = &k;
-            built += fmt::format("{}{}", built.empty() ? "" : ", ", k.name);
-        }
-        if (!kind)
-            return fail(Code::invalid, "unknown transport '{}'; this build has: {}", name, built);
         if (config_.size == 1) continue;
+        const auto kinds = tutti::transports();
+        const auto kind = std::find_if(kinds.begin(), kinds.end(),
+                                       [&](const TransportKind& k) { return k.name == name; });
         std::unique_ptr<Transport> transport = kind->make(context);
         if (auto listening = transport->listen(); !listening)
             return wrap(listening.error(), fmt::format("transport {}", name));
