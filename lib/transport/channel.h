@@ -10,6 +10,7 @@
 // next one in, which a transport honours when it can (a posted receive) and ignores when it cannot.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -66,6 +67,15 @@ public:
     virtual bool can_push() = 0;
     /// Sends from the caller's memory, which must stay as it is until drained().
     virtual void push(const Tag& tag, const std::byte* data, std::size_t bytes) = 0;
+    /// Whether messages to and from that peer may lie in a GPU's memory, which the host cannot
+    /// touch: push_from_device() here, offer_on_device() of the other direction's channel.
+    virtual bool takes_device() const { return false; }
+    /// As push(), from such memory. What has not left when the operation fails is not finished from
+    /// a copy: cancel() waits for it.
+    virtual void push_from_device(const Tag& tag, const std::byte* data, std::size_t bytes) {
+        static_cast<void>(tag), static_cast<void>(data), static_cast<void>(bytes);
+        assert(!"only where takes_device()");
+    }
     /// True when every push has left the caller's memory.
     virtual bool drained() = 0;
 
@@ -92,6 +102,12 @@ public:
     /// Where the next message is wanted. A hint: peek() says where it really is. The memory belongs
     /// to the channel until that message was peeked or cancel() returned.
     virtual void offer(const Tag& tag, std::byte* where, std::size_t bytes) = 0;
+    /// As offer(), of a GPU's memory; what comes elsewhere comes to the host's. From the first one
+    /// on, messages that are only announced are not fetched before their turn to be offered or
+    /// peeked at.
+    virtual void offer_on_device(const Tag& tag, std::byte* where, std::size_t bytes) {
+        static_cast<void>(tag), static_cast<void>(where), static_cast<void>(bytes);
+    }
 
     /// The oldest message, when it has arrived whole: `bytes` bytes if its tag is the expected one.
     virtual Message peek(const Tag& expected, std::size_t bytes) = 0;

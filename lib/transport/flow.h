@@ -77,6 +77,7 @@ struct SendQueue {
         const std::byte* data = nullptr;
         uint32_t bytes = 0;
         int cell = CellPool::none;  // none: the caller's memory
+        bool on_device = false;     // which is a GPU's
     };
     // The lane's.
     std::atomic<uint64_t> pushed{0};
@@ -89,6 +90,7 @@ struct SendQueue {
     CellPool staging;
     Sleeper sleeper;
     std::atomic<bool> open{false};  // there is a Sender
+    bool takes_device = false;      // said before there is one
 
     Message& at(uint64_t position) { return messages[position % credits_per_channel]; }
 };
@@ -102,11 +104,13 @@ public:
         auto state = State::open;
         return state_.compare_exchange_strong(state, State::none) || state == State::none;
     }
-    void put(const Tag& tag, std::byte* where, std::size_t bytes, uint64_t position) {
+    void put(const Tag& tag, std::byte* where, std::size_t bytes, uint64_t position,
+             bool on_device = false) {
         tag_ = tag;
         where_ = where;
         bytes_ = bytes;
         position_ = position;
+        on_device_ = on_device;
         state_.store(State::open, std::memory_order_seq_cst);
     }
     /// The owner's: where that message is wanted, until clear(). nullptr: nowhere; an offer is for
@@ -120,11 +124,14 @@ public:
         clear();
         return nullptr;
     }
+    /// Of what was taken.
+    bool on_device() const { return on_device_; }
     void clear() { state_.store(State::none, std::memory_order_release); }
 
 private:
     enum class State : uint8_t { none, open, taken };
     std::atomic<State> state_{State::none};
+    bool on_device_ = false;
     Tag tag_;
     std::byte* where_ = nullptr;
     std::size_t bytes_ = 0;

@@ -35,6 +35,10 @@ public:
     void push(const Tag& tag, const std::byte* data, std::size_t bytes) override {
         enqueue({tag, data, static_cast<uint32_t>(bytes), CellPool::none});
     }
+    bool takes_device() const override { return flow_.out.takes_device; }
+    void push_from_device(const Tag& tag, const std::byte* data, std::size_t bytes) override {
+        enqueue({tag, data, static_cast<uint32_t>(bytes), CellPool::none, true});
+    }
     bool drained() override {
         return flow_.out.sent.load(std::memory_order_seq_cst) >= borrowed_ ||
                wire_->health(flow_) != Code::ok;

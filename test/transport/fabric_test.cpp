@@ -86,6 +86,115 @@ TEST_CASE("fabric: keeps every byte when several threads drive the lanes of one 
     drive_lanes(fake_kind, 200'000, {1000, 400, 50});
 }
 
+/// Messages from a device's memory and the host's in turn, each offered a place on a device when
+/// its turn comes; how many lay there.
+int pass_on_devices(FakeDuo& duo, uint64_t messages) {
+    auto lane = duo.open(0);
+    REQUIRE(lane.sender->takes_device());
+    std::deque<Buffer> pushed;
+    Buffer wanted(10'000);
+    uint64_t sent = 0, got = 0;
+    int in_place = 0;
+    lane.receiver->offer_on_device(make_tag(0), wanted.data(), 1500);
+    bool offered = true;
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+        const auto bytes = [](uint64_t number) { return 1500 + number * 997 % 8000; };
+        while (sent < messages && lane.sender->can_push()) {
+            pushed.push_back(pattern(bytes(sent), sent));
+            const Buffer& data = pushed.back();
+            if (sent % 3 != 2)
+                lane.sender->push_from_device(make_tag(sent), data.data(), data.size());
+            else
+                lane.sender->push(make_tag(sent), data.data(), data.size());
+            ++sent;
+        }
+        const Tag tag = make_tag(got);
+        if (got < messages && !std::exchange(offered, true))
+            lane.receiver->offer_on_device(tag, wanted.data(), bytes(got));
+        const auto message = lane.receiver->peek(tag, bytes(got));
+        if (message.data) {
+            const Buffer expected = pattern(bytes(got), got);
+            REQUIRE(std::equal(expected.begin(), expected.end(), message.data));
+            in_place += message.data == wanted.data();
+            lane.receiver->release();
+            offered = false;
+            ++got;
+        }
+        return got == messages && lane.sender->drained();
+    }));
+    return in_place;
+}
+
+TEST_CASE("fabric: a message from a device lies where it is wanted, though it came early") {
+    FakeDuo duo;
+    manners = {.slow = 30, .takes_device = true};
+    // From the host, what comes with its header lies in the host's memory.
+    const int in_place = pass_on_devices(duo, 300);
+    REQUIRE(in_place >= 200);
+    REQUIRE(in_place == duo.port(1).to_device());
+}
+
+TEST_CASE("fabric: messages of devices are kept when they overtake each other") {
+    const auto seed = std::random_device{}() % 1'000'000;
+    INFO("seed " << seed);
+    FakeDuo duo;
+    fake_random.seed(seed + 1);
+    manners = {.busy = 30, .slow = 40, .pieces = 20, .reorder = true, .takes_device = true};
+    const int in_place = pass_on_devices(duo, 600);
+    REQUIRE(in_place > 0);
+    REQUIRE(in_place == duo.port(1).to_device());
+}
+
+TEST_CASE("fabric: what waits for a place is dropped with its channel, and its sender told") {
+    FakeDuo duo;
+    manners.takes_device = true;
+    auto lane = duo.open(0);
+    const Buffer data = pattern(9000, 1);
+    Buffer wanted(9000);
+    lane.receiver->offer_on_device(make_tag(0), wanted.data(), 9000);
+    for (uint64_t i = 0; lane.sender->can_push(); ++i)
+        lane.sender->push_from_device(make_tag(i), data.data(), data.size());
+    for (int i = 0; i < 20; ++i)
+        for (TestEndpoint* end : {&duo.a, &duo.b}) end->turn();
+    REQUIRE_FALSE(lane.sender->drained());
+    lane.receiver.reset();
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] { return lane.sender->drained(); }));
+    REQUIRE((duo.a.sink.lost().empty() && duo.b.sink.lost().empty()));
+}
+
+TEST_CASE("fabric: what lies on a device stays there when an offer is taken back") {
+    FakeDuo duo;
+    manners.takes_device = true;
+    auto lane = duo.open(0);
+    const Buffer data = pattern(9000, 1);
+    Buffer wanted(9000);
+    lane.receiver->offer_on_device(make_tag(0), wanted.data(), 9000);
+    lane.sender->push_from_device(make_tag(0), data.data(), data.size());
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] { return lane.sender->drained(); }));
+    lane.receiver->cancel();
+    REQUIRE(lane.receiver->peek(make_tag(0), 9000).data == wanted.data());
+    REQUIRE(wanted == data);
+}
+
+TEST_CASE("fabric: what a failed call had pushed from a device is waited for") {
+    FakeDuo duo;
+    manners.takes_device = true;
+    auto lane = duo.open(0);
+    const Buffer data = pattern(9000, 1);
+    for (uint64_t i = 0; lane.sender->can_push(); ++i)
+        lane.sender->push_from_device(make_tag(i), data.data(), data.size());
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+        while (!over) duo.b.turn();
+    });
+    lane.sender->cancel();
+    over = true;
+    other.join();
+    REQUIRE(duo.a.sink.lost().empty());
+    const auto message = lane.receiver->peek(make_tag(0), 9000);
+    REQUIRE((message.data && std::equal(data.begin(), data.end(), message.data)));
+}
+
 TEST_CASE("fabric: a peer that takes nothing holds up no other") {
     const GoodManners reset;
     TestEndpoint here(fake_kind, 0, 3), there(fake_kind, 1, 3), deaf(fake_kind, 2, 3);

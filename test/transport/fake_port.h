@@ -26,6 +26,7 @@ struct Manners {
     Rank no_room_for = nobody;
     int wake_fd = -1;  // readable until it is heard
     bool cannot_register = false;
+    bool takes_device = false;
 };
 inline Manners manners;
 inline std::minstd_rand fake_random{1};
@@ -76,12 +77,20 @@ public:
 
     fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) override {
+        return send(peer, header, data, bytes, context, bytes <= limits_.eager_bytes);
+    }
+    bool takes_device(Rank) const override { return manners.takes_device; }
+    fabric::Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
+                                      std::size_t bytes, void* context) override {
+        return send(peer, header, data, bytes, context, bytes == 0);
+    }
+    fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
+                          std::size_t bytes, void* context, bool eager) {
         const FakeLock lock(fake_library);
         const auto to = peers_.find(peer);
         if (to == peers_.end()) return fabric::Progress::failed;
         if (peer == manners.no_room_for || happens(manners.busy)) return fabric::Progress::busy;
         Message message{.from = this, .header = {header, header + fabric::header_bytes}};
-        const bool eager = bytes <= limits_.eager_bytes;
         if (eager && bytes > 0) message.payload.assign(data, data + bytes);
         message.data = eager ? nullptr : data;
         message.bytes = bytes;
@@ -111,6 +120,12 @@ public:
         if (!happens(manners.slow)) return fabric::Progress::done;
         fetching_.push_back(context);
         return fabric::Progress::pending;
+    }
+    fabric::Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
+                                     void* context) override {
+        const auto result = fetch(hold, where, bytes, context);
+        to_device_ += result != fabric::Progress::busy;
+        return result;
     }
     void release(void* hold) override {
         const FakeLock lock(fake_library);
@@ -150,6 +165,8 @@ public:
 
     /// Payloads in pieces that were not fetched when they should have been.
     int fetched_late() const { return fetched_late_; }
+
+    int to_device() const { return to_device_; }
 
     /// A message that no engine made.
     void inject(const fabric::Header& header, const Buffer& payload = {}) {
@@ -218,6 +235,7 @@ private:
     std::map<void*, FakePort*> under_way_;
     bool delivering_ = false;
     int fetched_late_ = 0;
+    std::atomic<int> to_device_ = 0;
 };
 
 /// The ports that were opened last, in order.

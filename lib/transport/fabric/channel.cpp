@@ -15,12 +15,17 @@ void FabricReceiver::arm(bool on) {
     if (std::exchange(armed_, on) != on) hub_->arm(on);
 }
 
-void FabricReceiver::offer(const Tag& tag, std::byte* where, std::size_t bytes) {
+void FabricReceiver::put_offer(const Tag& tag, std::byte* where, std::size_t bytes,
+                               bool on_device) {
     ReceiveQueue& in = flow_.in;
     if (!in.offer.withdraw() || !where) return;
     const uint64_t position = in.released.load(std::memory_order_relaxed);
-    if (in.at(position).state.load(std::memory_order_acquire) == State::empty)
-        in.offer.put(tag, where, bytes, position);
+    const State now = in.at(position).state.load(std::memory_order_acquire);
+    if (now == State::fetching || now == State::whole) return;
+    in.offer.put(tag, where, bytes, position, on_device);
+    // Pairs with the owner's look at the offer after it has said that the message waits.
+    if (in.at(position).state.load(std::memory_order_seq_cst) == State::announced)
+        hub_->place_next(flow_);
 }
 
 Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
@@ -28,7 +33,9 @@ Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
         const uint64_t position = flow_.in.released.load(std::memory_order_relaxed);
         const ReceiveQueue::Slot& slot = flow_.in.at(position);
         // Spent: the place of a message eight before, whose credit has not been given back.
-        if (slot.state.load(std::memory_order_acquire) != State::whole) return {};
+        const State now = slot.state.load(std::memory_order_acquire);
+        if (now == State::announced) hub_->place_next(flow_);
+        if (now != State::whole) return {};
         switch (match(expected, slot.tag)) {
             case TagMatch::stale:
                 release();

@@ -13,7 +13,13 @@ public:
     FabricReceiver(std::shared_ptr<Hub> hub, Flow& flow) : hub_(std::move(hub)), flow_(flow) {}
     ~FabricReceiver() override;
 
-    void offer(const Tag& tag, std::byte* where, std::size_t bytes) override;
+    void offer(const Tag& tag, std::byte* where, std::size_t bytes) override {
+        put_offer(tag, where, bytes, false);
+    }
+    void offer_on_device(const Tag& tag, std::byte* where, std::size_t bytes) override {
+        flow_.in.patient.store(true, std::memory_order_relaxed);
+        put_offer(tag, where, bytes, true);
+    }
     Message peek(const Tag& expected, std::size_t bytes) override;
     void release() override;
     void cancel() override { hub_->cancel_receives(flow_); }
@@ -22,6 +28,7 @@ public:
 
 private:
     using State = ReceiveQueue::State;
+    void put_offer(const Tag& tag, std::byte* where, std::size_t bytes, bool on_device);
 
     const std::shared_ptr<Hub> hub_;
     Flow& flow_;

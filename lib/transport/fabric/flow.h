@@ -25,13 +25,15 @@ struct Peer {
     uint64_t nonce = 0;
     uint32_t sent = 0, received = 0;  // data messages and contributions
     uint32_t last = 0;                // of them when it said bye
+    bool takes_device = false;        // once it is connected
     std::size_t opened = 0;           // channels of ours to it
     uint64_t busy_in = 0;             // the poll since which the library has had no room for it
 };
 
 struct ReceiveQueue : ReceiveCounts {
     /// empty → announced → fetching → whole → spent → empty; a payload that came along goes to
-    /// whole at once. The lane makes it spent, the owner everything else.
+    /// whole at once, and to announced only what waits for the lane. The lane makes it spent, the
+    /// owner everything else.
     enum class State : uint8_t { empty, announced, fetching, whole, spent };
     struct Slot {
         std::atomic<State> state{State::empty};
@@ -44,14 +46,16 @@ struct ReceiveQueue : ReceiveCounts {
         std::byte* to = nullptr;  // where it is being fetched
         bool begun = false;       // fetching: the library has been told
         bool offered = false;     // lies in the lane's memory
+        bool on_device = false;   // which is a GPU's
     };
 
     std::array<Slot, credits_per_channel> slots;
     uint64_t reclaimed = 0;  // the owner's: places that are empty again
     CellPool cells;
     Sleeper sleeper;
-    bool live = false;  // there is a Receiver; without one, messages are dropped
-    bool told = false;  // of: it is announced once
+    bool live = false;                 // there is a Receiver; without one, messages are dropped
+    bool told = false;                 // of: it is announced once
+    std::atomic<bool> patient{false};  // the lane says where it wants what is announced
     Offer offer;
 
     Slot& at(uint64_t position) { return slots[position % credits_per_channel]; }

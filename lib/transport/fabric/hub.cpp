@@ -219,6 +219,7 @@ Result<> Hub::connect(Peer& peer, ByteView port, uint64_t nonce) {
     if (peer.connected) return {};
     TUTTI_TRY(port_->connect(peer.rank, port));
     peer.connected = true;
+    peer.takes_device = port_->takes_device(peer.rank);
     peer.nonce = nonce;
     peer.nonce_known = true;
     return {};
@@ -274,6 +275,7 @@ Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, ui
     if (flow->out.open.load(std::memory_order_relaxed))
         return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
                          id.lane, id.comm, id.peer);
+    flow->out.takes_device = peer.takes_device;
     flow->out.open.store(true, std::memory_order_relaxed);
     peer.opened += std::exchange(flow->ours, true) ? 0 : 1;
     flow->open_due = true;
@@ -301,6 +303,8 @@ void Hub::close_receiver(Flow& flow) {
     const Guard guard(*this);
     if (!guard) return;
     flow.in.live = false;
+    for (Slot& slot : flow.in.slots)
+        if (slot.state.load(std::memory_order_relaxed) == SlotState::announced) finish(slot);
     drop(flow.in);
     if (flow.in.credits_due()) {
         ready_.append(flow);
@@ -398,8 +402,10 @@ void Hub::leave_if_done(Peer& peer) {
     if (!peer.bye_received || peer.received != peer.last || peer.leaving) return;
     bool complete = true;
     for (auto& [key, flow] : flows_[peer.rank])
-        for (const Slot& slot : flow->in.slots)
-            complete &= slot.state.load(std::memory_order_relaxed) != SlotState::fetching;
+        for (const Slot& slot : flow->in.slots) {
+            const SlotState state = slot.state.load(std::memory_order_relaxed);
+            complete &= state != SlotState::fetching && state != SlotState::announced;
+        }
     if (!complete) return;
     peer.leaving = true;
     owe(peer, Peer::farewell_due);

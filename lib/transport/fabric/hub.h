@@ -84,6 +84,7 @@ public:
     void close_sender(Flow& flow);
     void close_receiver(Flow& flow);
     void reject(Peer& peer, const std::string& cause);
+    void place_next(Flow& flow);
 
     // For flat groups. A board is the hub's from join(), with the members' port of that number, to
     // leave().
@@ -175,6 +176,7 @@ private:
     void announce(Flow& flow);
     bool place(Flow& flow, uint64_t position, const Arrival& arrival);
     bool copy(Flow& flow, uint64_t position, const Arrival& arrival);
+    static std::byte* unless_on_device(ReceiveQueue& in, std::byte* offered);
     bool find_place(Slot& slot, std::byte* offered);
     bool fetch(Slot& slot);
     void finish(Slot& slot);

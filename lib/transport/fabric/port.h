@@ -87,6 +87,26 @@ public:
                           std::size_t bytes, void* context) = 0;
     /// Gets the payload of an arrival that came without; bytes is all of it.
     virtual Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) = 0;
+
+    /// Whether payloads to and from that peer, which is connected, may lie in a GPU's memory.
+    virtual bool takes_device(Rank peer) const {
+        static_cast<void>(peer);
+        return false;
+    }
+    /// As send(), from such memory, however short: the payload comes to be fetched.
+    virtual Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
+                                      std::size_t bytes, void* context) {
+        static_cast<void>(peer), static_cast<void>(header), static_cast<void>(data);
+        static_cast<void>(bytes), static_cast<void>(context);
+        return Progress::failed;
+    }
+    /// As fetch(), to such memory; not of an arrival that comes in pieces.
+    virtual Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
+                                     void* context) {
+        static_cast<void>(hold), static_cast<void>(where);
+        static_cast<void>(bytes), static_cast<void>(context);
+        return Progress::failed;
+    }
     /// Done with a kept arrival; one that was never fetched is dropped, and its sender told.
     virtual void release(void* hold) = 0;
 

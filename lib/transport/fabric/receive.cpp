@@ -176,7 +176,7 @@ bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
     slot.tag = header.tag;
     slot.bytes = header.bytes;
     slot.cell = CellPool::none;
-    slot.offered = false;
+    slot.offered = slot.on_device = false;
     const bool kept = place(*flow, position, arrival);
     if (peer.bye_received) leave_if_done(peer);
     return kept;
@@ -198,6 +198,13 @@ bool Hub::take_late(Peer& peer, const Header& header) {
     return false;
 }
 
+/// An offer that was taken, if the host can write there; else it is void.
+std::byte* Hub::unless_on_device(ReceiveQueue& in, std::byte* offered) {
+    if (!offered || !in.offer.on_device()) return offered;
+    in.offer.clear();
+    return nullptr;
+}
+
 /// Decides where a message lies: where it is wanted, where the library has it, or in a cell.
 bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
@@ -211,7 +218,19 @@ bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
         // At once, though nobody may stand there yet: who exchanges in place reads only when its
         // own message has left, and so does the other.
         slot.hold = arrival.hold;
-        if (!find_place(slot, in.offer.take(slot.tag, slot.bytes, position))) return true;
+        std::byte* offered = in.offer.take(slot.tag, slot.bytes, position);
+        // The host puts pieces where they belong.
+        if (offered && arrival.at_once) offered = unless_on_device(in, offered);
+        if (!offered && !arrival.at_once && in.patient.load(std::memory_order_relaxed)) {
+            // Pairs with the lane's offer: it is seen here, or this is there.
+            slot.state.store(SlotState::announced, std::memory_order_seq_cst);
+            offered = in.offer.take(slot.tag, slot.bytes, position);
+            if (!offered) {
+                wake(in.sleeper);
+                return true;
+            }
+        }
+        if (!find_place(slot, offered)) return true;
         if (!arrival.at_once || !fetch(slot)) to_fetch_.push_back(&slot);
         return true;
     }
@@ -225,7 +244,7 @@ bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
 bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
     Slot& slot = in.at(position);
-    std::byte* to = in.offer.take(slot.tag, slot.bytes, position);
+    std::byte* to = unless_on_device(in, in.offer.take(slot.tag, slot.bytes, position));
     slot.offered = to != nullptr;
     if (!to) {
         slot.cell = in.cells.take(slot.bytes);
@@ -244,6 +263,7 @@ bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
 /// offered: the lane's memory; nullptr: a cell will do. False: there is no memory.
 bool Hub::find_place(Slot& slot, std::byte* offered) {
     slot.offered = offered != nullptr;
+    slot.on_device = offered && slot.flow->in.offer.on_device();
     slot.to = offered;
     if (!offered) {
         CellPool& cells = slot.flow->in.cells;
@@ -262,7 +282,9 @@ bool Hub::find_place(Slot& slot, std::byte* offered) {
 bool Hub::fetch(Slot& slot) {
     if (slot.flow->peer.state == Peer::State::gone) return true;
     slot.begun = true;
-    const Progress result = port_->fetch(slot.hold, slot.to, slot.bytes, &slot);
+    const Progress result = slot.on_device
+                                ? port_->fetch_to_device(slot.hold, slot.to, slot.bytes, &slot)
+                                : port_->fetch(slot.hold, slot.to, slot.bytes, &slot);
     if (result == Progress::pending) return true;
     slot.begun = false;
     if (result == Progress::done) {
@@ -285,6 +307,17 @@ void Hub::finish(Slot& slot) {
     if (!in.live) drop(in);
     if (in.credits_due()) ready_.append(flow);
     if (flow.peer.bye_received) leave_if_done(flow.peer);
+}
+
+/// For the lane, whose next message waits: to where it is offered, or else to a cell.
+void Hub::place_next(Flow& flow) {
+    const Guard guard(*this);
+    if (!guard) return;
+    ReceiveQueue& in = flow.in;
+    const uint64_t position = in.released.load(std::memory_order_relaxed);
+    Slot& slot = in.at(position);
+    if (slot.state.load(std::memory_order_relaxed) != SlotState::announced) return;
+    if (find_place(slot, in.offer.take(slot.tag, slot.bytes, position))) to_fetch_.push_back(&slot);
 }
 
 /// Releases all that has arrived, for a channel without a receiver.
@@ -330,6 +363,8 @@ void Hub::cancel_receives(Flow& flow) {
 bool Hub::save_offered(Slot& slot) {
     CellPool& cells = slot.flow->in.cells;
     slot.offered = false;
+    // The host cannot read it: whoever still wants it has it there.
+    if (slot.on_device) return true;
     slot.cell = cells.take(slot.bytes);
     if (slot.cell == CellPool::none) {
         slot.tag = {};  // stale for everyone

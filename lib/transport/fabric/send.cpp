@@ -124,8 +124,12 @@ bool Hub::send_message(Flow& flow) {
     under_way.done = false;
     // Before the library has it: it may say that it is sent at once.
     flow.out.begun = position + 1;
-    const Progress result = port_->send(flow.peer.rank, reinterpret_cast<const std::byte*>(&out),
-                                        message.data, message.bytes, &under_way);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&out);
+    const Progress result =
+        message.on_device
+            ? port_->send_from_device(flow.peer.rank, bytes, message.data, message.bytes,
+                                      &under_way)
+            : port_->send(flow.peer.rank, bytes, message.data, message.bytes, &under_way);
     if (!accepted(result, flow.peer)) {
         flow.out.begun = position;
         return false;
@@ -192,7 +196,7 @@ void Hub::allow(Flow& flow) {
 }
 
 // What was pushed is delivered all the same: what the library does not have yet, from copies; what
-// it is moving out of the caller's memory is waited for.
+// it is moving out of the caller's memory is waited for, and so is what lies in a GPU's.
 void Hub::cancel_sends(Flow& flow) {
     if (!enter()) return;
     SendQueue& out = flow.out;
@@ -200,7 +204,7 @@ void Hub::cancel_sends(Flow& flow) {
     const uint64_t pushed = out.pushed.load(std::memory_order_relaxed);
     for (uint64_t p = begun; flow.peer.state != Peer::State::gone && p < pushed; ++p) {
         SendQueue::Message& message = out.at(p);
-        if (message.cell != CellPool::none) continue;
+        if (message.cell != CellPool::none || message.on_device) continue;
         const int cell = out.staging.take(message.bytes);
         if (cell == CellPool::none) {
             lose(flow.peer, "no memory to finish what was being sent", true, Culprit::own);
@@ -211,9 +215,10 @@ void Hub::cancel_sends(Flow& flow) {
         message.data = out.staging.data(cell);
     }
     const auto borrowed = [&] {
-        for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < begun; ++p)
-            if (!flow.under_way[p % credits_per_channel].done && out.at(p).cell == CellPool::none)
-                return true;
+        for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < pushed; ++p) {
+            const bool left = p < out.begun && flow.under_way[p % credits_per_channel].done;
+            if (!left && out.at(p).cell == CellPool::none) return true;
+        }
         return false;
     };
     if (wait_for(flow.peer, borrowed, "it did not take a message")) leave();
