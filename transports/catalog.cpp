@@ -8,7 +8,8 @@ constexpr TransportKind kinds[] = {
     {"shm", "processes of one host, through shared memory", make_shm_transport, shm_devices},
     {"tcp", "any network with IP", make_tcp_transport, tcp_devices},
 #if TUTTI_HAVE_UCX
-    {"ucx", "networks that move memory, and all else UCX knows", make_ucx_transport, ucx_devices},
+    {"ucx", "networks that move memory, and all else UCX knows", make_ucx_transport, ucx_devices,
+     ucx_takes_devices},
 #endif
 #if TUTTI_HAVE_OFI
     {"ofi", "networks that libfabric has a provider for", make_ofi_transport, ofi_devices},

@@ -28,6 +28,9 @@ struct TransportKind {
     // Looks anew at each call, and may take long: libraries load their plug-ins. nullptr: there is
     // nothing to choose among.
     std::vector<Device> (*devices)() = nullptr;
+    // Whether messages may go straight from and to a GPU's memory here; an error says why not. Looks
+    // as devices does. nullptr: it takes the host's memory only.
+    Result<> (*takes_devices)() = nullptr;
 };
 
 std::span<const TransportKind> transports();
@@ -55,5 +58,6 @@ std::vector<Device> shm_devices();
 std::vector<Device> tcp_devices();
 std::vector<Device> ucx_devices();
 std::vector<Device> ofi_devices();
+Result<> ucx_takes_devices();
 
 }  // namespace tutti

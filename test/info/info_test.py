@@ -58,6 +58,10 @@ class ThisMachine(Info):
             for part in item.get("parts", []):
                 self.assertTrue(part["usable"] or part["why_not"], part)
         self.assertTrue(transports["shm"]["usable"])
+        self.assertEqual(transports["tcp"]["memory"], ["host"])
+        if "ucx" in built:
+            takes = "cuda" in transports["ucx"]["memory"]
+            self.assertNotEqual(takes, "CUDA" in transports["ucx"].get("no_cuda_memory", ""))
         loopback = [part for part in transports["tcp"]["parts"] if part["name"] == "lo"]
         self.assertTrue(any("127.0.0.1" in part["detail"] for part in loopback))
 

@@ -40,6 +40,16 @@ Item item_of(const Device& device) {
             .parts = {}};
 }
 
+/// Which memory messages lie in while they travel.
+std::vector<Fact> memory_of(const TransportKind& kind) {
+    if (!kind.takes_devices) return {{"memory", {"host"}, "host memory"}};
+    const auto takes = kind.takes_devices();
+    if (takes) return {{"memory", {"host", "cuda"}, "host and CUDA memory"}};
+    const std::string& reason = takes.error().message;
+    return {{"memory", {"host"}, fmt::format("host memory, not CUDA's: {}", reason)},
+            {"no_cuda_memory", reason, ""}};
+}
+
 Item item_of(const TransportKind& kind) {
     const std::string summary(kind.summary);
     Item out{.name = std::string(kind.name),
@@ -47,6 +57,7 @@ Item item_of(const TransportKind& kind) {
              .usable = true,
              .why_not = {},
              .parts = {}};
+    for (Fact& fact : memory_of(kind)) out.facts.push_back(std::move(fact));
     if (kind.devices == nullptr) return out;
     for (const Device& device : kind.devices()) out.parts.push_back(item_of(device));
     out.usable = std::any_of(out.parts.begin(), out.parts.end(),

@@ -53,6 +53,10 @@ Result<Uct> load(const ucx::Library& library) {
     return uct;
 }
 
+std::string built_version() {
+    return fmt::format("{}.{}", UCP_API_MAJOR, UCP_API_MINOR);
+}
+
 std::string_view kind_of(uct_device_type_t type) {
     switch (type) {
         case UCT_DEVICE_TYPE_NET:
@@ -108,16 +112,36 @@ void add_component(std::vector<Device>& out, const Uct& uct, uct_component_h com
     for (const auto& domain : domains) add_domain(out, uct, component, domain.md_name);
 }
 
+/// Those of the version that we were built with.
+bool is_known(const ucx::Library& library) {
+    return library.version == built_version();
+}
+
 }  // namespace
+
+bool ucx::built_with_cuda(const Library& library) {
+    const auto uct = is_known(library) ? load(library) : Result<Uct>(tl::unexpected(Error{}));
+    uct_component_h* components = nullptr;
+    unsigned count = 0;
+    if (!uct || uct->uct_query_components(&components, &count) != UCS_OK) return false;
+    bool found = false;
+    for (unsigned i = 0; i < count; ++i) {
+        uct_component_attr_t attributes{};
+        attributes.field_mask = UCT_COMPONENT_ATTR_FIELD_NAME;
+        found |= uct->uct_component_query(components[i], &attributes) == UCS_OK &&
+                 std::string_view(attributes.name).starts_with("cuda");
+    }
+    uct->uct_release_component_list(components);
+    return found;
+}
 
 std::vector<Device> ucx_devices() {
     const auto library = ucx::load_library();
     if (!library) return {trouble("UCX", library.error().message)};
-    const std::string built = fmt::format("{}.{}", UCP_API_MAJOR, UCP_API_MINOR);
-    if ((*library)->version != built)
+    if (!is_known(**library))
         return {{.provider = "",
                  .name = "UCX " + (*library)->version,
-                 .detail = "not listed: tutti was built with " + built,
+                 .detail = "not listed: tutti was built with " + built_version(),
                  .usable = true,
                  .why_not = ""}};
     const auto uct = load(**library);

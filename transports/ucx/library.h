@@ -16,6 +16,7 @@ namespace tutti::ucx {
     X(ucp_init_version)               \
     X(ucp_cleanup)                    \
     X(ucp_context_print_info)         \
+    X(ucp_context_query)              \
     X(ucp_config_read)                \
     X(ucp_config_modify)              \
     X(ucp_config_release)             \
@@ -50,5 +51,8 @@ struct Library {
 
 /// The one of this process. unsupported: there is none, or it is too old.
 Result<const Library*> load_library();
+
+/// Whether it has loaded a part for CUDA, usable or not.
+bool built_with_cuda(const Library& library);
 
 }  // namespace tutti::ucx

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "device/memory.h"
 #include "transports/ucx/port.h"
 
 namespace tutti::ucx {
@@ -64,13 +65,13 @@ void UcxPort::on_fetched(void* request, ucs_status_t status, std::size_t length,
     on_sent(request, status, ours);
 }
 
-ucp_request_param_t UcxPort::send_param(Request& request, bool eager) const {
+ucp_request_param_t UcxPort::send_param(Request& request, uint32_t flags) {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     param.cb.send = &on_sent;
     param.user_data = &request;
-    param.flags = eager ? UCP_AM_SEND_FLAG_EAGER : 0;
+    param.flags = flags;
     param.memory_type = UCS_MEMORY_TYPE_HOST;
     return param;
 }
@@ -82,7 +83,8 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
     if (peer->slow && bytes > piece_bytes) return send_pieces(*peer, header, data, bytes, context);
     Request& request = take_request(*peer, context, false);
     std::memcpy(request.message.data(), header, fabric::header_bytes);
-    const ucp_request_param_t param = send_param(request, bytes <= eager_bytes || peer->slow);
+    const bool eager = bytes <= eager_bytes || peer->slow;
+    const ucp_request_param_t param = send_param(request, eager ? UCP_AM_SEND_FLAG_EAGER : 0);
     if (bytes <= joined_bytes) {
         if (bytes > 0) std::memcpy(request.message.data() + fabric::header_bytes, data, bytes);
         return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, nullptr, 0,
@@ -109,7 +111,7 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
         Request& request = take_request(peer, nullptr, false);
         request.whole = &whole;
         std::memcpy(request.message.data(), &piece, sizeof piece);
-        const ucp_request_param_t param = send_param(request, true);
+        const ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_EAGER);
         result =
             started(request, ucx_.ucp_am_send_nbx(peer.endpoint, piece_id, request.message.data(),
                                                   sizeof piece, data + piece.offset,
@@ -225,6 +227,46 @@ void UcxPort::end_arriving(Peer& peer) {
     }
 }
 
+// ---- in a device's memory --------------------------------------------------------------------
+
+bool UcxPort::takes_device(Rank rank) const {
+    const Peer* const peer = find(rank);
+    return knows_devices_ && peer && !peer->slow;
+}
+
+// The first one's: a rank has one device.
+void UcxPort::use_device(const std::byte* memory) {
+    const device::Driver* const driver = device::driver();
+    if (device_ || !driver) return;
+    const auto kind = device::ask_driver(*driver, memory);
+    if (!kind || !kind->on_device()) return;
+    if (auto context = device::Context::retain(*driver, kind->device))
+        device_ = std::move(*context);
+}
+
+// Always by rendezvous: what came along would lie in memory of the host's.
+Progress UcxPort::send_from_device(Rank rank, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, void* context) {
+    Peer* const peer = find(rank);
+    if (!peer || peer->failed) return Progress::failed;
+    use_device(data);
+    const OnDevice current(device_);
+    Request& request = take_request(*peer, context, false);
+    std::memcpy(request.message.data(), header, fabric::header_bytes);
+    ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_RNDV);
+    param.memory_type = UCS_MEMORY_TYPE_CUDA;
+    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
+                                                 fabric::header_bytes, data, bytes, &param));
+}
+
+Progress UcxPort::fetch_to_device(void* hold, std::byte* where, std::size_t bytes, void* context) {
+    auto& kept = *static_cast<Kept*>(hold);
+    if (!kept.peer || kept.peer->failed) return Progress::failed;
+    use_device(where);
+    const OnDevice current(device_);
+    return fetch(kept, where, bytes, context, UCS_MEMORY_TYPE_CUDA);
+}
+
 // ---- what was kept ---------------------------------------------------------------------------
 
 Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
@@ -235,13 +277,18 @@ Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
         kept.context = context;
         return Progress::pending;
     }
+    return fetch(kept, where, bytes, context, UCS_MEMORY_TYPE_HOST);
+}
+
+Progress UcxPort::fetch(Kept& kept, std::byte* where, std::size_t bytes, void* context,
+                        ucs_memory_type_t memory) {
     Request& request = take_request(*kept.peer, context, true);
     ucp_request_param_t param{};
     param.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     param.cb.recv_am = &on_fetched;
     param.user_data = &request;
-    param.memory_type = UCS_MEMORY_TYPE_HOST;
+    param.memory_type = memory;
     // From here on it is UCX's, whatever becomes of it.
     return started(request, ucx_.ucp_am_recv_data_nbx(worker_, std::exchange(kept.data, nullptr),
                                                       where, bytes, &param));
@@ -257,6 +304,11 @@ void UcxPort::release(void* hold) {
 
 bool UcxPort::progress(PortEvents& events) {
     static_cast<void>(events);  // the same as ever
+    return turn();
+}
+
+bool UcxPort::turn() {
+    const OnDevice current(device_);
     return ucx_.ucp_worker_progress(worker_) != 0;
 }
 

@@ -41,6 +41,7 @@ Result<> UcxPort::open(ucp_context_h context) {
     for (const auto& [id, handler] : {std::pair{message_id, &on_message}, {piece_id, &on_piece}})
         TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
+    knows_devices_ = knows_devices(ucx_, context_);
     limits_.eager_bytes = eager_bytes;
     limits_.copied_bytes = joined_bytes;
     const Network network = find_network(describe_context());
@@ -48,6 +49,13 @@ Result<> UcxPort::open(ucp_context_h context) {
     limits_.sockets_within = network.sockets_within;
     limits_.bandwidth_gbs = network.bandwidth_gbs;
     return make_address();
+}
+
+bool UcxPort::knows_devices(const Library& ucx, ucp_context_h context) {
+    ucp_context_attr_t attributes{};
+    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+    return ucx.ucp_context_query(context, &attributes) == UCS_OK &&
+           (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
 }
 
 std::string UcxPort::describe_context() const {
@@ -98,7 +106,7 @@ UcxPort::~UcxPort() {
 // ---- peers
 // ---------------------------------------------------------------------------------------
 
-UcxPort::Peer* UcxPort::find(Rank rank) {
+UcxPort::Peer* UcxPort::find(Rank rank) const {
     const auto index = static_cast<std::size_t>(rank);  // of negative ones: too large
     return index < peers_.size() ? peers_[index].get() : nullptr;
 }
@@ -178,7 +186,7 @@ void UcxPort::disconnect(Rank rank) {
         requests_.each([&](const Request& r) { any |= r.busy && r.peer == peer && r.context; });
         return any;
     };
-    while (left() && !deadline.passed()) ucx_.ucp_worker_progress(worker_);
+    while (left() && !deadline.passed()) turn();
     // What UCX has not given back until now it gives back to nobody.
     requests_.each([&](Request& r) {
         if (!r.busy || r.peer != peer || !r.context) return;
@@ -189,8 +197,7 @@ void UcxPort::disconnect(Rank rank) {
 
 void UcxPort::wait(ucs_status_ptr_t request, Deadline deadline) {
     if (!is_pending(request)) return;
-    while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS && !deadline.passed())
-        ucx_.ucp_worker_progress(worker_);
+    while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS && !deadline.passed()) turn();
     ucx_.ucp_request_free(request);
 }
 
@@ -205,9 +212,11 @@ void UcxPort::flush(Deadline deadline) {
 // What is mapped stays in UCX's cache of registrations, where its own paths find it.
 Result<> UcxPort::add_memory(std::byte* data, std::size_t bytes) {
     ucp_mem_map_params_t params{};
-    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
+    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                        UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
     params.address = data;
     params.length = bytes;
+    params.memory_type = UCS_MEMORY_TYPE_HOST;
     ucp_mem_h handle = nullptr;
     const ucs_status_t status = ucx_.ucp_mem_map(context_, &params, &handle);
     if (status != UCS_OK)

@@ -14,10 +14,12 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "device/handles.h"
 #include "transport/fabric/port.h"
 #include "transports/ucx/library.h"
 #include "transports/ucx/pool.h"
@@ -35,6 +37,8 @@ public:
     ~UcxPort() override;
     /// Takes the context over.
     Result<> open(ucp_context_h context);
+    /// Whether UCX was built with CUDA, has found a driver, and may use what it needs for it.
+    static bool knows_devices(const Library& ucx, ucp_context_h context);
 
     const PortLimits& limits() const override { return limits_; }
     const Bytes& address() const override { return address_; }
@@ -43,6 +47,12 @@ public:
     Progress send(Rank peer, const std::byte* header, const std::byte* data, std::size_t bytes,
                   void* context) override;
     Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
+    /// Over sockets UCX would copy it through the host as well, and later.
+    bool takes_device(Rank peer) const override;
+    Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
+                              std::size_t bytes, void* context) override;
+    Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
+                             void* context) override;
     void release(void* hold) override;
     bool progress(PortEvents& events) override;
     int wake_fd() const override { return wake_fd_; }
@@ -65,6 +75,16 @@ private:
     /// Of one peer: more than its credits on all its channels allow.
     static constexpr std::size_t most_arriving = 65'536;
 
+    /// UCX's own copies to and from a device want its context to be current on the thread.
+    class OnDevice {
+    public:
+        explicit OnDevice(const std::optional<device::Context>& context) {
+            if (context) scope_.emplace(*context);
+        }
+
+    private:
+        std::optional<device::Context::Scope> scope_;
+    };
     struct Kept;
     struct Peer {
         UcxPort* port = nullptr;
@@ -127,12 +147,16 @@ private:
     static bool is_own(ucs_status_t status);
     void give_up(Peer& peer, ucs_status_t status, bool own);
     bool is_slow(ucp_ep_h endpoint) const;
-    Peer* find(Rank rank);
+    Peer* find(Rank rank) const;
     Request& take_request(Peer& peer, void* context, bool fetches);
     void finish(Request& request, bool ok);
     void give(Request& request);
     Progress started(Request& request, ucs_status_ptr_t result);
-    ucp_request_param_t send_param(Request& request, bool eager) const;
+    static ucp_request_param_t send_param(Request& request, uint32_t flags);
+    Progress fetch(Kept& kept, std::byte* where, std::size_t bytes, void* context,
+                   ucs_memory_type_t memory);
+    void use_device(const std::byte* memory);
+    bool turn();
     void wait(ucs_status_ptr_t request, Deadline deadline);
     std::string describe_context() const;
     Result<> make_address();
@@ -148,6 +172,8 @@ private:
     Pool<Request> requests_;
     Pool<Kept> kept_;
     std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // that was added
+    bool knows_devices_ = false;
+    std::optional<device::Context> device_;  // from the first message in its memory on
 };
 
 }  // namespace tutti::ucx

@@ -94,10 +94,9 @@ public:
         }
         return port;
     }
-
-private:
     Result<ucp_context_h> start() const;
 
+private:
     const Library& ucx_;
     const std::string device_;
 };
@@ -145,6 +144,19 @@ std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context) {
     return fabric::make_fabric_transport(
         context, make_factory(context),
         {.name = "ucx", .max_message_bytes = max_message_bytes, .latency_us = 2});
+}
+
+Result<> ucx_takes_devices() {
+    TUTTI_ASSIGN(const Library* ucx, ucx::load_library());
+    TUTTI_ASSIGN(ucp_context_h context, UcxFactory(*ucx, "").start());
+    const bool takes = ucx::UcxPort::knows_devices(*ucx, context);
+    ucx->ucp_cleanup(context);
+    if (takes) return {};
+    if (!ucx::built_with_cuda(*ucx))
+        return fail(
+            Code::unsupported,
+            "UCX has no CUDA here: it was built without it, or its libuct_cuda does not load");
+    return fail(Code::unsupported, "UCX finds no GPU, or UCX_TLS leaves its CUDA parts out");
 }
 
 }  // namespace tutti
