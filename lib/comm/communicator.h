@@ -191,6 +191,7 @@ private:
     Result<bool> stages_messages() const;
     Result<> check_messages(const std::vector<DeviceTransfer>& messages, bool staged) const;
     Result<> find_device_of(const std::vector<DeviceTransfer>& messages);
+    Result<> choose_ways(Exchange& exchange) const;
     Result<std::unique_ptr<Operation>> stage(std::deque<Exchange::Part>& parts);
     std::vector<Devices::Known>::iterator find_device_memory(const std::byte* data);
     Result<> tell_device_memory();

@@ -1,7 +1,10 @@
 // Sends and receives of device memory.
+#include <algorithm>
+
 #include "comm/communicator.h"
 #include "comm/launches.h"
 #include "comm/staged_messages.h"
+#include "device/stream_work.h"
 
 namespace tutti {
 
@@ -56,6 +59,25 @@ Result<> Communicator::find_device_of(const std::vector<DeviceTransfer>& message
     return fail(Code::invalid, "rank {}: none of the messages is on device memory", rank());
 }
 
+// Straight from and to the device where the channel takes that. A launch that is gathered puts what
+// is sent before what its stream did before: there it must be a copy.
+Result<> Communicator::choose_ways(Exchange& exchange) const {
+    const device::Driver& driver = devices_.context->driver();
+    const bool flushes = device::flushes_remote_writes(driver, devices_.device);
+    const bool gathering = Launches::here().gathering();
+    for (Exchange::Part& part : exchange.parts) {
+        const DeviceMessage& message = part.asked.message;
+        part.pinned_bytes = message.bytes;
+        if (gathering || !transfers_.takes_device(part.on_host)) continue;
+        TUTTI_ASSIGN(const bool managed, device::is_managed(driver, message.memory));
+        part.direct = !managed && (message.sends ? !exchange.overwrites(message) : flushes);
+        if (part.direct)
+            part.pinned_bytes =
+                message.sends ? 0 : std::min(message.bytes, transfers_.message_bytes());
+    }
+    return {};
+}
+
 Result<std::unique_ptr<Operation>> Communicator::stage(std::deque<Exchange::Part>& parts) {
     const std::size_t bytes = staging_bytes(parts);
     auto memory = devices_.staging->pinned.reuse(bytes);
@@ -86,6 +108,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
         if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);
     }
     if (staged) {
+        TUTTI_TRY(choose_ways(*exchange));
         TUTTI_ASSIGN(exchange->device, stage(exchange->parts));
     } else if (!moving.empty()) {
         TUTTI_ASSIGN(exchange->device, devices_.group->bind_messages(std::move(moving), 0));

@@ -1,5 +1,7 @@
 #include "comm/exchange.h"
 
+#include <algorithm>
+
 namespace tutti {
 namespace {
 
@@ -30,6 +32,14 @@ Exchange::Exchange(const std::vector<DeviceTransfer>& all, bool through_host)
             on_host.bytes = sizeof part.record;
         }
     }
+}
+
+bool Exchange::overwrites(const DeviceMessage& sent) const {
+    return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
+        const DeviceMessage& other = part.asked.message;
+        return !other.sends && other.memory < sent.memory + sent.bytes &&
+               sent.memory < other.memory + other.bytes;
+    });
 }
 
 std::optional<Error> Exchange::misfit(Rank rank) const {

@@ -1,6 +1,7 @@
 // Messages on device memory that are launched as one group. A device's library matches them by
 // their order alone, so beside each travels a witness on the host: what the sender called it. Where
-// messages are staged, they are the host's own, from and to pinned memory.
+// messages are staged, they are the host's own, from and to pinned memory, or to and from the
+// device's where their channel takes that.
 #pragma once
 
 #include <deque>
@@ -31,11 +32,18 @@ struct Exchange final : Request {
         DeviceTransfer asked;
         Record record;     // sent, or received
         Transfer on_host;  // of the record; staged: of the message
+        // Staged: its channel takes the device's memory, and pinned memory is only for what comes
+        // of a receive otherwise.
+        bool direct = false;
+        std::size_t pinned_bytes = 0;
     };
     // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
     static constexpr int32_t witness_tag = -1;
 
     Exchange(const std::vector<DeviceTransfer>& all, bool through_host);
+
+    /// Whether one of them is received into memory that this one is sent from.
+    bool overwrites(const DeviceMessage& sent) const;
 
     /// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else
     /// than this rank's call; then the messages' data is anyone's.

@@ -72,6 +72,13 @@ Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owne
     return {};
 }
 
+bool PointToPoint::takes_device(const Transfer& transfer) const {
+    if (transfer.peer == rank_ || transfer.bytes <= limits_.eager_bytes) return false;
+    // Only this thread adds peers, and writes what makes them connected.
+    const auto peer = peers_.find(transfer.peer);
+    return peer != peers_.end() && peer->second.connected && peer->second.data_out->takes_device();
+}
+
 // ---- posting -----------------------------------------------------------------------------------
 
 Tag PointToPoint::make_tag(Kind kind, const Transfer& transfer, std::size_t bytes,
@@ -189,7 +196,9 @@ void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const s
     receive.received = {from, tag.root, tag.plan / dtype_bytes(receive.dtype)};
     const Error error = misfit(receive, from, tag);
     if (kind_of(tag) == Kind::whole) {
-        if (error.code == Code::ok && tag.count > 0) std::memcpy(receive.memory, data, tag.count);
+        const bool comes = error.code == Code::ok && tag.count > 0;
+        if (comes && receive.landing) receive.landing->keep(data, tag.count);
+        if (comes && !receive.landing) std::memcpy(receive.memory, data, tag.count);
         return finish(receive, error);
     }
     receive.id = tag.sequence;
@@ -200,8 +209,23 @@ void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const s
         return;
     }
     receive.total = tag.plan;
-    answer(from, tag, Kind::go_on);
-    find(from)->arriving.push_back(&receive);
+    Peer& peer = *find(from);
+    peer.matched.push_back(&receive);
+    let_come(peer);
+}
+
+/// Tells what is announced, and has a place that is free, to go on.
+bool PointToPoint::let_come(Peer& peer) {
+    const auto comes = [&](Transfer* receive) {
+        if (receive->held) return false;
+        peer.arriving.push_back(receive);
+        // Before its sender is told: it is wanted there and not elsewhere.
+        Receiver* const in = peer.data_in->receiver.load(std::memory_order_acquire);
+        if (in && peer.arriving.front() == receive) offer(*in, *receive);
+        peer.answers.push_back(make_tag(Kind::go_on, *receive, 0, receive->total));
+        return true;
+    };
+    return std::erase_if(peer.matched, comes) > 0;
 }
 
 void PointToPoint::answer(Rank to, const Tag& announcement, Kind kind) {
@@ -230,6 +254,7 @@ void PointToPoint::progress(bool& moved) {
     for (auto& [rank, peer] : peers_) {
         moved |= take_data(peer);
         moved |= take_requests(peer);
+        moved |= let_come(peer);
         moved |= push_answers(peer);
         if (!peer.data_out) continue;
         moved |= push_requests(peer);
@@ -302,8 +327,11 @@ bool PointToPoint::push_data(Peer& peer) {
     while (!peer.sending.empty() && peer.data_out->can_push()) {
         Transfer& send = *peer.sending.front();
         const std::size_t bytes = next_piece(send, send.bytes);
-        peer.data_out->push(make_tag(Kind::data, send, bytes, send.bytes), send.memory + send.moved,
-                            bytes);
+        const Tag tag = make_tag(Kind::data, send, bytes, send.bytes);
+        if (send.on_device)
+            peer.data_out->push_from_device(tag, send.memory + send.moved, bytes);
+        else
+            peer.data_out->push(tag, send.memory + send.moved, bytes);
         // A push that found no memory was none; whoever looks at the clock finds out.
         if (peer.data_out->health() != Code::ok) break;
         send.moved += bytes;
@@ -358,6 +386,26 @@ bool PointToPoint::take_answer(Peer& peer, const Tag& tag) {
     return true;
 }
 
+/// Says where the next piece is wanted, once.
+void PointToPoint::offer(Receiver& in, Transfer& receive) {
+    if (std::exchange(receive.offered, true)) return;
+    const std::size_t bytes = next_piece(receive, receive.total);
+    const Tag tag = make_tag(Kind::data, receive, bytes, receive.total);
+    if (receive.on_device)
+        in.offer_on_device(tag, receive.memory + receive.moved, bytes);
+    else
+        in.offer(tag, receive.memory + receive.moved, bytes);
+}
+
+/// What lies elsewhere to where it is wanted. False: it is not there yet.
+bool PointToPoint::bring(Transfer& receive, const std::byte* data, std::size_t bytes) {
+    std::byte* const place = receive.memory + receive.moved;
+    if (data == place) return true;
+    if (receive.landing) return receive.landing->bring(place, data, bytes);
+    std::memcpy(place, data, bytes);
+    return true;
+}
+
 bool PointToPoint::take_data(Peer& peer) {
     Receiver* in = peer.data_in->receiver.load(std::memory_order_acquire);
     bool moved = false;
@@ -366,14 +414,13 @@ bool PointToPoint::take_data(Peer& peer) {
         const std::size_t bytes = receive ? next_piece(*receive, receive->total) : 0;
         const Tag expected =
             receive ? make_tag(Kind::data, *receive, bytes, receive->total) : unknown;
-        std::byte* const place = receive ? receive->memory + receive->moved : nullptr;
-        if (receive && !std::exchange(receive->offered, true)) in->offer(expected, place, bytes);
+        if (receive) offer(*in, *receive);
         const Receiver::Message message = in->peek(expected, bytes);
         if (!message.data) break;
         if (!receive || message.tag != expected) {
             take_answer(peer, message.tag);
         } else {
-            if (message.data != place) std::memcpy(place, message.data, bytes);
+            if (!bring(*receive, message.data, bytes)) break;
             receive->moved += bytes;
         }
         if (receive) receive->offered = false;

@@ -54,6 +54,9 @@ public:
         const Peer* known = find(rank);
         return rank == rank_ || (known && known->connected);
     }
+    /// Whether that transfer, which is connected, may go from a GPU's memory or into it. The
+    /// issuing thread.
+    bool takes_device(const Transfer& transfer) const;
 
     void post(Transfer& transfer);
     /// Moves what can move. Never waits, not for a first contact either.
@@ -87,6 +90,7 @@ private:
         std::deque<Transfer*> sending;    // their bytes go out, one after the other
         std::deque<Transfer*> draining;   // all sent from the caller's memory, not all gone
         std::deque<Tag> answers;          // go_on and refuse that wait for a credit
+        std::deque<Transfer*> matched;    // announced messages that are not told to go on yet
         std::deque<Transfer*> arriving;   // in the order in which they were told to go on
         std::deque<Transfer*> refusing;   // receives that end when their sender has been told
         uint64_t last_id = 0;
@@ -121,6 +125,9 @@ private:
     bool match(Rank from, const Tag& tag, const std::byte* data);
     void deliver(Transfer& receive, Rank from, const Tag& tag, const std::byte* data);
     void answer(Rank to, const Tag& announcement, Kind kind);
+    bool let_come(Peer& peer);
+    void offer(Receiver& in, Transfer& receive);
+    static bool bring(Transfer& receive, const std::byte* data, std::size_t bytes);
     Error misfit(const Transfer& receive, Rank from, const Tag& tag) const;
     void finish(Transfer& transfer, const Error& error);
     std::size_t next_piece(const Transfer& transfer, std::size_t total) const;
@@ -146,7 +153,7 @@ void PointToPoint::for_each(Visit&& visit) {
     all.insert(all.end(), to_self_.begin(), to_self_.end());
     for (auto& [rank, peer] : peers_)
         for (const auto* list : {&peer.to_send, &peer.announced, &peer.sending, &peer.draining,
-                                 &peer.arriving, &peer.refusing})
+                                 &peer.matched, &peer.arriving, &peer.refusing})
             all.insert(all.end(), list->begin(), list->end());
     for (Transfer* transfer : all) visit(*transfer);
 }
@@ -166,7 +173,7 @@ void PointToPoint::purge(Reason&& reason) {
     for (auto& [rank, peer] : peers_) {
         bool any = false;
         for (auto* list : {&peer.to_send, &peer.announced, &peer.sending, &peer.draining,
-                           &peer.arriving, &peer.refusing})
+                           &peer.matched, &peer.arriving, &peer.refusing})
             any |= std::erase_if(*list, ends) > 0;
         if (!any) continue;
         if (peer.data_out) peer.data_out->cancel();

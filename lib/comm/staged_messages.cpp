@@ -1,18 +1,20 @@
 #include "comm/staged_messages.h"
 
 #include <atomic>
+#include <cstring>
 
 #include "device/stream_work.h"
 
 namespace tutti {
 namespace {
 
-// A line each: the device says that what is sent is here and that what was received is there, the
-// host how many of the receives are over. Then the messages.
+// A line each: the device says that what is sent is here, and its memory free for what goes
+// straight there, and that what was received is there; the host how many of those that the stream
+// waits for are over. Then the messages.
 enum Word : std::size_t { word_fetched, word_come, word_stored, words };
 
 std::size_t place_of_next(std::size_t at, const Exchange::Part& part) {
-    return at + round_up(part.asked.message.bytes, no_share_bytes);
+    return at + round_up(part.pinned_bytes, no_share_bytes);
 }
 
 class StagedMessages final : public Operation {
@@ -26,16 +28,23 @@ public:
         for (const Word which : {word_fetched, word_come, word_stored}) store(which, 0);
         std::size_t at = words * no_share_bytes;
         for (Exchange::Part& part : parts) {
-            part.on_host.memory = memory_->data() + at;
+            Transfer& message = part.on_host;
+            std::byte* const pinned = memory_->data() + at;
             at = place_of_next(at, part);
-            part.on_host.held = part.on_host.sends;
-            (part.on_host.sends ? sends_ : receives_).push_back(&part);
+            message.memory = part.direct ? part.asked.message.memory : pinned;
+            message.on_device = part.direct;
+            message.held = message.sends || part.direct;
+            if (part.direct && !message.sends)
+                message.landing = &bounces_.emplace_back(*this, pinned);
+            if (message.sends) sends_.push_back(&part);
+            // The stream goes on over what is still to be sent only where that is a copy.
+            if (!message.sends || part.direct) awaited_.push_back(&part);
         }
     }
     ~StagedMessages() override { cancel(); }
 
     // All of it is put on the caller's stream now, as staged operations are: each receive's copy
-    // behind a wait for the host's word.
+    // behind a wait for the host's word. Straight to the device there is the wait alone.
     Result<> launch(const void*, void*, void* stream, const GiveUp& give_up) override {
         TUTTI_TRY(launch_part(0, nullptr, nullptr, stream, give_up));
         return settle_part(0, stream, give_up);
@@ -51,7 +60,7 @@ public:
     }
     Result<> settle_part(uint32_t, void*, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
-        return give_back_unless(put_receives());
+        return give_back_unless(put_waits());
     }
     bool polled() const override { return true; }
     void start(const Tag&, const void*, void*) override {}
@@ -70,7 +79,7 @@ public:
     const Trouble& trouble() const override { return trouble_; }
     void cancel() override {
         if (phase_ == Phase::idle) return;
-        if (keeps_) device::wait_a_while(kept_);
+        if (copied_beside_) device::wait_a_while(kept_);
         run_out();
         phase_ = Phase::idle;
     }
@@ -78,7 +87,29 @@ public:
     Rank waits_for() const override { return nobody; }
 
 private:
-    enum class Phase : uint8_t { idle, fetching, receiving, storing };
+    enum class Phase : uint8_t { idle, fetching, waiting, storing };
+
+    // What comes for a receive on the device and not straight there.
+    class Bounce final : public Landing {
+    public:
+        Bounce(StagedMessages& all, std::byte* pinned) : all_(all), pinned_(pinned) {}
+        void keep(const std::byte* from, std::size_t bytes) override {
+            std::memcpy(pinned_, from, bytes);
+        }
+        bool bring(std::byte* to, const std::byte* from, std::size_t bytes) override {
+            if (all_.trouble_.code != Code::ok) return false;
+            if (!begun_) keep(from, bytes);
+            const auto there = all_.copy_beside(begun_, to, pinned_, bytes);
+            if (!there) all_.trouble_ = {there.error().code, nobody, {}, there.error().message};
+            return there && *there;
+        }
+        const std::byte* kept() const { return pinned_; }
+
+    private:
+        StagedMessages& all_;
+        std::byte* const pinned_;
+        bool begun_ = false;
+    };
 
     const device::Driver& driver() const { return area_->context.driver(); }
     uint32_t& word(Word which) const {
@@ -93,19 +124,23 @@ private:
 
     Result<> put_sends() {
         for (const Exchange::Part* send : sends_)
-            TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
-                                   send->on_host.bytes, callers_));
+            if (!send->direct)
+                TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
+                                       send->on_host.bytes, callers_));
         return device::write_word(driver(), callers_, word(word_fetched), 1);
     }
-    Result<> put_receives() {
+    Result<> put_waits() {
         uint32_t come = 0;
-        for (const Exchange::Part* receive : receives_) {
-            TUTTI_TRY(device::hold_until(driver(), callers_, word(word_come), ++come));
-            TUTTI_TRY(device::copy(driver(), receive->asked.message.memory, receive->on_host.memory,
-                                   receive->on_host.bytes, callers_));
+        for (const Exchange::Part* part : awaited_) {
+            const Transfer& message = part->on_host;
+            const bool flush = part->direct && !message.sends;
+            TUTTI_TRY(device::hold_until(driver(), callers_, word(word_come), ++come, flush));
+            if (!part->direct)
+                TUTTI_TRY(device::copy(driver(), part->asked.message.memory, message.memory,
+                                       message.bytes, callers_));
         }
         // Only what is waited for: the memory is another's after that.
-        if (!receives_.empty())
+        if (!awaited_.empty())
             TUTTI_TRY(device::write_word(driver(), callers_, word(word_stored), 1));
         TUTTI_TRY(stored_.record(callers_));
         marked_ = true;
@@ -130,11 +165,12 @@ private:
             // Pairs with the device's write: what is sent was copied before.
             if (!there(word_fetched)) return look();
             for (Exchange::Part* send : sends_) send->on_host.held = false;
-            enter(receives_.empty() ? Phase::idle : Phase::receiving);
+            for (Exchange::Part* part : awaited_) part->on_host.held = false;
+            enter(awaited_.empty() ? Phase::idle : Phase::waiting);
         }
-        if (phase_ == Phase::receiving) {
-            TUTTI_TRY(let_go_what_came());
-            if (come_ < receives_.size()) return look();
+        if (phase_ == Phase::waiting) {
+            TUTTI_TRY(let_go_what_is_over());
+            if (come_ < awaited_.size()) return look();
             enter(Phase::storing);
         }
         if (phase_ == Phase::storing) {
@@ -144,9 +180,9 @@ private:
         return {};
     }
 
-    Result<> let_go_what_came() {
-        while (come_ < receives_.size() && receives_[come_]->on_host.done()) {
-            TUTTI_ASSIGN(const bool whole, is_whole(*receives_[come_]));
+    Result<> let_go_what_is_over() {
+        while (come_ < awaited_.size() && awaited_[come_]->on_host.done()) {
+            TUTTI_ASSIGN(const bool whole, is_whole(*awaited_[come_]));
             if (!whole) return {};
             store(word_come, ++come_);
             moved_ = true;
@@ -154,25 +190,36 @@ private:
         return {};
     }
 
-    // The copy that waits is of as much as was asked for. Where less came, the rest is what the
-    // device has there: nobody writes it while the caller's stream waits.
-    Result<bool> is_whole(const Exchange::Part& receive) {
-        const Transfer& message = receive.on_host;
-        if (keeps_) {
-            TUTTI_ASSIGN(const bool here, kept_.passed());
-            keeps_ = !here;
-            return here;
-        }
+    Result<bool> is_whole(const Exchange::Part& part) {
+        const Transfer& message = part.on_host;
         std::size_t came = 0;
         if (message.code.load(std::memory_order_acquire) == Code::ok)
             came = message.received.count * dtype_bytes(message.dtype);
-        if (came == message.bytes) return true;
+        std::byte* const asked = part.asked.message.memory;
+        if (!part.direct) {
+            // The copy that waits is of as much as was asked for. Where less came, the rest is what
+            // the device has there: nobody writes it while the caller's stream waits.
+            if (came == message.bytes) return true;
+            return copy_beside(begun_, message.memory + came, asked + came, message.bytes - came);
+        }
+        // What was announced went straight there, or was brought.
+        if (message.sends || message.total > 0 || came == 0) return true;
+        return copy_beside(begun_, asked, static_cast<const Bounce*>(message.landing)->kept(),
+                           came);
+    }
+
+    /// True once it is there; to be asked again until then.
+    Result<bool> copy_beside(bool& begun, std::byte* to, const std::byte* from, std::size_t bytes) {
+        if (begun) {
+            TUTTI_ASSIGN(const bool there, kept_.passed());
+            begun = !there;
+            return there;
+        }
         const device::Context::Scope current(area_->context);
-        TUTTI_TRY(device::copy(driver(), static_cast<std::byte*>(message.memory) + came,
-                               static_cast<std::byte*>(receive.asked.message.memory) + came,
-                               message.bytes - came, area_->aside.handle()));
+        TUTTI_TRY(device::copy(driver(), to, from, bytes, area_->aside.handle()));
+        copied_beside_ = true;
         TUTTI_TRY(kept_.record(area_->aside.handle()));
-        keeps_ = true;
+        begun = true;
         return false;
     }
 
@@ -182,7 +229,7 @@ private:
     }
 
     /// The caller's stream goes on, whatever became of the messages.
-    void release() { store(word_come, static_cast<uint32_t>(receives_.size())); }
+    void release() { store(word_come, static_cast<uint32_t>(awaited_.size())); }
 
     /// Nothing comes from a device that has failed.
     Result<> look() {
@@ -195,9 +242,11 @@ private:
     const std::shared_ptr<const StagingArea> area_;
     const device::PinnedPool::Piece memory_;
     const device::Event kept_, stored_;
-    std::vector<Exchange::Part*> sends_, receives_;
-    uint32_t come_ = 0;   // of the receives: those whose copies were let go
-    bool keeps_ = false;  // the rest of a receive that was asked for more than came
+    std::vector<Exchange::Part*> sends_, awaited_;
+    std::deque<Bounce> bounces_;
+    uint32_t come_ = 0;           // of those that the stream waits for: that it was let go for
+    bool begun_ = false;          // to copy what is missing of the next of them
+    bool copied_beside_ = false;  // something
     device::StreamHandle callers_ = nullptr;
     bool marked_ = false;  // stored_ is on it
     Phase phase_ = Phase::idle;

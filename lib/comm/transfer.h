@@ -18,6 +18,17 @@ struct Received {
     std::size_t count = 0;  // elements
 };
 
+/// Where a receive's message comes to a GPU's memory that did not come straight there. The engine's
+/// owner calls.
+class Landing {
+public:
+    virtual ~Landing() = default;
+    /// Takes a message that came whole: the device need not be ready for it yet.
+    virtual void keep(const std::byte* from, std::size_t bytes) = 0;
+    /// Brings a piece of one there. False: it is not there yet; to be asked again, with the same.
+    virtual bool bring(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+};
+
 struct Transfer final : Request {
     bool sends = false;
     Rank peer = nobody;  // any_source: a receive from whoever comes first
@@ -25,7 +36,11 @@ struct Transfer final : Request {
     std::byte* memory = nullptr;
     std::size_t bytes = 0;  // to send; of the buffer to receive into
     Dtype dtype = Dtype::uint8;
-    bool held = false;  // a send whose bytes are still to come: it has its place in the order only
+    // It has its place in the order only: a send's bytes are still to come, a receive's memory is
+    // still in use.
+    bool held = false;
+    bool on_device = false;      // memory is a GPU's, which the channel sends from or receives into
+    Landing* landing = nullptr;  // of such a receive
 
     // The engine's.
     uint64_t id = 0;        // rendezvous: the sender's number for this message

@@ -22,6 +22,7 @@ Transfers::Transfers(const Config& config, const Group& group, std::size_t messa
     : config_(config),
       rank_(group.rank()),
       size_(group.size()),
+      message_bytes_(message_bytes),
       agreement_(agreement),
       waiting_(waiting),
       engine_(rank_, size_, channels,
@@ -193,10 +194,6 @@ void Transfers::finished(Transfer& transfer, const Error& error) {
 
 void Transfers::purge() {
     const auto over = agreement_.over();
-    if (over)
-        std::erase_if(exchanges_, [&](Exchange* e) {
-            return e->launched.load(std::memory_order_acquire) && end(*e, *over);
-        });
     const int64_t now = now_ns();
     engine_.purge([&](Transfer& t) -> std::optional<Error> {
         if (over) return over;
@@ -206,6 +203,11 @@ void Transfers::purge() {
         if (now < t.left_ns + farewell_ns) return std::nullopt;
         return left_error(partner);
     });
+    // After their messages: a device's stream goes on when nothing moves in its memory any more.
+    if (over)
+        std::erase_if(exchanges_, [&](Exchange* e) {
+            return e->launched.load(std::memory_order_acquire) && end(*e, *over);
+        });
 }
 
 void Transfers::look_at_clocks() {

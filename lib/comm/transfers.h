@@ -23,6 +23,9 @@ public:
     /// Blocks until the channels it needs are open. The issuing thread only. timeout_ms < 0: the
     /// communicator's.
     Result<> connect(const Transfer& transfer, int64_t timeout_ms);
+    /// Whether it may go from a GPU's memory, or into it; connected. The issuing thread only.
+    bool takes_device(const Transfer& transfer) const { return engine_.takes_device(transfer); }
+    std::size_t message_bytes() const { return message_bytes_; }
     /// Starts it, connected. timeout_ms < 0: the communicator's.
     void post(Transfer& transfer, int64_t timeout_ms);
     /// What travels on the host, which is connected; its device's part is launched by the caller.
@@ -48,6 +51,7 @@ private:
 
     const Config& config_;
     const Rank rank_, size_;
+    const std::size_t message_bytes_;
     Agreement& agreement_;
     Waiting& waiting_;
     std::atomic<bool> owner_{false};

@@ -77,4 +77,14 @@ Result<MemoryKind> ask_driver(const Driver& driver, const void* pointer) {
     return here && ordinal >= 0 ? MemoryKind{ordinal} : MemoryKind{};
 }
 
+Result<bool> is_managed(const Driver& driver, const void* pointer) {
+    unsigned managed = 0;
+    int attributes[] = {attribute_is_managed};
+    void* values[] = {&managed};
+    const auto at = reinterpret_cast<std::uintptr_t>(pointer);
+    TUTTI_TRY(check(driver, driver.pointer_attributes(1, attributes, values, at),
+                    "asking whether the driver moves a buffer"));
+    return managed != 0;
+}
+
 }  // namespace tutti::device

@@ -21,6 +21,9 @@ std::string describe(MemoryKind kind);
 /// of the device's: then only it could tell a device's memory from the host's. Any thread.
 Result<MemoryKind> ask_driver(const Driver& driver, const void* pointer);
 
+/// Whether it is memory that the driver moves between host and device as either uses it.
+Result<bool> is_managed(const Driver& driver, const void* pointer);
+
 /// Without a driver, one load. NULL is the host's.
 inline Result<MemoryKind> memory_of(const void* pointer) {
     const Driver* found = driver();

@@ -15,9 +15,11 @@ Result<> copy(const Driver& driver, void* to, const void* from, std::size_t byte
               StreamHandle stream);
 
 /// What comes on the stream from now on waits until the word, in pinned memory, is at least that.
-/// Compared as a difference: words may wrap.
+/// Compared as a difference: words may wrap. flush: and sees what a network card has written to the
+/// device by then, where that can be had: flushes_remote_writes().
 Result<> hold_until(const Driver& driver, StreamHandle stream, const uint32_t& word,
-                    uint32_t at_least);
+                    uint32_t at_least, bool flush = false);
+bool flushes_remote_writes(const Driver& driver, Ordinal device);
 
 /// The stream stores it when it has come so far, after all that it has written.
 Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, uint32_t value);

@@ -207,6 +207,7 @@ void may_wait_for_device() {
 
 extern "C" {
 
+std::atomic<std::size_t> fake_cuda_copied{0};
 int cuInit(unsigned) {
     return device_count() > 0 ? ok : 100;
 }
@@ -417,6 +418,7 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
     if (broken(s->context->device) != ok) return broken(s->context->device);
     // Between two places in host memory it is not asynchronous at all.
     const bool waits = !is_on_device(from) && !is_on_device(to);
+    fake_cuda_copied += is_on_device(from) == is_on_device(to) ? 0 : bytes;
     s->submit([=, device = s->context->device] {
         const Copying copying(device, is_on_device(from), is_on_device(to));
         // Locked, as a program may free what a broken device was copying.
@@ -424,10 +426,7 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, std::size_t by
         if (broken(device) != ok) return;
         void* target = touch(to, bytes);
         const void* source = touch(from, bytes);
-        if (target && source) {
-            std::memcpy(target, source, bytes);
-            return;
-        }
+        if (target && source) return void(std::memcpy(target, source, bytes));
         lock.unlock();
         fake_cuda_violation("a copy to or from memory that is not there any more");
     });

@@ -267,6 +267,13 @@ class OnGpu(unittest.TestCase):
         self.job("messages", 1)
         self.job("messages", 3, TUTTI_DEVICE="staged")
 
+    def test_messages_straight_from_device_to_device(self):
+        why_not = no_cuda_in_ucx()
+        if why_not:
+            self.skipTest(why_not)
+        self.job("messages", 1, TUTTI_DEVICE="staged", TUTTI_TRANSPORT="ucx")
+        self.job("messages", 3, TUTTI_DEVICE="staged", TUTTI_TRANSPORT="ucx")
+
     def test_ranks_that_share_a_device_through_nccl(self):
         version = nccl_version()
         if version == "none" or [int(part) for part in version.split(".")[:2]] < [2, 30]:
@@ -304,6 +311,16 @@ class OnGpu(unittest.TestCase):
         if GPU.count < 2:
             self.skipTest(f"the machine has {GPU.count} GPU")
         self.job("own_devices", min(GPU.count, 8))
+
+
+def no_cuda_in_ucx():
+    """Why UCX does not take a device's memory here; None: it does."""
+    if "TUTTI_INFO" not in os.environ:
+        return "tutti-info was not built"
+    told = subprocess.run([os.environ["TUTTI_INFO"], "--json", "transports"], capture_output=True, text=True, check=True,
+                          timeout=LIMIT_S, stdin=subprocess.DEVNULL).stdout
+    ucx = next(item for item in json.loads(told)["transports"]["items"] if item["name"] == "ucx")
+    return None if "cuda" in ucx.get("memory", []) else ucx.get("no_cuda_memory") or ucx["why_not"]
 
 
 def nccl_version():
