@@ -261,8 +261,8 @@ TUTTI_API tutti_status tutti_mem_deregister(tutti_comm* comm, void* data);
  * have one length, TUTTI_ANY_SOURCE is UNSUPPORTED, and they are matched in the order of the calls:
  * other lengths, tags or dtypes fail the communicator with MISMATCH; they wait for their peer on the
  * device stream, and what comes behind them there too. Through the host (TUTTI_DEVICE=staged or
- * hierarchical) they are as on host memory, and the other end may be there; only receives hold up
- * their stream. Those of a group or of one tutti_sendrecv are launched together. */
+ * hierarchical) they are as on host memory, the other end may be there, and receives hold up their
+ * stream, over UCX with CUDA sends too. Those of a group or tutti_sendrecv are launched together. */
 
 /** The stream of calls that name none; NULL, as at first: the legacy default stream, which waits for
  *  all others. INVALID for another device's, UNSUPPORTED without a CUDA driver. */

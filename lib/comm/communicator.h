@@ -106,6 +106,7 @@ public:
     Result<> put_on_stream(Request& request);
     static uint32_t launch_parts(const Request& request);
     Result<> put_on_stream(Request& request, uint32_t part);
+    static Result<> mark_launch(Request& request, uint32_t part);
     Result<> settle_launch(Request& request, uint32_t part);
     void tell_failed_launch(const Request& request, const Error& error);
     Result<> finish_launch(Request& request, const Result<>& launched);

@@ -206,6 +206,10 @@ Result<> Communicator::put_on_stream(Request& request, uint32_t part) {
                                           [&] { return gives_up(request); });
 }
 
+Result<> Communicator::mark_launch(Request& request, uint32_t part) {
+    return request.operation->mark_part(part, request.device_stream);
+}
+
 Result<> Communicator::settle_launch(Request& request, uint32_t part) {
     return request.operation->settle_part(part, request.device_stream,
                                           [&] { return gives_up(request); });

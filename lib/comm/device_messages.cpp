@@ -7,6 +7,22 @@
 #include "device/stream_work.h"
 
 namespace tutti {
+namespace {
+
+// What is launched together is not in order: of two that share memory the later goes by a copy,
+// which is made before either comes or after both are over; within one group, what is sent.
+Result<bool> may_be_direct(const device::Context& context, const Exchange& exchange,
+                           const DeviceMessage& message) {
+    const device::Driver& driver = context.driver();
+    if (!message.sends && !device::flushes_remote_writes(driver, context.device())) return false;
+    if (message.sends && exchange.collides(message)) return false;
+    for (const Exchange* other : Launches::here().exchanges())
+        if (other->collides(message)) return false;
+    TUTTI_ASSIGN(const bool managed, device::is_managed(driver, message.memory));
+    return !managed;
+}
+
+}  // namespace
 
 // Through the host, or by the devices' library: that needs all ranks in one group.
 Result<bool> Communicator::stages_messages() const {
@@ -59,18 +75,13 @@ Result<> Communicator::find_device_of(const std::vector<DeviceTransfer>& message
     return fail(Code::invalid, "rank {}: none of the messages is on device memory", rank());
 }
 
-// Straight from and to the device where the channel takes that. A launch that is gathered puts what
-// is sent before what its stream did before: there it must be a copy.
+// Straight from and to the device where the channel takes that.
 Result<> Communicator::choose_ways(Exchange& exchange) const {
-    const device::Driver& driver = devices_.context->driver();
-    const bool flushes = device::flushes_remote_writes(driver, devices_.device);
-    const bool gathering = Launches::here().gathering();
     for (Exchange::Part& part : exchange.parts) {
         const DeviceMessage& message = part.asked.message;
         part.pinned_bytes = message.bytes;
-        if (gathering || !transfers_.takes_device(part.on_host)) continue;
-        TUTTI_ASSIGN(const bool managed, device::is_managed(driver, message.memory));
-        part.direct = !managed && (message.sends ? !exchange.overwrites(message) : flushes);
+        if (!transfers_.takes_device(part.on_host)) continue;
+        TUTTI_ASSIGN(part.direct, may_be_direct(*devices_.context, exchange, message));
         if (part.direct)
             part.pinned_bytes =
                 message.sends ? 0 : std::min(message.bytes, transfers_.message_bytes());

@@ -34,11 +34,11 @@ Exchange::Exchange(const std::vector<DeviceTransfer>& all, bool through_host)
     }
 }
 
-bool Exchange::overwrites(const DeviceMessage& sent) const {
+bool Exchange::collides(const DeviceMessage& message) const {
     return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
         const DeviceMessage& other = part.asked.message;
-        return !other.sends && other.memory < sent.memory + sent.bytes &&
-               sent.memory < other.memory + other.bytes;
+        return !(message.sends && other.sends) && other.memory < message.memory + message.bytes &&
+               message.memory < other.memory + other.bytes;
     });
 }
 

@@ -42,8 +42,8 @@ struct Exchange final : Request {
 
     Exchange(const std::vector<DeviceTransfer>& all, bool through_host);
 
-    /// Whether one of them is received into memory that this one is sent from.
-    bool overwrites(const DeviceMessage& sent) const;
+    /// Whether that message shares memory with one of them, not counting two that are sent.
+    bool collides(const DeviceMessage& message) const;
 
     /// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else
     /// than this rank's call; then the messages' data is anyone's.

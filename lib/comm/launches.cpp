@@ -23,6 +23,13 @@ void Launches::add(std::shared_ptr<Communicator> comm, Request& request) {
     waiting_.push_back({std::move(comm), &request, {}});
 }
 
+std::vector<const Exchange*> Launches::exchanges() const {
+    std::vector<const Exchange*> all;
+    for (const Waiting& w : waiting_)
+        if (!w.request->plan) all.push_back(static_cast<const Exchange*>(w.request));
+    return all;
+}
+
 void Launches::forget(const Communicator& comm) {
     std::erase_if(waiting_, [&](const Waiting& w) { return w.comm.get() == &comm; });
 }
@@ -70,6 +77,9 @@ void Launches::launch(const std::vector<Waiting*>& all) {
             return together ? w.comm->put_on_stream(*w.request, part) : together;
         });
         if (library && together) together = library->launch_gathered();
+        each([&](Waiting& w) {
+            return together ? Communicator::mark_launch(*w.request, part) : together;
+        });
         each([&](Waiting& w) {
             return together ? w.comm->settle_launch(*w.request, part) : together;
         });

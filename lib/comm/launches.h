@@ -12,6 +12,7 @@
 namespace tutti {
 
 class Communicator;
+struct Exchange;
 struct Request;
 
 /// A thread's own.
@@ -25,6 +26,8 @@ public:
     void make_room();
     /// A request that has its place in the order; launched by close().
     void add(std::shared_ptr<Communicator> comm, Request& request);
+    /// The messages among those.
+    std::vector<const Exchange*> exchanges() const;
     /// Of a communicator that is destroyed.
     void forget(const Communicator& comm);
     /// Whether any of its collectives is still to be launched here; on that stream.

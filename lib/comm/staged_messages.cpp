@@ -47,6 +47,7 @@ public:
     // behind a wait for the host's word. Straight to the device there is the wait alone.
     Result<> launch(const void*, void*, void* stream, const GiveUp& give_up) override {
         TUTTI_TRY(launch_part(0, nullptr, nullptr, stream, give_up));
+        TUTTI_TRY(mark_part(0, stream));
         return settle_part(0, stream, give_up);
     }
     // Of what is gathered, all that is sent comes before what waits: two ranks' receives may each
@@ -56,7 +57,12 @@ public:
         callers_ = static_cast<device::StreamHandle>(stream);
         phase_ = Phase::fetching;
         health_.news();
-        return give_back_unless(put_sends());
+        return give_back_unless(put_copies());
+    }
+    // Nothing comes straight to the device before what is sent with it was copied.
+    Result<> mark_part(uint32_t, void*) override {
+        const device::Context::Scope current(area_->context);
+        return give_back_unless(device::write_word(driver(), callers_, word(word_fetched), 1));
     }
     Result<> settle_part(uint32_t, void*, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
@@ -122,12 +128,12 @@ private:
         std::atomic_ref(word(which)).store(value, std::memory_order_release);
     }
 
-    Result<> put_sends() {
+    Result<> put_copies() {
         for (const Exchange::Part* send : sends_)
             if (!send->direct)
                 TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
                                        send->on_host.bytes, callers_));
-        return device::write_word(driver(), callers_, word(word_fetched), 1);
+        return {};
     }
     Result<> put_waits() {
         uint32_t come = 0;

@@ -40,6 +40,11 @@ public:
         static_cast<void>(part);
         return launch(in, out, device_stream, give_up);
     }
+    /// When all that is gathered has launched the part, and before any of it is settled.
+    virtual Result<> mark_part(uint32_t part, void* device_stream) {
+        static_cast<void>(part), static_cast<void>(device_stream);
+        return {};
+    }
     /// Waits until the library has taken the part, and goes on with what comes behind it.
     virtual Result<> settle_part(uint32_t part, void* device_stream, const GiveUp& give_up) {
         static_cast<void>(part), static_cast<void>(device_stream), static_cast<void>(give_up);

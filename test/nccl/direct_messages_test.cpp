@@ -262,22 +262,44 @@ TEST_CASE("direct messages: sent from where another of the group is received, a 
     });
 }
 
-TEST_CASE("direct messages: gathered, the receive first, they go through pinned memory") {
+/// Each called by itself and launched together.
+void gather(Ranked& r, const std::vector<DeviceTransfer>& messages) {
+    const device::Stream stream = stream_of(r);
+    std::vector<Result<std::unique_ptr<Request>>> all;
+    Launches::here().open();
+    for (const DeviceTransfer& one : messages)
+        all.push_back(r.comm->start(std::vector{one}, -1, stream.handle()));
+    r.works(Launches::here().close(), "launch");
+    for (auto& request : all) r.works(r.finish(std::move(request)), "a message");
+}
+
+TEST_CASE("direct messages: gathered, both ways, in any order of the calls") {
     const Counts counts;
     run(ucx_job(2), [](Ranked& r) {
+        const Rank peer = 1 - r.rank;
         const OnDevice mine(r.rank, values_of(r.rank, large)),
-            theirs(r.rank, std::vector<float>(large));
-        std::vector<Result<std::unique_ptr<Request>>> all;
-        Launches::here().open();
-        for (const DeviceTransfer& one :
-             {receive_of(theirs, large, 1 - r.rank), send_of(mine, large, 1 - r.rank)})
-            all.push_back(r.comm->start(std::vector{one}, -1, nullptr));
-        r.works(Launches::here().close(), "launch");
-        for (auto& request : all) r.works(r.finish(std::move(request)), "a message");
-        r.holds(theirs.floats() == values_of(1 - r.rank, large), "the other's values");
+            other(r.rank, values_of(r.rank + 5, large)), theirs(r.rank, std::vector<float>(large)),
+            last(r.rank, std::vector<float>(large));
+        gather(r, {receive_of(theirs, large, peer, 1), send_of(mine, large, peer, 1),
+                   send_of(other, large, peer, 2), receive_of(last, large, peer, 2)});
+        r.holds(theirs.floats() == values_of(peer, large), "the other's values");
+        r.holds(last.floats() == values_of(peer + 5, large), "its other values");
     });
-    REQUIRE(counts.sent() == 0);
-    REQUIRE(counts.fetched() == 0);
+    REQUIRE(counts.sent() == 4 * pieces);
+    REQUIRE(counts.fetched() == 4 * pieces);
+    REQUIRE(counts.copied() == 0);
+}
+
+// As they always did: what is sent is what was there before.
+TEST_CASE("direct messages: gathered and of the same memory, the later goes by a copy") {
+    for (const bool receives_first : {true, false})
+        run(ucx_job(2), [&](Ranked& r) {
+            const Rank peer = 1 - r.rank;
+            const OnDevice data(r.rank, values_of(r.rank, large));
+            const auto out = send_of(data, large, peer), in = receive_of(data, large, peer);
+            gather(r, receives_first ? std::vector{in, out} : std::vector{out, in});
+            r.holds(data.floats() == values_of(peer, large), "the other's values");
+        });
 }
 
 TEST_CASE("direct messages: one that does not fit is its own trouble") {
