@@ -114,6 +114,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     auto exchange = std::make_unique<Exchange>(messages, staged);
     std::vector<DeviceMessage> moving;
     for (Exchange::Part& part : exchange->parts) {
+        part.on_host.meets = staged && endpoint_->takes_devices();
         if (auto connected = transfers_.connect(part.on_host, timeout_ms); !connected)
             return tl::unexpected(contact_failed(part.on_host, connected.error()));
         if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);

@@ -46,6 +46,11 @@ Capabilities Endpoint::capabilities(std::size_t transport) const {
     return c;
 }
 
+bool Endpoint::takes_devices() const {
+    return std::any_of(transports_.begin(), transports_.end(),
+                       [](const auto& t) { return t->capabilities().takes_devices; });
+}
+
 void Endpoint::leave(Deadline deadline) {
     if (leaving_) return;  // what wants a detour since then gets none
     finish_detours();

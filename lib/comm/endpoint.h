@@ -74,6 +74,7 @@ public:
     /// A transport's, as the worst of all ranks' has them: what choices depend on is the same
     /// everywhere.
     Capabilities capabilities(std::size_t transport) const;
+    bool takes_devices() const;
     /// The cost model's constants that were measured at start-up, for the wire that they were
     /// measured on; nullptr for others.
     const Constants* fitted(std::string_view wire) const {

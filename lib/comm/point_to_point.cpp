@@ -14,6 +14,8 @@ namespace {
 
 constexpr uint32_t dtype_shift = 8;
 const Error no_error{Code::ok, nobody, 0, {}};
+// For a receive to learn what its channel takes; it does without if the peer is late.
+constexpr int64_t meeting_ms = 1000;
 // Whatever comes is looked at before it is known; epoch 0 makes nothing stale.
 constexpr Tag unknown{};
 // One pass takes at most so many messages of a channel: others want their turn.
@@ -46,18 +48,23 @@ Result<> PointToPoint::open_out(Peer& peer, Deadline deadline) {
 Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owner,
                                Deadline deadline, const std::atomic<bool>& ended) {
     const bool any = transfer.peer == any_source;
+    const bool meets = transfer.meets && !any && transfer.bytes > limits_.eager_bytes;
     for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {
         // Only this thread adds peers, so it may look without the owner.
         Peer* known = find(rank);
-        if (rank == rank_ || (known && (!transfer.sends || known->connected))) continue;
+        if (rank == rank_ || (known && ((!transfer.sends && !meets) || known->connected))) continue;
         const net::GiveUpWhen over(ended);
         Peer peer;
         peer.rank = rank;
         peer.requests_in = channels_.receiver(rank, point_to_point_lane);
         peer.data_in = channels_.receiver(rank, point_to_point_lane + 1);
-        // A receive opens nothing: who comes has opened its half, and may be gone by now or come to
-        // its own calls late. What there is to say to them is said once they are met.
-        if (transfer.sends) TUTTI_TRY(open_out(peer, deadline));
+        // Other receives open nothing: who comes has opened its half, and may be gone by now or
+        // come to its own calls late. What there is to say to them is said once they are met.
+        if (transfer.sends) {
+            TUTTI_TRY(open_out(peer, deadline));
+        } else if (meets) {
+            (void)open_out(peer, Deadline::after_ms(deadline.left_ms(meeting_ms)));
+        }
         peer.connected = peer.data_out != nullptr;
         const Owned owned(owner);
         if (!known) {

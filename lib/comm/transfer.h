@@ -47,6 +47,7 @@ struct Transfer final : Request {
     std::size_t moved = 0;  // bytes sent or arrived
     std::size_t total = 0;  // bytes of the message that is received
     bool offered = false;
+    bool meets = false;  // a receive that is to know what its channel takes: opens it
     Received received;
     Received* into = nullptr;  // where the caller wants to read it, if anywhere
     int64_t left_ns = 0;       // since when the partner is known to have left

@@ -21,7 +21,8 @@ class Reactor;
 struct Capabilities : Stated {
     bool mapped = false;  // reserve() gives memory that the peer reads: build there
     bool same_host_only = false;
-    uint32_t credits = 0;  // messages under way per channel; ≥ what verify asks
+    bool takes_devices = false;  // of some peers, what lies in a GPU's memory
+    uint32_t credits = 0;        // messages under way per channel; ≥ what verify asks
 };
 
 /// Takes channels that a peer opened towards this rank. Called from the thread that runs the

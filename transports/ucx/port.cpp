@@ -42,6 +42,7 @@ Result<> UcxPort::open(ucp_context_h context) {
         TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
     knows_devices_ = knows_devices(ucx_, context_);
+    limits_.takes_devices = knows_devices_;
     limits_.eager_bytes = eager_bytes;
     limits_.copied_bytes = joined_bytes;
     const Network network = find_network(describe_context());

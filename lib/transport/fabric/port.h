@@ -66,6 +66,7 @@ struct PortLimits {
     double bandwidth_gbs = 0;
     bool sockets = false;         // between hosts all goes through the kernel's streams
     bool sockets_within = false;  // within a host too
+    bool takes_devices = false;   // takes_device() may be true
 };
 
 class Port {

@@ -98,6 +98,7 @@ Result<> FabricTransport::listen() {
                 std::min(capabilities_.max_message_bytes, limits.max_message_bytes);
         if (limits.latency_us > 0) capabilities_.latency_us = limits.latency_us;
         if (limits.bandwidth_gbs > 0) capabilities_.bandwidth_gbs = limits.bandwidth_gbs;
+        capabilities_.takes_devices |= limits.takes_devices;
         capabilities_.sockets |= limits.sockets;
         capabilities_.sockets_within |= limits.sockets_within;
         address.ports.push_back(hub->address());
