@@ -36,11 +36,12 @@ class Works(Cases):
     def test_four_ranks(self):
         self.check_ranks(4, "works.py")
 
-    def test_the_interpreter_ends_with_futures_pending(self):
+    def run_pair(self, script):
+        """What ranks 1 and 0 say; they end by themselves, and rank 0's input once rank 1 is gone."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        ranks = [subprocess.Popen([PYTHON, str(support.HERE / "ranks" / "leaving.py")], text=True, stdin=subprocess.PIPE,
+        ranks = [subprocess.Popen([PYTHON, str(support.HERE / "ranks" / script)], text=True, stdin=subprocess.PIPE,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   env=environment(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
                                                   MASTER_PORT=port)) for rank in range(2)]
@@ -51,7 +52,14 @@ class Works(Cases):
                 process.kill()
                 process.wait()
         self.assertEqual([process.returncode for process in ranks], [0, 0], "\n".join(told))
-        self.assertEqual(["LEAVING 1 ok", "LEAVING 0 ok"], [text.strip() for text in told])
+        return [text.strip() for text in told]
+
+    def test_the_interpreter_ends_with_futures_pending(self):
+        self.assertEqual(["LEAVING 1 ok", "LEAVING 0 ok"], self.run_pair("leaving.py"))
+
+    def test_the_interpreter_ends_while_works_do(self):
+        for _ in range(3):  # without care, two of three abort
+            self.assertEqual("ENDING", self.run_pair("ending.py")[1])
 
     def test_tutti_run_starts_it(self):
         script = ("import torch, torch.distributed as dist, tutti.torch; dist.init_process_group('tutti'); "

@@ -157,9 +157,20 @@ void Operation::end() {
         }
     }
     if (error_ && ordered_) reaper_->owe(error_);
+    let_go();
+    requests_.clear();
+}
+
+// What only python holds then takes its lock, which a thread of ours may not ask for while the
+// interpreter ends: as callbacks, tensors are left alone from then on.
+void Operation::let_go() {
+    if (Reaper::runs_here()) {
+        std::vector<Callback> dropped;
+        dropped.emplace_back([kept = std::move(kept_), copies = std::move(copies_)] {});
+        call_back(std::move(dropped));
+    }
     copies_.clear();
     kept_.clear();
-    requests_.clear();
 }
 
 void Operation::heard() const {

@@ -99,6 +99,7 @@ private:
     bool passed(Clock::time_point limit, bool bounded);
     void copy_back();
     void end();
+    void let_go();
     std::exception_ptr short_message() const;
     void check_launched() const;
     static void request_over(tutti_status status, void* user);

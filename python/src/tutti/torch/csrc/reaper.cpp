@@ -39,6 +39,10 @@ void Reaper::start_thread() {
     }
 }
 
+bool Reaper::runs_here() {
+    return employer != nullptr;
+}
+
 void Reaper::stop() {
     std::unique_lock lock(mutex_);
     stopping_ = true;

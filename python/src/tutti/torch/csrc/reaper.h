@@ -25,6 +25,9 @@ public:
     /// What comes later is ended by threads that end with it.
     void stop();
 
+    /// Whether this thread is one of a group's.
+    static bool runs_here();
+
     /// A call failed, when it was issued or later. Here, as all operations have it at hand.
     void note(const std::exception_ptr& error);
     /// What ended the group, TUTTI_OK while it works.
