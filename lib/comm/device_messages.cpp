@@ -113,8 +113,9 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     TUTTI_TRY(check_runs(devices_.device, on_stream));
     auto exchange = std::make_unique<Exchange>(messages, staged);
     std::vector<DeviceMessage> moving;
+    const bool meets = staged && endpoint_->takes_devices();
     for (Exchange::Part& part : exchange->parts) {
-        part.on_host.meets = staged && endpoint_->takes_devices();
+        part.on_host.meets = meets;
         if (auto connected = transfers_.connect(part.on_host, timeout_ms); !connected)
             return tl::unexpected(contact_failed(part.on_host, connected.error()));
         if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);

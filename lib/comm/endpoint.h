@@ -102,9 +102,7 @@ public:
     /// The machine, whatever host it acts as.
     uint64_t machine_hash() const { return std::hash<std::string>{}(machine_id_); }
     /// The job, among those that this process has ranks of.
-    uint64_t job_hash() const {
-        return std::hash<std::string>{}(config_.store + '\n' + config_.job + '\n' + generation_);
-    }
+    uint64_t job_hash() const { return job_hash_; }
     /// Ids of communicators from here on are free, as far as this rank knows.
     uint32_t first_free_id() const { return next_id_; }
     /// Takes so many from `first` on, unless another thread has taken some of these meanwhile.
@@ -241,6 +239,7 @@ private:
     std::string fitted_wire_;
     Constants fitted_{};
     const std::string generation_;
+    const uint64_t job_hash_;
     std::shared_ptr<Store> store_;
     Deadline deadline_;  // of joining
     bool published_ = false;

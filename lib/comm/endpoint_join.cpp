@@ -92,12 +92,6 @@ private:
     int64_t next_ms_ = 3000;
 };
 
-std::string join_names(const std::vector<std::string>& names) {
-    std::string text;
-    for (const std::string& name : names) text += (text.empty() ? "" : ",") + name;
-    return text;
-}
-
 }  // namespace
 
 std::string Endpoint::next_generation(const Config& config, const Store* own_store) {
@@ -184,7 +178,7 @@ Bootstrap::Self Endpoint::introduction(bool tuned) const {
     self.machine_id = machine_id_;
     self.cores = usable_cores();
     self.agree = {{"nrings", std::to_string(config_.nrings)},
-                  {"transport", join_names(config_.transports)},
+                  {"transport", fmt::format("{}", fmt::join(config_.transports, ","))},
                   {"fabric_ports", std::to_string(config_.fabric_ports)},
                   {"algo", config_.algo},
                   {"fit_ms", std::to_string(config_.fit_ms)},
@@ -447,6 +441,7 @@ Endpoint::Endpoint(const Config& config, std::string generation)
       started_s_(wall_clock_s()),
       machine_id_(read_machine_id()),
       generation_(std::move(generation)),
+      job_hash_(std::hash<std::string>{}(config_.store + '\n' + config_.job + '\n' + generation_)),
       deadline_(Deadline::after_ms(config.timeout_ms)),
       doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       kick_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),

@@ -1,5 +1,7 @@
 #include "comm/known_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <vector>
 
@@ -8,13 +10,6 @@
 
 namespace tutti {
 namespace {
-
-std::string list_of(const std::vector<std::string_view>& names) {
-    std::string list;
-    for (const std::string_view name : names)
-        list += fmt::format("{}{}", list.empty() ? "" : ", ", name);
-    return list;
-}
 
 bool contains(const std::vector<std::string_view>& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -28,7 +23,7 @@ Result<> check_transports(const Config& config) {
     for (const std::string& name : config.transports)
         if (!contains(built, name))
             return fail(Code::invalid, "unknown transport '{}'; this build has: {}", name,
-                        list_of(built));
+                        fmt::join(built, ", "));
     return {};
 }
 
@@ -39,7 +34,7 @@ Result<> check_algorithm(const Config& config) {
         if (!contains(names, a.name)) names.push_back(a.name);
     if (config.algo.empty() || contains(names, config.algo)) return {};
     return fail(Code::invalid, "there is no algorithm '{}'; there are: {}", config.algo,
-                list_of(names));
+                fmt::join(names, ", "));
 }
 
 Result<> set_known(Config& config, std::string_view key, std::string_view value) {
