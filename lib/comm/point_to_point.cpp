@@ -266,7 +266,7 @@ void PointToPoint::progress(bool& moved) {
         if (!peer.data_out) continue;
         moved |= push_requests(peer);
         moved |= push_data(peer);
-        moved |= finish_drained(peer);
+        moved |= finish_sent(peer);
     }
 }
 
@@ -350,8 +350,8 @@ bool PointToPoint::push_data(Peer& peer) {
     return moved;
 }
 
-bool PointToPoint::finish_drained(Peer& peer) {
-    if (peer.draining.empty() || !peer.data_out->drained()) return false;
+bool PointToPoint::finish_sent(Peer& peer) {
+    if (peer.draining.empty() || !peer.data_out->all_sent()) return false;
     for (Transfer* send : std::exchange(peer.draining, {})) finish(*send, no_error);
     return true;
 }

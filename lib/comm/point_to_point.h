@@ -118,7 +118,7 @@ private:
     bool push_answers(Peer& peer);
     void finish_refused(Peer& peer, const Tag& refusal);
     bool push_data(Peer& peer);
-    bool finish_drained(Peer& peer);
+    bool finish_sent(Peer& peer);
     bool take_requests(Peer& peer);
     bool take_data(Peer& peer);
     bool take_answer(Peer& peer, const Tag& tag);

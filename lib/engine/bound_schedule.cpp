@@ -39,7 +39,7 @@ Code BoundSchedule::progress() {
         }
     }
     if (lanes_left_ > 0) return Code::in_progress;
-    return drained() ? Code::ok : Code::in_progress;
+    return all_sent() ? Code::ok : Code::in_progress;
 }
 
 void BoundSchedule::allow(uint32_t stretches) {
@@ -55,6 +55,14 @@ uint32_t BoundSchedule::finished() const {
 bool BoundSchedule::drained() const {
     return std::all_of(p_.lanes.begin(), p_.lanes.end(),
                        [this](const BoundLane& lane) { return drained(lane); });
+}
+
+// Of a peer that is lost the control plane tells: until then what it did not take is under way.
+bool BoundSchedule::all_sent() const {
+    for (const BoundLane& lane : p_.lanes)
+        for (Sender* sender : lane.pushes)
+            if (!sender->all_sent()) return false;
+    return true;
 }
 
 bool BoundSchedule::drained(const BoundLane& lane) const {

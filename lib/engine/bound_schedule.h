@@ -140,6 +140,7 @@ private:
                        std::size_t offset, std::size_t element_bytes) const;
     Tag tag_of(const BoundLane& lane) const;
     bool drained(const BoundLane& lane) const;
+    bool all_sent() const;
 
     Parts p_;
     Tag tag_;

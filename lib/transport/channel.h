@@ -24,11 +24,11 @@ class PastCache;
 /// What travels with every message: which operation it belongs to, and everything about the call
 /// that all ranks must agree on. Equal tags on both sides mean equal message sizes.
 struct Tag {
-    uint64_t sequence = 0;   // epoch << 48 | number of the operation on its communicator
-    uint64_t count = 0;      // elements
-    uint32_t call = 0;       // collective, dtype, operator, flags: pack_call (engine)
+    uint64_t sequence = 0;  // epoch << 48 | number of the operation on its communicator
+    uint64_t count = 0;     // elements
+    uint32_t call = 0;      // collective, dtype, operator, flags: pack_call (engine)
     int32_t root = 0;
-    uint64_t plan = 0;       // algorithm, lanes, tile size, stream: what the ranks derived
+    uint64_t plan = 0;  // algorithm, lanes, tile size, stream: what the ranks derived
     bool operator==(const Tag&) const = default;
 
     static constexpr int epoch_shift = 48;
@@ -76,14 +76,18 @@ public:
         static_cast<void>(tag), static_cast<void>(data), static_cast<void>(bytes);
         assert(!"only where takes_device()");
     }
-    /// True when every push has left the caller's memory.
+    /// True when every push has left the caller's memory, or never will: the peer is lost.
     virtual bool drained() = 0;
+    /// True when every push has left, which an operation needs to be done. Those of an earlier
+    /// operation do not count once cancel() was called.
+    virtual bool all_sent() = 0;
 
     /// Lets go of the caller's memory at once (the operation failed); what had begun to travel is
     /// finished from a copy. A reservation that was not committed is forgotten.
     virtual void cancel() = 0;
 
-    /// on: a thread is about to sleep until this channel can take more; the peer rings the doorbell.
+    /// on: a thread is about to sleep until this channel can take more; the peer rings the
+    /// doorbell.
     virtual void arm(bool on) = 0;
     /// ok, or why this channel will never work again (peer_lost).
     virtual Code health() const = 0;

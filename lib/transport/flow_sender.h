@@ -39,10 +39,8 @@ public:
     void push_from_device(const Tag& tag, const std::byte* data, std::size_t bytes) override {
         enqueue({tag, data, static_cast<uint32_t>(bytes), CellPool::none, true});
     }
-    bool drained() override {
-        return flow_.out.sent.load(std::memory_order_seq_cst) >= borrowed_ ||
-               wire_->health(flow_) != Code::ok;
-    }
+    bool drained() override { return all_sent() || wire_->health(flow_) != Code::ok; }
+    bool all_sent() override { return flow_.out.sent.load(std::memory_order_seq_cst) >= borrowed_; }
     void cancel() override {
         if (reserved_ != CellPool::none)
             flow_.out.staging.give(std::exchange(reserved_, CellPool::none));
@@ -60,7 +58,7 @@ private:
 
     const std::shared_ptr<Wire> wire_;
     Flow& flow_;
-    uint64_t borrowed_ = 0;  // drained once this many messages were sent
+    uint64_t borrowed_ = 0;  // all gone once this many messages were sent
     int reserved_ = CellPool::none;
     std::size_t reserved_bytes_ = 0;
     bool no_memory_ = false;
@@ -82,7 +80,7 @@ std::byte* FlowSender<Wire, Flow>::reserve(std::size_t bytes) {
     return no_memory_ ? nullptr : staging.data(reserved_);
 }
 
-// What was built counts for drained() too, though its memory is ours: an operation that ended
+// What was built counts too, though its memory is ours: an operation that ended
 // before everything had left would leave the rest to nobody.
 template <typename Wire, typename Flow>
 void FlowSender<Wire, Flow>::enqueue(const SendQueue::Message& message) {

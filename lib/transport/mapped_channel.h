@@ -98,6 +98,7 @@ public:
     bool can_push() override;
     void push(const Tag& tag, const std::byte* data, std::size_t bytes) override;
     bool drained() override { return true; }
+    bool all_sent() override { return true; }
     void cancel() override { rest(); }
     void arm(bool on) override;
     /// no_memory: the system would not give memory for large messages.

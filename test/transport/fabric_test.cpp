@@ -278,6 +278,20 @@ TEST_CASE("fabric: waits, but not for ever, for memory that the library has") {
     REQUIRE(duo.a.sink.lost()[0].second.find("200 ms") != std::string::npos);
 }
 
+// Else a thread that looks before the peer is said to be lost reports a success.
+TEST_CASE("fabric: what was under way to a peer that is lost does not count as sent") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    manners.never_sent = true;
+    const Buffer data = pattern(50'000, 1);
+    for (uint32_t i = 1; i <= 3; ++i) lane.sender->push(make_tag(i), data.data(), data.size());
+    duo.a.transport->peer_gone(1);
+    REQUIRE(lane.sender->health() == Code::peer_lost);
+    REQUIRE(lane.sender->drained());
+    REQUIRE_FALSE(lane.sender->all_sent());
+    lane.sender->cancel();  // which waits for nothing
+}
+
 TEST_CASE("fabric: waits no longer for memory when others know that the peer is dead") {
     FakeDuo duo;
     auto lane = duo.open(0);

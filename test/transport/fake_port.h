@@ -70,7 +70,8 @@ public:
         FakePort* other = found->second;
         part(found);
         for (auto& [context, to] : std::exchange(under_way_, {}))
-            to == other ? events_.sent(context) : void(under_way_.emplace(context, to));
+            to == other ? events_.sent(context, Code::peer_lost)
+                        : void(under_way_.emplace(context, to));
         for (void* context : std::exchange(fetching_, {}))
             events_.fetched(context, Code::peer_lost);
     }
@@ -141,7 +142,7 @@ public:
             events.lost(rank, "it hung up", fabric::Culprit::peer);
         for (void* context : std::exchange(done_, {})) {
             moved = true;
-            if (under_way_.erase(context) > 0) events.sent(context);
+            if (under_way_.erase(context) > 0) events.sent(context, Code::ok);
         }
         for (void* context : std::exchange(fetching_, {})) events.fetched(context, Code::ok);
         for (int i = 0; i < 4 && !inbox_.empty(); ++i) {

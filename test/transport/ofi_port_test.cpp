@@ -230,6 +230,7 @@ TEST_CASE("ofi port: tells the sender when a payload is not wanted") {
             }
             REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.a.log.sent_contexts.empty(); }));
             REQUIRE(duo.a.log.sent_contexts == std::vector<void*>{&context});
+            REQUIRE(duo.a.log.unsent_contexts.empty());
             duo.a.log.sent_contexts.clear();
             duo.b.log.messages.clear();
         }
@@ -257,6 +258,10 @@ TEST_CASE("ofi port: a disconnect ends what is under way, in every state") {
         const int64_t before_ns = now_ns();
         duo.a.port->disconnect(1);
         REQUIRE(duo.a.log.sent_contexts.size() == 4);
+        for (std::size_t i = 2; i < 4; ++i) {  // nobody fetched these
+            const auto& unsent = duo.a.log.unsent_contexts;
+            REQUIRE(std::count(unsent.begin(), unsent.end(), &got[i]) == 1);
+        }
         REQUIRE(now_ns() - before_ns < 20'000'000'000);
         REQUIRE(duo.a.port->send(1, data.data(), data.data(), 8, nullptr) ==
                 fabric::Progress::failed);

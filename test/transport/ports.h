@@ -32,7 +32,10 @@ public:
                             arrival.data, arrival.bytes, arrival.hold});
         return !drop_all;
     }
-    void sent(void* context) override { sent_contexts.push_back(context); }
+    void sent(void* context, Code code) override {
+        sent_contexts.push_back(context);
+        if (code != Code::ok) unsent_contexts.push_back(context);
+    }
     void fetched(void* context, Code code) override { fetches.emplace_back(context, code); }
     void lost(Rank peer, const std::string& cause, fabric::Culprit culprit) override {
         losses.emplace_back(peer, cause);
@@ -42,6 +45,7 @@ public:
     bool drop_all = false;
     std::vector<Message> messages;
     std::vector<void*> sent_contexts;
+    std::vector<void*> unsent_contexts;  // of those, what was lost
     std::vector<std::pair<void*, Code>> fetches;
     std::vector<std::pair<Rank, std::string>> losses;
     std::vector<fabric::Culprit> culprits;  // of each of them

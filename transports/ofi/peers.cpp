@@ -84,7 +84,8 @@ void OfiPort::drop_waiting(Peer& peer) {
     leaving_ -= std::exchange(peer.leaving, 0);
     control_.remove_if([&](const Control& c) { return c.peer == &peer; });
     outgoing_.each([&](Outgoing& out) {
-        if (out.peer == &peer && out.state != Outgoing::State::sending) finish(out);
+        if (out.peer == &peer && out.state != Outgoing::State::sending)
+            finish(out, Code::peer_lost);
     });
     incoming_.each([&](Incoming& in) {
         if (in.peer == &peer && in.state == Incoming::State::fetching && broken_.empty())
@@ -140,7 +141,7 @@ void OfiPort::give_up(std::string_view cause) {
     control_.clear();
     granted_.clear();
     leaving_ = 0;
-    outgoing_.each([&](Outgoing& out) { finish(out); });
+    outgoing_.each([&](Outgoing& out) { finish(out, Code::peer_lost); });
     incoming_.each([&](Incoming& in) {
         if (in.state == Incoming::State::fetching) fetched(in, Code::peer_lost);
     });

@@ -214,7 +214,7 @@ void OfiPort::handle(const Completion& completion) {
             return give_staged(staged);
         }
         case Operation::Kind::payload_out:
-            return finish(static_cast<Outgoing&>(*completion.operation));
+            return finish(static_cast<Outgoing&>(*completion.operation), Code::ok);
         case Operation::Kind::payload_in: {
             auto& in = static_cast<Incoming&>(*completion.operation);
             if (completion.bytes == in.bytes) return fetched(in, Code::ok);
@@ -251,7 +251,7 @@ void OfiPort::failed(const Completion& completion) {
             auto& out = static_cast<Outgoing&>(*completion.operation);
             Peer& peer = *out.peer;
             const std::size_t bytes = out.bytes;
-            finish(out);
+            finish(out, Code::peer_lost);
             return lose(peer, cause("sending", bytes));
         }
         case Operation::Kind::payload_in: {

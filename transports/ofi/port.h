@@ -104,7 +104,7 @@ private:
     void granted(Peer& peer, const Prefix& prefix);
     enum class Left : uint8_t { yes, no_room };
     Left send_payload(Outgoing& out);
-    void finish(Outgoing& out);
+    void finish(Outgoing& out, Code code);
 
     // Receiving.
     Result<> grow();

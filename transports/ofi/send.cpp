@@ -203,7 +203,7 @@ bool OfiPort::retry() {
 void OfiPort::granted(Peer& peer, const Prefix& prefix) {
     Outgoing* const out = outgoing_.find(prefix.number);
     if (!out || out->peer != &peer || out->state != Outgoing::State::announced) return;
-    if (prefix.kind == Kind::drop) return finish(*out);
+    if (prefix.kind == Kind::drop) return finish(*out, Code::ok);
     out->tag = prefix.bytes;
     out->state = Outgoing::State::granted;
     if (send_payload(*out) == Left::no_room) granted_.push(prefix.number);
@@ -222,14 +222,14 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
                                                                             : Left::yes;
 }
 
-void OfiPort::finish(Outgoing& out) {
+void OfiPort::finish(Outgoing& out, Code code) {
     void* const context = out.context;
     if (out.staged) {
         out.peer->reached = true;
         give_staged(*out.staged);
     }
     outgoing_.give(out);
-    events_->sent(context);
+    events_->sent(context, code);
 }
 
 }  // namespace tutti::ofi

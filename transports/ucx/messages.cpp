@@ -16,6 +16,7 @@ UcxPort::Request& UcxPort::take_request(Peer& peer, void* context, bool fetches)
     request.fetches = fetches;
     request.busy = true;
     request.whole = nullptr;
+    request.ok = true;
     return request;
 }
 
@@ -40,14 +41,16 @@ void UcxPort::finish(Request& request, bool ok) {
     void* context = std::exchange(request.context, nullptr);
     const bool fetches = request.fetches;
     Request* const whole = request.whole;
+    ok &= request.ok;
     give(request);
-    if (whole && --whole->left == 0) return finish(*whole, ok);
+    if (whole) {
+        whole->ok &= ok;
+        if (--whole->left == 0) finish(*whole, true);
+    }
     // Without a context nobody waits for it, or no longer.
     if (!context) return;
-    if (fetches)
-        events_.fetched(context, ok ? Code::ok : Code::peer_lost);
-    else
-        events_.sent(context);
+    const Code code = ok ? Code::ok : Code::peer_lost;
+    fetches ? events_.fetched(context, code) : events_.sent(context, code);
 }
 
 void UcxPort::on_sent(void* request, ucs_status_t status, void* ours) {
@@ -124,9 +127,11 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
         }
         if (result == Progress::busy || result == Progress::failed) break;
     }
+    const bool failed = result == Progress::busy || result == Progress::failed;
+    whole.ok &= !failed;
     if (whole.left > 0) return Progress::pending;
     give(whole);
-    return result == Progress::busy || result == Progress::failed ? result : Progress::done;
+    return failed ? result : Progress::done;
 }
 
 /// The data is there during the event only.

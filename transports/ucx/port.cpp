@@ -192,7 +192,8 @@ void UcxPort::disconnect(Rank rank) {
     requests_.each([&](Request& r) {
         if (!r.busy || r.peer != peer || !r.context) return;
         void* context = std::exchange(r.context, nullptr);
-        r.fetches ? events_.fetched(context, Code::peer_lost) : events_.sent(context);
+        r.fetches ? events_.fetched(context, Code::peer_lost)
+                  : events_.sent(context, Code::peer_lost);
     });
 }
 

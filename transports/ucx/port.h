@@ -112,6 +112,7 @@ private:
         bool fetches = false;
         Request* whole = nullptr;  // of a piece: the message's, whose event comes with the last
         std::size_t left = 0;      // of a message in pieces
+        bool ok = true;            // all of them, until now
         Request* next = nullptr;
     };
     /// An arrival that was kept, or that is coming in pieces.

@@ -78,6 +78,7 @@ struct Flow {
         Flow* flow = nullptr;
         uint64_t position = 0;
         bool done = false;
+        bool lost = false;  // and its peer with it
     };
     std::array<Sent, credits_per_channel> under_way;
     uint64_t granted = credits_per_channel;  // by the peer; allowed is less while sends are pending

@@ -320,9 +320,9 @@ bool Hub::in_use(const Flow& flow) const {
         const bool queued = std::find(to_fetch_.begin(), to_fetch_.end(), &slot) != to_fetch_.end();
         if (slot.begun || queued) return true;
     }
-    const uint64_t sent = flow.out.sent.load(std::memory_order_relaxed);
-    return sent != flow.out.begun ||
-           (health(flow) == Code::ok && sent != flow.out.pushed.load(std::memory_order_relaxed));
+    // The library has nothing of a peer that is gone.
+    return health(flow) == Code::ok && flow.out.sent.load(std::memory_order_relaxed) !=
+                                           flow.out.pushed.load(std::memory_order_relaxed);
 }
 
 void Hub::forget_flows() {

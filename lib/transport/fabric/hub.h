@@ -161,7 +161,7 @@ private:
 
     // Receiving.
     bool arrived(const Arrival& arrival) override;
-    void sent(void* context) override;
+    void sent(void* context, Code code) override;
     void fetched(void* context, Code code) override;
     void lost(Rank peer, const std::string& cause, Culprit culprit) override;
     bool belongs_here(const Header& header, const Arrival& arrival);

@@ -45,8 +45,9 @@ public:
     virtual ~PortEvents() = default;
     /// True: the engine keeps the arrival, and releases it later. False: it has what it wants.
     virtual bool arrived(const Arrival& arrival) = 0;
-    /// The payload of a send() that was pending is the caller's again. Also when the peer is lost.
-    virtual void sent(void* context) = 0;
+    /// The payload of a send() that was pending is the caller's again: it has gone (ok), or never
+    /// will (peer_lost).
+    virtual void sent(void* context, Code code) = 0;
     /// A fetch() that was pending is done (ok), or never will be (peer_lost); the arrival still
     /// wants its release().
     virtual void fetched(void* context, Code code) = 0;

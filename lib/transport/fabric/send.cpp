@@ -121,7 +121,7 @@ bool Hub::send_message(Flow& flow) {
     out.tag = message.tag;
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
     under_way.position = position;
-    under_way.done = false;
+    under_way.done = under_way.lost = false;
     // Before the library has it: it may say that it is sent at once.
     flow.out.begun = position + 1;
     const auto* const bytes = reinterpret_cast<const std::byte*>(&out);
@@ -164,9 +164,11 @@ void Hub::send_late_credits() {
     });
 }
 
-void Hub::sent(void* context) {
+// Who has said bye has had all that it waited for.
+void Hub::sent(void* context, Code code) {
     if (!context) return;
-    const auto& under_way = *static_cast<Flow::Sent*>(context);
+    auto& under_way = *static_cast<Flow::Sent*>(context);
+    under_way.lost = code != Code::ok && !under_way.flow->peer.bye_received;
     complete(*under_way.flow, under_way.position);
 }
 
@@ -179,7 +181,13 @@ void Hub::complete(Flow& flow, uint64_t position) {
     uint64_t sent = out.sent.load(std::memory_order_relaxed);
     const uint64_t before = sent;
     // In order, though the library finishes them as it likes: places are used again by position.
-    while (sent != out.begun && flow.under_way[sent % credits_per_channel].done) ++sent;
+    // What is lost is never counted: who looks before the peer is said to be lost would take it for
+    // sent.
+    const auto has_gone = [&](uint64_t p) {
+        const Flow::Sent& one = flow.under_way[p % credits_per_channel];
+        return one.done && !one.lost;
+    };
+    while (sent != out.begun && has_gone(sent)) ++sent;
     if (sent == before) return;
     // Pairs with drained(): the caller's memory is free once it sees the count.
     out.sent.store(sent, std::memory_order_seq_cst);
