@@ -22,7 +22,6 @@ struct BfloatPairs {
     static constexpr bool unary = false;
     static constexpr bool hot = !kDivide;
     static constexpr std::size_t group = vectors_in_line<DOut>;
-    static constexpr bool asks_ahead = HWY_TARGET > HWY_AVX2;
 
     explicit BfloatPairs(const ReduceArgs& args) : division_(args.divisor) {}
 
@@ -55,9 +54,9 @@ private:
                 hn::BitCast(d, hn::And(bits, hn::Set(du, 0xffff0000u)))};
     }
 
-    // Both at a time: what is kept, and what decides whether one is added to that. The average is
-    // of 17 bits inside, whose highest is the carry of the lower half + 0x7fff + (odd). A NaN has
-    // nothing to lose: it is an operand's, or the processor's own.
+    // Both at a time: what is kept, and what decides whether one is added to that. Less one where
+    // the kept number is even, the latter's highest bit says so. A NaN has nothing to lose: it is
+    // an operand's, or the processor's own.
     static HWY_INLINE hn::Vec<DOut> rounded(const Lanes& v) {
         const DOut d16;
         const Bits du;
@@ -67,8 +66,8 @@ private:
             hn::OddEven(hn::BitCast(d16, high), hn::BitCast(d16, hn::ShiftRight<16>(low)));
         const auto lost =
             hn::OddEven(hn::BitCast(d16, hn::ShiftLeft<16>(high)), hn::BitCast(d16, low));
-        const auto under_half = hn::OrAnd(hn::Set(d16, 0x7ffe), kept, hn::Set(d16, 1));
-        return hn::Add(kept, hn::ShiftRight<15>(hn::AverageRound(lost, under_half)));
+        const auto even = hn::AndNot(kept, hn::Set(d16, 1));
+        return hn::Add(kept, hn::ShiftRight<15>(hn::SaturatedSub(lost, even)));
     }
 
     Division<float, kDivide> division_;

@@ -29,8 +29,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   K::group             (not all have it) so many vectors at a time cost less than one by one:
 //                        k.several(a, b, store) calls store(i, vector) for each, in order, and has
 //                        read what it needs of a vector by then
-//   K::asks_ahead        (the same) false: a group asks for no lines ahead, since memory keeps up
-//                        without
 //   K::integers          (the same) true: computes with integers only, which the thread's mode of
 //                        floating point cannot spoil
 
@@ -45,12 +43,6 @@ template <class K>
 constexpr bool integers_only() {
     if constexpr (requires { K::integers; }) return K::integers;
     return false;
-}
-
-template <class K>
-constexpr bool asks_ahead() {
-    if constexpr (requires { K::asks_ahead; }) return K::asks_ahead;
-    return true;
 }
 
 struct Cursor {
@@ -131,15 +123,14 @@ template <class D>
 inline constexpr std::size_t vectors_in_line = line_bytes /
                                                (hn::MaxLanes(D()) * sizeof(hn::TFromD<D>));
 // Far enough that a line has come from memory by then, near enough that it is still there.
-inline constexpr std::size_t prefetched_bytes = 1024;
+inline constexpr std::size_t prefetched_bytes = 4096;
 
-// A group is a cache line. Kernels that compute much have too few lines under way without being
-// told; never past the end, where memory is another's.
-template <class K>
-HWY_INLINE void prefetch(const Cursor& at, std::size_t i, std::size_t end) {
-    const std::size_t ahead = HWY_MIN(i + prefetched_bytes / sizeof(typename K::A), end - 1);
-    hwy::Prefetch(at.a + ahead * sizeof(typename K::A));
-    hwy::Prefetch(at.b + ahead * sizeof(typename K::B));
+// The lines of a group, from element i on.
+template <class T>
+HWY_INLINE void prefetch(const std::byte* operand, std::size_t i, std::size_t group) {
+    HWY_UNROLL(4)
+    for (std::size_t at = 0; at < group; at += line_bytes / sizeof(T))
+        hwy::Prefetch(operand + (i + at) * sizeof(T));
 }
 
 template <class K, class S>
@@ -148,8 +139,16 @@ HWY_INLINE std::size_t whole_groups(const K& kernel, const Cursor& at, std::size
     using A = typename K::A;
     using B = typename K::B;
     const std::size_t lanes = hn::Lanes(typename K::DOut());
-    for (; i + K::group * lanes <= end; i += K::group * lanes) {
-        if constexpr (asks_ahead<K>()) prefetch<K>(at, i, end);
+    const std::size_t group = K::group * lanes;
+    // Kernels that compute much have too few lines under way without being told. Never past the
+    // end, where memory is another's.
+    constexpr std::size_t ahead = prefetched_bytes / HWY_MIN(sizeof(A), sizeof(B));
+    const std::size_t asks_until = end - HWY_MIN(end, ahead + group);
+    for (; i + group <= end; i += group) {
+        if (i < asks_until) {
+            prefetch<A>(at.a, i + ahead, group);
+            prefetch<B>(at.b, i + ahead, group);
+        }
         kernel.several(reinterpret_cast<const A*>(at.a + i * sizeof(A)),
                        reinterpret_cast<const B*>(at.b + i * sizeof(B)),
                        GroupStores<S>{stores, i, lanes});

@@ -232,15 +232,30 @@ struct Blockwise {
     static ReduceFn find(bool stream) { return stream ? &streamed : &plainly; }
 };
 
-// The conversions as part of the loop.
 template <class Operator, class F, int kForms>
-struct Fused {
-    using InA = std::conditional_t<(kForms & 1) != 0, Wide<float>, F>;
-    using InB = std::conditional_t<(kForms & 2) != 0, Wide<float>, F>;
-    using ToOut = std::conditional_t<(kForms & 4) != 0, Wide<float>, F>;
-    static ReduceFn find(bool stream) {
-        return pick<Combine<float, Operator, InA, InB, ToOut, (kForms & 8) != 0>>(stream);
+using Form = Combine<float, Operator, std::conditional_t<(kForms & 1) != 0, Wide<float>, F>,
+                     std::conditional_t<(kForms & 2) != 0, Wide<float>, F>,
+                     std::conditional_t<(kForms & 4) != 0, Wide<float>, F>, (kForms & 8) != 0>;
+
+// The conversions as part of the loop, a cache line of results at a time.
+template <class Operator, class F, int kForms>
+struct Fused : Form<Operator, F, kForms> {
+    using Base = Form<Operator, F, kForms>;
+    using Base::Base;
+    using typename Base::A;
+    using typename Base::B;
+    using typename Base::DOut;
+    static constexpr bool hot = (kForms & 7) == 0;
+    static constexpr std::size_t group = vectors_in_line<DOut>;
+
+    template <class Store>
+    HWY_INLINE void several(const A* a, const B* b, const Store& store) const {
+        const std::size_t lanes = hn::Lanes(DOut());
+        HWY_UNROLL(4)
+        for (std::size_t i = 0; i < group; ++i) store(i, (*this)(a + i * lanes, b + i * lanes));
     }
+
+    static ReduceFn find(bool stream) { return pick<Fused>(stream); }
 };
 
 // Two operands: Kernels<Operator, F, index of SmallForms>::find is the kernel.
