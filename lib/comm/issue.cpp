@@ -228,7 +228,7 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
     // The last that may fail: from here on it runs.
     if (strict_) TUTTI_TRY(propose(stream, request.tag));
     sequence_.store(request.tag.sequence, std::memory_order_relaxed);
-    plan.busy = true;
+    plan.busy.store(true, std::memory_order_relaxed);  // published with the stream
     recorder_.begin(request.tag, planner_.bytes_of(plan.call), plan.stream);
     streams_.push(stream, request);
     return {};

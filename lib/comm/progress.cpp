@@ -16,17 +16,20 @@ constexpr int tight_passes = 1000;
 Result<> Communicator::finish_blocking(Request& request) {
     Stream& stream = streams_[request.plan->stream];
     const int passes = crowded_ ? 1 : tight_passes;
+    request.driven_here = true;
     for (int pass = 0; pass < passes; ++pass) {
         bool moved = false;
         streams_.drive(stream, moved);
         if (request.done()) break;
         if (!moved) endpoint_->progress();
     }
+    const bool done = request.done();
+    if (!done) request.driven_here = false;
     streams_.release(stream);
-    if (!request.done())
-        wait(request, -1);
-    else
+    if (done)
         finish_call();
+    else
+        wait(request, -1);
     if (request.code.load(std::memory_order_acquire) == Code::ok) return {};
     return tl::unexpected(std::move(request.error));
 }

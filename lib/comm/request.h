@@ -64,8 +64,9 @@ struct Request {
     // Owned by whoever owns the stream.
     Request* next = nullptr;
     bool started = false, armed = false;
-    int64_t began_ns = 0;  // when a waiter first looked at the clock
-    int64_t stall_ns = 0;  // when to ask again what the others are doing
+    bool driven_here = false;  // by its issuer, who keeps the stream: nobody else waits for it
+    int64_t began_ns = 0;      // when a waiter first looked at the clock
+    int64_t stall_ns = 0;      // when to ask again what the others are doing
 
     bool done() const { return code.load(std::memory_order_acquire) != Code::in_progress; }
     /// The same for who may have heard of it by its completion: that fires first, as the request

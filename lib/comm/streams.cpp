@@ -36,7 +36,7 @@ void Streams::push(Stream& stream, Request& request) {
         stream.head = &request;
     }
     stream.tail = &request;
-    stream.queued.fetch_add(1, std::memory_order_relaxed);
+    stream.count(1);
     if (request.on_device) waiting_.watch();
 }
 
@@ -76,7 +76,7 @@ void Streams::pop(Stream& stream, Code code, const Error& error) {
     Request* request = stream.head;
     stream.head = request->next;
     if (!stream.head) stream.tail = nullptr;
-    stream.queued.fetch_sub(1, std::memory_order_relaxed);
+    stream.count(-1);
     complete(*request, code, error);
 }
 
@@ -152,7 +152,7 @@ void Streams::purge(Stream& stream) {
         }
         *link = request->next;
         if (!request->next) stream.tail = before;
-        stream.queued.fetch_sub(1, std::memory_order_relaxed);
+        stream.count(-1);
         complete(*request, verdict->code, *verdict);
     }
 }

@@ -21,7 +21,12 @@ struct alignas(no_share_bytes) Stream {
     std::atomic<bool> owner{false};
     Request* head = nullptr;
     Request* tail = nullptr;
-    std::atomic<uint32_t> queued{0};
+    std::atomic<uint32_t> queued{0};  // written by the owner alone, who needs no locked instruction
+
+    void count(int32_t more) {
+        const uint32_t now = queued.load(std::memory_order_relaxed);
+        queued.store(now + static_cast<uint32_t>(more), std::memory_order_relaxed);
+    }
 };
 
 /// Any thread may call what does not ask for an owner.
