@@ -18,6 +18,9 @@ namespace tutti::net {
 namespace {
 
 constexpr int backlog = 4096;  // the system lowers it to its own limit
+// The kernel doubles it. From 192 KiB on both directions at once take twice as long; under 64 KiB
+// there is no room for two packets of loopback, and each waits for the other's late ACK.
+constexpr int local_buffer_bytes = 128 * 1024;
 constexpr int64_t first_pause_ms = 2;
 constexpr int64_t longest_pause_ms = 250;
 // With further addresses to try, one that swallows packets must not use up the whole deadline.
@@ -56,14 +59,22 @@ Result<UniqueFd> listen_at(const SocketAddress& address, const HostPort& at) {
     return fail_errno(errno, fmt::format("cannot listen on {}", format_host_port(at)));
 }
 
+struct Ends {
+    SocketAddress own, peer;
+};
+Ends ends_of(int fd) {
+    Ends ends;
+    ends.own.bytes = ends.peer.bytes = sizeof(sockaddr_storage);
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&ends.own.storage), &ends.own.bytes) != 0 ||
+        getpeername(fd, reinterpret_cast<sockaddr*>(&ends.peer.storage), &ends.peer.bytes) != 0)
+        return {};
+    return ends;
+}
+
 // Retrying on a port of the ephemeral range can meet itself: TCP's simultaneous open.
 bool connected_to_itself(int fd) {
-    SocketAddress own, peer;
-    own.bytes = peer.bytes = sizeof(sockaddr_storage);
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.bytes) != 0 ||
-        getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.bytes) != 0)
-        return false;
-    return own.storage.ss_family != AF_UNIX && own.bytes == peer.bytes &&
+    const auto [own, peer] = ends_of(fd);
+    return own.bytes > 0 && own.storage.ss_family != AF_UNIX && own.bytes == peer.bytes &&
            std::memcmp(&own.storage, &peer.storage, own.bytes) == 0;
 }
 
@@ -193,6 +204,14 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
                                  options.deadline);
         pause_before(attempt, options.deadline);
     }
+}
+
+void bound_if_local(int fd) {
+    const auto [own, peer] = ends_of(fd);
+    if (own.bytes == 0 || own.storage.ss_family == AF_UNIX) return;
+    if (!peer.is_loopback() && own.host() != peer.host()) return;
+    const int bytes = local_buffer_bytes;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& options) {

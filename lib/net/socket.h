@@ -54,6 +54,10 @@ struct ConnectOptions {
 Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options);
 Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& options);
 
+/// Of a connection within this machine, by whatever address: keeps what is under way small enough
+/// for the caches. To be called once it is connected.
+void bound_if_local(int fd);
+
 /// Whole transfers on a non-blocking socket, polling until the deadline. peer_lost: the other side
 /// closed or reset the connection; timeout: how far it got.
 Result<> send_all(int fd, ByteView data, Deadline deadline);

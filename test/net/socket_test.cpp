@@ -104,6 +104,31 @@ TEST_CASE("tcp: sockets are non-blocking, close-on-exec and without delay") {
     CHECK(nodelay != 0);
 }
 
+TEST_CASE("tcp: within a machine little is under way at a time") {
+    const auto sent_ahead = [](int fd) {
+        int buffer = 0;
+        socklen_t bytes = sizeof buffer;
+        REQUIRE(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &bytes) == 0);
+        return buffer;
+    };
+    const auto listener = listen_tcp({.host = "127.0.0.1", .port = 0});
+    REQUIRE(listener);
+    const auto client = connect_tcp(
+        {.host = "127.0.0.1", .port = local_port(listener->get()).value()}, {.deadline = soon()});
+    REQUIRE(client);
+    bound_if_local(client->get());
+    CHECK(sent_ahead(client->get()) == 256 * 1024);
+
+    // Others keep what the system thinks best.
+    const auto pair = socket_pair();
+    const int before = sent_ahead(pair.first.get());
+    bound_if_local(pair.first.get());
+    CHECK(sent_ahead(pair.first.get()) == before);
+    const int unconnected = sent_ahead(listener->get());
+    bound_if_local(listener->get());
+    CHECK(sent_ahead(listener->get()) == unconnected);
+}
+
 TEST_CASE("tcp: a port in use is an error that names it") {
     const auto first = listen_tcp({.host = "127.0.0.1", .port = 0});
     REQUIRE(first);

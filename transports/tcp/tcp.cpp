@@ -248,6 +248,7 @@ ConnectionPtr TcpTransport::find_locked(Rank peer) const {
 
 Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
     if (closed_) return fail_rank(Code::aborted, peer, "the transport is closed");
+    net::bound_if_local(fd.get());
     const auto connection = std::make_shared<Connection>(
         std::move(fd), Connection::Options{.rank = context_.rank,
                                            .peer = peer,
