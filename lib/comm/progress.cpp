@@ -23,10 +23,9 @@ Result<> Communicator::finish_blocking(Request& request) {
         if (request.done()) break;
         if (!moved) endpoint_->progress();
     }
-    const bool done = request.done();
-    if (!done) request.driven_here = false;
+    if (!request.done()) request.driven_here = false;
     streams_.release(stream);
-    if (done)
+    if (request.done())
         finish_call();
     else
         wait(request, -1);

@@ -3,9 +3,15 @@
 #include <algorithm>
 
 #include "base/buffers.h"
+#include "base/clock.h"
 #include "transport/past_cache.h"
 
 namespace tutti {
+namespace {
+
+constexpr int64_t news_grace_ns = 1'000'000'000;
+
+}  // namespace
 
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     tag_ = tag;
@@ -14,6 +20,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     out_ = static_cast<std::byte*>(out);
     streams_ = p_.window.slots == 0 && are_apart(in, p_.in_bytes, out, p_.out_bytes);
     trouble_ = {};
+    lost_ns_ = 0;
     lanes_left_ = 0;
     allowed_ = p_.window.slots > 0 ? 0 : p_.layout.tiles();
     for (BoundLane& lane : p_.lanes) {
@@ -39,7 +46,7 @@ Code BoundSchedule::progress() {
         }
     }
     if (lanes_left_ > 0) return Code::in_progress;
-    return all_sent() ? Code::ok : Code::in_progress;
+    return has_left() ? Code::ok : Code::in_progress;
 }
 
 void BoundSchedule::allow(uint32_t stretches) {
@@ -57,12 +64,16 @@ bool BoundSchedule::drained() const {
                        [this](const BoundLane& lane) { return drained(lane); });
 }
 
-// Of a peer that is lost the control plane tells: until then what it did not take is under way.
-bool BoundSchedule::all_sent() const {
+/// All that was pushed. Of a peer that is lost the control plane tells, and the operation fails;
+/// unless that peer left in order, and so has had all that it waited for.
+bool BoundSchedule::has_left() {
+    bool all_sent = true;
     for (const BoundLane& lane : p_.lanes)
-        for (Sender* sender : lane.pushes)
-            if (!sender->all_sent()) return false;
-    return true;
+        for (Sender* sender : lane.pushes) all_sent &= sender->all_sent();
+    if (all_sent || !drained()) return all_sent;
+    const int64_t now = now_ns();
+    if (lost_ns_ == 0) lost_ns_ = now;
+    return now - lost_ns_ > news_grace_ns;
 }
 
 bool BoundSchedule::drained(const BoundLane& lane) const {

@@ -140,7 +140,7 @@ private:
                        std::size_t offset, std::size_t element_bytes) const;
     Tag tag_of(const BoundLane& lane) const;
     bool drained(const BoundLane& lane) const;
-    bool all_sent() const;
+    bool has_left();
 
     Parts p_;
     Tag tag_;
@@ -150,6 +150,7 @@ private:
     uint32_t allowed_ = 0;  // tiles
     bool streams_ = false;  // the caller's buffers are apart
     bool moved_ = false;
+    int64_t lost_ns_ = 0;  // when only what a lost peer did not take was left
     Trouble trouble_;
 };
 

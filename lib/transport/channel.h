@@ -78,8 +78,7 @@ public:
     }
     /// True when every push has left the caller's memory, or never will: the peer is lost.
     virtual bool drained() = 0;
-    /// True when every push has left, which an operation needs to be done. Those of an earlier
-    /// operation do not count once cancel() was called.
+    /// True when every push has left; those before a cancel() do not count.
     virtual bool all_sent() = 0;
 
     /// Lets go of the caller's memory at once (the operation failed); what had begun to travel is

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <thread>
 
 #include "collectives/catalog.h"
 #include "engine/fabric.h"
@@ -295,6 +296,69 @@ TEST_CASE("bound schedule: a new epoch drops what a failed one left in the chann
     REQUIRE(test::drive_all(operations) == Code::ok);
     REQUIRE(a == std::vector<float>(10, 3.0f));
     REQUIRE(b == a);
+}
+
+namespace {
+
+/// To a peer that may be lost: takes every push, and says what became of them.
+class DoubtfulSender final : public Sender {
+public:
+    std::byte* reserve(std::size_t) override { return nullptr; }
+    void commit(const Tag&, std::size_t) override {}
+    bool can_push() override { return true; }
+    void push(const Tag&, const std::byte*, std::size_t) override {}
+    bool drained() override { return free; }
+    bool all_sent() override { return sent; }
+    void cancel() override {}
+    void arm(bool) override {}
+    Code health() const override { return free && !sent ? Code::peer_lost : Code::ok; }
+
+    bool free = false, sent = false;
+};
+
+class DoubtfulPeer final : public ChannelProvider {
+public:
+    DoubtfulPeer() { capabilities_.max_message_bytes = 4096; }
+    Result<OpenSender> sender(Rank, uint16_t, Deadline) override {
+        return OpenSender{&channel, &capabilities_};
+    }
+    ReceiverSlot* receiver(Rank, uint16_t) override { return &slot_; }
+
+    DoubtfulSender channel;
+
+private:
+    Capabilities capabilities_;
+    ReceiverSlot slot_;
+};
+
+}  // namespace
+
+TEST_CASE("bound schedule: what a lost peer did not take is not sent, unless it left in order") {
+    DoubtfulPeer peer;
+    BindRequest request;
+    request.collective = Collective::broadcast;
+    request.ranks = 2;
+    request.schedule = find_algorithm(Collective::broadcast, "binomial")->make({2, 0, 0, 1});
+    request.count = 100;
+    request.reducer = Reducer::mover(4);
+    auto bound = bind(std::move(request), peer);
+    REQUIRE(bound);
+    Operation& root = **bound;
+    const std::vector<uint32_t> values(100, 7);
+    root.start(tag_of(1), values.data(), nullptr);
+    CHECK(root.progress() == Code::in_progress);
+    // The memory is free, as nothing will be sent: the news of who died is about to come.
+    peer.channel.free = true;
+    CHECK(root.progress() == Code::in_progress);
+    CHECK(root.progress() == Code::in_progress);
+    SECTION("it had taken all") {
+        peer.channel.sent = true;
+    }
+    // No such news: it has left, and had what it needed.
+    SECTION("it has left") {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
+    }
+    CHECK(root.progress() == Code::ok);
 }
 
 TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {

@@ -292,6 +292,18 @@ TEST_CASE("fabric: what was under way to a peer that is lost does not count as s
     lane.sender->cancel();  // which waits for nothing
 }
 
+TEST_CASE("fabric: nor does what the library refuses, as the peer is about to be lost") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    manners.send_fails = true;
+    const Buffer data = pattern(100, 1);
+    lane.sender->push(make_tag(1), data.data(), data.size());
+    REQUIRE_FALSE(lane.sender->all_sent());
+    REQUIRE(eventually({&duo.a}, [&] { return lane.sender->health() == Code::peer_lost; }));
+    REQUIRE_FALSE(lane.sender->all_sent());
+    REQUIRE(lane.sender->drained());
+}
+
 TEST_CASE("fabric: waits no longer for memory when others know that the peer is dead") {
     FakeDuo duo;
     auto lane = duo.open(0);

@@ -23,6 +23,7 @@ struct Manners {
     bool reorder = false;
     bool fetch_fails = false;
     bool never_sent = false;  // payloads stay with the library for ever
+    bool send_fails = false;
     Rank no_room_for = nobody;
     int wake_fd = -1;  // readable until it is heard
     bool cannot_register = false;
@@ -90,6 +91,10 @@ public:
         const FakeLock lock(fake_library);
         const auto to = peers_.find(peer);
         if (to == peers_.end()) return fabric::Progress::failed;
+        if (manners.send_fails) {
+            cut_.push_back(peer);
+            return fabric::Progress::failed;
+        }
         if (peer == manners.no_room_for || happens(manners.busy)) return fabric::Progress::busy;
         Message message{.from = this, .header = {header, header + fabric::header_bytes}};
         if (eager && bytes > 0) message.payload.assign(data, data + bytes);

@@ -136,6 +136,7 @@ bool Hub::send_message(Flow& flow) {
     }
     ++flow.peer.sent;
     flow.in.returned.fetch_add(owed, std::memory_order_relaxed);
+    if (result == Progress::failed) under_way.lost = !flow.peer.bye_received;
     if (result != Progress::pending) complete(flow, position);
     return true;
 }
