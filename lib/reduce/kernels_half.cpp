@@ -34,9 +34,7 @@ struct BfloatPairs {
 
     template <class Store>
     HWY_INLINE void several(const uint16_t* a, const uint16_t* b, const Store& store) const {
-        const std::size_t lanes = hn::Lanes(DOut());
-        HWY_UNROLL(4)
-        for (std::size_t i = 0; i < group; ++i) store(i, (*this)(a + i * lanes, b + i * lanes));
+        one_by_one(*this, a, b, store);
     }
 
 private:

@@ -125,6 +125,15 @@ inline constexpr std::size_t vectors_in_line = line_bytes /
 // Far enough that a line has come from memory by then, near enough that it is still there.
 inline constexpr std::size_t prefetched_bytes = 4096;
 
+// A kernel's several(), where the vectors of a group have nothing to share.
+template <class K, class Store>
+HWY_INLINE void one_by_one(const K& kernel, const typename K::A* a, const typename K::B* b,
+                           const Store& store) {
+    const std::size_t lanes = hn::Lanes(typename K::DOut());
+    HWY_UNROLL(4)
+    for (std::size_t i = 0; i < K::group; ++i) store(i, kernel(a + i * lanes, b + i * lanes));
+}
+
 // The lines of a group, from element i on.
 template <class T>
 HWY_INLINE void prefetch(const std::byte* operand, std::size_t i, std::size_t group) {

@@ -250,9 +250,7 @@ struct Fused : Form<Operator, F, kForms> {
 
     template <class Store>
     HWY_INLINE void several(const A* a, const B* b, const Store& store) const {
-        const std::size_t lanes = hn::Lanes(DOut());
-        HWY_UNROLL(4)
-        for (std::size_t i = 0; i < group; ++i) store(i, (*this)(a + i * lanes, b + i * lanes));
+        one_by_one(*this, a, b, store);
     }
 
     static ReduceFn find(bool stream) { return pick<Fused>(stream); }
