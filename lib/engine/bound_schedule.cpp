@@ -9,6 +9,7 @@
 namespace tutti {
 namespace {
 
+// Longer than the news of a death takes.
 constexpr int64_t news_grace_ns = 1'000'000'000;
 
 }  // namespace
@@ -46,7 +47,7 @@ Code BoundSchedule::progress() {
         }
     }
     if (lanes_left_ > 0) return Code::in_progress;
-    return has_left() ? Code::ok : Code::in_progress;
+    return sends_are_over() ? Code::ok : Code::in_progress;
 }
 
 void BoundSchedule::allow(uint32_t stretches) {
@@ -64,9 +65,9 @@ bool BoundSchedule::drained() const {
                        [this](const BoundLane& lane) { return drained(lane); });
 }
 
-/// All that was pushed. Of a peer that is lost the control plane tells, and the operation fails;
-/// unless that peer left in order, and so has had all that it waited for.
-bool BoundSchedule::has_left() {
+/// All that was pushed has left. Of a peer that is lost the control plane tells, and the operation
+/// fails; unless that peer left in order, and so has had all that it waited for.
+bool BoundSchedule::sends_are_over() {
     bool all_sent = true;
     for (const BoundLane& lane : p_.lanes)
         for (Sender* sender : lane.pushes) all_sent &= sender->all_sent();

@@ -140,7 +140,7 @@ private:
                        std::size_t offset, std::size_t element_bytes) const;
     Tag tag_of(const BoundLane& lane) const;
     bool drained(const BoundLane& lane) const;
-    bool has_left();
+    bool sends_are_over();
 
     Parts p_;
     Tag tag_;

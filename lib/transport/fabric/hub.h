@@ -154,7 +154,7 @@ private:
     /// The library had no room for it: nothing more before the next poll. Others may have some.
     bool busy(const Peer& peer) const { return peer.busy_in == polls_; }
     bool accepted(Progress result, Peer& peer);
-    void complete(Flow& flow, uint64_t position);
+    void complete(Flow& flow, uint64_t position, bool gone);
     void allow(Flow& flow);
     void send_contribution(FlatBoard& board, FlatStream& stream);
     void send_contributions();

@@ -121,7 +121,7 @@ bool Hub::send_message(Flow& flow) {
     out.tag = message.tag;
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
     under_way.position = position;
-    under_way.done = under_way.lost = false;
+    under_way.done = false;
     // Before the library has it: it may say that it is sent at once.
     flow.out.begun = position + 1;
     const auto* const bytes = reinterpret_cast<const std::byte*>(&out);
@@ -136,8 +136,7 @@ bool Hub::send_message(Flow& flow) {
     }
     ++flow.peer.sent;
     flow.in.returned.fetch_add(owed, std::memory_order_relaxed);
-    if (result == Progress::failed) under_way.lost = !flow.peer.bye_received;
-    if (result != Progress::pending) complete(flow, position);
+    if (result != Progress::pending) complete(flow, position, result == Progress::done);
     return true;
 }
 
@@ -165,18 +164,20 @@ void Hub::send_late_credits() {
     });
 }
 
-// Who has said bye has had all that it waited for.
 void Hub::sent(void* context, Code code) {
     if (!context) return;
-    auto& under_way = *static_cast<Flow::Sent*>(context);
-    under_way.lost = code != Code::ok && !under_way.flow->peer.bye_received;
-    complete(*under_way.flow, under_way.position);
+    const auto& under_way = *static_cast<Flow::Sent*>(context);
+    complete(*under_way.flow, under_way.position, code == Code::ok);
 }
 
-void Hub::complete(Flow& flow, uint64_t position) {
+/// The library has given a message back, gone or not.
+void Hub::complete(Flow& flow, uint64_t position, bool gone) {
     SendQueue& out = flow.out;
     SendQueue::Message& message = out.at(position);
-    flow.under_way[position % credits_per_channel].done = true;
+    Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
+    under_way.done = true;
+    // Who has said bye has had all that it waited for.
+    under_way.lost = !gone && !flow.peer.bye_received;
     if (message.cell != CellPool::none)
         out.staging.give(std::exchange(message.cell, CellPool::none));
     uint64_t sent = out.sent.load(std::memory_order_relaxed);
