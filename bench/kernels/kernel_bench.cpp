@@ -20,7 +20,6 @@ struct Options {
     std::vector<std::string> targets;
     std::vector<std::size_t> kib = {256, 16384};
     int blocks = 7;
-    bool also = false;
     bool in_place = false;
     bool stream = false;
     bool partial = false;
@@ -41,10 +40,9 @@ std::vector<T> all_named(int count, Name name, const std::vector<std::string>& w
 // What one reduction works on: two operands, two results. Numbers of ordinary size in every dtype,
 // so that nothing is subnormal or NaN, which some processors are slow at.
 struct Arena {
-    explicit Arena(std::size_t bytes)
-        : a(bytes, ordinary), b(bytes, ordinary), dst(bytes, 0), also(bytes, 0) {}
+    explicit Arena(std::size_t bytes) : a(bytes, ordinary), b(bytes, ordinary), dst(bytes, 0) {}
     static constexpr char ordinary = 0x3c;
-    std::vector<char> a, b, dst, also;
+    std::vector<char> a, b, dst;
 };
 
 // The best of several blocks: other work on the machine only ever makes a block slower.
@@ -74,7 +72,6 @@ Timing timing(const Options& options, Dtype dtype, Op op, std::size_t bytes, Are
     const ReduceFn kernel = reducer.reduce(Width::raw, in, Width::final, options.stream);
     return {kernel,
             {.dst = options.in_place ? arena.a.data() : arena.dst.data(),
-             .also = options.also ? arena.also.data() : nullptr,
              .a = arena.a.data(),
              .b = arena.b.data(),
              .count = bytes / dtype_bytes(dtype),
@@ -102,10 +99,9 @@ Speed measure(const Options& options, Dtype dtype, Op op, std::size_t bytes, Are
 
 void print_header(const Options& options, const std::vector<Op>& ops) {
     std::printf(
-        "# GB/s of one operand and, after it, the ratio to float32's sum: %s%s%s, "
-        "best of %d blocks\n",
-        options.in_place ? "a = a + b" : "dst = a + b",
-        options.also ? ", also stored elsewhere" : "", options.stream ? ", streamed" : "",
+        "# GB/s of one operand and, after it, the ratio to float32's sum: %s%s, best of %d "
+        "blocks\n",
+        options.in_place ? "a = a + b" : "dst = a + b", options.stream ? ", streamed" : "",
         options.blocks);
     std::printf("%-8s %8s  %-12s", "target", "KiB", "dtype");
     for (const Op op : ops) std::printf(" %13s", std::string(op_name(op)).c_str());
@@ -177,7 +173,6 @@ int main(int argc, char* argv[]) {
     app.add_option("--blocks", options.blocks, "measurements, of which the best counts")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    app.add_flag("--also", options.also, "store the result twice, as a ring does");
     app.add_flag("--in-place", options.in_place, "the result replaces the first operand");
     app.add_flag("--stream", options.stream, "store the result past the caches");
     app.add_flag("--partial", options.partial, "the second operand is an fp32 partial sum");

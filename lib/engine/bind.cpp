@@ -124,9 +124,10 @@ private:
     // A program's own operator writes as it likes.
     void bind_streamed(const Step& step, BoundStep& bound, Form from) const {
         if (!bound.kernel || r_.reducer.function().combine) return;
+        // What is sent is read again at once.
         bound.stream_out = step.out.space == Space::output && r_.stream_bytes != 0 &&
-                           parts_.out_bytes >= r_.stream_bytes && (!bound.send || bound.build);
-        if (bound.build || bound.stream_out)
+                           parts_.out_bytes >= r_.stream_bytes && !bound.send;
+        if ((bound.build && !step.out) || bound.stream_out)
             bound.streamed = kernel(step, bound, from, /*stream=*/true);
     }
 

@@ -49,7 +49,7 @@ struct BoundStep {
     uint8_t in_bytes = 0, local_bytes = 0, result_bytes = 0;  // per element, in its form
     bool local_first = false;
     bool keep = false;        // the message stays for the lane's next receive of this peer
-    bool build = false;       // reserve/commit: the value is computed into the channel's memory
+    bool build = false;       // reserve/commit: the value is written into the channel's memory
     bool stream_out = false;  // `out` is written past the cache, unless in place
     bool offer = false;       // the message is wanted in `out`, unchanged
     bool settle = false;      // earlier pushes from memory this step overwrites must have drained
@@ -120,18 +120,20 @@ private:
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
     Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
                  const void*& data);
-    /// Where a kernel's result goes. One place at most is written past the cache: the other is
-    /// written into it then.
-    struct Results {
-        std::byte* out = nullptr;
-        std::byte* built = nullptr;  // the channel's memory
-        bool built_past_cache = false;
+    /// Where a kernel's result goes: `out`, or else the channel's memory.
+    struct Target {
+        std::byte* memory = nullptr;
+        bool past_cache = false;
     };
+    void compute(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
+                 const void* data, std::byte* out, std::byte* built) const;
     void run_kernel(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
-                    const void* data, const Results& to) const;
+                    const void* data, const Target& to) const;
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
-                 const Results& to) const;
-    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, Results to) const;
+                 const Target& to) const;
+    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, Target to) const;
+    void copy_out(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
+                  std::byte* built) const;
     void place(BoundLane& lane, const BoundStep& step) const;
     BoundStep::Place plain_place(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;

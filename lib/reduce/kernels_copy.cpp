@@ -1,4 +1,4 @@
-// Copies to one or two places.
+// Copies.
 #include "reduce/targets.h"
 //
 #undef HWY_TARGET_INCLUDE
@@ -34,8 +34,8 @@ template <std::size_t kElementBytes, bool kStream>
 void copy_elements(const ReduceArgs& args) {
     ReduceArgs in_bytes = args;
     in_bytes.count = args.count * kElementBytes;
-    if (kStream || args.also != nullptr) {
-        run<CopyBytes>(in_bytes, kStream);
+    if (kStream) {
+        run<CopyBytes>(in_bytes, true);
     } else if (args.dst != args.a && args.count != 0) {
         std::memcpy(args.dst, args.a, in_bytes.count);
     }

@@ -47,7 +47,6 @@ constexpr bool integers_only() {
 
 struct Cursor {
     std::byte* dst;
-    std::byte* also;
     const std::byte* a;
     const std::byte* b;
 };
@@ -84,16 +83,14 @@ HWY_INLINE void store(const std::byte* result, const Cursor& at, std::size_t i) 
     const typename K::DOut d;
     const auto value = hn::LoadU(d, reinterpret_cast<const Out*>(result));
     hn::StoreU(value, d, reinterpret_cast<Out*>(at.dst + i * sizeof(Out)));
-    if (at.also != nullptr) hn::StoreU(value, d, reinterpret_cast<Out*>(at.also + i * sizeof(Out)));
 }
 
-// Where the loop puts vectors. Stream and Also are bool, or a constant where the kernel is hot.
-template <class K, class Stream, class Also>
+// Where the loop puts vectors. Stream is bool, or a constant where the kernel is hot.
+template <class K, class Stream>
 struct Stores {
     using Out = typename K::Out;
     const Cursor& at;
     Stream stream;
-    Also also;
 
     HWY_INLINE void put(std::size_t i, hn::Vec<typename K::DOut> value) const {
         const typename K::DOut d;
@@ -103,7 +100,6 @@ struct Stores {
         } else {
             hn::StoreU(value, d, dst);
         }
-        if (also) hn::StoreU(value, d, reinterpret_cast<Out*>(at.also + i * sizeof(Out)));
     }
 };
 
@@ -165,11 +161,11 @@ HWY_INLINE std::size_t whole_groups(const K& kernel, const Cursor& at, std::size
     return i;
 }
 
-template <class K, class Stream, class Also>
+template <class K, class Stream>
 HWY_INLINE void whole_vectors(const K& kernel, const Cursor& at, std::size_t i, std::size_t end,
-                              Stream stream, Also also) {
+                              Stream stream) {
     const std::size_t lanes = hn::Lanes(typename K::DOut());
-    const Stores<K, Stream, Also> stores{at, stream, also};
+    const Stores<K, Stream> stores{at, stream};
     if constexpr (grouped<K>()) {
         i = whole_groups(kernel, at, i, end, stores);
         alignas(64) std::byte result[result_bytes<K>];
@@ -185,16 +181,11 @@ HWY_INLINE void whole_vectors(const K& kernel, const Cursor& at, std::size_t i, 
 template <class K>
 HWY_INLINE void choose_loop(const K& kernel, const Cursor& at, std::size_t i, std::size_t end,
                             bool stream) {
-    const bool also = at.also != nullptr;
     if constexpr (K::hot) {
-        if (stream && also) {
-            return whole_vectors(kernel, at, i, end, std::true_type(), std::true_type());
-        }
-        if (stream) return whole_vectors(kernel, at, i, end, std::true_type(), std::false_type());
-        if (also) return whole_vectors(kernel, at, i, end, std::false_type(), std::true_type());
-        return whole_vectors(kernel, at, i, end, std::false_type(), std::false_type());
+        if (stream) return whole_vectors(kernel, at, i, end, std::true_type());
+        return whole_vectors(kernel, at, i, end, std::false_type());
     } else {
-        return whole_vectors(kernel, at, i, end, stream, also);
+        return whole_vectors(kernel, at, i, end, stream);
     }
 }
 
@@ -240,9 +231,8 @@ HWY_INLINE void fragment(const K& kernel, const Cursor& at, std::size_t count) {
     alignas(64) std::byte out[result_bytes<K>];
     copy_few(a, at.a, count * sizeof(typename K::A));
     if constexpr (!K::unary) copy_few(b, at.b, count * sizeof(typename K::B));
-    evaluate_aside(kernel, {nullptr, nullptr, a, b}, 0, out);
+    evaluate_aside(kernel, {nullptr, a, b}, 0, out);
     copy_few(at.dst, out, count * sizeof(typename K::Out));
-    if (at.also != nullptr) copy_few(at.also, out, count * sizeof(typename K::Out));
 }
 
 // How many elements until dst is aligned to the vector; no alignment, no streaming: SIZE_MAX.
@@ -260,8 +250,8 @@ template <class K>
 HWY_NOINLINE void run(const ReduceArgs& args, bool stream) {
     if (args.count == 0) return;
     const K kernel(args);
-    const Cursor at{static_cast<std::byte*>(args.dst), static_cast<std::byte*>(args.also),
-                    static_cast<const std::byte*>(args.a), static_cast<const std::byte*>(args.b)};
+    const Cursor at{static_cast<std::byte*>(args.dst), static_cast<const std::byte*>(args.a),
+                    static_cast<const std::byte*>(args.b)};
     const std::size_t lanes = hn::Lanes(typename K::DOut());
     if (args.count < lanes) return fragment(kernel, at, args.count);
 

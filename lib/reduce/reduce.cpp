@@ -87,9 +87,7 @@ ReduceFn find_small_convert(Dtype dtype, kernels::SmallForms forms, bool stream)
 void combine_custom(const ReduceArgs& args) {
     if (args.count == 0) return;
     const UserFunction& f = *args.user;
-    const std::size_t elements = args.count * f.item;
-    f.combine(args.a, args.b, args.dst, elements, static_cast<int32_t>(f.dtype), f.user);
-    if (args.also) std::memcpy(args.also, args.dst, elements * dtype_bytes(f.dtype));
+    f.combine(args.a, args.b, args.dst, args.count * f.item, static_cast<int32_t>(f.dtype), f.user);
 }
 
 }  // namespace

@@ -56,13 +56,11 @@ struct UserFunction {
     uint32_t item = 1;  // elements of the dtype that belong together and are never parted
 };
 
-/// dst[i] = a[i] ⊕ b[i], and the same to also[i] unless also is null. b null: dst[i] = a[i],
-/// converted between the forms the kernel was looked up for.
-/// Aliasing: dst, or also, may be a or b where the element sizes are equal; they overlap nothing
-/// else. No port needs any alignment. count may be 0.
+/// dst[i] = a[i] ⊕ b[i]. b null: dst[i] = a[i], converted between the forms the kernel was looked
+/// up for. Aliasing: dst may be a or b where the element sizes are equal; it overlaps nothing else.
+/// Nothing needs any alignment. count may be 0.
 struct ReduceArgs {
     void* dst = nullptr;
-    void* also = nullptr;
     const void* a = nullptr;
     const void* b = nullptr;
     std::size_t count = 0;

@@ -212,7 +212,6 @@ struct Blockwise {
         for (std::size_t first = 0; first < args.count; first += block_elements) {
             const std::size_t count = HWY_MIN(block_elements, args.count - first);
             ReduceArgs piece = {.dst = advanced(args.dst, first * size),
-                                .also = advanced(args.also, first * size),
                                 .a = widened<F>(args.a, a_wide, first, count, a),
                                 .b = widened<F>(args.b, b_wide, first, count, b),
                                 .count = count,
