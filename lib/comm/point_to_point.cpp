@@ -283,7 +283,7 @@ bool PointToPoint::push_requests(Peer& peer) {
         const std::size_t bytes = whole ? send.bytes : 0;
         std::byte* place = peer.requests_out->reserve(bytes);
         if (!place) break;
-        copy_message(peer.requests_out->past_cache(), place, send.memory, bytes);
+        copy_message(peer.requests_out->past_cache(Writer::copy), place, send.memory, bytes);
         peer.requests_out->commit(
             make_tag(whole ? Kind::whole : Kind::announce, send, bytes, send.bytes), bytes);
         moved = true;

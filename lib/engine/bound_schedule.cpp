@@ -205,7 +205,7 @@ void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
 /// From the step's `out` to the channel's memory.
 void BoundSchedule::copy_out(const BoundLane& lane, const BoundStep& step,
                              const BoundStep::Place& at, std::byte* built) const {
-    PastCache* const policy = step.send->past_cache();
+    PastCache* const policy = step.send->past_cache(Writer::copy);
     if (step.one_piece)
         return copy_message(policy, built,
                             address(step.out, lane.tile, 0, at.out, step.result_bytes),
@@ -231,7 +231,7 @@ void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
         if (built) copy_out(lane, step, at, built);
         return;
     }
-    PastCache* const policy = step.streamed ? step.send->past_cache() : nullptr;
+    PastCache* const policy = step.streamed ? step.send->past_cache(Writer::kernel) : nullptr;
     if (!policy) return run_kernel(lane, step, at, data, {built});
     policy->measure(at.count * step.result_bytes, [&](bool past_cache) {
         run_kernel(lane, step, at, data, {built, past_cache});

@@ -50,6 +50,9 @@ struct ChannelId {
     bool operator==(const ChannelId&) const = default;
 };
 
+/// What writes a message into a channel's memory.
+enum class Writer : uint8_t { copy, kernel };
+
 /// The outgoing half. Owned by the thread that drives the lane's stream, one at a time.
 class Sender {
 public:
@@ -59,7 +62,10 @@ public:
     /// commit gives the same memory. bytes ≤ the transport's max_message_bytes.
     virtual std::byte* reserve(std::size_t bytes) = 0;
     /// How to write what was reserved last: by PastCache::measure(). nullptr: in the usual way.
-    virtual PastCache* past_cache() { return nullptr; }
+    virtual PastCache* past_cache(Writer writer) {
+        static_cast<void>(writer);
+        return nullptr;
+    }
     /// Sends what was built in the reserved memory.
     virtual void commit(const Tag& tag, std::size_t bytes) = 0;
 

@@ -111,7 +111,6 @@ std::byte* MappedSender::reserve_large() {
             return nullptr;
         }
         borrows_ = true;
-        if (measures_) past_cache_.next();
     }
     return space_->ring->data + index_of(position_) * mapped_cell_bytes;
 }
@@ -143,7 +142,7 @@ void MappedSender::commit(const Tag& tag, std::size_t bytes) {
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
     std::byte* place = reserve(bytes);
     if (place == nullptr) return;  // out of memory, since can_push() was true: health() says so
-    copy_message(past_cache(), place, data, bytes);
+    copy_message(past_cache(Writer::copy), place, data, bytes);
     commit(tag, bytes);
 }
 

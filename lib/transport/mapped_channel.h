@@ -32,9 +32,10 @@ inline constexpr std::size_t mapped_inline_bytes = 24;
 /// Up to here a message uses memory that the channel has from the start.
 inline constexpr std::size_t mapped_small_bytes = 4096;
 inline constexpr std::size_t mapped_channel_bytes = 4096 + mapped_cells * mapped_small_bytes;
-/// From here on a message may be written past the cache.
+/// From here on a message may be written past the cache, if that is so many times as fast: a kernel
+/// computes as long either way, and a long copy waits for no lines to begin with.
 inline constexpr std::size_t mapped_past_cache_bytes = 16 * 1024;
-inline constexpr double mapped_past_cache_gain = 3.5;
+inline constexpr double mapped_copy_gain = 3.5, mapped_kernel_gain = 2;
 /// The cells of larger messages, as lent to a channel.
 inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
 
@@ -93,7 +94,10 @@ public:
     ~MappedSender() override;
 
     std::byte* reserve(std::size_t bytes) override;
-    PastCache* past_cache() override { return measures_ ? &past_cache_ : nullptr; }
+    PastCache* past_cache(Writer writer) override {
+        if (!measures_) return nullptr;
+        return writer == Writer::copy ? &copies_ : &kernels_;
+    }
     void commit(const Tag& tag, std::size_t bytes) override;
     bool can_push() override;
     void push(const Tag& tag, const std::byte* data, std::size_t bytes) override;
@@ -117,7 +121,7 @@ private:
     uint64_t position_ = 0;
     bool borrows_ = false;   // a large cell is reserved
     bool measures_ = false;  // and large enough to be measured
-    PastCache past_cache_{mapped_past_cache_gain};
+    PastCache copies_{mapped_copy_gain}, kernels_{mapped_kernel_gain};
     bool no_memory_ = false;
     // A tiny message is built here and copied in one go: a reader that spins on the line would
     // steal it between the builder's stores.

@@ -26,38 +26,37 @@ public:
     /// from a shared cache is there sooner than what comes from memory.
     explicit PastCache(double gain) : gain_(gain) {}
 
-    /// Decides how the next message is written.
-    void next() {
-        const uint32_t message = written_++;
-        const uint32_t period = message < learning_messages ? often : seldom;
-        past_ = prefers_ != (message % period == period - 1);
-    }
-    bool past() const { return past_; }
-
-    /// Calls write(past()), which writes the message of so many bytes, at least one; how long that
-    /// takes decides about later ones.
+    /// Calls write(past), which writes the next message, of so many bytes, at least one, past the
+    /// cache or not; how long that takes decides about later ones.
     template <class Write>
     void measure(std::size_t bytes, Write&& write) {
+        const bool past = next();
         const uint64_t begin = ticks();
-        write(past_);
-        took(bytes, ticks() - begin);
+        write(past);
+        took(past, bytes, ticks() - begin);
     }
     /// Writes a message that is a copy.
     void copy(void* to, const void* from, std::size_t bytes);
 
-    void took(std::size_t bytes, uint64_t ticks) {
+    /// Whether the next message is written past the cache.
+    bool next() {
+        const uint32_t message = written_++;
+        const uint32_t period = message < learning_messages ? often : seldom;
+        return prefers_ != (message % period == period - 1);
+    }
+    void took(bool past, std::size_t bytes, uint64_t ticks) {
         assert(bytes > 0);
         const double cost =
             static_cast<double>(std::max<uint64_t>(ticks, 1)) / static_cast<double>(bytes);
-        Cost& own = costs_[past_];
+        Cost& own = costs_[past];
         // The first few find memory that is new to the process; a message during which the thread
         // did not run says little.
         if (own.messages < first_messages)
             own.average = own.messages++ == 0 ? cost : std::min(own.average, cost);
         else
             own.average += (std::min(cost, most_growth * own.average) - own.average) / window;
-        const double plain = costs_[false].average, past = costs_[true].average;
-        if (plain > 0 && past > 0) prefers_ = plain > past * (prefers_ ? gain_ / 1.2 : gain_);
+        const double in = costs_[false].average, around = costs_[true].average;
+        if (in > 0 && around > 0) prefers_ = in > around * (prefers_ ? gain_ / 1.2 : gain_);
     }
     bool prefers() const { return prefers_; }
 
@@ -75,7 +74,6 @@ private:
     std::array<Cost, 2> costs_;  // plain, past
     uint32_t written_ = 0;
     bool prefers_ = false;
-    bool past_ = false;  // the message that is being written
 };
 
 /// Copies a message of any length. policy: how to; nullptr: in the usual way.

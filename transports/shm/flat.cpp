@@ -142,12 +142,7 @@ protected:
 
 private:
     void write(std::byte* to) {
-        if (bytes_ < past_cache_bytes) {
-            std::memcpy(to, in_, bytes_);
-        } else {
-            past_cache_.next();
-            past_cache_.copy(to, in_, bytes_);
-        }
+        copy_message(bytes_ < past_cache_bytes ? nullptr : &past_cache_, to, in_, bytes_);
     }
 
     void wake(uint64_t asleep) {
