@@ -101,8 +101,6 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
 // Nothing of it is under way when it fails; once something is, the event says how it ended.
 Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, void* context) {
-    const std::size_t pieces = (bytes + piece_bytes - 1) / piece_bytes;
-    const std::size_t length = round_up((bytes + pieces - 1) / pieces, cache_line_bytes);
     PieceHeader piece;
     std::memcpy(piece.header.data(), header, fabric::header_bytes);
     piece.number = peer.in_pieces++;
@@ -110,15 +108,15 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
     Request& whole = take_request(peer, context, false);
     whole.left = 0;
     auto result = Progress::done;
-    for (; piece.offset < bytes; piece.offset += length) {
+    for (; piece.offset < bytes; piece.offset += piece_bytes) {
         Request& request = take_request(peer, nullptr, false);
         request.whole = &whole;
         std::memcpy(request.message.data(), &piece, sizeof piece);
         const ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_EAGER);
-        result =
-            started(request, ucx_.ucp_am_send_nbx(peer.endpoint, piece_id, request.message.data(),
-                                                  sizeof piece, data + piece.offset,
-                                                  std::min(length, bytes - piece.offset), &param));
+        result = started(request,
+                         ucx_.ucp_am_send_nbx(peer.endpoint, piece_id, request.message.data(),
+                                              sizeof piece, data + piece.offset,
+                                              std::min(piece_bytes, bytes - piece.offset), &param));
         if (result == Progress::pending) ++whole.left;
         if (result == Progress::busy && piece.offset > 0) {
             // The peer has a part, and no other message can end what that began.

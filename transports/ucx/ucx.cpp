@@ -31,6 +31,7 @@ constexpr rlim_t enough_locked_bytes = rlim_t{64} << 20;
 struct Setting {
     std::string name;  // without UCX_
     std::string value;
+    std::string other_name;
 };
 
 // The interface that an address belongs to, or the name that it is already.
@@ -58,6 +59,8 @@ std::vector<Setting> wanted_settings(const std::string& device) {
         {"MM_ERROR_HANDLING", "y"},
         // How soon it does notice.
         {"KEEPALIVE_INTERVAL", "500ms"},
+        // Room for a piece (UcxPort) with its headers. UCX 1.13 knows it by the second name.
+        {"TCP_RX_SEG_SIZE", "128K", "RX_SEG_SIZE"},
         {"WARN_UNUSED_ENV_VARS", "n"},
     };
     if (!device.empty()) out.push_back({"NET_DEVICES", device});
@@ -111,7 +114,8 @@ Result<ucp_context_h> UcxFactory::start() const {
     for (const Setting& setting : wanted_settings(device_)) {
         if (std::getenv(("UCX_" + setting.name).c_str()) != nullptr) continue;
         // One that this version does not know is one that it does not need.
-        ucx_.ucp_config_modify(config, setting.name.c_str(), setting.value.c_str());
+        for (const std::string& name : {setting.name, setting.other_name})
+            if (!name.empty()) ucx_.ucp_config_modify(config, name.c_str(), setting.value.c_str());
     }
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
