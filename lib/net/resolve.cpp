@@ -61,6 +61,18 @@ std::string SocketAddress::host() const {
     return error == 0 ? text : "?";
 }
 
+std::optional<uint16_t> SocketAddress::port() const {
+    if (storage.ss_family == AF_INET)
+        return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+    if (storage.ss_family == AF_INET6)
+        return ntohs(reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port);
+    return std::nullopt;
+}
+
+bool SocketAddress::operator==(const SocketAddress& other) const {
+    return port() && port() == other.port() && host() == other.host();
+}
+
 Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadline) {
     Answer answer = look_up(what, AI_NUMERICHOST);
     if (answer.error == EAI_NONAME) {

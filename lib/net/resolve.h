@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,9 @@ struct SocketAddress {
 
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
     bool is_loopback() const;
-    std::string host() const;  // numeric
+    std::string host() const;              // numeric
+    std::optional<uint16_t> port() const;  // of TCP; none: it is no such address
+    bool operator==(const SocketAddress& other) const;
 };
 
 /// At least one address, in the system's order of preference. Never a reverse look-up.

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
+#include <filesystem>
 
 #include "net/resolve.h"
 #include "net/serving.h"
@@ -71,11 +73,22 @@ Ends ends_of(int fd) {
     return ends;
 }
 
+SocketAddress address_of(ByteView sockaddr_bytes) {
+    SocketAddress address;
+    if (sockaddr_bytes.size() > sizeof address.storage) return {};
+    std::memcpy(&address.storage, sockaddr_bytes.data(), sockaddr_bytes.size());
+    address.bytes = static_cast<socklen_t>(sockaddr_bytes.size());
+    return address;
+}
+
+bool within_machine(const SocketAddress& own, const SocketAddress& peer) {
+    return peer.is_loopback() || own.host() == peer.host();
+}
+
 // Retrying on a port of the ephemeral range can meet itself: TCP's simultaneous open.
 bool connected_to_itself(int fd) {
     const auto [own, peer] = ends_of(fd);
-    return own.bytes > 0 && own.storage.ss_family != AF_UNIX && own.bytes == peer.bytes &&
-           std::memcmp(&own.storage, &peer.storage, own.bytes) == 0;
+    return own == peer;
 }
 
 // 0, or the errno of the failure; ETIMEDOUT also at the deadline.
@@ -175,14 +188,11 @@ Result<UniqueFd> listen_unix(const std::string& name) {
 }
 
 Result<uint16_t> local_port(int fd) {
-    sockaddr_storage address{};
-    socklen_t bytes = sizeof address;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    SocketAddress address;
+    address.bytes = sizeof address.storage;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.bytes) != 0)
         return fail_errno(errno, "cannot read a socket's own address");
-    if (address.ss_family == AF_INET)
-        return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-    if (address.ss_family == AF_INET6)
-        return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
+    if (const auto port = address.port()) return *port;
     return fail(Code::invalid, "file descriptor {} is no TCP socket", fd);
 }
 
@@ -208,10 +218,25 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
 
 void bound_if_local(int fd) {
     const auto [own, peer] = ends_of(fd);
-    if (own.bytes == 0 || own.storage.ss_family == AF_UNIX) return;
-    if (!peer.is_loopback() && own.host() != peer.host()) return;
+    if (!own.port() || !within_machine(own, peer)) return;
     const int bytes = local_buffer_bytes;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+// A descriptor that another thread closes meanwhile, and opens for another connection within this
+// machine, would be bounded as well: that does no harm.
+void bound_hidden_if_local(ByteView own_listener, ByteView peer_listener) {
+    const SocketAddress own = address_of(own_listener), peer = address_of(peer_listener);
+    if (!own.port() || !peer.port() || !within_machine(own, peer)) return;
+    std::error_code failed;
+    for (std::filesystem::directory_iterator at("/proc/self/fd", failed), end; !failed && at != end;
+         at.increment(failed)) {
+        int fd = -1;
+        const std::string name = at->path().filename();
+        std::from_chars(name.data(), name.data() + name.size(), fd);
+        const Ends ends = ends_of(fd);
+        if (ends.own == own || ends.peer == peer) bound_if_local(fd);
+    }
 }
 
 Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& options) {

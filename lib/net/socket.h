@@ -57,6 +57,10 @@ Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& opt
 /// Of a connection within this machine, by whatever address: keeps what is under way small enough
 /// for the caches. To be called once it is connected.
 void bound_if_local(int fd);
+/// The same for connections that a library has in this process and does not show. They are found
+/// among the process's descriptors by where they end: at one of two listening sockets, this
+/// process's and the peer's, each given as a sockaddr.
+void bound_hidden_if_local(ByteView own_listener, ByteView peer_listener);
 
 /// Whole transfers on a non-blocking socket, polling until the deadline. peer_lost: the other side
 /// closed or reset the connection; timeout: how far it got.

@@ -104,13 +104,14 @@ TEST_CASE("tcp: sockets are non-blocking, close-on-exec and without delay") {
     CHECK(nodelay != 0);
 }
 
+int sent_ahead(int fd) {
+    int buffer = 0;
+    socklen_t bytes = sizeof buffer;
+    REQUIRE(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &bytes) == 0);
+    return buffer;
+}
+
 TEST_CASE("tcp: within a machine little is under way at a time") {
-    const auto sent_ahead = [](int fd) {
-        int buffer = 0;
-        socklen_t bytes = sizeof buffer;
-        REQUIRE(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &bytes) == 0);
-        return buffer;
-    };
     const auto listener = listen_tcp({.host = "127.0.0.1", .port = 0});
     REQUIRE(listener);
     const auto client = connect_tcp(
@@ -127,6 +128,43 @@ TEST_CASE("tcp: within a machine little is under way at a time") {
     const int unconnected = sent_ahead(listener->get());
     bound_if_local(listener->get());
     CHECK(sent_ahead(listener->get()) == unconnected);
+}
+
+TEST_CASE(
+    "tcp: connections that a library hides are found by the listening sockets that they end at") {
+    struct Side {
+        UniqueFd listener = listen_tcp({.host = "127.0.0.1", .port = 0}).value();
+        uint16_t port = local_port(listener.get()).value();
+        Bytes address;
+        Side() {
+            sockaddr_in in{};
+            socklen_t bytes = sizeof in;
+            REQUIRE(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&in), &bytes) == 0);
+            const auto* first = reinterpret_cast<const std::byte*>(&in);
+            address.assign(first, first + bytes);
+        }
+        UniqueFd connect() const {
+            return connect_tcp({.host = "127.0.0.1", .port = port}, {.deadline = soon()}).value();
+        }
+        UniqueFd accept() const {
+            UniqueFd fd(accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK));
+            REQUIRE(fd);
+            return fd;
+        }
+    };
+    const Side own, peer, other;
+    const UniqueFd to_own = own.connect(), to_peer = peer.connect(), to_other = other.connect();
+    const UniqueFd from_own = own.accept(), from_peer = peer.accept(), from_other = other.accept();
+    const int before = sent_ahead(to_other.get());
+    bound_hidden_if_local(own.address, Bytes(own.address.size()));  // nobody's address
+    CHECK(sent_ahead(from_own.get()) != 256 * 1024);
+    bound_hidden_if_local(own.address, peer.address);
+    CHECK(sent_ahead(from_own.get()) == 256 * 1024);
+    CHECK(sent_ahead(to_peer.get()) == 256 * 1024);
+    // The peer's ends of them, if it is another process, are the peer's own affair.
+    CHECK(sent_ahead(from_peer.get()) != 256 * 1024);
+    CHECK(sent_ahead(to_other.get()) == before);
+    CHECK(sent_ahead(from_other.get()) == before);
 }
 
 TEST_CASE("tcp: a port in use is an error that names it") {

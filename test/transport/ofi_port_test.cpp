@@ -151,6 +151,29 @@ TEST_CASE("ofi port: over sockets whatever the engine sends comes unasked") {
     }
 }
 
+TEST_CASE("ofi port: over sockets little is under way at a time within a machine") {
+    constexpr int bounded = 256 * 1024;
+    const auto connections = [] {
+        std::size_t count = 0;
+        for (int fd = 0; fd < 1024; ++fd) {
+            int buffer = 0;
+            socklen_t bytes = sizeof buffer;
+            const bool read = getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer, &bytes) == 0;
+            count += read && buffer == bounded;
+        }
+        return count;
+    };
+    for (const auto& provider : present()) {
+        if (!ofi::is_over_sockets(provider)) continue;
+        const std::size_t before = connections();
+        PortDuo duo(maker({provider}));
+        exchange(duo, duo.a, duo.b, 1, 8);
+        exchange(duo, duo.b, duo.a, 0, 8);
+        INFO(provider);
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return connections() >= before + 2; }));
+    }
+}
+
 TEST_CASE("ofi port: takes many small messages, whether or not they are released in between") {
     for_each_provider([](const Setup& setup) {
         PortDuo duo(maker(setup));

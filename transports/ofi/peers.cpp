@@ -1,9 +1,12 @@
 // Whom a port knows, and what happens to operations when a peer goes.
 #include <rdma/fi_errno.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 #include "base/log.h"
+#include "net/socket.h"
 #include "transports/ofi/port.h"
 
 namespace tutti::ofi {
@@ -62,6 +65,16 @@ Result<> OfiPort::connect(Rank rank, ByteView address) {
     if (peer->address == FI_ADDR_NOTAVAIL) TUTTI_TRY(insert(*peer, as_bytes(where)));
     peer->connected = true;
     return {};
+}
+
+// Something that was sent to it has left: there is a connection, if the provider has any.
+void OfiPort::reach(Peer& peer) {
+    if (std::exchange(peer.reached, true) || !limits_.sockets) return;
+    std::array<std::byte, max_address_bytes> where{};
+    std::size_t bytes = where.size();
+    if (fi_av_lookup(objects_.addresses.get(), peer.address, where.data(), &bytes) != 0) return;
+    net::bound_hidden_if_local(objects_.address,
+                               ByteView(where.data(), std::min(bytes, where.size())));
 }
 
 // Who has sent a message, if it may be one of ours and is wanted.

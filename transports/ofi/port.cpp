@@ -210,7 +210,7 @@ void OfiPort::handle(const Completion& completion) {
             return arrived(static_cast<Bounce&>(*completion.operation), completion.bytes);
         case Operation::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);
-            staged.peer->reached = true;
+            reach(*staged.peer);
             return give_staged(staged);
         }
         case Operation::Kind::payload_out:

@@ -71,6 +71,7 @@ private:
     Peer* sender_of(const Prefix& prefix);
     Peer& add_peer(Rank rank, uint64_t port);
     Result<> insert(Peer& peer, ByteView where);
+    void reach(Peer& peer);
     void lose(Peer& peer, const std::string& cause,
               fabric::Culprit culprit = fabric::Culprit::peer);
     void drop_waiting(Peer& peer);
