@@ -113,6 +113,7 @@ private:
             // the peer's memory anyway, or the value lies in pieces.
             const bool in_memory = step.out || (moves && !converts && step.local);
             bound.build = open.capabilities->mapped || !in_memory || !bound.one_piece;
+            bound.writer = moves && !converts ? Writer::copy : Writer::kernel;
         }
         bound.offer = moves && step.recv != nobody && step.out && !converts &&
                       !parts_.layout.empty() && bound.one_piece && !step.keep;

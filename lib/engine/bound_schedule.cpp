@@ -205,14 +205,14 @@ void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
 /// From the step's `out` to the channel's memory.
 void BoundSchedule::copy_out(const BoundLane& lane, const BoundStep& step,
                              const BoundStep::Place& at, std::byte* built) const {
-    PastCache* const policy = step.send->past_cache(Writer::copy);
     if (step.one_piece)
-        return copy_message(policy, built,
+        return copy_message(step.send->past_cache(Writer::copy), built,
                             address(step.out, lane.tile, 0, at.out, step.result_bytes),
                             at.count * step.result_bytes);
     for (uint32_t i = 0; i < step.chunks; ++i) {
         const Layout::Piece out = piece(step.out, lane.tile, i);
-        const std::size_t bytes = out.count * step.result_bytes;
+        const std::size_t count = step.local ? piece(step.local, lane.tile, i).count : out.count;
+        const std::size_t bytes = count * step.result_bytes;
         const void* const from =
             address(step.out, lane.tile, step.slots.offset(i), out.offset, step.result_bytes);
         if (bytes > 0) std::memcpy(built, from, bytes);
@@ -231,7 +231,7 @@ void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
         if (built) copy_out(lane, step, at, built);
         return;
     }
-    PastCache* const policy = step.streamed ? step.send->past_cache(Writer::kernel) : nullptr;
+    PastCache* const policy = step.streamed ? step.send->past_cache(step.writer) : nullptr;
     if (!policy) return run_kernel(lane, step, at, data, {built});
     policy->measure(at.count * step.result_bytes, [&](bool past_cache) {
         run_kernel(lane, step, at, data, {built, past_cache});

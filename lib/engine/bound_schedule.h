@@ -48,13 +48,14 @@ struct BoundStep {
     SlotPattern slots;
     uint8_t in_bytes = 0, local_bytes = 0, result_bytes = 0;  // per element, in its form
     bool local_first = false;
-    bool keep = false;        // the message stays for the lane's next receive of this peer
-    bool build = false;       // reserve/commit: the value is written into the channel's memory
-    bool stream_out = false;  // `out` is written past the cache, unless in place
-    bool offer = false;       // the message is wanted in `out`, unchanged
-    bool settle = false;      // earlier pushes from memory this step overwrites must have drained
-    bool one_piece = true;    // the run lies in one piece wherever the step finds or leaves it
-    bool plain = false;       // one piece, of blocks of one length: first and last say where
+    bool keep = false;             // the message stays for the lane's next receive of this peer
+    bool build = false;            // reserve/commit: the value is written into the channel's memory
+    Writer writer = Writer::copy;  // of what is computed straight into it
+    bool stream_out = false;       // `out` is written past the cache, unless in place
+    bool offer = false;            // the message is wanted in `out`, unchanged
+    bool settle = false;    // earlier pushes from memory this step overwrites must have drained
+    bool one_piece = true;  // the run lies in one piece wherever the step finds or leaves it
+    bool plain = false;     // one piece, of blocks of one length: first and last say where
     After after;
     // One piece: where it begins in the first tile and in the last, in elements of its region.
     struct Place {

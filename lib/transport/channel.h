@@ -1,9 +1,9 @@
 // The seam every transport implements: a channel is one peer, one lane, one direction, in order,
 // flow-controlled, and never blocks.
 //
-// Two data paths, both without an extra pass over the bytes:
+// Two data paths:
 //   built   the sender reserves the next message's memory (a cell the peer maps, or the transport's
-//           registered staging) and computes into it;
+//           registered staging) and computes into it, or copies there what it keeps as well;
 //   pushed  the sender hands over memory that already holds the value; the transport sends from it
 //           and says when it has let go of it.
 // Likewise a receiver peeks at whole messages where they lie, and may offer the memory it wants the

@@ -333,6 +333,127 @@ private:
 
 }  // namespace
 
+TEST_CASE("bound schedule: pieces that are kept are sent on as well") {
+    // From rank to rank, and on the way put together from what lies apart: scratch slots.
+    constexpr Rank ranks = 3;
+    constexpr std::size_t count = 3001;
+    for (const bool mapped : {true, false}) {
+        Fabric fabric(mapped);
+        std::vector<std::unique_ptr<Operation>> operations;
+        for (Rank rank = 0; rank < ranks; ++rank) {
+            FabricRank channels(fabric, rank);
+            BindRequest request;
+            request.collective = Collective::broadcast;
+            request.ranks = ranks;
+            request.rank = rank;
+            request.schedule.chunks = request.schedule.longest_run = 2;
+            Step step{.local = Region::input(0), .send = 1, .chunks = 2};
+            if (rank == 2) step = {.recv = 1, .out = Region::output(0), .chunks = 2};
+            Lane lane{step};
+            if (rank == 1) {
+                request.schedule.scratch_slots = 2;
+                const Region aside = Region::scratch(0, 0);
+                lane = {{.recv = 0, .out = aside, .send = 2, .chunks = 2},
+                        {.local = aside, .out = Region::output(0), .chunks = 2}};
+            }
+            request.schedule.lanes.push_back(lane);
+            request.count = count;
+            request.reducer = Reducer::mover(4);
+            request.message_bytes = 4096;
+            auto bound = bind(std::move(request), channels);
+            REQUIRE(bound);
+            operations.push_back(std::move(*bound));
+        }
+        std::vector<std::vector<uint32_t>> buffers(ranks, std::vector<uint32_t>(count, 0));
+        std::iota(buffers[0].begin(), buffers[0].end(), 1U);
+        for (std::size_t r = 0; r < buffers.size(); ++r)
+            operations[r]->start(tag_of(1), buffers[r].data(), buffers[r].data());
+        REQUIRE(test::drive_all(operations) == Code::ok);
+        CHECK(buffers[1] == buffers[0]);
+        CHECK(buffers[2] == buffers[0]);
+    }
+}
+
+namespace {
+
+/// Notes how messages were written.
+class NotingSender final : public Sender {
+public:
+    explicit NotingSender(Sender& to) : to_(to) {}
+    std::byte* reserve(std::size_t bytes) override { return to_.reserve(bytes); }
+    PastCache* past_cache(Writer writer) override {
+        ++(writer == Writer::copy ? copies : kernels);
+        return to_.past_cache(writer);
+    }
+    void commit(const Tag& tag, std::size_t bytes) override { to_.commit(tag, bytes); }
+    bool can_push() override { return to_.can_push(); }
+    void push(const Tag& tag, const std::byte* data, std::size_t bytes) override {
+        to_.push(tag, data, bytes);
+    }
+    bool drained() override { return to_.drained(); }
+    bool all_sent() override { return to_.all_sent(); }
+    void cancel() override { to_.cancel(); }
+    void arm(bool on) override { to_.arm(on); }
+    Code health() const override { return to_.health(); }
+
+    int copies = 0, kernels = 0;
+
+private:
+    Sender& to_;
+};
+
+class NotingRank final : public ChannelProvider {
+public:
+    NotingRank(Fabric& fabric, Rank rank) : fabric_(fabric), rank_(rank) {}
+    Result<OpenSender> sender(Rank peer, uint16_t lane, Deadline) override {
+        if (!noting)
+            noting = std::make_unique<NotingSender>(*fabric_.link(rank_, peer, lane).sender);
+        return OpenSender{noting.get(), &fabric_.capabilities()};
+    }
+    ReceiverSlot* receiver(Rank peer, uint16_t lane) override {
+        return &fabric_.link(peer, rank_, lane).slot;
+    }
+
+    std::unique_ptr<NotingSender> noting;
+
+private:
+    Fabric& fabric_;
+    const Rank rank_;
+};
+
+}  // namespace
+
+TEST_CASE("bound schedule: of a ring's messages only partial sums are a kernel's to write") {
+    constexpr Rank ranks = 3;
+    Fabric fabric(true);
+    std::vector<std::unique_ptr<NotingRank>> channels;
+    std::vector<std::unique_ptr<Operation>> operations;
+    for (Rank rank = 0; rank < ranks; ++rank) {
+        channels.push_back(std::make_unique<NotingRank>(fabric, rank));
+        BindRequest request;
+        request.collective = Collective::allreduce;
+        request.ranks = ranks;
+        request.rank = rank;
+        request.schedule = find_algorithm(Collective::allreduce, "ring")->make({ranks, rank, 0, 1});
+        request.count = 30'000;
+        request.reducer = *Reducer::make(Dtype::float32, Op::sum);
+        request.message_bytes = 4096;
+        auto bound = bind(std::move(request), *channels.back());
+        REQUIRE(bound);
+        operations.push_back(std::move(*bound));
+    }
+    std::vector<std::vector<float>> values(ranks, std::vector<float>(30'000, 1.0f));
+    for (std::size_t r = 0; r < values.size(); ++r)
+        operations[r]->start(tag_of(1), values[r].data(), values[r].data());
+    REQUIRE(test::drive_all(operations) == Code::ok);
+    for (const auto& rank : channels) {
+        // The input that it begins with, a result of its own, and one that it passes on.
+        CHECK(rank->noting->kernels > 0);
+        CHECK(rank->noting->copies == 3 * rank->noting->kernels);
+    }
+    for (const auto& result : values) CHECK(result == std::vector<float>(30'000, 3.0f));
+}
+
 TEST_CASE("bound schedule: what a lost peer did not take is not sent, unless it left in order") {
     DoubtfulPeer peer;
     BindRequest request;
