@@ -37,7 +37,7 @@ std::vector<T> all_named(int count, Name name, const std::vector<std::string>& w
     return list;
 }
 
-// What one reduction works on: two operands, two results. Numbers of ordinary size in every dtype,
+// What one reduction works on: two operands, a result. Numbers of ordinary size in every dtype,
 // so that nothing is subnormal or NaN, which some processors are slow at.
 struct Arena {
     explicit Arena(std::size_t bytes) : a(bytes, ordinary), b(bytes, ordinary), dst(bytes, 0) {}

@@ -1,7 +1,6 @@
 #include "reduce/reduce.h"
 
 #include <cassert>
-#include <cstring>
 #include <iterator>
 #include <string>
 

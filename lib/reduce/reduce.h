@@ -112,7 +112,7 @@ public:
 
     /// The two-operand kernel for a of form wa, b of form wb (each raw or partial), and a result of
     /// form wr (partial or final). Never null. stream: dst by non-temporal stores, for what this
-    /// core does not read again soon; `also` is always stored normally.
+    /// core does not read again soon.
     ReduceFn reduce(Width wa, Width wb, Width wr, bool stream) const;
 
     /// The one-operand kernel (b null): a copy where the forms are equal in memory, else a

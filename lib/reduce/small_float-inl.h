@@ -191,11 +191,6 @@ const float* widened(const void* from, bool wide, std::size_t first, std::size_t
     return buffer;
 }
 
-// The place of element `first`; null stays null.
-HWY_INLINE void* advanced(void* to, std::size_t bytes) {
-    return to == nullptr ? nullptr : static_cast<std::byte*>(to) + bytes;
-}
-
 template <class Operator, class F, int kForms>
 struct Blockwise {
     static constexpr bool a_wide = (kForms & 1) != 0;
@@ -211,7 +206,7 @@ struct Blockwise {
         constexpr std::size_t size = out_wide ? sizeof(float) : sizeof(typename F::Memory);
         for (std::size_t first = 0; first < args.count; first += block_elements) {
             const std::size_t count = HWY_MIN(block_elements, args.count - first);
-            ReduceArgs piece = {.dst = advanced(args.dst, first * size),
+            ReduceArgs piece = {.dst = static_cast<std::byte*>(args.dst) + first * size,
                                 .a = widened<F>(args.a, a_wide, first, count, a),
                                 .b = widened<F>(args.b, b_wide, first, count, b),
                                 .count = count,
