@@ -206,13 +206,26 @@ TEST_CASE("ucx: states what its context has opened") {
     REQUIRE(sockets());
 }
 
+TEST_CASE("ucx: refuses a peer that reads less from its sockets at once, which UCX would abort") {
+    TestEndpoint here(ucx_kind, 0, 2);
+    REQUIRE(setenv("UCX_TCP_RX_SEG_SIZE", "64K", 1) == 0);
+    TestEndpoint there(ucx_kind, 1, 2);
+    REQUIRE(unsetenv("UCX_TCP_RX_SEG_SIZE") == 0);
+    const auto refused =
+        here.transport->open({.peer = 1, .comm = 7, .lane = 0}, there.address, Deadline{});
+    REQUIRE_FALSE(refused);
+    INFO(refused.error().message);
+    for (const char* word : {"rank 1", "UCX_TCP_RX_SEG_SIZE=64K"})
+        CHECK(refused.error().message.find(word) != std::string::npos);
+}
+
 // Around the lengths at which a message becomes one piece more.
 TEST_CASE("ucx: messages over sockets arrive where they are wanted, whatever their length") {
     const OverSockets sockets;
     Duo duo(ucx_kind);
     auto lane = duo.open(0);
     uint64_t number = 0;
-    for (const std::size_t bytes : {61'439, 61'440, 61'441, 65'536, 122'880, 122'881, 262'144}) {
+    for (const std::size_t bytes : {65'536, 126'975, 126'976, 126'977, 253'952, 253'953, 262'144}) {
         for (const bool offered : {true, false}) {
             INFO(bytes << " bytes, offered " << offered);
             const Tag tag = make_tag(++number);

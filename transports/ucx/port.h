@@ -70,8 +70,9 @@ private:
     /// Payloads up to here are sent behind their header as one piece: UCX sends one piece at once,
     /// and two only by a request.
     static constexpr std::size_t joined_bytes = 448;
-    /// Almost what UCX reads from a socket at a time (the setting TCP_RX_SEG_SIZE): what it has read
-    /// of the next one it moves to the front of its buffer, so that should be little.
+    /// With all headers it fits what UCX reads from a socket at a time (the setting
+    /// TCP_RX_SEG_SIZE), nearly fills it, and holds a whole message of 64 KiB. Larger ones take up
+    /// to twice as long.
     static constexpr std::size_t piece_bytes = 124 * 1024;
     /// Of one peer: more than its credits on all its channels allow.
     static constexpr std::size_t most_arriving = 65'536;

@@ -78,9 +78,15 @@ std::string locked_memory_hint() {
 
 class UcxFactory final : public fabric::PortFactory {
 public:
-    UcxFactory(const Library& ucx, std::string device) : ucx_(ucx), device_(std::move(device)) {}
+    UcxFactory(const Library& ucx, std::string device)
+        : ucx_(ucx), device_(std::move(device)), version_(ucx.version) {
+        // The one setting that peers must have alike: UCX aborts a process that is sent more at
+        // once than it reads.
+        if (const char* const segment = std::getenv("UCX_TCP_RX_SEG_SIZE"))
+            version_ += fmt::format("+UCX_TCP_RX_SEG_SIZE={}", segment);
+    }
     std::string_view name() const override { return "ucx"; }
-    std::string version() const override { return ucx_.version; }
+    std::string version() const override { return version_; }
     std::string path() const override {
         const char* transports = std::getenv("UCX_TLS");
         return fmt::format("{}/{}", transports ? transports : "all",
@@ -102,6 +108,7 @@ public:
 private:
     const Library& ucx_;
     const std::string device_;
+    std::string version_;
 };
 
 // A context of its own for each worker: one that workers of several threads share wants locks.
