@@ -225,7 +225,7 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
 void OfiPort::finish(Outgoing& out, Code code) {
     void* const context = out.context;
     if (out.staged) {
-        reach(*out.peer);
+        if (code == Code::ok) reach(*out.peer);
         give_staged(*out.staged);
     }
     outgoing_.give(out);
