@@ -1,7 +1,6 @@
 #include "engine/bound_schedule.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/buffers.h"
 #include "base/clock.h"
@@ -159,13 +158,17 @@ BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& ste
     return Turn::advanced;
 }
 
+/// Brings a result to `out`, to the channel's memory, or to both: there by a copy. A kernel that
+/// stored to both would wait with each store to `out` for the one before, whose line the channel's
+/// reader has; copies of some length ask for no lines.
 void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void* data,
-                            const void* local, const Target& to) const {
+                            const void* local, const Results& to) const {
     ReduceArgs args;
-    args.dst = to.memory;
+    args.dst = to.out ? to.out : to.built;
     args.count = count;
     args.divisor = p_.divisor;
     args.user = &p_.function;
+    bool there = false;
     if (data && local) {
         args.a = step.local_first ? local : data;
         args.b = step.local_first ? data : local;
@@ -173,68 +176,46 @@ void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void
         args.a = data ? data : local;
         // A message that arrived where it belongs, or a local value that is already there.
         const uint8_t own_bytes = data ? step.in_bytes : step.local_bytes;
-        if (args.a == args.dst && own_bytes == step.result_bytes && p_.divisor == 1) return;
+        there = args.a == args.dst && own_bytes == step.result_bytes && p_.divisor == 1;
     }
-    (to.past_cache ? step.streamed : step.kernel)(args);
+    if (!there) (to.past_cache ? step.streamed : step.kernel)(args);
+    if (to.out && to.built && count > 0)
+        copy_message(step.send->past_cache(Writer::copy), to.built, to.out,
+                     count * step.result_bytes);
 }
 
 void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const void* data,
-                                   Target to) const {
+                                   Results to) const {
     const auto* arrived = static_cast<const std::byte*>(data);
     for (uint32_t i = 0; i < step.chunks; ++i) {
         const uint32_t slot = step.slots.offset(i);
         const Layout::Piece local = step.local ? piece(step.local, tile, i) : Layout::Piece{};
         const Layout::Piece out = step.out ? piece(step.out, tile, i) : Layout::Piece{};
         const std::size_t count = step.local ? local.count : out.count;
-        if (step.out) to.memory = address(step.out, tile, slot, out.offset, step.result_bytes);
+        to.out = address(step.out, tile, slot, out.offset, step.result_bytes);
         combine(step, count, arrived,
                 address(step.local, tile, slot, local.offset, step.local_bytes), to);
         if (arrived) arrived += count * step.in_bytes;
-        if (!step.out) to.memory += count * step.result_bytes;
+        if (to.built) to.built += count * step.result_bytes;
     }
 }
 
 void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
                                const BoundStep::Place& at, const void* data,
-                               const Target& to) const {
+                               const Results& to) const {
     if (!step.one_piece) return combine_pieces(step, lane.tile, data, to);
     combine(step, at.count, data, address(step.local, lane.tile, 0, at.local, step.local_bytes),
             to);
 }
 
-/// From the step's `out` to the channel's memory.
-void BoundSchedule::copy_out(const BoundLane& lane, const BoundStep& step,
-                             const BoundStep::Place& at, std::byte* built) const {
-    if (step.one_piece)
-        return copy_message(step.send->past_cache(Writer::copy), built,
-                            address(step.out, lane.tile, 0, at.out, step.result_bytes),
-                            at.count * step.result_bytes);
-    for (uint32_t i = 0; i < step.chunks; ++i) {
-        const Layout::Piece out = piece(step.out, lane.tile, i);
-        const std::size_t count = step.local ? piece(step.local, lane.tile, i).count : out.count;
-        const std::size_t bytes = count * step.result_bytes;
-        const void* const from =
-            address(step.out, lane.tile, step.slots.offset(i), out.offset, step.result_bytes);
-        if (bytes > 0) std::memcpy(built, from, bytes);
-        built += bytes;
-    }
-}
-
-/// Brings a step's result to `out`, to the channel's memory, or to both: there by a copy. A kernel
-/// that stored to both would wait with each store to `out` for the one before, whose line the
-/// channel's reader has; copies of that length ask for no lines.
+/// Decides whether the result goes past the cache, where it is worth a thought.
 void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
                             const BoundStep::Place& at, const void* data, std::byte* out,
                             std::byte* built) const {
-    if (out) {
-        run_kernel(lane, step, at, data, {out, streams_ && step.stream_out});
-        if (built) copy_out(lane, step, at, built);
-        return;
-    }
-    PastCache* const policy = step.streamed ? step.send->past_cache(step.writer) : nullptr;
-    if (!policy) return run_kernel(lane, step, at, data, {built});
+    PastCache* const policy = !out && step.streamed ? step.send->past_cache(step.writer) : nullptr;
+    if (!policy) return run_kernel(lane, step, at, data, {out, built, streams_ && step.stream_out});
     policy->measure(at.count * step.result_bytes, [&](bool past_cache) {
-        run_kernel(lane, step, at, data, {built, past_cache});
+        run_kernel(lane, step, at, data, {out, built, past_cache});
     });
 }
 

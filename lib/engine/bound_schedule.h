@@ -121,20 +121,19 @@ private:
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
     Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
                  const void*& data);
-    /// Where a kernel's result goes: `out`, or else the channel's memory.
-    struct Target {
-        std::byte* memory = nullptr;
-        bool past_cache = false;
+    /// Where a result is wanted. The kernel writes to `out`, or else to the channel's memory.
+    struct Results {
+        std::byte* out = nullptr;
+        std::byte* built = nullptr;  // the channel's memory
+        bool past_cache = false;     // what the kernel writes
     };
     void compute(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
                  const void* data, std::byte* out, std::byte* built) const;
     void run_kernel(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
-                    const void* data, const Target& to) const;
+                    const void* data, const Results& to) const;
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
-                 const Target& to) const;
-    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, Target to) const;
-    void copy_out(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
-                  std::byte* built) const;
+                 const Results& to) const;
+    void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, Results to) const;
     void place(BoundLane& lane, const BoundStep& step) const;
     BoundStep::Place plain_place(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;
