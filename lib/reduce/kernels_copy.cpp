@@ -34,7 +34,7 @@ template <std::size_t kElementBytes, bool kStream>
 void copy_elements(const ReduceArgs& args) {
     ReduceArgs in_bytes = args;
     in_bytes.count = args.count * kElementBytes;
-    if (kStream) {
+    if constexpr (kStream) {
         run<CopyBytes>(in_bytes, true);
     } else if (args.dst != args.a && args.count != 0) {
         std::memcpy(args.dst, args.a, in_bytes.count);
