@@ -11,8 +11,11 @@ namespace {
 using fabric::Header;
 using fabric::Kind;
 
-struct FakeRanks : GoodManners, FlatRanks {
-    explicit FakeRanks(Rank n) : FlatRanks(fake_kind, n) {}
+struct Mapped {
+    explicit Mapped(unsigned percent) { manners.mapped = percent; }
+};
+struct FakeRanks : GoodManners, Mapped, FlatRanks {
+    explicit FakeRanks(Rank n, unsigned mapped = 0) : Mapped(mapped), FlatRanks(fake_kind, n) {}
 };
 
 Deadline patience() {
@@ -51,10 +54,11 @@ int sums(FlatRanks& ranks, Rank me, uint32_t stream, uint64_t operations, uint64
 TEST_CASE("fabric: flat sums are right when messages overtake each other and there is no room") {
     const auto seed = std::random_device{}() % 1'000'000;
     INFO("seed " << seed);
+    const unsigned mapped = GENERATE(0, 50, 100);
     for (const Rank n : {2, 3, 8}) {
-        FakeRanks ranks(n);
+        FakeRanks ranks(n, mapped);
         fake_random.seed(seed + 1);
-        manners = {.busy = 30, .slow = 40, .reorder = true};
+        manners = {.busy = 30, .slow = 40, .mapped = mapped, .reorder = true};
         REQUIRE(ranks.each([&](Rank me) {
             int other_wrong = 0;
             std::thread other([&] { other_wrong = sums(ranks, me, 1, 100, seed); });
@@ -66,8 +70,62 @@ TEST_CASE("fabric: flat sums are right when messages overtake each other and the
 }
 
 TEST_CASE("fabric: a flat sum that others called differently is told to all, and the next works") {
-    FakeRanks ranks(3);
+    FakeRanks ranks(3, GENERATE(0, 50, 100));
     check_mismatch(ranks);
+}
+
+TEST_CASE("fabric: who reaches a peer's memory sends it contributions only while it sleeps") {
+    FakeRanks ranks(2, 100);
+    const auto sends = [] { return fake_ports[0]->sends() + fake_ports[1]->sends(); };
+    const auto run_sums = [&](uint64_t from, uint64_t to) {
+        return ranks.each([&](Rank me) {
+            const auto sum = ranks.bind(me, allreduce_shape(1));
+            int wrong = 0;
+            for (uint64_t number = from; number < to; ++number) {
+                float value = static_cast<float>(me) + 1;
+                wrong += run(*sum, make_tag(number), &value, &value) != Code::ok || value != 3;
+            }
+            return wrong;
+        });
+    };
+    // The first goes by message: whoever is slower has not read yet where to write.
+    REQUIRE(run_sums(1, 3) == 0);
+    for (Rank me : {0, 1}) ranks.endpoint(me).turn();
+    const uint64_t before = sends();
+    REQUIRE(run_sums(3, 500) == 0);
+    REQUIRE(sends() == before);
+
+    std::array<std::unique_ptr<Operation>, 2> sum{ranks.bind(0, allreduce_shape(1)),
+                                                  ranks.bind(1, allreduce_shape(1))};
+    std::array<float, 2> values{40, 2};
+    sum[0]->start(make_tag(500), &values[0], &values[0]);
+    REQUIRE(sum[0]->progress() == Code::in_progress);
+    sum[0]->arm(true);
+    REQUIRE(sum[0]->progress() == Code::in_progress);
+    REQUIRE(run(*sum[1], make_tag(500), &values[1], &values[1]) == Code::ok);
+    REQUIRE(sends() == before + 1);
+    std::thread([&] { ranks.endpoint(0).transport->progress(); }).join();
+    REQUIRE(ranks.endpoint(0).data.poll(patience_ms) > 0);
+    sum[0]->arm(false);
+    REQUIRE(sum[0]->progress() == Code::ok);
+    REQUIRE(values[0] == 42);
+}
+
+TEST_CASE("fabric: inboxes are let go of with their group, also when a peer has gone before") {
+    FakeRanks ranks(3, 100);
+    REQUIRE(ranks.each([&](Rank me) { return sums(ranks, me, 0, 20, 1); }) == 0);
+    for (Rank me : {0, 1, 2}) ranks.endpoint(me).turn();
+    REQUIRE(fake_ports[0]->shared_blocks() == 3);
+    ranks.endpoint(0).transport->peer_gone(2);
+    REQUIRE(fake_ports[0]->shared_blocks() == 3);
+    ranks.leave(0);
+    REQUIRE(fake_ports[0]->shared_blocks() == 0);
+    // Another's writes to what it has left hurt nobody.
+    const auto sum = ranks.bind(1, allreduce_shape(1));
+    float value = 1;
+    sum->start(make_tag(21), &value, &value);
+    REQUIRE(sum->progress() == Code::in_progress);
+    sum->cancel();
 }
 
 // What a rank sees when the other's messages come as the test says.
@@ -120,6 +178,42 @@ TEST_CASE("fabric: what a failed epoch left on its way does not displace the nex
     REQUIRE(result == 42);
 }
 
+// It was sent to wake this rank, which found what was written and went on.
+TEST_CASE("fabric: a contribution that comes after what was written in its place is dropped") {
+    using fabric::FlatStream;
+    const auto turn = [](uint64_t number, uint64_t epoch) {
+        return FlatStream::turn_of(make_tag(1, epoch), number);
+    };
+    REQUIRE(FlatStream::is_past(turn(5, 1), turn(5, 1)));
+    REQUIRE(FlatStream::is_past(turn(7, 1), turn(5, 1)));
+    REQUIRE_FALSE(FlatStream::is_past(turn(5, 1), turn(7, 1)));
+    REQUIRE(FlatStream::is_past(turn(1, 2), turn(7, 1)));
+    REQUIRE_FALSE(FlatStream::is_past(turn(7, 1), turn(1, 2)));
+    REQUIRE_FALSE(FlatStream::is_past(0, turn(1, 1)));
+    // Only 32 bits of a number are compared: 2^32 calls take minutes.
+    constexpr uint64_t last = 0xffff'ffff;
+    REQUIRE(FlatStream::is_past(turn(last + 2, 1), turn(last, 1)));
+    REQUIRE_FALSE(FlatStream::is_past(turn(last, 1), turn(last + 2, 1)));
+
+    Listener one;
+    one.hear(one.header(), 40);
+    one.hear(one.header(), 1000);
+    float result = 0;
+    REQUIRE(one.sum_with(2, &result) == Code::ok);
+    REQUIRE(result == 42);
+}
+
+TEST_CASE("fabric: a rank outside a group has no inbox in it") {
+    Listener one;
+    Header stranger = one.header();
+    stranger.magic = Header::magic_of(Kind::inbox);
+    stranger.bytes = 0;
+    one.hear(stranger, 0);
+    const auto lost = one.ranks.endpoint(0).sink.lost();
+    REQUIRE(lost.size() == 1);
+    REQUIRE(lost[0].second.find("no inbox") != std::string::npos);
+}
+
 TEST_CASE("fabric: contributions that cannot be are their sender's end, and nobody else's") {
     const auto refused = [](auto change, const char* why) {
         Listener one;
@@ -154,7 +248,7 @@ TEST_CASE("fabric: contributions to a group that is not there are dropped") {
 
 // The service thread's tick finds what comes to a library that does not ring.
 TEST_CASE("fabric: flat sums wake a rank that sleeps") {
-    FakeRanks ranks(2);
+    FakeRanks ranks(2, GENERATE(0, 100));
     check_waking(ranks, 10);
 }
 

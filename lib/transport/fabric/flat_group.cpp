@@ -6,6 +6,11 @@
 namespace tutti::fabric {
 namespace {
 
+// At a peer that writes here itself, before the hub has its turn.
+constexpr int most_looks = 32;
+// A rank whose peers are always there before it looks after its port all the same, so often.
+constexpr uint64_t operations_a_turn = 64;
+
 /// This rank's membership. Operations keep it, and with it the hubs. A stream runs over the hub
 /// that its channels do.
 struct Member {
@@ -67,6 +72,7 @@ public:
     }
     // Whoever announces it holds the hub once, also in another's place.
     void arm(bool on) override {
+        stream_.inbox.asleep().store(on, std::memory_order_seq_cst);
         stream_.sleeper.announce(on);
         if (armed_) hub_.arm(false);
         armed_ = on;
@@ -79,6 +85,8 @@ public:
 
 private:
     void publish();
+    bool write(std::size_t member);
+    bool comes_by_itself() const;
     Code gather();
     Code differs(const Peer* peer, const Tag& tag);
 
@@ -106,11 +114,33 @@ void FlatOperation::publish() {
     out.header.position = static_cast<uint32_t>(number_);
     out.header.tag = tag_;
     if (bytes_ > 0) std::memcpy(out.payload.data(), in_, bytes_);
-    const uint64_t all = (uint64_t{1} << board_.size()) - 1;
     published_ = true;
-    stream_.slot(own_, number_).turn.store(turn_, std::memory_order_relaxed);
+    stream_.inbox.slot(own_, number_).turn.store(turn_, std::memory_order_relaxed);
+    uint64_t unsent = 0;
+    for (std::size_t member = 0; member < board_.size(); ++member)
+        if (member != own_ && !write(member)) unsent |= uint64_t{1} << member;
     // Pairs with the hub's look: the contribution before who is to have it.
-    stream_.unsent.store(all & ~(uint64_t{1} << own_), std::memory_order_release);
+    stream_.unsent.store(unsent, std::memory_order_release);
+}
+
+/// Into a peer's inbox. False: it must be sent the message, as it may sleep or cannot be reached.
+bool FlatOperation::write(std::size_t member) {
+    const Inbox inbox = stream_.inbox_of(member);
+    if (!inbox) return false;
+    Inbox::Slot& slot = inbox.slot(own_, number_);
+    if (bytes_ > 0) std::memcpy(slot.payload.data(), in_, bytes_);
+    slot.tag = tag_;
+    slot.bytes = static_cast<uint32_t>(bytes_);
+    slot.turn.store(turn_, std::memory_order_seq_cst);
+    return inbox.asleep().load(std::memory_order_seq_cst) == 0;
+}
+
+/// Whether what is waited for comes from a peer that writes it here, while this thread looks.
+bool FlatOperation::comes_by_itself() const {
+    if (next_ >= board_.size() || !stream_.inbox_of(next_)) return false;
+    for (int looks = 0; looks < most_looks; ++looks)
+        if (stream_.has(next_, number_, turn_)) return true;
+    return false;
 }
 
 Code FlatOperation::differs(const Peer* peer, const Tag& tag) {
@@ -127,7 +157,7 @@ Code FlatOperation::gather() {
     for (; next_ < board_.size(); ++next_) {
         if (next_ == own_) continue;
         if (!stream_.has(next_, number_, turn_)) return Code::in_progress;
-        const FlatStream::Slot& slot = stream_.slot(next_, number_);
+        const Inbox::Slot& slot = stream_.inbox.slot(next_, number_);
         if (slot.tag != tag_) return differs(board_.peers[next_], slot.tag);
         if (slot.bytes != bytes_) {
             hub_.reject(*board_.peers[next_],
@@ -147,13 +177,16 @@ Code FlatOperation::progress() {
     for (bool on = true; code == Code::in_progress && on;) {
         const std::size_t before = next_;
         const std::size_t member = before < board_.size() ? before : own_;
-        const auto* stray = hub_.exchange(board_, stream_, {member, number_, turn_, tag_});
-        if (stray) [[unlikely]]
-            return differs(&stray->flow->peer, stray->tag);
+        if (!comes_by_itself()) {
+            const auto* stray = hub_.exchange(board_, stream_, {member, number_, turn_, tag_});
+            if (stray) [[unlikely]]
+                return differs(&stray->flow->peer, stray->tag);
+        }
         code = gather();
         on = next_ > before;
     }
     if (code != Code::ok) return code;
+    if (number_ % operations_a_turn == 0) hub_.progress();
     contributions_[own_] = in_;
     if (!reduction_.empty()) reduction_.run(contributions_, out_);
     running_ = false;

@@ -131,6 +131,7 @@ void Hub::tidy() {
 
 /// What follows from the port's events.
 void Hub::settle() {
+    if (!to_map_.empty()) map_inboxes();
     // In their order, for the first says why; there may be more meanwhile.
     while (!losing_.empty())
         for (const Loss& loss : std::exchange(losing_, {}))

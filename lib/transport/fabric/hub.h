@@ -158,6 +158,7 @@ private:
     void allow(Flow& flow);
     void send_contribution(FlatBoard& board, FlatStream& stream);
     void send_contributions();
+    bool tell_inboxes(FlatBoard& board, std::size_t member);
 
     // Receiving.
     bool arrived(const Arrival& arrival) override;
@@ -170,6 +171,8 @@ private:
     bool take_late(Peer& peer, const Header& header);
     void take_bye(Peer& peer, const Header& header);
     void take_contribution(const Header& header, const Arrival& arrival);
+    void take_inboxes(Peer& peer, const Header& header, const Arrival& arrival);
+    void map_inboxes();
     FlatBoard* find_board(uint32_t comm);
     FlatStream* find_stream(const Flow& flow);
     bool take_credits(Flow& flow, uint32_t credits);
@@ -206,9 +209,15 @@ private:
     std::unordered_map<uint32_t, FlatBoard*> boards_;  // by communicator
     FlatBoard* recent_board_ = nullptr;
     bool contributions_held_ = false;  // some could not go
-    std::vector<Flow*> forgotten_;     // without a half left; they go when nothing is under way
-    std::vector<Peer*> talking_;       // with something due
-    std::vector<Peer*> leaving_;       // that have said bye, until they have heard farewell
+    struct InboxKey {
+        uint32_t comm;
+        std::size_t member;
+        Bytes key;
+    };
+    std::vector<InboxKey> to_map_;
+    std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
+    std::vector<Peer*> talking_;    // with something due
+    std::vector<Peer*> leaving_;    // that have said bye, until they have heard farewell
     std::vector<Slot*> to_fetch_;
     struct Loss {
         Peer* peer;
