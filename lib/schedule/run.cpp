@@ -22,7 +22,7 @@ void Run::connect() {
         uint32_t first = 0;
         uint32_t to(Rank peer) const {
             const auto found = std::lower_bound(peers.begin(), peers.end(), peer);
-            if (found == peers.end() || *found != peer) return Wires::silent;
+            if (found == peers.end() || *found != peer) return SymbolicChannels::silent;
             return first + static_cast<uint32_t>(found - peers.begin());
         }
     };
@@ -31,7 +31,7 @@ void Run::connect() {
     const auto from = [&](Rank rank, std::size_t lane) -> Outgoing& {
         return outgoing[static_cast<std::size_t>(rank) * lanes + lane];
     };
-    channels_ = Wires::silent + 1;
+    channels_ = SymbolicChannels::silent + 1;
     for (Rank rank = 0; rank < r_.ranks; ++rank)
         for (std::size_t lane = 0; lane < lanes; ++lane) {
             Outgoing& out = from(rank, lane);
@@ -64,7 +64,7 @@ void Run::reset(uint32_t credits, uint32_t tiles) {
     messages = busiest = 0;
     hops = 0;
     ready_.clear();
-    wires_.reset(channels_);
+    queues_.reset(channels_);
     chunks_sent_.assign(ranks_.size(), 0);
     right_.assign(traits_of(r_.collective).reduces ? ranks_[0].schedule.chunks : 0, {});
     for (RankState& state : ranks_) {
@@ -197,15 +197,15 @@ bool Run::waits(RankState& state, LaneState& here, const Step& step) {
     }
     const uint32_t in = here.ports[here.step].in, out = here.ports[here.step].out;
     if (here.waits_on != LaneState::nothing) return true;
-    if (in != Ports::none && wires_.waiting(in) == 0)
+    if (in != Ports::none && queues_.waiting(in) == 0)
         here.waits_on = in;
-    else if (out != Ports::none && wires_.waiting(out) >= credits_)
+    else if (out != Ports::none && queues_.waiting(out) >= credits_)
         here.waits_on = out;
     return here.waits_on != LaneState::nothing;
 }
 
-bool Run::move(Rank rank, std::size_t lane, const Step& step, Wires::Message* arrived,
-               Wires::Message* sent) {
+bool Run::move(Rank rank, std::size_t lane, const Step& step, SymbolicChannels::Message* arrived,
+               SymbolicChannels::Message* sent) {
     const LaneState& here = state_of(rank).lanes[lane];
     uint32_t& made = state_of(rank).lanes[lane].ports[here.step].made;
     if (!check_forms(rank, lane, step)) return false;
@@ -237,13 +237,14 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
     if (!here.memory) here.memory = &tile_memory(rank, here.tile);
 
     const uint32_t in = here.ports[here.step].in, out = here.ports[here.step].out;
-    Wires::Message* const arrived = in == Ports::none ? nullptr : &wires_.front(in);
-    Wires::Message* const sent = out == Ports::none ? nullptr : &wires_.push(out, step.chunks);
+    SymbolicChannels::Message* const arrived = in == Ports::none ? nullptr : &queues_.front(in);
+    SymbolicChannels::Message* const sent =
+        out == Ports::none ? nullptr : &queues_.push(out, step.chunks);
     if (!move(rank, lane, step, arrived, sent)) return Outcome::failed;
     if (arrived) {
         here.depth = std::max(here.depth, arrived->depth + 1);
         if (!step.keep) {
-            wires_.pop(in);
+            queues_.pop(in);
             wake(step.recv, lane, in);
         }
     }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "schedule/expect.h"
-#include "schedule/wires.h"
+#include "schedule/symbolic_channels.h"
 
 namespace tutti {
 
@@ -75,8 +75,8 @@ private:
     void reset(uint32_t credits, uint32_t tiles);
     Outcome advance(Rank rank, std::size_t lane);
     bool waits(RankState& state, LaneState& here, const Step& step);
-    bool move(Rank rank, std::size_t lane, const Step& step, Wires::Message* arrived,
-              Wires::Message* sent);
+    bool move(Rank rank, std::size_t lane, const Step& step, SymbolicChannels::Message* arrived,
+              SymbolicChannels::Message* sent);
     bool value_of(Rank rank, std::size_t lane, const Step& step, uint32_t index,
                   const Value* arrived, uint32_t guess, Value& value);
     bool take_local(Rank rank, std::size_t lane, const Step& step, uint32_t index, Value& value);
@@ -109,7 +109,7 @@ private:
     symbolic::Values values_;
     std::unique_ptr<Expectations> expect_;
     uint32_t channels_ = 1;
-    Wires wires_;
+    SymbolicChannels queues_;
     std::deque<std::pair<Rank, std::size_t>> ready_;
     std::vector<Value> right_;  // reductions, per chunk: a result that was found to be right
     std::vector<uint64_t> chunks_sent_;

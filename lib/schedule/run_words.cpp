@@ -31,14 +31,14 @@ bool Run::find_unreceived() {
             for (std::size_t s = 0; s < state.lanes[l].ports.size(); ++s) {
                 const uint32_t out = state.lanes[l].ports[s].out;
                 const Step& step = state.schedule.lanes[l][s];
-                if (out == Ports::none || wires_.waiting(out) == 0) continue;
+                if (out == Ports::none || queues_.waiting(out) == 0) continue;
                 if (first && first->send <= step.send) continue;
                 first = &step;
                 lane = l;
                 channel = out;
             }
         if (!first) continue;
-        const Wires::Message& message = wires_.front(channel);
+        const SymbolicChannels::Message& message = queues_.front(channel);
         problem = fmt::format(
             "rank {} lane {} step {} (tile {}): sends a message that rank {} never receives", rank,
             lane, message.step, message.tile, first->send);
@@ -58,7 +58,7 @@ std::string Run::waits_for(Rank rank, std::size_t lane) {
         if (other.tile < here.tile || (other.tile == here.tile && other.step <= step.after.step))
             return fmt::format("its lane {} step {}", step.after.lane, step.after.step);
     }
-    if (step.recv != nobody && wires_.waiting(here.ports[here.step].in) == 0)
+    if (step.recv != nobody && queues_.waiting(here.ports[here.step].in) == 0)
         return fmt::format("a message from rank {}{}", step.recv,
                            done(step.recv, lane) ? ", which has finished" : "");
     return fmt::format("a credit of rank {}{}", step.send,

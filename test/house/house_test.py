@@ -117,6 +117,19 @@ def long_functions(text):
             begin = number
 
 
+def types_of(text):
+    """The types that a text defines in named namespaces, as clang-format lays them: "tutti::shm::Pair"."""
+    open_names = []
+    for line in text.splitlines():
+        if found := re.match(r"(?:inline )?namespace ?([\w:]*) ?\{", line):
+            open_names.append(found[1])
+        elif line.startswith("}  // namespace"):
+            open_names.pop()
+        elif found := re.match(r"(?:class|struct) (?:alignas\([^)]*\) )?(\w+)(?: final)?(?: :.*)?(?: \{|$)", line):
+            if open_names and "" not in open_names:
+                yield "::".join(open_names + [found[1]])
+
+
 unittest.TestCase.maxDiff = None
 
 
@@ -142,6 +155,25 @@ class Includes(unittest.TestCase):
                                ("transports/shm/a.cpp", "transports/shm/b.h"), ("lib/base/a.cpp", "fmt/core.h"),
                                ("test/engine/a.cpp", "comm/comm.h"), ("bench/kernels/a.cpp", "reduce/reduce.h")):
             self.assertIsNone(include_error(name, included), f"{name} may include {included}")
+
+
+class Names(unittest.TestCase):
+    # What is inline of two of them the linker takes for one.
+    def test_no_two_types_of_a_library_have_one_name(self):
+        for library in ("lib", "transports", "collectives"), ("trainer",), ("python",):
+            where = {}
+            for path in sources({".h", ".hpp", ".cpp"}):
+                if name_of(path).split("/")[0] in library:
+                    for name in types_of(read(path)):
+                        where.setdefault(name, set()).add(name_of(path))
+            self.assertEqual({name: paths for name, paths in where.items() if len(paths) > 1}, {})
+            self.assertTrue(where, library)
+
+    def test_types_are_seen_where_others_see_them(self):
+        text = ("namespace tutti {\nnamespace {\nstruct Hidden {\n};\n}  // namespace\nclass Declared;\n"
+                "class A final : public B {\n    struct Inner {\n};\nstruct alignas(64) C {};\n"
+                "}  // namespace tutti\nnamespace tutti::shm {\nclass D\n    : public E {\n")
+        self.assertEqual(list(types_of(text)), ["tutti::A", "tutti::C", "tutti::shm::D"])
 
 
 class Sizes(unittest.TestCase):

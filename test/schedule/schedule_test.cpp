@@ -1,8 +1,8 @@
 // The verifier on small schedules made by hand: what it accepts and what it has to say.
 #include "schedule/conflicts.h"
+#include "schedule/symbolic_channels.h"
 #include "schedule/values.h"
 #include "schedule/verify.h"
-#include "schedule/wires.h"
 #include "support/catch.h"
 
 using namespace tutti;
@@ -228,21 +228,21 @@ TEST_CASE("values: a barrier's know of whose arrival they were told") {
     }
 }
 
-TEST_CASE("wires: channels are queues of their own in one pool") {
-    Wires wires;
-    wires.reset(3);
+TEST_CASE("symbolic: channels are queues of their own in one pool") {
+    SymbolicChannels queues;
+    queues.reset(3);
     for (uint32_t i = 0; i < 40; ++i) {
-        Wires::Message& m = wires.push(1 + i % 2, 1 + i % 3);
+        SymbolicChannels::Message& m = queues.push(1 + i % 2, 1 + i % 3);
         m.step = i;
         for (symbolic::Value& v : m.values()) v = symbolic::Value::input(0, i);
         if (i < 10) continue;  // five stay in each
         const uint32_t channel = 1 + i % 2;
-        REQUIRE(wires.waiting(channel) == 6);
-        Wires::Message& first = wires.front(channel);
+        REQUIRE(queues.waiting(channel) == 6);
+        SymbolicChannels::Message& first = queues.front(channel);
         REQUIRE(first.step == i - 10);
         REQUIRE(first.values().size() == 1 + (i - 10) % 3);
         REQUIRE(first.values().back() == symbolic::Value::input(0, i - 10));
-        wires.pop(channel);
+        queues.pop(channel);
     }
-    REQUIRE(wires.waiting(Wires::silent) == 0);
+    REQUIRE(queues.waiting(SymbolicChannels::silent) == 0);
 }

@@ -12,7 +12,7 @@ namespace tutti {
 
 /// FIFO queues by number. Where everyone sends to everyone there are n² of them: eight bytes each,
 /// and the messages lie in one pool. Number 0 is what nobody sends to, and stays empty.
-class Wires {
+class SymbolicChannels {
 public:
     static constexpr uint32_t silent = 0;
 
@@ -25,7 +25,7 @@ public:
         }
 
     private:
-        friend class Wires;
+        friend class SymbolicChannels;
         uint32_t next_ = 0;  // behind this one in its queue; behind the last one the first
         uint32_t count_ = 0;
         symbolic::Value one_;
