@@ -303,9 +303,9 @@ bool Endpoint::arm_clients(bool on) {
 void Endpoint::rest(int timeout_ms) {
     const bool sends = unsent_ > 0 && waiters_ == 0;
     sends_rest_ = sends;
-    if (sends) reactor_.modify(data_reactor_.fd(), EPOLLIN);
+    if (sends) reactor_.watch(data_reactor_.fd(), true);
     reactor_.poll(timeout_ms);
-    if (sends) reactor_.modify(data_reactor_.fd(), 0);
+    if (sends) reactor_.watch(data_reactor_.fd(), false);
     sends_rest_ = false;
 }
 
@@ -330,9 +330,9 @@ void Endpoint::serve() {
         dozing_ = true;
         moved = !arm_clients(true);
         if (serve_clients(moved) && !Sleeper::take_moved() && !moved && !kicked_) {
-            reactor_.modify(data_reactor_.fd(), EPOLLIN);
+            reactor_.watch(data_reactor_.fd(), true);
             reactor_.poll(watched_ > 0 ? watch_ms : config_.look_ms);
-            reactor_.modify(data_reactor_.fd(), 0);
+            reactor_.watch(data_reactor_.fd(), false);
         }
         dozing_ = false;
         arm_clients(false);

@@ -131,8 +131,9 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::stri
 
 Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
-    TUTTI_TRY(reactor_.add(data_reactor_.fd(), manual() ? EPOLLIN : 0u,
-                           [this](uint32_t) { data_reactor_.poll(0); }));
+    TUTTI_TRY(
+        reactor_.add(data_reactor_.fd(), EPOLLIN, [this](uint32_t) { data_reactor_.poll(0); }));
+    if (!manual()) reactor_.watch(data_reactor_.fd(), false);
     const auto drain = [](int fd) {
         return [fd](uint32_t) {
             uint64_t rung = 0;

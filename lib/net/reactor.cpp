@@ -10,6 +10,8 @@ namespace tutti {
 struct Reactor::Entry {
     uint32_t generation;
     Handler handler;
+    uint32_t events;
+    bool watched = true;
 };
 
 namespace {
@@ -21,6 +23,13 @@ uint64_t make_token(int fd, uint32_t generation) {
 }
 
 }  // namespace
+
+epoll_event Reactor::event_of(int fd, const Entry& entry) {
+    epoll_event event{};
+    event.events = entry.events;
+    event.data.u64 = make_token(fd, entry.generation);
+    return event;
+}
 
 class Reactor::Turn {
 public:
@@ -57,10 +66,8 @@ Reactor::~Reactor() {
 Result<> Reactor::add(int fd, uint32_t events, Handler handler) {
     if (!epoll_) return fail_errno(create_errno_, "reactor: cannot create an epoll");
     const std::lock_guard lock(mutex_);
-    auto entry = std::make_shared<Entry>(Entry{++generation_, std::move(handler)});
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = make_token(fd, entry->generation);
+    auto entry = std::make_shared<Entry>(Entry{++generation_, std::move(handler), events});
+    epoll_event event = event_of(fd, *entry);
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
         return fail_errno(errno, fmt::format("reactor: cannot watch file descriptor {}", fd));
     entries_[fd] = std::move(entry);
@@ -71,10 +78,22 @@ void Reactor::modify(int fd, uint32_t events) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(fd);
     if (found == entries_.end()) return;
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = make_token(fd, found->second->generation);
-    epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+    Entry& entry = *found->second;
+    entry.events = events;
+    epoll_event event = event_of(fd, entry);
+    if (entry.watched) epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
+}
+
+bool Reactor::watch(int fd, bool on) {
+    const std::lock_guard lock(mutex_);
+    const auto found = entries_.find(fd);
+    if (found == entries_.end()) return false;
+    Entry& entry = *found->second;
+    if (entry.watched == on) return true;
+    epoll_event event = event_of(fd, entry);
+    if (epoll_ctl(epoll_.get(), on ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event) != 0) return false;
+    entry.watched = on;
+    return true;
 }
 
 void Reactor::remove(int fd) {

@@ -29,6 +29,10 @@ public:
     /// system: the system would not watch this descriptor, or an earlier failure to make an epoll.
     Result<> add(int fd, uint32_t events, Handler handler);
     void modify(int fd, uint32_t events);
+    /// Off: as if it had not been added, until it is on again. Whatever becomes readable costs who
+    /// writes to it a walk up through all epolls that watch it, also while nobody polls. False: the
+    /// system would not watch it again.
+    bool watch(int fd, bool on);
     void remove(int fd);
 
     /// Calls the handlers of what is ready, after waiting at most timeout_ms (0: not at all, <0:
@@ -47,6 +51,7 @@ public:
 private:
     struct Entry;
     class Turn;
+    static epoll_event event_of(int fd, const Entry& entry);
     void wait_beside(int timeout_ms, uint64_t since);
     std::shared_ptr<Entry> find(uint64_t token);
 

@@ -53,6 +53,30 @@ TEST_CASE("reactor: modify switches a handler off and on") {
     CHECK(calls == 1);
 }
 
+TEST_CASE("reactor: what is not watched is not seen, and is again with what it has by then") {
+    Reactor reactor;
+    UniqueFd fd(::eventfd(0, EFD_NONBLOCK)), other(::eventfd(0, EFD_NONBLOCK));
+    int calls = 0;
+    REQUIRE(reactor.add(fd.get(), EPOLLIN, [&](uint32_t) { ++calls; }));
+    REQUIRE(reactor.watch(fd.get(), true));
+    REQUIRE(reactor.watch(fd.get(), false));
+    REQUIRE(reactor.watch(fd.get(), false));
+    ::eventfd_write(fd.get(), 1);
+    REQUIRE(reactor.poll(0) == 0);
+    reactor.modify(fd.get(), EPOLLIN | EPOLLOUT);
+    REQUIRE(reactor.poll(0) == 0);
+    REQUIRE(reactor.watch(fd.get(), true));
+    REQUIRE(reactor.poll(0) == 1);
+    REQUIRE(calls == 1);
+    REQUIRE_FALSE(reactor.watch(other.get(), true));
+    // Removed while it is not watched, its number is free for another.
+    REQUIRE(reactor.watch(fd.get(), false));
+    reactor.remove(fd.get());
+    REQUIRE(reactor.add(fd.get(), EPOLLIN, [&](uint32_t) { calls += 10; }));
+    REQUIRE(reactor.poll(0) == 1);
+    REQUIRE(calls == 11);
+}
+
 TEST_CASE("reactor: a handler may remove itself and what it holds") {
     Reactor reactor;
     const UniqueFd fd = make_event(1);

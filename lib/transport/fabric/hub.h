@@ -46,6 +46,7 @@ public:
         uint64_t nonce = 0;
         std::size_t max_message_bytes = 0;
         int doorbell_fd = -1;
+        Reactor* reactor = nullptr;  // whoever sleeps polls it; has wake_fd()
         const Retired* retired = nullptr;
         HubEvents* events = nullptr;
         int64_t patience_ms = 5000;  // for the library to let go of an operation's memory
@@ -118,10 +119,20 @@ private:
     void deliver(const News& news);
     News& news();
     void turn();
-    void poll();
+    void poll() {
+        if (++polls_ == ignored_from_) watch(false);
+        if (port_->progress(*this)) armed_ = false;
+    }
     void tidy();
-    void settle();
+    void settle() {
+        const bool settled =
+            losing_.empty() && leaving_.empty() && to_fetch_.empty() && to_map_.empty();
+        if (!settled) settle_what_came();
+    }
+    void settle_what_came();
     void arm_port();
+    void count_sleepers(int change);
+    void watch(bool on);
     void wake(Sleeper& sleeper);
     bool wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure);
 
@@ -230,6 +241,8 @@ private:
     int sleepers_ = 1;  // who waits to be found, too, until the first peer has
     bool armed_ = false, moved_ = false, closing_ = false;
     uint64_t polls_ = 1;
+    bool watched_ = true;         // our descriptor, by whoever sleeps
+    uint64_t ignored_from_ = 0;   // the poll with which that ends; 0: none
     std::vector<Flow*> held_up_;  // of busy peers, while the others have their turn
     bool strangers_ = false;
 };

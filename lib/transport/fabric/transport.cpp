@@ -88,6 +88,7 @@ Result<> FabricTransport::listen() {
                                                .nonce = address.nonce,
                                                .max_message_bytes = settings_.max_message_bytes,
                                                .doorbell_fd = context_.doorbell_fd,
+                                               .reactor = context_.data_reactor,
                                                .retired = &retired_,
                                                .events = this,
                                                .patience_ms = settings_.patience_ms});
