@@ -74,6 +74,18 @@ TEST_CASE("fabric: a flat sum that others called differently is told to all, and
     check_mismatch(ranks);
 }
 
+TEST_CASE("fabric: of two contributions that cross, each takes the way that the other does not") {
+    FakeRanks ranks(3);
+    REQUIRE(ranks.each([&](Rank me) { return sums(ranks, me, 0, 5, 1); }) == 0);
+    for (Rank a = 0; a < 3; ++a)
+        for (Rank b = 0; b < a; ++b) {
+            const std::vector<unsigned> ways{0, 1, 0, 1, 0}, others{1, 0, 1, 0, 1};
+            const auto port = [](Rank r) { return fake_ports[static_cast<std::size_t>(r)]; };
+            REQUIRE(port(a)->ways_to(b) == ways);
+            REQUIRE(port(b)->ways_to(a) == others);
+        }
+}
+
 TEST_CASE("fabric: who reaches a peer's memory sends it contributions only while it sleeps") {
     FakeRanks ranks(2, 100);
     const auto sends = [] { return fake_ports[0]->sends() + fake_ports[1]->sends(); };

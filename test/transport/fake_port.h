@@ -82,6 +82,13 @@ public:
                           std::size_t bytes, void* context) override {
         return send(peer, header, data, bytes, context, bytes <= limits_.eager_bytes);
     }
+    fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, unsigned way) override {
+        const auto result = send(peer, header, data, bytes, nullptr);
+        const FakeLock lock(fake_library);
+        if (result != fabric::Progress::busy) ways_[peer].push_back(way);
+        return result;
+    }
     bool takes_device(Rank) const override { return manners.takes_device; }
     fabric::Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
                                       std::size_t bytes, void* context) override {
@@ -200,6 +207,8 @@ public:
 
     /// Blocks of memory that it holds for peers, and of peers.
     std::size_t shared_blocks() const { return exposed_.size() + mapped_.size(); }
+    /// Those of the messages that crossed a peer's.
+    const std::vector<unsigned>& ways_to(Rank peer) { return ways_[peer]; }
     /// Messages that it was given to send.
     uint64_t sends() const { return sends_; }
 
@@ -277,6 +286,7 @@ private:
         std::array<std::byte, cache_line_bytes> bytes{};
     };
     std::map<std::byte*, std::shared_ptr<std::vector<Line>>> exposed_, mapped_;
+    std::map<Rank, std::vector<unsigned>> ways_;
     std::atomic<uint64_t> sends_{0};
     bool delivering_ = false;
     int fetched_late_ = 0;

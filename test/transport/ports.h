@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -117,6 +118,12 @@ inline bool is_quiet_when_heard(PortEnd& from, Rank to, PortEnd& at) {
             return !readable && at.log.messages.size() == 2;
         },
         soon_ms);
+}
+
+/// Of this process.
+inline int open_files() {
+    const std::filesystem::directory_iterator files("/proc/self/fd");
+    return static_cast<int>(std::distance(begin(files), end(files)));
 }
 
 /// Rank 0 and rank 1, in this process.

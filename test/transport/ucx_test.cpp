@@ -1,11 +1,11 @@
 // What is UCX's own: what it leaves behind, and what it says when it cannot start.
-#include <dirent.h>
 #include <malloc.h>
 #include <sys/resource.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "transport/flat_ranks.h"
 #include "transport/lane_driver.h"
@@ -17,15 +17,6 @@ namespace tutti::test {
 namespace {
 
 constexpr JoinedTransport ucx_kind{"ucx", make_ucx_transport};
-
-int open_files() {
-    int count = 0;
-    DIR* folder = ::opendir("/proc/self/fd");
-    REQUIRE(folder != nullptr);
-    while (::readdir(folder) != nullptr) ++count;
-    ::closedir(folder);
-    return count;
-}
 
 // Two endpoints that meet, move something by rendezvous, and part.
 void live_once(uint64_t number) {
@@ -273,6 +264,58 @@ TEST_CASE("ucx: states what its context has opened") {
     REQUIRE_FALSE(sockets());
     const OverSockets only;
     REQUIRE(sockets());
+}
+
+std::set<ucp_ep_h> used;  // by messages
+int endpoints_left = 0;   // that UCX makes before it refuses
+
+ucs_status_ptr_t note_endpoint(ucp_ep_h endpoint, unsigned id, const void* header,
+                               std::size_t header_bytes, const void* data, std::size_t bytes,
+                               const ucp_request_param_t* param) {
+    used.insert(endpoint);
+    return library().ucp_am_send_nbx(endpoint, id, header, header_bytes, data, bytes, param);
+}
+
+ucs_status_t make_few(ucp_worker_h worker, const ucp_ep_params_t* params, ucp_ep_h* endpoint) {
+    if (endpoints_left-- <= 0) return UCS_ERR_NO_RESOURCE;
+    return library().ucp_ep_create(worker, params, endpoint);
+}
+
+// How many endpoints a port's messages to its peer took.
+std::size_t ways_taken(int endpoints) {
+    ucx::Library noting = library();
+    noting.ucp_am_send_nbx = &note_endpoint;
+    noting.ucp_ep_create = &make_few;
+    endpoints_left = endpoints;
+    PortDuo duo(plain(noting));
+    used.clear();
+    const Buffer data = pattern(100, 1);
+    constexpr uint64_t messages = 20;
+    for (uint64_t number = 0; number < messages; ++number) {
+        auto result = fabric::Progress::busy;
+        REQUIRE(turning({&duo.a, &duo.b}, [&] {
+            result = duo.a.port->send_crossing(1, header_of(number).data(), data.data(),
+                                               data.size(), number % 2);
+            return result != fabric::Progress::busy;
+        }));
+        REQUIRE(result != fabric::Progress::failed);
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return duo.b.log.messages.size() == number + 1; }));
+        REQUIRE(duo.b.log.messages.back().header == header_of(number));
+    }
+    duo.a.port->disconnect(1);
+    REQUIRE(duo.a.log.losses.empty());
+    return used.size();
+}
+
+TEST_CASE("ucx: over sockets, messages that cross have a connection for either way") {
+    constexpr int enough = 8;
+    REQUIRE(ways_taken(enough) == 1);  // in shared memory
+    const OverSockets sockets;
+    const int files = open_files();
+    REQUIRE(ways_taken(enough) == 2);
+    // One will do.
+    REQUIRE(ways_taken(2) == 1);
+    REQUIRE(open_files() <= files);
 }
 
 TEST_CASE("ucx: over sockets there is no memory to share") {

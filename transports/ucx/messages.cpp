@@ -69,7 +69,7 @@ void UcxPort::on_fetched(void* request, ucs_status_t status, std::size_t length,
 }
 
 ucp_request_param_t UcxPort::send_param(Request& request, uint32_t flags) {
-    ucp_request_param_t param{};
+    ucp_request_param_t param;  // of which UCX reads what the mask names
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
     param.cb.send = &on_sent;
@@ -84,18 +84,42 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
     Peer* peer = find(rank);
     if (!peer || peer->failed) return Progress::failed;
     if (peer->slow && bytes > piece_bytes) return send_pieces(*peer, header, data, bytes, context);
+    if (bytes <= joined_bytes)
+        return send_joined(join(*peer, header, data, bytes, context), peer->endpoint, bytes);
     Request& request = take_request(*peer, context, false);
     std::memcpy(request.message.data(), header, fabric::header_bytes);
     const bool eager = bytes <= eager_bytes || peer->slow;
     const ucp_request_param_t param = send_param(request, eager ? UCP_AM_SEND_FLAG_EAGER : 0);
-    if (bytes <= joined_bytes) {
-        if (bytes > 0) std::memcpy(request.message.data() + fabric::header_bytes, data, bytes);
-        return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, nullptr, 0,
-                                                     request.message.data(),
-                                                     fabric::header_bytes + bytes, &param));
-    }
     return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
                                                  fabric::header_bytes, data, bytes, &param));
+}
+
+/// With the message in one piece.
+UcxPort::Request& UcxPort::join(Peer& peer, const std::byte* header, const std::byte* data,
+                                std::size_t bytes, void* context) {
+    Request& request = take_request(peer, context, false);
+    std::memcpy(request.message.data(), header, fabric::header_bytes);
+    if (bytes > 0) std::memcpy(request.message.data() + fabric::header_bytes, data, bytes);
+    return request;
+}
+
+Progress UcxPort::send_joined(Request& request, ucp_ep_h endpoint, std::size_t bytes) {
+    const ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_EAGER);
+    return started(request,
+                   ucx_.ucp_am_send_nbx(endpoint, message_id, nullptr, 0, request.message.data(),
+                                        fabric::header_bytes + bytes, &param));
+}
+
+Progress UcxPort::send_crossing(Rank rank, const std::byte* header, const std::byte* data,
+                                std::size_t bytes, unsigned way) {
+    if (bytes > joined_bytes) return send(rank, header, data, bytes, nullptr);
+    Peer* peer = find(rank);
+    if (!peer || peer->failed) return Progress::failed;
+    const bool second = way == 1 && peer->slow;
+    if (second && !peer->second && make_endpoint(*peer, peer->second) != UCS_OK)
+        peer->second = nullptr;  // the first will do
+    return send_joined(join(*peer, header, data, bytes, nullptr),
+                       second && peer->second ? peer->second : peer->endpoint, bytes);
 }
 
 // Nothing of it is under way when it fails; once something is, the event says how it ended.
@@ -307,10 +331,8 @@ void UcxPort::release(void* hold) {
 
 bool UcxPort::progress(PortEvents& events) {
     static_cast<void>(events);  // the same as ever
-    return turn();
-}
-
-bool UcxPort::turn() {
+    if (!device_) [[likely]]
+        return ucx_.ucp_worker_progress(worker_) != 0;
     const OnDevice current(device_);
     return ucx_.ucp_worker_progress(worker_) != 0;
 }

@@ -122,19 +122,24 @@ Result<> UcxPort::connect(Rank rank, ByteView address) {
     Peer& peer = *peers_[index];
     peer.port = this;
     peer.rank = rank;
-    ucp_ep_params_t params{};
-    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
-    params.address = reinterpret_cast<const ucp_address_t*>(address.data());
-    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-    params.err_handler.cb = &on_failure;
-    params.err_handler.arg = &peer;
-    const ucs_status_t status = ucx_.ucp_ep_create(worker_, &params, &peer.endpoint);
+    peer.address.assign(address.begin(), address.end());
+    const ucs_status_t status = make_endpoint(peer, peer.endpoint);
     peer.slow = status == UCS_OK && is_slow(peer.endpoint);
     if (status == UCS_OK) return {};
     peers_[index].reset();
     return fail_rank(status == UCS_ERR_UNREACHABLE ? Code::unsupported : Code::system, rank,
                      "UCX finds no way to rank {}: {}", rank, ucx_.ucs_status_string(status));
+}
+
+ucs_status_t UcxPort::make_endpoint(Peer& peer, ucp_ep_h& endpoint) const {
+    ucp_ep_params_t params{};
+    params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                        UCP_EP_PARAM_FIELD_ERR_HANDLER;
+    params.address = reinterpret_cast<const ucp_address_t*>(peer.address.data());
+    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    params.err_handler.cb = &on_failure;
+    params.err_handler.arg = &peer;
+    return ucx_.ucp_ep_create(worker_, &params, &endpoint);
 }
 
 // Over sockets, rendezvous takes twice as long for 32 KiB to 2 MiB. Who sets a threshold gets it.
@@ -183,14 +188,16 @@ void UcxPort::disconnect(Rank rank) {
     param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     param.flags = UCP_EP_CLOSE_FLAG_FORCE;
     const auto deadline = Deadline::after_ms(disconnect_ms);
-    wait(ucx_.ucp_ep_close_nbx(std::exchange(peer->endpoint, nullptr), &param), deadline);
+    for (ucp_ep_h* endpoint : {&peer->endpoint, &peer->second})
+        if (*endpoint)
+            wait(ucx_.ucp_ep_close_nbx(std::exchange(*endpoint, nullptr), &param), deadline);
     end_arriving(*peer);
     const auto left = [&] {
         bool any = false;
         requests_.each([&](const Request& r) { any |= r.busy && r.peer == peer && r.context; });
         return any;
     };
-    while (left() && !deadline.passed()) turn();
+    while (left() && !deadline.passed()) progress(events_);
     // What UCX has not given back until now it gives back to nobody.
     requests_.each([&](Request& r) {
         if (!r.busy || r.peer != peer || !r.context) return;
@@ -202,7 +209,8 @@ void UcxPort::disconnect(Rank rank) {
 
 void UcxPort::wait(ucs_status_ptr_t request, Deadline deadline) {
     if (!is_pending(request)) return;
-    while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS && !deadline.passed()) turn();
+    while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS && !deadline.passed())
+        progress(events_);
     ucx_.ucp_request_free(request);
 }
 

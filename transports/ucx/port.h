@@ -49,6 +49,9 @@ public:
     void disconnect(Rank peer) override;
     Progress send(Rank peer, const std::byte* header, const std::byte* data, std::size_t bytes,
                   void* context) override;
+    /// Over sockets the second way is a connection of its own.
+    Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                           std::size_t bytes, unsigned way) override;
     Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
     /// Over sockets UCX would copy it through the host as well, and later.
     bool takes_device(Rank peer) const override;
@@ -98,7 +101,9 @@ private:
     struct Peer {
         UcxPort* port = nullptr;
         Rank rank = nobody;
+        Bytes address;
         ucp_ep_h endpoint = nullptr;
+        ucp_ep_h second = nullptr;  // from the first message that goes the second way
         bool failed = false;
         bool slow = false;       // TCP: rendezvous only adds turns
         uint64_t in_pieces = 0;  // messages that were sent so
@@ -145,6 +150,9 @@ private:
     static ucs_status_t on_piece(void* self, const void* header, std::size_t header_length,
                                  void* data, std::size_t length, const ucp_am_recv_param_t* param);
     ucs_status_t take_joined(const void* data, std::size_t length);
+    Request& join(Peer& peer, const std::byte* header, const std::byte* data, std::size_t bytes,
+                  void* context);
+    Progress send_joined(Request& request, ucp_ep_h endpoint, std::size_t bytes);
     Kept* arriving(Peer& peer, const PieceHeader& piece);
     void take_piece(Peer& peer, const PieceHeader& piece, const void* data, std::size_t length);
     void end_arriving(Peer& peer);
@@ -156,6 +164,7 @@ private:
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
     static bool is_own(ucs_status_t status);
     void give_up(Peer& peer, ucs_status_t status, bool own);
+    ucs_status_t make_endpoint(Peer& peer, ucp_ep_h& endpoint) const;
     bool is_slow(ucp_ep_h endpoint) const;
     Peer* find(Rank rank) const;
     Request& take_request(Peer& peer, void* context, bool fetches);
@@ -166,7 +175,6 @@ private:
     Progress fetch(Kept& kept, std::byte* where, std::size_t bytes, void* context,
                    ucs_memory_type_t memory);
     void use_device(const std::byte* memory);
-    bool turn();
     void wait(ucs_status_ptr_t request, Deadline deadline);
     std::string describe_context() const;
     Result<> make_address();

@@ -31,6 +31,10 @@ const ReceiveQueue::Slot* find_stray(const FlatStream& stream, const Tag& now) {
 }
 
 std::size_t member_of(const FlatBoard& board, Rank rank) {
+    // As in a communicator of all ranks.
+    const auto index = static_cast<std::size_t>(rank);
+    if (index < board.size() && board.peers[index] && board.peers[index]->rank == rank)
+        return index;
     const auto is_rank = [&](const Peer* p) { return p && p->rank == rank; };
     return static_cast<std::size_t>(std::find_if(board.peers.begin(), board.peers.end(), is_rank) -
                                     board.peers.begin());
@@ -146,9 +150,10 @@ void Hub::send_contribution(FlatBoard& board, FlatStream& stream) {
             continue;
         }
         out.header.nonce = peer.nonce;
+        const unsigned way = (out.header.position + (peer.rank < options_.rank ? 1 : 0)) % 2;
         const Progress result =
-            port_->send(peer.rank, reinterpret_cast<const std::byte*>(&out.header),
-                        out.payload.data(), out.header.bytes, nullptr);
+            port_->send_crossing(peer.rank, reinterpret_cast<const std::byte*>(&out.header),
+                                 out.payload.data(), out.header.bytes, way);
         if (accepted(result, peer))
             ++peer.sent;
         else

@@ -173,7 +173,9 @@ Code FlatOperation::gather() {
 Code FlatOperation::progress() {
     if (!running_) return Code::ok;
     if (!published_) publish();
-    Code code = gather();
+    // What goes out as messages goes first.
+    const bool all_written = stream_.unsent.load(std::memory_order_relaxed) == 0;
+    Code code = all_written ? gather() : Code::in_progress;
     for (bool on = true; code == Code::in_progress && on;) {
         const std::size_t before = next_;
         const std::size_t member = before < board_.size() ? before : own_;

@@ -94,6 +94,14 @@ public:
     /// is done. flush: it should leave now (a hint).
     virtual Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) = 0;
+    /// As send(), of a message that is copied at once and that one of the peer's crosses. way: 0 or
+    /// 1, the peer's is the other one, and the next call's: messages that cross on one connection
+    /// may hold each other up.
+    virtual Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, unsigned way) {
+        static_cast<void>(way);
+        return send(peer, header, data, bytes, nullptr);
+    }
     /// Gets the payload of an arrival that came without; bytes is all of it.
     virtual Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) = 0;
 
