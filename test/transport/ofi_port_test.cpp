@@ -1,6 +1,5 @@
 // Ports over libfabric, in one process and in two, over every provider of this machine that needs
 // no special network.
-#include <dirent.h>
 #include <poll.h>
 #include <rdma/fi_errno.h>
 #include <signal.h>
@@ -172,6 +171,38 @@ TEST_CASE("ofi port: over sockets little is under way at a time within a machine
         INFO(provider);
         REQUIRE(turning({&duo.a, &duo.b}, [&] { return connections() >= before + 2; }));
     }
+}
+
+TEST_CASE("ofi port: over plain sockets, messages that cross have a connection for either way") {
+    for_each_provider([](const Setup& setup) {
+        PortDuo duo(maker(setup));
+        uint64_t number = 0;
+        const auto cross = [&](PortEnd& from, PortEnd& to, Rank to_rank, unsigned way) {
+            ++number;
+            const Buffer data = pattern(100 + number % 8 * 1000, number);
+            auto result = fabric::Progress::busy;
+            REQUIRE(turning({&duo.a, &duo.b}, [&] {
+                result = from.port->send_crossing(to_rank, header_of(number).data(), data.data(),
+                                                  data.size(), way);
+                return result != fabric::Progress::busy;
+            }));
+            REQUIRE(result == fabric::Progress::done);
+            take(duo, to, number, data);
+        };
+        cross(duo.a, duo.b, 1, 0);
+        cross(duo.b, duo.a, 0, 0);
+        const int files = open_files();
+        for (int i = 0; i < 100; ++i) {
+            cross(duo.a, duo.b, 1, static_cast<unsigned>(i) % 2);
+            cross(duo.b, duo.a, 0, static_cast<unsigned>(i + 1) % 2);
+        }
+        // Both its ends are this process's.
+        const auto provider = ofi::choose_provider(options_of(setup.provider).wish);
+        REQUIRE(provider);
+        const bool plain = ofi::is_plain_sockets((*provider)->fabric_attr->prov_name);
+        CHECK(open_files() - files == (plain ? 2 : 0));
+        REQUIRE((duo.a.log.losses.empty() && duo.b.log.losses.empty()));
+    });
 }
 
 TEST_CASE("ofi port: takes many small messages, whether or not they are released in between") {
@@ -453,14 +484,6 @@ TEST_CASE("ofi port: its descriptor is quiet once it was heard, also when nobody
 
 // ---- life ------------------------------------------------------------------------------------
 
-std::size_t open_descriptors() {
-    std::size_t count = 0;
-    DIR* folder = ::opendir("/proc/self/fd");
-    REQUIRE(folder);
-    while (::readdir(folder)) ++count;
-    ::closedir(folder);
-    return count;
-}
 std::size_t resident_bytes() {
     std::size_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages >> pages;
@@ -477,9 +500,10 @@ TEST_CASE("ofi port: leaves nothing behind when ports come and go a thousand tim
         if (talk) exchange(duo, duo.a, duo.b, 1, 50'000);
     };
     for (int i = 0; i < 100; ++i) cycle(i % 10 == 0);
-    const std::size_t descriptors = open_descriptors(), bytes = resident_bytes();
+    const int descriptors = open_files();
+    const std::size_t bytes = resident_bytes();
     for (int i = 0; i < 1000; ++i) cycle(i % 10 == 0);
-    REQUIRE(open_descriptors() <= descriptors + 2);
+    REQUIRE(open_files() <= descriptors + 2);
     REQUIRE(resident_bytes() < bytes + most_growth);
 }
 

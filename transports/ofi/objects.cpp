@@ -32,25 +32,25 @@ Result<> open_completions(Objects& o, std::size_t size) {
     return {};
 }
 
-Result<> read_address(Objects& o) {
-    o.address.resize(max_address_bytes);
-    std::size_t bytes = o.address.size();
-    if (const int code = fi_getname(&o.endpoint->fid, o.address.data(), &bytes); code != 0)
+Result<Bytes> read_address(const Objects& o, fid_ep* endpoint) {
+    Bytes address(max_address_bytes);
+    std::size_t bytes = address.size();
+    if (const int code = fi_getname(&endpoint->fid, address.data(), &bytes); code != 0)
         return fail_fi(*o.info, "asking for the endpoint's address", code);
-    o.address.resize(bytes);
-    return {};
+    address.resize(bytes);
+    return address;
 }
 
-Result<> open_endpoint(Objects& o) {
+Result<Bytes> open_endpoint(const Objects& o, Fid<fid_ep>& place) {
     fid_ep* endpoint = nullptr;
     int code = fi_endpoint(o.domain.get(), o.info.get(), &endpoint, nullptr);
     if (code != 0) return fail_fi(*o.info, "opening an endpoint", code);
-    o.endpoint.reset(endpoint);
+    place.reset(endpoint);
     code = fi_ep_bind(endpoint, &o.completions->fid, FI_TRANSMIT | FI_RECV);
     if (code == 0) code = fi_ep_bind(endpoint, &o.addresses->fid, 0);
     if (code == 0) code = fi_enable(endpoint);
     if (code != 0) return fail_fi(*o.info, "enabling the endpoint", code);
-    return read_address(o);
+    return read_address(o, endpoint);
 }
 
 }  // namespace
@@ -88,7 +88,10 @@ Result<Objects> open_objects(const fi_info& info, std::size_t completions) {
     code = fi_av_open(domain, &attr, &addresses, nullptr);
     if (code != 0) return fail_fi(info, "opening an address vector", code);
     o.addresses.reset(addresses);
-    TUTTI_TRY(open_endpoint(o));
+    TUTTI_ASSIGN(o.address, open_endpoint(o, o.endpoint));
+    if (is_plain_sockets(o.provider())) {
+        TUTTI_ASSIGN(o.second_address, open_endpoint(o, o.second));
+    }
     return o;
 }
 

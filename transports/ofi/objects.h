@@ -45,13 +45,15 @@ struct Objects {
     Fid<fid_cq> completions;
     Fid<fid_av> addresses;
     Fid<fid_ep> endpoint;
-    int wake_fd = -1;  // the completion queue's
-    Bytes address;     // where the endpoint is reached
+    Fid<fid_ep> second;  // where messages that cross gain by a connection of their own
+    int wake_fd = -1;    // the completion queue's
+    Bytes address;       // where the endpoint is reached
+    Bytes second_address;
 
     const char* provider() const { return info->fabric_attr->prov_name; }
 };
 
-/// An endpoint that is enabled. completions: as many as can be outstanding at once.
+/// Endpoints that are enabled. completions: as many as can be outstanding at once.
 Result<Objects> open_objects(const fi_info& info, std::size_t completions);
 
 }  // namespace tutti::ofi

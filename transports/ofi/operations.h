@@ -2,6 +2,8 @@
 // back with the completion.
 #pragma once
 
+#include <vector>
+
 #include "transports/ofi/memory.h"
 #include "transports/ofi/wire.h"
 
@@ -11,12 +13,14 @@ struct Peer {
     Rank rank = nobody;
     uint64_t port = 0;  // its number
     fi_addr_t address = FI_ADDR_NOTAVAIL;
-    bool connected = false;        // by the engine; otherwise known from what it sent
-    bool reached = false;          // something that was sent has left
-    bool gone = false;             // lost or disconnected
-    int64_t refused_since_ns = 0;  // libfabric takes nothing for it, though idle; 0: not so
-    std::size_t staged = 0;        // buffers of ours
-    std::size_t leaving = 0;       // sends that libfabric has not finished
+    fi_addr_t second = FI_ADDR_NOTAVAIL;  // its second endpoint's
+    bool connected = false;               // by the engine; otherwise known from what it sent
+    bool reached = false;                 // something that was sent has left
+    bool second_reached = false;          // to its second endpoint
+    bool gone = false;                    // lost or disconnected
+    int64_t refused_since_ns = 0;         // libfabric takes nothing for it, though idle; 0: not so
+    std::size_t staged = 0;               // buffers of ours
+    std::size_t leaving = 0;              // sends that libfabric has not finished
 };
 
 struct Operation {
@@ -27,9 +31,20 @@ struct Operation {
     Kind kind;
 };
 
+struct Bounce;
+
+/// The buffers for what comes to one endpoint.
+struct Receives {
+    fid_ep* endpoint = nullptr;
+    std::size_t bytes = 0;  // of the longest message
+    std::size_t goal = 0, posted = 0;
+    std::vector<Bounce*> resting;  // neither posted nor held
+};
+
 /// A buffer that a message comes in.
 struct Bounce : Operation {
     Bounce() : Operation(Kind::receive) {}
+    Receives* of = nullptr;
     std::byte* data = nullptr;
     void* descriptor = nullptr;
 };
@@ -37,6 +52,7 @@ struct Bounce : Operation {
 /// A buffer that a message leaves from.
 struct Staged : Operation {
     Staged() : Operation(Kind::staged) {}
+    bool second = false;  // by the second endpoints
     std::byte* data = nullptr;
     void* descriptor = nullptr;
     std::size_t bytes = 0;

@@ -36,14 +36,14 @@ Peer& OfiPort::add_peer(Rank rank, uint64_t port) {
     return peer;
 }
 
-Result<> OfiPort::insert(Peer& peer, ByteView where) {
+Result<fi_addr_t> OfiPort::insert(const Peer& peer, ByteView where) {
     // Providers read as much as their kind of address has: never past the end of a shorter one.
     Bytes padded(where.begin(), where.end());
     padded.resize(max_address_bytes);
+    fi_addr_t address = FI_ADDR_NOTAVAIL;
     const int inserted =
-        fi_av_insert(objects_.addresses.get(), padded.data(), 1, &peer.address, 0, nullptr);
-    if (inserted == 1) return {};
-    peer.address = FI_ADDR_NOTAVAIL;
+        fi_av_insert(objects_.addresses.get(), padded.data(), 1, &address, 0, nullptr);
+    if (inserted == 1) return address;
     return fail_fi(*objects_.info, fmt::format("taking the address of rank {}", peer.rank),
                    inserted < 0 ? inserted : -FI_EINVAL);
 }
@@ -53,6 +53,7 @@ Result<> OfiPort::connect(Rank rank, ByteView address) {
     const auto port = in.get<uint64_t>();
     const std::string provider = in.get_text(max_address_bytes);
     const std::string where = in.get_text(max_address_bytes);
+    const std::string second = in.get_text(max_address_bytes);
     if (!in.at_end() || where.empty() || rank < 0 || rank >= options_.size)
         return fail_rank(Code::invalid, rank, "libfabric: rank {} has published no address", rank);
     if (provider != objects_.provider())
@@ -62,7 +63,12 @@ Result<> OfiPort::connect(Rank rank, ByteView address) {
                          rank, provider, objects_.provider());
     Peer* peer = find(rank);
     if (!peer || peer->gone || peer->port != port) peer = &add_peer(rank, port);
-    if (peer->address == FI_ADDR_NOTAVAIL) TUTTI_TRY(insert(*peer, as_bytes(where)));
+    if (peer->address == FI_ADDR_NOTAVAIL) {
+        TUTTI_ASSIGN(peer->address, insert(*peer, as_bytes(where)));
+    }
+    if (!second.empty() && peer->second == FI_ADDR_NOTAVAIL) {
+        TUTTI_ASSIGN(peer->second, insert(*peer, as_bytes(second)));
+    }
     peer->connected = true;
     return {};
 }

@@ -40,6 +40,10 @@ constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;
 constexpr std::size_t slot_offset_bytes =
     round_up(envelope_bytes, cache_line_bytes) - envelope_bytes;
 
+constexpr std::size_t slot_bytes(std::size_t message_bytes) {
+    return round_up(slot_offset_bytes + message_bytes, cache_line_bytes);
+}
+
 uint64_t random_number() {
     std::random_device device;
     return uint64_t{device()} << 32 | device();
@@ -53,8 +57,8 @@ std::size_t share(std::size_t most, std::size_t queue) {
 
 Result<std::unique_ptr<OfiPort>> OfiPort::open(const fi_info& info, const PortOptions& options,
                                                fabric::PortEvents& events) {
-    TUTTI_ASSIGN(Objects objects,
-                 open_objects(info, most_bounces + most_staged + 2 * most_payloads));
+    TUTTI_ASSIGN(Objects objects, open_objects(info, most_bounces + least_bounces + most_staged +
+                                                         2 * most_payloads));
     std::unique_ptr<OfiPort> port(new OfiPort(std::move(objects), options, events));
     TUTTI_TRY(port->prepare());
     return port;
@@ -77,18 +81,18 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
     limits_.max_message_bytes = std::min(info.ep_attr->max_msg_size, largest_message_bytes);
     if (info.nic && info.nic->link_attr)
         limits_.bandwidth_gbs = static_cast<double>(info.nic->link_attr->speed) / 8e9;
-    message_bytes_ = envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes);
-    slot_bytes_ = round_up(slot_offset_bytes + message_bytes_, cache_line_bytes);
+    first_.endpoint = objects_.endpoint.get();
+    first_.bytes = envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes);
+    second_.endpoint = objects_.second.get();
+    second_.bytes = envelope_bytes + limits_.copied_bytes;
     two_pieces_ = info.tx_attr->iov_limit >= 2;
-    staged_bytes_ =
-        two_pieces_
-            ? std::min(slot_bytes_, round_up(slot_offset_bytes + envelope_bytes + copied_bytes,
-                                             cache_line_bytes))
-            : slot_bytes_;
+    staged_bytes_ = slot_bytes(two_pieces_ ? std::min(first_.bytes, envelope_bytes + copied_bytes)
+                                           : first_.bytes);
     address_ = ByteWriter()
                    .put(port_)
                    .put_text(objects_.provider())
                    .put_text(as_text(objects_.address))
+                   .put_text(as_text(objects_.second_address))
                    .take();
 }
 
@@ -105,6 +109,7 @@ void OfiPort::close_endpoint() {
         for (Block& block : blocks_) block.deregister();
         memory_.close();
     }
+    objects_.second.reset();
     objects_.endpoint.reset();
 }
 
@@ -115,8 +120,8 @@ Result<> OfiPort::prepare() {
         if (!timer_) return fail_errno(errno, "timerfd_create");
     }
     if (edges) TUTTI_TRY(watch_edges());
-    posted_goal_ = share(std::clamp(most_bounce_bytes / slot_bytes_, least_bounces, most_bounces),
-                         objects_.info->rx_attr->size);
+    const std::size_t fit = most_bounce_bytes / slot_bytes(first_.bytes);
+    first_.goal = share(std::clamp(fit, least_bounces, most_bounces), objects_.info->rx_attr->size);
     const std::size_t staged = share(most_staged, objects_.info->tx_attr->size);
     TUTTI_ASSIGN(Block block, Block::make(memory_, staged * staged_bytes_));
     for (std::size_t i = 0; i < staged; ++i) {
@@ -126,17 +131,24 @@ Result<> OfiPort::prepare() {
         free_staged_.push_back(&one);
     }
     blocks_.push_back(std::move(block));
-    TUTTI_TRY(grow());
-    return post_bounces();
+    if (second_.endpoint) second_.goal = share(least_bounces, objects_.info->rx_attr->size);
+    for (Receives* receives : {&first_, &second_}) {
+        if (receives->goal == 0) continue;
+        TUTTI_TRY(grow(*receives));
+        TUTTI_TRY(post_bounces(*receives));
+    }
+    return {};
 }
 
-Result<> OfiPort::grow() {
-    TUTTI_ASSIGN(Block block, Block::make(memory_, posted_goal_ * slot_bytes_));
-    for (std::size_t i = 0; i < posted_goal_; ++i) {
+Result<> OfiPort::grow(Receives& receives) {
+    const std::size_t each = slot_bytes(receives.bytes);
+    TUTTI_ASSIGN(Block block, Block::make(memory_, receives.goal * each));
+    for (std::size_t i = 0; i < receives.goal; ++i) {
         Bounce& one = bounces_.emplace_back();
-        one.data = block.data() + i * slot_bytes_ + slot_offset_bytes;
+        one.of = &receives;
+        one.data = block.data() + i * each + slot_offset_bytes;
         one.descriptor = block.descriptor();
-        resting_.push_back(&one);
+        receives.resting.push_back(&one);
     }
     blocks_.push_back(std::move(block));
     return {};
@@ -210,7 +222,10 @@ void OfiPort::handle(const Completion& completion) {
             return arrived(static_cast<Bounce&>(*completion.operation), completion.bytes);
         case Operation::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);
-            reach(*staged.peer);
+            if (staged.second)
+                staged.peer->second_reached = true;
+            else
+                reach(*staged.peer);
             return give_staged(staged);
         }
         case Operation::Kind::payload_out:
@@ -234,11 +249,11 @@ void OfiPort::failed(const Completion& completion) {
     };
     switch (completion.operation->kind) {
         case Operation::Kind::receive: {
-            --posted_;
-            resting_.push_back(static_cast<Bounce*>(completion.operation));
-            log::debug("{}", cause("receiving up to", limits_.eager_bytes));
-            post_more();
-            return;
+            auto& bounce = static_cast<Bounce&>(*completion.operation);
+            --bounce.of->posted;
+            bounce.of->resting.push_back(&bounce);
+            log::debug("{}", cause("receiving up to", bounce.of->bytes));
+            return post_more(*bounce.of);
         }
         case Operation::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);

@@ -1,4 +1,6 @@
-// A port over libfabric: one endpoint of reliable datagrams, one completion queue.
+// A port over libfabric: one endpoint of reliable datagrams, one completion queue. Over sockets
+// there is a second endpoint, and with it a second connection to each peer, for small messages that
+// cross one of the peer's: two that share a connection wait for each other in the kernel.
 //
 // Small messages go from a buffer of ours to a buffer of theirs, over sockets all of the engine's.
 // Large ones are announced; who wants the payload posts a tagged receive for it and then grants it,
@@ -41,6 +43,8 @@ public:
     void disconnect(Rank peer) override;
     fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) override;
+    fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, unsigned way) override;
     fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
     void release(void* hold) override;
     bool progress(fabric::PortEvents& events) override;
@@ -70,7 +74,7 @@ private:
     Peer* find(Rank rank) const;
     Peer* sender_of(const Prefix& prefix);
     Peer& add_peer(Rank rank, uint64_t port);
-    Result<> insert(Peer& peer, ByteView where);
+    Result<fi_addr_t> insert(const Peer& peer, ByteView where);
     void reach(Peer& peer);
     void lose(Peer& peer, const std::string& cause,
               fabric::Culprit culprit = fabric::Culprit::peer);
@@ -92,7 +96,11 @@ private:
     Prefix prefix_to(const Peer& peer, Kind kind, uint64_t number, uint64_t bytes) const;
     Staged* take_staged(Peer& peer);
     void give_staged(Staged& staged);
+    ssize_t hand_over(Staged& staged);
     fabric::Progress post(Staged& staged);
+    fabric::Progress send_copied(Peer& peer, const std::byte* header, const std::byte* data,
+                                 std::size_t bytes, bool second);
+    Staged* take_eager(Peer& peer, const std::byte* header, std::size_t bytes);
     fabric::Progress send_in_place(Staged& staged, const std::byte* data, std::size_t bytes,
                                    void* context);
     fabric::Progress announce(Peer& peer, const std::byte* header, const std::byte* data,
@@ -108,9 +116,9 @@ private:
     void finish(Outgoing& out, Code code);
 
     // Receiving.
-    Result<> grow();
-    Result<> post_bounces();
-    void post_more();
+    Result<> grow(Receives& receives);
+    Result<> post_bounces(Receives& receives);
+    void post_more(Receives& receives);
     void arrived(Bounce& bounce, std::size_t bytes);
     bool take_message(Bounce& bounce, std::size_t bytes);
     bool deliver_eager(Bounce& bounce, const Prefix& prefix);
@@ -133,12 +141,10 @@ private:
     std::vector<Peer*> by_rank_;                // the present ones
 
     std::vector<Block> blocks_;
-    std::size_t message_bytes_ = 0;  // of the longest that needs no grant
-    std::size_t slot_bytes_ = 0, staged_bytes_ = 0;
+    std::size_t staged_bytes_ = 0;
     bool two_pieces_ = false;  // a message may lie in two places
     std::deque<Bounce> bounces_;
-    std::vector<Bounce*> resting_;  // bounces that are neither posted nor held
-    std::size_t posted_ = 0, posted_goal_ = 0;
+    Receives first_, second_;
     std::deque<Staged> staged_;
     std::vector<Staged*> free_staged_;
     Slots<Outgoing> outgoing_;

@@ -162,6 +162,10 @@ bool is_over_sockets(std::string_view provider) {
     return names("tcp", provider) || names("net", provider) || names("sockets", provider);
 }
 
+bool is_plain_sockets(std::string_view provider) {
+    return provider == "tcp" || provider == "net";
+}
+
 static Result<std::string> choose_host(const ProviderWish& wish) {
     return net::choose_address({wish.iface, wish.loopback_only, wish.usual_address});
 }

@@ -49,6 +49,8 @@ int preference(std::string_view provider);
 
 /// Whether it moves everything through the kernel's streams.
 bool is_over_sockets(std::string_view provider);
+/// And itself knows of a connection to each peer, with no layer between.
+bool is_plain_sockets(std::string_view provider);
 
 /// Whether TUTTI_OFI_PROVIDER means this provider: its full name, or that of a layer: "tcp".
 bool names(std::string_view wanted, std::string_view provider);

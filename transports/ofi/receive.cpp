@@ -10,42 +10,42 @@ namespace tutti::ofi {
 using fabric::Progress;
 
 /// An error: the endpoint takes no receives at all, and nothing would ever be heard.
-Result<> OfiPort::post_bounces() {
-    while (posted_ < posted_goal_ && broken_.empty()) {
-        if (resting_.empty()) {
+Result<> OfiPort::post_bounces(Receives& receives) {
+    while (receives.posted < receives.goal && broken_.empty()) {
+        if (receives.resting.empty()) {
             // All are held: more memory, so that nobody waits for who does not read.
-            if (auto grown = grow(); !grown) {
-                if (posted_ == 0) return grown;
+            if (auto grown = grow(receives); !grown) {
+                if (receives.posted == 0) return grown;
                 log::warn("{}", grown.error().message);
                 return {};
             }
         }
-        Bounce& bounce = *resting_.back();
+        Bounce& bounce = *receives.resting.back();
         const ssize_t code =
-            fi_recv(objects_.endpoint.get(), bounce.data, message_bytes_, bounce.descriptor,
+            fi_recv(receives.endpoint, bounce.data, receives.bytes, bounce.descriptor,
                     FI_ADDR_UNSPEC, static_cast<Operation*>(&bounce));
         if (code == -FI_EAGAIN) return {};
-        if (code != 0 && posted_ == 0)
+        if (code != 0 && receives.posted == 0)
             return fail(Code::system, "libfabric ({}): posting a receive: {}", objects_.provider(),
                         reason(code));
         if (code != 0) {
             log::warn("libfabric ({}): posting a receive: {}", objects_.provider(), reason(code));
             return {};
         }
-        resting_.pop_back();
-        ++posted_;
+        receives.resting.pop_back();
+        ++receives.posted;
     }
     return {};
 }
 
-void OfiPort::post_more() {
-    if (const auto posted = post_bounces(); !posted) give_up(posted.error().message);
+void OfiPort::post_more(Receives& receives) {
+    if (const auto posted = post_bounces(receives); !posted) give_up(posted.error().message);
 }
 
 void OfiPort::arrived(Bounce& bounce, std::size_t bytes) {
-    --posted_;
-    if (!take_message(bounce, bytes)) resting_.push_back(&bounce);
-    post_more();
+    --bounce.of->posted;
+    if (!take_message(bounce, bytes)) bounce.of->resting.push_back(&bounce);
+    post_more(*bounce.of);
 }
 
 // True: the engine holds the buffer.
@@ -86,10 +86,12 @@ void OfiPort::deliver_announced(Peer& peer, const Bounce& bounce, const Prefix& 
                                 std::size_t bytes) {
     if (peer.address == FI_ADDR_NOTAVAIL) {
         const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
-        if (const auto inserted = insert(peer, where); !inserted)
+        const auto inserted = insert(peer, where);
+        if (!inserted)
             return lose(peer, inserted.error().message,
                         inserted.error().code == Code::no_memory ? fabric::Culprit::own
                                                                  : fabric::Culprit::peer);
+        peer.address = *inserted;
     }
     Incoming& in = incoming_.take();
     in.peer = &peer;
@@ -138,7 +140,8 @@ void OfiPort::fetched(Incoming& in, Code code) {
 void OfiPort::release(void* hold) {
     auto* const operation = static_cast<Operation*>(hold);
     if (operation->kind == Operation::Kind::receive) {
-        resting_.push_back(static_cast<Bounce*>(operation));
+        auto& bounce = static_cast<Bounce&>(*operation);
+        bounce.of->resting.push_back(&bounce);
         return;
     }
     auto& in = static_cast<Incoming&>(*operation);

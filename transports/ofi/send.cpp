@@ -32,6 +32,7 @@ Staged* OfiPort::take_staged(Peer& peer) {
     Staged* const staged = free_staged_.back();
     free_staged_.pop_back();
     staged->peer = &peer;
+    staged->second = false;
     ++peer.staged;
     return staged;
 }
@@ -48,10 +49,20 @@ void OfiPort::leaves(Peer& peer) {
     peer.refused_since_ns = 0;
 }
 
+ssize_t OfiPort::hand_over(Staged& staged) {
+    fid_ep* const endpoint = staged.second ? objects_.second.get() : objects_.endpoint.get();
+    return fi_send(endpoint, staged.data, staged.bytes, staged.descriptor,
+                   staged.second ? staged.peer->second : staged.peer->address,
+                   static_cast<Operation*>(&staged));
+}
+
 Progress OfiPort::post(Staged& staged) {
-    const ssize_t code =
-        fi_send(objects_.endpoint.get(), staged.data, staged.bytes, staged.descriptor,
-                staged.peer->address, static_cast<Operation*>(&staged));
+    ssize_t code = hand_over(staged);
+    // The first way will do until that connection is made.
+    if (code == -FI_EAGAIN && staged.second && !staged.peer->second_reached) {
+        staged.second = false;
+        code = hand_over(staged);
+    }
     if (code == 0) {
         leaves(*staged.peer);
         return Progress::done;
@@ -88,15 +99,40 @@ Progress OfiPort::send(Rank rank, const std::byte* header, const std::byte* data
     Peer* const peer = find(rank);
     if (!peer || peer->gone || !peer->connected || !broken_.empty()) return Progress::failed;
     if (bytes > limits_.eager_bytes) return announce(*peer, header, data, bytes, context);
-    Staged* const staged = take_staged(*peer);
-    if (!staged) return Progress::busy;
-    const Prefix prefix = prefix_to(*peer, Kind::eager, 0, bytes);
+    if (bytes <= copied_bytes || !two_pieces_)
+        return send_copied(*peer, header, data, bytes, false);
+    Staged* const staged = take_eager(*peer, header, bytes);
+    return staged ? send_in_place(*staged, data, bytes, context) : Progress::busy;
+}
+
+Progress OfiPort::send_crossing(Rank rank, const std::byte* header, const std::byte* data,
+                                std::size_t bytes, unsigned way) {
+    Peer* const peer = find(rank);
+    const bool second = way == 1 && bytes <= limits_.copied_bytes && objects_.second;
+    if (!second || !peer || peer->second == FI_ADDR_NOTAVAIL)
+        return send(rank, header, data, bytes, nullptr);
+    if (peer->gone || !peer->connected || !broken_.empty()) return Progress::failed;
+    return send_copied(*peer, header, data, bytes, true);
+}
+
+/// With what stands in front of a payload that comes unasked.
+Staged* OfiPort::take_eager(Peer& peer, const std::byte* header, std::size_t bytes) {
+    Staged* const staged = take_staged(peer);
+    if (!staged) return nullptr;
+    const Prefix prefix = prefix_to(peer, Kind::eager, 0, bytes);
     std::memcpy(staged->data, &prefix, sizeof prefix);
     std::memcpy(staged->data + sizeof prefix, header, fabric::header_bytes);
     staged->bytes = envelope_bytes;
-    if (bytes > copied_bytes && two_pieces_) return send_in_place(*staged, data, bytes, context);
+    return staged;
+}
+
+Progress OfiPort::send_copied(Peer& peer, const std::byte* header, const std::byte* data,
+                              std::size_t bytes, bool second) {
+    Staged* const staged = take_eager(peer, header, bytes);
+    if (!staged) return Progress::busy;
     if (bytes > 0) std::memcpy(staged->data + envelope_bytes, data, bytes);
-    staged->bytes = envelope_bytes + bytes;
+    staged->bytes += bytes;
+    staged->second = second;
     return post(*staged);
 }
 
@@ -196,7 +232,8 @@ bool OfiPort::retry() {
         else
             granted_.push(number);
     }
-    if (posted_ < posted_goal_ && !resting_.empty()) post_more();
+    for (Receives* receives : {&first_, &second_})
+        if (receives->posted < receives->goal && !receives->resting.empty()) post_more(*receives);
     return moved;
 }
 
