@@ -196,7 +196,9 @@ public:
         if (found == peers_.end() || !happens(manners.mapped)) return nullptr;
         ByteReader in(key);
         auto* const data = in.get<std::byte*>();
-        mapped_[data] = found->second->exposed_.at(data);
+        const auto theirs = found->second->exposed_.find(data);
+        if (theirs == found->second->exposed_.end()) return nullptr;
+        mapped_[data] = theirs->second;
         return data;
     }
     void unmap(std::byte* mapped) override {

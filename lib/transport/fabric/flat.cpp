@@ -14,19 +14,23 @@ namespace {
 constexpr int most_looks = 2;
 
 /// A message of a call before that one.
-const ReceiveQueue::Slot* find_stray(const FlatStream& stream, const Tag& now) {
+const ReceiveQueue::Slot* find_stray(FlatStream& stream, const Tag& now) {
+    if (!stream.unread.load(std::memory_order_relaxed)) return nullptr;
+    bool unread = false;
     for (Flow* flow : stream.flows) {
         ReceiveQueue& in = flow->in;
         const uint64_t released = in.released.load(std::memory_order_relaxed);
         if (in.begun.load(std::memory_order_relaxed) == released) [[likely]]
             continue;
+        unread = true;
         const ReceiveQueue::Slot& slot = in.at(released);
         const auto state = slot.state.load(std::memory_order_relaxed);
-        const bool unread =
+        const bool here =
             state != ReceiveQueue::State::empty && state != ReceiveQueue::State::spent;
-        if (unread && slot.tag.epoch() == now.epoch() && slot.tag.sequence < now.sequence)
+        if (here && slot.tag.epoch() == now.epoch() && slot.tag.sequence < now.sequence)
             return &slot;
     }
+    stream.unread.store(unread, std::memory_order_relaxed);
     return nullptr;
 }
 
@@ -77,14 +81,16 @@ Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts, std::siz
     for (const Peer* peer : board.peers)
         if (peer)
             for (auto& [key, flow] : flows_[peer->rank])
-                if (FlatStream* const stream = find_stream(*flow))
-                    stream->flows.push_back(flow.get());
+                if (FlatStream* const stream = find_stream(*flow)) add_flow(*stream, *flow);
     flush();
     return {};
 }
 
 void Hub::leave(const FlatBoard& board) {
     const Guard guard(*this);
+    for (const auto& stream : board.streams)
+        if (stream)
+            for (Flow* flow : stream->flows) flow->flat = nullptr;
     // Closed: nobody looks there any more, and the port lets go of its memory.
     if (!guard) return;
     for (const FlatBoard::Neighbour& neighbour : board.neighbours)
@@ -106,6 +112,17 @@ FlatStream* Hub::find_stream(const Flow& flow) {
     const FlatBoard* const board = find_board(flow.comm);
     if (!board || !std::count(board->peers.begin(), board->peers.end(), &flow.peer)) return nullptr;
     return board->stream(flow.lane / lanes_per_stream);
+}
+
+void Hub::add_flow(FlatStream& stream, Flow& flow) {
+    stream.flows.push_back(&flow);
+    flow.flat = &stream;
+    stream.unread = stream.sent_on_channels = true;  // for all we know
+}
+
+const ReceiveQueue::Slot* Hub::stray(FlatStream& stream, const Tag& now) {
+    const Guard guard(*this);
+    return guard ? find_stray(stream, now) : nullptr;
 }
 
 // ---- out -------------------------------------------------------------------------------------

@@ -84,6 +84,9 @@ struct FlatStream {
     // The streams' own channels: what lies there unread from calls before a flat one, no call
     // reads.
     std::vector<Flow*> flows;  // the hub's owner's
+    // There may be such a message here. What is written overtakes what was sent, so after a message
+    // on a channel the next contribution is a message, too.
+    std::atomic<bool> unread{false}, sent_on_channels{false};
 
     // Of the operation's thread while nobody is left to be sent it, else of the hub's owner.
     Contribution outgoing;

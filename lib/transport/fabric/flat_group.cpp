@@ -116,9 +116,14 @@ void FlatOperation::publish() {
     if (bytes_ > 0) std::memcpy(out.payload.data(), in_, bytes_);
     published_ = true;
     stream_.inbox.slot(own_, number_).turn.store(turn_, std::memory_order_relaxed);
+    // What an epoch that failed has left on its way comes before the third of the next, and has no
+    // other's place by then: until there only the hub writes.
+    const bool behind = stream_.sent_on_channels.load(std::memory_order_relaxed);
+    if (behind) stream_.sent_on_channels.store(false, std::memory_order_relaxed);
+    const bool may_write = number_ > flat_depth && !behind;
     uint64_t unsent = 0;
     for (std::size_t member = 0; member < board_.size(); ++member)
-        if (member != own_ && !write(member)) unsent |= uint64_t{1} << member;
+        if (member != own_ && !(may_write && write(member))) unsent |= uint64_t{1} << member;
     // Pairs with the hub's look: the contribution before who is to have it.
     stream_.unsent.store(unsent, std::memory_order_release);
 }
@@ -188,6 +193,9 @@ Code FlatOperation::progress() {
         on = next_ > before;
     }
     if (code != Code::ok) return code;
+    if (stream_.unread.load(std::memory_order_relaxed)) [[unlikely]]
+        if (const auto* stray = hub_.stray(stream_, tag_))
+            return differs(&stray->flow->peer, stray->tag);
     if (number_ % operations_a_turn == 0) hub_.progress();
     contributions_[own_] = in_;
     if (!reduction_.empty()) reduction_.run(contributions_, out_);

@@ -7,6 +7,7 @@
 namespace tutti::fabric {
 
 struct Flow;
+struct FlatStream;
 
 /// A rank as one port knows it. Of the port's owner, but for health.
 struct Peer {
@@ -84,6 +85,7 @@ struct Flow {
     uint64_t granted = credits_per_channel;  // by the peer; allowed is less while sends are pending
     bool open_due = false;                   // the peer must be told that there is a sender
     bool ours = false;                       // counted in Peer::opened
+    std::atomic<FlatStream*> flat{nullptr};  // of whose stream it is a channel; the owner writes
 
     std::atomic<bool> ready{false};
     Flow* next_ready = nullptr;

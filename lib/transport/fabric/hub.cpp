@@ -87,6 +87,8 @@ Hub::News& Hub::news() {
 
 // Mostly nobody else is in, and the list that threads share can be left alone.
 void Hub::kick(Flow& flow) {
+    if (FlatStream* const stream = flow.flat.load(std::memory_order_relaxed))
+        stream->sent_on_channels.store(true, std::memory_order_relaxed);
     bool inside = owner_.try_take();
     if (inside) {
         // Alone: it need not line up.
@@ -173,8 +175,17 @@ void Hub::arm(bool on) {
 
 void Hub::count_sleepers(int change) {
     sleepers_ += change;
+    stay_watched();
+}
+
+void Hub::before_sleep() {
+    const Guard guard(*this);
+    if (guard) stay_watched();
+}
+
+void Hub::stay_watched() {
     ignored_from_ = sleepers_ == 0 ? polls_ + polls_watched : 0;
-    if (sleepers_ > 0 && !watched_) watch(true);
+    if (!watched_) watch(true);
 }
 
 // Where it cannot be watched nobody sleeps.
@@ -266,7 +277,7 @@ Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
     auto& flows = flows_[peer.rank];
     if (flows.size() >= max_channels_taken) return nullptr;
     Flow* const flow = (flows[key_of(comm, lane)] = std::make_unique<Flow>(peer, comm, lane)).get();
-    if (FlatStream* const stream = find_stream(*flow)) stream->flows.push_back(flow);
+    if (FlatStream* const stream = find_stream(*flow)) add_flow(*stream, *flow);
     return flow;
 }
 
@@ -349,7 +360,7 @@ void Hub::forget_flows() {
 void Hub::forget(Flow& flow) {
     for (Slot& slot : flow.in.slots)
         if (slot.hold) port_->release(std::exchange(slot.hold, nullptr));
-    if (FlatStream* const stream = find_stream(flow)) std::erase(stream->flows, &flow);
+    if (FlatStream* const stream = flow.flat) std::erase(stream->flows, &flow);
     std::replace(recent_.begin(), recent_.end(), &flow, static_cast<Flow*>(nullptr));
     flow.peer.opened -= flow.ours ? 1 : 0;
     flows_[flow.peer.rank].erase(key_of(flow.comm, flow.lane));

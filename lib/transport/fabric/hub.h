@@ -69,6 +69,8 @@ public:
     void progress();
     /// wake_fd() is readable.
     void woken();
+    /// As Transport's.
+    void before_sleep();
 
     /// Closing: begin takes the hub for good; step is true once every peer has what was sent; end
     /// lets go of the peers. The port stays for channels that are still read.
@@ -102,6 +104,8 @@ public:
     /// well.
     const ReceiveQueue::Slot* exchange(FlatBoard& board, FlatStream& stream,
                                        const Awaited& awaited);
+    /// Such a message, if nobody waits.
+    const ReceiveQueue::Slot* stray(FlatStream& stream, const Tag& now);
     void cancel(FlatStream& stream);
 
 private:
@@ -132,6 +136,7 @@ private:
     void settle_what_came();
     void arm_port();
     void count_sleepers(int change);
+    void stay_watched();
     void watch(bool on);
     void wake(Sleeper& sleeper);
     bool wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure);
@@ -186,6 +191,7 @@ private:
     void map_inboxes();
     FlatBoard* find_board(uint32_t comm);
     FlatStream* find_stream(const Flow& flow);
+    static void add_flow(FlatStream& stream, Flow& flow);
     bool take_credits(Flow& flow, uint32_t credits);
     void announce(Flow& flow);
     bool place(Flow& flow, uint64_t position, const Arrival& arrival);

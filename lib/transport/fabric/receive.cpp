@@ -175,6 +175,8 @@ bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
         return bad(fmt::format("it sent more on lane {} than its credits allow", header.lane));
     ++peer.received;
     in.begun.fetch_add(1, std::memory_order_seq_cst);
+    if (FlatStream* const stream = flow->flat.load(std::memory_order_relaxed))
+        stream->unread.store(true, std::memory_order_relaxed);
     Slot& slot = in.at(position);
     slot.tag = header.tag;
     slot.bytes = header.bytes;
