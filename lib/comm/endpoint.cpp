@@ -221,6 +221,10 @@ void Endpoint::progress() {
     for (const auto& transport : transports_) transport->progress();
 }
 
+void Endpoint::before_sleep() {
+    for (const auto& transport : transports_) transport->before_sleep();
+}
+
 void Endpoint::pump() {
     if (!manual()) return;
     reactor_.poll(0);

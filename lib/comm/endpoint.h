@@ -125,6 +125,8 @@ public:
 
     /// Moves data of all transports. Cheap when there is none.
     void progress();
+    /// As Transport's.
+    void before_sleep();
     /// Serves the control plane if no thread does. For loops that wait.
     void pump();
     /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first,

@@ -44,6 +44,7 @@ void Communicator::look_at_clocks() {
 }
 
 bool Communicator::arm_all(bool on) {
+    if (on) endpoint_->before_sleep();
     const bool streams = streams_.arm(on);
     return transfers_.arm(on) && streams;
 }

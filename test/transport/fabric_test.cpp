@@ -259,6 +259,11 @@ TEST_CASE("fabric: the library's descriptor is watched for those who sleep, and 
     CHECK(rings());
     poll_often();
     CHECK_FALSE(rings());
+    // Who waits for a channel that is not there yet has nothing to arm.
+    duo.b.transport->before_sleep();
+    CHECK(rings());
+    poll_often();
+    CHECK_FALSE(rings());
 }
 
 /// Rank 1 wants a payload that it cannot get, and with it loses rank 0: told once.

@@ -52,6 +52,9 @@ public:
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     void progress() override;
+    void before_sleep() override {
+        for (const auto& hub : hubs_) hub->before_sleep();
+    }
     IntrinsicProvider* intrinsics() override { return flat_.get(); }
     void close(Deadline deadline) override;
 
