@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "base/log.h"
 #include "transports/ofi/wire.h"
 
 namespace tutti::ofi {
@@ -53,6 +54,17 @@ Result<Bytes> open_endpoint(const Objects& o, Fid<fid_ep>& place) {
     return read_address(o, endpoint);
 }
 
+// One will do.
+void open_second(Objects& o) {
+    auto address = open_endpoint(o, o.second);
+    if (address) {
+        o.second_address = std::move(*address);
+        return;
+    }
+    log::debug("{}", address.error().message);
+    o.second.reset();
+}
+
 }  // namespace
 
 std::string reason(long code) {
@@ -89,9 +101,7 @@ Result<Objects> open_objects(const fi_info& info, std::size_t completions) {
     if (code != 0) return fail_fi(info, "opening an address vector", code);
     o.addresses.reset(addresses);
     TUTTI_ASSIGN(o.address, open_endpoint(o, o.endpoint));
-    if (is_plain_sockets(o.provider())) {
-        TUTTI_ASSIGN(o.second_address, open_endpoint(o, o.second));
-    }
+    if (is_plain_sockets(o.provider())) open_second(o);
     return o;
 }
 

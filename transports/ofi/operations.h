@@ -16,7 +16,6 @@ struct Peer {
     fi_addr_t second = FI_ADDR_NOTAVAIL;  // its second endpoint's
     bool connected = false;               // by the engine; otherwise known from what it sent
     bool reached = false;                 // something that was sent has left
-    bool second_reached = false;          // to its second endpoint
     bool gone = false;                    // lost or disconnected
     int64_t refused_since_ns = 0;         // libfabric takes nothing for it, though idle; 0: not so
     std::size_t staged = 0;               // buffers of ours

@@ -160,9 +160,9 @@ bool OfiPort::progress(fabric::PortEvents& events) {
     events_ = &events;
     if (!broken_.empty()) return false;
     look_after_peers();
-    bool moved = retry();
+    bool moved = is_behind() && retry();
     // What is there now; not what comes meanwhile, or a busy peer would keep us here for ever.
-    read_completions();
+    if (!read_completions() && completions_.empty()) return moved;
     Completion completion;
     for (std::size_t left = completions_.size(); left > 0 && next(completion); --left) {
         handle(completion);
@@ -222,10 +222,7 @@ void OfiPort::handle(const Completion& completion) {
             return arrived(static_cast<Bounce&>(*completion.operation), completion.bytes);
         case Operation::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);
-            if (staged.second)
-                staged.peer->second_reached = true;
-            else
-                reach(*staged.peer);
+            if (!staged.second) reach(*staged.peer);
             return give_staged(staged);
         }
         case Operation::Kind::payload_out:

@@ -109,6 +109,10 @@ private:
     fabric::Progress refused(Peer& peer, long code, std::string_view what, std::size_t bytes);
     void say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes);
     bool say_now(const Control& control);
+    bool is_behind() const {
+        return !control_.empty() || !granted_.empty() || first_.posted < first_.goal ||
+               second_.posted < second_.goal;
+    }
     bool retry();
     void granted(Peer& peer, const Prefix& prefix);
     enum class Left : uint8_t { yes, no_room };

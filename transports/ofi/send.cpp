@@ -58,8 +58,8 @@ ssize_t OfiPort::hand_over(Staged& staged) {
 
 Progress OfiPort::post(Staged& staged) {
     ssize_t code = hand_over(staged);
-    // The first way will do until that connection is made.
-    if (code == -FI_EAGAIN && staged.second && !staged.peer->second_reached) {
+    // The first way will do until that connection is made, or has room.
+    if (code == -FI_EAGAIN && staged.second) {
         staged.second = false;
         code = hand_over(staged);
     }

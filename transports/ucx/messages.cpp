@@ -115,9 +115,11 @@ Progress UcxPort::send_crossing(Rank rank, const std::byte* header, const std::b
     if (bytes > joined_bytes) return send(rank, header, data, bytes, nullptr);
     Peer* peer = find(rank);
     if (!peer || peer->failed) return Progress::failed;
-    const bool second = way == 1 && peer->slow;
-    if (second && !peer->second && make_endpoint(*peer, peer->second) != UCS_OK)
-        peer->second = nullptr;  // the first will do
+    const bool second = way == 1 && peer->slow && !peer->one_way;
+    if (second && !peer->second && make_endpoint(*peer, peer->second) != UCS_OK) {
+        peer->second = nullptr;
+        peer->one_way = true;
+    }
     return send_joined(join(*peer, header, data, bytes, nullptr),
                        second && peer->second ? peer->second : peer->endpoint, bytes);
 }

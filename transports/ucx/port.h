@@ -104,6 +104,7 @@ private:
         Bytes address;
         ucp_ep_h endpoint = nullptr;
         ucp_ep_h second = nullptr;  // from the first message that goes the second way
+        bool one_way = false;       // UCX would not have it
         bool failed = false;
         bool slow = false;       // TCP: rendezvous only adds turns
         uint64_t in_pieces = 0;  // messages that were sent so
