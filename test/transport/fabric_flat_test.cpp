@@ -171,7 +171,8 @@ struct Listener {
     }
     static void put(const Header& header, float what) {
         Buffer payload(header.bytes);
-        std::memcpy(payload.data(), &what, std::min(payload.size(), sizeof what));
+        if (!payload.empty())
+            std::memcpy(payload.data(), &what, std::min(payload.size(), sizeof what));
         fake_ports[0]->inject(header, payload);
     }
     void hear(const Header& header, float what) {
