@@ -35,6 +35,8 @@ constexpr long missed_edge_ns = 5'000'000;
 // Of 1.17, the predecessor of what tcp is now: its descriptor stays readable for ever once it was,
 // whatever fi_trywait says. That there is more to read still makes an edge.
 constexpr std::string_view stays_readable = "net";
+// Elsewhere only the end of a send tells that it failed.
+constexpr std::string_view never_fails = "shm";
 constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;
 // A payload begins a cache line.
 constexpr std::size_t slot_offset_bytes =
@@ -85,6 +87,7 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
     first_.bytes = envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes);
     second_.endpoint = objects_.second.get();
     second_.bytes = envelope_bytes + limits_.copied_bytes;
+    if (objects_.provider() == never_fails) injected_bytes_ = info.tx_attr->inject_size;
     two_pieces_ = info.tx_attr->iov_limit >= 2;
     staged_bytes_ = slot_bytes(two_pieces_ ? std::min(first_.bytes, envelope_bytes + copied_bytes)
                                            : first_.bytes);

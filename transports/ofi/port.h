@@ -98,6 +98,7 @@ private:
     void give_staged(Staged& staged);
     ssize_t hand_over(Staged& staged);
     fabric::Progress post(Staged& staged);
+    fabric::Progress inject(Staged& staged);
     fabric::Progress send_copied(Peer& peer, const std::byte* header, const std::byte* data,
                                  std::size_t bytes, bool second);
     Staged* take_eager(Peer& peer, const std::byte* header, std::size_t bytes);
@@ -146,6 +147,7 @@ private:
 
     std::vector<Block> blocks_;
     std::size_t staged_bytes_ = 0;
+    std::size_t injected_bytes_ = 0;  // messages up to here leave without telling
     bool two_pieces_ = false;  // a message may lie in two places
     std::deque<Bounce> bounces_;
     Receives first_, second_;

@@ -133,7 +133,18 @@ Progress OfiPort::send_copied(Peer& peer, const std::byte* header, const std::by
     if (bytes > 0) std::memcpy(staged->data + envelope_bytes, data, bytes);
     staged->bytes += bytes;
     staged->second = second;
+    if (staged->bytes <= injected_bytes_ && peer.reached) return inject(*staged);
     return post(*staged);
+}
+
+/// To a peer that has been reached.
+Progress OfiPort::inject(Staged& staged) {
+    Peer& peer = *staged.peer;
+    const ssize_t code =
+        fi_inject(objects_.endpoint.get(), staged.data, staged.bytes, peer.address);
+    give_staged(staged);
+    if (code == 0) return Progress::done;
+    return refused(peer, code, "sending", staged.bytes);
 }
 
 // The header from our buffer, the payload from the caller's.
