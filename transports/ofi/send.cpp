@@ -137,14 +137,15 @@ Progress OfiPort::send_copied(Peer& peer, const std::byte* header, const std::by
     return post(*staged);
 }
 
-/// To a peer that has been reached.
+/// To a peer that has been reached. What is refused is sent as all else, which says what that
+/// means.
 Progress OfiPort::inject(Staged& staged) {
     Peer& peer = *staged.peer;
-    const ssize_t code =
-        fi_inject(objects_.endpoint.get(), staged.data, staged.bytes, peer.address);
+    if (fi_inject(objects_.endpoint.get(), staged.data, staged.bytes, peer.address) != 0)
+        return post(staged);
+    peer.refused_since_ns = 0;
     give_staged(staged);
-    if (code == 0) return Progress::done;
-    return refused(peer, code, "sending", staged.bytes);
+    return Progress::done;
 }
 
 // The header from our buffer, the payload from the caller's.

@@ -68,9 +68,10 @@ Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts, std::siz
     // What does not fit a message that is sent at once is not worth another way to say it.
     const bool can_say = board.exposed.key.size() <= port_->limits().copied_bytes;
     if (!can_say) board.exposed.key.clear();
+    std::byte* const inboxes = board.inboxes();
     for (std::size_t i = 0; i < board.streams.size(); ++i) {
         if (!board.streams[i]) continue;
-        board.streams[i]->inbox = Inbox(board.inbox_in(board.inboxes(), i));
+        board.streams[i]->inbox = Inbox(board.inbox_in(inboxes, i));
         Header& header = board.streams[i]->outgoing.header;
         header.magic = Header::magic_of(Kind::contribution);
         header.sender = options_.rank;

@@ -109,11 +109,6 @@ private:
 };
 
 void FlatOperation::publish() {
-    Contribution& out = stream_.outgoing;
-    out.header.bytes = static_cast<uint32_t>(bytes_);
-    out.header.position = static_cast<uint32_t>(number_);
-    out.header.tag = tag_;
-    if (bytes_ > 0) std::memcpy(out.payload.data(), in_, bytes_);
     published_ = true;
     stream_.inbox.slot(own_, number_).turn.store(turn_, std::memory_order_relaxed);
     // What an epoch that failed has left on its way comes before the third of the next, and has no
@@ -124,6 +119,12 @@ void FlatOperation::publish() {
     uint64_t unsent = 0;
     for (std::size_t member = 0; member < board_.size(); ++member)
         if (member != own_ && !(may_write && write(member))) unsent |= uint64_t{1} << member;
+    if (unsent == 0) return;
+    Contribution& out = stream_.outgoing;
+    out.header.bytes = static_cast<uint32_t>(bytes_);
+    out.header.position = static_cast<uint32_t>(number_);
+    out.header.tag = tag_;
+    if (bytes_ > 0) std::memcpy(out.payload.data(), in_, bytes_);
     // Pairs with the hub's look: the contribution before who is to have it.
     stream_.unsent.store(unsent, std::memory_order_release);
 }
