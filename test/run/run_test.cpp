@@ -405,6 +405,17 @@ TEST_CASE("tutti-run: reaps what ranks leave to it while they run") {
     CHECK(contains(child.out(), "zombies 0"));
 }
 
+TEST_CASE("tutti-run: reaps what ranks leave to it at once, also while they say nothing") {
+    // The rank writes nothing that would end tutti-run's sleep before the zombies are counted.
+    Child child(
+        with_program({"-n", "1", "/bin/sh", "-c",
+                      "for i in 1 2 3; do (setsid sleep 0.3 &); done; sleep 1; "
+                      "for i in $(seq 100); do z=$(ps -o stat= --ppid $PPID | grep -c Z); "
+                      "[ $z = 0 ] && break; sleep 0.1; done; echo zombies $z after $i looks"}));
+    CHECK(child.finish() == 0);
+    CHECK(contains(child.out(), "zombies 0"));
+}
+
 TEST_CASE("tutti-run: leaves no process behind when a rank ends before what it started") {
     const Outcome o = run_script("2", "sleep 100 & echo pid $!");
     CHECK(o.exit_code == 0);

@@ -31,7 +31,7 @@ rlimit raise_open_files(int ranks) {
     rlimit before{};
     ::getrlimit(RLIMIT_NOFILE, &before);
     rlimit wanted = before;
-    // Two streams, a pidfd, a log and a connection to the store for each rank.
+    // Two streams, a log and a connection to the store for each rank.
     wanted.rlim_cur = std::min<rlim_t>(before.rlim_max,
                                        std::max<rlim_t>(before.rlim_cur, 64 + 8 * rlim_t(ranks)));
     ::setrlimit(RLIMIT_NOFILE, &wanted);
@@ -63,19 +63,17 @@ int exit_code_of(int wait_status) {
 struct Launcher::RankProcess {
     int rank = 0;
     pid_t pid = -1;
-    UniqueFd pidfd;
     std::unique_ptr<Log> log;
     std::unique_ptr<RankStream> out;
     std::unique_ptr<RankStream> err;
+    bool running = true;  // not reaped yet
     bool watched = true;  // its group, by the guardian
-
-    bool running() const { return static_cast<bool>(pidfd); }
 };
 
 struct Launcher::Ready {
     pollfd entry{};
-    RankProcess* process = nullptr;  // whose end is awaited, or whose
-    RankStream* stream = nullptr;    // is to be read
+    RankProcess* process = nullptr;
+    RankStream* stream = nullptr;  // of that process
     Sink* sink = nullptr;
 };
 
@@ -89,7 +87,7 @@ Result<UniqueFd> capture_signals() {
     ::signal(SIGPIPE, SIG_IGN);
     sigset_t set;
     sigemptyset(&set);
-    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
     // Ignored: started by nohup, or by a script as a job in the background.
     for (const int signal : {SIGHUP, SIGINT})
         if (!ignored(signal)) sigaddset(&set, signal);
@@ -113,7 +111,7 @@ Launcher::Launcher(const Options& options, const Job& job, Console& console, Dea
 
 Launcher::~Launcher() {
     for (const auto& process : processes_)
-        if (process->running()) ::kill(-process->pid, SIGKILL);
+        if (process->running) ::kill(-process->pid, SIGKILL);
     ::setrlimit(RLIMIT_NOFILE, &open_files_);  // what the next gang's ranks shall have
 }
 
@@ -153,7 +151,6 @@ Result<> Launcher::start_rank(int rank) {
     guardian_.watch(spawned.pid);
     const std::string prefix = options_.prefix ? fmt::format("[{}] ", rank) : "";
     process->pid = spawned.pid;
-    process->pidfd = std::move(spawned.pidfd);
     process->out =
         std::make_unique<RankStream>(std::move(spawned.out), console_.out(), prefix, log);
     process->err =
@@ -205,17 +202,20 @@ void Launcher::turn() {
     if (::poll(entries.data(), entries.size(), poll_timeout_ms()) > 0)
         for (std::size_t i = 0; i < list.size(); ++i)
             if (entries[i].revents != 0) handle(list[i]);
-    reap_orphans();
+    reap();
     forget_empty_groups();
     check_deadlines();
 }
 
-void Launcher::reap_orphans() const {
+// SIGCHLD has ended the poll: it is sent for ranks and for orphans alike.
+void Launcher::reap() {
     while (const pid_t pid = descendants_.ended()) {
-        const bool rank = std::any_of(processes_.begin(), processes_.end(),
-                                      [&](const auto& p) { return p->running() && p->pid == pid; });
-        if (rank) return;  // its pidfd tells; orphans have their turn after it
-        ::waitpid(pid, nullptr, WNOHANG);
+        const auto rank = std::find_if(processes_.begin(), processes_.end(),
+                                       [&](const auto& p) { return p->running && p->pid == pid; });
+        if (rank != processes_.end())
+            on_exit(**rank);
+        else
+            ::waitpid(pid, nullptr, WNOHANG);
     }
 }
 
@@ -223,7 +223,7 @@ void Launcher::reap_orphans() const {
 // before it is empty.
 void Launcher::forget_empty_groups() {
     for (const auto& process : processes_) {
-        if (!process->watched || process->running() || ::kill(-process->pid, 0) == 0) continue;
+        if (!process->watched || process->running || ::kill(-process->pid, 0) == 0) continue;
         guardian_.forget(process->pid);
         process->watched = false;
     }
@@ -234,16 +234,12 @@ std::vector<Launcher::Ready> Launcher::interests() {
     list.push_back({.entry = {signals_.get(), POLLIN, 0}});
     for (Sink* sink : console_.sinks())
         if (sink->wants_write()) list.push_back({.entry = {sink->fd(), POLLOUT, 0}, .sink = sink});
-    // Streams before ends: what a rank wrote last comes before the message about its death.
     for (const auto& process : processes_)
         for (RankStream* stream : {process->out.get(), process->err.get()})
             if (stream->open() && !stream->blocked())
                 list.push_back({.entry = {stream->fd(), POLLIN, 0},
                                 .process = process.get(),
                                 .stream = stream});
-    for (const auto& process : processes_)
-        if (process->running())
-            list.push_back({.entry = {process->pidfd.get(), POLLIN, 0}, .process = process.get()});
     return list;
 }
 
@@ -251,8 +247,6 @@ void Launcher::handle(const Ready& ready) {
     if (ready.stream != nullptr) {
         ready.stream->read_some();
         tell_log_failure(*ready.process);
-    } else if (ready.process != nullptr) {
-        on_exit(*ready.process);
     } else if (ready.sink != nullptr) {
         ready.sink->write_some();
         if (running_ == 0) drain_deadline_ = Deadline::after_ms(drain_ms);  // a slow reader
@@ -315,6 +309,7 @@ void Launcher::on_signal() {
     signalfd_siginfo info{};
     if (::read(signals_.get(), &info, sizeof info) != static_cast<ssize_t>(sizeof info)) return;
     const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) return;  // reap() follows
     if (signal == SIGUSR1 || signal == SIGUSR2) {
         signal_ranks(signal, false);  // a helper of the rank's without a handler would die of it
         return;
@@ -329,14 +324,24 @@ void Launcher::on_signal() {
     interrupted_by_ = signal;
 }
 
+// A rank's last output comes before the message about its death: one read empties a pipe.
+void Launcher::read_last_output(RankProcess& process) {
+    for (RankStream* stream : {process.out.get(), process.err.get()}) {
+        pollfd entry{stream->fd(), POLLIN, 0};
+        if (stream->open() && !stream->blocked() && ::poll(&entry, 1, 0) > 0) stream->read_some();
+    }
+    tell_log_failure(process);
+}
+
 void Launcher::on_exit(RankProcess& process) {
+    read_last_output(process);
     int wait_status = 0;
     pid_t reaped = 0;
     do {
         reaped = ::waitpid(process.pid, &wait_status, 0);
     } while (reaped < 0 && errno == EINTR);
     const int unknown = reaped < 0 ? errno : 0;
-    process.pidfd.reset();
+    process.running = false;
     if (--running_ == 0) {
         descendants_.end();  // what ranks have left behind was for the others as well
         drain_deadline_ = Deadline::after_ms(drain_ms);
@@ -371,7 +376,7 @@ void Launcher::end_ranks(const std::string& why) {
 
 void Launcher::signal_ranks(int signal, bool whole_group) {
     for (const auto& process : processes_)
-        if (process->running()) ::kill(whole_group ? -process->pid : process->pid, signal);
+        if (process->running) ::kill(whole_group ? -process->pid : process->pid, signal);
 }
 
 void Launcher::say(const std::string& text) {
@@ -381,7 +386,7 @@ void Launcher::say(const std::string& text) {
 std::string Launcher::running_ranks() const {
     std::string list = running_ == 1 ? "rank" : "ranks";
     for (const char* separator = " "; const auto& process : processes_) {
-        if (!process->running()) continue;
+        if (!process->running) continue;
         list += fmt::format("{}{}", separator, process->rank);
         separator = ", ";
     }

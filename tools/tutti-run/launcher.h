@@ -70,7 +70,8 @@ private:
     void on_timeout();
     void on_signal();
     void on_exit(RankProcess& process);
-    void reap_orphans() const;
+    void reap();
+    void read_last_output(RankProcess& process);
     void forget_empty_groups();
     void on_failure(int rank, int exit_code, const std::string& how);
     void end_ranks(const std::string& why);

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,14 +121,7 @@ Result<Spawned> spawn(const SpawnRequest& request) {
         reap(pid);
         return tl::unexpected<Error>(Error{Code::invalid, nobody, cause, request.command[0]});
     }
-    UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-    if (!pidfd) {
-        const int cause = errno;
-        ::kill(-pid, SIGKILL);
-        reap(pid);
-        return fail_errno(cause, "cannot watch a rank's process (pidfd_open)");
-    }
-    return Spawned{pid, std::move(pidfd), std::move(out.read_end), std::move(err.read_end)};
+    return Spawned{pid, std::move(out.read_end), std::move(err.read_end)};
 }
 
 std::vector<int> allowed_cores() {

@@ -23,7 +23,6 @@ struct SpawnRequest {
 
 struct Spawned {
     pid_t pid = -1;
-    UniqueFd pidfd;  // readable once the process has ended
     UniqueFd out;
     UniqueFd err;
 };
