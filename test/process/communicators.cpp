@@ -236,6 +236,17 @@ void cycles(tutti_comm* world) {
                     stretches * least / 1024);
 }
 
+// One call each, and gone: a rank may still be joining, or hearing from others for the first time,
+// when the next has left.
+void brief(tutti_comm* world) {
+    for (int i = 0; i < 30; ++i) {
+        tutti_comm* copy = nullptr;
+        need(tutti_comm_dup(world, &copy), "dup");
+        need(tutti_barrier(copy), "barrier");
+        need(tutti_comm_destroy(copy), "destroy");
+    }
+}
+
 // Large operations of two communicators under way at once, in another order on every second rank:
 // neither gets the other's cells.
 void beside(tutti_comm* world) {
@@ -313,6 +324,7 @@ int main(int argc, char** argv) {
                      {"many", many},
                      {"large", large},
                      {"cycles", cycles},
+                     {"brief", brief},
                      {"beside", beside},
                      {"mismatch", mismatch},
                      {"killed", killed}});

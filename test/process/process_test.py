@@ -514,7 +514,7 @@ class Fabrics(Processes):
         self.each(BEHAVIOUR, "allocation", ranks=(2,))
 
     def test_communicators_and_messages(self):
-        for case in ("split", "beside"):
+        for case in ("split", "brief", "beside"):
             self.each(COMMUNICATORS, case)
         self.each(MESSAGES, "sizes")
 

@@ -20,7 +20,6 @@ namespace tutti::test {
 struct Manners {
     unsigned busy = 0, slow = 0;
     unsigned pieces = 0;  // payloads that come in pieces, and must be fetched in their event
-    unsigned mapped = 0;  // peers that can be reached in memory
     bool reorder = false;
     bool fetch_fails = false;
     bool never_sent = false;  // payloads stay with the library for ever
@@ -104,7 +103,6 @@ public:
             return fabric::Progress::failed;
         }
         if (peer == manners.no_room_for || happens(manners.busy)) return fabric::Progress::busy;
-        ++sends_;
         Message message{.from = this, .header = {header, header + fabric::header_bytes}};
         if (eager && bytes > 0) message.payload.assign(data, data + bytes);
         message.data = eager ? nullptr : data;
@@ -176,44 +174,10 @@ public:
     }
     Result<> add_memory(std::byte*, std::size_t) override { return {}; }
     void remove_memory(std::byte*, std::size_t) override {}
-    fabric::Exposed expose(std::size_t bytes) override {
-        const FakeLock lock(fake_library);
-        if (manners.mapped == 0) return {};
-        // As a library's, it begins a line.
-        const std::size_t lines = (bytes + cache_line_bytes - 1) / cache_line_bytes;
-        const auto memory = std::make_shared<std::vector<Line>>(lines);
-        auto* const data = reinterpret_cast<std::byte*>(memory->data());
-        exposed_[data] = memory;
-        return {data, ByteWriter().put(data).take()};
-    }
-    void withdraw(std::byte* data) override {
-        const FakeLock lock(fake_library);
-        exposed_.erase(data);
-    }
-    std::byte* map(Rank peer, ByteView key) override {
-        const FakeLock lock(fake_library);
-        const auto found = peers_.find(peer);
-        if (found == peers_.end() || !happens(manners.mapped)) return nullptr;
-        ByteReader in(key);
-        auto* const data = in.get<std::byte*>();
-        const auto theirs = found->second->exposed_.find(data);
-        if (theirs == found->second->exposed_.end()) return nullptr;
-        mapped_[data] = theirs->second;
-        return data;
-    }
-    void unmap(std::byte* mapped) override {
-        const FakeLock lock(fake_library);
-        mapped_.erase(mapped);
-    }
     void flush(Deadline) override {}
 
-    /// Blocks of memory that it holds for peers, and of peers.
-    std::size_t shared_blocks() const { return exposed_.size() + mapped_.size(); }
     /// Those of the messages that crossed a peer's.
     const std::vector<unsigned>& ways_to(Rank peer) { return ways_[peer]; }
-    /// Messages that it was given to send.
-    uint64_t sends() const { return sends_; }
-
     /// Payloads in pieces that were not fetched when they should have been.
     int fetched_late() const { return fetched_late_; }
 
@@ -284,12 +248,7 @@ private:
     std::vector<std::unique_ptr<Message>> held_;
     std::vector<void*> done_, fetching_;
     std::map<void*, FakePort*> under_way_;
-    struct alignas(cache_line_bytes) Line {
-        std::array<std::byte, cache_line_bytes> bytes{};
-    };
-    std::map<std::byte*, std::shared_ptr<std::vector<Line>>> exposed_, mapped_;
     std::map<Rank, std::vector<unsigned>> ways_;
-    std::atomic<uint64_t> sends_{0};
     bool delivering_ = false;
     int fetched_late_ = 0;
     std::atomic<int> to_device_ = 0;

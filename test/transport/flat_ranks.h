@@ -1,7 +1,6 @@
 // Ranks of one flat group as threads, over any transport that has one.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <functional>
 
@@ -19,22 +18,16 @@ public:
         for (Rank r = 0; r < n; ++r)
             endpoints_.push_back(std::make_unique<TestEndpoint>(kind, r, n));
         groups_.resize(static_cast<std::size_t>(n));
-        REQUIRE(join_all(3));
-    }
-    /// A group instead of the one there was; no operation is left of that.
-    bool join_all(uint32_t comm) {
         std::vector<std::thread> threads;
-        for (Rank r = n_ - 1; r >= 0; --r) {
-            threads.emplace_back([this, r, comm] { groups_[index(r)] = join(r, comm); });
+        for (Rank r = n - 1; r >= 0; --r) {
+            threads.emplace_back([this, r] { groups_[index(r)] = join(r); });
             ::usleep(500);
         }
         for (auto& thread : threads) thread.join();
-        return std::all_of(groups_.begin(), groups_.end(),
-                           [](const auto& group) { return group != nullptr; });
+        for (const auto& group : groups_) REQUIRE(group);
     }
 
     Rank size() const { return n_; }
-    void leave(Rank r) { groups_[index(r)].reset(); }
     IntrinsicGroup& group(Rank r) { return *groups_[index(r)]; }
     TestEndpoint& endpoint(Rank r) { return *endpoints_[index(r)]; }
 
@@ -58,9 +51,9 @@ public:
 
 private:
     static std::size_t index(Rank r) { return static_cast<std::size_t>(r); }
-    std::unique_ptr<IntrinsicGroup> join(Rank r, uint32_t comm) {
+    std::unique_ptr<IntrinsicGroup> join(Rank r) {
         auto* provider = endpoints_[index(r)]->transport->intrinsics();
-        auto member = provider->join({.comm = comm,
+        auto member = provider->join({.comm = 3,
                                       .rank = r,
                                       .size = n_,
                                       .streams = flat_streams,

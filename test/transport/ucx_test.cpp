@@ -147,31 +147,22 @@ TEST_CASE("ucx: knows sockets from networks that move data themselves, and how f
     const std::filesystem::path adapters = ::mkdtemp(name);
     std::filesystem::create_directories(adapters / "mlx5_0/ports/1");
     std::ofstream(adapters / "mlx5_0/ports/1/rate") << "100 Gb/sec (4X EDR)\n";
-    bool maps_memory = false;
     const auto of = [&](std::initializer_list<const char*> resources) {
         std::string text =
             "#\n# UCP context\n#     component 1  :  tcp\n#     md 4  :  component 6  cma \n";
         for (const char* resource : resources)
             text += fmt::format("#      resource 0  :  md 0  dev 0  flags -- {}\n", resource);
         const ucx::Network network = ucx::find_network(text + "#\n", adapters);
-        maps_memory = network.maps_memory;
         return std::tuple(network.sockets, network.sockets_within, network.bandwidth_gbs);
     };
     REQUIRE(of({"self/memory0", "tcp/lo", "tcp/eth0"}) == std::tuple(true, true, 0.0));
-    REQUIRE_FALSE(maps_memory);
     REQUIRE(of({"tcp/lo", "sysv/memory", "cma/memory"}) == std::tuple(true, false, 0.0));
-    REQUIRE(maps_memory);
     REQUIRE(of({"tcp/lo", "cuda_copy/cuda"}) == std::tuple(true, true, 0.0));
     REQUIRE(of({"tcp/ib0", "rc_mlx5/mlx5_0:1"}) == std::tuple(false, false, 12.5));
     REQUIRE(of({"ud_verbs/mlx5_1:1", "posix/memory"}) == std::tuple(false, false, 0.0));
-    REQUIRE(maps_memory);
     REQUIRE(of({"posix/memory", "self/memory0"}) == std::tuple(false, false, 0.0));
-    REQUIRE(maps_memory);
-    // Its mappings go with the process whose memory it is.
     REQUIRE(of({"posix/memory", "xpmem/memory"}) == std::tuple(false, false, 0.0));
-    REQUIRE_FALSE(maps_memory);
     REQUIRE(of({"cma/memory"}) == std::tuple(false, false, 0.0));
-    REQUIRE_FALSE(maps_memory);
     REQUIRE(of({}) == std::tuple(false, false, 0.0));
     std::filesystem::remove_all(adapters);
 }
@@ -187,70 +178,6 @@ TEST_CASE("ucx: endpoints that come and go leave nothing") {
     INFO("files " << files << " then " << open_files() << ", heap grew by " << grown);
     REQUIRE(open_files() <= files);
     REQUIRE(grown < 256.0 * 1024);
-}
-
-/// Of segments that several processes may have.
-int shared_mappings() {
-    int count = 0;
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);)
-        count += line.find("/SYSV") != std::string::npos || line.find("shm") != std::string::npos;
-    return count;
-}
-
-TEST_CASE("ucx: ranks that share memory map each other's inboxes, and leave nothing behind") {
-    FlatRanks ranks(ucx_kind, 2);
-    const auto add_up = [&] {
-        REQUIRE(ranks.each([&](Rank me) {
-            const auto sum = ranks.bind(me, allreduce_shape(3));
-            int wrong = 0;
-            for (uint64_t number = 1; number <= 200; ++number) {
-                std::array<float, 3> values{1, 2, static_cast<float>(me) + 1};
-                wrong += run(*sum, make_tag(number), values.data(), values.data()) != Code::ok ||
-                         values != std::array<float, 3>{2, 4, 3};
-            }
-            return wrong;
-        }) == 0);
-        for (Rank me : {0, 1}) ranks.endpoint(me).turn();
-    };
-    add_up();
-    const int full = shared_mappings(), files = open_files();
-    for (uint32_t comm = 4; comm < 40; ++comm) {
-        REQUIRE(ranks.join_all(comm));
-        const int joined = shared_mappings();
-        add_up();
-        REQUIRE(shared_mappings() >= joined + 2);
-    }
-    // UCX may have taken some more for itself.
-    REQUIRE(shared_mappings() <= full + 8);
-    REQUIRE(open_files() <= files);
-}
-
-TEST_CASE("ucx: what a port exposes its peer writes to, until it unmaps it") {
-    std::optional<PortDuo> duo(std::in_place, plain(library()));
-    constexpr std::size_t bytes = 5000;
-    const fabric::Exposed exposed = duo->a.port->expose(bytes);
-    REQUIRE(exposed.data != nullptr);
-    REQUIRE(std::all_of(exposed.data, exposed.data + bytes,
-                        [](std::byte b) { return b == std::byte{}; }));
-    std::byte* const there = duo->b.port->map(0, exposed.key);
-    REQUIRE(there != nullptr);
-    REQUIRE(there != exposed.data);
-    const Buffer data = pattern(bytes, 1);
-    std::copy(data.begin(), data.end(), there);
-    REQUIRE(std::equal(data.begin(), data.end(), exposed.data));
-
-    Bytes longer = exposed.key;
-    longer.push_back(std::byte{});
-    REQUIRE(duo->b.port->map(0, longer) == nullptr);
-    REQUIRE(duo->b.port->map(0, {}) == nullptr);
-    REQUIRE(duo->b.port->map(3, exposed.key) == nullptr);
-
-    duo->a.port->withdraw(exposed.data);
-    std::fill(there, there + bytes, std::byte{1});
-    duo->a.port.reset();
-    std::fill(there, there + bytes, std::byte{2});
-    duo->b.port->unmap(there);
 }
 
 TEST_CASE("ucx: keeps every byte when several threads drive the lanes of one worker") {
@@ -323,15 +250,6 @@ TEST_CASE("ucx: over sockets, messages that cross have a connection for either w
     // One will do.
     REQUIRE(ways_taken(2) == 1);
     REQUIRE(open_files() <= files);
-}
-
-TEST_CASE("ucx: over sockets there is no memory to share") {
-    PortDuo reaching(plain(library()));
-    const fabric::Exposed exposed = reaching.a.port->expose(100);
-    const OverSockets sockets;
-    PortDuo duo(plain(library()));
-    REQUIRE(duo.a.port->expose(100).data == nullptr);
-    REQUIRE(duo.b.port->map(0, exposed.key) == nullptr);
 }
 
 TEST_CASE("ucx: refuses a peer that reads less from its sockets at once, which UCX would abort") {

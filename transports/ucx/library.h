@@ -38,12 +38,6 @@ namespace tutti::ucx {
     X(ucp_am_data_release)            \
     X(ucp_mem_map)                    \
     X(ucp_mem_unmap)                  \
-    X(ucp_mem_query)                  \
-    X(ucp_rkey_pack)                  \
-    X(ucp_rkey_buffer_release)        \
-    X(ucp_ep_rkey_unpack)             \
-    X(ucp_rkey_ptr)                   \
-    X(ucp_rkey_destroy)               \
     X(ucp_request_check_status)       \
     X(ucp_request_free)               \
     X(ucs_status_string)

@@ -10,9 +10,6 @@ namespace tutti::ucx {
 namespace {
 
 constexpr std::array shared_memory = {"posix", "sysv", "cma", "xpmem", "knem"};
-// What is allocated with these stays until the last process that maps it lets go of it. Memory
-// that xpmem maps goes with its owner.
-constexpr std::array lasting = {"posix", "sysv"};
 // They reach no other process, or memory of devices only.
 constexpr std::array others = {"self", "cuda", "gdr_copy", "rocm", "ze_", "gaudi"};
 constexpr double gbs_of_gigabit = 0.125;
@@ -40,7 +37,7 @@ double bandwidth_of(std::string_view device, const std::filesystem::path& adapte
 // A line each: "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0".
 Network find_network(const std::string& context, const std::filesystem::path& adapters) {
     Network network;
-    bool tcp = false, shared = false, fabric = false, lasts = false, vanishes = false;
+    bool tcp = false, shared = false, fabric = false;
     std::istringstream lines(context);
     for (std::string line; std::getline(lines, line);) {
         const std::size_t slash = line.rfind('/');
@@ -52,8 +49,6 @@ Network find_network(const std::string& context, const std::filesystem::path& ad
             tcp = true;
         } else if (begins_with_one_of(transport, shared_memory)) {
             shared = true;
-            lasts |= begins_with_one_of(transport, lasting);
-            vanishes |= transport == "xpmem";
         } else {
             fabric = true;
             network.bandwidth_gbs =
@@ -62,7 +57,6 @@ Network find_network(const std::string& context, const std::filesystem::path& ad
         }
     }
     network.sockets = tcp && !fabric;
-    network.maps_memory = lasts && !vanishes;
     network.sockets_within = network.sockets && !shared;
     return network;
 }

@@ -10,7 +10,6 @@ namespace tutti::ucx {
 struct Network {
     bool sockets = false;         // between hosts there is nothing else
     bool sockets_within = false;  // nor within one
-    bool maps_memory = false;     // of processes on this host
     double bandwidth_gbs = 0;     // of the fastest port that is not a socket; 0: not known
 };
 

@@ -49,7 +49,6 @@ Result<> UcxPort::open(ucp_context_h context) {
     limits_.sockets = network.sockets;
     limits_.sockets_within = network.sockets_within;
     limits_.bandwidth_gbs = network.bandwidth_gbs;
-    maps_memory_ = network.maps_memory;
     return make_address();
 }
 
@@ -99,10 +98,8 @@ UcxPort::~UcxPort() {
     if (worker_) {
         for (const auto& peer : peers_)
             if (peer) disconnect(peer->rank);
-        while (!mapped_.empty()) unmap(mapped_.begin()->first);
         ucx_.ucp_worker_destroy(worker_);
     }
-    while (!exposed_.empty()) withdraw(exposed_.begin()->first);
     for (const auto& [range, handle] : memory_) ucx_.ucp_mem_unmap(context_, handle);
     if (context_) ucx_.ucp_cleanup(context_);
 }
@@ -244,66 +241,6 @@ void UcxPort::remove_memory(std::byte* data, std::size_t bytes) {
     if (found == memory_.end()) return;
     ucx_.ucp_mem_unmap(context_, found->second);
     memory_.erase(found);
-}
-
-fabric::Exposed UcxPort::expose(std::size_t bytes) {
-    if (!maps_memory_) return {};
-    ucp_mem_map_params_t params{};
-    params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                        UCP_MEM_MAP_PARAM_FIELD_FLAGS;
-    params.length = bytes;
-    params.flags = UCP_MEM_MAP_ALLOCATE;
-    ucp_mem_h handle = nullptr;
-    if (ucx_.ucp_mem_map(context_, &params, &handle) != UCS_OK) return {};
-    ucp_mem_attr_t attributes{};
-    attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS;
-    void* key = nullptr;
-    std::size_t key_bytes = 0;
-    if (ucx_.ucp_mem_query(handle, &attributes) != UCS_OK ||
-        ucx_.ucp_rkey_pack(context_, handle, &key, &key_bytes) != UCS_OK) {
-        ucx_.ucp_mem_unmap(context_, handle);
-        return {};
-    }
-    std::memset(attributes.address, 0, bytes);
-    fabric::Exposed out{static_cast<std::byte*>(attributes.address), {}};
-    out.key = ByteWriter()
-                  .put(reinterpret_cast<uint64_t>(attributes.address))
-                  .put_text({static_cast<const char*>(key), key_bytes})
-                  .take();
-    ucx_.ucp_rkey_buffer_release(key);
-    exposed_.emplace(out.data, handle);
-    return out;
-}
-
-void UcxPort::withdraw(std::byte* data) {
-    const auto found = exposed_.find(data);
-    if (found == exposed_.end()) return;
-    ucx_.ucp_mem_unmap(context_, found->second);
-    exposed_.erase(found);
-}
-
-std::byte* UcxPort::map(Rank rank, ByteView key) {
-    const Peer* const peer = find(rank);
-    ByteReader in(key);
-    const auto address = in.get<uint64_t>();
-    const std::string packed = in.get_text(static_cast<uint32_t>(key.size()));
-    ucp_rkey_h handle = nullptr;
-    if (!maps_memory_ || !peer || !peer->endpoint || !in.at_end() ||
-        ucx_.ucp_ep_rkey_unpack(peer->endpoint, packed.data(), &handle) != UCS_OK)
-        return nullptr;
-    void* mapped = nullptr;
-    if (ucx_.ucp_rkey_ptr(handle, address, &mapped) != UCS_OK) {
-        ucx_.ucp_rkey_destroy(handle);
-        return nullptr;
-    }
-    return mapped_.emplace(static_cast<std::byte*>(mapped), handle).first->first;
-}
-
-void UcxPort::unmap(std::byte* mapped) {
-    const auto found = mapped_.find(mapped);
-    if (found == mapped_.end()) return;
-    ucx_.ucp_rkey_destroy(found->second);
-    mapped_.erase(found);
 }
 
 }  // namespace tutti::ucx

@@ -1,14 +1,11 @@
 // A UCP worker as the fabric engine wants it. Messages are active messages: up to eager_bytes with
 // their header, above it as UCX chooses, which is by rendezvous for what is large: the receiver
 // then reads the payload out of the sender's memory, or has it written into its own, where the
-// network can. That is the one-sided path of large messages: puts and flags of our own would first
-// need an answer that says where to, which is what rendezvous is.
+// network can. That is the one-sided path: puts and flags of our own would first need an answer
+// that says where to, which is what rendezvous is.
 //
 // Over sockets, messages of more than a piece go in pieces, each with the header: UCX would put
 // them together in memory of its own, from where they would be copied once more.
-//
-// Where UCX's shared memory reaches a peer, what one exposes the other gets a pointer to, from UCX:
-// a contribution to a flat exchange is then a put with a flag, which is a few stores.
 //
 // Registration is UCX's own: its cache keeps what was registered, evicts, and watches for memory
 // that is unmapped, so that the same address mapped again is registered anew.
@@ -67,10 +64,6 @@ public:
     void heard() override { (void)ucx_.ucp_worker_arm(worker_); }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
-    fabric::Exposed expose(std::size_t bytes) override;
-    void withdraw(std::byte* data) override;
-    std::byte* map(Rank peer, ByteView key) override;
-    void unmap(std::byte* mapped) override;
     void flush(Deadline deadline) override;
 
 private:
@@ -191,9 +184,6 @@ private:
     Pool<Request> requests_;
     Pool<Kept> kept_;
     std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // that was added
-    bool maps_memory_ = false;
-    std::map<std::byte*, ucp_mem_h> exposed_;
-    std::map<std::byte*, ucp_rkey_h> mapped_;
     bool knows_devices_ = false;
     std::optional<device::Context> device_;  // from the first message in its memory on
 };

@@ -1,5 +1,4 @@
-// A hub's part of the flat exchange: contributions out to all peers, and into their slots; and how
-// ranks come to reach each other's inboxes.
+// A hub's part of the flat exchange: contributions out to all peers, and into their slots.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -44,16 +43,6 @@ std::size_t member_of(const FlatBoard& board, Rank rank) {
                                     board.peers.begin());
 }
 
-/// What that peer is sent from now on it is written, if both know where.
-void reach_inboxes(FlatBoard& board, std::size_t member) {
-    const FlatBoard::Neighbour& neighbour = board.neighbours[member];
-    if (!neighbour.told || !neighbour.mapped) return;
-    for (std::size_t i = 0; i < board.streams.size(); ++i)
-        if (board.streams[i])
-            board.streams[i]->there[member].store(board.inbox_in(neighbour.mapped, i),
-                                                  std::memory_order_release);
-}
-
 }  // namespace
 
 Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts, std::size_t port) {
@@ -64,14 +53,8 @@ Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts, std::siz
         if (std::cmp_equal(member, board.rank)) continue;
         TUTTI_ASSIGN(board.peers[member], reach(rank, address.ports[port], address.nonce));
     }
-    board.exposed = port_->expose(board.inboxes_bytes());
-    // What does not fit a message that is sent at once is not worth another way to say it.
-    const bool can_say = board.exposed.key.size() <= port_->limits().copied_bytes;
-    if (!can_say) board.exposed.key.clear();
-    std::byte* const inboxes = board.inboxes();
     for (std::size_t i = 0; i < board.streams.size(); ++i) {
         if (!board.streams[i]) continue;
-        board.streams[i]->inbox = Inbox(board.inbox_in(inboxes, i));
         Header& header = board.streams[i]->outgoing.header;
         header.magic = Header::magic_of(Kind::contribution);
         header.sender = options_.rank;
@@ -92,11 +75,8 @@ void Hub::leave(const FlatBoard& board) {
     for (const auto& stream : board.streams)
         if (stream)
             for (Flow* flow : stream->flows) flow->flat = nullptr;
-    // Closed: nobody looks there any more, and the port lets go of its memory.
+    // Closed: nobody looks there any more.
     if (!guard) return;
-    for (const FlatBoard::Neighbour& neighbour : board.neighbours)
-        if (neighbour.mapped) port_->unmap(neighbour.mapped);
-    if (board.exposed.data) port_->withdraw(board.exposed.data);
     boards_.erase(board.comm);
     if (recent_board_ == &board) recent_board_ = nullptr;
 }
@@ -118,7 +98,7 @@ FlatStream* Hub::find_stream(const Flow& flow) {
 void Hub::add_flow(FlatStream& stream, Flow& flow) {
     stream.flows.push_back(&flow);
     flow.flat = &stream;
-    stream.unread = stream.sent_on_channels = true;  // for all we know
+    stream.unread = true;  // for all we know
 }
 
 const ReceiveQueue::Slot* Hub::stray(FlatStream& stream, const Tag& now) {
@@ -163,10 +143,6 @@ void Hub::send_contribution(FlatBoard& board, FlatStream& stream) {
             continue;
         left &= ~(uint64_t{1} << member);
         if (peer.state == Peer::State::gone) continue;
-        if (!tell_inboxes(board, member)) {
-            left |= uint64_t{1} << member;
-            continue;
-        }
         out.header.nonce = peer.nonce;
         const unsigned way = (out.header.position + (peer.rank < options_.rank ? 1 : 0)) % 2;
         const Progress result =
@@ -180,23 +156,6 @@ void Hub::send_contribution(FlatBoard& board, FlatStream& stream) {
     contributions_held_ |= left != 0;
     stream.unsent.store(left, std::memory_order_release);
     if (left == 0) wake(stream.sleeper);
-}
-
-/// With the first contribution, as every member has joined by then. False: the library had no room.
-bool Hub::tell_inboxes(FlatBoard& board, std::size_t member) {
-    FlatBoard::Neighbour& neighbour = board.neighbours[member];
-    if (neighbour.told || board.exposed.key.empty()) return true;
-    Peer& peer = *board.peers[member];
-    Header out = header(Kind::inbox, peer);
-    out.comm = board.comm;
-    out.bytes = static_cast<uint32_t>(board.exposed.key.size());
-    if (!accepted(port_->send(peer.rank, reinterpret_cast<const std::byte*>(&out),
-                              board.exposed.key.data(), out.bytes, nullptr),
-                  peer))
-        return false;
-    neighbour.told = true;
-    reach_inboxes(board, member);
-    return true;
 }
 
 void Hub::send_contributions() {
@@ -230,40 +189,16 @@ void Hub::take_contribution(const Header& header, const Arrival& arrival) {
                                              "has no such place",
                                              header.bytes, header.lane));
     FlatStream& stream = *place;
-    Inbox::Slot& slot = stream.inbox.slot(member, header.position);
+    FlatStream::Slot& slot = stream.slot(member, header.position);
     const uint64_t turn = FlatStream::turn_of(header.tag, header.position);
-    // What a failed epoch left on its way may come after the next one's first; and who finds this
-    // rank asleep has written its contribution before it sends it.
-    if (FlatStream::is_past(slot.turn.load(std::memory_order_seq_cst), turn)) {
-        wake(stream.sleeper);
-        return;
-    }
+    // What a failed epoch left on its way may come after the next one's first.
+    if (FlatStream::is_past(slot.turn.load(std::memory_order_relaxed), turn)) return;
     slot.tag = header.tag;
     slot.bytes = header.bytes;
     if (header.bytes > 0) std::memcpy(slot.payload.data(), arrival.data, header.bytes);
     // Pairs with the operation's look: the contribution before its turn.
     slot.turn.store(turn, std::memory_order_release);
     wake(stream.sleeper);
-}
-
-void Hub::take_inboxes(Peer& peer, const Header& header, const Arrival& arrival) {
-    FlatBoard* const board = find_board(header.comm);
-    if (!board) return;
-    const std::size_t member = member_of(*board, peer.rank);
-    if (member == board->size() || !arrival.data)
-        return break_rules(peer, fmt::format("it has no inbox in communicator {}", header.comm));
-    // Once is enough.
-    if (std::exchange(board->neighbours[member].has_told, true)) return;
-    to_map_.push_back({header.comm, member, Bytes(arrival.data, arrival.data + arrival.bytes)});
-}
-
-void Hub::map_inboxes() {
-    for (const InboxKey& one : std::exchange(to_map_, {})) {
-        FlatBoard* const board = find_board(one.comm);
-        if (!board) continue;
-        board->neighbours[one.member].mapped = port_->map(board->peers[one.member]->rank, one.key);
-        reach_inboxes(*board, one.member);
-    }
 }
 
 }  // namespace tutti::fabric

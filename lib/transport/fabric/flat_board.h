@@ -1,8 +1,6 @@
 // The flat exchange over a fabric, for messages so small that what channels do for them costs more
 // than sending them: every rank sends its contribution to all others at once, in a message of its
-// own that needs no credit, and adds up what has come. Where the library lets a rank reach a peer's
-// memory, it writes its contribution into the peer's inbox itself, and sends the message only to
-// one that sleeps.
+// own that needs no credit, and adds up what has come.
 //
 // Why two slots a rank and no credits. Operations of a stream run one after the other on each rank,
 // and operation k completes on a rank only when every peer's contribution to k is here. So when a
@@ -31,40 +29,16 @@ struct Contribution {
     std::array<std::byte, flat_max_bytes> payload;
 };
 
-/// Where contributions to one stream arrive on one rank. Zeroes are an empty one.
-class Inbox {
-public:
-    struct alignas(cache_line_bytes) Slot {
-        std::atomic<uint64_t> turn;  // epoch << 48 | operation number, from 1; written last
-        Tag tag;
-        uint32_t bytes;
-        alignas(16) std::array<std::byte, flat_max_bytes> payload;
-    };
-
-    Inbox() = default;
-    explicit Inbox(std::byte* memory) : memory_(memory) {}
-    explicit operator bool() const { return memory_ != nullptr; }
-    static std::size_t bytes(std::size_t members) {
-        return cache_line_bytes + members * flat_depth * sizeof(Slot);
-    }
-
-    /// Whether the rank sleeps, or is about to. A peer writes its turn and then looks here, both
-    /// sequentially consistent: either it sees that, or the last look before sleeping sees the
-    /// turn.
-    std::atomic<uint32_t>& asleep() const {
-        return *reinterpret_cast<std::atomic<uint32_t>*>(memory_);
-    }
-    Slot& slot(std::size_t member, uint64_t number) const {
-        auto* const slots = reinterpret_cast<Slot*>(memory_ + cache_line_bytes);
-        return slots[member * flat_depth + number % flat_depth];
-    }
-
-private:
-    std::byte* memory_ = nullptr;
-};
-
 /// One stream of a group, on this rank.
 struct FlatStream {
+    explicit FlatStream(Rank ranks) : slots(static_cast<std::size_t>(ranks) * flat_depth) {}
+
+    struct alignas(cache_line_bytes) Slot {
+        std::atomic<uint64_t> turn{0};  // epoch << 48 | operation number, from 1; written last
+        Tag tag;
+        uint32_t bytes = 0;
+        alignas(16) std::array<std::byte, flat_max_bytes> payload;
+    };
     static uint64_t turn_of(const Tag& tag, uint64_t number) {
         return tag.epoch() << Tag::epoch_shift | static_cast<uint32_t>(number);
     }
@@ -73,29 +47,24 @@ struct FlatStream {
         if (held >> Tag::epoch_shift != turn >> Tag::epoch_shift) return held > turn;
         return static_cast<int32_t>(static_cast<uint32_t>(held) - static_cast<uint32_t>(turn)) >= 0;
     }
-    bool has(std::size_t member, uint64_t number, uint64_t turn) const {
-        return inbox.slot(member, number).turn.load(std::memory_order_seq_cst) == turn;
+    Slot& slot(std::size_t member, uint64_t number) {
+        return slots[member * flat_depth + number % flat_depth];
     }
-    /// Where contributions for that peer may be written; empty: nowhere.
-    Inbox inbox_of(std::size_t member) const {
-        return Inbox(there[member].load(std::memory_order_acquire));
+    bool has(std::size_t member, uint64_t number, uint64_t turn) {
+        return slot(member, number).turn.load(std::memory_order_acquire) == turn;
     }
 
     // The streams' own channels: what lies there unread from calls before a flat one, no call
     // reads.
-    std::vector<Flow*> flows;  // the hub's owner's
-    // There may be such a message here. What is written overtakes what was sent, so after a message
-    // on a channel the next contribution is a message, too.
-    std::atomic<bool> unread{false}, sent_on_channels{false};
+    std::vector<Flow*> flows;         // the hub's owner's
+    std::atomic<bool> unread{false};  // there may be such a message here
 
     // Of the operation's thread while nobody is left to be sent it, else of the hub's owner.
     Contribution outgoing;
     std::atomic<uint64_t> unsent{0};  // members that are still to be sent it, a bit each
 
-    // The hub's owner and peers write, the operation's thread reads; it writes its own turn.
-    Inbox inbox;
-    // The peers' inboxes. The hub's owner writes, the operation's thread reads.
-    std::array<std::atomic<std::byte*>, flat_max_ranks> there{};
+    // The hub's owner writes, the operation's thread reads; that thread writes the turn of its own.
+    std::vector<Slot> slots;
     // Who goes to sleep announces it, holds the hub once, and looks again: unlike a channel's, no
     // owner of the hub needs a fence between what it publishes here and its look at the sleeper.
     Sleeper sleeper;
@@ -111,19 +80,11 @@ struct FlatBoard {
         : comm(in_comm),
           rank(in_rank),
           peers(static_cast<std::size_t>(ranks)),
-          streams(stream_count),
-          hubs(share.hubs) {
-        for (std::size_t i = share.hub; i < streams.size(); i += hubs)
-            streams[i] = std::make_unique<FlatStream>();
+          streams(stream_count) {
+        for (std::size_t i = share.hub; i < streams.size(); i += share.hubs)
+            streams[i] = std::make_unique<FlatStream>(ranks);
     }
     std::size_t size() const { return peers.size(); }
-    /// By stream, in memory that holds those of one rank. All ranks have as many hubs.
-    std::byte* inbox_in(std::byte* memory, std::size_t stream) const {
-        return memory + stream / hubs * Inbox::bytes(size());
-    }
-    std::size_t inboxes_bytes() const {
-        return (streams.size() + hubs - 1) / hubs * Inbox::bytes(size());
-    }
     /// Null: there is none here.
     FlatStream* stream(std::size_t index) const {
         return index < streams.size() ? streams[index].get() : nullptr;
@@ -133,23 +94,6 @@ struct FlatBoard {
     const Rank rank;
     std::vector<Peer*> peers;  // by member; null: this rank
     std::vector<std::unique_ptr<FlatStream>> streams;
-    const std::size_t hubs;
-
-    /// In what the port exposes, if it does.
-    std::byte* inboxes() {
-        if (exposed.data) return exposed.data;
-        own.resize(inboxes_bytes() + cache_line_bytes);
-        const auto address = reinterpret_cast<std::uintptr_t>(own.data());
-        return own.data() + (round_up(address, cache_line_bytes) - address);
-    }
-    Exposed exposed;
-    Bytes own;
-    struct Neighbour {
-        bool has_told = false;  // where its inboxes are
-        bool told = false;      // where ours are
-        std::byte* mapped = nullptr;
-    };
-    std::array<Neighbour, flat_max_ranks> neighbours{};  // by member
 };
 
 }  // namespace tutti::fabric

@@ -6,11 +6,6 @@
 namespace tutti::fabric {
 namespace {
 
-// At a peer that writes here itself, before the hub has its turn.
-constexpr int most_looks = 32;
-// A rank whose peers are always there before it looks after its port all the same, so often.
-constexpr uint64_t operations_a_turn = 64;
-
 /// This rank's membership. Operations keep it, and with it the hubs. A stream runs over the hub
 /// that its channels do.
 struct Member {
@@ -72,7 +67,6 @@ public:
     }
     // Whoever announces it holds the hub once, also in another's place.
     void arm(bool on) override {
-        stream_.inbox.asleep().store(on, std::memory_order_seq_cst);
         stream_.sleeper.announce(on);
         if (armed_) hub_.arm(false);
         armed_ = on;
@@ -85,8 +79,6 @@ public:
 
 private:
     void publish();
-    bool write(std::size_t member);
-    bool comes_by_itself() const;
     Code gather();
     Code differs(const Peer* peer, const Tag& tag);
 
@@ -110,43 +102,15 @@ private:
 
 void FlatOperation::publish() {
     published_ = true;
-    stream_.inbox.slot(own_, number_).turn.store(turn_, std::memory_order_relaxed);
-    // What an epoch that failed has left on its way comes before the third of the next, and has no
-    // other's place by then: until there only the hub writes.
-    const bool behind = stream_.sent_on_channels.load(std::memory_order_relaxed);
-    if (behind) stream_.sent_on_channels.store(false, std::memory_order_relaxed);
-    const bool may_write = number_ > flat_depth && !behind;
-    uint64_t unsent = 0;
-    for (std::size_t member = 0; member < board_.size(); ++member)
-        if (member != own_ && !(may_write && write(member))) unsent |= uint64_t{1} << member;
-    if (unsent == 0) return;
+    stream_.slot(own_, number_).turn.store(turn_, std::memory_order_relaxed);
     Contribution& out = stream_.outgoing;
     out.header.bytes = static_cast<uint32_t>(bytes_);
     out.header.position = static_cast<uint32_t>(number_);
     out.header.tag = tag_;
     if (bytes_ > 0) std::memcpy(out.payload.data(), in_, bytes_);
     // Pairs with the hub's look: the contribution before who is to have it.
-    stream_.unsent.store(unsent, std::memory_order_release);
-}
-
-/// Into a peer's inbox. False: it must be sent the message, as it may sleep or cannot be reached.
-bool FlatOperation::write(std::size_t member) {
-    const Inbox inbox = stream_.inbox_of(member);
-    if (!inbox) return false;
-    Inbox::Slot& slot = inbox.slot(own_, number_);
-    if (bytes_ > 0) std::memcpy(slot.payload.data(), in_, bytes_);
-    slot.tag = tag_;
-    slot.bytes = static_cast<uint32_t>(bytes_);
-    slot.turn.store(turn_, std::memory_order_seq_cst);
-    return inbox.asleep().load(std::memory_order_seq_cst) == 0;
-}
-
-/// Whether what is waited for comes from a peer that writes it here, while this thread looks.
-bool FlatOperation::comes_by_itself() const {
-    if (next_ >= board_.size() || !stream_.inbox_of(next_)) return false;
-    for (int looks = 0; looks < most_looks; ++looks)
-        if (stream_.has(next_, number_, turn_)) return true;
-    return false;
+    const uint64_t all = (uint64_t{1} << board_.size()) - 1;
+    stream_.unsent.store(all & ~(uint64_t{1} << own_), std::memory_order_release);
 }
 
 Code FlatOperation::differs(const Peer* peer, const Tag& tag) {
@@ -163,7 +127,7 @@ Code FlatOperation::gather() {
     for (; next_ < board_.size(); ++next_) {
         if (next_ == own_) continue;
         if (!stream_.has(next_, number_, turn_)) return Code::in_progress;
-        const Inbox::Slot& slot = stream_.inbox.slot(next_, number_);
+        const FlatStream::Slot& slot = stream_.slot(next_, number_);
         if (slot.tag != tag_) return differs(board_.peers[next_], slot.tag);
         if (slot.bytes != bytes_) {
             hub_.reject(*board_.peers[next_],
@@ -179,17 +143,15 @@ Code FlatOperation::gather() {
 Code FlatOperation::progress() {
     if (!running_) return Code::ok;
     if (!published_) publish();
-    // What goes out as messages goes first.
-    const bool all_written = stream_.unsent.load(std::memory_order_relaxed) == 0;
-    Code code = all_written ? gather() : Code::in_progress;
+    // This rank's contribution goes first.
+    const bool all_sent = stream_.unsent.load(std::memory_order_relaxed) == 0;
+    Code code = all_sent ? gather() : Code::in_progress;
     for (bool on = true; code == Code::in_progress && on;) {
         const std::size_t before = next_;
         const std::size_t member = before < board_.size() ? before : own_;
-        if (!comes_by_itself()) {
-            const auto* stray = hub_.exchange(board_, stream_, {member, number_, turn_, tag_});
-            if (stray) [[unlikely]]
-                return differs(&stray->flow->peer, stray->tag);
-        }
+        const auto* stray = hub_.exchange(board_, stream_, {member, number_, turn_, tag_});
+        if (stray) [[unlikely]]
+            return differs(&stray->flow->peer, stray->tag);
         code = gather();
         on = next_ > before;
     }
@@ -197,7 +159,6 @@ Code FlatOperation::progress() {
     if (stream_.unread.load(std::memory_order_relaxed)) [[unlikely]]
         if (const auto* stray = hub_.stray(stream_, tag_))
             return differs(&stray->flow->peer, stray->tag);
-    if (number_ % operations_a_turn == 0) hub_.progress();
     contributions_[own_] = in_;
     if (!reduction_.empty()) reduction_.run(contributions_, out_);
     running_ = false;

@@ -24,19 +24,8 @@ inline constexpr std::size_t lanes_per_stream = 8;
 
 /// hello: whoever says it wants to send; its payload is how to answer. welcome: the answer has been
 /// understood, and nothing but hello may come before it. open: a channel. farewell: the bye was
-/// heard. contribution: to a flat exchange, which has neither channels nor credits. inbox: where
-/// contributions may be written instead.
-enum class Kind : uint8_t {
-    hello = 1,
-    welcome,
-    open,
-    data,
-    credit,
-    bye,
-    farewell,
-    contribution,
-    inbox
-};
+/// heard. contribution: to a flat exchange, which has neither channels nor credits.
+enum class Kind : uint8_t { hello = 1, welcome, open, data, credit, bye, farewell, contribution };
 
 inline constexpr uint32_t header_magic = 0x54554600;  // the low byte is the kind
 inline constexpr uint32_t header_magic_mask = 0xffffff00;

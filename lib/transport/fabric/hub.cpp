@@ -87,8 +87,6 @@ Hub::News& Hub::news() {
 
 // Mostly nobody else is in, and the list that threads share can be left alone.
 void Hub::kick(Flow& flow) {
-    if (FlatStream* const stream = flow.flat.load(std::memory_order_relaxed))
-        stream->sent_on_channels.store(true, std::memory_order_relaxed);
     bool inside = owner_.try_take();
     if (inside) {
         // Alone: it need not line up.
@@ -132,7 +130,6 @@ void Hub::tidy() {
 
 /// What follows from the port's events.
 void Hub::settle_what_came() {
-    if (!to_map_.empty()) map_inboxes();
     // In their order, for the first says why; there may be more meanwhile.
     while (!losing_.empty())
         for (const Loss& loss : std::exchange(losing_, {}))

@@ -129,8 +129,7 @@ private:
     }
     void tidy();
     void settle() {
-        const bool settled =
-            losing_.empty() && leaving_.empty() && to_fetch_.empty() && to_map_.empty();
+        const bool settled = losing_.empty() && leaving_.empty() && to_fetch_.empty();
         if (!settled) settle_what_came();
     }
     void settle_what_came();
@@ -174,7 +173,6 @@ private:
     void allow(Flow& flow);
     void send_contribution(FlatBoard& board, FlatStream& stream);
     void send_contributions();
-    bool tell_inboxes(FlatBoard& board, std::size_t member);
 
     // Receiving.
     bool arrived(const Arrival& arrival) override;
@@ -187,8 +185,6 @@ private:
     bool take_late(Peer& peer, const Header& header);
     void take_bye(Peer& peer, const Header& header);
     void take_contribution(const Header& header, const Arrival& arrival);
-    void take_inboxes(Peer& peer, const Header& header, const Arrival& arrival);
-    void map_inboxes();
     FlatBoard* find_board(uint32_t comm);
     FlatStream* find_stream(const Flow& flow);
     static void add_flow(FlatStream& stream, Flow& flow);
@@ -226,15 +222,9 @@ private:
     std::unordered_map<uint32_t, FlatBoard*> boards_;  // by communicator
     FlatBoard* recent_board_ = nullptr;
     bool contributions_held_ = false;  // some could not go
-    struct InboxKey {
-        uint32_t comm;
-        std::size_t member;
-        Bytes key;
-    };
-    std::vector<InboxKey> to_map_;
-    std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
-    std::vector<Peer*> talking_;    // with something due
-    std::vector<Peer*> leaving_;    // that have said bye, until they have heard farewell
+    std::vector<Flow*> forgotten_;     // without a half left; they go when nothing is under way
+    std::vector<Peer*> talking_;       // with something due
+    std::vector<Peer*> leaving_;       // that have said bye, until they have heard farewell
     std::vector<Slot*> to_fetch_;
     struct Loss {
         Peer* peer;

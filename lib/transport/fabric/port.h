@@ -55,13 +55,6 @@ public:
     virtual void lost(Rank peer, const std::string& cause, Culprit culprit) = 0;
 };
 
-/// Memory of a port's that other ports may be able to reach by themselves. data: nullptr: there is
-/// none. key: for map() there.
-struct Exposed {
-    std::byte* data = nullptr;
-    Bytes key;
-};
-
 /// done: and there will be no event. pending: there will be one. busy: nothing happened, the
 /// library has no room; again after progress(). failed: lost() has said why, or is about to.
 enum class Progress : uint8_t { done, pending, busy, failed };
@@ -142,20 +135,6 @@ public:
     /// The caller's memory, used again and again: registered until forgotten. May do nothing.
     virtual Result<> add_memory(std::byte* data, std::size_t bytes) = 0;
     virtual void remove_memory(std::byte* data, std::size_t bytes) = 0;
-
-    /// Memory, zeroed, that peers may map, until it is withdrawn.
-    virtual Exposed expose(std::size_t bytes) {
-        static_cast<void>(bytes);
-        return {};
-    }
-    virtual void withdraw(std::byte* data) { static_cast<void>(data); }
-    /// Where loads and stores of this process reach what a connected peer has exposed; nullptr:
-    /// they do not. It may be written to until it is unmapped, whatever the peer does.
-    virtual std::byte* map(Rank peer, ByteView key) {
-        static_cast<void>(peer), static_cast<void>(key);
-        return nullptr;
-    }
-    virtual void unmap(std::byte* mapped) { static_cast<void>(mapped); }
 
     /// Waits, bounded, until what was sent has left.
     virtual void flush(Deadline deadline) = 0;

@@ -55,9 +55,6 @@ bool Hub::arrived(const Arrival& arrival) {
             else
                 break_rules(peer, fmt::format("there are {} channels already", max_channels_taken));
             break;
-        case Kind::inbox:
-            take_inboxes(peer, header, arrival);
-            break;
         case Kind::credit:
             if (recent ? !take_credits(*recent, header.credits)
                        : !options_.retired->contains(header.comm))
@@ -79,7 +76,7 @@ bool Hub::belongs_here(const Header& header, const Arrival& arrival) {
     const char* why = nullptr;
     const bool in_job = header.sender >= 0 && header.sender < options_.size;
     if ((header.magic & header_magic_mask) != header_magic || header.kind() < Kind::hello ||
-        header.kind() > Kind::inbox)
+        header.kind() > Kind::contribution)
         why = "not one of tutti's";
     else if (header.nonce != options_.nonce)
         why = "meant for someone else";
