@@ -124,7 +124,6 @@ int Reactor::poll(int timeout_ms, uint64_t since) {
     if (rounds() != since) timeout_ms = 0;
     epoll_event events[events_per_poll];
     const int ready = epoll_wait(epoll_.get(), events, events_per_poll, timeout_ms);
-    if (ready > 0) rounds_.fetch_add(1, std::memory_order_seq_cst);
     int called = 0;
     for (int i = 0; i < ready; ++i) {
         // Looked up one by one: an earlier handler of this round may have removed this one.
@@ -133,6 +132,9 @@ int Reactor::poll(int timeout_ms, uint64_t since) {
         entry->handler(events[i].events);
         ++called;
     }
+    // Not before the handlers: one of them drains a doorbell, which may have rung for a thread that
+    // asks for rounds() meanwhile and would then sleep on it.
+    if (ready > 0) rounds_.fetch_add(1, std::memory_order_seq_cst);
     return called;
 }
 
