@@ -35,6 +35,15 @@ bool has_closed(int fd) {
 
 }  // namespace
 
+std::optional<ControlTree::Hello> ControlTree::Hello::decode(ByteView bytes) {
+    ByteReader in(bytes);
+    Hello hello{.version = in.get<uint32_t>(), .rank = in.get<Rank>()};
+    if (in.ok() && hello.version != current_version) return hello;
+    hello.kind = in.get<LinkKind>();
+    if (!in.at_end() || hello.kind > LinkKind::detour) return std::nullopt;
+    return hello;
+}
+
 ControlTree::ControlTree(Reactor& reactor, Handlers handlers)
     : reactor_(reactor), handlers_(std::move(handlers)) {}
 

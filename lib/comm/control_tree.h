@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/fd.h"
@@ -24,13 +25,23 @@ public:
         std::function<void(Rank peer, const std::string& cause)> closed;
     };
 
-    ControlTree(Reactor& reactor, Handlers handlers);
-    ~ControlTree();
-    ControlTree(const ControlTree&) = delete;
-
     /// A branch's end is the end of its peer, which has one; a detour's says nothing, and two ranks
     /// may have made one to each other at once.
     enum class LinkKind : uint8_t { branch, detour };
+    /// A connection's first message. Version and rank have these places in every version.
+    struct Hello {
+        static constexpr uint32_t current_version = 1;
+        uint32_t version = current_version;
+        Rank rank = nobody;
+        LinkKind kind = LinkKind::branch;
+        Bytes encode() const { return ByteWriter().put(version).put(rank).put(kind).take(); }
+        /// Of another version, only that and the rank are set. Nothing: it is malformed.
+        static std::optional<Hello> decode(ByteView bytes);
+    };
+
+    ControlTree(Reactor& reactor, Handlers handlers);
+    ~ControlTree();
+    ControlTree(const ControlTree&) = delete;
 
     /// Takes over an authenticated connection. invalid: it would be that peer's second branch.
     Result<> attach(Rank peer, UniqueFd fd, LinkKind kind);

@@ -216,6 +216,7 @@ private:
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     void peer_lost(Rank peer, const std::string& cause) override;
     void take_connection(UniqueFd fd, ByteView hello);
+    Error version_error(const ControlTree::Hello& hello) const;
     void control_message(Rank from, ByteView message);
     void take_news(ByteView message);
     void take_returned(ByteView message);

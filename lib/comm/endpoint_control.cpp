@@ -68,16 +68,23 @@ void Endpoint::go_round(Rank to, Bytes message) {
     kick();
 }
 
-void Endpoint::take_connection(UniqueFd fd, ByteView hello) {
-    ByteReader in(hello);
-    const auto rank = in.get<Rank>();
-    const auto kind = in.get<ControlTree::LinkKind>();
+void Endpoint::take_connection(UniqueFd fd, ByteView bytes) {
+    const auto hello = ControlTree::Hello::decode(bytes);
+    const Rank rank = hello ? hello->rank : nobody;
+    const auto kind = hello ? hello->kind : ControlTree::LinkKind::branch;
     const bool known = kind == ControlTree::LinkKind::detour
                            ? in_job(rank) && rank != config_.rank
                            : rank > 0 && in_job(rank) && tree_parent(rank) == config_.rank;
-    if (!in.at_end() || !known)
+    if (!known)
         return log::warn("rank {}: refused a control connection that claims to be rank {}",
                          config_.rank, rank);
+    const bool same = hello->version == ControlTree::Hello::current_version;
+    // The child is attached nevertheless: failures are told alike in every version.
+    if (!same)
+        bootstrap_step([&] {
+            if (bootstrap_->state() != Bootstrap::State::done)
+                bootstrap_->fail_with(version_error(*hello));
+        });
     if (const auto attached = control_.attach(rank, std::move(fd), kind); !attached)
         return log::warn("rank {}: refused a control connection of rank {}: {}", config_.rank, rank,
                          attached.error().message);
@@ -86,6 +93,14 @@ void Endpoint::take_connection(UniqueFd fd, ByteView hello) {
         bootstrap_step([&] { bootstrap_->met(rank); });
     else if (leaving_)
         control_.send(rank, ByteWriter().put(Topic::leaving).take());
+}
+
+Error Endpoint::version_error(const ControlTree::Hello& hello) const {
+    return {Code::invalid, hello.rank, 0,
+            fmt::format("rank {} speaks version {} of the control protocol, rank {} version {}: "
+                        "install the same version of tutti everywhere",
+                        hello.rank, hello.version, config_.rank,
+                        ControlTree::Hello::current_version)};
 }
 
 // As peer(), of a rank that was there and may have taken its record along.
@@ -100,7 +115,8 @@ Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {
     TUTTI_ASSIGN(const PeerRecord* record, peer_if_there(to, deadline));
     TUTTI_ASSIGN(const net::HostPort address, net::parse_host_port(record->control));
     const net::AuthKey secret{config_.secret, "control/" + config_.job};
-    const auto hello = ByteWriter().put(config_.rank).put(ControlTree::LinkKind::detour).take();
+    const Bytes hello =
+        ControlTree::Hello{.rank = config_.rank, .kind = ControlTree::LinkKind::detour}.encode();
     for (net::Redial redial;;) {
         TUTTI_ASSIGN(UniqueFd fd,
                      net::connect_tcp(address, {.deadline = deadline, .keep_trying = false}));

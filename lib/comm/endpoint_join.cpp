@@ -274,7 +274,7 @@ bool Endpoint::hides(const PeerRecord& record, Deadline deadline) const {
 Result<> Endpoint::connect_parent() {
     const Rank parent = tree_parent(config_.rank);
     const net::AuthKey secret{config_.secret, "control/" + config_.job};
-    const auto hello = ByteWriter().put(config_.rank).put(ControlTree::LinkKind::branch).take();
+    const auto hello = ControlTree::Hello{.rank = config_.rank}.encode();
     // A record that a killed run left behind leads nowhere: ask again until its owner has renewed
     // it.
     std::optional<Error> refused;

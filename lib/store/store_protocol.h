@@ -16,7 +16,7 @@
 
 namespace tutti::store_protocol {
 
-inline constexpr uint32_t version = 2;
+inline constexpr uint32_t version = 3;
 inline constexpr uint32_t max_frame_bytes = 1 << 20;
 inline constexpr uint32_t max_key_bytes = 4096;
 // What a frame holds besides the key and the value: op or status, and two lengths.

@@ -24,6 +24,24 @@ struct Ends {
 
 }  // namespace
 
+TEST_CASE("control tree: a hello comes back from its bytes, or says of which version it is") {
+    using Hello = ControlTree::Hello;
+    const auto same = Hello::decode(Hello{.rank = 5, .kind = LinkKind::detour}.encode());
+    REQUIRE(same);
+    CHECK((same->version == Hello::current_version && same->rank == 5));
+    CHECK(same->kind == LinkKind::detour);
+    const Bytes later = ByteWriter().put(uint32_t{7}).put(Rank{3}).put(uint64_t{0}).take();
+    const auto other = Hello::decode(later);
+    REQUIRE(other);
+    CHECK((other->version == 7 && other->rank == 3));
+    const Bytes whole = Hello{.rank = 5}.encode();
+    for (std::size_t bytes = 0; bytes < whole.size(); ++bytes)
+        CHECK_FALSE(Hello::decode(ByteView(whole).first(bytes)));
+    Bytes unknown = whole;
+    unknown.back() = std::byte{2};
+    CHECK_FALSE(Hello::decode(unknown));
+}
+
 TEST_CASE("control tree: keeps no connection that cannot be watched, and takes the next one") {
     Reactor reactor;
     int closed = 0;

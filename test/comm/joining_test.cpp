@@ -321,6 +321,34 @@ TEST_CASE("joining: a parent that closes the connection in mid-handshake is call
     CHECK(problem == "");
 }
 
+TEST_CASE("joining: a rank of another version is told of it, as is everyone else") {
+    const JobFolder folder;
+    const auto kept = std::make_shared<SilentStore>(open_at(folder));
+    Config config = config_of(0, 2);
+    config.timeout_ms = 60'000;
+    std::string heard;
+    std::thread parent([&] {
+        const auto comm = Communicator::create(config, kept);
+        heard = comm ? "joined" : comm.error().message;
+    });
+    const Deadline patience = Deadline::after_ms(20'000);
+    while (kept->last_set("c0/rank/0").empty() && !patience.passed()) std::this_thread::yield();
+    const std::string record = kept->last_set("c0/rank/0");
+    const auto port = static_cast<uint16_t>(std::stoi(record.substr(record.rfind(':') + 1)));
+    const auto fd = net::connect_tcp({.host = "127.0.0.1", .port = port}, {.deadline = patience});
+    REQUIRE(fd);
+    const Bytes hello = ControlTree::Hello{.version = 7, .rank = 1}.encode();
+    REQUIRE(net::introduce(fd->get(), {"", "control/joining"}, hello, patience));
+    const auto told = net::recv_frame(fd->get(), 4096, patience);
+    parent.join();
+    REQUIRE(told);
+    for (const std::string_view text : {as_text(*told), std::string_view(heard)}) {
+        INFO(text);
+        CHECK(contains(std::string(text), "rank 1 speaks version 7"));
+        CHECK(contains(std::string(text), "rank 0 version 1"));
+    }
+}
+
 TEST_CASE("joining: a word left in the store is of a failure, whatever it says") {
     const JobFolder folder;
     const auto store = open_at(folder);

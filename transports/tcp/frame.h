@@ -11,7 +11,7 @@ namespace tutti::tcp {
 
 using tutti::credits_per_channel;
 
-inline constexpr uint32_t protocol_version = 2;
+inline constexpr uint32_t protocol_version = 3;
 
 /// Large enough that system calls and headers do not count, small enough that a message the kernel
 /// has just written is still in the second-level cache when it is reduced.

@@ -11,7 +11,7 @@
 
 namespace tutti::fabric {
 
-inline constexpr uint32_t protocol_version = 4;
+inline constexpr uint32_t protocol_version = 5;
 
 /// Channels that a rank opens to another on one port.
 inline constexpr std::size_t max_channels = 4096;
