@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-constexpr double kib = 1024;
+constexpr double bytes_per_kib = 1024;
 
 struct Row {
     std::string_view wire;
@@ -49,7 +49,7 @@ Constants default_constants(std::string_view wire, const Capabilities& c, bool w
     at(constants, Term::hop) = std::max(c.latency_us, 0.05);
     at(constants, Term::turn) = 2 * std::max(c.latency_us, 0.3);
     at(constants, Term::message) = at(constants, Term::hop) / 2;
-    at(constants, Term::kib) = kib / 1000 / std::max(c.bandwidth_gbs, 0.01);
+    at(constants, Term::kib) = bytes_per_kib / 1000 / std::max(c.bandwidth_gbs, 0.01);
     at(constants, Term::reduced_kib) = 0.01;
     return constants;
 }
@@ -75,8 +75,8 @@ Terms schedule_terms(const Cost& plain, const Load& load, std::size_t message_by
     at(terms, Term::hop) = cost.hops;
     at(terms, Term::turn) = cost.hops * (load.crowding - 1);
     at(terms, Term::message) = messages * tiles;
-    at(terms, Term::kib) = (cost.busy * work + serial) * bytes / kib;
-    at(terms, Term::reduced_kib) = cost.reduced * work * bytes / kib;
+    at(terms, Term::kib) = (cost.busy * work + serial) * bytes / bytes_per_kib;
+    at(terms, Term::reduced_kib) = cost.reduced * work * bytes / bytes_per_kib;
     at(terms, Term::spread_kib) = at(terms, Term::kib) * std::log2(std::max(1.0, cost.peers));
     return terms;
 }
@@ -85,7 +85,8 @@ Terms flat_terms(const Load& load, double reads, double waits) {
     Terms terms{};
     at(terms, Term::flat) = 1;
     at(terms, Term::flat_turn) = (load.crowding - 1) * waits;
-    at(terms, Term::flat_kib) = reads * load.crowding * static_cast<double>(load.bytes) / kib;
+    at(terms, Term::flat_kib) =
+        reads * load.crowding * static_cast<double>(load.bytes) / bytes_per_kib;
     return terms;
 }
 
@@ -100,7 +101,7 @@ std::size_t pipeline_message_bytes(const Cost& plain, const Load& load, const Co
     const Cost cost = widened(plain, load);
     const double starts = cost.messages * (at(constants, Term::message) +
                                            at(constants, Term::turn) * (load.crowding - 1));
-    const double fill = (cost.path - cost.busy + 1) * at(constants, Term::kib) / kib;
+    const double fill = (cost.path - cost.busy + 1) * at(constants, Term::kib) / bytes_per_kib;
     const double tile = std::sqrt(static_cast<double>(load.bytes) * starts / std::max(fill, 1e-9));
     const double message = tile * cost.busy / std::max(cost.messages, 1.0);
     if (!(message < static_cast<double>(most))) return most;

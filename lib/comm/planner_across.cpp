@@ -8,9 +8,9 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t tile_slots = 3;
+constexpr uint32_t share_slots = 3;
 // What one operation puts on a stream must fit there before anything of it has run.
-constexpr uint32_t most_tiles = 64, least_tiles = 4, most_copies = 512;
+constexpr uint32_t most_share_tiles = 64, least_share_tiles = 4, most_copies = 512;
 // In Tag::plan, as in planner_device.cpp.
 constexpr uint64_t across_mark = uint64_t{0xd7} << 40;
 
@@ -133,10 +133,12 @@ Result<std::unique_ptr<BoundSchedule>> Planner::bind_stripe(const Plan& wire, co
     // The same on all ranks of a host. Blocks are gathered one by one.
     const auto ranks = static_cast<uint32_t>(place_.size);
     request.window = {
-        tile_slots,
+        share_slots,
         whole ? config_.device_tile_bytes * locals / static_cast<std::size_t>(stripes.count)
               : config_.device_tile_bytes,
-        whole ? most_tiles : std::clamp(most_copies / ranks, least_tiles, most_tiles), share};
+        whole ? most_share_tiles
+              : std::clamp(most_copies / ranks, least_share_tiles, most_share_tiles),
+        share};
     Carriers channels(channels_, *hosts_, stripes, stripe,
                       stripes.first(local, hosts_->size_of(host)));
     return bind(std::move(request), channels);

@@ -8,11 +8,9 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kib = 1024;
-
 // A wire's second lane hides the turn-around of the first; mapped memory has none to hide.
-constexpr std::size_t second_lane_bytes = 1024 * kib;
-constexpr std::size_t least_pipeline_bytes = 8 * kib;
+constexpr std::size_t second_lane_bytes = 1024 * 1024;
+constexpr std::size_t least_pipeline_bytes = 8 * 1024;
 constexpr std::size_t hierarchy_tiles = 4;  // so that one is on the wire, one in shared memory
 
 // How many contributions everyone reads in the flat exchange; < 0: it has no such collective.

@@ -9,9 +9,8 @@
 namespace tutti {
 namespace {
 
-constexpr int64_t ms = 1'000'000;
 // What a rank sent before it left may still be on its way when its bye is here.
-constexpr int64_t farewell_ns = 1000 * ms;
+constexpr int64_t farewell_ns = 1'000'000'000;
 // A send up to this is copied and done; a larger one waits for its receive and is not copied.
 constexpr std::size_t eager_bytes = 32 * 1024;
 

@@ -10,7 +10,7 @@ namespace tutti {
 namespace {
 
 /// A count that only grows, over all runs: one side waits until it is large enough. A line each.
-enum Word : std::size_t { word_fetched, word_done, word_freed, words };
+enum TileWord : std::size_t { tiles_fetched, tiles_done, tiles_freed, tile_words };
 
 struct Streams {
     device::Stream inside, inputs, outputs;
@@ -125,10 +125,10 @@ public:
         if (!under_way_) return;
         if (runs_on_host()) running().cancel();
         // What waits for the wire goes on, and then what waits for other devices is ended.
-        for (const Word word : {word_done, word_freed}) store(word, base_);
+        for (const TileWord word : {tiles_done, tiles_freed}) store(word, base_);
         r_.around->stop();
         wait_for_streams();
-        store(word_fetched, base_);  // where not all of it came onto the streams
+        store(tiles_fetched, base_);  // where not all of it came onto the streams
         end();
     }
     // What was armed may have ended since.
@@ -150,16 +150,16 @@ private:
         return phase_ == Phase::first ? *r_.first : static_cast<Operation&>(*w_);
     }
 
-    uint32_t& word(Word which) const {
+    uint32_t& word(TileWord which) const {
         return *reinterpret_cast<uint32_t*>(words_ + which * no_share_bytes);
     }
-    void store(Word which, uint32_t value) const {
+    void store(TileWord which, uint32_t value) const {
         std::atomic_ref(word(which)).store(value, std::memory_order_release);
     }
     /// What the words say when that many tiles of this run are through.
     uint32_t after_tiles(uint32_t tiles) const { return base_ - w_->stretches() + tiles; }
 
-    Result<> wait_word(device::StreamHandle stream, Word which, uint32_t tile) const {
+    Result<> wait_word(device::StreamHandle stream, TileWord which, uint32_t tile) const {
         return device::hold_until(driver(), stream, word(which), after_tiles(tile + 1));
     }
     Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& on) const {
@@ -258,13 +258,13 @@ private:
         TUTTI_TRY(e_.before[slot].hold(inputs));
         if (i >= w_->slots()) {
             // The slot's last tile has left it, over the wire and to the device.
-            TUTTI_TRY(wait_word(inputs, word_freed, i - w_->slots()));
+            TUTTI_TRY(wait_word(inputs, tiles_freed, i - w_->slots()));
             TUTTI_TRY(e_.stored[slot].hold(inputs));
         }
         for (const Around::Piece& piece : r_.around->fetched(i))
             TUTTI_TRY(copy(inputs_ + w_->place(Space::input, piece.wire, slot) + piece.at,
                            piece.device, piece.bytes, streams_.inputs));
-        TUTTI_TRY(device::write_word(driver(), inputs, word(word_fetched), after_tiles(i + 1)));
+        TUTTI_TRY(device::write_word(driver(), inputs, word(tiles_fetched), after_tiles(i + 1)));
         return e_.fetched[slot].record(inputs);
     }
 
@@ -273,7 +273,7 @@ private:
         if (j >= w_->slots()) TUTTI_TRY(e_.after[slot].hold(outputs));
         // The word says so too, but for a run that is given up.
         TUTTI_TRY(e_.fetched[slot].hold(outputs));
-        TUTTI_TRY(wait_word(outputs, word_done, j));
+        TUTTI_TRY(wait_word(outputs, tiles_done, j));
         for (const Around::Piece& piece : r_.around->stored(j))
             TUTTI_TRY(copy(piece.device,
                            outputs_ + w_->place(Space::output, piece.wire, slot) + piece.at,
@@ -287,15 +287,15 @@ private:
     Code move_wire() {
         // Pairs with the device's write: the tile was copied before.
         const uint32_t fetched =
-            std::atomic_ref(word(word_fetched)).load(std::memory_order_acquire) - after_tiles(0);
+            std::atomic_ref(word(tiles_fetched)).load(std::memory_order_acquire) - after_tiles(0);
         w_->allow(fetched);
         const Code code = w_->progress();
         moved_ |= w_->moved();
         if (code != Code::ok && code != Code::in_progress) return code;
         // A rank alone has nothing to do on the wire, and still has to wait for its input.
         const uint32_t done = std::min(w_->finished(), fetched);
-        store(word_done, after_tiles(done));
-        if (w_->drained()) store(word_freed, after_tiles(done));
+        store(tiles_done, after_tiles(done));
+        if (w_->drained()) store(tiles_freed, after_tiles(done));
         return done == w_->stretches() ? code : Code::in_progress;
     }
 
@@ -369,9 +369,9 @@ Result<std::unique_ptr<Operation>> tile(TiledRequest request) {
     const device::Context& context = request.area->context;
     auto wires = std::make_unique<Wires>(std::move(request.wires), request.element_bytes);
     const std::size_t slots = slots_bytes(request, *wires);
-    const std::size_t bytes = slots + words * no_share_bytes;
+    const std::size_t bytes = slots + tile_words * no_share_bytes;
     TUTTI_ASSIGN(device::PinnedBuffer memory, device::PinnedBuffer::allocate(context, bytes));
-    std::memset(memory.data() + slots, 0, words * no_share_bytes);
+    std::memset(memory.data() + slots, 0, tile_words * no_share_bytes);
     TUTTI_ASSIGN(device::Stream inside, device::Stream::create(context));
     TUTTI_ASSIGN(device::Stream inputs, device::Stream::create(context));
     TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));

@@ -20,9 +20,9 @@ struct Access {
     bool sends = false;  // the channel may read the memory even after the step
 };
 
-class Order {
+class StepOrder {
 public:
-    explicit Order(const Schedule& schedule) : schedule_(schedule) {}
+    explicit StepOrder(const Schedule& schedule) : schedule_(schedule) {}
 
     /// Whether `first` has finished before `second` starts, within one tile.
     bool before(const Node& first, const Node& second) const {
@@ -73,7 +73,7 @@ std::vector<std::pair<Place, Access>> accesses(const Schedule& schedule, const P
     return places;
 }
 
-bool ordered(const Order& order, const Schedule& schedule, const Access& a, const Access& b,
+bool ordered(const StepOrder& order, const Schedule& schedule, const Access& a, const Access& b,
              bool scratch) {
     const bool a_first = order.before(a.node, b.node);
     if (!a_first && !order.before(b.node, a.node)) return false;
@@ -92,7 +92,7 @@ bool ordered(const Order& order, const Schedule& schedule, const Access& a, cons
 
 std::string find_conflict(const Schedule& schedule, const Places& where, bool in_place) {
     if (schedule.lanes.size() < 2) return {};
-    const Order order(schedule);
+    const StepOrder order(schedule);
     const auto list = accesses(schedule, where, in_place);
     for (std::size_t i = 0; i < list.size(); ++i)
         for (std::size_t j = i + 1; j < list.size() && list[j].first == list[i].first; ++j) {

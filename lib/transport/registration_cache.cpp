@@ -5,13 +5,13 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t kernel_page_bytes = 4096;
 
 // Whole pages: that is what the kernel pins, unmaps and watches.
 MemoryRange pages_of(const std::byte* data, std::size_t bytes) {
     const auto begin = reinterpret_cast<std::uintptr_t>(data);
-    return {begin / page_bytes * page_bytes,
-            round_up(begin + std::max<std::size_t>(bytes, 1), page_bytes)};
+    return {begin / kernel_page_bytes * kernel_page_bytes,
+            round_up(begin + std::max<std::size_t>(bytes, 1), kernel_page_bytes)};
 }
 
 }  // namespace

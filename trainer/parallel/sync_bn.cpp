@@ -13,12 +13,6 @@ using namespace tutti::trainer::parallel;  // NOLINT
 
 namespace {
 
-/// What a device keeps from a training forward for its backward.
-struct Saved {
-    std::vector<double> mean, inverse;
-    double count = 0;  // of the joined batch, elements of a channel
-};
-
 Result<> did(tutti_status status, int device, const char* what) {
     if (status == TUTTI_OK) return {};
     return fail_device(status, device, "sync_bn: {} on device {} failed: {}", what, device,
@@ -46,6 +40,12 @@ public:
     uint64_t bytes() const { return bytes_; }
 
 private:
+    /// What a device keeps from a training forward for its backward.
+    struct Saved {
+        std::vector<double> mean, inverse;
+        double count = 0;  // of the joined batch, elements of a channel
+    };
+
     static tutti_status combine(void* user, const void* const* inputs, void* const* outputs,
                                 int devices, size_t bytes);
     Result<> add_hosts(double* sums, std::size_t count) const;
