@@ -23,7 +23,7 @@ MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 TIER = os.environ.get("TUTTI_TEST_TIER", "default")
 # Transports over networks' own libraries, where they are built.
 FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
-HANG_GUARD_S = 1500
+HANG_GUARD_S = 1500 if TIER == "long" else 300
 
 
 def sanitizer_options(transport):
