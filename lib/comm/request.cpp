@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "base/fd.h"
+
 namespace tutti {
 
 Completion::Callback Completion::closed_hook;
@@ -29,12 +31,15 @@ bool Completion::set_callback(Callback callback) {
 
 Result<int> Completion::event_fd() {
     if (const int fd = fd_.load(); fd != no_fd) return fd;
-    const int made = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (made < 0) return fail_errno(errno, "creating an eventfd for the request");
-    fd_.store(made);
+    UniqueFd made(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!made) return fail_errno(errno, "creating an eventfd for the request");
+    // Threads that ask at the same time get one descriptor: the losers close their own.
+    int fd = no_fd;
+    if (!fd_.compare_exchange_strong(fd, made.get())) return fd;
+    fd = made.release();
     // Whoever fires looks at fd_ after setting fired_; we look at fired_ after setting fd_.
-    if (fired_.load()) ::eventfd_write(made, 1);
-    return made;
+    if (fired_.load()) ::eventfd_write(fd, 1);
+    return fd;
 }
 
 void Completion::fire(Code code) {

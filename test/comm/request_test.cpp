@@ -3,8 +3,11 @@
 
 #include <poll.h>
 
+#include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
+#include <thread>
 
 #include "comm/job.h"
 
@@ -57,4 +60,29 @@ TEST_CASE("request: who tests it does not wait for a callback that runs") {
         if (during) return "done in its own callback";
         return after ? "" : "the callback has run, and the request is in progress";
     }));
+}
+
+TEST_CASE("request: threads that ask for the descriptor at once get the same one") {
+    constexpr std::size_t threads = 4, rounds = 300;
+    std::array<Completion, rounds> completions;
+    std::array<std::array<int, threads>, rounds> fds{};
+    std::barrier start(threads);
+    std::vector<std::thread> asking;
+    for (std::size_t t = 0; t < threads; ++t)
+        asking.emplace_back([&, t] {
+            for (std::size_t round = 0; round < rounds; ++round) {
+                start.arrive_and_wait();
+                fds[round][t] = completions[round].event_fd().value_or(-1);
+            }
+        });
+    for (std::thread& thread : asking) thread.join();
+    for (std::size_t round = 0; round < rounds; ++round) {
+        completions[round].fire(Code::ok);
+        for (const int fd : fds[round]) {
+            CAPTURE(round, fd, fds[round][0]);
+            REQUIRE(fd == fds[round][0]);
+            pollfd wait{.fd = fd, .events = POLLIN, .revents = 0};
+            REQUIRE(::poll(&wait, 1, 0) == 1);
+        }
+    }
 }
