@@ -27,6 +27,8 @@ std::string op_of(const Tag& tag) {
 }
 
 constexpr auto relaxed = std::memory_order_relaxed;
+constexpr auto acquire = std::memory_order_acquire;
+constexpr auto release = std::memory_order_release;
 
 }  // namespace
 
@@ -48,91 +50,98 @@ std::string describe_call(const Tag& tag) {
 Recorder::Entry* Recorder::entry(uint64_t sequence) const {
     const uint64_t number = sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
     if (number < few) return &few_[number];
-    Entry* many = many_.load(std::memory_order_acquire);
+    Entry* many = many_.load(acquire);
     return many ? &many[number % capacity] : nullptr;
 }
 
 void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
     if (operation_number(tag) >= few && !owned_) {
         owned_.reset(new (std::nothrow) Entry[capacity]);
-        many_.store(owned_.get(), std::memory_order_release);
+        many_.store(owned_.get(), release);
     }
     Entry* const place = entry(tag.sequence);
-    if (!place) return last_.store(tag.sequence, std::memory_order_release);
+    if (!place) return last_.store(tag.sequence, release);
     Entry& e = *place;
     e.sequence.store(~uint64_t{0}, relaxed);
-    e.count.store(tag.count, std::memory_order_release);
-    e.plan.store(tag.plan, relaxed);
-    e.call.store(tag.call, relaxed);
-    e.root.store(tag.root, relaxed);
-    e.bytes.store(bytes, relaxed);
-    e.ring.store(ring, relaxed);
-    e.start.store(ticks(), relaxed);
-    e.state.store(State::running, relaxed);
-    // Pairs with the acquire in find(): whoever sees the sequence sees the fields.
-    e.sequence.store(tag.sequence, std::memory_order_release);
-    last_.store(tag.sequence, std::memory_order_release);
+    e.count.store(tag.count, release);
+    e.plan.store(tag.plan, release);
+    e.call.store(tag.call, release);
+    e.root.store(tag.root, release);
+    e.bytes.store(bytes, release);
+    e.ring.store(ring, release);
+    e.start.store(ticks(), release);
+    e.state.store(State::running, release);
+    // Pairs with the first acquire in read(): whoever sees the sequence sees the fields.
+    e.sequence.store(tag.sequence, release);
+    last_.store(tag.sequence, release);
 }
 
 void Recorder::end(const Tag& tag, Code code) {
     Entry* const place = entry(tag.sequence);
     if (!place || place->sequence.load(relaxed) != tag.sequence) return;
     Entry& e = *place;
-    e.end.store(ticks(), relaxed);
-    e.code.store(code, relaxed);
-    e.state.store(code == Code::ok ? State::done : State::failed, relaxed);
+    e.end.store(ticks(), release);
+    e.code.store(code, release);
+    // Last: whoever sees that it has ended sees when and how.
+    e.state.store(code == Code::ok ? State::done : State::failed, release);
+}
+
+std::optional<Recorder::Call> Recorder::read(const Entry& e) {
+    Call call;
+    call.tag.sequence = e.sequence.load(acquire);
+    if (call.tag.sequence == ~uint64_t{0}) return std::nullopt;
+    call.tag.count = e.count.load(acquire);
+    call.tag.call = e.call.load(acquire);
+    call.tag.root = e.root.load(acquire);
+    call.tag.plan = e.plan.load(acquire);
+    call.bytes = e.bytes.load(acquire);
+    call.ring = e.ring.load(acquire);
+    call.start = e.start.load(acquire);
+    call.state = e.state.load(acquire);
+    call.end = e.end.load(acquire);
+    call.code = e.code.load(acquire);
+    if (e.sequence.load(relaxed) != call.tag.sequence) return std::nullopt;
+    return call;
 }
 
 std::optional<Tag> Recorder::find(uint64_t sequence) const {
     const Entry* found = entry(sequence);
-    if (!found || found->sequence.load(std::memory_order_acquire) != sequence) return std::nullopt;
-    const Entry& e = *found;
-    Tag tag;
-    tag.sequence = sequence;
-    tag.count = e.count.load(std::memory_order_acquire);
-    tag.call = e.call.load(std::memory_order_acquire);
-    tag.root = e.root.load(std::memory_order_acquire);
-    tag.plan = e.plan.load(std::memory_order_acquire);
-    if (e.sequence.load(relaxed) != sequence) return std::nullopt;
-    return tag;
+    const auto call = found ? read(*found) : std::nullopt;
+    if (!call || call->tag.sequence != sequence) return std::nullopt;
+    return call->tag;
 }
 
-// Those that are written, of the last `capacity` calls.
-void Recorder::list(std::vector<const Entry*>& used) const {
-    const uint64_t last = last_.load(relaxed) & ((uint64_t{1} << Tag::epoch_shift) - 1);
+std::vector<Recorder::Call> Recorder::calls() const {
+    const uint64_t last = operation_number(last_.load(acquire));
+    std::vector<Call> out;
     const auto add = [&](const Entry* entries, uint64_t count) {
         for (uint64_t i = 0; i < count; ++i) {
-            const uint64_t sequence = entries[i].sequence.load(relaxed);
-            const uint64_t number = sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
-            if (sequence != ~uint64_t{0} && number + capacity > last) used.push_back(&entries[i]);
+            const auto call = read(entries[i]);
+            if (call && operation_number(call->tag) + capacity > last) out.push_back(*call);
         }
     };
     add(few_.get(), few);
-    if (const Entry* many = many_.load(std::memory_order_acquire)) add(many, capacity);
+    if (const Entry* many = many_.load(acquire)) add(many, capacity);
+    std::sort(out.begin(), out.end(),
+              [](const Call& a, const Call& b) { return a.tag.sequence < b.tag.sequence; });
+    return out;
 }
 
 std::string Recorder::text(Rank rank, std::size_t most) const {
-    std::vector<const Entry*> used;
-    list(used);
-    std::sort(used.begin(), used.end(), [](auto* a, auto* b) {
-        return a->sequence.load(relaxed) < b->sequence.load(relaxed);
-    });
-    if (used.size() > most) used.erase(used.begin(), used.end() - static_cast<ptrdiff_t>(most));
+    const std::vector<Call> all = calls();
     std::string text;
     static constexpr std::string_view states[] = {"running", "done", "failed"};
-    for (const Entry* e : used) {
-        const auto tag = find(e->sequence.load(relaxed));
-        if (!tag) continue;
-        const State state = e->state.load(relaxed);
-        const int64_t start_ns = scale_.to_ns(e->start.load(relaxed));
-        const int64_t end_ns = state == State::running ? 0 : scale_.to_ns(e->end.load(relaxed));
+    for (std::size_t i = all.size() - std::min(all.size(), most); i < all.size(); ++i) {
+        const Call& call = all[i];
+        const bool running = call.state == State::running;
         text += fmt::format(
             R"({{"rank":{},"epoch":{},"number":{},"call":"{}","bytes":{},"ring":{},"state":"{}",)"
             R"("result":"{}","start_ns":{},"end_ns":{}}})"
             "\n",
-            rank, tag->epoch(), operation_number(*tag), describe_call(*tag), e->bytes.load(relaxed),
-            e->ring.load(relaxed), states[static_cast<std::size_t>(state)],
-            state == State::running ? "" : code_name(e->code.load(relaxed)), start_ns, end_ns);
+            rank, call.tag.epoch(), operation_number(call.tag), describe_call(call.tag), call.bytes,
+            call.ring, states[static_cast<std::size_t>(call.state)],
+            running ? "" : code_name(call.code), scale_.to_ns(call.start),
+            running ? 0 : scale_.to_ns(call.end));
     }
     return text;
 }

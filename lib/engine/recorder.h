@@ -63,8 +63,11 @@ public:
     std::string text(Rank rank, std::size_t most) const;
 
 private:
-    // Fields are atomics so that another thread may read an entry while it is being overwritten;
-    // `sequence` is written last and checked again after reading.
+    // A sequence lock: another thread may read an entry while it is being overwritten. The writer
+    // invalidates `sequence` first and writes it last; a reader looks at it before and after it
+    // reads the fields. Fields are stored with release and loaded with acquire order: a reader that
+    // saw a new field then also sees that the sequence had changed, on every processor.
+    // (Fences would do the same, but the thread sanitizer does not know them.)
     struct Entry {
         std::atomic<uint64_t> sequence{~uint64_t{0}};
         std::atomic<uint64_t> count{0}, plan{0}, bytes{0}, start{0}, end{0};
@@ -78,7 +81,18 @@ private:
     static constexpr uint64_t few = 32;
     /// nullptr: it was never written.
     Entry* entry(uint64_t sequence) const;
-    void list(std::vector<const Entry*>& used) const;
+    /// A consistent copy of an entry.
+    struct Call {
+        Tag tag;
+        uint64_t bytes = 0, start = 0, end = 0;
+        uint32_t ring = 0;
+        State state = State::running;
+        Code code = Code::ok;
+    };
+    /// Nothing: it was never written, or is being written now.
+    static std::optional<Call> read(const Entry& entry);
+    /// The last `capacity` calls, oldest first.
+    std::vector<Call> calls() const;
 
     const std::unique_ptr<Entry[]> few_ = std::make_unique<Entry[]>(few);
     std::unique_ptr<Entry[]> owned_;

@@ -6,7 +6,6 @@
 
 #include "collectives/catalog.h"
 #include "engine/fabric.h"
-#include "engine/recorder.h"
 #include "support/catch.h"
 #include "support/layouts.h"
 
@@ -480,40 +479,4 @@ TEST_CASE("bound schedule: what a lost peer did not take is not sent, unless it 
         std::this_thread::sleep_for(std::chrono::milliseconds(1100));
     }
     CHECK(root.progress() == Code::ok);
-}
-
-TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
-    auto recorder = std::make_unique<Recorder>();
-    Tag tag;
-    for (uint64_t s = 1; s <= 3000; ++s) {
-        tag.sequence = s;
-        tag.count = s * 2;
-        recorder->begin(tag, s * 8, static_cast<uint32_t>(s % 3));
-        recorder->end(tag, Code::ok);
-    }
-    REQUIRE(recorder->last() == 3000);
-    REQUIRE_FALSE(recorder->find(3000 - Recorder::capacity));
-    const auto found = recorder->find(3000 - Recorder::capacity + 1);
-    REQUIRE(found);
-    REQUIRE(found->count == found->sequence * 2);
-    const std::string last = recorder->text(7, 1);
-    INFO(last);
-    REQUIRE(last.find(R"("bytes":24000,"ring":0,"state":"done")") != std::string::npos);
-}
-
-TEST_CASE("recorder: describes a call in words") {
-    Tag tag;
-    tag.sequence = uint64_t{3} << Tag::epoch_shift | 12;
-    tag.count = 7;
-    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::float32), static_cast<uint32_t>(Op::max));
-    REQUIRE(describe_call(tag) == "allreduce #12 (count 7, float32, max)");
-    tag.call = pack_call(1, static_cast<uint32_t>(Dtype::int8), 0);
-    tag.root = 3;
-    REQUIRE(describe_call(tag) == "broadcast #12 (count 7, int8, root 3)");
-    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::int64), 0) | pack_user_op(false, 130);
-    REQUIRE(describe_call(tag) == "allreduce #12 (count 7, int64, user operator 130)");
-    tag.call = pack_call(9, static_cast<uint32_t>(Dtype::float16), 0) | pack_user_op(true, 4095);
-    REQUIRE(describe_call(tag) == "scan #12 (count 7, float16, pre-multiplied sum 4095)");
-    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::int8), 1) | multi_call;
-    REQUIRE(describe_call(tag) == "allreduce_multi #12 (count 7, int8, max)");
 }

@@ -1,0 +1,109 @@
+// The flight recorder: what it keeps, and that other threads read it whole.
+#include "engine/recorder.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <thread>
+
+#include "reduce/reduce.h"
+#include "support/catch.h"
+
+using namespace tutti;
+
+namespace {
+
+// What a line of the recorder's text has after `"name":`.
+uint64_t number_in(std::string_view line, std::string_view name) {
+    const auto at = line.find(fmt::format("\"{}\":", name)) + name.size() + 3;
+    return std::strtoull(std::string(line.substr(at, 20)).c_str(), nullptr, 10);
+}
+
+// Whether all fields are those of one call: `next` in the test below made them.
+std::string torn(std::string_view text) {
+    uint64_t before = 0;
+    for (std::size_t at = 0, end; (end = text.find('\n', at)) != text.npos; at = end + 1) {
+        const std::string_view line = text.substr(at, end - at);
+        const uint64_t number = number_in(line, "number");
+        if (number <= before || number_in(line, "bytes") != 3 * number ||
+            number_in(line, "ring") != number % 7 ||
+            line.find(fmt::format("(count {},", 2 * number)) == line.npos)
+            return std::string(line);
+        before = number;
+    }
+    return {};
+}
+
+}  // namespace
+
+TEST_CASE("recorder: keeps the last 1,024 calls and finds them by sequence") {
+    auto recorder = std::make_unique<Recorder>();
+    Tag tag;
+    for (uint64_t s = 1; s <= 3000; ++s) {
+        tag.sequence = s;
+        tag.count = s * 2;
+        recorder->begin(tag, s * 8, static_cast<uint32_t>(s % 3));
+        recorder->end(tag, Code::ok);
+    }
+    REQUIRE(recorder->last() == 3000);
+    REQUIRE_FALSE(recorder->find(3000 - Recorder::capacity));
+    const auto found = recorder->find(3000 - Recorder::capacity + 1);
+    REQUIRE(found);
+    REQUIRE(found->count == found->sequence * 2);
+    const std::string last = recorder->text(7, 1);
+    INFO(last);
+    REQUIRE(last.find(R"("bytes":24000,"ring":0,"state":"done")") != std::string::npos);
+}
+
+TEST_CASE("recorder: other threads read whole entries while they are overwritten") {
+    Recorder recorder;
+    std::atomic<bool> over{false};
+    std::atomic<uint64_t> torn_tags{0};
+    std::thread issuing([&] {
+        Tag tag;
+        for (uint64_t s = 1; !over; ++s) {
+            tag.sequence = s;
+            tag.count = 2 * s;
+            tag.plan = 5 * s;
+            tag.root = static_cast<int32_t>(s % 11);
+            tag.call = pack_call(1, static_cast<uint32_t>(Dtype::int8), 0);
+            recorder.begin(tag, 3 * s, static_cast<uint32_t>(s % 7));
+            recorder.end(tag, Code::ok);
+        }
+    });
+    std::thread finding([&] {
+        while (!over) {
+            const uint64_t last = recorder.last();
+            // The entry that is overwritten next or now.
+            const auto tag =
+                recorder.find(last + 1 > Recorder::capacity ? last + 1 - Recorder::capacity : 1);
+            if (tag && (tag->count != 2 * tag->sequence || tag->plan != 5 * tag->sequence ||
+                        tag->root != static_cast<int32_t>(tag->sequence % 11)))
+                ++torn_tags;
+        }
+    });
+    std::string found;
+    for (int i = 0; i < 500 && found.empty(); ++i) found = torn(recorder.text(0, 200));
+    over = true;
+    issuing.join();
+    finding.join();
+    CHECK(found == "");
+    CHECK(torn_tags == 0);
+}
+
+TEST_CASE("recorder: describes a call in words") {
+    Tag tag;
+    tag.sequence = uint64_t{3} << Tag::epoch_shift | 12;
+    tag.count = 7;
+    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::float32), static_cast<uint32_t>(Op::max));
+    REQUIRE(describe_call(tag) == "allreduce #12 (count 7, float32, max)");
+    tag.call = pack_call(1, static_cast<uint32_t>(Dtype::int8), 0);
+    tag.root = 3;
+    REQUIRE(describe_call(tag) == "broadcast #12 (count 7, int8, root 3)");
+    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::int64), 0) | pack_user_op(false, 130);
+    REQUIRE(describe_call(tag) == "allreduce #12 (count 7, int64, user operator 130)");
+    tag.call = pack_call(9, static_cast<uint32_t>(Dtype::float16), 0) | pack_user_op(true, 4095);
+    REQUIRE(describe_call(tag) == "scan #12 (count 7, float16, pre-multiplied sum 4095)");
+    tag.call = pack_call(0, static_cast<uint32_t>(Dtype::int8), 1) | multi_call;
+    REQUIRE(describe_call(tag) == "allreduce_multi #12 (count 7, int8, max)");
+}
