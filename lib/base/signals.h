@@ -5,34 +5,44 @@
 
 #include <array>
 #include <csignal>
+#include <cstdint>
+#include <mutex>
+#include <vector>
 
 namespace tutti {
 
-/// For as long as a library is loaded or started that may install handlers of its own: those that
-/// changed meanwhile are put back at the end.
+/// The machine code of a library and of what it loads: grows while KeptHandlers watches. Any
+/// thread.
+class LibraryCode {
+public:
+    struct Range {
+        uintptr_t begin = 0, end = 0;
+        bool operator==(const Range&) const = default;
+    };
+    /// All that is loaded in this process now.
+    static std::vector<Range> loaded();
+
+    /// Adds what is loaded now and was not `before`.
+    void add_since(const std::vector<Range>& before);
+    bool holds(uintptr_t address) const;
+
+private:
+    mutable std::mutex mutex_;
+    std::vector<Range> ranges_;
+};
+
+/// For as long as a library is loaded or started that may install handlers of its own: at the end,
+/// signals that one of the library's functions would handle get their former handlers back. The
+/// handlers that the program installs meanwhile, in another thread, stay.
 class KeptHandlers {
 public:
-    KeptHandlers() {
-        for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, nullptr, &of(signal));
-    }
-    ~KeptHandlers() {
-        for (int signal = 1; signal < NSIG; ++signal) {
-            struct sigaction now {};
-            if (::sigaction(signal, nullptr, &now) == 0 && !same(now, of(signal)))
-                ::sigaction(signal, &of(signal), nullptr);
-        }
-    }
+    explicit KeptHandlers(LibraryCode& library);
+    ~KeptHandlers();
     KeptHandlers(const KeptHandlers&) = delete;
 
 private:
-    struct sigaction& of(int signal) {
-        return before_[static_cast<std::size_t>(signal)];
-    }
-    static bool same(const struct sigaction& a, const struct sigaction& b) {
-        // One address, whichever form it has.
-        return a.sa_sigaction == b.sa_sigaction && a.sa_flags == b.sa_flags;
-    }
-
+    LibraryCode& library_;
+    const std::vector<LibraryCode::Range> loaded_before_ = LibraryCode::loaded();
     std::array<struct sigaction, NSIG> before_{};
 };
 

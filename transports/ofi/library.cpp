@@ -2,16 +2,15 @@
 
 #include <dlfcn.h>
 
-#include "base/signals.h"
-
 namespace tutti::ofi {
 namespace {
 
 constexpr const char* file_name = "libfabric.so.1";
 
 Result<Library> open_library() {
-    // Those of Intel's and QLogic's cards take six, SIGINT and SIGTERM among them.
-    const KeptHandlers kept;
+    // The providers of Intel's and QLogic's cards install handlers for six signals, SIGINT and
+    // SIGTERM among them.
+    const KeptHandlers kept(library_code());
     void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
     if (!handle) return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror());
     Library out;
@@ -41,6 +40,11 @@ Result<const Library*> load_library() {
     const Result<Library>& opened = the_library();
     if (!opened) return tl::unexpected(opened.error());
     return &*opened;
+}
+
+LibraryCode& library_code() {
+    static LibraryCode code;
+    return code;
 }
 
 const Library& library() {

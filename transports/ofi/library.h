@@ -8,6 +8,7 @@
 #include <rdma/fabric.h>
 
 #include "base/result.h"
+#include "base/signals.h"
 
 namespace tutti::ofi {
 
@@ -34,5 +35,8 @@ Result<const Library*> load_library();
 
 /// The same, for who knows that it was loaded.
 const Library& library();
+
+/// The code of libfabric and of its providers, as far as they are loaded: for KeptHandlers.
+LibraryCode& library_code();
 
 }  // namespace tutti::ofi
