@@ -1,0 +1,26 @@
+#include "fuzz/catalog.h"
+
+#include <array>
+
+namespace tutti::fuzz {
+namespace {
+
+constexpr std::array all = {
+    Target{"store", run_store, seeds_store},
+    Target{"authentication", run_authentication, seeds_authentication},
+    Target{"tcp", run_tcp, seeds_tcp},
+    Target{"bootstrap", run_bootstrap, seeds_bootstrap},
+    Target{"control", run_control, seeds_control},
+    Target{"shm", run_shm, seeds_shm},
+    Target{"fabric", run_fabric, seeds_fabric},
+    Target{"tuning", run_tuning, seeds_tuning},
+    Target{"checkpoint_header", run_checkpoint_header, seeds_checkpoint_header},
+};
+
+}  // namespace
+
+std::span<const Target> targets() {
+    return all;
+}
+
+}  // namespace tutti::fuzz
