@@ -313,6 +313,36 @@ TEST_CASE("fabric: waits, but not for ever, for memory that the library has") {
     REQUIRE(duo.a.sink.lost()[0].second.find("200 ms") != std::string::npos);
 }
 
+TEST_CASE("fabric: waits for no memory where the library takes a copy instead") {
+    FakeDuo duo;
+    auto lane = duo.open(0);
+    fake_patience_ms = 60'000;
+    manners.moves = true;
+    const Buffer data = pattern(50'000, 1);
+    Buffer callers = data;
+    lane.sender->push(make_tag(1), callers.data(), callers.size());
+    REQUIRE_FALSE(lane.sender->drained());
+    lane.sender->cancel();
+    REQUIRE(lane.sender->health() == Code::ok);
+    std::fill(callers.begin(), callers.end(), std::byte{});
+
+    // Whoever takes part in it after all gets what was sent, and keeps it when it gives up as well.
+    Buffer wanted(data.size());
+    manners.slow = 100;
+    lane.receiver->offer(make_tag(1), wanted.data(), wanted.size());
+    REQUIRE(eventually({&duo.b}, [&] { return wanted == data; }));
+    lane.receiver->cancel();
+    std::fill(wanted.begin(), wanted.end(), std::byte{});
+    manners.slow = 0;
+    REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+        const auto message = lane.receiver->peek(make_tag(1), data.size());
+        return message.data && message.data != wanted.data() &&
+               std::equal(data.begin(), data.end(), message.data);
+    }));
+    lane.receiver->release();
+    REQUIRE(wanted == Buffer(data.size()));
+}
+
 // Else a thread that looks before the peer is said to be lost reports a success.
 TEST_CASE("fabric: what was under way to a peer that is lost does not count as sent") {
     FakeDuo duo;

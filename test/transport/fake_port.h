@@ -23,6 +23,7 @@ struct Manners {
     bool reorder = false;
     bool fetch_fails = false;
     bool never_sent = false;  // payloads stay with the library for ever
+    bool moves = false;       // what is pending
     bool send_fails = false;
     Rank no_room_for = nobody;
     int wake_fd = -1;  // readable until it is heard
@@ -139,6 +140,20 @@ public:
         const auto result = fetch(hold, where, bytes, context);
         to_device_ += result != fabric::Progress::busy;
         return result;
+    }
+    bool move(void* context, std::byte* where) override {
+        const FakeLock lock(fake_library);
+        if (!manners.moves) return false;
+        // A fetch has put everything there, and only does not say so yet.
+        bool moved = std::count(fetching_.begin(), fetching_.end(), context) > 0;
+        const auto sent = under_way_.find(context);
+        if (sent == under_way_.end()) return moved;
+        const auto retarget = [&](Message& message) {
+            if (message.from == this && message.context == context) message.data = where;
+        };
+        for (Message& message : sent->second->inbox_) retarget(message);
+        for (const auto& held : sent->second->held_) retarget(*held);
+        return true;
     }
     void release(void* hold) override {
         const FakeLock lock(fake_library);

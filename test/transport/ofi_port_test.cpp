@@ -130,6 +130,23 @@ TEST_CASE("ofi port: carries messages from and to registered memory, where that 
     });
 }
 
+TEST_CASE("ofi port: a message that was announced leaves from where it was moved to") {
+    for_each_provider([](const Setup& setup) {
+        PortDuo duo(maker(setup));
+        const Buffer data = pattern(1 << 20, 1);
+        Buffer callers = data, ours = data;
+        int context = 0;
+        REQUIRE(send_patiently({&duo.a, &duo.b}, duo.a, 1, 1, callers, &context) ==
+                fabric::Progress::pending);
+        REQUIRE_FALSE(duo.a.port->move(&callers, ours.data()));
+        REQUIRE(duo.a.port->move(&context, ours.data()));
+        std::fill(callers.begin(), callers.end(), std::byte{});
+        take(duo, duo.b, 1, data);
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.a.log.sent_contexts.empty(); }));
+        REQUIRE_FALSE(duo.a.port->move(&context, callers.data()));
+    });
+}
+
 TEST_CASE("ofi port: over sockets whatever the engine sends comes unasked") {
     for (const auto& provider : present()) {
         if (!ofi::is_over_sockets(provider)) continue;

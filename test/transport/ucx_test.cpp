@@ -180,6 +180,65 @@ TEST_CASE("ucx: endpoints that come and go leave nothing") {
     REQUIRE(grown < 256.0 * 1024);
 }
 
+/// A message by rendezvous from a to b, announced, and the place that b has for it.
+struct Announced {
+    explicit Announced(uint64_t number)
+        : duo(plain(library())), data(pattern(3 << 20, number)), callers(data), ours(data) {
+        Buffer header = header_of(number);
+        const Rank sender = 0;
+        std::memcpy(header.data() + fabric::sender_offset, &sender, sizeof sender);
+        REQUIRE(duo.a.port->send(1, header.data(), callers.data(), callers.size(), &callers) ==
+                fabric::Progress::pending);
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.b.log.messages.empty(); }));
+        message = duo.b.log.messages.front();
+        REQUIRE(message.data == nullptr);
+    }
+    void fetch() {
+        REQUIRE(duo.b.port->fetch(message.hold, wanted.data(), wanted.size(), &wanted) ==
+                fabric::Progress::pending);
+    }
+    bool has_begun() const { return std::equal(wanted.begin(), wanted.begin() + 64, data.begin()); }
+    PortDuo duo;
+    const Buffer data;
+    Buffer callers, ours, wanted = Buffer(data.size()), instead = Buffer(data.size());
+    PortLog::Message message;
+};
+
+TEST_CASE("ucx: in shared memory, what is under way may be moved") {
+    Announced one(1);
+    REQUIRE(one.duo.a.port->move(&one.callers, one.ours.data()));
+    std::fill(one.callers.begin(), one.callers.end(), std::byte{});
+    one.fetch();
+    // Until some of it is there.
+    REQUIRE(turning({&one.duo.a, &one.duo.b}, [&] { return one.has_begun(); }));
+    REQUIRE(one.duo.b.log.fetches.empty());
+    one.instead = one.wanted;
+    const Buffer part = one.wanted;
+    REQUIRE(one.duo.b.port->move(&one.wanted, one.instead.data()));
+    REQUIRE(turning({&one.duo.a, &one.duo.b}, [&] { return !one.duo.b.log.fetches.empty(); }));
+    REQUIRE(one.duo.b.log.fetches.front() == std::pair<void*, Code>{&one.wanted, Code::ok});
+    REQUIRE(one.wanted == part);
+    REQUIRE(one.instead == one.data);
+    one.duo.b.port->release(one.message.hold);
+    REQUIRE(
+        turning({&one.duo.a, &one.duo.b}, [&] { return !one.duo.a.log.sent_contexts.empty(); }));
+}
+
+TEST_CASE("ucx: in shared memory, what a peer has begun ends with its endpoint, at once") {
+    Announced one(1);
+    one.fetch();
+    REQUIRE(turning({&one.duo.a, &one.duo.b}, [&] { return one.has_begun(); }));
+    // Neither of them moves any more; then the peer does, though it counts as lost.
+    one.duo.b.port->disconnect(0);
+    REQUIRE(one.duo.b.log.fetches.front() == std::pair<void*, Code>{&one.wanted, Code::peer_lost});
+    const Buffer part = one.wanted;
+    for (int i = 0; i < 1000; ++i) one.duo.a.turn(), one.duo.b.turn();
+    REQUIRE(one.wanted == part);
+    one.duo.b.port->release(one.message.hold);
+    one.duo.a.port->disconnect(1);
+    REQUIRE(one.duo.a.log.sent_contexts == std::vector<void*>{&one.callers});
+}
+
 TEST_CASE("ucx: keeps every byte when several threads drive the lanes of one worker") {
     drive_lanes(ucx_kind, 256 * 1024, {3000, 1000, 100});
 }

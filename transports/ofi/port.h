@@ -46,6 +46,7 @@ public:
     fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
                                    std::size_t bytes, unsigned way) override;
     fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
+    bool move(void* context, std::byte* where) override;
     void release(void* hold) override;
     bool progress(fabric::PortEvents& events) override;
     int wake_fd() const override {
@@ -148,7 +149,7 @@ private:
     std::vector<Block> blocks_;
     std::size_t staged_bytes_ = 0;
     std::size_t injected_bytes_ = 0;  // messages up to here leave without telling
-    bool two_pieces_ = false;  // a message may lie in two places
+    bool two_pieces_ = false;         // a message may lie in two places
     std::deque<Bounce> bounces_;
     Receives first_, second_;
     std::deque<Staged> staged_;

@@ -271,6 +271,20 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
                                                                             : Left::yes;
 }
 
+/// Only what nobody has asked for yet: the rest libfabric has.
+bool OfiPort::move(void* context, std::byte* where) {
+    bool moved = false;
+    outgoing_.each([&](Outgoing& out) {
+        if (out.context != context || out.state == Outgoing::State::sending) return;
+        auto registered = memory_.use(where, out.bytes);
+        if (!registered) return;
+        out.data = where;
+        out.registered = std::move(*registered);
+        moved = true;
+    });
+    return moved;
+}
+
 void OfiPort::finish(Outgoing& out, Code code) {
     void* const context = out.context;
     if (out.staged) {

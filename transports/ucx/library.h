@@ -38,6 +38,7 @@ namespace tutti::ucx {
     X(ucp_am_data_release)            \
     X(ucp_mem_map)                    \
     X(ucp_mem_unmap)                  \
+    X(ucp_dt_create_generic)          \
     X(ucp_request_check_status)       \
     X(ucp_request_free)               \
     X(ucs_status_string)

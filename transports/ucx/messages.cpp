@@ -17,7 +17,35 @@ UcxPort::Request& UcxPort::take_request(Peer& peer, void* context, bool fetches)
     request.busy = true;
     request.whole = nullptr;
     request.ok = true;
+    request.payload = {};
     return request;
+}
+
+/// What UCX gets as the buffer.
+const void* UcxPort::as_payload(ucp_request_param_t& param, Request& request, const std::byte* data,
+                                std::size_t bytes) const {
+    request.payload = {const_cast<std::byte*>(data), bytes};
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
+    param.datatype = payload_type_;
+    return &request.payload;
+}
+
+bool UcxPort::move(void* context, std::byte* where) {
+    bool moved = false;
+    requests_.each([&](Request& r) {
+        if (!r.busy || r.context != context || !r.payload.memory) return;
+        r.payload.memory = where;
+        moved = true;
+    });
+    for (const auto& peer : peers_) {
+        if (!peer) continue;
+        for (Kept* kept : peer->arriving) {
+            if (!kept->where || kept->context != context) continue;
+            kept->where = where;
+            moved = true;
+        }
+    }
+    return moved;
 }
 
 void UcxPort::give(Request& request) {
@@ -89,9 +117,12 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
     Request& request = take_request(*peer, context, false);
     std::memcpy(request.message.data(), header, fabric::header_bytes);
     const bool eager = bytes <= eager_bytes || peer->slow;
-    const ucp_request_param_t param = send_param(request, eager ? UCP_AM_SEND_FLAG_EAGER : 0);
-    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
-                                                 fabric::header_bytes, data, bytes, &param));
+    ucp_request_param_t param = send_param(request, eager ? UCP_AM_SEND_FLAG_EAGER : 0);
+    const bool copied = copies(*peer);
+    const void* const from = copied ? as_payload(param, request, data, bytes) : data;
+    return started(request,
+                   ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
+                                        fabric::header_bytes, from, copied ? 1 : bytes, &param));
 }
 
 /// With the message in one piece.
@@ -318,9 +349,11 @@ Progress UcxPort::fetch(Kept& kept, std::byte* where, std::size_t bytes, void* c
     param.cb.recv_am = &on_fetched;
     param.user_data = &request;
     param.memory_type = memory;
+    const bool copied = memory == UCS_MEMORY_TYPE_HOST && copies(*kept.peer);
+    void* const to = copied ? const_cast<void*>(as_payload(param, request, where, bytes)) : where;
     // From here on it is UCX's, whatever becomes of it.
     return started(request, ucx_.ucp_am_recv_data_nbx(worker_, std::exchange(kept.data, nullptr),
-                                                      where, bytes, &param));
+                                                      to, copied ? 1 : bytes, &param));
 }
 
 void UcxPort::release(void* hold) {

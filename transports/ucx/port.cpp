@@ -49,6 +49,9 @@ Result<> UcxPort::open(ucp_context_h context) {
     limits_.sockets = network.sockets;
     limits_.sockets_within = network.sockets_within;
     limits_.bandwidth_gbs = network.bandwidth_gbs;
+    if (network.sockets) {
+        TUTTI_ASSIGN(payload_type_, payload_type(ucx_));
+    }
     return make_address();
 }
 
@@ -189,6 +192,7 @@ void UcxPort::disconnect(Rank rank) {
         if (*endpoint)
             wait(ucx_.ucp_ep_close_nbx(std::exchange(*endpoint, nullptr), &param), deadline);
     end_arriving(*peer);
+    drop_payloads(*peer);
     const auto left = [&] {
         bool any = false;
         requests_.each([&](const Request& r) { any |= r.busy && r.peer == peer && r.context; });
@@ -197,10 +201,23 @@ void UcxPort::disconnect(Rank rank) {
     while (left() && !deadline.passed()) progress(events_);
     // What UCX has not given back until now it gives back to nobody.
     requests_.each([&](Request& r) {
-        if (!r.busy || r.peer != peer || !r.context) return;
-        void* context = std::exchange(r.context, nullptr);
-        r.fetches ? events_.fetched(context, Code::peer_lost)
-                  : events_.sent(context, Code::peer_lost);
+        if (r.busy && r.peer == peer && r.context) end(r);
+    });
+}
+
+/// The engine hears no more of it, when UCX gives it back.
+void UcxPort::end(Request& request) {
+    void* const context = std::exchange(request.context, nullptr);
+    request.fetches ? events_.fetched(context, Code::peer_lost)
+                    : events_.sent(context, Code::peer_lost);
+}
+
+// UCX keeps a request whose peer died in the middle for as long as the worker lives.
+void UcxPort::drop_payloads(const Peer& peer) {
+    requests_.each([&](Request& r) {
+        if (!r.busy || r.peer != &peer || !r.context || !r.payload.memory) return;
+        r.payload.memory = nullptr;
+        end(r);
     });
 }
 

@@ -7,6 +7,9 @@
 // Over sockets, messages of more than a piece go in pieces, each with the header: UCX would put
 // them together in memory of its own, from where they would be copied once more.
 //
+// Where a payload goes through shared memory, UCX copies it in and out; it asks for each piece
+// (payload.h). So a failed operation gets its buffers back at once, whatever the peer does.
+//
 // Registration is UCX's own: its cache keeps what was registered, evicts, and watches for memory
 // that is unmapped, so that the same address mapped again is registered anew.
 #pragma once
@@ -22,6 +25,7 @@
 #include "device/handles.h"
 #include "transport/fabric/port.h"
 #include "transports/ucx/library.h"
+#include "transports/ucx/payload.h"
 #include "transports/ucx/pool.h"
 
 namespace tutti::ucx {
@@ -56,6 +60,7 @@ public:
                               std::size_t bytes, void* context) override;
     Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
                              void* context) override;
+    bool move(void* context, std::byte* where) override;
     void release(void* hold) override;
     bool progress(PortEvents& events) override;
     int wake_fd() const override { return wake_fd_; }
@@ -116,6 +121,7 @@ private:
         UcxPort* port = nullptr;
         Peer* peer = nullptr;
         void* context = nullptr;
+        Payload payload;  // empty: UCX has the caller's pointer
         bool busy = false;
         bool fetches = false;
         Request* whole = nullptr;  // of a piece: the message's, whose event comes with the last
@@ -162,6 +168,11 @@ private:
     bool is_slow(ucp_ep_h endpoint) const;
     Peer* find(Rank rank) const;
     Request& take_request(Peer& peer, void* context, bool fetches);
+    bool copies(const Peer& peer) const { return payload_type_ != 0 && !peer.slow; }
+    const void* as_payload(ucp_request_param_t& param, Request& request, const std::byte* data,
+                           std::size_t bytes) const;
+    void drop_payloads(const Peer& peer);
+    void end(Request& request);
     void finish(Request& request, bool ok);
     void give(Request& request);
     Progress started(Request& request, ucs_status_ptr_t result);
@@ -184,6 +195,7 @@ private:
     Pool<Request> requests_;
     Pool<Kept> kept_;
     std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // that was added
+    ucp_datatype_t payload_type_ = 0;  // if all but sockets is shared memory
     bool knows_devices_ = false;
     std::optional<device::Context> device_;  // from the first message in its memory on
 };

@@ -171,6 +171,7 @@ private:
     bool accepted(Progress result, Peer& peer);
     void complete(Flow& flow, uint64_t position, bool gone);
     void allow(Flow& flow);
+    void send_from_copy(Flow& flow, uint64_t position);
     void send_contribution(FlatBoard& board, FlatStream& stream);
     void send_contributions();
 
@@ -199,6 +200,7 @@ private:
     void drop(ReceiveQueue& in);
     void reclaim(ReceiveQueue& in);
     bool save_offered(Slot& slot);
+    void fetch_to_cell(Slot& slot);
     void break_rules(Peer& peer, const std::string& cause);
 
     static constexpr std::size_t cached_flows = 64;  // looked up without hashing

@@ -117,6 +117,13 @@ public:
         static_cast<void>(bytes), static_cast<void>(context);
         return Progress::failed;
     }
+    /// The payload of a send() or fetch() that is pending lies at `where` from now on, where the
+    /// same bytes are already: the caller's memory is the caller's again. False: the library
+    /// cannot be told, and nothing has changed.
+    virtual bool move(void* context, std::byte* where) {
+        static_cast<void>(context), static_cast<void>(where);
+        return false;
+    }
     /// Done with a kept arrival; one that was never fetched is dropped, and its sender told.
     virtual void release(void* hold) = 0;
 

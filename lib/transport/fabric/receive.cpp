@@ -353,6 +353,7 @@ void Hub::cancel_receives(Flow& flow) {
             return slot.offered &&
                    slot.state.load(std::memory_order_relaxed) == SlotState::fetching;
         };
+        if (fetching() && flow.peer.state != Peer::State::gone) fetch_to_cell(slot);
         if (!wait_for(flow.peer, fetching, "it did not send a message")) return;
         if (slot.offered && slot.state.load(std::memory_order_relaxed) == SlotState::whole &&
             !save_offered(slot))
@@ -360,6 +361,18 @@ void Hub::cancel_receives(Flow& flow) {
     }
     in.offer.clear();
     leave();
+}
+
+/// The rest of a message that is arriving in the caller's memory, if the library can be told.
+void Hub::fetch_to_cell(Slot& slot) {
+    CellPool& cells = slot.flow->in.cells;
+    const int cell = slot.on_device ? CellPool::none : cells.take(slot.bytes);
+    if (cell == CellPool::none) return;
+    std::memcpy(cells.data(cell), slot.to, slot.bytes);
+    if (slot.begun && !port_->move(&slot, cells.data(cell))) return cells.give(cell);
+    slot.cell = cell;
+    slot.to = cells.data(cell);
+    slot.offered = false;
 }
 
 bool Hub::save_offered(Slot& slot) {

@@ -205,13 +205,31 @@ void Hub::allow(Flow& flow) {
         flow.out.allowed.store(allowed, std::memory_order_seq_cst);
 }
 
-// What was pushed is delivered all the same: what the library does not have yet, from copies; what
-// it is moving out of the caller's memory is waited for, and so is what lies in a GPU's.
+/// If the library can be told where a message lies that it has: else it stays where it is.
+void Hub::send_from_copy(Flow& flow, uint64_t position) {
+    SendQueue& out = flow.out;
+    SendQueue::Message& message = out.at(position);
+    Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
+    if (under_way.done || message.cell != CellPool::none || message.on_device) return;
+    const int cell = out.staging.take(message.bytes);
+    if (cell == CellPool::none) return;
+    if (message.bytes > 0) std::memcpy(out.staging.data(cell), message.data, message.bytes);
+    if (port_->move(&under_way, out.staging.data(cell)))
+        message.cell = cell;
+    else
+        out.staging.give(cell);
+}
+
+// What was pushed is delivered all the same, from copies. What the library is moving out of the
+// caller's memory, and cannot be told of a copy, is waited for, and so is what lies in a GPU's.
 void Hub::cancel_sends(Flow& flow) {
     if (!enter()) return;
     SendQueue& out = flow.out;
     const uint64_t begun = out.begun;
     const uint64_t pushed = out.pushed.load(std::memory_order_relaxed);
+    for (uint64_t p = out.sent.load(std::memory_order_relaxed);
+         flow.peer.state != Peer::State::gone && p < begun; ++p)
+        send_from_copy(flow, p);
     for (uint64_t p = begun; flow.peer.state != Peer::State::gone && p < pushed; ++p) {
         SendQueue::Message& message = out.at(p);
         if (message.cell != CellPool::none || message.on_device) continue;
