@@ -229,7 +229,7 @@ struct Launcher {
 constexpr Launcher launchers[] = {
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"},
-    {"PMI_RANK", "PMI_SIZE", "PMI_ID"},
+    {"PMI_RANK", "PMI_SIZE", "PMI_JOBID"},
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"},
     {"JOB_COMPLETION_INDEX", nullptr, nullptr},
 };

@@ -2,12 +2,14 @@
 #include "comm/communicator.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "comm/backoff.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
 #include "comm/known_names.h"
 #include "comm/launches.h"
+#include "store/meeting.h"
 
 namespace tutti {
 
@@ -30,10 +32,29 @@ Communicator::~Communicator() {
     destroy();
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::create(const Config& config,
+namespace {
+
+// The ranks have a launcher in common, and no store: what that says of the job is made one.
+Result<> find_store(Config& config, std::shared_ptr<Store>& store) {
+    TUTTI_ASSIGN(MeetingPlace place,
+                 find_meeting_place(config, std::getenv, Deadline::after_ms(config.timeout_ms)));
+    config.store = std::move(place.url);
+    config.store_hosted = place.hosted;
+    if (config.iface.empty()) config.iface = std::move(place.iface);
+    if (config.secret.empty()) config.secret = std::move(place.secret);
+    store = std::move(place.store);
+    return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
                                                            std::shared_ptr<Store> own_store) {
     const int64_t start_ns = now_ns();
-    TUTTI_TRY(check_whole(config));
+    TUTTI_TRY(check_whole(given));
+    Config config = given;
+    if (config.size > 1 && config.store.empty() && !own_store)
+        TUTTI_TRY(find_store(config, own_store));
     std::string generation = Endpoint::next_generation(config, own_store.get());
     if (auto known = check_algorithm(config); !known) return wrap(known.error(), "TUTTI_ALGO");
     // One that was named must be there; any other is looked for again when it matters.

@@ -126,7 +126,7 @@ TEST_CASE("config: of launchers inside each other the innermost one counts") {
     // Outermost first: each row is started by the one before.
     constexpr std::array<const char*, 3> nested[] = {
         {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"},
-        {"PMI_RANK", "PMI_SIZE", "PMI_ID"},
+        {"PMI_RANK", "PMI_SIZE", "PMI_JOBID"},
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"},
         {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"}};
     std::map<std::string, std::string> variables{{"JOB_COMPLETION_INDEX", "5"}};

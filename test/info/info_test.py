@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 INFO = os.environ["TUTTI_INFO"]
-SECTIONS = ["build", "cpu", "numa", "memory", "limits", "interfaces", "rdma", "gpus", "transports"]
+SECTIONS = ["build", "cpu", "numa", "memory", "limits", "interfaces", "rdma", "gpus", "transports", "launch"]
 HANG_GUARD_S = 60
 MIB = 1 << 20
 
@@ -192,6 +192,17 @@ class ActedMachine(Info):
         [gpu] = self.json("--root", self.root, "gpus")["gpus"]["items"]
         self.assertEqual((gpu["model"], gpu["driver"], gpu["usable"]), ("NVIDIA H100", "nvidia", False))
         self.assertIn("cannot be loaded from /nowhere/libcuda.so", gpu["why_not"])
+
+    def test_the_libraries_of_gpus_are_named_where_the_bus_shows_none(self):
+        for variable, stand_in in (("TUTTI_CUDA_LIBRARY", "TUTTI_FAKE_CUDA"), ("TUTTI_NCCL_LIBRARY", "TUTTI_FAKE_NCCL")):
+            os.environ[variable] = os.environ[stand_in]
+            self.addCleanup(os.environ.pop, variable)
+        gpus = self.json("--root", self.root, "gpus")["gpus"]
+        self.assertEqual(gpus["items"], [])
+        self.assertRegex(gpus["cuda_library"], r"^CUDA \d+\.\d+ \(/.*cuda.*\)$")
+        self.assertRegex(gpus["nccl_library"], r"^NCCL \d+\.\d+\.\d+ .*/")
+        os.environ["TUTTI_CUDA_LIBRARY"] = "/nowhere/libcuda.so"
+        self.assertIn("cannot be loaded from /nowhere/libcuda.so", self.text("--root", self.root, "gpus"))
 
     def test_nodes_and_huge_pages(self):
         for node in (0, 1, 10):

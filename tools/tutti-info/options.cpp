@@ -13,7 +13,8 @@ constexpr const char* description =
     R"(tutti-info - what this build and this machine can do
 
 Prints the build, the processor, memory, limits, network interfaces, RDMA adapters, GPUs, and for
-every transport what it can go through here. What is not usable says why: a library that was missing
+every transport what it can go through here, and which launcher (mpirun, srun) has
+started it. What is not usable says why: a library that was missing
 when tutti was built, no such device, a permission, a limit. Lines with an exclamation mark are
 advice. Only looks, changes nothing, needs no special rights.
 
@@ -29,6 +30,7 @@ EXAMPLES
   tutti-info
   tutti-info transports rdma
   tutti-info --json > machine.json
+  mpirun -n 2 tutti-info launch
   ulimit -l unlimited; tutti-info limits
 
 The report names interfaces and their addresses, but never the machine.)";

@@ -13,6 +13,7 @@ constexpr SectionKind kinds[] = {
     {"rdma", "InfiniBand, RoCE, EFA and Slingshot adapters", look_at_rdma},
     {"gpus", "graphics processors", look_at_gpus},
     {"transports", "what each can go through, or why it cannot", look_at_transports},
+    {"launch", "which launcher started it, and how its ranks would meet", look_at_launch},
 };
 
 }  // namespace

@@ -26,5 +26,6 @@ Section look_at_interfaces(const Tree& tree);
 Section look_at_rdma(const Tree& tree);
 Section look_at_gpus(const Tree& tree);
 Section look_at_transports(const Tree& tree);
+Section look_at_launch(const Tree& tree);
 
 }  // namespace tutti::info

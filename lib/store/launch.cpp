@@ -1,0 +1,127 @@
+#include "store/launch.h"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <charconv>
+
+#include "base/process.h"
+
+namespace tutti {
+namespace {
+
+/// One launcher's variables. nullptr: it has no such one.
+struct Variables {
+    std::string_view launcher;
+    const char* rank;
+    const char* size;
+    const char* here;
+    std::array<const char*, 6> identity;
+};
+// The innermost launcher first, as in base/config.cpp.
+constexpr Variables open_mpi_variables{
+    "Open MPI",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMIX_SERVER_URI2", "PMIX_SERVER_URI3",
+     "PMIX_SERVER_URI4", "PMIX_SERVER_URI41"}};
+constexpr Variables mpich_variables{"MPICH",
+                                    "PMI_RANK",
+                                    "PMI_SIZE",
+                                    "MPI_LOCALNRANKS",
+                                    {"PMI_JOBID", "PMI_PORT", nullptr, nullptr, nullptr, nullptr}};
+constexpr Variables slurm_variables{
+    "Slurm",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+    nullptr,
+    {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", nullptr, nullptr, nullptr}};
+
+std::string text_of(const GetEnv& get_env, const char* name) {
+    const char* value = name ? get_env(name) : nullptr;
+    return value ? value : "";
+}
+
+Rank number_of(const GetEnv& get_env, const char* name, Rank otherwise) {
+    const std::string value = text_of(get_env, name);
+    Rank parsed = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), parsed);
+    return error == std::errc{} && end == value.data() + value.size() && parsed >= 0 ? parsed
+                                                                                     : otherwise;
+}
+
+const Variables* find_launcher(const GetEnv& get_env) {
+    if (get_env(open_mpi_variables.rank)) return &open_mpi_variables;
+    // srun --mpi=pmi2 sets PMI's variables too, but speaks another protocol.
+    const bool of_slurm = get_env("SLURM_STEP_ID") && !get_env(mpich_variables.here);
+    if (get_env(mpich_variables.rank) && !of_slurm) return &mpich_variables;
+    return get_env(slurm_variables.rank) ? &slurm_variables : nullptr;
+}
+
+// MPICH's launcher tells a process no name of its job, but gives it a socket: whoever made that,
+// and when it began, is the same for all ranks on a host.
+std::string maker_of_socket(int fd) {
+    ucred maker{};
+    socklen_t bytes = sizeof maker;
+    if (fd < 0 || ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &maker, &bytes) != 0 || maker.pid <= 0)
+        return {};
+    return fmt::format("{} {}", maker.pid, process_field(maker.pid, ProcessField::start_ticks));
+}
+
+std::string identity_of(const Variables& variables, const GetEnv& get_env) {
+    std::string identity;
+    for (const char* name : variables.identity)
+        if (const std::string value = text_of(get_env, name); !value.empty())
+            identity += fmt::format("{}={}\n", name, value);
+    if (&variables == &mpich_variables)
+        if (const auto maker = maker_of_socket(number_of(get_env, "PMI_FD", -1)); !maker.empty())
+            identity += fmt::format("PMI_FD={}\n", maker);
+    return identity;
+}
+
+void choose_meeting(Launch& launch, const Variables& variables, const GetEnv& get_env) {
+    const bool step = get_env("SLURM_STEP_ID") != nullptr;
+    if (&variables == &slurm_variables && !step) {
+        launch.why =
+            "this is the batch script's own process, which Slurm gives no step (SLURM_STEP_ID): "
+            "start the ranks with srun";
+    } else if (launch.identity.empty()) {
+        launch.why = fmt::format("{} does not say which job this is", launch.launcher);
+    } else if (launch.here == launch.size) {
+        launch.meeting = Meeting::directory;
+    } else if (get_env("PMIX_NAMESPACE")) {
+        launch.meeting = Meeting::pmix;
+    } else if (&variables == &mpich_variables && get_env("PMI_FD")) {
+        launch.meeting = Meeting::pmi;
+    } else if (&variables == &slurm_variables && !launch.hosts.empty()) {
+        launch.meeting = Meeting::ports;
+    } else {
+        launch.why = fmt::format(
+            "the ranks are on several hosts, and {} says nothing of the others", launch.launcher);
+    }
+}
+
+}  // namespace
+
+Launch detect_launch(const GetEnv& get_env) {
+    Launch launch;
+    const Variables* variables = find_launcher(get_env);
+    if (!variables) {
+        launch.why = "no launcher is known that started this process (mpirun, mpiexec, srun)";
+        return launch;
+    }
+    launch.launcher = variables->launcher;
+    launch.rank = number_of(get_env, variables->rank, nobody);
+    launch.size = number_of(get_env, variables->size, 0);
+    launch.here = number_of(get_env, variables->here, 0);
+    launch.identity = identity_of(*variables, get_env);
+    if (variables == &slurm_variables) {
+        launch.hosts = text_of(get_env, "SLURM_STEP_NODELIST");
+        if (number_of(get_env, "SLURM_STEP_NUM_NODES", 0) == 1) launch.here = launch.size;
+    }
+    choose_meeting(launch, *variables, get_env);
+    return launch;
+}
+
+}  // namespace tutti

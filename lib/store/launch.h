@@ -1,0 +1,33 @@
+// MPI's and Slurm's launchers, as the processes that they start see them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/config.h"
+
+namespace tutti {
+
+/// How the ranks of a job find each other where no setting says so.
+enum class Meeting : uint8_t {
+    none,       // not at all
+    directory,  // all on one host: a private directory on it
+    pmi,        // MPICH's launcher hands rank 0's address round (PMI-1)
+    pmix,       // so does Open MPI's, or Slurm's with --mpi=pmix
+    ports,      // on Slurm's first host, at one of a few ports that follow from the job's number
+};
+
+struct Launch {
+    std::string_view launcher;  // "Open MPI", "MPICH", "Slurm"; empty: none of these
+    Rank rank = nobody, size = 0;
+    Rank here = 0;         // ranks on this host; 0: the launcher does not say
+    std::string identity;  // the same for this job's ranks on this host, and for no other job there
+    Meeting meeting = Meeting::none;
+    std::string hosts;  // Slurm's list, compressed
+    std::string why;    // the ranks cannot meet
+};
+
+/// Reads variables, and the owner of the descriptor that they name.
+Launch detect_launch(const GetEnv& get_env);
+
+}  // namespace tutti

@@ -1,0 +1,220 @@
+#include "store/meeting.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+
+#include "base/log.h"
+#include "net/auth.h"
+#include "net/serving.h"
+#include "net/socket.h"
+#include "store/host_list.h"
+#include "store/job_directory.h"
+#include "store/key_space.h"
+#include "store/store_kinds.h"
+#include "store/store_protocol.h"
+#include "store/tcp_store.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t shared_secret_bytes = 32;
+constexpr uint16_t lowest_port = 20'000;  // below those that systems give out themselves
+constexpr uint64_t port_groups = 750;
+constexpr int64_t probe_ms = 2'000;
+constexpr int probe_pause_ms = 100;
+
+/// A store and the directory in which it is, which goes after it.
+struct StoreInDirectory {
+    std::unique_ptr<JobDirectory> directory;
+    std::unique_ptr<Store> store;
+};
+
+Result<MeetingPlace> meet_in_directory(const Config& config, const Launch& launch,
+                                       Deadline deadline) {
+    auto held = std::make_shared<StoreInDirectory>();
+    TUTTI_ASSIGN(held->directory,
+                 JobDirectory::open(job_directory_path(launch.identity), deadline));
+    MeetingPlace place{.url = "file://" + held->directory->path(),
+                       .secret = held->directory->secret(),
+                       .iface = "127.0.0.1",
+                       .hosted = false,
+                       .store = nullptr};
+    TUTTI_ASSIGN(held->store,
+                 open_file_store({.url = place.url, .job = config.job, .deadline = deadline}));
+    place.store = {held, held->store.get()};
+    return place;
+}
+
+TcpStoreServer::Options server_options(const Config& config, net::HostPort at,
+                                       const std::string& secret, Deadline deadline) {
+    return {.host = std::move(at.host),
+            .port = at.port,
+            .job = config.job,
+            .secret = secret,
+            .insecure = config.insecure,
+            .deadline = deadline};
+}
+
+// Later communicators of this process use it too, and the others' need it.
+void keep_serving(std::unique_ptr<TcpStoreServer> server) {
+    static auto* kept = new std::vector<std::unique_ptr<TcpStoreServer>>;
+    kept->push_back(std::move(server));
+}
+
+// "address,secret"
+Result<MeetingPlace> meet_over_key_space(const Config& config, const Launch& launch,
+                                         const GetEnv& get_env, Deadline deadline) {
+    std::string told;
+    if (config.rank == 0) {
+        const std::string secret =
+            config.secret.empty() ? net::random_hex(shared_secret_bytes) : config.secret;
+        net::HostPort at;
+        TUTTI_ASSIGN(at.host, net::choose_address({.iface = config.iface, .usual = {}}));
+        TUTTI_ASSIGN(auto server,
+                     TcpStoreServer::start(server_options(config, at, secret, deadline)));
+        at.port = server->port();
+        keep_serving(std::move(server));
+        // What was set need not be shown to the launcher.
+        told = fmt::format("{},{}", net::format_host_port(at), config.secret.empty() ? secret : "");
+    }
+    TUTTI_ASSIGN(const std::string heard,
+                 launch.meeting == Meeting::pmix
+                     ? share_over_pmix(config.rank, told, deadline)
+                     : share_over_pmi(get_env, config.rank, told, deadline));
+    const auto comma = heard.find(',');
+    if (comma == std::string::npos)
+        return fail(Code::system, "the launcher gave '{}' for rank 0's address", heard);
+    return MeetingPlace{.url = "tcp://" + heard.substr(0, comma),
+                        .secret = heard.substr(comma + 1),
+                        .iface = {},
+                        .hosted = true,
+                        .store = nullptr};
+}
+
+Result<uint16_t> serve_at_a_port(const Config& config, uint16_t first, Deadline deadline) {
+    for (int i = 0;; ++i) {
+        const auto port = static_cast<uint16_t>(first + i);
+        auto server = TcpStoreServer::start(
+            server_options(config, {.host = "0.0.0.0", .port = port}, config.secret, deadline));
+        if (server) {
+            keep_serving(*std::move(server));
+            return port;
+        }
+        if (server.error().sys_errno != EADDRINUSE || i + 1 == port_choices)
+            return tl::unexpected(std::move(server).error());
+        log::info("port {} is taken: the store goes to the next one", port);
+    }
+}
+
+// A port may be a stranger's: the secret tells.
+Result<uint16_t> find_port(const Config& config, const std::string& host, uint16_t first,
+                           Deadline deadline) {
+    const net::AuthKey key{config.secret, store_protocol::handshake_context(config.job)};
+    std::string last;
+    while (true) {
+        for (int i = 0; i < port_choices; ++i) {
+            const auto port = static_cast<uint16_t>(first + i);
+            const auto probe = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(probe_ms)));
+            const auto fd = net::connect_tcp({.host = host, .port = port}, {.deadline = probe});
+            if (!fd) {
+                last = fd.error().message;
+                continue;
+            }
+            const auto known = net::authenticate_client(fd->get(), key, probe);
+            if (known) return port;
+            last = known.error().message;
+        }
+        if (deadline.passed() || net::given_up())
+            return fail(
+                Code::timeout,
+                "rank 0 serves no store on {}, ports {} to {} (the first host and the ports "
+                "of this Slurm step): {}",
+                host, first, first + port_choices - 1, last);
+        net::poll_serving(nullptr, probe_pause_ms);
+    }
+}
+
+Result<MeetingPlace> meet_at_a_port(const Config& config, const Launch& launch, Deadline deadline) {
+    if (config.secret.empty() && !config.insecure)
+        return fail(Code::invalid,
+                    "the ranks are on several hosts ({}), and Slurm gives a job no secret: set "
+                    "TUTTI_SECRET_FILE to a file on all hosts that only you may read (openssl rand "
+                    "-hex 32), "
+                    "start with srun --mpi=pmix, or set TUTTI_INSECURE=1 on a network you trust",
+                    launch.hosts);
+    TUTTI_ASSIGN(const std::vector<std::string> hosts, expand_host_list(launch.hosts));
+    const uint16_t first = first_port(launch.identity);
+    auto port = config.rank == 0 ? serve_at_a_port(config, first, deadline)
+                                 : find_port(config, hosts.front(), first, deadline);
+    if (!port) return tl::unexpected(std::move(port).error());
+    return MeetingPlace{
+        .url = fmt::format("tcp://{}", net::format_host_port({hosts.front(), *port})),
+        .secret = {},
+        .iface = {},
+        .hosted = true,
+        .store = nullptr};
+}
+
+// An address that went round once holds for all communicators of the process.
+std::mutex found_mutex;
+std::optional<MeetingPlace> found_place;
+
+tl::unexpected<Error> no_meeting(const std::string& why) {
+    Error error = open_store({}).error();
+    return fail(Code::invalid, "{}; {}", error.message, why);
+}
+
+}  // namespace
+
+uint16_t first_port(const std::string& identity) {
+    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: the same on every host
+    for (const char c : identity) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return static_cast<uint16_t>(lowest_port + hash % port_groups * port_choices);
+}
+
+Result<MeetingPlace> find_meeting_place(const Config& config, const GetEnv& get_env,
+                                        Deadline deadline) {
+    const Launch launch = detect_launch(get_env);
+    if (launch.meeting == Meeting::none) return no_meeting(launch.why);
+    if (launch.rank != config.rank || launch.size != config.size)
+        return no_meeting(fmt::format("{} started rank {} of {}, which is not rank {} of {}",
+                                      launch.launcher, launch.rank, launch.size, config.rank,
+                                      config.size));
+    if (launch.meeting == Meeting::directory) return meet_in_directory(config, launch, deadline);
+    const std::lock_guard lock(found_mutex);
+    if (found_place) return *found_place;
+    auto place = launch.meeting == Meeting::ports
+                     ? meet_at_a_port(config, launch, deadline)
+                     : meet_over_key_space(config, launch, get_env, deadline);
+    if (place) found_place = *place;
+    return place;
+}
+
+std::string describe_meeting(const Launch& launch) {
+    switch (launch.meeting) {
+        case Meeting::none:
+            return "TUTTI_STORE is needed: " + launch.why;
+        case Meeting::directory:
+            return "all ranks are on this host: they meet in " +
+                   job_directory_path(launch.identity);
+        case Meeting::pmi:
+            return "rank 0 serves a store and tells the others its address over PMI_FD";
+        case Meeting::pmix:
+            return "rank 0 serves a store and tells the others its address over PMIx "
+                   "(libpmix.so.2)";
+        case Meeting::ports: {
+            const auto hosts = expand_host_list(launch.hosts);
+            if (!hosts) return "TUTTI_STORE is needed: " + hosts.error().message;
+            const uint16_t first = first_port(launch.identity);
+            return fmt::format(
+                "rank 0 serves a store on {}, at one of the ports {} to {}; needs "
+                "TUTTI_SECRET or TUTTI_SECRET_FILE",
+                hosts->front(), first, first + port_choices - 1);
+        }
+    }
+    return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,30 @@
+// A store for ranks that were given none: made out of what their launcher says.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "store/launch.h"
+#include "store/store.h"
+
+namespace tutti {
+
+struct MeetingPlace {
+    std::string url, secret;
+    std::string iface;             // on which all ranks are reached; empty: any
+    bool hosted = false;           // by rank 0, for as long as its process lives
+    std::shared_ptr<Store> store;  // opened already; nullptr: at that url
+};
+
+/// invalid: says what to set. Rank 0 serves what it finds; the others wait for it to the deadline.
+Result<MeetingPlace> find_meeting_place(const Config& config, const GetEnv& get_env,
+                                        Deadline deadline);
+
+/// For people: what find_meeting_place would do.
+std::string describe_meeting(const Launch& launch);
+
+/// Slurm's ports for a job: those from this one on are tried, in order.
+uint16_t first_port(const std::string& identity);
+inline constexpr int port_choices = 16;
+
+}  // namespace tutti
