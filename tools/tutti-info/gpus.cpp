@@ -1,6 +1,7 @@
-#include <cstdlib>
+#include <link.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "device/driver.h"
 #include "device/links.h"
@@ -18,12 +19,50 @@ std::string setting(const char* name, const char* otherwise) {
     return value ? value : otherwise;
 }
 
+/// A library that collectives on NVIDIA's GPUs need: which one it is, or why there is none.
+struct Found {
+    std::string text;
+    bool usable = false;
+};
+
+/// The file of a library that is in this process by now; "" if none has that in its name.
+std::string file_of(std::string part) {
+    std::pair<const std::string, std::string> search{std::move(part), {}};
+    ::dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            auto& [wanted, file] = *static_cast<decltype(search)*>(data);
+            if (std::string_view(info->dlpi_name).find(wanted) == std::string_view::npos) return 0;
+            file = info->dlpi_name;
+            return 1;
+        },
+        &search);
+    return search.second;
+}
+
+Found find_driver() {
+    const auto driver = device::find_driver(setting("TUTTI_CUDA_LIBRARY", "auto"));
+    if (!driver) return {driver.error().message, false};
+    const int version = (*driver)->version;
+    const std::string file = file_of((*driver)->path);
+    return {fmt::format("CUDA {}.{} ({})", version / 1000, version % 1000 / 10,
+                        file.empty() ? (*driver)->path : file),
+            true};
+}
+
+Found find_nccl() {
+    const auto library = device_libraries()[0].load(setting("TUTTI_NCCL_LIBRARY", ""));
+    if (!library) return {library.error().message, false};
+    std::string text = (*library)->describe();
+    const std::string file = file_of("libnccl");
+    if (text.find('/') == std::string::npos && !file.empty()) text += ": " + file;
+    return {std::move(text), true};
+}
+
 /// Why collectives cannot use NVIDIA's GPUs on this machine; "" if they can.
 std::string why_not() {
-    const auto driver = device::find_driver(setting("TUTTI_CUDA_LIBRARY", "auto"));
-    if (!driver) return driver.error().message;
-    const auto library = device_libraries()[0].load(setting("TUTTI_NCCL_LIBRARY", ""));
-    return library ? "" : library.error().message;
+    for (const Found& found : {find_driver(), find_nccl()})
+        if (!found.usable) return found.text;
+    return {};
 }
 
 std::string_view maker_of(uint32_t vendor) {
@@ -92,6 +131,9 @@ Section look_at_gpus(const Tree& tree) {
     Section out;
     const std::string version = tree.line("/proc/driver/nvidia/version");
     if (!version.empty()) out.facts.push_back(fact("nvidia driver", version));
+    // Also where no GPU is seen: containers often hide the bus.
+    out.facts.push_back(fact("cuda library", find_driver().text));
+    out.facts.push_back(fact("nccl library", find_nccl().text));
     for (const PciDevice& device : pci_devices(tree))
         if (may_compute(device.kind) && !maker_of(device.vendor).empty())
             out.items.push_back(look_at(tree, device));
