@@ -29,17 +29,17 @@ struct Operator {
     int number;
 };
 constexpr Operator operators[] = {{TUTTI_SUM, 0}, {TUTTI_PROD, 1}, {TUTTI_MAX, 2}, {TUTTI_MIN, 3}};
-constexpr int none = -1;
+constexpr int not_there = -1;
 
 int number_of(tutti_dtype dtype) {
     for (const Type& t : types)
         if (t.dtype == dtype) return t.number;
-    return none;
+    return not_there;
 }
 int number_of_op(tutti_op op) {
     for (const Operator& o : operators)
         if (o.op == op) return o.number;
-    return none;
+    return not_there;
 }
 
 void* open(const char* variable, const char* otherwise) {
@@ -147,8 +147,8 @@ std::unique_ptr<Operation> Nccl::make(const Call& call, const std::vector<Buffer
                                           "reduce"};
     bool known = false;
     for (const std::string_view name : names) known |= name == call.collective->name;
-    if (!known || number_of(call.dtype) == none) return nullptr;
-    if (call.collective->reduces() && number_of_op(call.op) == none) return nullptr;
+    if (!known || number_of(call.dtype) == not_there) return nullptr;
+    if (call.collective->reduces() && number_of_op(call.op) == not_there) return nullptr;
     return std::make_unique<NcclOperation<Library>>(*library_, call, buffers);
 }
 
