@@ -106,19 +106,19 @@ bool Endpoint::remove(uint32_t comm) {
     return clients_.empty();
 }
 
-const Endpoint::PeerRecord* Endpoint::known_peer(Rank rank) {
+const PeerRecord* Endpoint::known_peer(Rank rank) {
     const std::lock_guard lock(mutex_);
     const auto found = peers_.find(rank);
     return found == peers_.end() ? nullptr : &found->second;
 }
 
-Result<const Endpoint::PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline) {
+Result<const PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline) {
     if (const PeerRecord* known = known_peer(rank)) return known;
     TUTTI_ASSIGN(const std::string text, store_->get(key(rank), deadline));
     return keep_peer(rank, text);
 }
 
-Result<const Endpoint::PeerRecord*> Endpoint::keep_peer(Rank rank, std::string_view text) {
+Result<const PeerRecord*> Endpoint::keep_peer(Rank rank, std::string_view text) {
     auto record = PeerRecord::decode(text);
     if (!record)
         return fail_rank(Code::system, rank, "rank {}'s record in the store is malformed", rank);

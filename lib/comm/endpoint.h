@@ -22,6 +22,7 @@
 #include "comm/group.h"
 #include "comm/handover.h"
 #include "comm/news.h"
+#include "comm/peer_record.h"
 #include "comm/tuning.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
@@ -165,15 +166,6 @@ public:
     void leave(Deadline deadline);
 
 private:
-    struct PeerRecord {
-        Rank size = 0;  // of the job that the rank believes in
-        std::string host_id;
-        std::string control;
-        std::map<std::string, std::string, std::less<>> addresses;  // by transport
-        std::string encode() const;
-        static std::optional<PeerRecord> decode(std::string_view text);
-    };
-
     Endpoint(const Config& config, std::string generation);
     Result<> set_up(std::shared_ptr<Store> own_store);
     Bootstrap::Self introduction(bool tuned) const;

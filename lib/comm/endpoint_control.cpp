@@ -104,7 +104,7 @@ Error Endpoint::version_error(const ControlTree::Hello& hello) const {
 }
 
 // As peer(), of a rank that was there and may have taken its record along.
-Result<const Endpoint::PeerRecord*> Endpoint::peer_if_there(Rank rank, Deadline deadline) {
+Result<const PeerRecord*> Endpoint::peer_if_there(Rank rank, Deadline deadline) {
     if (const PeerRecord* known = known_peer(rank)) return known;
     TUTTI_ASSIGN(const auto text, store_->look(key(rank), deadline));
     if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the store", rank);

@@ -241,7 +241,7 @@ Result<> Endpoint::listen_control() {
 
 // The parent's record, once it is there. What came of an earlier one is why, if none comes any
 // more.
-Result<Endpoint::PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) {
+Result<PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) {
     const Rank parent = tree_parent(config_.rank);
     for (Notices notices;;) {
         const auto text = store_->get(

@@ -7,7 +7,6 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t max_record_bytes = 16 * 1024;
 // A word that was left so long before this rank came is not about its job.
 constexpr int64_t stale_word_s = 10;
 constexpr int publish_patience_ms = 60'000;  // if joining has no deadline
@@ -16,28 +15,6 @@ constexpr int missing_patience_ms = 5000;  // for the store to say who has not c
 constexpr Rank max_named_ranks = 16;       // in a message about who is missing
 
 }  // namespace
-
-std::string Endpoint::PeerRecord::encode() const {
-    ByteWriter out;
-    out.put(size).put_text(host_id).put_text(control).put(static_cast<uint32_t>(addresses.size()));
-    for (auto& [transport, address] : addresses) out.put_text(transport).put_text(address);
-    return std::string(as_text(out.take()));
-}
-
-std::optional<Endpoint::PeerRecord> Endpoint::PeerRecord::decode(std::string_view text) {
-    ByteReader in(as_bytes(text));
-    PeerRecord record;
-    record.size = in.get<Rank>();
-    record.host_id = in.get_text(max_record_bytes);
-    record.control = in.get_text(max_record_bytes);
-    const auto count = in.get<uint32_t>();
-    for (uint32_t i = 0; i < count && in.ok(); ++i) {
-        std::string transport = in.get_text(max_record_bytes);
-        record.addresses[std::move(transport)] = in.get_text(max_record_bytes);
-    }
-    if (!in.at_end()) return std::nullopt;
-    return record;
-}
 
 std::string Endpoint::key(Rank rank) const {
     return fmt::format("{}/rank/{}", generation_, rank);
@@ -118,7 +95,7 @@ std::optional<Error> Endpoint::read_word(std::string_view text) const {
     const auto at_s = in.get<int64_t>();
     const auto code = in.get<Code>();
     const auto rank = in.get<Rank>();
-    Error told = told_error(code, rank, config_.size, in.get_text(max_record_bytes));
+    Error told = told_error(code, rank, config_.size, in.get_text(PeerRecord::max_text_bytes));
     if (!in.at_end() || at_s < started_s_ - stale_word_s) return {};
     return told;
 }

@@ -1,0 +1,27 @@
+// Where a rank can be reached, as it says so in the store.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/types.h"
+
+namespace tutti {
+
+struct PeerRecord {
+    /// Of each text in it.
+    static constexpr uint32_t max_text_bytes = 16 * 1024;
+
+    Rank size = 0;  // of the job that the rank believes in
+    std::string host_id;
+    std::string control;
+    std::map<std::string, std::string, std::less<>> addresses;  // by transport
+
+    std::string encode() const;
+    /// Nothing: it is malformed.
+    static std::optional<PeerRecord> decode(std::string_view text);
+};
+
+}  // namespace tutti

@@ -1,0 +1,28 @@
+// What ranks leave in the store for each other, which another program may have written over.
+#include "comm/claimant.h"
+#include "comm/peer_record.h"
+#include "fuzz/catalog.h"
+
+namespace tutti::fuzz {
+
+void run_records(ByteView input) {
+    // A claim is any text; what cannot be read is nobody's.
+    const Claimant claimant = Claimant::decode(std::string(as_text(input)));
+    const Claimant again = Claimant::decode(claimant.encode());
+    require(again.pid == claimant.pid && again.machine == claimant.machine, "a claim changes");
+    const auto record = PeerRecord::decode(as_text(input));
+    if (!record) return;
+    const auto same = PeerRecord::decode(record->encode());
+    require(same && same->control == record->control && same->addresses == record->addresses,
+            "a record that was read cannot be written");
+}
+
+std::vector<Bytes> seeds_records() {
+    const PeerRecord record{.size = 4,
+                            .host_id = "host",
+                            .control = "127.0.0.1:4000",
+                            .addresses = {{"shm", "@tutti-7"}, {"tcp", "127.0.0.1:4001"}}};
+    return {to_bytes(record.encode()), to_bytes(Claimant::this_process("boot-1").encode())};
+}
+
+}  // namespace tutti::fuzz
