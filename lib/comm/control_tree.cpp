@@ -19,8 +19,9 @@ struct ControlTree::Link {
     UninheritedFd fd;
     Bytes in;  // reactor's thread only
     std::mutex mutex;
-    Bytes out;  // guarded by mutex
+    Bytes out;  // guarded by mutex, as the next two
     bool closed = false;
+    bool clogged = false;  // its peer takes nothing: hung up, and the reactor's thread will see it
     bool retired = false, finished = false;  // guarded by the tree's mutex
 };
 
@@ -44,8 +45,8 @@ std::optional<ControlTree::Hello> ControlTree::Hello::decode(ByteView bytes) {
     return hello;
 }
 
-ControlTree::ControlTree(Reactor& reactor, Handlers handlers)
-    : reactor_(reactor), handlers_(std::move(handlers)) {}
+ControlTree::ControlTree(Reactor& reactor, Handlers handlers, const PeerLimits& limits)
+    : reactor_(reactor), handlers_(std::move(handlers)), limits_(limits) {}
 
 ControlTree::~ControlTree() {
     close();
@@ -60,6 +61,9 @@ Result<> ControlTree::attach(Rank peer, UniqueFd fd, LinkKind kind) {
         const std::lock_guard lock(mutex_);
         if (kind == LinkKind::branch && links_.count(peer) > 0)
             return fail_rank(Code::invalid, peer, "rank {} has a control connection already", peer);
+        if (links_.count(peer) >= limits_.control_connections)
+            return fail_rank(Code::invalid, peer, "rank {} has {} control connections already",
+                             peer, links_.count(peer));
         links_.emplace(peer, link);
     }
     auto added = reactor_.add(link->fd.get(), EPOLLIN | EPOLLRDHUP,
@@ -110,7 +114,7 @@ void ControlTree::read(const LinkPtr& link) {
         const ssize_t got = ::recv(link->fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
-        if (got <= 0) return drop(link, got == 0 ? "it closed its connection" : strerror(errno));
+        if (got <= 0) return drop(link, cause_of_end(*link, got));
         link->in.insert(link->in.end(), buffer.begin(), buffer.begin() + got);
 
         std::size_t at = 0;
@@ -124,6 +128,14 @@ void ControlTree::read(const LinkPtr& link) {
         }
         link->in.erase(link->in.begin(), link->in.begin() + static_cast<ptrdiff_t>(at));
     }
+}
+
+std::string ControlTree::cause_of_end(Link& link, ssize_t got) {
+    const std::lock_guard lock(link.mutex);
+    if (link.clogged)
+        return fmt::format("it did not read {} bytes of control messages",
+                           limits_.unsent_control_bytes);
+    return got == 0 ? "it closed its connection" : strerror(errno);
 }
 
 // With the link's mutex held.
@@ -149,7 +161,13 @@ bool ControlTree::put(Link& link, ByteView message) {
     const auto bytes = static_cast<uint32_t>(message.size());
     const auto* head = reinterpret_cast<const std::byte*>(&bytes);
     const std::lock_guard lock(link.mutex);
-    if (link.closed || has_closed(link.fd.get())) return false;
+    if (link.closed || link.clogged || has_closed(link.fd.get())) return false;
+    if (link.out.size() + sizeof bytes + message.size() > limits_.unsent_control_bytes) {
+        // Callers hold locks: the reactor's thread tells of the loss.
+        link.clogged = true;
+        ::shutdown(link.fd.get(), SHUT_RDWR);
+        return false;
+    }
     link.out.insert(link.out.end(), head, head + sizeof bytes);
     link.out.insert(link.out.end(), message.begin(), message.end());
     write(link);

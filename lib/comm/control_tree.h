@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/fd.h"
 #include "net/reactor.h"
+#include "transport/peer_limits.h"
 
 namespace tutti {
 
@@ -39,11 +40,12 @@ public:
         static std::optional<Hello> decode(ByteView bytes);
     };
 
-    ControlTree(Reactor& reactor, Handlers handlers);
+    ControlTree(Reactor& reactor, Handlers handlers, const PeerLimits& limits = {});
     ~ControlTree();
     ControlTree(const ControlTree&) = delete;
 
-    /// Takes over an authenticated connection. invalid: it would be that peer's second branch.
+    /// Takes over an authenticated connection. invalid: it would be that peer's second branch, or
+    /// it has too many.
     Result<> attach(Rank peer, UniqueFd fd, LinkKind kind);
     /// false: no connection to that peer takes messages any more, or none ever did.
     bool send(Rank to, ByteView message);
@@ -64,6 +66,7 @@ private:
     using LinkPtr = std::shared_ptr<Link>;
     void ready(const LinkPtr& link, uint32_t events);
     void read(const LinkPtr& link);
+    std::string cause_of_end(Link& link, ssize_t got);
     void write(Link& link);
     void detach(const LinkPtr& link);
     void drop(const LinkPtr& link, const std::string& cause);
@@ -73,6 +76,7 @@ private:
 
     Reactor& reactor_;
     Handlers handlers_;
+    const PeerLimits limits_;
     std::mutex mutex_;                    // guards links_; each link's output has its own
     std::multimap<Rank, LinkPtr> links_;  // of several to one peer, the first is written to
 };

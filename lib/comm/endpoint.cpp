@@ -86,7 +86,7 @@ void Endpoint::add(uint32_t comm, EndpointClient* client) {
     const std::lock_guard lock(clients_mutex_);
     clients_[comm] = client;
     // What came before the communicator was there; what is for others waits on.
-    for (auto& [id, receiver] : std::exchange(early_channels_, {})) opened(id, std::move(receiver));
+    for (auto& [id, receiver] : early_channels_.take_all()) opened(id, std::move(receiver));
     for (auto& [from, news] : early_news_.take(comm)) client->news(from, news);
     for (auto& [peer, cause] : lost_) client->peer_lost(peer, cause);
 }
@@ -254,8 +254,12 @@ void Endpoint::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
         const auto client = clients_.find(id.comm);
         if (client == clients_.end()) {
             if (removed_.contains(id.comm)) return;
-            early_channels_.emplace_back(id, std::move(receiver));
-            return;
+            if (early_channels_.keep(id, std::move(receiver))) return;
+            return lose(id.peer,
+                        fmt::format("it opened more than {} channels of communicators that rank {} "
+                                    "does not have",
+                                    peer_limits.early_channels, config_.rank),
+                        nobody);
         }
         client->second->opened(id, std::move(receiver));
     }

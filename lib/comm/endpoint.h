@@ -18,6 +18,7 @@
 #include "base/config.h"
 #include "base/id_set.h"
 #include "comm/control_tree.h"
+#include "comm/early_channels.h"
 #include "comm/early_news.h"
 #include "comm/group.h"
 #include "comm/handover.h"
@@ -166,6 +167,8 @@ public:
     void leave(Deadline deadline);
 
 private:
+    static constexpr PeerLimits peer_limits{};
+
     Endpoint(const Config& config, std::string generation);
     Result<> set_up(std::shared_ptr<Store> own_store);
     Bootstrap::Self introduction(bool tuned) const;
@@ -263,7 +266,7 @@ private:
     std::recursive_mutex clients_mutex_;  // of what follows, to left_
     std::map<uint32_t, EndpointClient*> clients_;
     IdSet removed_;  // clients that were: what still comes for them is dropped
-    std::vector<std::pair<ChannelId, std::unique_ptr<Receiver>>> early_channels_;
+    EarlyChannels early_channels_{peer_limits.early_channels};
     EarlyNews early_news_;
     std::map<Rank, std::string> lost_;  // gone, and why
     std::set<Rank> left_;               // said that they would go

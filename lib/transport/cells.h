@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "base/types.h"
 
@@ -22,6 +23,14 @@ class CellPool {
 public:
     static constexpr int none = -1;
 
+    CellPool() = default;
+    CellPool(const CellPool&) = delete;
+    ~CellPool() {
+        for (uint32_t cell = 0; cell < credits_per_channel; ++cell) uncount(cell);
+    }
+    /// From now on, what large messages take is counted there as well, until it is given back.
+    void count_in(std::atomic<std::size_t>& bytes) { counted_ = &bytes; }
+
     /// A cell of at least `bytes` bytes; none if memory is exhausted or every cell is taken.
     int take(std::size_t bytes) {
         // Pairs with give(): whoever had the cell is done with its memory.
@@ -29,6 +38,10 @@ public:
         if (free == 0) return none;
         const int cell = std::countr_zero(free);
         if (!fit(cell, bytes)) return none;
+        if (counted_ && bytes > small_bytes) {
+            large_[static_cast<std::size_t>(cell)].counted = bytes;
+            counted_->fetch_add(bytes, std::memory_order_relaxed);
+        }
         free_.fetch_and(~(1U << cell), std::memory_order_relaxed);
         return cell;
     }
@@ -50,7 +63,10 @@ public:
         return data_[index] != nullptr;
     }
     std::byte* data(int cell) const { return data_[static_cast<std::size_t>(cell)]; }
-    void give(int cell) { free_.fetch_or(1U << cell, std::memory_order_release); }
+    void give(int cell) {
+        uncount(static_cast<std::size_t>(cell));
+        free_.fetch_or(1U << cell, std::memory_order_release);
+    }
 
 private:
     // Small cells come all at once: otherwise the first late message of a busy channel would
@@ -73,12 +89,18 @@ private:
     struct Large {
         Memory data;
         std::size_t bytes = 0;
+        std::size_t counted = 0;  // while it is taken
     };
+    void uncount(std::size_t cell) {
+        if (std::size_t& bytes = large_[cell].counted; bytes > 0)
+            counted_->fetch_sub(std::exchange(bytes, 0), std::memory_order_relaxed);
+    }
 
     std::atomic<uint32_t> free_{(1U << credits_per_channel) - 1};
     std::array<std::byte*, credits_per_channel> data_{};
     std::array<Large, credits_per_channel> large_;
     Memory small_;
+    std::atomic<std::size_t>* counted_ = nullptr;
 };
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include "comm/early_channels.h"
 #include "support/catch.h"
 
 using namespace tutti;
@@ -62,4 +63,53 @@ TEST_CASE("control tree: keeps no connection that cannot be watched, and takes t
         CHECK(recv(ends.theirs.get(), got, sizeof got, 0) == sizeof got);
     }
     CHECK(tree.attach(1, std::move(Ends().ours), LinkKind::branch).error().code == Code::invalid);
+}
+
+TEST_CASE("control tree: loses a peer that reads nothing, when too many bytes wait for it") {
+    Reactor reactor;
+    std::string cause;
+    constexpr std::size_t most = 3'000'000;
+    ControlTree tree(reactor,
+                     {[](Rank, ByteView) {}, [&](Rank, const std::string& told) { cause = told; }},
+                     {.unsent_control_bytes = most});
+    Ends ends;
+    REQUIRE(tree.attach(1, std::move(ends.ours), LinkKind::branch));
+    const Bytes message(ControlTree::max_message_bytes);
+    std::size_t sent = 0;
+    // What the socket takes comes on top.
+    while (sent < 100 * most && tree.send(1, message)) sent += message.size();
+    CHECK(sent + message.size() > most);
+    CHECK(sent < 20 * most);
+    CHECK(cause == "");  // its callers may hold locks
+    reactor.poll(0);
+    CHECK(cause == "it did not read 3000000 bytes of control messages");
+    CHECK_FALSE(tree.send(1, message));
+}
+
+TEST_CASE("control tree: takes a few connections of one peer, not any number") {
+    Reactor reactor;
+    ControlTree tree(reactor, {[](Rank, ByteView) {}, [](Rank, const std::string&) {}},
+                     {.control_connections = 3});
+    std::vector<Ends> ends(4);
+    for (std::size_t i = 0; i < 3; ++i)
+        REQUIRE(tree.attach(2, std::move(ends[i].ours), LinkKind::detour));
+    const auto refused = tree.attach(2, std::move(ends[3].ours), LinkKind::detour);
+    REQUIRE(!refused);
+    CHECK(refused.error().rank == 2);
+    // One that has ended counts no more.
+    ends[0].theirs.reset();
+    reactor.poll(0);
+    Ends another;
+    CHECK(tree.attach(2, std::move(another.ours), LinkKind::detour));
+}
+
+TEST_CASE("early channels: one peer's are bounded, and count no more once they are taken") {
+    EarlyChannels early(2);
+    for (int round = 0; round < 2; ++round) {
+        CHECK(early.keep({.peer = 1, .comm = 7, .lane = 0}, nullptr));
+        CHECK(early.keep({.peer = 1, .comm = 7, .lane = 1}, nullptr));
+        CHECK_FALSE(early.keep({.peer = 1, .comm = 8, .lane = 0}, nullptr));
+        CHECK(early.keep({.peer = 2, .comm = 7, .lane = 0}, nullptr));
+        CHECK(early.take_all().size() == 3);
+    }
 }

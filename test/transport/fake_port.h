@@ -34,6 +34,7 @@ inline Manners manners;
 inline std::minstd_rand fake_random{1};
 inline std::string fake_version = "1.0";
 inline int64_t fake_patience_ms = 200;
+inline PeerLimits fake_limits;
 
 inline std::recursive_mutex fake_library;
 using FakeLock = std::lock_guard<std::recursive_mutex>;
@@ -289,8 +290,9 @@ private:
 };
 
 inline std::unique_ptr<Transport> make_fake_transport(const TransportContext& context) {
-    return fabric::make_fabric_transport(context, std::make_unique<FakeFactory>(fake_version),
-                                         {.name = "fake", .patience_ms = fake_patience_ms});
+    return fabric::make_fabric_transport(
+        context, std::make_unique<FakeFactory>(fake_version),
+        {.name = "fake", .patience_ms = fake_patience_ms, .limits = fake_limits});
 }
 
 /// Good manners, before and after.
@@ -301,6 +303,7 @@ struct GoodManners {
         manners = {};
         fake_version = "1.0";
         fake_patience_ms = 200;
+        fake_limits = {};
         fake_ports.clear();
     }
 };

@@ -121,7 +121,9 @@ Flow* Connection::find(uint32_t comm, uint16_t lane) {
 Flow* Connection::find_or_add(uint32_t comm, uint16_t lane) {
     if (Flow* flow = find(comm, lane)) return flow;
     if (flows_.size() >= max_channels_taken) return nullptr;
-    return (flows_[key_of(comm, lane)] = std::make_unique<Flow>(comm, lane)).get();
+    auto& flow = flows_[key_of(comm, lane)] = std::make_unique<Flow>(comm, lane);
+    flow->in.cells.count_in(unread_bytes_);
+    return flow.get();
 }
 
 // A channel may be opened again as long as its communicator lives.

@@ -15,6 +15,7 @@
 
 #include "base/fd.h"
 #include "base/uninherited_fd.h"
+#include "transport/peer_limits.h"
 #include "transport/retired.h"
 #include "transport/transport.h"
 #include "transports/tcp/flow.h"
@@ -38,6 +39,7 @@ public:
         const Retired* retired = nullptr;
         std::atomic<int>* unsent = nullptr;
         ConnectionEvents* events = nullptr;
+        PeerLimits limits = {};
     };
     Connection(UniqueFd fd, const Options& options);
     ~Connection();
@@ -123,6 +125,7 @@ private:
     bool take_credits(Flow& flow, uint32_t credits);
     bool fill_offer(ReceiveQueue& in, uint64_t position);
     bool fill_cell(ReceiveQueue& in);
+    bool holds_too_much();
     void drop(ReceiveQueue& in);
     void finish_message();
     void finish_late();
@@ -138,6 +141,8 @@ private:
     std::atomic<bool> closed_{false};
     std::atomic<int> delivering_{0};
     ReadyList<Flow> ready_;
+
+    std::atomic<std::size_t> unread_bytes_{0};  // of large messages, in cells
 
     // The owner's.
     std::unordered_map<uint64_t, std::unique_ptr<Flow>> flows_;

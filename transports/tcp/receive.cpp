@@ -168,6 +168,7 @@ bool Connection::begin_data(Flow& flow, const Header& header) {
         cannot_go_on(fmt::format("no memory for a message of {} bytes", header.bytes));
         return false;
     }
+    if (holds_too_much()) return false;
     in_flow_ = &flow;
     input_limit_ = header.bytes > read_ahead_bytes ? read_ahead_bytes : input_bytes;
     in.begun.store(position + 1, std::memory_order_seq_cst);
@@ -179,6 +180,14 @@ bool Connection::fill_cell(ReceiveQueue& in) {
     in_cell_ = in.cells.take(in_.bytes);
     if (in_cell_ == CellPool::none) return false;
     in_to_ = in.cells.data(in_cell_);
+    return true;
+}
+
+/// True: the connection has ended for it.
+bool Connection::holds_too_much() {
+    const std::size_t most = options_.limits.unread_bytes;
+    if (unread_bytes_.load(std::memory_order_relaxed) <= most) return false;
+    fail(fmt::format("it sent more than {} bytes that this rank has not read", most));
     return true;
 }
 

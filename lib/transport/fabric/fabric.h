@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "transport/fabric/port.h"
+#include "transport/peer_limits.h"
 #include "transport/transport.h"
 
 namespace tutti::fabric {
@@ -14,6 +15,7 @@ struct Settings {
     int64_t patience_ms = 5000;  // with peers that do not take what is to be taken back
     double latency_us = 2;       // where the library does not say
     double bandwidth_gbs = 2.5;
+    PeerLimits limits = {};
 };
 
 /// The factory's ports, as many as the context says, once it could be made: an error is told by

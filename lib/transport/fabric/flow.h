@@ -29,6 +29,7 @@ struct Peer {
     bool takes_device = false;        // once it is connected
     std::size_t opened = 0;           // channels of ours to it
     uint64_t busy_in = 0;             // the poll since which the library has had no room for it
+    std::atomic<std::size_t> unread_bytes{0};  // of its large messages, in cells
 };
 
 struct ReceiveQueue : ReceiveCounts {

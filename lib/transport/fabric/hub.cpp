@@ -274,6 +274,7 @@ Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
     auto& flows = flows_[peer.rank];
     if (flows.size() >= max_channels_taken) return nullptr;
     Flow* const flow = (flows[key_of(comm, lane)] = std::make_unique<Flow>(peer, comm, lane)).get();
+    flow->in.cells.count_in(peer.unread_bytes);
     if (FlatStream* const stream = find_stream(*flow)) add_flow(*stream, *flow);
     return flow;
 }

@@ -19,6 +19,7 @@
 
 #include "transport/fabric/flat_board.h"
 #include "transport/fabric/flow.h"
+#include "transport/peer_limits.h"
 #include "transport/retired.h"
 #include "transport/transport.h"
 
@@ -49,6 +50,7 @@ public:
         Reactor* reactor = nullptr;  // whoever sleeps polls it; has wake_fd()
         const Retired* retired = nullptr;
         HubEvents* events = nullptr;
+        PeerLimits limits = {};
         int64_t patience_ms = 5000;  // for the library to let go of an operation's memory
     };
     explicit Hub(const Options& options) : options_(options) {}
@@ -195,6 +197,7 @@ private:
     bool copy(Flow& flow, uint64_t position, const Arrival& arrival);
     static std::byte* unless_on_device(ReceiveQueue& in, std::byte* offered);
     bool find_place(Slot& slot, std::byte* offered);
+    bool take_cell(Slot& slot);
     bool fetch(Slot& slot);
     void finish(Slot& slot);
     void drop(ReceiveQueue& in);

@@ -249,11 +249,7 @@ bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     std::byte* to = unless_on_device(in, in.offer.take(slot.tag, slot.bytes, position));
     slot.offered = to != nullptr;
     if (!to) {
-        slot.cell = in.cells.take(slot.bytes);
-        if (slot.cell == CellPool::none) {
-            losing_.push_back({&flow.peer, "no memory for a message", Culprit::own});
-            return false;
-        }
+        if (!take_cell(slot)) return false;
         to = in.cells.data(slot.cell);
     }
     std::memcpy(to, arrival.data, arrival.bytes);
@@ -262,19 +258,30 @@ bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     return false;
 }
 
-/// offered: the lane's memory; nullptr: a cell will do. False: there is no memory.
+/// False: there is no memory, or the peer has too much of it.
+bool Hub::take_cell(Slot& slot) {
+    Peer& peer = slot.flow->peer;
+    slot.cell = slot.flow->in.cells.take(slot.bytes);
+    const std::size_t most = options_.limits.unread_bytes;
+    if (slot.cell == CellPool::none)
+        losing_.push_back({&peer, "no memory for a message", Culprit::own});
+    else if (peer.unread_bytes.load(std::memory_order_relaxed) > most)
+        losing_.push_back(
+            {&peer, fmt::format("it sent more than {} bytes that this rank has not read", most),
+             Culprit::peer});
+    else
+        return true;
+    return false;
+}
+
+/// offered: the lane's memory; nullptr: a cell will do. False: as take_cell().
 bool Hub::find_place(Slot& slot, std::byte* offered) {
     slot.offered = offered != nullptr;
     slot.on_device = offered && slot.flow->in.offer.on_device();
     slot.to = offered;
     if (!offered) {
-        CellPool& cells = slot.flow->in.cells;
-        slot.cell = cells.take(slot.bytes);
-        if (slot.cell == CellPool::none) {
-            losing_.push_back({&slot.flow->peer, "no memory for a message", Culprit::own});
-            return false;
-        }
-        slot.to = cells.data(slot.cell);
+        if (!take_cell(slot)) return false;
+        slot.to = slot.flow->in.cells.data(slot.cell);
     }
     slot.state.store(SlotState::fetching, std::memory_order_relaxed);
     return true;

@@ -94,6 +94,7 @@ Result<> FabricTransport::listen() {
                                                .reactor = context_.data_reactor,
                                                .retired = &retired_,
                                                .events = this,
+                                               .limits = settings_.limits,
                                                .patience_ms = settings_.patience_ms});
         TUTTI_TRY(hub->open_port(**factory_));
         const PortLimits& limits = hub->limits();
