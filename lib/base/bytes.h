@@ -55,6 +55,13 @@ public:
         if (take(sizeof value)) std::memcpy(&value, in_.data() + at_ - sizeof value, sizeof value);
         return value;
     }
+    /// A value of an enum that has all values from first to last; any other makes ok() false, too.
+    template <typename E>
+    requires std::is_enum_v<E> E get_enum(E first, E last) {
+        const E value = get<E>();
+        if (value < first || value > last) ok_ = false;
+        return value;
+    }
     std::string get_text(uint32_t max_bytes) {
         const auto bytes = get<uint32_t>();
         if (bytes > max_bytes || !take(bytes)) {

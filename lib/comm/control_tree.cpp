@@ -40,8 +40,8 @@ std::optional<ControlTree::Hello> ControlTree::Hello::decode(ByteView bytes) {
     ByteReader in(bytes);
     Hello hello{.version = in.get<uint32_t>(), .rank = in.get<Rank>()};
     if (in.ok() && hello.version != current_version) return hello;
-    hello.kind = in.get<LinkKind>();
-    if (!in.at_end() || hello.kind > LinkKind::detour) return std::nullopt;
+    hello.kind = in.get_enum(LinkKind::branch, LinkKind::detour);
+    if (!in.at_end()) return std::nullopt;
     return hello;
 }
 

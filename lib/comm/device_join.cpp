@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/log.h"
+#include "base/told_error.h"
 #include "comm/communicator.h"
 #include "transports/catalog.h"
 
@@ -55,10 +56,11 @@ Result<> check_seats(const std::vector<Seat>& seats, const Hosts* by_host) {
         const auto first = static_cast<std::size_t>(
             by_host ? by_host->member(by_host->host_of(rank), 0) : Rank{0});
         if (seat.code != 0)
-            return fail_rank(static_cast<Code>(seat.code), rank,
-                             "rank {} cannot use a device library: {}. With TUTTI_DEVICE=staged on "
-                             "every rank, device memory goes through the host's",
-                             r, get(seat.why));
+            return tl::unexpected(told_error(
+                static_cast<Code>(seat.code), rank, static_cast<Rank>(seats.size()),
+                fmt::format("rank {} cannot use a device library: {}. With TUTTI_DEVICE=staged on "
+                            "every rank, device memory goes through the host's",
+                            r, get(seat.why))));
         if (seat.version != seats[first].version)
             return fail_rank(Code::unsupported, rank,
                              "rank {} has NCCL's version {}, rank {} has {}: all need the same",

@@ -21,13 +21,13 @@ Bytes News::encode() const {
 std::optional<News> News::decode(ByteView message) {
     ByteReader in(message);
     News news;
-    news.kind = in.get<Kind>();
+    news.kind = in.get_enum(Kind::failed, Kind::silent);
     news.comm = in.get<uint32_t>();
     news.rank = in.get<Rank>();
     news.code = in.get<Code>();
     news.tag = in.get<Tag>();
     news.text = in.get_text(max_text_bytes);
-    if (!in.at_end() || news.kind < Kind::failed || news.kind > Kind::silent) return std::nullopt;
+    if (!in.at_end()) return std::nullopt;
     return news;
 }
 

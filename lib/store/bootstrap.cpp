@@ -179,7 +179,7 @@ void Bootstrap::take_ready(ByteReader& in) {
 void Bootstrap::receive(Rank from, ByteView message) {
     if (state_ == State::failed) return;
     ByteReader in(message);
-    const auto kind = in.get<Kind>();
+    const auto kind = in.get_enum(Kind::join, Kind::failed);
     const bool from_parent = from == tree_parent(self_.rank);
     const bool from_child = std::count(children_.begin(), children_.end(), from) > 0;
     if (kind == Kind::failed) {

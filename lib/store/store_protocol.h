@@ -46,10 +46,10 @@ inline Bytes encode_request(Op op, std::string_view key, std::string_view value)
 /// False if the body is not exactly one well-formed request.
 inline bool decode_request(ByteView body, Request& out) {
     ByteReader reader(body);
-    out.op = reader.get<Op>();
+    out.op = reader.get_enum(Op::set, Op::look);
     out.key = reader.get_text(max_key_bytes);
     out.value = reader.get_text(max_frame_bytes);
-    return reader.at_end() && out.op >= Op::set && out.op <= Op::look;
+    return reader.at_end();
 }
 
 inline Bytes encode_reply(Status status, std::string_view value) {

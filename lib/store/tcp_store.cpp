@@ -105,10 +105,9 @@ Result<Reply> TcpStore::ask_on(int fd, ByteView request, Deadline deadline) {
     TUTTI_ASSIGN(const Bytes body, net::recv_frame(fd, store_protocol::max_frame_bytes, deadline));
     ByteReader reader(body);
     Reply reply;
-    reply.status = reader.get<Status>();
+    reply.status = reader.get_enum(Status::ok, Status::missing);
     reply.value = reader.get_text(store_protocol::max_frame_bytes);
-    if (!reader.at_end() || reply.status < Status::ok || reply.status > Status::missing)
-        return fail(Code::system, "malformed reply of {} bytes", body.size());
+    if (!reader.at_end()) return fail(Code::system, "malformed reply of {} bytes", body.size());
     return reply;
 }
 

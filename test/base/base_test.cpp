@@ -5,6 +5,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -48,6 +49,22 @@ TEST_CASE("result: an error keeps its code, rank and errno on the way up") {
     REQUIRE(wrapped.value().message == "allreduce: rank 3 is gone");
     REQUIRE(fail_errno(ENOMEM, "mapping").value().code == Code::no_memory);
     REQUIRE(fail_errno(EACCES, "opening").value().message == "opening: Permission denied");
+}
+
+TEST_CASE("bytes: an enum that is read has a value of its own, or nothing was read") {
+    enum class Kind : uint16_t { first = 3, middle, last };
+    const auto read = [](uint16_t value) {
+        const Bytes bytes = ByteWriter().put(value).put(uint8_t{7}).take();
+        ByteReader in(bytes);
+        const auto kind = in.get_enum(Kind::first, Kind::last);
+        in.get<uint8_t>();
+        return in.at_end() ? std::optional(kind) : std::nullopt;
+    };
+    CHECK(read(3) == std::optional(Kind::first));
+    CHECK(read(4) == std::optional(Kind::middle));
+    CHECK(read(5) == std::optional(Kind::last));
+    for (const int other : {0, 2, 6, 0x0103, 0xffff})
+        CHECK_FALSE(read(static_cast<uint16_t>(other)));
 }
 
 TEST_CASE("result: an error that was told is a failure, of a rank that there is or nobody") {

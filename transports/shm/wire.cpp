@@ -34,14 +34,14 @@ Bytes encode(const GroupAnswer& answer) {
 Result<Hello> decode_hello(ByteView in) {
     ByteReader reader(in);
     Hello hello;
-    hello.kind = reader.get<HelloKind>();
+    hello.kind = reader.get_enum(HelloKind::pair, HelloKind::group);
     hello.rank = reader.get<Rank>();
     hello.comm = reader.get<uint32_t>();
     hello.size = reader.get<Rank>();
     hello.streams = reader.get<uint32_t>();
     hello.segments = reader.get<uint32_t>();
     hello.bells = reader.get<uint64_t>();
-    if (!reader.at_end() || (hello.kind != HelloKind::pair && hello.kind != HelloKind::group))
+    if (!reader.at_end())
         return fail(Code::invalid, "shm: a hello of {} bytes and kind {} makes no sense", in.size(),
                     static_cast<int>(hello.kind));
     return hello;
@@ -50,12 +50,12 @@ Result<Hello> decode_hello(ByteView in) {
 Result<News> decode_news(ByteView in) {
     ByteReader reader(in);
     News news;
-    news.kind = reader.get<NewsKind>();
+    news.kind = reader.get_enum(NewsKind::doorbell, NewsKind::bye);
     news.comm = reader.get<uint32_t>();
     news.lane = reader.get<uint16_t>();
     news.place = reader.get<Place>();
     news.bytes = reader.get<uint64_t>();
-    if (!reader.at_end() || news.kind < NewsKind::doorbell || news.kind > NewsKind::bye)
+    if (!reader.at_end())
         return fail(Code::invalid, "shm: news of {} bytes and kind {} makes no sense", in.size(),
                     static_cast<int>(news.kind));
     return news;
@@ -64,7 +64,7 @@ Result<News> decode_news(ByteView in) {
 Result<GroupAnswer> decode_answer(ByteView in) {
     ByteReader reader(in);
     GroupAnswer answer;
-    answer.code = reader.get<Code>();
+    answer.code = reader.get_enum(Code::ok, Code::no_memory);
     answer.place = reader.get<Place>();
     answer.bells = reader.get<uint64_t>();
     answer.first_segment = reader.get<uint32_t>();
@@ -72,7 +72,7 @@ Result<GroupAnswer> decode_answer(ByteView in) {
     for (uint32_t i = 0; i < segments && reader.ok(); ++i)
         answer.segment_bytes.push_back(reader.get<uint64_t>());
     answer.text = reader.get_text(max_frame_bytes);
-    if (!reader.at_end() || answer.code > Code::no_memory)
+    if (!reader.at_end())
         return fail(Code::invalid, "shm: an answer of {} bytes makes no sense", in.size());
     return answer;
 }
