@@ -3,6 +3,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/hash.h"
+
 namespace tutti {
 Blocks to_blocks(const BlockList& list) {
     Blocks blocks;
@@ -71,11 +73,10 @@ uint64_t fingerprint(const Call& call) {
     if (!call.uneven) return 0;
     const bool all_know =
         call.collective == Collective::allgather || call.collective == Collective::reduce_scatter;
-    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, of words
-    const auto mix = [&](uint64_t word) { hash = (hash ^ word) * 0x100000001b3; };
+    uint64_t hash = hash_basis;
     if (all_know)
         for (const BlockList* list : {&call.input, &call.output})
-            for (const std::size_t n : list->counts) mix(n);
+            for (const std::size_t n : list->counts) hash = mix_hash(hash, n);
     return hash;
 }
 

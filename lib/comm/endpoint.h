@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/config.h"
+#include "base/hash.h"
 #include "base/id_set.h"
 #include "comm/control_tree.h"
 #include "comm/early_channels.h"
@@ -100,9 +101,9 @@ public:
     /// none may use them.
     Intrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline);
     /// What counts as this rank's host, as a number.
-    uint64_t host_hash() const { return std::hash<std::string>{}(host_id_); }
+    uint64_t host_hash() const { return hash_of(host_id_); }
     /// The machine, whatever host it acts as.
-    uint64_t machine_hash() const { return std::hash<std::string>{}(machine_id_); }
+    uint64_t machine_hash() const { return hash_of(machine_id_); }
     /// The job, among those that this process has ranks of.
     uint64_t job_hash() const { return job_hash_; }
     /// Ids of communicators from here on are free, as far as this rank knows.

@@ -442,7 +442,7 @@ Endpoint::Endpoint(const Config& config, std::string generation)
       started_s_(wall_clock_s()),
       machine_id_(read_machine_id()),
       generation_(std::move(generation)),
-      job_hash_(std::hash<std::string>{}(config_.store + '\n' + config_.job + '\n' + generation_)),
+      job_hash_(hash_of(config_.store + '\n' + config_.job + '\n' + generation_)),
       deadline_(Deadline::after_ms(config.timeout_ms)),
       doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       kick_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),

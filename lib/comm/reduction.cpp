@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
 #include "engine/recorder.h"
 
 namespace tutti {
@@ -10,11 +11,6 @@ namespace {
 bool is_prefix(Collective collective) {
     return collective == Collective::scan || collective == Collective::exscan;
 }
-
-uint64_t mix(uint64_t hash, uint64_t word) {
-    return (hash ^ word) * 0x100000001b3;  // FNV-1a, of words
-}
-constexpr uint64_t hash_basis = 0xcbf29ce484222325;
 
 Result<> check_divisible(const Call& call, uint32_t item) {
     if (item == 1) return {};
@@ -58,7 +54,7 @@ Result<Reduction> of_premul(const Call& call, const UserOperator& op, uint64_t o
     TUTTI_ASSIGN(r.factor, factor_of(op, call.dtype));
     r.prepared = true;
     r.tag_bits = pack_user_op(true, op.number);
-    r.hash = mix(hash_basis, op.number);
+    r.hash = mix_hash(hash_basis, op.number);
     return r;
 }
 
@@ -68,7 +64,7 @@ Result<Reduction> of_function(const Call& call, const UserOperator& op) {
     TUTTI_TRY(check_divisible(call, op.item));
     r.ordered = !op.commutative;
     r.tag_bits = pack_user_op(false, op.number);
-    r.hash = mix(mix(mix(hash_basis, op.number), op.item), op.commutative);
+    r.hash = mix_hash(mix_hash(mix_hash(hash_basis, op.number), op.item), op.commutative);
     return r;
 }
 
@@ -82,7 +78,7 @@ Result<Reduction> of_built_in(const Call& call) {
     r.tag_bits = pack_call(0, 0, static_cast<uint32_t>(call.op));
     // What an average is divided by has to be the same everywhere.
     if (call.op == Op::avg && call.inputs > 0)
-        r.hash = mix(hash_basis, static_cast<uint64_t>(call.inputs));
+        r.hash = mix_hash(hash_basis, static_cast<uint64_t>(call.inputs));
     return r;
 }
 

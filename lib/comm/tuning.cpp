@@ -7,6 +7,7 @@
 #include <fstream>
 #include <limits>
 
+#include "base/hash.h"
 #include "base/small_file.h"
 #include "collectives/catalog.h"
 #include "transport/flat_exchange.h"
@@ -191,9 +192,7 @@ std::string Tuning::fingerprint() const {
         for (const double value : values) text += fmt::format(" {}", value);
         text += "\n";
     }
-    uint64_t hash = 14695981039346656037ull;  // FNV-1a
-    for (const unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
-    return fmt::format("{:016x}, {} choices and {} constants{}", hash, rules.size(),
+    return fmt::format("{:016x}, {} choices and {} constants{}", hash_of(text), rules.size(),
                        constants.size(), machine.empty() ? "" : fmt::format(" for '{}'", machine));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hash.h"
 #include "base/told_error.h"
 #include "store/tree.h"
 
@@ -12,13 +13,6 @@ constexpr std::size_t max_machines = 256;
 constexpr uint32_t max_text_bytes = 4096;
 constexpr uint32_t max_settings = 64;
 constexpr uint32_t max_core_words = 16;
-
-// FNV-1a: names machines in messages; a collision only miscounts ranks per machine.
-uint64_t hash_name(std::string_view text) {
-    uint64_t hash = 14695981039346656037ull;
-    for (unsigned char c : text) hash = (hash ^ c) * 1099511628211ull;
-    return hash;
-}
 
 Stated worst_of(const Stated& a, const Stated& b) {
     return {.max_message_bytes = std::min(a.max_message_bytes, b.max_message_bytes),
@@ -36,7 +30,7 @@ Bootstrap::Bootstrap(Self self)
       worst_(self_.transports) {
     for (Rank child : children_) joined_[child] = linked_[child] = false;
     linked_[self_.rank] = false;
-    machines_[hash_name(self_.machine_id)] = {1, self_.cores};
+    machines_[hash_of(self_.machine_id)] = {1, self_.cores};
     advance();
 }
 
@@ -53,7 +47,7 @@ std::vector<Rank> Bootstrap::missing() const {
 
 // The machines are known: what the service asks in every pass is looked up here, once.
 void Bootstrap::begin_link() {
-    const auto found = machines_.find(hash_name(self_.machine_id));
+    const auto found = machines_.find(hash_of(self_.machine_id));
     if (counted_ && found != machines_.end()) {
         machine_ranks_ = found->second.ranks;
         machine_cores_ = count_cores(found->second.cores);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/fd.h"
+#include "base/hash.h"
 #include "base/id_set.h"
 #include "base/misspelt.h"
 #include "base/process.h"
@@ -65,6 +66,14 @@ TEST_CASE("bytes: an enum that is read has a value of its own, or nothing was re
     CHECK(read(5) == std::optional(Kind::last));
     for (const int other : {0, 2, 6, 0x0103, 0xffff})
         CHECK_FALSE(read(static_cast<uint16_t>(other)));
+}
+
+// Values that ranks compare: they must not depend on the machine or the compiler.
+TEST_CASE("hash: is FNV-1a of 64 bits") {
+    CHECK(hash_of("") == 0xcbf29ce484222325);
+    CHECK(hash_of("a") == 0xaf63dc4c8601ec8c);
+    CHECK(hash_of("foobar") == 0x85944171f73967e8);
+    CHECK(hash_of("\xff") == mix_hash(hash_basis, 0xff));
 }
 
 TEST_CASE("result: an error that was told is a failure, of a rank that there is or nobody") {
