@@ -37,6 +37,15 @@ class Arrays(unittest.TestCase):
         self.assertIn("'carrier pigeon'", second)
 
 
+class Ending(unittest.TestCase):
+    def test_daemon_threads_inside_calls_do_not_abort_the_process(self):
+        for how in ("loop", "recv", "wait", "plan"):
+            with self.subTest(how):
+                done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", "--timeout", 120,
+                           HERE / "ranks" / "daemons.py", how)
+                self.assertEqual((done.returncode, done.stdout.count("ENDING")), (0, 2), done.stdout + done.stderr)
+
+
 class Errors(unittest.TestCase):
     def test_they_print_the_name_that_programs_catch(self):
         script = ("import pickle, traceback, tutti\n"

@@ -73,7 +73,7 @@ void Checkpoint::save(const Communicator* comm, const char* path) {
     const auto held = comm ? comm->joined() : nullptr;
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_checkpoint_save(checkpoint_, held ? held->comm() : nullptr, path);
     }
     must(status, "save");
@@ -88,7 +88,7 @@ void Checkpoint::load(const Communicator* comm, const char* path, bool allow_mis
     opts.allow_extra = allow_extra ? 1 : 0;
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_checkpoint_load(checkpoint_, held ? held->comm() : nullptr, path, &opts);
     }
     must(status, "load");

@@ -52,7 +52,7 @@ Communicator::Communicator(const std::map<std::string, std::string>& settings) {
     tutti_comm* made = nullptr;
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_comm_create(raw, &made);
     }
     check(status, "init");
@@ -92,7 +92,7 @@ std::unique_ptr<Request> Communicator::start(const char* collective, std::option
     auto request = std::make_unique<Request>(found.name, std::move(in), std::move(out), inside);
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = found.start(inside->comm(), call, &opts, request->slot());
     }
     check(status, found.name);
@@ -110,7 +110,7 @@ std::unique_ptr<Plan> Communicator::plan(const char* collective, std::optional<I
     tutti_plan* made = nullptr;
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = found.plan(inside->comm(), call, &opts, &made);
     }
     check(status, found.name);
@@ -127,7 +127,7 @@ std::unique_ptr<Request> Communicator::send(Input data, int destination, int tag
     auto request = std::make_unique<Request>("send", std::move(data), std::nullopt, inside);
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_isend(inside->comm(), memory, count, elements.dtype, destination, tag, &opts,
                              request->slot());
     }
@@ -145,7 +145,7 @@ std::unique_ptr<Request> Communicator::receive(Output data, int source, int tag,
     auto request = std::make_unique<Request>("recv", std::nullopt, std::move(data), inside);
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_irecv(inside->comm(), memory, count, elements.dtype, source, tag,
                              request->received(), &opts, request->slot());
     }
@@ -168,7 +168,7 @@ std::pair<std::unique_ptr<Request>, std::unique_ptr<Request>> Communicator::send
     auto sending = std::make_unique<Request>("sendrecv", std::move(data), std::nullopt, inside);
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_irecv(inside->comm(), to, wanted_count, wanted.dtype, source, received_tag,
                              receiving->received(), &opts, receiving->slot());
         if (status == TUTTI_OK)
@@ -184,7 +184,7 @@ std::unique_ptr<Communicator> Communicator::split(int color, int key) {
     const std::shared_ptr<Joined> inside = joined();
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_comm_split(inside->comm(), color, key, &part);
     }
     check(status, "split");
@@ -197,7 +197,7 @@ std::unique_ptr<Communicator> Communicator::duplicate() {
     const std::shared_ptr<Joined> inside = joined();
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = tutti_comm_dup(inside->comm(), &copy);
     }
     check(status, "dup");

@@ -13,7 +13,7 @@ Joined::~Joined() {
     if (keeper_) {
         keeper_.reset();
     } else {
-        const nb::gil_scoped_release released;
+        const Released released;
         (void)tutti_comm_destroy(comm_);
     }
     left_.clear();

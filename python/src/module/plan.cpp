@@ -37,7 +37,7 @@ std::unique_ptr<Request> Plan::start() {
     auto started = request(inside);
     tutti_status status = TUTTI_OK;
     {
-        const nb::gil_scoped_release released;
+        const Released released;
         status = bound_->start(started->slot());
     }
     check(status, operation_);

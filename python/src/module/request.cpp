@@ -11,7 +11,7 @@ namespace tutti_python {
 Request::~Request() {
     if (!request_) return;
     const auto inside = joined_.lock();
-    const nb::gil_scoped_release released;
+    const Released released;
     (void)tutti_wait(&request_, -1);
 }
 
@@ -37,7 +37,7 @@ bool Request::wait_in_slices(int64_t timeout_ms) {
 
 bool Request::poll(int64_t timeout_ms) {
     if (!request_) return true;
-    const nb::gil_scoped_release released;
+    const Released released;
     const tutti_status status = tutti_wait(&request_, timeout_ms);
     if (request_) return false;
     if (status != TUTTI_OK) failure_ = {status, tutti_last_error(), tutti_last_error_rank()};

@@ -14,6 +14,7 @@
 #include "arrays.h"
 #include "errors.h"
 #include "joined.h"
+#include "released.h"
 
 namespace tutti_python {
 
@@ -78,7 +79,7 @@ void start_and_wait(const char* operation, Start start, Make make) {
     tutti_request* raw = nullptr;
     tutti_status status = TUTTI_OK;
     {
-        const nanobind::gil_scoped_release released;
+        const Released released;
         status = start(&raw);
         if (status == TUTTI_OK) status = tutti_wait(&raw, slice_ms);
     }

@@ -1,0 +1,22 @@
+// Letting go of the interpreter's lock.
+#pragma once
+
+#include <Python.h>
+
+namespace tutti_python {
+
+/// As nanobind::gil_scoped_release, for threads that may still be inside a call when the
+/// interpreter ends. Before 3.14 Python ends such a thread by unwinding its stack, which aborts the
+/// process at the first destructor; this one lets the thread sleep until the process is gone, as
+/// Python 3.14 does.
+class Released {
+public:
+    Released() : state_(PyEval_SaveThread()) {}
+    ~Released();
+    Released(const Released&) = delete;
+
+private:
+    PyThreadState* const state_;
+};
+
+}  // namespace tutti_python

@@ -1,0 +1,30 @@
+// Letting go of the interpreter's lock.
+#pragma once
+
+#include <Python.h>
+
+#include <unistd.h>
+
+namespace tutti_torch {
+
+/// As pybind11::gil_scoped_release, for threads that may still be inside a call when the
+/// interpreter ends. Before 3.14 Python ends such a thread by unwinding its stack, which aborts the
+/// process at the first destructor; this one lets the thread sleep until the process is gone,
+/// as 3.14 does.
+class Released {
+public:
+    Released() : state_(PyEval_SaveThread()) {}
+    ~Released() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (...) {
+            for (;;) ::pause();  // only the unwinding of pthread_exit comes here
+        }
+    }
+    Released(const Released&) = delete;
+
+private:
+    PyThreadState* const state_;
+};
+
+}  // namespace tutti_torch
