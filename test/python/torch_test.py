@@ -260,6 +260,58 @@ class Building(unittest.TestCase):
             self.assertIn("cannot be loaded", done.stderr)
             self.assertIn("remove", done.stderr)
 
+    def failing(self, folder, words):
+        """What is said of a compiler that fails with these words."""
+        _, compiler = self.fake_compiler(folder, f"echo '{words}' >&2\nexit 1")
+        return self.build(TUTTI_CACHE_DIR=folder, CXX=str(compiler)).stderr
+
+    def test_what_is_no_fault_of_the_compilers_is_not_called_one(self):
+        for words, wanted in (("ld: final link failed: No space left on device", "is full. Make room"),
+                              ("fatal error: Killed signal terminated program cc1plus", "for want of memory")):
+            with tempfile.TemporaryDirectory() as cache:
+                told = self.failing(cache, words)
+                self.assertIn(wanted, told)
+                self.assertNotIn("C++20", told)
+
+    def test_a_folder_whose_libraries_cannot_be_loaded_is_not_used(self):
+        script = ("import os, types, tutti.torch._build as b\n"
+                  "os.statvfs = lambda path: types.SimpleNamespace(f_flag=os.ST_NOEXEC)\nb.target()")
+        with tempfile.TemporaryDirectory() as cache:
+            told = run(PYTHON, "-c", script, TUTTI_CACHE_DIR=cache).stderr
+            self.assertIn(f"{cache} is on a file system that is mounted noexec", told)
+            self.assertIn("TUTTI_CACHE_DIR names another", told)
+
+    def test_a_disk_without_room_is_named(self):
+        script = ("import errno, os, pathlib, tutti.torch._build as b\n"
+                  "def full(*_): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
+                  "pathlib.Path.write_text = full\nb.load()")
+        with tempfile.TemporaryDirectory() as cache:
+            told = run(PYTHON, "-c", script, TUTTI_CACHE_DIR=cache).stderr
+            self.assertIn("BuildError: tutti.torch cannot be built in " + cache, told)
+            self.assertIn("No space left on device", told)
+
+    def test_half_a_library_is_built_again(self):
+        with tempfile.TemporaryDirectory() as cache:
+            log, compiler = self.fake_compiler(cache)
+            settings = {"TUTTI_CACHE_DIR": cache, "CXX": str(compiler)}
+            self.build(**settings)
+            built = next(pathlib.Path(cache).glob("*/_tutti_torch.so"))
+            whole = pathlib.Path(os.path.realpath(sys.executable)).read_bytes()  # also of this format
+            built.write_bytes(whole[:len(whole) // 2])
+            self.build(**settings)
+            self.assertEqual(log.read_text().count("called"), 2)
+
+    def test_what_a_killed_build_left_is_removed(self):
+        with tempfile.TemporaryDirectory() as cache:
+            log, compiler = self.fake_compiler(cache, 'if [ ! -e "$0.second" ]; then touch "$0.second"; '
+                                               'kill -9 $PPID; fi')
+            settings = {"TUTTI_CACHE_DIR": cache, "CXX": str(compiler)}
+            self.assertEqual(self.build(**settings).returncode, -signal.SIGKILL)
+            self.assertEqual(len(list(pathlib.Path(cache).glob("*/scratch-*"))), 1)
+            self.build(**settings)
+            self.assertEqual(log.read_text().count("called"), 2)
+            self.assertEqual({path.name for path in pathlib.Path(cache).glob("torch-*/*")}, {"lock", "_tutti_torch.so"})
+
     def test_a_folder_that_others_can_write_to_is_not_trusted(self):
         with tempfile.TemporaryDirectory() as cache:
             os.chmod(cache, 0o777)

@@ -10,9 +10,11 @@ import importlib.machinery
 import importlib.util
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import sysconfig
@@ -28,6 +30,10 @@ SOURCES = pathlib.Path(__file__).resolve().parent / "csrc"
 NAME = "_tutti_torch"
 COMPILERS = ("c++", "g++", "clang++")
 TAIL_LINES = 30
+SCRATCH = "scratch-"
+NO_ROOM = ("No space left on device", "Disk quota exceeded")
+# Of 64 bits: what is in front, then where the table is that linkers put last, the length of its entries, their number.
+ELF_HEADER = struct.Struct("=40sQ10xHH")
 
 
 class BuildError(ImportError):
@@ -114,6 +120,11 @@ def _make(folder: pathlib.Path) -> None:
             folder.chmod(0o755)
 
 
+def _is_executable(folder: pathlib.Path) -> bool:
+    """Whether the system loads libraries from there."""
+    return not os.statvfs(folder).f_flag & os.ST_NOEXEC
+
+
 def _cache() -> pathlib.Path:
     """The folder to build in."""
     problems = []
@@ -124,6 +135,8 @@ def _cache() -> pathlib.Path:
                 problems.append(f"{folder} belongs to or can be written by somebody else")
             elif not os.access(folder, os.W_OK | os.X_OK):
                 problems.append(f"{folder} cannot be written to")
+            elif not _is_executable(folder):
+                problems.append(f"{folder} is on a file system that is mounted noexec")
             else:
                 return folder
         except OSError as error:
@@ -136,8 +149,20 @@ def _is_built(path: pathlib.Path) -> bool:
     """Whether there is a backend, and everything on its way is trusted."""
     with contextlib.suppress(OSError):
         folder = path.parent.parent
-        return all(_is_trusted(part) for part in (path, path.parent, folder)) and _is_held(folder)
+        trusted = all(_is_trusted(part) for part in (path, path.parent, folder)) and _is_held(folder)
+        return trusted and _is_executable(folder) and not _lacks(path)
     return False
+
+
+def _lacks(path: pathlib.Path) -> int:
+    """How many bytes a library lacks of what its header announces: to load it would be the end of the process."""
+    with open(path, "rb") as file:
+        header = file.read(ELF_HEADER.size)
+        size = file.seek(0, os.SEEK_END)
+    if len(header) < ELF_HEADER.size or not header.startswith(b"\x7fELF"):
+        return 0  # something else, which is refused when it is loaded
+    _, start, entry_bytes, entries = ELF_HEADER.unpack(header)
+    return max(0, start + entry_bytes * entries - size)
 
 
 @functools.lru_cache(maxsize=None)
@@ -190,9 +215,28 @@ def _locked(folder: pathlib.Path):
         yield
 
 
+def _why(done: subprocess.CompletedProcess, folder: pathlib.Path) -> str | None:
+    """Why the compiler failed, where the reason is not in the source."""
+    text = done.stdout + done.stderr
+    for sign in NO_ROOM:
+        if sign in text:
+            return (f"{sign}: {folder}, or {tempfile.gettempdir()}, where compilers keep their own files, is full. Make "
+                    "room, or name other folders with TUTTI_CACHE_DIR and TMPDIR")
+    if done.returncode < 0 or re.search(r"Killed signal|terminated with signal 9|\bKilled\b", text):
+        return "the compiler was killed, most likely for want of memory: it needs about 2 GiB"
+    return None
+
+
+def _clean(folder: pathlib.Path) -> None:
+    """Removes what builds left that were killed. With the lock, so that none is under way."""
+    for left in (*folder.glob(SCRATCH + "*"), *folder.glob("tmp*")):
+        shutil.rmtree(left, ignore_errors=True)
+
+
 def _compile(path: pathlib.Path) -> None:
     compiler, flags = _compiler(), _flags()
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+    _clean(path.parent)
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=SCRATCH) as scratch:
         # One unit: most of the time goes into torch's headers.
         unit, built = pathlib.Path(scratch) / "unit.cpp", pathlib.Path(scratch) / path.name
         unit.write_text("".join(f'#include "{source.name}"\n' for source in sorted(SOURCES.glob("*.cpp"))))
@@ -202,12 +246,20 @@ def _compile(path: pathlib.Path) -> None:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             log = path.parent / "build.log"
-            log.write_text(shlex.join(command) + "\n" + done.stdout + done.stderr)
+            with contextlib.suppress(OSError):  # where there is no room
+                log.write_text(shlex.join(command) + "\n" + done.stdout + done.stderr)
+            if why := _why(done, path.parent):
+                raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__}: {why}")
             errors = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()
             raise BuildError(f"tutti.torch could not be compiled for torch {torch.__version__} with "
                              f"{compiler[0]}, which has to know C++20 (GCC 11, Clang 14 or newer). The whole log is "
                              f"in {log}. It says:\n" + "\n".join(errors[:TAIL_LINES]))
+        if missing := _lacks(built):
+            raise BuildError(f"tutti.torch was compiled for torch {torch.__version__}, and the last {missing} bytes of the "
+                             f"library are missing: is {path.parent} full?")
         built.chmod(0o755)  # the linker goes by the umask
+        with open(built, "rb") as file:
+            os.fsync(file)  # a crash of the machine leaves all of it under this name, or nothing
         os.replace(built, path)
 
 
@@ -219,17 +271,25 @@ def _import(path: pathlib.Path):
     return module
 
 
+def _build(path: pathlib.Path) -> None:
+    _make(path.parent)
+    if not _is_trusted(path.parent):
+        raise BuildError(f"{path.parent}, where the compiled backend belongs, belongs to or can be written by "
+                         "somebody else: remove it, or name another folder with TUTTI_CACHE_DIR")
+    with _locked(path.parent):
+        if not _is_built(path):
+            _compile(path)
+
+
 def load():
     """The compiled backend as a module."""
     path = target()
-    if not _is_built(path):
-        _make(path.parent)
-        if not _is_trusted(path.parent):
-            raise BuildError(f"{path.parent}, where the compiled backend belongs, belongs to or can be written by "
-                             "somebody else: remove it, or name another folder with TUTTI_CACHE_DIR")
-        with _locked(path.parent):
-            if not _is_built(path):
-                _compile(path)
+    try:
+        if not _is_built(path):
+            _build(path)
+    except OSError as error:
+        raise BuildError(f"tutti.torch cannot be built in {path.parent}: {error}. TUTTI_CACHE_DIR names another "
+                         "folder") from error
     try:
         return _import(path)
     except ImportError as error:
