@@ -72,6 +72,21 @@ class Works(Cases):
         self.check_ranks(3, "detail.py", TORCH_DISTRIBUTED_DEBUG="DETAIL")
 
 
+class Names(Cases):
+    """What torch is told of the backend."""
+
+    def answers(self, script, **env):
+        done = run(PYTHON, "-c", "import torch, torch.distributed as dist\n" + script, **env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip(), done.stderr.strip()
+
+    def test_it_is_for_cuda_where_there_is_some(self):
+        for available, devices in ((True, ["cpu", "cuda"]), (False, ["cpu"])):
+            script = (f"torch.cuda.is_available = lambda: {available}\n"
+                      "import tutti.torch\nprint(dist.Backend.backend_capability['tutti'])")
+            self.assertEqual(self.answers(script), (str(devices), ""))
+
+
 class Trainers(Cases):
     def test_two_ranks(self):
         self.check_ranks(2, "trainers.py")

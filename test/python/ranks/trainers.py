@@ -26,6 +26,19 @@ GLOO = dist.new_group(backend="gloo")
 STEPS, BATCH = 20, 24
 
 
+@case
+def a_sharded_tensor_is_gathered_without_a_gpu():
+    from torch.distributed._shard import sharded_tensor
+    from torch.distributed._shard.sharding_spec import ChunkShardingSpec
+
+    spec = ChunkShardingSpec(dim=0, placements=[f"rank:{other}/cpu" for other in range(size())])
+    sharded = sharded_tensor.full(spec, (2 * size(), 3), fill_value=4.0)
+    whole = torch.zeros(2 * size(), 3) if rank() == 0 else None
+    sharded.gather(dst=0, out=whole)
+    if rank() == 0:
+        equal(whole, torch.full((2 * size(), 3), 4.0))
+
+
 def digits():
     rows = [[float(word) for word in line.split(",")]
             for line in gzip.open(os.environ["TUTTI_DIGITS"], "rt").read().splitlines() if line[:1].isdigit()]

@@ -97,10 +97,28 @@ def _create(options, backend_options=None):
                           options.group_id, _settings(backend_options))
 
 
+def _devices() -> list[str]:
+    # Torch prefers a group's CUDA device for data of its own: a group may not claim one that is not there. NVML is asked
+    # first, since a process that has asked CUDA itself cannot fork children that use it.
+    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
 def register() -> None:
-    """Makes the name "tutti" known to torch.distributed; the import does it."""
+    """Makes the name "tutti" known to torch.distributed; the import does it.
+
+    For tensors in host memory, and for those of CUDA devices if torch.cuda.is_available().
+    """
     if "TUTTI" not in dist.Backend._plugins:
-        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=["cpu", "cuda"])
+        dist.Backend.register_backend("tutti", _create, extended_api=True, devices=_devices())
 
 
 def backend_of(group=None):
