@@ -16,7 +16,8 @@ constexpr std::string_view prefix = "TUTTI_";
 constexpr std::size_t longest_name = 40;
 
 // Variables of tutti's that are no settings of a communicator.
-constexpr std::string_view others[] = {"TUTTI_CACHE_DIR", "TUTTI_EXECUTION", "TUTTI_RUN_TERMINAL",
+constexpr std::string_view others[] = {"TUTTI_AS_GLOO",       "TUTTI_CACHE_DIR",
+                                       "TUTTI_EXECUTION",     "TUTTI_RUN_TERMINAL",
                                        "TUTTI_TRAINER_CHECK", "TUTTI_TRAINER_THREADS"};
 
 // Names that are meant for a setting, and not spelt like it.

@@ -80,11 +80,33 @@ class Names(Cases):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.strip(), done.stderr.strip()
 
+    def may_replace_gloo(self):
+        if self.answers("print(hasattr(dist.Backend, '_ensure_backend_registered'))")[0] != "True":
+            self.skipTest("this torch has its gloo built in")
+
     def test_it_is_for_cuda_where_there_is_some(self):
         for available, devices in ((True, ["cpu", "cuda"]), (False, ["cpu"])):
             script = (f"torch.cuda.is_available = lambda: {available}\n"
                       "import tutti.torch\nprint(dist.Backend.backend_capability['tutti'])")
             self.assertEqual(self.answers(script), (str(devices), ""))
+
+    def test_the_variable_makes_it_gloo(self):
+        self.may_replace_gloo()
+        self.check_ranks(2, "as_gloo.py", TUTTI_AS_GLOO="1")
+
+    def test_a_call_makes_it_gloo_and_the_default(self):
+        show = "print(dist.Backend._plugins['GLOO'].creator_fn.__module__, dist.Backend.default_device_backend_map['cpu'])"
+        self.assertEqual(self.answers("import tutti.torch\ntutti.torch.install(as_default=True)\n"
+                                      "print(dist.Backend.default_device_backend_map['cpu'])"), ("tutti", ""))
+        self.may_replace_gloo()
+        told, log = self.answers("import tutti.torch\nfor _ in range(2):\n"
+                                 "    tutti.torch.install(as_gloo=True, as_default=True)\n" + show)
+        self.assertEqual(told, "tutti.torch gloo")
+        self.assertEqual(log, "tutti answers to the name gloo from now on; torch's own is gloo_builtin")
+
+    def test_a_program_without_the_variable_does_not_import_it(self):
+        self.assertEqual(self.answers("import sys; print([name for name in sys.modules if name.startswith('tutti')])"),
+                         ("['tutti_autoload']", ""))
 
 
 class Trainers(Cases):

@@ -4,6 +4,7 @@
     import tutti.torch                      # torch 2.15 and newer find it without this line
 
     dist.init_process_group("tutti")        # tensors of hosts and of CUDA devices; or "cpu:tutti,cuda:nccl"
+    tutti.torch.install(as_gloo=True)       # from now on "gloo" is tutti too; TUTTI_AS_GLOO=1 does it without this line
 
 The backend is C++ that is compiled against the installed torch when it is first used, once per version of
 torch (``python -m tutti.torch`` does it ahead of time). pg_options takes tutti's settings by name:
@@ -13,6 +14,7 @@ torch (``python -m tutti.torch`` does it ahead of time). pg_options takes tutti'
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 
 OLDEST_TORCH = (2, 4)
@@ -52,9 +54,10 @@ from ._sharded_softmax import ShardedSoftmax  # noqa: E402
 
 __all__ = ["AbortedError", "Error", "LocalSGD", "MismatchError", "Options", "PeerLostError", "ShardedSoftmax",
            "SyncBatchNorm", "TimedOutError", "UnsupportedError", "abort", "backend_of", "build", "communicator",
-           "convert_sync_batchnorm", "dump", "last_error", "register", "sync_buffers"]
+           "convert_sync_batchnorm", "dump", "install", "last_error", "register", "sync_buffers"]
 
 _extension = None
+BUILTIN_GLOO = "gloo_builtin"
 
 
 class Options(dict):
@@ -115,10 +118,42 @@ def _devices() -> list[str]:
 def register() -> None:
     """Makes the name "tutti" known to torch.distributed; the import does it.
 
-    For tensors in host memory, and for those of CUDA devices if torch.cuda.is_available().
+    For tensors in host memory, and for those of CUDA devices if torch.cuda.is_available(). TUTTI_AS_GLOO=1 calls
+    install(as_gloo=True, as_default=True) as well.
     """
     if "TUTTI" not in dist.Backend._plugins:
         dist.Backend.register_backend("tutti", _create, extended_api=True, devices=_devices())
+        if os.environ.get("TUTTI_AS_GLOO", "0") not in ("", "0"):
+            install(as_gloo=True, as_default=True)
+
+
+def _create_as_gloo(options, backend_options=None):
+    # Options of gloo's own, such as its number of threads, mean nothing here.
+    return _create(options, backend_options if isinstance(backend_options, dict) else None)
+
+
+def install(as_gloo: bool = False, as_default: bool = False) -> None:
+    """Makes torch.distributed use tutti where a program, or a library that it uses, does not ask for it by name.
+
+    as_gloo: the name "gloo" stands for tutti, in this process and from now on; torch's own is "gloo_builtin". Groups that
+    are there keep their backend. as_default: groups whose backend nobody names use tutti for tensors in host memory.
+    All ranks do the same. RuntimeError: this torch does not let its gloo be replaced (2.15 and newer do).
+    """
+    register()
+    plugins = dist.Backend._plugins
+    if as_gloo and BUILTIN_GLOO.upper() not in plugins:
+        if hasattr(dist.Backend, "_ensure_backend_registered"):
+            dist.Backend._ensure_backend_registered("gloo")  # else done when a group first asks for it
+        builtin = plugins.get("GLOO")
+        if builtin is None:
+            raise RuntimeError(f"torch {torch.__version__} has gloo built in where no other backend can take its name; "
+                               "torch 2.15 and newer can. Use the name tutti, or install(as_default=True)")
+        dist.Backend.register_backend(BUILTIN_GLOO, *builtin, devices=dist.Backend.backend_capability["gloo"],
+                                      _backend_type=dist.Backend.backend_type_map["gloo"])
+        dist.Backend.register_backend("gloo", _create_as_gloo, extended_api=True, devices=_devices())
+        logging.getLogger(__name__).warning("tutti answers to the name gloo from now on; torch's own is %s", BUILTIN_GLOO)
+    if as_default:
+        dist.Backend.default_device_backend_map["cpu"] = "gloo" if BUILTIN_GLOO.upper() in plugins else "tutti"
 
 
 def backend_of(group=None):
