@@ -1,11 +1,23 @@
-// News of communicators, as they come along the control tree.
+// What comes along the control tree: a connection's hello, its frames, and news of communicators.
+#include <sys/socket.h>
+
+#include "comm/control_tree.h"
 #include "comm/early_news.h"
 #include "comm/news.h"
 #include "fuzz/catalog.h"
 
 namespace tutti::fuzz {
+namespace {
 
-void run_control(ByteView input) {
+using LinkKind = ControlTree::LinkKind;
+
+void read_hello(ByteView input) {
+    const auto hello = ControlTree::Hello::decode(input);
+    if (!hello || hello->version != ControlTree::Hello::current_version) return;
+    require(as_text(hello->encode()) == as_text(input), "a hello has two forms");
+}
+
+void read_news(ByteView input) {
     const auto news = News::decode(input);
     if (!news) return;
     require(as_text(news->encode()) == as_text(input), "news have two forms");
@@ -15,19 +27,64 @@ void run_control(ByteView input) {
     require(kept.size() == 1 && kept[0].second.text == news->text, "early news are lost");
 }
 
+void read_frames(ByteView input) {
+    int pair[2];
+    require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) == 0,
+            "no socketpair");
+    UniqueFd peer(pair[1]);
+    Reactor reactor;
+    std::size_t heard = 0;
+    int ends = 0;
+    ControlTree tree(reactor, {[&](Rank from, ByteView message) {
+                                   require(from == 1, "somebody else says it");
+                                   heard += sizeof(uint32_t) + message.size();
+                                   read_news(message);
+                               },
+                               [&](Rank, const std::string&) { ++ends; }});
+    require(tree.attach(1, UniqueFd(pair[0]), LinkKind::branch).has_value(), "it is not attached");
+    require(::send(peer.get(), input.data(), input.size(), MSG_NOSIGNAL) ==
+                static_cast<ssize_t>(input.size()),
+            "the input does not fit a socket");
+    peer.reset();
+    for (int turn = 0; turn < 1000 && ends == 0; ++turn) reactor.poll(0);
+    require(ends == 1, "the end of the connection is not seen");
+    require(heard <= input.size(), "more is heard than was said");
+}
+
+constexpr std::size_t most_bytes = 64 * 1024;
+
+}  // namespace
+
+// The first byte says as what the rest comes.
+void run_control(ByteView input) {
+    Input in(input.first(std::min(input.size(), most_bytes)));
+    const auto kind = in.get<uint8_t>() % 3;
+    const ByteView rest = in.rest();
+    if (kind == 0) return read_hello(rest);
+    if (kind == 1) return read_news(rest);
+    if (!rest.empty()) read_frames(rest);
+}
+
 std::vector<Bytes> seeds_control() {
-    std::vector<Bytes> seeds;
-    for (auto kind = News::Kind::failed; kind <= News::Kind::silent;
-         kind = static_cast<News::Kind>(static_cast<int>(kind) + 1)) {
+    const auto as = [](uint8_t kind, const Bytes& bytes) {
+        return joined({Bytes(1, std::byte{kind}), bytes});
+    };
+    std::vector<Bytes> seeds = {
+        as(0, ControlTree::Hello{.rank = 3, .kind = LinkKind::detour}.encode()),
+        as(0, ControlTree::Hello{.version = 7, .rank = 3}.encode())};
+    std::vector<Bytes> frames;
+    for (const auto kind : {News::Kind::failed, News::Kind::bye, News::Kind::silent}) {
         News news;
         news.kind = kind;
         news.comm = 7;
         news.rank = 2;
         news.code = kind == News::Kind::failed ? Code::timeout : Code::ok;
         news.tag = {.sequence = 12, .count = 3, .call = 1, .root = 0, .plan = 4};
-        news.text = kind <= News::Kind::mismatch ? "rank 2 is late" : "";
-        seeds.push_back(news.encode());
+        news.text = kind == News::Kind::failed ? "rank 2 is late" : "";
+        seeds.push_back(as(1, news.encode()));
+        frames.push_back(ByteWriter().put_text(as_text(news.encode())).take());
     }
+    seeds.push_back(as(2, joined(frames)));
     return seeds;
 }
 

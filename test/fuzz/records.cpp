@@ -22,7 +22,12 @@ std::vector<Bytes> seeds_records() {
                             .host_id = "host",
                             .control = "127.0.0.1:4000",
                             .addresses = {{"shm", "@tutti-7"}, {"tcp", "127.0.0.1:4001"}}};
-    return {to_bytes(record.encode()), to_bytes(Claimant::this_process("boot-1").encode())};
+    Claimant claimant;
+    claimant.machine = "boot 1";
+    claimant.pid_namespace = 4026531836;
+    claimant.pid = 123;
+    claimant.start_ticks = 4567;
+    return {to_bytes(record.encode()), to_bytes(claimant.encode())};
 }
 
 }  // namespace tutti::fuzz
