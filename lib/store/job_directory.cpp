@@ -33,7 +33,7 @@ std::string name_begin() {
     return fmt::format("tutti-{}-", ::geteuid());
 }
 
-std::string hash_of(std::string_view text) {
+std::string name_hash(std::string_view text) {
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned bytes = 0;
     EVP_Digest(text.data(), text.size(), digest, &bytes, EVP_sha256(), nullptr);
@@ -118,7 +118,7 @@ std::string job_directory_path(std::string_view identity) {
     const char* runtime = std::getenv("XDG_RUNTIME_DIR");
     struct stat info {};
     const bool usable = runtime && *runtime == '/' && ::stat(runtime, &info) == 0 && is_own(info);
-    return fmt::format("{}/{}{}", usable ? runtime : "/tmp", name_begin(), hash_of(identity));
+    return fmt::format("{}/{}{}", usable ? runtime : "/tmp", name_begin(), name_hash(identity));
 }
 
 JobDirectory::JobDirectory(std::string path, UniqueFd lock, std::string secret)
