@@ -62,10 +62,14 @@ Result<std::string> choose_address(const AddressWish& wish) {
     if (iface.empty() && wish.loopback_only) return "127.0.0.1";
     if (iface.empty() && !wish.usual.empty()) return wish.usual;
     TUTTI_ASSIGN(const auto interfaces, list_interfaces());
-    const auto found = std::find_if(interfaces.begin(), interfaces.end(), [&](const auto& i) {
-        return iface.empty() ? i.up && !i.loopback : i.name == iface;
-    });
-    if (found != interfaces.end()) return found->address.host();
+    TUTTI_ASSIGN(const auto link_local, list_interfaces(true));
+    // A link-local address, which holds the interface's name, only where there is no other.
+    for (const auto* const list : {&interfaces, &link_local}) {
+        const auto found = std::find_if(list->begin(), list->end(), [&](const auto& i) {
+            return iface.empty() ? i.up && !i.loopback : i.name == iface;
+        });
+        if (found != list->end()) return found->address.host();
+    }
     if (iface.empty()) return "127.0.0.1";
     if (is_own_address(iface)) return iface;
     std::string known;

@@ -16,7 +16,7 @@ bool Interface::is_link_local() const {
     return IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
 }
 
-Result<std::vector<Interface>> list_interfaces() {
+Result<std::vector<Interface>> list_interfaces(bool link_local) {
     ifaddrs* first = nullptr;
     if (getifaddrs(&first) != 0) return fail_errno(errno, "cannot list the network interfaces");
     std::vector<Interface> out;
@@ -30,7 +30,7 @@ Result<std::vector<Interface>> list_interfaces() {
                       .loopback = (i->ifa_flags & IFF_LOOPBACK) != 0};
         one.address.bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
         std::memcpy(&one.address.storage, i->ifa_addr, one.address.bytes);
-        if (!one.is_link_local()) out.push_back(one);
+        if (one.is_link_local() == link_local) out.push_back(one);
     }
     freeifaddrs(first);
     std::stable_partition(out.begin(), out.end(), [](const auto& i) { return i.is_v4(); });

@@ -16,11 +16,11 @@ struct Interface {
     bool loopback = false;
 
     bool is_v4() const { return address.storage.ss_family == AF_INET; }
-    /// Means something only together with this host's interface number: no use to peers.
+    /// Means something only together with an interface: peers use it if theirs has the same name.
     bool is_link_local() const;
 };
 
-/// Without link-local addresses. IPv4 before IPv6, else in the system's order.
-Result<std::vector<Interface>> list_interfaces();
+/// Without link-local addresses, or only these. IPv4 before IPv6, else in the system's order.
+Result<std::vector<Interface>> list_interfaces(bool link_local = false);
 
 }  // namespace tutti::net

@@ -30,8 +30,9 @@ def why_not():
 
 
 class Hosts:
-    """count hosts: number i has the address address(i). A namespace more holds the bridge. With dead_end they have
-    another interface, up and first in the list, of an address that no other host has a way to."""
+    """count hosts: number i has the address address(i), of version 4, 6, or "link": link-local, and no other. A
+    namespace more holds the bridge. With dead_end they have another interface, up and first in the list, of an address
+    that no other host has a way to."""
 
     def __init__(self, count, version=4, dead_end=False):
         self.version = version
@@ -42,7 +43,7 @@ class Hosts:
         self.processes = []
 
     def address(self, host):
-        return "10.213.78.%d" % (host + 1) if self.version == 4 else "fd21:3:78::%d" % (host + 1)
+        return {4: "10.213.78.%d", 6: "fd21:3:78::%d", "link": "fe80::78:%d"}[self.version] % (host + 1)
 
     def url(self):
         return "tcp://%s:%d" % (self.address(0) if self.version == 4 else "[%s]" % self.address(0), STORE_PORT)
@@ -69,6 +70,8 @@ class Hosts:
             run("ip", "link", "add", "net0", "netns", name, "type", "veth", "peer", "port%d" % i, "netns", self.switch)
             run("ip", "-n", self.switch, "link", "set", "port%d" % i, "master", "bridge", "up")
             mask = ["/24"] if self.version == 4 else ["/64", "nodad"]
+            if self.version == "link":  # the kernel's own is checked for duplicates first
+                run("ip", "-n", name, "link", "set", "net0", "addrgenmode", "none")
             run("ip", "-n", name, "address", "add", self.address(i) + mask[0], "dev", "net0", *mask[1:])
             for device in ("lo", "net0"):
                 run("ip", "-n", name, "link", "set", device, "up")

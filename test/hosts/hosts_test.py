@@ -1,6 +1,7 @@
 """Ranks on hosts with a network between them: addresses, ways that are missing, cables that are pulled."""
 import os
 import sys
+import tempfile
 import time
 import unittest
 
@@ -33,6 +34,10 @@ class Networks(unittest.TestCase):
 
     def test_ipv6(self):
         self.right("aab", "shm,tcp", made={"version": 6})
+
+    def test_only_link_local_addresses(self):
+        with tempfile.TemporaryDirectory() as store:
+            self.right("aab", "shm,tcp", made={"version": "link"}, env={"TUTTI_STORE": "file://" + store})
 
     def test_a_slow_network(self):
         self.right("ab", "tcp", rate="100mbit")
