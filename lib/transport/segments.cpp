@@ -108,7 +108,9 @@ Result<Arena::Block> Arena::take(std::size_t bytes, std::size_t backed_bytes) {
         const std::size_t next = first_segment_bytes << segment_growth * free_.size();
         if (bytes > max_segment_bytes)
             return fail(Code::no_memory, "{} bytes of shared memory are too many", bytes);
-        const std::size_t made = std::max(std::min(next, max_segment_bytes), bytes);
+        const std::size_t most =
+            std::min(max_segment_bytes, largest_file_bytes() / page_bytes * page_bytes);
+        const std::size_t made = std::max(std::min(next, most), bytes);
         TUTTI_TRY(segments_->make(made));
         free_.emplace_back().emplace(0, static_cast<uint32_t>(made / page_bytes));
         place = find(pages);

@@ -2,14 +2,18 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
+
+#include "base/log.h"
 
 namespace tutti {
 namespace {
@@ -34,6 +38,28 @@ tl::unexpected<Error> fail_memory(int saved_errno, std::string_view what, std::s
         default:
             return fail_errno(saved_errno, what);
     }
+}
+
+// As seccomp filters answer, and kernels without the call.
+bool is_refusal(int saved_errno) {
+    return saved_errno == EPERM || saved_errno == EACCES || saved_errno == ENOSYS;
+}
+
+// The same kind of memory, but counted against the size of /dev/shm.
+Result<UniqueFd> make_unlinked_file(int memfd_errno) {
+    UniqueFd fd(::open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
+    if (!fd)
+        return fail_errno(errno,
+                          fmt::format("no shared memory: memfd_create: {}; a file in /dev/shm",
+                                      std::strerror(memfd_errno)));
+    static std::once_flag told;
+    std::call_once(told, [&] {
+        log::warn(
+            "memfd_create: {} (a seccomp filter, or an old kernel): shared memory is taken from "
+            "unlinked files in /dev/shm instead, as far as that is large enough",
+            std::strerror(memfd_errno));
+    });
+    return fd;
 }
 
 using MemoryId = std::pair<dev_t, ino_t>;
@@ -92,13 +118,28 @@ bool release_memory(int fd, std::size_t offset, std::size_t bytes) {
                        static_cast<off_t>(bytes)) == 0;
 }
 
+std::size_t largest_file_bytes() {
+    rlimit limit{};
+    const bool limited = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    return limited ? limit.rlim_cur : SIZE_MAX;
+}
+
 Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
                                         std::size_t backed_bytes) {
+    if (bytes > largest_file_bytes())  // or sizing it would be a SIGXFSZ
+        return fail(Code::no_memory,
+                    "shared memory counts as a file, and {} bytes are more than the limit of {}: "
+                    "raise it (ulimit -f)",
+                    bytes, largest_file_bytes());
     UniqueFd fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!fd) return fail_memory(errno, "creating shared memory", bytes);
+    const bool sealable = static_cast<bool>(fd);
+    if (!sealable) {
+        if (!is_refusal(errno)) return fail_memory(errno, "creating shared memory", bytes);
+        TUTTI_ASSIGN(fd, make_unlinked_file(errno));
+    }
     if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
         return fail_memory(errno, "sizing shared memory", bytes);
-    if (::fcntl(fd.get(), F_ADD_SEALS, resize_seals) != 0)
+    if (sealable && ::fcntl(fd.get(), F_ADD_SEALS, resize_seals) != 0)
         return fail_errno(errno, "sealing shared memory");
     if (backed_bytes > 0) TUTTI_TRY(back_memory(fd.get(), 0, backed_bytes));
     TUTTI_ASSIGN(auto data, map_shared_memory(fd.get(), bytes));
@@ -108,12 +149,15 @@ Result<SharedMemory> make_shared_memory(const char* name, std::size_t bytes,
 Result<std::shared_ptr<std::byte>> map_shared_memory(int fd, std::size_t bytes) {
     const int seals = ::fcntl(fd, F_GET_SEALS);
     if (seals < 0) return fail_errno(errno, "a peer's shared memory is not sealable memory");
-    if ((seals & resize_seals) != resize_seals)
+    struct stat status;
+    if (::fstat(fd, &status) != 0) return fail_errno(errno, "asking shared memory for its size");
+    // A file in /dev/shm cannot be sealed. Without a name only processes of this user have it.
+    const bool unlinked_file =
+        seals == F_SEAL_SEAL && status.st_nlink == 0 && status.st_uid == ::geteuid();
+    if ((seals & resize_seals) != resize_seals && !unlinked_file)
         return fail(Code::invalid,
                     "a peer's shared memory could be resized: seals {:#x}, not {:#x}", seals,
                     resize_seals);
-    struct stat status;
-    if (::fstat(fd, &status) != 0) return fail_errno(errno, "asking shared memory for its size");
     if (std::cmp_not_equal(status.st_size, bytes))
         return fail(Code::invalid,
                     "a peer's shared memory has {} bytes, not {}: do all ranks run "

@@ -1,5 +1,8 @@
 // The flat shared-memory exchange, with ranks as threads.
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
@@ -7,6 +10,7 @@
 #include <random>
 
 #include "transport/flat_ranks.h"
+#include "transport/segments.h"
 #include "transport/shared_memory.h"
 
 namespace tutti::test {
@@ -236,6 +240,38 @@ TEST_CASE("shared memory: is refused when it could be resized or has another siz
     const auto refused = map_shared_memory(unsealed.get(), 8192);
     REQUIRE_FALSE(refused.has_value());
     REQUIRE(refused.error().message.find("resized") != std::string::npos);
+}
+
+TEST_CASE("shared memory: an unlinked file of this user's will do where there are no seals") {
+    const auto open_file = [](int more) {
+        UniqueFd fd(::open("/dev/shm", O_TMPFILE | O_RDWR | O_CLOEXEC | more, 0600));
+        REQUIRE(fd);
+        REQUIRE(::ftruncate(fd.get(), 8192) == 0);
+        return fd;
+    };
+    REQUIRE(map_shared_memory(open_file(O_EXCL).get(), 8192).has_value());
+    REQUIRE_FALSE(map_shared_memory(open_file(O_EXCL).get(), 4096).has_value());
+    const UniqueFd named = open_file(0);
+    const std::string path = fmt::format("/dev/shm/tutti-test-{}", ::getpid());
+    REQUIRE(::linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", named.get()).c_str(), AT_FDCWD,
+                     path.c_str(), AT_SYMLINK_FOLLOW) == 0);
+    const bool taken = map_shared_memory(named.get(), 8192).has_value();
+    ::unlink(path.c_str());
+    REQUIRE_FALSE(taken);
+}
+
+TEST_CASE("shared memory: a limit of file sizes is an error with its name, not a signal") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const rlimit little{.rlim_cur = 100'000, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &little) == 0);
+    const auto refused = make_shared_memory("tutti-test", 1 << 20, 0);
+    Arena arena;
+    const auto block = arena.take(65'536, 4096);  // of a segment that is as large as may be
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    REQUIRE_FALSE(refused.has_value());
+    REQUIRE(refused.error().message.find("ulimit -f") != std::string::npos);
+    REQUIRE(block.has_value());
 }
 
 }  // namespace

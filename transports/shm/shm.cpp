@@ -85,6 +85,13 @@ private:
 };
 
 Result<> ShmTransport::listen() {
+    // Better now than in the first call.
+    if (const auto memory = make_shared_memory("tutti-probe", page_bytes, page_bytes); !memory) {
+        const Error& error = memory.error();
+        return tl::unexpected<Error>(
+            Error{error.code, nobody, error.sys_errno,
+                  error.message + "; TUTTI_TRANSPORT=tcp does without shared memory"});
+    }
     address_ = "tutti-" + net::random_hex(16);
     TUTTI_ASSIGN(UniqueFd listener, net::listen_unix(address_));
     // No reference to this transport: the last call of a handler may come after its end.
