@@ -17,7 +17,7 @@ Result<std::string> read_small_file(const std::string& path, std::size_t most_by
     const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!fd) return unreadable();
     std::string text;
-    char chunk[16 * 1024];
+    char chunk[4 * 1024];
     for (;;) {
         const ssize_t got = ::read(fd.get(), chunk, sizeof chunk);
         if (got == 0) return text;

@@ -109,7 +109,7 @@ void ControlTree::ready(const LinkPtr& link, uint32_t events) {
 }
 
 void ControlTree::read(const LinkPtr& link) {
-    std::array<std::byte, 16 * 1024> buffer;
+    std::array<std::byte, 4 * 1024> buffer;
     for (;;) {
         const ssize_t got = ::recv(link->fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;

@@ -69,7 +69,7 @@ void Endpoint::leave(Deadline deadline) {
     for (const auto& transport : transports_) transport->close(deadline);
     stop_ = true;
     kick();
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
     acceptor_.reset();
     control_.close();
     if (store_ && published_) {

@@ -12,12 +12,12 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/config.h"
 #include "base/hash.h"
 #include "base/id_set.h"
+#include "base/thread.h"
 #include "comm/control_tree.h"
 #include "comm/early_channels.h"
 #include "comm/early_news.h"
@@ -277,7 +277,7 @@ private:
     std::atomic<int> unsent_{0};           // connections
     std::atomic<bool> sends_rest_{false};  // the service thread hears when one may send again
     std::atomic<bool> stop_{false}, kicked_{false}, dozing_{false}, leaving_{false};
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tutti

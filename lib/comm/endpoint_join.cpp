@@ -1,5 +1,4 @@
 // Joining a job: store, listeners, the control tree, and the agreement that everyone is there.
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <fstream>
 
 #include "base/catching.h"
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "comm/endpoint.h"
@@ -131,6 +131,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::stri
 
 Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
+    TUTTI_ASSIGN(doorbell_, make_event_fd());
+    TUTTI_ASSIGN(kick_, make_event_fd());
     TUTTI_TRY(
         reactor_.add(data_reactor_.fd(), EPOLLIN, [this](uint32_t) { data_reactor_.poll(0); }));
     if (!manual()) reactor_.watch(data_reactor_.fd(), false);
@@ -162,7 +164,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     }
     if (!manual()) {
         const NoSignals for_the_thread;
-        thread_ = std::thread([this] { serve(); });
+        TUTTI_ASSIGN(thread_, Thread::start("the service thread", [this] { serve(); }));
     }
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
     auto assembled = assemble();
@@ -444,8 +446,6 @@ Endpoint::Endpoint(const Config& config, std::string generation)
       generation_(std::move(generation)),
       job_hash_(hash_of(config_.store + '\n' + config_.job + '\n' + generation_)),
       deadline_(Deadline::after_ms(config.timeout_ms)),
-      doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      kick_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
       control_(reactor_,
                {[this](Rank from, ByteView message) { control_message(from, message); },
                 [this](Rank peer, const std::string& cause) { control_closed(peer, cause); }}) {

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <cstring>
 #include <future>
-#include <thread>
 
 #include "base/signals.h"
+#include "base/thread.h"
 
 namespace tutti::net {
 namespace {
@@ -87,7 +87,9 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadli
         auto future = task->get_future();
         {
             const NoSignals for_the_thread;
-            std::thread([task] { (*task)(); }).detach();
+            TUTTI_ASSIGN(Thread thread,
+                         Thread::start("a thread to look up a host name", [task] { (*task)(); }));
+            thread.detach();
         }
         if (deadline.never()) {
             future.wait();

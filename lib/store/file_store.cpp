@@ -160,7 +160,7 @@ Result<bool> FileStore::read(const fs::path& path, std::string& value) const {
         return file_error(errno, "read", path);
     }
     value.clear();
-    char chunk[16 * 1024];
+    char chunk[4 * 1024];
     while (true) {
         const ssize_t got = ::read(fd.get(), chunk, sizeof chunk);
         if (got == 0) return true;

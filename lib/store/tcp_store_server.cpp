@@ -11,12 +11,13 @@
 #include <mutex>
 #include <optional>
 #include <system_error>
-#include <thread>
 #include <unordered_map>
 #include <vector>
 
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/thread.h"
 #include "base/uninherited_fd.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
@@ -114,7 +115,8 @@ private:
     std::unordered_map<std::string, std::string> values_;
     std::unordered_map<std::string, std::vector<Connection*>> parked_;
     std::size_t stored_bytes_ = 0;
-    std::thread thread_;
+    std::vector<std::byte> chunk_ = std::vector<std::byte>(read_bytes);  // not on a small stack
+    Thread thread_;
 };
 
 Result<> Server::run(UniqueFd listener, net::AuthKey key) {
@@ -124,18 +126,14 @@ Result<> Server::run(UniqueFd listener, net::AuthKey key) {
         [this](UniqueFd fd, const Bytes& hello) { welcome(std::move(fd), hello); },
         net::Acceptor::Options{.max_pending = max_handshakes});
     const NoSignals for_the_thread;
-    try {
-        thread_ = std::thread([this] { serve(); });
-    } catch (const std::system_error& error) {
-        return fail_errno(error.code().value(), "store: cannot start the server's thread");
-    }
+    TUTTI_ASSIGN(thread_, Thread::start("the store's thread", [this] { serve(); }));
     return {};
 }
 
 Server::~Server() {
     stop_.store(true, std::memory_order_relaxed);
     eventfd_write(wake_.get(), 1);
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
     own_ports().remove(port_);
 }
 
@@ -185,10 +183,9 @@ void Server::close(Connection& connection) {
 
 // One piece a turn, so that a client that sends without end does not keep the others waiting.
 bool Server::receive(Connection& connection) {
-    std::array<std::byte, read_bytes> chunk;
-    const ssize_t got = recv(connection.fd.get(), chunk.data(), chunk.size(), 0);
+    const ssize_t got = recv(connection.fd.get(), chunk_.data(), chunk_.size(), 0);
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-    connection.in.insert(connection.in.end(), chunk.begin(), chunk.begin() + got);
+    connection.in.insert(connection.in.end(), chunk_.begin(), chunk_.begin() + got);
     return got > 0;
 }
 
@@ -343,8 +340,7 @@ Result<std::unique_ptr<TcpStoreServer>> TcpStoreServer::start(const Options& opt
         return tl::unexpected(std::move(error));
     }
     TUTTI_ASSIGN(const uint16_t port, net::local_port(listener->get()));
-    UniqueFd wake(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!wake) return fail_errno(errno, "store: cannot create an eventfd");
+    TUTTI_ASSIGN(UniqueFd wake, make_event_fd());
     auto server = std::make_unique<Server>(port, std::move(wake));
     TUTTI_TRY(server->run(
         std::move(*listener),

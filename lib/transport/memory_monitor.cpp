@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "base/event_fd.h"
 
 namespace tutti {
 namespace {
@@ -39,13 +39,15 @@ Result<std::unique_ptr<MemoryMonitor>> MemoryMonitor::start() {
     if (::ioctl(faults.get(), UFFDIO_API, &api) != 0 ||
         (api.features & wanted_features) != wanted_features)
         return fail(Code::unsupported, "userfaultfd: this kernel does not report unmapping");
-    UniqueFd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    if (!stop) return fail_errno(errno, "eventfd");
-    return std::unique_ptr<MemoryMonitor>(new MemoryMonitor(std::move(faults), std::move(stop)));
+    TUTTI_ASSIGN(UniqueFd stop, make_event_fd());
+    std::unique_ptr<MemoryMonitor> monitor(new MemoryMonitor(std::move(faults), std::move(stop)));
+    TUTTI_ASSIGN(monitor->thread_, Thread::start("the thread that sees memory being unmapped",
+                                                 [&own = *monitor] { own.run(); }));
+    return monitor;
 }
 
 MemoryMonitor::MemoryMonitor(UniqueFd faults, UniqueFd stop)
-    : faults_(std::move(faults)), stop_(std::move(stop)), thread_([this] { run(); }) {}
+    : faults_(std::move(faults)), stop_(std::move(stop)) {}
 
 MemoryMonitor::~MemoryMonitor() {
     const uint64_t one = 1;

@@ -6,9 +6,9 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "base/fd.h"
+#include "base/thread.h"
 #include "transport/registration_cache.h"
 
 namespace tutti {
@@ -40,7 +40,7 @@ private:
     std::mutex mutex_;  // guards the ranges; nothing is allocated or freed under it
     std::array<MemoryRange, most_ranges> ranges_;
     bool overflowed_ = false;
-    std::thread thread_;
+    Thread thread_;
 };
 
 }  // namespace tutti

@@ -12,6 +12,7 @@ import unittest
 
 SOAK = os.environ["TUTTI_SOAK"]
 INFO = os.environ["TUTTI_INFO"]
+SANITIZED = os.environ["TUTTI_SANITIZED"] == "1"
 STEPS = "20"
 HANG_GUARD_S = 120
 LAUNCHERS = {
@@ -78,6 +79,8 @@ class Mpi(Launched):
 
     def test_over_the_launchers_key_space_on_several_hosts(self):
         for name, settings in APART.items():
+            if name == "openmpi" and SANITIZED:
+                continue  # PMIx's library has threads that a sanitizer does not see
             with self.subTest(launcher=name):
                 self.check_right(self.ends([self.launch(name, 3, "sh", "-c", settings + ' exec "$@"', "sh", SOAK,
                                                         STEPS, "1")]))

@@ -101,7 +101,7 @@ RankStream::RankStream(UniqueFd from, Sink& to, std::string prefix, Log* log)
     : from_(std::move(from)), to_(to), prefix_(std::move(prefix)), log_(log) {}
 
 void RankStream::read_some() {
-    std::array<char, 65536> buffer;
+    static std::array<char, 65536> buffer;  // a pipe's; not on the stack, which may be small
     const ssize_t got = ::read(from_.get(), buffer.data(), buffer.size());
     if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
     if (got > 0) {
