@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,9 +10,11 @@
 #include <cstring>
 #include <random>
 
+#include "net/socket.h"
 #include "transport/flat_ranks.h"
 #include "transport/segments.h"
 #include "transport/shared_memory.h"
+#include "transports/shm/flat_join.h"
 
 namespace tutti::test {
 namespace {
@@ -226,6 +229,35 @@ TEST_CASE("flat: tells all who join with another size than the leader's") {
                                                              Deadline::after_ms(patience_ms));
     REQUIRE_FALSE(joined.has_value());
     REQUIRE(joined.error().code == Code::invalid);
+}
+
+// What a rank hears that asks a leader's host.
+std::string ask(shm::GroupHost& host, const shm::Hello& hello) {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const UniqueFd here(ends[0]);
+    host.request(UniqueFd(ends[1]), hello);
+    const auto said = net::recv_fds(here.get(), shm::max_frame_bytes, Deadline::after_ms(1000));
+    const auto answer = said ? shm::decode_answer(said->body) : tl::unexpected(said.error());
+    return answer ? answer->text : "nothing";
+}
+
+TEST_CASE("flat: a member that asks again, or is refused, takes no other's answer") {
+    shm::GroupHost host;
+    shm::GroupHost::Offer offer{.size = 3, .streams = 2};
+    offer.answer = {.code = Code::no_memory, .text = "no memory"};
+    host.publish(5, offer);
+    const auto asks = [&](Rank rank, Rank size) {
+        return ask(
+            host,
+            {.kind = shm::HelloKind::group, .rank = rank, .comm = 5, .size = size, .streams = 2});
+    };
+    REQUIRE(asks(1, 4).find("rank 1 of 4") != std::string::npos);
+    REQUIRE(asks(7, 3).find("rank 7 of 3") != std::string::npos);
+    for (int i = 0; i < 3; ++i) REQUIRE(asks(1, 3) == "no memory");
+    REQUIRE(asks(2, 3) == "no memory");
+    host.retire(5);
+    REQUIRE(asks(2, 3) == "nothing");
 }
 
 TEST_CASE("shared memory: is refused when it could be resized or has another size") {

@@ -31,12 +31,11 @@ void GroupHost::request(UniqueFd socket, const Hello& hello) {
 
 void GroupHost::publish(uint32_t comm, Offer offer) {
     const std::lock_guard lock(mutex_);
-    if (closed_ || offer.size <= 1) return;
-    offer.unanswered = offer.size - 1;
+    if (closed_ || retired_.contains(comm) || offer.size <= 1) return;
     offers_[comm] = std::move(offer);
     std::vector<Request> later;
     for (Request& request : waiting_) {
-        if (request.hello.comm == comm && offers_.contains(comm))
+        if (request.hello.comm == comm)
             answer(request);
         else
             later.push_back(std::move(request));
@@ -61,10 +60,10 @@ std::vector<int> GroupHost::fill(GroupAnswer& reply, const Hello& hello, const F
     return fds;
 }
 
-void GroupHost::answer(const Request& request) {
+// As often as it is asked: whoever was not heard, or was refused, takes nobody else's answer.
+void GroupHost::answer(const Request& request) const {
     const Hello& hello = request.hello;
-    const auto found = offers_.find(hello.comm);
-    Offer& offer = found->second;
+    const Offer& offer = offers_.at(hello.comm);
     GroupAnswer reply = offer.answer;
     if (hello.size != offer.size || hello.streams != offer.streams || hello.rank < 1 ||
         hello.rank >= offer.size)
@@ -74,11 +73,13 @@ void GroupHost::answer(const Request& request) {
                                 "ranks with {}",
                                 hello.rank, hello.size, hello.streams, offer.size, offer.streams)};
     std::vector<int> fds;
-    if (reply.code == Code::ok) fds = fill(reply, hello, *offer.member);
+    const auto member = offer.member.lock();
+    if (reply.code == Code::ok && !member)
+        reply = {.code = Code::unsupported, .text = "flat: the leader has left the group"};
+    if (reply.code == Code::ok) fds = fill(reply, hello, *member);
     const auto sent = net::send_fds(request.socket.get(), fds, encode(reply),
                                     Deadline::after_ms(answer_timeout_ms));
     if (!sent) log::debug("flat: answering rank {}: {}", hello.rank, sent.error().message);
-    if (--offer.unanswered == 0) offers_.erase(found);
 }
 
 void GroupHost::retire(uint32_t comm) {

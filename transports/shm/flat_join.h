@@ -24,8 +24,7 @@ public:
         GroupAnswer answer;
         Rank size = 0;
         uint32_t streams = 0;
-        std::shared_ptr<const FlatMember> member;  // null when the answer is a refusal
-        Rank unanswered = 0;
+        std::weak_ptr<const FlatMember> member;  // the leader's; none when the answer is a refusal
     };
 
     void request(UniqueFd socket, const Hello& hello);
@@ -39,12 +38,12 @@ private:
         UniqueFd socket;
         Hello hello;
     };
-    void answer(const Request& request);
+    void answer(const Request& request) const;
     static std::vector<int> fill(GroupAnswer& reply, const Hello& hello, const FlatMember& member);
 
     std::mutex mutex_;
     bool closed_ = false;
-    std::map<uint32_t, Offer> offers_;  // until every member has had its answer
+    std::map<uint32_t, Offer> offers_;  // until the communicator is retired
     std::vector<Request> waiting_;
     IdSet retired_;
 };
