@@ -47,7 +47,9 @@ Result<bool> has_news(int socket) {
     const ssize_t got = ::recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got > 0) return true;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-    return fail(Code::peer_lost, "its process has ended");
+    return fail(Code::peer_lost,
+                "the connection ended without a goodbye: its process has ended, or could not go on "
+                "(its own log says why)");
 }
 
 }  // namespace
