@@ -1,4 +1,8 @@
 // A posted transport's own message memory: as many cells as a channel has credits.
+//
+// Large cells are the channel's as long as it uses them. Where the process has many, those of
+// channels that have been idle for a while go to the channels that need some: communicators that
+// take turns share them.
 #pragma once
 
 #include <array>
@@ -9,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/types.h"
 
 namespace tutti {
@@ -24,25 +29,24 @@ public:
     static constexpr int none = -1;
 
     CellPool() = default;
+    ~CellPool();
     CellPool(const CellPool&) = delete;
-    ~CellPool() {
-        for (uint32_t cell = 0; cell < credits_per_channel; ++cell) uncount(cell);
-    }
+    CellPool& operator=(const CellPool&) = delete;
     /// From now on, what large messages take is counted there as well, until it is given back.
     void count_in(std::atomic<std::size_t>& bytes) { counted_ = &bytes; }
 
     /// A cell of at least `bytes` bytes; none if memory is exhausted or every cell is taken.
     int take(std::size_t bytes) {
-        // Pairs with give(): whoever had the cell is done with its memory.
-        const uint32_t free = free_.load(std::memory_order_acquire);
-        if (free == 0) return none;
-        const int cell = std::countr_zero(free);
-        if (!fit(cell, bytes)) return none;
+        const int cell = claim();
+        if (cell == none) return none;
+        if (!fit(cell, bytes)) {
+            give(cell);
+            return none;
+        }
         if (counted_ && bytes > small_bytes) {
             large_[static_cast<std::size_t>(cell)].counted = bytes;
             counted_->fetch_add(bytes, std::memory_order_relaxed);
         }
-        free_.fetch_and(~(1U << cell), std::memory_order_relaxed);
         return cell;
     }
     /// Makes a taken cell larger; what it held is lost.
@@ -53,11 +57,8 @@ public:
             data_[index] = small_ ? aligned(small_) + index * small_bytes : nullptr;
         } else {
             Large& large = large_[index];
-            if (large.bytes < bytes) {
-                large.bytes = round_up(bytes, small_bytes);
-                large.data = allocate(large.bytes);
-                if (!large.data) large.bytes = 0;
-            }
+            used_ns_.store(now_ns(), std::memory_order_relaxed);
+            if (large.bytes < bytes) enlarge(large, round_up(bytes, small_bytes));
             data_[index] = large.data ? aligned(large.data) : nullptr;
         }
         return data_[index] != nullptr;
@@ -69,6 +70,8 @@ public:
     }
 
 private:
+    friend class IdleCells;
+
     // Small cells come all at once: otherwise the first late message of a busy channel would
     // allocate in the middle of the steady state.
     static constexpr std::size_t small_bytes = 4096;
@@ -77,6 +80,30 @@ private:
         void operator()(std::byte* p) const { std::free(p); }
     };
     using Memory = std::unique_ptr<std::byte[], Free>;
+    struct Large {
+        Memory data;
+        std::size_t bytes = 0;
+        std::size_t counted = 0;  // while it is taken
+    };
+
+    /// A free cell, which nobody else has then.
+    int claim() {
+        // Pairs with give(): whoever had the cell is done with its memory.
+        uint32_t free = free_.load(std::memory_order_acquire);
+        for (;;) {
+            if (free == 0) {
+                if (!wait_for_examiner()) return none;
+                free = free_.load(std::memory_order_acquire);
+                continue;
+            }
+            const int cell = std::countr_zero(free);
+            if (free_.compare_exchange_weak(free, free & ~(1U << cell), std::memory_order_acquire))
+                return cell;
+        }
+    }
+    bool wait_for_examiner() const;
+    void enlarge(Large& large, std::size_t bytes);
+
     // Not aligned_alloc: glibc before 2.38 finds no room for a block where one of the same size and
     // alignment was freed, so channels that come and go would leave a hole each.
     static Memory allocate(std::size_t bytes) {
@@ -86,21 +113,19 @@ private:
         const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
         return memory.get() + (round_up(address, cache_line_bytes) - address);
     }
-    struct Large {
-        Memory data;
-        std::size_t bytes = 0;
-        std::size_t counted = 0;  // while it is taken
-    };
     void uncount(std::size_t cell) {
         if (std::size_t& bytes = large_[cell].counted; bytes > 0)
             counted_->fetch_sub(std::exchange(bytes, 0), std::memory_order_relaxed);
     }
 
     std::atomic<uint32_t> free_{(1U << credits_per_channel) - 1};
+    std::atomic<bool> examined_{false};  // by a thread that may hold a free cell for a moment
     std::array<std::byte*, credits_per_channel> data_{};
     std::array<Large, credits_per_channel> large_;
     Memory small_;
     std::atomic<std::size_t>* counted_ = nullptr;
+    std::atomic<int64_t> used_ns_{0};  // a large cell
+    bool listed_ = false;              // among those with large cells; the taker's
 };
 
 }  // namespace tutti
