@@ -143,7 +143,6 @@ TEST_CASE("ofi port: a message that was announced leaves from where it was moved
         std::fill(callers.begin(), callers.end(), std::byte{});
         take(duo, duo.b, 1, data);
         REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.a.log.sent_contexts.empty(); }));
-        REQUIRE_FALSE(duo.a.port->move(&context, callers.data()));
     });
 }
 
@@ -425,6 +424,8 @@ TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing 
             REQUIRE(end.log.sent_contexts == std::vector<void*>{&ours});
             // Done or not: it may have come just before.
             REQUIRE(end.log.fetches.size() == 1);
+            // Whoever sleeps may still be woken, also by an endpoint that was closed for this.
+            for (int i = 0; i < 3; ++i) end.port->heard(), end.turn();
             REQUIRE(end.log.fetches[0].first == static_cast<void*>(&got));
             end.port->release(theirs.hold);
         };

@@ -1,8 +1,12 @@
 // Whom a port knows, and what happens to operations when a peer goes.
+#include <fcntl.h>
 #include <rdma/fi_errno.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <thread>
 
 #include "base/log.h"
@@ -49,6 +53,7 @@ Result<fi_addr_t> OfiPort::insert(const Peer& peer, ByteView where) {
 }
 
 Result<> OfiPort::connect(Rank rank, ByteView address) {
+    if (!broken_.empty()) return fail_rank(Code::system, rank, "{}", broken_);
     ByteReader in(address);
     const auto port = in.get<uint64_t>();
     const std::string provider = in.get_text(max_address_bytes);
@@ -149,6 +154,17 @@ void OfiPort::disconnect(Rank rank) {
     }
 }
 
+// Whoever sleeps watches the completion queue's descriptor, and nothing empties that any more:
+// fi_trywait() looks for the endpoint (ofi_rxm dies of it). Its number stays taken, by one that is
+// never readable, until the queue is closed.
+void OfiPort::silence() const {
+    const UniqueFd quiet(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (objects_.wake_fd < 0) return;
+    if (!quiet || ::dup3(quiet.get(), objects_.wake_fd, O_CLOEXEC) < 0)
+        log::debug("libfabric ({}): the closed queue stays audible: errno {}", objects_.provider(),
+                   errno);
+}
+
 // libfabric holds memory of the caller's that it must not touch any more, and only closing the
 // endpoint makes sure of that; or it takes no receives. It ends the port for all, and none of those
 // who are still there is to blame.
@@ -156,6 +172,7 @@ void OfiPort::give_up(std::string_view cause) {
     broken_ = fmt::format("libfabric ({}): closed: {}", objects_.provider(), cause);
     log::warn("{}", broken_);
     close_endpoint();
+    silence();
     completions_.clear();
     control_.clear();
     granted_.clear();

@@ -305,6 +305,7 @@ Result<> OfiPort::watch_edges() {
 // Or whoever sleeps next is woken at once, over and over: to read what has come does not empty the
 // descriptor.
 void OfiPort::heard() {
+    if (!timer_ && !broken_.empty()) return;
     if (!timer_) {
         fid* queue = &objects_.completions->fid;
         (void)fi_trywait(objects_.fabric.get(), &queue, 1);

@@ -83,6 +83,7 @@ private:
     bool waits_for(const Peer& peer);
     void look_after_peers();
     void give_up(std::string_view cause);
+    void silence() const;
     void close_endpoint();
 
     // Completions.
