@@ -1,6 +1,7 @@
 // Communicators made out of communicators: who is in them, that they work side by side, and what
 // they cost.
 // usage: tutti-run -n N communicators CASE
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -247,6 +248,29 @@ void brief(tutti_comm* world) {
     }
 }
 
+/// Sockets that a program executed by this one would have.
+int inheritable_sockets() {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        std::error_code gone;
+        const std::string link = std::filesystem::read_symlink(entry.path(), gone);
+        const int flags = fcntl(std::stoi(entry.path().filename()), F_GETFD);
+        count += link.starts_with("socket:") && flags >= 0 && (flags & FD_CLOEXEC) == 0;
+    }
+    return count;
+}
+const int sockets_from_outside = inheritable_sockets();
+
+// What a library has opened is marked within moments, not at once.
+void executed(tutti_comm* world) {
+    expect_sum(world, sum_of(0, 1), "sum");
+    constexpr int looks = 1000;
+    int look = 0;
+    while (inheritable_sockets() > sockets_from_outside && ++look < looks)
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    require(look < looks, "no socket stays open in a program that is executed");
+}
+
 // Large operations of two communicators under way at once, in another order on every second rank:
 // neither gets the other's cells.
 void beside(tutti_comm* world) {
@@ -325,6 +349,7 @@ int main(int argc, char** argv) {
                      {"large", large},
                      {"cycles", cycles},
                      {"brief", brief},
+                     {"executed", executed},
                      {"beside", beside},
                      {"mismatch", mismatch},
                      {"killed", killed}});

@@ -518,6 +518,10 @@ class Fabrics(Processes):
             self.each(COMMUNICATORS, case)
         self.each(MESSAGES, "sizes")
 
+    def test_programs_that_a_rank_executes_have_none_of_its_sockets(self):
+        self.each(COMMUNICATORS, "executed", ranks=(3,))
+        self.each(COMMUNICATORS, "executed", ranks=(3,), env={"UCX_TLS": "tcp,self"})
+
     @unittest.skipIf(MAX_RANKS < 8, "a sanitizer has its own memory")
     def test_communicators_that_come_and_go_leave_nothing(self):
         for fabric in FABRICS:

@@ -23,6 +23,9 @@ constexpr useconds_t look_again_us = 200;
 // Who has slept may soon sleep again. Polls after which it is worth two system calls not to be
 // watched: each message costs its sender 0.2 µs while we are.
 constexpr uint64_t polls_watched = 1000;
+// Libraries connect in their own time, and again when it suits them: they open sockets without
+// close-on-exec, which are looked for in each tick for a second after a peer is new, then rarely.
+constexpr int marks_a_peer = 10, ticks_a_mark = 100;
 
 uint64_t key_of(uint32_t comm, uint16_t lane) {
     return uint64_t{comm} << 16 | lane;
@@ -35,7 +38,9 @@ std::size_t place_of(Rank peer, uint32_t comm, uint16_t lane) {
 }  // namespace
 
 Result<> Hub::open_port(PortFactory& factory) {
+    fds_.emplace();
     TUTTI_ASSIGN(port_, factory.open(*this));
+    fds_->take_new();
     armed_ = port_->arm();
     hello_ = ByteWriter().put(options_.nonce).put_text(as_text(port_->address())).take();
     return {};
@@ -106,6 +111,13 @@ void Hub::progress() {
     if (owner_.taken() || !owner_.try_take()) return;
     turn();
     leave();
+}
+
+void Hub::tick() {
+    progress();
+    int due = marks_due_.load(std::memory_order_relaxed);
+    if (due > 0) marks_due_.compare_exchange_strong(due, due - 1, std::memory_order_relaxed);
+    if (due > 0 || ++ticks_ % ticks_a_mark == 0) fds_->mark();
 }
 
 void Hub::woken() {
@@ -240,6 +252,7 @@ Result<> Hub::connect(Peer& peer, ByteView port, uint64_t nonce) {
     if (peer.connected) return {};
     TUTTI_TRY(port_->connect(peer.rank, port));
     peer.connected = true;
+    marks_due_.store(marks_a_peer, std::memory_order_relaxed);
     peer.takes_device = port_->takes_device(peer.rank);
     peer.nonce = nonce;
     peer.nonce_known = true;

@@ -12,11 +12,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "base/library_fds.h"
 #include "transport/fabric/flat_board.h"
 #include "transport/fabric/flow.h"
 #include "transport/peer_limits.h"
@@ -69,6 +71,8 @@ public:
     void remove_memory(std::byte* data, std::size_t bytes);
     /// Sends and receives what is possible now; nothing if another thread is in.
     void progress();
+    /// Progress of a rank that may compute, ten times a second, by the service thread alone.
+    void tick();
     /// wake_fd() is readable.
     void woken();
     /// As Transport's.
@@ -210,6 +214,9 @@ private:
 
     const Options options_;
     std::unique_ptr<Port> port_;
+    std::optional<LibraryFds> fds_;  // once the port is open
+    std::atomic<int> marks_due_{0};  // of what the library may have opened lately
+    int ticks_ = 0;
     Bytes hello_;
     OwnerFlag owner_;
     std::atomic<bool> closed_{false};

@@ -130,7 +130,7 @@ Result<> FabricTransport::start_ticking() {
     return context_.reactor->add(ticks_.get(), EPOLLIN, [this](uint32_t) {
         uint64_t count = 0;
         if (::read(ticks_.get(), &count, sizeof count) < 0) return;
-        for (const auto& hub : hubs_) hub->progress();
+        for (const auto& hub : hubs_) hub->tick();
     });
 }
 
