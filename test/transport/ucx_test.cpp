@@ -1,5 +1,6 @@
 // What is UCX's own: what it leaves behind, and what it says when it cannot start.
 #include <malloc.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 #include <cstdlib>
@@ -10,8 +11,10 @@
 #include "transport/flat_ranks.h"
 #include "transport/lane_driver.h"
 #include "transport/ports.h"
+#include "transports/ucx/cause.h"
 #include "transports/ucx/network.h"
 #include "transports/ucx/port.h"
+#include "transports/ucx/segments.h"
 
 namespace tutti::test {
 namespace {
@@ -393,19 +396,89 @@ std::string refusal(TransportContext context) {
     return listening.error().message;
 }
 
+/// Of a variable of the environment, while it lives.
+struct Set {
+    Set(const char* in_name, const std::string& value) : name(in_name) {
+        ::setenv(name, value.c_str(), 1);
+    }
+    ~Set() { ::unsetenv(name); }
+    const char* const name;
+};
+
+bool says(const std::string& text, const char* word) {
+    return text.find(word) != std::string::npos;
+}
+
 TEST_CASE("ucx: says what is wrong when it cannot start") {
-    ::setenv("UCX_TLS", "nonsense", 1);
+    std::string nowhere;
+    {
+        const Set setting("UCX_TLS", "nonsense");
+        nowhere = refusal({});
+    }
+    INFO(nowhere);
+    for (const char* word : {"UCX_TLS", "UCX says: no usable transports"})
+        REQUIRE(says(nowhere, word));
+    // As where /dev/shm is full: its segments' files cannot be filled.
+    rlimit limit{}, low{};
+    ::getrlimit(RLIMIT_FSIZE, &limit);
+    low = limit;
+    low.rlim_cur = 65'536;
+    const auto before = ::signal(SIGXFSZ, SIG_IGN);
+    ::setrlimit(RLIMIT_FSIZE, &low);
+    const std::string full = refusal({});
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    ::signal(SIGXFSZ, before);
+    INFO(full);
+    REQUIRE(says(full, "UCX says: Failed to write"));
+    REQUIRE_FALSE(says(full, "ulimit -l"));
+}
+
+TEST_CASE("ucx: what this process may lock is said where UCX says nothing, or names a card") {
     rlimit limit{}, low{};
     ::getrlimit(RLIMIT_MEMLOCK, &limit);
     low = limit;
     low.rlim_cur = 65'536;
     ::setrlimit(RLIMIT_MEMLOCK, &low);
-    const std::string why = refusal({});
-    ::unsetenv("UCX_TLS");
+    std::thread([] {
+        const std::string nothing = ucx::cause_since(now_ns());
+        REQUIRE((says(nothing, "64 KiB") && says(nothing, "ulimit -l")));
+        const int64_t start_ns = now_ns();
+        ucx::note_error("ibv_reg_mr() failed: Cannot allocate memory");
+        ucx::note_error("what follows from it");
+        const std::string card = ucx::cause_since(start_ns);
+        REQUIRE((says(card, "UCX says: ibv_reg_mr()") && says(card, "ulimit -l")));
+        REQUIRE_FALSE(says(card, "follows"));
+        REQUIRE_FALSE(says(ucx::cause_since(now_ns() + 1), "ibv_reg_mr"));
+    }).join();
     ::setrlimit(RLIMIT_MEMLOCK, &limit);
-    INFO(why);
-    for (const char* word : {"UCX", "UCX_TLS", "64 KiB", "ulimit -l"})
-        REQUIRE(why.find(word) != std::string::npos);
+}
+
+TEST_CASE("ucx: its segments' files lie where what killed processes left is removed") {
+    namespace fs = std::filesystem;
+    const fs::path parent = fs::temp_directory_path() / fmt::format("ucx-segments-{}", ::getpid());
+    fs::create_directories(parent);
+    const fs::path folder = ucx::segment_folder(parent);
+    REQUIRE(folder.parent_path() == parent);
+    for (const char* name : {"ucx_shm_posix_1", "ucx_shm_posix_2", "other"})
+        std::ofstream(folder / name) << "left";
+    const auto long_ago = fs::file_time_type::clock::now() - std::chrono::hours(1);
+    for (const char* name : {"ucx_shm_posix_1", "other"})
+        fs::last_write_time(folder / name, long_ago);
+    REQUIRE(ucx::segment_folder(parent) == folder);
+    REQUIRE_FALSE(fs::exists(folder / "ucx_shm_posix_1"));
+    REQUIRE(fs::exists(folder / "ucx_shm_posix_2"));
+    REQUIRE(fs::exists(folder / "other"));
+    {
+        const Set names("UCX_POSIX_USE_PROC_LINK", "n");
+        REQUIRE(ucx::segment_folder(parent).empty());
+    }
+    fs::permissions(folder, fs::perms::all);  // anyone may put something there
+    REQUIRE(ucx::segment_folder(parent).empty());
+    fs::remove_all(folder);
+    fs::create_directory_symlink("/tmp", folder);
+    REQUIRE(ucx::segment_folder(parent).empty());
+    fs::remove_all(parent);
+    REQUIRE(ucx::segment_folder(parent / "nosuch").empty());
 }
 
 TEST_CASE("ucx: refuses an interface that is not there") {

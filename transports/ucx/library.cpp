@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/log.h"
+#include "transports/ucx/cause.h"
 
 namespace tutti::ucx {
 namespace {
@@ -17,17 +18,20 @@ constexpr const char* file_name = "libucp.so.0";
 constexpr unsigned oldest_major = 1, oldest_minor = 13;
 
 // ucs/debug/log_def.h, which not every distribution installs: 0 stops, 1 goes on to the next.
+// Levels go from 0, fatal, to more and more.
+constexpr int error_level = 1;
 using LogHandler = int (*)(const char* file, unsigned line, const char* function, int level,
                            const void* component, const char* message, va_list arguments);
 
 // UCX says on standard error what its callers hear as a status, in front of every peer's death.
-__attribute__((format(printf, 6, 0))) int take_log(const char*, unsigned, const char*, int,
+__attribute__((format(printf, 6, 0))) int take_log(const char*, unsigned, const char*, int level,
                                                    const void*, const char* message,
                                                    va_list arguments) {
     std::array<char, 512> text{};
-    if (log::enabled(log::Level::debug) &&
-        std::vsnprintf(text.data(), text.size(), message, arguments) > 0)
-        log::debug("ucx: {}", text.data());
+    if (level > error_level && !log::enabled(log::Level::debug)) return 0;
+    if (std::vsnprintf(text.data(), text.size(), message, arguments) <= 0) return 0;
+    if (level <= error_level) note_error(text.data());
+    log::debug("ucx: {}", text.data());
     return 0;
 }
 

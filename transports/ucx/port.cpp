@@ -7,13 +7,17 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "transports/ucx/cause.h"
 #include "transports/ucx/network.h"
 
 namespace tutti::ucx {
 namespace {
 
 constexpr int64_t disconnect_ms = 1000;
+// What UCX has logged since then has to do with what it says now.
+constexpr int64_t recently_ns = 1'000'000'000;
 // UCX thinks of sockets as 11 µs away, of everything else as less than 3.
 constexpr double slow_seconds = 8e-6;
 
@@ -172,7 +176,8 @@ void UcxPort::give_up(Peer& peer, ucs_status_t status, bool own) {
     const char* const words = ucx_.ucs_status_string(status);
     if (own)
         events_.lost(peer.rank,
-                     fmt::format("UCX cannot move a message: {} (is ulimit -l too low?)", words),
+                     fmt::format("UCX cannot move a message: {}{}", words,
+                                 cause_since(now_ns() - recently_ns)),
                      fabric::Culprit::own);
     else
         events_.lost(peer.rank,
@@ -245,10 +250,11 @@ Result<> UcxPort::add_memory(std::byte* data, std::size_t bytes) {
     params.length = bytes;
     params.memory_type = UCS_MEMORY_TYPE_HOST;
     ucp_mem_h handle = nullptr;
+    const int64_t start_ns = now_ns();
     const ucs_status_t status = ucx_.ucp_mem_map(context_, &params, &handle);
     if (status != UCS_OK)
-        return fail(Code::system, "UCX cannot register it: {} (see 'ulimit -l')",
-                    ucx_.ucs_status_string(status));
+        return fail(Code::system, "UCX cannot register it: {}{}", ucx_.ucs_status_string(status),
+                    cause_since(start_ns));
     memory_.emplace(std::pair(data, bytes), handle);
     return {};
 }

@@ -1,19 +1,20 @@
 // The UCX transport: what UCX is told before it starts, and the fabric's engine over its workers.
 #include <ifaddrs.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "base/clock.h"
 #include "net/resolve.h"
 #include "net/socket.h"
 #include "transport/fabric/fabric.h"
 #include "transports/catalog.h"
+#include "transports/ucx/cause.h"
 #include "transports/ucx/port.h"
+#include "transports/ucx/segments.h"
 
 namespace tutti {
 namespace {
@@ -25,8 +26,6 @@ using ucx::Library;
 // Large enough that rendezvous' turns do not count, small enough that a payload is still in the
 // cache when it is reduced.
 constexpr std::size_t max_message_bytes = 256 * 1024;
-// Below this, registering memory with a network card soon fails.
-constexpr rlim_t enough_locked_bytes = rlim_t{64} << 20;
 
 struct Setting {
     std::string name;  // without UCX_
@@ -64,16 +63,9 @@ std::vector<Setting> wanted_settings(const std::string& device) {
         {"WARN_UNUSED_ENV_VARS", "n"},
     };
     if (!device.empty()) out.push_back({"NET_DEVICES", device});
+    if (const std::string folder = ucx::segment_folder(); !folder.empty())
+        out.push_back({"POSIX_DIR", folder, "DIR"});
     return out;
-}
-
-std::string locked_memory_hint() {
-    rlimit limit{};
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur >= enough_locked_bytes) return "";
-    return fmt::format(
-        " (this process may lock {} KiB of memory: network cards that move data themselves need "
-        "more, see 'ulimit -l')",
-        limit.rlim_cur / 1024);
 }
 
 class UcxFactory final : public fabric::PortFactory {
@@ -96,9 +88,10 @@ public:
     Result<std::unique_ptr<Port>> open(PortEvents& events) override {
         TUTTI_ASSIGN(ucp_context_h context, start());
         auto port = std::make_unique<ucx::UcxPort>(ucx_, events);
+        const int64_t start_ns = now_ns();
         if (auto opened = port->open(context); !opened) {
             Error error = std::move(opened).error();
-            error.message += locked_memory_hint();
+            error.message += ucx::cause_since(start_ns);
             return tl::unexpected(std::move(error));
         }
         return port;
@@ -128,13 +121,14 @@ Result<ucp_context_h> UcxFactory::start() const {
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;
     ucp_context_h context = nullptr;
+    const int64_t start_ns = now_ns();
     status = ucx_.ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
     ucx_.ucp_config_release(config);
     if (status == UCS_OK) return context;
     return fail(Code::system,
                 "UCX does not start: {}; does this machine have what UCX_TLS and UCX_NET_DEVICES "
                 "ask for ('ucx_info -d' lists what there is)?{}",
-                ucx_.ucs_status_string(status), locked_memory_hint());
+                ucx_.ucs_status_string(status), ucx::cause_since(start_ns));
 }
 
 Result<std::unique_ptr<fabric::PortFactory>> make_factory(const TransportContext& context) {
