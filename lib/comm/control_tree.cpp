@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/blame.h"
 #include "base/uninherited_fd.h"
 
 namespace tutti {
@@ -113,7 +114,9 @@ void ControlTree::read(const LinkPtr& link) {
     for (;;) {
         const ssize_t got = ::recv(link->fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        // A shortage of this process is no end of the peer's: the reactor calls again.
+        const Blame blame = got < 0 ? blame_of(errno) : Blame::peer;
+        if (got < 0 && (blame == Blame::again || blame == Blame::shortage)) break;
         if (got <= 0) return drop(link, cause_of_end(*link, got));
         link->in.insert(link->in.end(), buffer.begin(), buffer.begin() + got);
 

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/blame.h"
 #include "net/serving.h"
 #include "net/socket.h"
 
@@ -21,7 +22,7 @@ tl::unexpected<Error> closed(int saved_errno) {
 }
 
 tl::unexpected<Error> transfer_failed(int saved_errno, std::string_view doing) {
-    if (saved_errno == EPIPE || saved_errno == ECONNRESET) return closed(saved_errno);
+    if (blame_of(saved_errno) == Blame::peer) return closed(saved_errno);
     return fail_errno(saved_errno, doing);
 }
 

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <fstream>
 #include <map>
 #include <optional>
 
+#include "base/blame.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/config.h"
@@ -198,6 +200,17 @@ TEST_CASE("config: of two secrets in the environment the one that is no file cou
     REQUIRE(set_config(*config, "secret_file", path));  // the program's goes before both
     CHECK(config->secret == "filed");
     ::unlink(path.c_str());
+}
+
+TEST_CASE("blame: no shortage of this process is a peer's fault, nor is what is not known") {
+    for (const int shortage : {ENOMEM, ENOBUFS, EMFILE, ENFILE, ETOOMANYREFS})
+        CHECK(blame_of(shortage) == Blame::shortage);
+    for (const int gone : {EPIPE, ECONNRESET, ECONNREFUSED, ECONNABORTED, ETIMEDOUT, EHOSTUNREACH,
+                           ENETUNREACH, ENETDOWN, ENOTCONN})
+        CHECK(blame_of(gone) == Blame::peer);
+    for (const int again : {EAGAIN, EINTR}) CHECK(blame_of(again) == Blame::again);
+    for (const int own : {0, EBADF, EINVAL, EACCES, ENOSPC, 12345})
+        CHECK(blame_of(own) == Blame::own);
 }
 
 TEST_CASE("config: a value that makes no sense names its variable and what is expected") {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/blame.h"
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
@@ -36,9 +37,9 @@ Result<std::shared_ptr<const Doorbell>> make_doorbell(std::vector<UniqueFd> fds)
     return std::make_shared<const Doorbell>(std::move(fds[0]));
 }
 
-// What this process lacks is not the peer's end.
-bool is_own(const Error& error) {
-    return error.code == Code::no_memory || error.sys_errno == EMFILE || error.sys_errno == ENFILE;
+// A shortage of this process is no end of the peer's.
+bool is_shortage(const Error& error) {
+    return error.code == Code::no_memory || blame_of(error.sys_errno) == Blame::shortage;
 }
 
 // True if there is something to read; false if nothing, an error at the connection's end.
@@ -46,7 +47,9 @@ Result<bool> has_news(int socket) {
     std::byte first;
     const ssize_t got = ::recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got > 0) return true;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+    if (const Blame blame = got < 0 ? blame_of(errno) : Blame::peer;
+        blame == Blame::again || blame == Blame::shortage)
+        return false;
     return fail(Code::peer_lost,
                 "the connection ended without a goodbye: its process has ended, or could not go on "
                 "(its own log says why)");
@@ -253,7 +256,7 @@ void Pairs::lost(const std::shared_ptr<Pair>& pair, const Error& error) {
     pair->life->gone.store(true, std::memory_order_release);
     // Whoever sleeps until that peer does something has to look at its channels' health.
     ring_own();
-    const Rank culprit = is_own(error) ? context_.rank : pair->peer;
+    const Rank culprit = is_shortage(error) ? context_.rank : pair->peer;
     const auto index = static_cast<std::size_t>(culprit);
     if (pair->said_bye || reported_[index]) return;
     reported_[index] = true;

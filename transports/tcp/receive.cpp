@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/blame.h"
 #include "transports/tcp/connection.h"
 
 namespace tutti::tcp {
@@ -48,7 +49,8 @@ bool Connection::read_some(bool& dry) {
         got = direct > 0 ? ::readv(fd_.get(), parts, 2)
                          : ::recv(fd_.get(), parts[1].iov_base, parts[1].iov_len, 0);
     } while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    // A shortage of this process is no end of the peer's: what is there is read later.
+    if (got < 0 && (errno == EAGAIN || blame_of(errno) == Blame::shortage)) return false;
     if (got <= 0) {
         fail(got == 0 ? "its connection ended without a goodbye (did the process end?)"
                       : fmt::format("receiving failed: {}", std::strerror(errno)));

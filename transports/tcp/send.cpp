@@ -10,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "base/blame.h"
 #include "net/reactor.h"
 #include "transports/tcp/connection.h"
 
@@ -135,7 +136,7 @@ bool Connection::write() {
         const ssize_t written = write_parts(fd_.get(), out_);
         if (written < 0) {
             if (errno == EINTR) continue;
-            if (errno == EAGAIN || errno == EWOULDBLOCK) {
+            if (errno == EAGAIN || blame_of(errno) == Blame::shortage) {
                 watch_output(true);
                 count_unsent(true);
             } else {

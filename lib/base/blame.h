@@ -1,0 +1,18 @@
+// Whose doing it is that a system call on a connection has failed.
+#pragma once
+
+#include <cstdint>
+
+namespace tutti {
+
+enum class Blame : uint8_t {
+    again,  // nothing has failed: the call is to be repeated, at once or when the socket is ready
+    shortage,  // this process or machine is short of memory or descriptors, which may pass
+    peer,      // the peer, or the way to it, is gone
+    own,       // anything else: says nothing about the peer
+};
+
+/// The one table of what an errno says. An errno that it does not know is no peer's fault.
+Blame blame_of(int sys_errno);
+
+}  // namespace tutti
