@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -25,7 +27,28 @@ constexpr uint32_t max_hello_bytes = 4096;
 constexpr int accepts_per_turn = 64;
 // Out of file descriptors: how long the listener rests, so that its readiness does not spin.
 constexpr int64_t rest_ns = 50'000'000;
+constexpr int64_t room_rest_ns = 5'000'000;  // where strangers hold all the room there is
+// How many strangers one acceptor may hold in any case, so that members reach each of them.
+constexpr std::size_t least_strangers = 4;
+// By these shares of its time to prove itself, a stranger makes room for another.
+constexpr int64_t silent_share = 2000, spoken_share = 100, starving_share = 10;
 constexpr int64_t tell_ns = 10'000'000'000;  // between warnings about the same
+
+std::atomic<std::size_t> strangers{0};      // of all acceptors of the process
+std::atomic<int64_t> starving_since_ns{0};  // 0: there are descriptors
+
+// A connection that has not proved the secret yet.
+struct Stranger {
+    Stranger() { ++strangers; }
+    Stranger(const Stranger&) = delete;
+    ~Stranger() { --strangers; }
+};
+
+std::size_t most_strangers(std::size_t wanted) {
+    rlimit limit{};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return wanted;
+    return std::min<std::size_t>(wanted, limit.rlim_cur / 8);
+}
 
 std::string origin_of(int fd) {
     SocketAddress peer;
@@ -43,8 +66,9 @@ struct Acceptor::Pending {
 
     UniqueFd fd;
     AuthServer auth;
-    int64_t lingers_ns;  // from then on it makes room for others
+    int64_t since_ns;
     int64_t expires_ns;
+    std::optional<Stranger> stranger{std::in_place};
     std::list<std::unique_ptr<Pending>>::iterator self{};
     Stage stage = Stage::auth;
     Bytes in{};  // what arrived of the bytes wanted next
@@ -76,60 +100,107 @@ Acceptor::Acceptor(Reactor& reactor, UniqueFd listener, AuthKey key, Handler han
 }
 
 Acceptor::~Acceptor() {
+    starving_since_ns = 0;  // it finds out no more
     reactor_.remove(listener_.get());
     if (timer_) reactor_.remove(timer_.get());
     for (const auto& pending : pending_) reactor_.remove(pending->fd.get());
 }
 
+int64_t Acceptor::starving_ns() {
+    const int64_t since_ns = starving_since_ns;
+    return since_ns == 0 ? 0 : now_ns() - since_ns;
+}
+
 void Acceptor::accept_ready() {
     for (int i = 0; i < accepts_per_turn; ++i) {
+        if (!make_room()) {
+            rest(room_rest_ns);
+            break;
+        }
         const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int error = fd >= 0 ? 0 : errno;
         if (fd >= 0) {
+            starving_since_ns = 0;
             admit(UniqueFd(fd));
             continue;
         }
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-        // The connection stays in the queue. Who has dawdled since it came is probably a stranger,
-        // whose place is the cheapest way to serve it; who is about to be through is not.
-        if (!std::exchange(warned_, true))
-            log::warn("accept: {}: connections wait, {} handshakes are open ({})",
-                      std::strerror(errno), pending_.size(),
-                      errno == EMFILE ? "raise `ulimit -n`" : "the whole system is short of it");
-        if (Pending* const oldest = oldest_stranger(); oldest && oldest->lingers_ns <= now_ns())
-            drop(*oldest, "out of file descriptors");
-        if (timer_) {
-            reactor_.modify(listener_.get(), 0);
-            resume_ns_ = now_ns() + rest_ns;
-        }
+        if (error == EINTR || error == ECONNABORTED) continue;
+        if (error == EAGAIN || error == EWOULDBLOCK)
+            starving_since_ns = 0;
+        else
+            short_of_descriptors(error);
         break;
     }
     drop_stale();
 }
 
+// The connection stays in the kernel's queue. The oldest stranger's place is the cheapest way to
+// serve it; a handshake that goes on is not for sale.
+void Acceptor::short_of_descriptors(int sys_errno) {
+    int64_t none = 0;
+    if (sys_errno == EMFILE || sys_errno == ENFILE)
+        starving_since_ns.compare_exchange_strong(none, now_ns());
+    if (!std::exchange(warned_, true))
+        log::warn("accept: {}: connections wait, {} handshakes are open ({})",
+                  std::strerror(sys_errno), pending_.size(),
+                  sys_errno == EMFILE ? "raise `ulimit -n`" : "the whole system is short of it");
+    for (const bool has_spoken : {false, true})
+        if (Pending* const oldest = oldest_stranger(has_spoken, starving_share)) {
+            drop(*oldest, "out of file descriptors");
+            break;
+        }
+    rest(rest_ns);
+}
+
+// Without a timer it could not go on.
+void Acceptor::rest(int64_t for_ns) {
+    if (!timer_) return;
+    reactor_.modify(listener_.get(), 0);
+    resume_ns_ = now_ns() + for_ns;
+}
+
+void Acceptor::resume() {
+    if (resume_ns_ == 0) return;
+    resume_ns_ = 0;
+    reactor_.modify(listener_.get(), EPOLLIN);
+}
+
+// For one more stranger. A member is never silent for long: what it sends first comes with its
+// connection.
+bool Acceptor::make_room() {
+    const auto own = static_cast<std::size_t>(
+        std::count_if(pending_.begin(), pending_.end(),
+                      [](const auto& pending) { return pending->stranger.has_value(); }));
+    if (own < std::min(least_strangers, options_.max_strangers) ||
+        strangers < most_strangers(options_.max_strangers))
+        return true;
+    Pending* oldest = oldest_stranger(false, silent_share);
+    if (!oldest) oldest = oldest_stranger(true, spoken_share);
+    if (oldest) drop(*oldest, "too many handshakes are open");
+    return oldest != nullptr;
+}
+
 void Acceptor::admit(UniqueFd fd) {
     const int on = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // no harm on a Unix socket
-    if (pending_.size() >= options_.max_pending && !pending_.empty()) {
-        Pending* const stranger = oldest_stranger();
-        drop(stranger ? *stranger : *pending_.front(), "too many handshakes are open");
-    }
     const int raw = fd.get();
     const int64_t now = now_ns(), timeout_ns = int64_t{options_.handshake_timeout_ms} * 1'000'000;
-    pending_.push_back(std::make_unique<Pending>(
-        Pending{std::move(fd), AuthServer(key_), now + timeout_ns / 10, now + timeout_ns}));
+    pending_.emplace_back(new Pending{std::move(fd), AuthServer(key_), now, now + timeout_ns});
     Pending& pending = *pending_.back();
     pending.self = std::prev(pending_.end());
     auto added = reactor_.add(raw, EPOLLIN, [this, &pending](uint32_t) { pending_ready(pending); });
-    if (!added) drop(pending, added.error().message);
+    if (!added) return drop(pending, added.error().message);
+    pending_ready(pending);
 }
 
-/// Of those that have not shown yet that they know the secret.
-Acceptor::Pending* Acceptor::oldest_stranger() const {
-    const auto found = std::find_if(pending_.begin(), pending_.end(), [](const auto& pending) {
-        return pending->stage == Pending::Stage::auth;
+/// The oldest that has, or has not, sent its first message, if that share of its time is over.
+Acceptor::Pending* Acceptor::oldest_stranger(bool has_spoken, int64_t timeout_share) const {
+    const int64_t grace_ns = int64_t{options_.handshake_timeout_ms} * 1'000'000 / timeout_share;
+    const int64_t before_ns = timer_ ? now_ns() - grace_ns : now_ns();
+    const auto found = std::find_if(pending_.begin(), pending_.end(), [&](const auto& pending) {
+        return pending->stranger && pending->auth.has_proved() == has_spoken;
     });
-    return found == pending_.end() ? nullptr : found->get();
+    return found == pending_.end() || (*found)->since_ns > before_ns ? nullptr : found->get();
 }
 
 void Acceptor::pending_ready(Pending& pending) {
@@ -179,7 +250,11 @@ bool Acceptor::advance(Pending& pending) {
         drop(pending, "the peer does not take our answer");
         return false;
     }
-    if (state == AuthServer::State::done) pending.stage = Pending::Stage::length;
+    if (state == AuthServer::State::done) {
+        pending.stage = Pending::Stage::length;
+        pending.stranger.reset();
+        resume();
+    }
     return true;
 }
 
@@ -215,10 +290,7 @@ void Acceptor::tick() {
     // Only to make it unreadable: what is due is decided by the clock.
     if (read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
         log::debug("accept: timer: errno {}", errno);
-    if (resume_ns_ != 0 && now_ns() >= resume_ns_) {
-        resume_ns_ = 0;
-        reactor_.modify(listener_.get(), EPOLLIN);
-    }
+    if (now_ns() >= resume_ns_) resume();
     drop_stale();
 }
 

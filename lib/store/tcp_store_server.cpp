@@ -36,8 +36,6 @@ using store_protocol::Status;
 constexpr std::size_t read_bytes = 64 * 1024;
 // A client that does not read its replies is not read from, either.
 constexpr std::size_t unsent_limit_bytes = 4 * store_protocol::max_frame_bytes;
-// A whole job may come at once: more room than strangers need to be kept from using up descriptors.
-constexpr std::size_t max_handshakes = 1024;
 constexpr std::size_t store_limit_bytes = std::size_t{1} << 30;
 
 // The ports of this process's servers, and whose they are: one serves a single job.
@@ -124,7 +122,7 @@ Result<> Server::run(UniqueFd listener, net::AuthKey key) {
     acceptor_ = std::make_unique<net::Acceptor>(
         reactor_, std::move(listener), std::move(key),
         [this](UniqueFd fd, const Bytes& hello) { welcome(std::move(fd), hello); },
-        net::Acceptor::Options{.max_pending = max_handshakes});
+        net::Acceptor::Options{});
     const NoSignals for_the_thread;
     TUTTI_ASSIGN(thread_, Thread::start("the store's thread", [this] { serve(); }));
     return {};

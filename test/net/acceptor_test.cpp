@@ -1,9 +1,10 @@
 #include "net/acceptor.h"
 
+#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <cstdio>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <thread>
@@ -145,6 +146,36 @@ TEST_CASE("acceptor: turns away who does not know the secret, and serves on") {
     CHECK(host.has_turned_away(2));
 }
 
+TEST_CASE(
+    "acceptor: strangers hold few descriptors of the process, and members get in among them") {
+    Host hosts[2];
+    rlimit limit{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    const int idle = static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 6, 400));
+    const auto most = static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 8, 64));
+    std::vector<UniqueFd> strangers;
+    for (int i = 0; i < idle; ++i) {
+        strangers.push_back(hosts[i % 2].connect());
+        if (i % 3 == 0) (void)send_all(strangers.back().get(), first_message(), soon());
+    }
+    for (int member = 1; member <= 5; ++member)
+        for (Host& host : hosts) {
+            CHECK(host.introduce_as("member"));
+            CHECK(host.wait_for(member));
+        }
+    // Each acceptor may have four beyond what they have together.
+    const auto open_ones = [&] {
+        return std::count_if(strangers.begin(), strangers.end(), [](const UniqueFd& fd) {
+            pollfd end{.fd = fd.get(), .events = POLLRDHUP, .revents = 0};
+            return ::poll(&end, 1, 0) == 0 || (end.revents & POLLRDHUP) == 0;
+        });
+    };
+    const Deadline deadline = soon();
+    while (open_ones() > most + 8 && !deadline.passed())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CHECK(open_ones() <= most + 8);
+}
+
 TEST_CASE("acceptor: a connection cut at any byte of the handshake does no harm") {
     Host host;
     const Bytes first = first_message();
@@ -208,7 +239,7 @@ TEST_CASE("acceptor: drops the silent at their time without any other activity")
 }
 
 TEST_CASE("acceptor: with too many handshakes open the oldest goes") {
-    Host host({.max_pending = 4});
+    Host host({.max_strangers = 4});
     std::vector<UniqueFd> silent;
     for (int i = 0; i < 4; ++i) silent.push_back(host.connect());
     CHECK(host.introduce_as("fifth"));
@@ -260,14 +291,17 @@ TEST_CASE("acceptor: out of file descriptors it says so and rests, and recovers"
     const int before = host.turns();
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     const int turns = host.turns() - before;
+    const int64_t starving_ns = Acceptor::starving_ns();
     REQUIRE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     REQUIRE(connected == 0);
     CHECK(turns < 100);
+    CHECK(starving_ns > 0);
     const std::string said = diagnosed.text();
     CHECK(said.find("raise `ulimit -n`") != std::string::npos);
     CHECK(said.find("ulimit") == said.rfind("ulimit"));  // once
     CHECK(introduce(late.get(), key, as_bytes("late"), soon()));
     CHECK(host.wait_for(1));
+    CHECK(Acceptor::starving_ns() == 0);
 }
 
 TEST_CASE(
@@ -324,7 +358,7 @@ TEST_CASE("acceptor: random bytes are dropped and do not disturb the next client
     const unsigned seed = std::random_device{}();
     INFO("seed " << seed);
     std::mt19937 random(seed);
-    Host host({.handshake_timeout_ms = 1000, .max_pending = 16});
+    Host host({.handshake_timeout_ms = 1000, .max_strangers = 16});
     for (int i = 0; i < 200; ++i) {
         const UniqueFd fd = host.connect();
         // A third starts well, a third is authenticated before it goes wrong.

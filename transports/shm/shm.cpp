@@ -104,9 +104,8 @@ Result<> ShmTransport::listen() {
         else
             groups->request(std::move(socket), *hello);
     };
-    acceptor_ = std::make_unique<net::Acceptor>(
-        *context_.reactor, std::move(listener), key_, std::move(handler),
-        net::Acceptor::Options::for_ranks(static_cast<std::size_t>(context_.size)));
+    acceptor_ = std::make_unique<net::Acceptor>(*context_.reactor, std::move(listener), key_,
+                                                std::move(handler), net::Acceptor::Options{});
     return {};
 }
 

@@ -124,7 +124,7 @@ Result<> TcpTransport::listen() {
     acceptor_ = std::make_unique<net::Acceptor>(
         *context_.reactor, std::move(listener), key(),
         [this](UniqueFd fd, const Bytes& hello) { accepted(std::move(fd), hello); },
-        net::Acceptor::Options::for_ranks(static_cast<std::size_t>(context_.size)));
+        net::Acceptor::Options{});
     return {};
 }
 
