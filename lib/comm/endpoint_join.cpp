@@ -270,7 +270,8 @@ Result<PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) 
 /// of those that it listens on.
 bool Endpoint::hides(const PeerRecord& record, Deadline deadline) const {
     const auto address = net::parse_host_port(record.control);
-    return record.host_id != host_id_ && address && net::is_loopback(address->host, deadline);
+    return record.host_id != host_id_ && address &&
+           net::is_loopback(address->host, deadline).value_or(false);
 }
 
 Result<> Endpoint::connect_parent() {

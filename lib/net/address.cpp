@@ -95,10 +95,10 @@ std::string address_towards(const HostPort& other, Deadline deadline) {
     return {};
 }
 
-bool is_loopback(const std::string& host, Deadline deadline) {
-    const auto addresses = resolve({.host = host, .port = 0}, deadline);
-    return addresses && std::all_of(addresses->begin(), addresses->end(),
-                                    [](const auto& a) { return a.is_loopback(); });
+Result<bool> is_loopback(const std::string& host, Deadline deadline) {
+    TUTTI_ASSIGN(const auto addresses, resolve({.host = host, .port = 0}, deadline));
+    return std::all_of(addresses.begin(), addresses.end(),
+                       [](const auto& a) { return a.is_loopback(); });
 }
 
 }  // namespace tutti::net

@@ -12,7 +12,9 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
+#include "base/log.h"
 #include "net/resolve.h"
 #include "net/serving.h"
 
@@ -56,6 +58,10 @@ Result<UniqueFd> listen_at(const SocketAddress& address, const HostPort& at) {
     set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR);
     if (bind(fd.get(), address.get(), address.bytes) == 0 && listen(fd.get(), backlog) == 0)
         return fd;
+    if (errno == EADDRINUSE && at.port == 0)
+        return fail_errno(errno, fmt::format("all ports of {} that the system gives out are in use "
+                                             "(net.ipv4.ip_local_port_range)",
+                                             at.host));
     if (errno == EADDRINUSE)
         return fail_errno(errno, fmt::format("port {} on {} is in use", at.port, at.host));
     return fail_errno(errno, fmt::format("cannot listen on {}", format_host_port(at)));
@@ -198,6 +204,7 @@ Result<uint16_t> local_port(int fd) {
 
 Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) {
     const int64_t start_ns = now_ns();
+    std::optional<Error> not_found;
     for (int attempt = 0;; ++attempt) {
         Error cause;
         bool passing = true;  // a name that is not known yet may be, once its host is up
@@ -206,8 +213,13 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
             if (connected) return connected;
             cause = std::move(connected.error());
             passing = is_passing(cause.sys_errno);
+        } else if (addresses.error().code == Code::timeout) {
+            // A look-up that the deadline cut off says less than one that was answered.
+            cause = not_found.value_or(addresses.error());
         } else {
-            cause = addresses.error();
+            if (!not_found && options.keep_trying)
+                log::warn("{}: trying on", addresses.error().message);
+            not_found = cause = addresses.error();
         }
         if (!options.keep_trying || !passing || options.deadline.passed() || given_up())
             return not_connected(std::move(cause), format_host_port(to), start_ns,

@@ -35,8 +35,8 @@ Result<std::string> choose_address(const AddressWish& wish);
 /// there is no way, or it does not leave the machine's loopback.
 std::string address_towards(const HostPort& other, Deadline deadline);
 
-/// Whether a name or numeric address means this machine only; false if it cannot be looked up.
-bool is_loopback(const std::string& host, Deadline deadline);
+/// Whether a name or numeric address means this machine only. An error: it cannot be looked up.
+Result<bool> is_loopback(const std::string& host, Deadline deadline);
 
 /// A listening TCP socket, non-blocking, close-on-exec. port 0: the system's choice. The deadline
 /// is for looking up a name.

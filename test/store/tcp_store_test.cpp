@@ -219,6 +219,19 @@ TEST_CASE("tcp store: beyond loopback it wants a secret, or to be told that none
     CHECK(open_store(with_secret));
 }
 
+TEST_CASE("tcp store: a name that is not known is said to be that, also at the deadline") {
+    for (const std::string secret : {"", "s3cret"}) {
+        const auto store = open_store({.url = "tcp://" + std::string(70, 'x') + ":1",
+                                       .job = "job",
+                                       .secret = secret,
+                                       .rank = 1,
+                                       .deadline = Deadline::after_ms(100)});
+        REQUIRE(!store);
+        CHECK(contains(store.error().message, "cannot look up the host name \"xxx"));
+        CHECK_FALSE(contains(store.error().message, "took too long"));
+    }
+}
+
 TEST_CASE("tcp store: a server that goes away ends a waiting get at once, and later calls") {
     auto server = start_server("job", "s3cret");
     StoreOptions options = client_options(*server, "job", "s3cret");
