@@ -12,6 +12,12 @@
 
 namespace tutti {
 
+/// A value that a store sets when this process ends; withdrawn by the destructor.
+class Will {
+public:
+    virtual ~Will() = default;
+};
+
 class Store {
 public:
     virtual ~Store() = default;
@@ -27,6 +33,16 @@ public:
     virtual Result<bool> claim(const std::string& key, std::string_view value,
                                std::string& existing, Deadline deadline) = 0;
     virtual Result<> remove(const std::string& key, Deadline deadline) = 0;
+    /// If this process ends before the will is withdrawn, the store claims the key. The value is
+    /// the time then (seconds since 1970, 8 bytes) and after it this one. Nothing: this kind of
+    /// store does not notice.
+    virtual Result<std::unique_ptr<Will>> leave_will(const std::string& /*key*/,
+                                                     std::string_view /*value*/,
+                                                     Deadline /*deadline*/) {
+        return nullptr;
+    }
+    /// Whether this process serves the store: its end is the store's.
+    virtual bool serves() const { return false; }
     virtual std::string describe() const = 0;  // "tcp://10.0.0.1:29500", for messages
     /// What this process has seen that may be why others have not come, for messages; mostly
     /// nothing.

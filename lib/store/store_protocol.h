@@ -22,7 +22,8 @@ inline constexpr uint32_t max_key_bytes = 4096;
 // What a frame holds besides the key and the value: op or status, and two lengths.
 inline constexpr uint32_t max_value_bytes = max_frame_bytes - max_key_bytes - 9;
 
-enum class Op : uint8_t { set = 1, get, claim, remove, add, look };
+// will: what the server claims once this connection has ended; an empty key withdraws it.
+enum class Op : uint8_t { set = 1, get, claim, remove, add, look, will };
 // taken: a claim lost, the value is what was there. refused: the value says why. missing: a look
 // found nothing.
 enum class Status : uint8_t { ok = 1, taken, refused, missing };
@@ -46,7 +47,7 @@ inline Bytes encode_request(Op op, std::string_view key, std::string_view value)
 /// False if the body is not exactly one well-formed request.
 inline bool decode_request(ByteView body, Request& out) {
     ByteReader reader(body);
-    out.op = reader.get_enum(Op::set, Op::look);
+    out.op = reader.get_enum(Op::set, Op::will);
     out.key = reader.get_text(max_key_bytes);
     out.value = reader.get_text(max_frame_bytes);
     return reader.at_end();

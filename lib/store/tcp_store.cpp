@@ -5,7 +5,9 @@
 #include <mutex>
 #include <vector>
 
+#include "base/blame.h"
 #include "base/log.h"
+#include "base/uninherited_fd.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
 #include "store/store_kinds.h"
@@ -20,6 +22,25 @@ using store_protocol::Status;
 struct Reply {
     Status status = Status::refused;
     std::string value;
+};
+
+constexpr int64_t gone_ms = 700;       // how long a server that hung up is called again
+constexpr int64_t withdraw_ms = 1000;  // for its answer, while this process goes on
+
+// The connection's end is the process's: no forked child keeps it open.
+class TcpWill final : public Will {
+public:
+    explicit TcpWill(UniqueFd fd) : fd_(std::move(fd)) {}
+    // The answer is waited for: an end that overtakes the request would be the process's.
+    ~TcpWill() override {
+        const Deadline soon = Deadline::after_ms(withdraw_ms);
+        const Bytes request = store_protocol::encode_request(Op::will, "", "");
+        if (net::send_frame(fd_.get(), request, soon))
+            (void)net::recv_frame(fd_.get(), store_protocol::max_frame_bytes, soon);
+    }
+
+private:
+    UninheritedFd fd_;
 };
 
 class TcpStore final : public Store {
@@ -39,6 +60,9 @@ public:
     Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
                        Deadline deadline) override;
     Result<> remove(const std::string& key, Deadline deadline) override;
+    Result<std::unique_ptr<Will>> leave_will(const std::string& key, std::string_view value,
+                                             Deadline deadline) override;
+    bool serves() const override { return server_ != nullptr; }
     std::string describe() const override { return name_; }
     std::string suspicion() const override;
 
@@ -47,6 +71,7 @@ private:
     Result<UniqueFd> take_connection(Deadline deadline);
     Result<Reply> ask(Op op, const std::string& key, std::string_view value, Deadline deadline);
     Result<Reply> ask_on(int fd, ByteView request, Deadline deadline);
+    Error gone(const Error& cause) const;
 
     net::HostPort at_;
     net::AuthKey key_;
@@ -70,15 +95,33 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
                   fmt::format("store {} was not reachable for {} ms: {}", name_,
                               (now_ns() - start_ns) / 1'000'000, cause.message)});
     };
+    bool answered = false;
     for (net::Redial redial;;) {
-        auto fd = net::connect_tcp(at_, {.deadline = deadline, .keep_trying = keep_trying});
+        // A server that has answered and is not there any more does not come back with what it
+        // knew.
+        const Deadline patience =
+            answered ? Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(gone_ms)))
+                     : deadline;
+        auto fd =
+            net::connect_tcp(at_, {.deadline = patience, .keep_trying = keep_trying || answered});
+        if (!fd && (answered || !keep_trying) && !deadline.passed() &&
+            blame_of(fd.error().sys_errno) == Blame::peer)
+            return tl::unexpected(gone(fd.error()));
         if (!fd) return unreachable(fd.error());
+        answered = true;
         const auto introduced = net::introduce(fd->get(), key_, hello_bytes, deadline);
         if (introduced) return fd;
         const Error& cause = introduced.error();
         if (cause.code == Code::timeout) return unreachable(cause);
         if (!redial.again(cause, deadline)) return wrap(cause, "store " + name_);
     }
+}
+
+Error TcpStore::gone(const Error& cause) const {
+    const std::string host = host_rank_ == nobody ? "the launcher" : "rank 0";
+    return {Code::peer_lost, host_rank_, cause.sys_errno,
+            fmt::format("store {} is gone: the process of {}, which served it, has ended ({})",
+                        name_, host, cause.message)};
 }
 
 Result<> TcpStore::reach(Deadline deadline) {
@@ -123,9 +166,9 @@ Result<Reply> TcpStore::ask(Op op, const std::string& key, std::string_view valu
     auto reply = ask_on(fd.get(), store_protocol::encode_request(op, key, value), deadline);
     if (!reply) {
         // The connection is closed, not kept: a late reply would be taken for the next one's.
-        Error error = std::move(reply.error());
-        if (error.code == Code::peer_lost) error.rank = host_rank_;
-        return wrap(std::move(error), fmt::format("store {}, key \"{}\"", name_, key));
+        if (reply.error().code == Code::peer_lost)
+            return wrap(gone(reply.error()), fmt::format("key \"{}\"", key));
+        return wrap(std::move(reply.error()), fmt::format("store {}, key \"{}\"", name_, key));
     }
     if (reply->status == Status::refused)
         return fail(Code::system, "store {} refused key \"{}\": {}", name_, key, reply->value);
@@ -159,6 +202,14 @@ Result<bool> TcpStore::claim(const std::string& key, std::string_view value, std
     if (reply.status == Status::ok) return true;
     existing = std::move(reply.value);
     return false;
+}
+
+Result<std::unique_ptr<Will>> TcpStore::leave_will(const std::string& key, std::string_view value,
+                                                   Deadline deadline) {
+    TUTTI_ASSIGN(UniqueFd fd, connect(deadline, false));
+    auto kept = ask_on(fd.get(), store_protocol::encode_request(Op::will, key, value), deadline);
+    if (!kept) return wrap(std::move(kept.error()), "store " + name_);
+    return std::make_unique<TcpWill>(std::move(fd));
 }
 
 std::string TcpStore::suspicion() const {

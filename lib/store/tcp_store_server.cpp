@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/event_fd.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -85,6 +86,7 @@ private:
         Bytes out{};
         std::size_t out_done = 0;
         std::string parked_key{};
+        std::optional<Request> will{};
         bool parked = false;
         bool broken = false;
         uint32_t events = EPOLLIN | EPOLLRDHUP;
@@ -99,6 +101,8 @@ private:
     void answer(Connection& connection, Request request);
     void count(Connection& connection, const Request& request);
     bool put(Connection& connection, const Request& request);
+    bool keep(const std::string& key, std::string value);
+    void execute(const Request& will);
     void publish(const std::string& key);
     void reply(Connection& connection, Status status, std::string_view value);
     void flush(Connection& connection);
@@ -176,7 +180,17 @@ void Server::close(Connection& connection) {
         if (waiting->second.empty()) parked_.erase(waiting);
     }
     reactor_.remove(connection.fd.get());
+    const auto will = std::move(connection.will);
     connections_.erase(connection.self);
+    if (will) execute(*will);
+}
+
+// What the client has said since does not count: it may have been killed in the middle.
+void Server::execute(const Request& will) {
+    if (values_.contains(will.key)) return;
+    const Bytes time = ByteWriter().put(wall_clock_s()).take();
+    if (!keep(will.key, std::string(as_text(time)) + will.value))
+        log::warn("store: no room for a client's will");
 }
 
 // One piece a turn, so that a client that sends without end does not keep the others waiting.
@@ -241,6 +255,10 @@ void Server::answer(Connection& connection, Request request) {
             return reply(connection, Status::ok, "");
         case Op::add:
             return count(connection, request);
+        case Op::will:
+            connection.will.reset();
+            if (!request.key.empty()) connection.will = std::move(request);
+            return reply(connection, Status::ok, "");
     }
 }
 
@@ -259,18 +277,22 @@ void Server::count(Connection& connection, const Request& request) {
 }
 
 bool Server::put(Connection& connection, const Request& request) {
-    const auto found = values_.find(request.key);
+    if (keep(request.key, request.value)) return true;
+    reply(connection, Status::refused,
+          fmt::format("the store holds {} bytes, its limit", stored_bytes_));
+    return false;
+}
+
+// False: there is no room.
+bool Server::keep(const std::string& key, std::string value) {
+    const auto found = values_.find(key);
     const std::size_t before =
         found == values_.end() ? 0 : found->first.size() + found->second.size();
-    const std::size_t after = stored_bytes_ - before + request.key.size() + request.value.size();
-    if (after > store_limit_bytes) {
-        reply(connection, Status::refused,
-              fmt::format("the store holds {} bytes, its limit", stored_bytes_));
-        return false;
-    }
+    const std::size_t after = stored_bytes_ - before + key.size() + value.size();
+    if (after > store_limit_bytes) return false;
     stored_bytes_ = after;
-    values_.insert_or_assign(request.key, request.value);
-    publish(request.key);
+    values_.insert_or_assign(key, std::move(value));
+    publish(key);
     return true;
 }
 

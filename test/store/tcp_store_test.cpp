@@ -219,6 +219,56 @@ TEST_CASE("tcp store: beyond loopback it wants a secret, or to be told that none
     CHECK(open_store(with_secret));
 }
 
+TEST_CASE("tcp store: a server that hangs up and is not there any more is gone") {
+    auto listener = net::listen_tcp({.host = "127.0.0.1", .port = 0});
+    REQUIRE(listener);
+    const StoreOptions options{
+        .url = "tcp://127.0.0.1:" + std::to_string(net::local_port(listener->get()).value()),
+        .job = "job",
+        .rank = 1,
+        .deadline = Deadline::after_ms(600'000)};
+    std::thread dying([&] {
+        pollfd waiting{.fd = listener->get(), .events = POLLIN, .revents = 0};
+        ::poll(&waiting, 1, 20'000);
+        const UniqueFd caller(accept(listener->get(), nullptr, nullptr));
+        listener->reset();
+    });
+    const auto store = open_store(options);
+    dying.join();
+    REQUIRE(!store);
+    CHECK(store.error().code == Code::peer_lost);
+    CHECK(store.error().rank == 0);
+    CHECK(contains(store.error().message, "the process of rank 0, which served it, has ended"));
+}
+
+TEST_CASE("tcp store: a client's will is executed once its connection has ended") {
+    const auto server = start_server("job", "s3cret");
+    const auto store = open_store(client_options(*server, "job", "s3cret"));
+    REQUIRE(store);
+    UniqueFd dies = connect_introduced(*server);
+    CHECK(ask(dies.get(), Op::will, "word", "earlier").status == Status::ok);
+    CHECK(ask(dies.get(), Op::will, "word", "last").status == Status::ok);
+    CHECK((*store)->look("word", soon()).value() == std::nullopt);
+    dies.reset();
+    const std::string word = (*store)->get("word", soon()).value();
+    REQUIRE(word.size() == sizeof(int64_t) + 4);
+    CHECK(word.substr(sizeof(int64_t)) == "last");
+    CHECK(std::abs(ByteReader(as_bytes(word)).get<int64_t>() - wall_clock_s()) < 1000);
+
+    UniqueFd later = connect_introduced(*server);  // what is there stays
+    CHECK(ask(later.get(), Op::will, "word", "not me").status == Status::ok);
+    CHECK(ask(later.get(), Op::get, "word", "").value == word);
+    later.reset();
+    {
+        const auto will = (*store)->leave_will("withdrawn", "x", soon());
+        REQUIRE(will);
+        REQUIRE(*will);
+    }
+    expect_serving(*server);
+    CHECK((*store)->look("word", soon()).value() == word);
+    CHECK((*store)->look("withdrawn", soon()).value() == std::nullopt);
+}
+
 TEST_CASE("tcp store: a name that is not known is said to be that, also at the deadline") {
     for (const std::string secret : {"", "s3cret"}) {
         const auto store = open_store({.url = "tcp://" + std::string(70, 'x') + ":1",
