@@ -48,9 +48,15 @@ Result<> set_size(Config& c, std::string_view v) {
     return {};
 }
 
-Result<> set_secret_file(Config& c, std::string_view v) {
-    TUTTI_ASSIGN(c.secret, read_secret_file(std::string(v)));
+Result<> set_secret(Config& c, std::string_view v) {
+    TUTTI_TRY(check_secret(v));
+    c.secret = v;
     return {};
+}
+
+Result<> set_secret_file(Config& c, std::string_view v) {
+    TUTTI_ASSIGN(const std::string secret, read_secret_file(std::string(v)));
+    return set_secret(c, secret);
 }
 
 Result<> set_transport(Config& c, std::string_view v) {
@@ -139,8 +145,8 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) { return set_bool(c.store_hosted, v); }},
     {"job", "text", "keeps jobs that share a store apart",
      [](Config& c, std::string_view v) -> Result<> { return c.job = v, Result<>{}; }},
-    {"secret", "text", "what the job's processes prove to each other that they know",
-     [](Config& c, std::string_view v) -> Result<> { return c.secret = v, Result<>{}; }},
+    {"secret", "16 bytes or more", "what the job's processes prove to each other that they know",
+     set_secret},
     {"secret_file", "path", "the secret, from a file or a pipe", set_secret_file},
     {"transport", "comma list: shm,tcp", "what may be used, in order of preference", set_transport},
     {"nrings", "1 … 16", "how many streams run at the same time", set_nrings},
@@ -274,6 +280,16 @@ Result<> take_master(Config& config, const GetEnv& get_env) {
 
 std::span<const ConfigKey> config_keys() {
     return keys;
+}
+
+// Whoever connects is shown a proof made with the secret, and may try to guess it from that.
+Result<> check_secret(std::string_view secret) {
+    constexpr std::size_t least_bytes = 16;
+    if (secret.empty() || secret.size() >= least_bytes) return {};
+    return fail(Code::invalid,
+                "the secret has {} bytes, at least {} random ones are needed: make one with "
+                "`openssl rand -hex 32`",
+                secret.size(), least_bytes);
 }
 
 std::string variable_of(std::string_view key) {

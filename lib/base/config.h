@@ -66,6 +66,9 @@ std::span<const ConfigKey> config_keys();
 /// "TUTTI_NRINGS" of "nrings".
 std::string variable_of(std::string_view key);
 
+/// invalid: too short to withstand guessing; says how to make a better one. None ("") is none.
+Result<> check_secret(std::string_view secret);
+
 /// invalid: an unknown key (lists those there are) or a value that makes no sense.
 Result<> set_config(Config& config, std::string_view key, std::string_view value);
 

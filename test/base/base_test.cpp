@@ -185,21 +185,41 @@ TEST_CASE("config: a rank without a size is torchrun's only where nobody says bo
 }
 
 TEST_CASE("config: of two secrets in the environment the one that is no file counts") {
+    const std::string said = "said, and long enough", filed = "in a file, and long enough";
     const std::string path = fmt::format("/tmp/tutti-base-test-secret-{}", ::getpid());
-    std::ofstream(path) << "filed\n";
+    std::ofstream(path) << filed << "\n";
     const auto secret_of = [&](std::map<std::string, std::string> variables) {
         const auto config = config_from_environment(environment(std::move(variables)));
         return config ? config->secret : config.error().message;
     };
-    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}}) == "filed");
-    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}, {"TUTTI_SECRET", "said"}}) == "said");
-    CHECK(secret_of({{"TUTTI_SECRET_FILE", "/none"}, {"TUTTI_SECRET", "said"}}) == "said");
-    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}, {"TUTTI_SECRET", ""}}) == "filed");
-    auto config = config_from_environment(environment({{"TUTTI_SECRET", "said"}}));
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}}) == filed);
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}, {"TUTTI_SECRET", said}}) == said);
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", "/none"}, {"TUTTI_SECRET", said}}) == said);
+    CHECK(secret_of({{"TUTTI_SECRET_FILE", path}, {"TUTTI_SECRET", ""}}) == filed);
+    auto config = config_from_environment(environment({{"TUTTI_SECRET", said}}));
     REQUIRE(config);
     REQUIRE(set_config(*config, "secret_file", path));  // the program's goes before both
-    CHECK(config->secret == "filed");
+    CHECK(config->secret == filed);
     ::unlink(path.c_str());
+}
+
+TEST_CASE("config: a secret that can be guessed is refused, with a way to make a better one") {
+    const std::string path = fmt::format("/tmp/tutti-base-test-short-{}", ::getpid());
+    std::ofstream(path) << "fifteen letters\n";
+    for (const auto& [variable, value] :
+         {std::pair<std::string, std::string>{"TUTTI_SECRET", "fifteen letters"},
+          {"TUTTI_SECRET_FILE", path}}) {
+        const auto config = config_from_environment(environment({{variable, value}}));
+        REQUIRE_FALSE(config);
+        CHECK(config.error().code == Code::invalid);
+        CHECK(config.error().message.find(variable) != std::string::npos);
+        CHECK(config.error().message.find("has 15 bytes") != std::string::npos);
+        CHECK(config.error().message.find("openssl rand -hex 32") != std::string::npos);
+    }
+    ::unlink(path.c_str());
+    Config config;
+    CHECK(set_config(config, "secret", "sixteen letters."));
+    CHECK(set_config(config, "secret", ""));
 }
 
 TEST_CASE("blame: no shortage of this process is a peer's fault, nor is what is not known") {

@@ -414,8 +414,8 @@ class BadInput(unittest.TestCase):
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
         env = {"TUTTI_SIZE": "2", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"}
-        outputs = self.job({**env, "TUTTI_RANK": "0", "TUTTI_SECRET": "right"},
-                           {**env, "TUTTI_RANK": "1", "TUTTI_SECRET": "wrong"})
+        outputs = self.job({**env, "TUTTI_RANK": "0", "TUTTI_SECRET": "the right secret"},
+                           {**env, "TUTTI_RANK": "1", "TUTTI_SECRET": "the wrong secret"})
         self.assertIn("TUTTI_SECRET", outputs[1])
         self.assertIn("create: authentication", outputs[1])
         self.assertIn("1 connection to the store was refused for a wrong secret", outputs[0])

@@ -203,7 +203,7 @@ class Carriers(Processes):
     def algorithms(self, transports):
         with tempfile.TemporaryDirectory() as folder:
             env = {**os.environ, **sanitizer_options(transports), "TUTTI_TRANSPORT": transports,
-                   "TUTTI_SECRET": "of this test", "TUTTI_TIMEOUT_MS": "60000"}
+                   "TUTTI_SECRET": "of this test alone", "TUTTI_TIMEOUT_MS": "60000"}
             both = [subprocess.Popen([CARRIERS, first, last, "3", "file://" + folder], env=env, text=True,
                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                     for first, last in (("0", "2"), ("2", "3"))]

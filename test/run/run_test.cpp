@@ -109,7 +109,9 @@ TEST_CASE("tutti-run: makes a new secret for every job, unless there is one") {
     const std::string first = run_script("1", script).out;
     CHECK(first.size() > 32);
     CHECK(first != run_script("1", script).out);
-    CHECK(run_script("1", script, {}, {"TUTTI_SECRET=given"}).out == "[0] given\n");
+    CHECK(run_script("1", script, {}, {"TUTTI_SECRET=given by the user"}).out ==
+          "[0] given by the user\n");
+    CHECK(contains(run({"-n", "1", "true"}, {"TUTTI_SECRET=given"}).err, "openssl rand -hex 32"));
 }
 
 TEST_CASE("tutti-run: says what is wrong with the file of the secret") {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "base/config.h"
 #include "base/small_file.h"
 #include "net/auth.h"
 
@@ -53,6 +54,8 @@ Result<Job> make_job(const Options& options) {
         if (!secret) return wrap(std::move(secret).error(), "TUTTI_SECRET_FILE");
         job.secret = *std::move(secret);
     }
+    if (auto safe = check_secret(job.secret); !safe)
+        return wrap(safe.error(), "TUTTI_SECRET or TUTTI_SECRET_FILE");
     if (job.secret.empty()) job.secret = net::random_hex(secret_bytes);
     TUTTI_ASSIGN(job.torch_port, reserve_torch_port());
     job.store_url = options.store_url;
