@@ -169,8 +169,8 @@ typedef struct {
     int (*add)(void* user, const char* key, int64_t amount, int64_t* result);
 } tutti_store_callbacks;
 
-/** Defaults, then the launcher's variables (torchrun, Slurm, Open MPI, PMI, Kubernetes), then
- *  TUTTI_* from the environment. INVALID names a variable whose value makes no sense. */
+/** Defaults, then the launcher's variables, then TUTTI_*. INVALID names a variable that makes no
+ *  sense; if the others can be reached nevertheless, tutti_comm_create says so, to them as well. */
 TUTTI_API tutti_status tutti_config_create(tutti_config** config);
 /** Sets one key: "rank", "size", "store", "job", "secret", "transport", "nrings", "timeout_ms", …
  *  (docs/configuration.md has them all: the environment's names without TUTTI_, in lower case).

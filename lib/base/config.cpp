@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -231,13 +232,14 @@ struct Launcher {
     const char* rank;
     const char* size;  // nullptr: it has none
     const char* job;
+    const char* attempt;  // how often it has restarted the ranks
 };
 constexpr Launcher launchers[] = {
-    {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid"},
-    {"PMI_RANK", "PMI_SIZE", "PMI_JOBID"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"},
-    {"JOB_COMPLETION_INDEX", nullptr, nullptr},
+    {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid", nullptr},
+    {"PMI_RANK", "PMI_SIZE", "PMI_JOBID", nullptr},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", nullptr},
+    {"JOB_COMPLETION_INDEX", nullptr, nullptr, nullptr},
 };
 
 const Launcher* find_launcher(const GetEnv& get_env) {
@@ -255,10 +257,22 @@ std::string* said_by(Config& config, std::string_view key) {
                             : nullptr;
 }
 
+// Without which a rank cannot tell the others anything.
+bool places(std::string_view key) {
+    constexpr std::string_view all[] = {"rank", "size",   "store",       "store_hosted",
+                                        "job",  "secret", "secret_file", "insecure"};
+    return std::find(std::begin(all), std::end(all), key) != std::end(all);
+}
+
 Result<> take(Config& config, std::string_view key, const char* variable, const GetEnv& get_env) {
     const char* value = variable ? get_env(variable) : nullptr;
     if (!value) return {};
-    if (auto set = set_config(config, key, value); !set) return wrap(set.error(), variable);
+    if (auto set = set_config(config, key, value); !set) {
+        auto refused = wrap(set.error(), variable);
+        if (places(key)) return refused;
+        if (!config.refused) config.refused = std::move(refused).value();
+        return {};
+    }
     if (std::string* said = said_by(config, key)) *said = variable;
     return {};
 }
@@ -317,6 +331,11 @@ Result<Config> config_from_environment(const GetEnv& get_env) {
         TUTTI_TRY(take(config, "rank", launcher->rank, get_env));
         TUTTI_TRY(take(config, "size", launcher->size, get_env));
         TUTTI_TRY(take(config, "job", launcher->job, get_env));
+        if (const char* attempt = launcher->attempt ? get_env(launcher->attempt) : nullptr) {
+            const auto number = parse_int(attempt, 0, std::numeric_limits<int32_t>::max());
+            if (!number) return wrap(number.error(), launcher->attempt);
+            config.attempt = static_cast<uint32_t>(*number);
+        }
     }
     TUTTI_TRY(take_master(config, get_env));
     const char* secret = get_env("TUTTI_SECRET");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,10 @@ struct Config {
     std::string cuda_library, nccl_library;  // a path, or else what the process has
     std::string dump;   // where the flight recorder goes when an operation fails
     int look_ms = 100;  // how long who waits sleeps between looks at the clock: no key, for tests
+    uint32_t attempt = 0;  // how often a launcher that restarts its ranks has done so: no key
+    /// What is wrong with a variable that does not place this rank: the others hear of it when it
+    /// joins.
+    std::optional<Error> refused;
     /// Which variable or setting said it, for messages; empty: none did.
     struct Said {
         std::string rank, size, store;
@@ -75,7 +80,8 @@ Result<> set_config(Config& config, std::string_view key, std::string_view value
 /// How environment variables are read: std::getenv, or a test's table. nullptr: not set.
 using GetEnv = std::function<const char*(const char* name)>;
 
-/// Defaults, then the launcher's variables, then TUTTI_*.
+/// Defaults, then the launcher's variables, then TUTTI_*. An error only where what is wrong is
+/// needed to reach the other ranks; anything else is kept in Config::refused.
 Result<Config> config_from_environment(const GetEnv& get_env);
 
 /// From this process's environment. Warns once in a process of variables that are misspelt.

@@ -7,7 +7,6 @@
 #include "comm/backoff.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
-#include "comm/known_names.h"
 #include "comm/launches.h"
 #include "store/meeting.h"
 
@@ -56,11 +55,6 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
     if (config.size > 1 && config.store.empty() && !own_store)
         TUTTI_TRY(find_store(config, own_store));
     std::string generation = Endpoint::next_generation(config, own_store.get());
-    if (auto known = check_algorithm(config); !known) return wrap(known.error(), "TUTTI_ALGO");
-    // One that was named must be there; any other is looked for again when it matters.
-    if (const auto found = device::find_driver(config.cuda_library);
-        !found && !config.cuda_library.empty() && config.cuda_library != "auto")
-        return wrap(found.error(), fmt::format("rank {}: TUTTI_CUDA_LIBRARY", config.rank));
     TUTTI_ASSIGN(std::shared_ptr<Endpoint> endpoint,
                  Endpoint::join(config, std::move(generation), std::move(own_store)));
     const bool one_host = endpoint->one_host();

@@ -72,7 +72,8 @@ void Endpoint::leave(Deadline deadline) {
     thread_.join();
     acceptor_.reset();
     control_.close();
-    if (store_ && published_) {
+    will_.reset();
+    if (store_ && claimed_) {
         for (const std::string& name : {key(config_.rank), key(config_.rank) + "/owner"})
             if (auto removed = store_->remove(name, deadline); !removed) {
                 log::debug("rank {}: {}", config_.rank, removed.error().message);

@@ -18,6 +18,7 @@
 #include "base/hash.h"
 #include "base/id_set.h"
 #include "base/thread.h"
+#include "comm/claim_watch.h"
 #include "comm/control_tree.h"
 #include "comm/early_channels.h"
 #include "comm/early_news.h"
@@ -34,7 +35,6 @@
 
 namespace tutti {
 
-struct Claimant;
 /// A channel's sending half, and what it goes over.
 using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
 
@@ -172,6 +172,14 @@ private:
 
     Endpoint(const Config& config, std::string generation);
     Result<> set_up(std::shared_ptr<Store> own_store);
+    Result<> check_settings() const;
+    Result<> enter_store(std::shared_ptr<Store> own_store, Deadline deadline);
+    Result<> prepare();
+    Result<std::string> own_address() const;
+    void close_listeners();
+    Result<> claim_number();
+    void be_watched(Deadline patience);
+    std::optional<Error> trouble();
     Bootstrap::Self introduction(bool tuned) const;
     Result<> open_transports();
     Result<> listen_control();
@@ -240,8 +248,12 @@ private:
     const std::string generation_;
     const uint64_t job_hash_;
     std::shared_ptr<Store> store_;
-    Deadline deadline_;  // of joining
-    bool published_ = false;
+    Deadline deadline_;                         // of joining
+    bool claimed_ = false, published_ = false;  // this rank's number; its record
+    bool may_tell_ = false;                     // the others of what goes wrong
+    std::unique_ptr<Will> will_;       // while it joins, where the store notices the process's end
+    std::optional<ClaimWatch> watch_;  // else
+    int64_t look_ns_ = 0, look_pause_ns_ = 0;  // when trouble() looks again
 
     Reactor reactor_, data_reactor_;
     UniqueFd doorbell_, kick_;

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "base/blame.h"
 #include "base/catching.h"
 #include "base/event_fd.h"
 #include "base/log.h"
@@ -14,6 +15,7 @@
 #include "comm/endpoint.h"
 #include "comm/forks.h"
 #include "comm/known_names.h"
+#include "device/driver.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "store/tree.h"
@@ -25,7 +27,8 @@ namespace {
 constexpr const char* hidden_place =
     " of another host, which listens on its loopback only (see TUTTI_IFACE and TUTTI_SECRET)";
 
-constexpr int64_t word_pause_ns = 1'000'000'000;  // between looks for word of a failure
+// A rank that cannot join anyway waits so long for the store, to tell the others.
+constexpr int64_t tell_ms = 3000;
 
 // Of several networks, the one that leads to the store leads to the other ranks.
 std::string address_on_the_way(const Config& config, Deadline deadline) {
@@ -99,18 +102,18 @@ std::string Endpoint::next_generation(const Config& config, const Store* own_sto
     static auto* counts = new std::map<std::string, uint64_t>;
     const uint32_t depth = HomeProcess().depth();
     const std::string name =
-        fmt::format("{}\n{}\n{}\n{}", depth, own_store ? own_store->describe() : config.store,
-                    config.job, config.rank);
+        fmt::format("{}\n{}\n{}\n{}\n{}", depth, config.attempt,
+                    own_store ? own_store->describe() : config.store, config.job, config.rank);
     const std::lock_guard lock(stores_mutex);
     const uint64_t number = (*counts)[name]++;
-    return depth == 0 ? fmt::format("c{}", number) : fmt::format("f{}c{}", depth, number);
+    // A launcher that restarts its ranks keeps the store: the processes of each attempt count anew.
+    const std::string attempt = config.attempt == 0 ? "" : fmt::format("a{}", config.attempt);
+    const std::string forked = depth == 0 ? "" : fmt::format("f{}", depth);
+    return fmt::format("{}{}c{}", attempt, forked, number);
 }
 
 Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::string generation,
                                                  std::shared_ptr<Store> own_store) {
-    if (config.rank >= config.size)
-        return fail(Code::invalid, "rank {} of a job of size {}: ranks go from 0 to {}",
-                    config.rank, config.size, config.size - 1);
     std::shared_ptr<Endpoint> endpoint(new Endpoint(config, std::move(generation)));
     // The others wait for a rank that cannot go on, whatever the reason.
     if (auto done = catching([&] { return endpoint->set_up(std::move(own_store)); }); !done) {
@@ -120,6 +123,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::stri
         endpoint->bootstrap_step([&] {
             if (endpoint->bootstrap_) endpoint->bootstrap_->fail_with(error);
         });
+        // Leaving word takes a descriptor; a rank of which nobody knows needs these no more.
+        if (!endpoint->published_) endpoint->close_listeners();
         endpoint->leave_word(error);
         endpoint->leave(Deadline::after_ms(1000));
         error.message = fmt::format("rank {} of {} could not join job '{}': {}", config.rank,
@@ -129,8 +134,75 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::stri
     return endpoint;
 }
 
+void Endpoint::close_listeners() {
+    for (const auto& transport : transports_) transport->close(Deadline::after_ms(1000));
+    transports_.clear();
+    acceptor_.reset();
+}
+
+// The store comes first: through it, a rank that cannot go on tells the others why.
 Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
+    usual_address_ = address_on_the_way(config_, deadline_);
+    auto sound = check_settings();
+    if (config_.size > 1) {
+        const auto tells = Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(tell_ms)));
+        const auto entered = enter_store(std::move(own_store), sound ? deadline_ : tells);
+        if (sound) TUTTI_TRY(entered);
+    }
+    TUTTI_TRY(sound);
+    TUTTI_TRY(prepare());
+    // Who cannot read it still joins, so that the others hear of the difference at once.
+    auto tuning = load_tuning(config_.tuning);
+    if (tuning) tuning_ = *tuning;
+    bootstrap_ = std::make_unique<Bootstrap>(introduction(tuning.has_value()));
+    if (config_.size > 1) {
+        TUTTI_TRY(listen_control());
+        TUTTI_TRY(publish());
+    }
+    if (!manual()) {
+        const NoSignals for_the_thread;
+        TUTTI_ASSIGN(thread_, Thread::start("the service thread", [this] { serve(); }));
+    }
+    if (config_.rank != 0) TUTTI_TRY(connect_parent());
+    auto assembled = assemble();
+    if (!tuning) return tl::unexpected(std::move(tuning).error());
+    if (assembled) will_.reset();
+    return assembled;
+}
+
+// What can be known to be wrong before anything is opened.
+Result<> Endpoint::check_settings() const {
+    if (config_.refused) return tl::unexpected(*config_.refused);
+    if (config_.rank >= config_.size)
+        return fail(Code::invalid, "rank {} of a job of size {}: ranks go from 0 to {}",
+                    config_.rank, config_.size, config_.size - 1);
+    if (auto known = check_algorithm(config_); !known) return wrap(known.error(), "TUTTI_ALGO");
+    TUTTI_TRY(check_transports(config_));
+    if (config_.size > 1) TUTTI_TRY(own_address());
+    // One that was named must be there; any other is looked for again when it matters.
+    if (const auto found = device::find_driver(config_.cuda_library);
+        !found && !config_.cuda_library.empty() && config_.cuda_library != "auto")
+        return wrap(found.error(), fmt::format("rank {}: TUTTI_CUDA_LIBRARY", config_.rank));
+    return {};
+}
+
+Result<> Endpoint::enter_store(std::shared_ptr<Store> own_store, Deadline deadline) {
+    if (own_store) {
+        store_ = std::move(own_store);
+    } else {
+        log::info("rank {} of {}: looks for the others in store {}", config_.rank, config_.size,
+                  config_.store);
+        TUTTI_ASSIGN(store_, get_store(config_, deadline));
+    }
+    if (config_.rank >= config_.size) {
+        may_tell_ = true;
+        return {};
+    }
+    return claim_number();
+}
+
+Result<> Endpoint::prepare() {
     TUTTI_ASSIGN(doorbell_, make_event_fd());
     TUTTI_ASSIGN(kick_, make_event_fd());
     TUTTI_TRY(
@@ -145,31 +217,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     };
     TUTTI_TRY(data_reactor_.add(doorbell_.get(), EPOLLIN, drain(doorbell_.get())));
     TUTTI_TRY(reactor_.add(kick_.get(), EPOLLIN, drain(kick_.get())));
-    usual_address_ = address_on_the_way(config_, deadline_);
-    TUTTI_TRY(open_transports());
-    // Who cannot read it still joins, so that the others hear of the difference at once.
-    auto tuning = load_tuning(config_.tuning);
-    if (tuning) tuning_ = *tuning;
-    bootstrap_ = std::make_unique<Bootstrap>(introduction(tuning.has_value()));
-    if (config_.size > 1) {
-        if (own_store) {
-            store_ = std::move(own_store);
-        } else {
-            log::info("rank {} of {}: looks for the others in store {}", config_.rank, config_.size,
-                      config_.store);
-            TUTTI_ASSIGN(store_, get_store(config_, deadline_));
-        }
-        TUTTI_TRY(listen_control());
-        TUTTI_TRY(publish());
-    }
-    if (!manual()) {
-        const NoSignals for_the_thread;
-        TUTTI_ASSIGN(thread_, Thread::start("the service thread", [this] { serve(); }));
-    }
-    if (config_.rank != 0) TUTTI_TRY(connect_parent());
-    auto assembled = assemble();
-    if (!tuning) return tl::unexpected(std::move(tuning).error());
-    return assembled;
+    return open_transports();
 }
 
 // tuned: the tuning file could be read.
@@ -213,7 +261,6 @@ Result<> Endpoint::open_transports() {
     context.data_reactor = &data_reactor_;
     context.sink = this;
     context.unsent = &unsent_;
-    TUTTI_TRY(check_transports(config_));
     for (const std::string& name : config_.transports) {
         if (config_.size == 1) continue;
         const auto kinds = tutti::transports();
@@ -227,10 +274,14 @@ Result<> Endpoint::open_transports() {
     return {};
 }
 
-Result<> Endpoint::listen_control() {
+Result<std::string> Endpoint::own_address() const {
     const bool loopback_only = config_.secret.empty() && !config_.insecure;
+    return net::choose_address({config_.iface, loopback_only, usual_address_});
+}
+
+Result<> Endpoint::listen_control() {
     net::HostPort at;
-    TUTTI_ASSIGN(at.host, net::choose_address({config_.iface, loopback_only, usual_address_}));
+    TUTTI_ASSIGN(at.host, own_address());
     TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at));
     TUTTI_ASSIGN(at.port, net::local_port(listener.get()));
     control_address_ = net::format_host_port(at);
@@ -254,9 +305,10 @@ Result<PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) 
             return fail_rank(Code::system, parent, "rank {}'s record in the store is malformed",
                              parent);
         }
+        if (text.error().code == Code::peer_lost) return tl::unexpected(text.error());
         if (text.error().code != Code::timeout)
             return tl::unexpected(earlier ? *earlier : text.error());
-        if (auto word = word_left()) return tl::unexpected(*std::move(word));
+        if (auto why = trouble()) return tl::unexpected(*std::move(why));
         if (deadline_.passed())
             return tl::unexpected(earlier ? *earlier : missing_error(config_.timeout_ms));
         if (const auto waited_ms = notices.due_ms())
@@ -310,8 +362,10 @@ Result<> Endpoint::connect_parent() {
         const bool hidden = hides(record, deadline_);
         const char* where = hidden ? hidden_place : "";
         refused = wrap(fd.error(), fmt::format("connecting to rank {}{}", parent, where)).value();
+        if (const Blame blame = blame_of(refused->sys_errno); blame != Blame::peer)
+            return tl::unexpected(*std::move(refused));
         // Who is hidden only knows that this rank is missing.
-        if (auto word = word_left()) return tl::unexpected(hidden ? *refused : *std::move(word));
+        if (auto why = trouble()) return tl::unexpected(hidden ? *refused : *std::move(why));
         if (deadline_.passed()) return tl::unexpected(*std::move(refused));
         pump();
         ::usleep(20'000);
@@ -325,16 +379,11 @@ Result<> Endpoint::assemble() {
         const std::lock_guard lock(mutex_);
         return bootstrap_->state();
     };
-    // Who fails before it has met its parent can only leave word; the root tells everyone.
-    int64_t look_ns = now_ns() + word_pause_ns;
-    const auto look_for_word = [&] {
-        if (config_.rank != 0 || now_ns() < look_ns) return;
-        if (const auto word = word_left()) bootstrap_step([&] { bootstrap_->fail_with(*word); });
-        look_ns = now_ns() + word_pause_ns;
-    };
+    // A rank that fails before it has met its parent can only leave word; the root tells everyone.
     Notices notices;
     const auto gathered = [&] {
-        look_for_word();
+        const auto why = config_.size > 1 ? trouble() : std::nullopt;
+        if (why) bootstrap_step([&] { bootstrap_->fail_with(*why); });
         const auto waited_ms = config_.rank == 0 ? notices.due_ms() : std::nullopt;
         if (waited_ms) log::info("rank 0 waits: {}", missing_error(*waited_ms).message);
         return state() != State::gathering;

@@ -1,4 +1,9 @@
 // What a rank leaves in the store: where it can be reached, and why the job could not start.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
 #include "base/log.h"
 #include "base/told_error.h"
 #include "comm/claimant.h"
@@ -11,6 +16,9 @@ namespace {
 constexpr int64_t stale_word_s = 10;
 constexpr int publish_patience_ms = 60'000;  // if joining has no deadline
 constexpr int word_patience_ms = 1000;
+constexpr unsigned word_stays_us = 900'000;
+constexpr int64_t first_look_ns = 50'000'000, last_look_ns = 400'000'000;
+constexpr int64_t most_starving_ns = 1'000'000'000;
 constexpr int missing_patience_ms = 5000;  // for the store to say who has not come
 constexpr Rank max_named_ranks = 16;       // in a message about who is missing
 
@@ -22,7 +30,7 @@ std::string Endpoint::key(Rank rank) const {
 
 // A rank's number is taken once. What a killed run left behind in a store that outlives it (a
 // directory) is recognised by its dead process and replaced.
-Result<> Endpoint::publish() {
+Result<> Endpoint::claim_number() {
     const auto patience =
         Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_patience_ms)));
     const Claimant self = Claimant::this_process(machine_id_);
@@ -34,14 +42,61 @@ Result<> Endpoint::publish() {
         if (!self.outlived(owner)) return taken_error(self, owner);
         TUTTI_TRY(store_->set(claim_key, self.encode(), patience));
     }
-    published_ = true;
+    claimed_ = may_tell_ = true;
+    be_watched(patience);
+    return {};
+}
+
+// Should this process be killed while it joins, the others hear of it.
+void Endpoint::be_watched(Deadline patience) {
+    const std::string text =
+        fmt::format("the process of rank {} ended while it was joining", config_.rank);
+    const Bytes word = ByteWriter().put(Code::peer_lost).put(config_.rank).put_text(text).take();
+    auto will = store_->leave_will(word_key(), as_text(word), patience);
+    if (!will) return log::debug("rank {}: {}", config_.rank, will.error().message);
+    will_ = std::move(*will);
+    if (!will_) watch_.emplace(Claimant::this_process(machine_id_), config_.rank, config_.size);
+}
+
+// What a rank that waits looks for, now and then: why the others cannot come.
+std::optional<Error> Endpoint::trouble() {
+    if (now_ns() < look_ns_) return {};
+    look_pause_ns_ = std::clamp(2 * look_pause_ns_, first_look_ns, last_look_ns);
+    look_ns_ = now_ns() + look_pause_ns_;
+    if (net::Acceptor::starving_ns() > most_starving_ns)
+        return Error{
+            Code::system, config_.rank, EMFILE,
+            fmt::format("rank {} has no file descriptors left for the connections of other "
+                        "ranks: raise `ulimit -n`",
+                        config_.rank)};
+    // A rank that its parent knows hears through it.
+    if (parent_there_ && !watch_) return {};
+    if (auto word = word_left()) return word;
+    if (!watch_) return {};
+    const Deadline patience = Deadline::after_ms(word_patience_ms);
+    const auto ended = watch_->ended([&](Rank rank) -> std::optional<std::string> {
+        auto claim = store_->look(key(rank) + "/owner", patience);
+        return claim ? std::move(*claim) : std::nullopt;
+    });
+    if (!ended) return {};
+    // It may have said why before it went.
+    if (auto word = word_left()) return word;
+    return Error{Code::peer_lost, *ended, 0,
+                 fmt::format("the process of rank {} ended while it was joining", *ended)};
+}
+
+Result<> Endpoint::publish() {
+    const auto patience =
+        Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_patience_ms)));
     PeerRecord record;
     record.size = config_.size;
     record.host_id = host_id_;
     record.control = control_address_;
     for (const auto& transport : transports_)
         record.addresses.emplace(transport->name(), transport->address());
-    return store_->set(key(config_.rank), record.encode(), patience);
+    TUTTI_TRY(store_->set(key(config_.rank), record.encode(), patience));
+    published_ = true;
+    return {};
 }
 
 tl::unexpected<Error> Endpoint::taken_error(const Claimant& self, const Claimant& owner) const {
@@ -65,7 +120,7 @@ tl::unexpected<Error> Endpoint::taken_error(const Claimant& self, const Claimant
 // For those who come after the others have given up: nobody is left to tell them. The first word
 // stays; what fails later fails because of it. A directory store forgets it with its writer.
 void Endpoint::leave_word(const Error& error) {
-    if (!published_) return;
+    if (!may_tell_) return;
     ByteWriter out;
     out.put(wall_clock_s()).put(error.code).put(error.rank).put_text(error.message);
     const Bytes bytes = out.take();
@@ -79,6 +134,8 @@ void Endpoint::leave_word(const Error& error) {
     else if (!*first && !read_word(existing))
         left = store_->set(word_key(), word, patience);
     if (!left) log::debug("rank {}: {}", config_.rank, left.error().message);
+    // Ranks that wait look for it meanwhile.
+    if (store_->forgets() && (config_.rank == 0 || (first && *first))) ::usleep(word_stays_us);
 }
 
 // Why the job's start has failed. Looked for as long as a busy or distant store takes to answer.

@@ -113,6 +113,7 @@ public:
     Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
                        Deadline deadline) override;
     Result<> remove(const std::string& key, Deadline deadline) override;
+    bool forgets() const override { return true; }
     std::string describe() const override { return name_; }
 
 private:

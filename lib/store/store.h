@@ -41,8 +41,8 @@ public:
                                                      Deadline /*deadline*/) {
         return nullptr;
     }
-    /// Whether this process serves the store: its end is the store's.
-    virtual bool serves() const { return false; }
+    /// Whether what this process has set is gone once it has let go of the store.
+    virtual bool forgets() const { return false; }
     virtual std::string describe() const = 0;  // "tcp://10.0.0.1:29500", for messages
     /// What this process has seen that may be why others have not come, for messages; mostly
     /// nothing.

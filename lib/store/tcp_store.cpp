@@ -62,7 +62,7 @@ public:
     Result<> remove(const std::string& key, Deadline deadline) override;
     Result<std::unique_ptr<Will>> leave_will(const std::string& key, std::string_view value,
                                              Deadline deadline) override;
-    bool serves() const override { return server_ != nullptr; }
+    bool forgets() const override { return server_ != nullptr; }
     std::string describe() const override { return name_; }
     std::string suspicion() const override;
 
@@ -206,6 +206,7 @@ Result<bool> TcpStore::claim(const std::string& key, std::string_view value, std
 
 Result<std::unique_ptr<Will>> TcpStore::leave_will(const std::string& key, std::string_view value,
                                                    Deadline deadline) {
+    if (server_) return std::make_unique<Will>();  // the store ends with this process
     TUTTI_ASSIGN(UniqueFd fd, connect(deadline, false));
     auto kept = ask_on(fd.get(), store_protocol::encode_request(Op::will, key, value), deadline);
     if (!kept) return wrap(std::move(kept.error()), "store " + name_);

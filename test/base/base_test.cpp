@@ -222,6 +222,31 @@ TEST_CASE("config: a secret that can be guessed is refused, with a way to make a
     CHECK(set_config(config, "secret", ""));
 }
 
+TEST_CASE("config: what is wrong and does not place the rank is kept, for the others to hear") {
+    const auto config = config_from_environment(
+        environment({{"TUTTI_NRINGS", "99"}, {"TUTTI_CHECK", "maybe"}, {"TUTTI_RANK", "3"}}));
+    REQUIRE(config);
+    CHECK(config->rank == 3);
+    REQUIRE(config->refused);
+    CHECK(config->refused->code == Code::invalid);
+    CHECK(config->refused->message.find("TUTTI_NRINGS: setting 'nrings'") != std::string::npos);
+    for (const char* placing : {"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_STORE_HOSTED"})
+        CHECK_FALSE(config_from_environment(environment({{placing, "x"}})));
+}
+
+TEST_CASE("config: how often torchrun has restarted its ranks is known") {
+    std::map<std::string, std::string> variables = {
+        {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "run"}};
+    CHECK(config_from_environment(environment(variables))->attempt == 0);
+    variables["TORCHELASTIC_RESTART_COUNT"] = "2";
+    const auto config = config_from_environment(environment(variables));
+    REQUIRE(config);
+    CHECK(config->attempt == 2);
+    CHECK(config->job == "run");
+    variables["TORCHELASTIC_RESTART_COUNT"] = "two";
+    CHECK_FALSE(config_from_environment(environment(variables)));
+}
+
 TEST_CASE("blame: no shortage of this process is a peer's fault, nor is what is not known") {
     for (const int shortage : {ENOMEM, ENOBUFS, EMFILE, ENFILE, ETOOMANYREFS})
         CHECK(blame_of(shortage) == Blame::shortage);

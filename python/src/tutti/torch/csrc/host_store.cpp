@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "errors.h"
@@ -34,7 +35,12 @@ std::string random_secret() {
 }  // namespace
 
 std::string HostStore::next_generation(int rank) {
-    return "tutti/" + std::to_string(store_->add("tutti/joined/" + std::to_string(rank), 1));
+    // torchrun keeps the store over restarts: a rank that failed before it came here has not
+    // counted, so each of torchrun's attempts counts anew.
+    std::string prefix = "tutti/";
+    for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"})
+        if (const char* value = std::getenv(name)) prefix += std::string(value) + "/";
+    return prefix + std::to_string(store_->add(prefix + "joined/" + std::to_string(rank), 1));
 }
 
 std::string HostStore::share_secret(int rank, const std::string& generation,

@@ -1,0 +1,43 @@
+// Watching over ranks that join through a store which cannot: by the processes that their claims
+// name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "base/types.h"
+#include "comm/claimant.h"
+
+namespace tutti {
+
+/// A killed run leaves claims behind that name dead processes, too. A rank counts as ended if its
+/// process was seen alive before, or was started after this one; or at most half a second before,
+/// and nobody has replaced its claim for three seconds.
+class ClaimWatch {
+public:
+    /// What a rank's claim says, if it is there.
+    using Look = std::function<std::optional<std::string>(Rank rank)>;
+
+    /// Rank 0 watches every other rank; any other watches rank 0, its parent and the two ranks
+    /// beside it.
+    ClaimWatch(Claimant self, Rank rank, Rank size);
+    /// A rank whose process has ended, if there is one. Claims are looked up until they name a
+    /// process that runs.
+    std::optional<Rank> ended(const Look& look);
+
+private:
+    struct Watched {
+        std::optional<Claimant> alive;
+        std::string dead;  // a claim whose process has ended
+        int64_t dead_since_ns = 0;
+    };
+    bool has_ended(Watched& watched, const std::string& claim) const;
+
+    Claimant self_;
+    std::map<Rank, Watched> watched_;
+};
+
+}  // namespace tutti
