@@ -170,6 +170,11 @@ double tutti_trainer::scale() const {
 // Every rank takes part, however it fared; the error is its own, or names a rank that has one.
 Result<> tutti_trainer::agree(const Comm& comm, int devices, const Result<>& own) {
     if (comm.size() == 1) return own;
+    const Result<> begun = begin_named(comm.get(), "parallelize");
+    if (!begun) {
+        TRAINER_TRY(own);
+        return begun;
+    }
     constexpr int64_t nobody = std::numeric_limits<int64_t>::max();
     std::array<int64_t, 2> least = {own ? nobody : comm.rank(), -devices};
     const Result<> heard = from_call(

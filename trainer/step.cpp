@@ -156,7 +156,7 @@ Result<> tutti_trainer::finish() {
 Result<> tutti_trainer::epoch_barrier() {
     if (!broken_.empty()) TRAINER_TRY(need_working("tutti_trainer_epoch_barrier"));
     if (comm_.size() == 1) return {};
-    return from_call(tutti_barrier(comm_.get()), "epoch barrier");
+    return begin_named(comm_.get(), "epoch barrier");
 }
 
 Result<> tutti_trainer::sparse_pull(const std::string& parameter, int64_t total_rows,

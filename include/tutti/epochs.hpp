@@ -119,6 +119,7 @@ private:
 
     std::vector<int64_t> on_all_ranks(std::vector<int64_t> list) const {
         if (comm_ != nullptr) {
+            comm_->barrier("restore epochs");
             std::array<int64_t, 1> count{static_cast<int64_t>(list.size())};
             comm_->broadcast(count);
             list.resize(static_cast<std::size_t>(count[0]));

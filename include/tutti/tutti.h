@@ -121,8 +121,9 @@ typedef struct {
     int64_t timeout_ms;     /**< < 0: the communicator's; 0: for ever */
     const char* algorithm;  /**< by name (tutti_algorithm_name); NULL: tutti chooses */
     tutti_dtype wire_dtype; /**< < 0: as the data; anything else is UNSUPPORTED in this version */
+    const char* name;       /**< of a barrier: what it is for (tutti_ibarrier); NULL: nothing */
 } tutti_call_opts;
-#define TUTTI_CALL_OPTS_INIT {sizeof(tutti_call_opts), -1, NULL, -1, NULL, -1}
+#define TUTTI_CALL_OPTS_INIT {sizeof(tutti_call_opts), -1, NULL, -1, NULL, -1, NULL}
 
 /* ---- the library ------------------------------------------------------------------------------ */
 
@@ -143,8 +144,7 @@ TUTTI_API tutti_status tutti_convert(const void* in, tutti_dtype in_dtype, void*
                                      size_t count);
 /** "float32"; NULL for a value that is no dtype. Counting up from 0 until NULL lists them. */
 TUTTI_API const char* tutti_dtype_name(tutti_dtype dtype);
-/** "sum"; "user operator" or "pre-multiplied sum" for a handle of the program's own; NULL for a value
- *  that is no operator or a handle that was destroyed. */
+/** "sum"; "user operator" or "pre-multiplied sum" for a handle of the program's own; NULL for what is no operator. */
 TUTTI_API const char* tutti_op_name(tutti_op op);
 /** The index-th algorithm for a collective ("allreduce", …); NULL past the last one. */
 TUTTI_API const char* tutti_algorithm_name(const char* collective, int index);
@@ -319,7 +319,7 @@ TUTTI_API tutti_status tutti_allreduce(tutti_comm* comm, const void* in, void* o
 TUTTI_API tutti_status tutti_allreduce_multi(tutti_comm* comm, const void* const* ins, int nin,
                                              void* out, size_t count, tutti_dtype dtype,
                                              tutti_op op);
-/** buf of every rank becomes buf of root. */
+/** buf of every rank becomes buf of root. Different roots: MISMATCH from the next call; with check=strict from this. */
 TUTTI_API tutti_status tutti_broadcast(tutti_comm* comm, void* buf, size_t count, tutti_dtype dtype,
                                        int root);
 /** Returns when every rank has called it. */
@@ -356,8 +356,7 @@ TUTTI_API tutti_status tutti_gatherv(tutti_comm* comm, const void* in, size_t in
  *  others may be NULL. In place at the root: out is its own block of in. */
 TUTTI_API tutti_status tutti_scatter(tutti_comm* comm, const void* in, void* out, size_t count,
                                      tutti_dtype dtype, int root);
-/** Root says with counts and displacements which elements go to each rank; every rank takes
- *  out_count. */
+/** Root says with counts and displacements which elements go to each rank; every rank takes out_count. */
 TUTTI_API tutti_status tutti_scatterv(tutti_comm* comm, const void* in, const size_t* counts,
                                       const size_t* displacements, void* out, size_t out_count,
                                       tutti_dtype dtype, int root);
@@ -393,7 +392,8 @@ TUTTI_API tutti_status tutti_iallreduce_multi(tutti_comm* comm, const void* cons
 TUTTI_API tutti_status tutti_ibroadcast(tutti_comm* comm, void* buf, size_t count,
                                         tutti_dtype dtype, int root, const tutti_call_opts* opts,
                                         tutti_request** request);
-/** As tutti_barrier. */
+/** As tutti_barrier. An operation that is made of several calls begins with one that has its name (opts.name, at most
+ *  15 letters, digits and blanks): where the ranks' names differ, all get MISMATCH with both, and nothing has begun. */
 TUTTI_API tutti_status tutti_ibarrier(tutti_comm* comm, const tutti_call_opts* opts,
                                       tutti_request** request);
 /** As tutti_reduce. */

@@ -162,6 +162,12 @@ public:
     }
     /// Returns when every rank has called it.
     void barrier() { check(tutti_barrier(get())); }
+    /// name: what it is for (tutti_ibarrier); other names on other ranks are a MISMATCH.
+    void barrier(const char* name) {
+        tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+        opts.name = name;
+        ibarrier(&opts).wait();
+    }
     /// out becomes every rank's in, in rank order.
     template <InputBuffer I, Buffer O>
     void allgather(const I& in, O&& out) {

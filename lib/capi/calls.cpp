@@ -91,6 +91,22 @@ Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* o
     return read;
 }
 
+// Of a call that is checked otherwise.
+Result<> take_opts(const char* function, const tutti_call_opts& opts, Call& call) {
+    if (opts.algorithm) call.algorithm = opts.algorithm;
+    if (!opts.name) return {};
+    if (call.collective != Collective::barrier)
+        return fail(Code::invalid, "{}: opts.name is '{}', and only a barrier has a name", function,
+                    opts.name);
+    const auto name = CallName::of(opts.name);
+    if (!name)
+        return fail(Code::invalid,
+                    "{}: opts.name is '{}', and a name has at most {} letters, digits and blanks",
+                    function, opts.name, CallName::longest);
+    call.name = *name;
+    return {};
+}
+
 Call allreduce_call(std::size_t count, tutti_dtype dtype, tutti_op op) {
     return plain_call(Collective::allreduce, count, dtype, op);
 }
@@ -212,7 +228,7 @@ Result<> start_checked(const char* function, tutti_comm* comm, const Call& check
                        void* out, const tutti_call_opts* opts, tutti_request** request) {
     Call call = checked;
     TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
-    if (o.algorithm) call.algorithm = o.algorithm;
+    TUTTI_TRY(take_opts(function, o, call));
     TUTTI_ASSIGN(auto started,
                  comm->impl->start(call, o.stream, o.timeout_ms, in, out, o.device_stream));
     *request = to_c(started.release());
@@ -226,7 +242,7 @@ Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,
     *plan = nullptr;
     if (!call) return tl::unexpected(call.error());
     TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
-    if (o.algorithm) call->algorithm = o.algorithm;
+    TUTTI_TRY(take_opts(function, o, *call));
     TUTTI_ASSIGN(auto made, comm->impl->make_plan(*call, o.stream));
     made->device_stream = o.device_stream;
     made->timeout_ms = o.timeout_ms;

@@ -113,8 +113,7 @@ tutti_status tutti_comm_split_host(tutti_comm* comm, int key, tutti_comm** part)
 }
 
 tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy) {
-    return make_part("tutti_comm_dup", comm, copy,
-                     [&](tutti::Communicator& c) { return c.split(0, 0); });
+    return make_part("tutti_comm_dup", comm, copy, [&](tutti::Communicator& c) { return c.dup(); });
 }
 
 tutti_status tutti_comm_abort(tutti_comm* comm) {

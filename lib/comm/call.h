@@ -8,6 +8,7 @@
 
 #include "base/collective.h"
 #include "base/result.h"
+#include "engine/call_name.h"
 #include "engine/layout.h"
 #include "reduce/reduce.h"
 
@@ -55,13 +56,14 @@ struct Call {
     OnHost on_host = OnHost::neither;
     int32_t inputs = 0;       // buffers of this rank in one allreduce; 0: it is no multi
     BlockList input, output;  // of the buffers that have a block for each rank
+    CallName name;            // of a barrier
 
     /// The lists matter where they are: few calls have any, and all are compared on their way in.
     bool operator==(const Call& other) const {
         return count == other.count && collective == other.collective && dtype == other.dtype &&
                op == other.op && root == other.root && uneven == other.uneven &&
                path == other.path && on_host == other.on_host && inputs == other.inputs &&
-               algorithm == other.algorithm &&
+               algorithm == other.algorithm && name == other.name &&
                (!uneven || (input == other.input && output == other.output));
     }
 };

@@ -36,6 +36,7 @@ public:
     /// Collective. Ranks that give the same colour get a communicator of their own, in the order of
     /// their keys, then of their ranks here; a negative colour gets none.
     Result<std::shared_ptr<Communicator>> split(int color, int key);
+    Result<std::shared_ptr<Communicator>> dup();
     /// By host instead of by colour.
     Result<std::shared_ptr<Communicator>> split_host(int key);
 
@@ -131,7 +132,9 @@ public:
 
 private:
     Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool one_host);
-    Result<std::shared_ptr<Communicator>> split_by(int64_t color, int key);
+    /// Every rank is at the operation of that name, or MISMATCH.
+    Result<> begin(std::string_view name);
+    Result<std::shared_ptr<Communicator>> split_by(std::string_view name, int64_t color, int key);
     Result<uint32_t> claim_ids(int64_t first_free, uint32_t count);
     std::shared_ptr<Communicator> make_part(std::vector<Rank> members, uint32_t id, Hosts hosts);
     Result<> assemble(Agreement& parent);

@@ -148,6 +148,7 @@ Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
         mine.capability = device::capability_of(devices_.context->driver(), device);
     }
     std::vector<Seat> seats(static_cast<std::size_t>(size()));
+    TUTTI_TRY(begin("device join"));
     TUTTI_TRY(run_own(host_call(Collective::allgather, sizeof(Seat)), &mine, seats.data()));
     devices_.capability =
         std::min_element(seats.begin(), seats.end(), [](const auto& a, const auto& b) {

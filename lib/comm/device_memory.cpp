@@ -32,7 +32,9 @@ Result<std::byte*> Communicator::allocate_on_device(std::size_t bytes) {
     const std::size_t whole = round_up(std::max<std::size_t>(1, bytes), device_memory_unit);
     auto made = devices_.library->allocate(devices_.device, whole);
     // All make a window of it, or none: who has no memory must not leave the others waiting.
-    const auto agreed = all_agree(made.has_value());
+    const Result<> begun = begin("mem alloc");
+    const auto agreed =
+        begun ? all_agree(made.has_value()) : Result<bool>(tl::unexpected(begun.error()));
     const auto give_back = [&] {
         if (made) devices_.library->free(devices_.device, *made);
     };

@@ -165,6 +165,10 @@ void Planner::make_tag(Plan& plan, const Choice& choice, const Reduction& reduct
         pack_call(static_cast<uint32_t>(call.collective), static_cast<uint32_t>(call.dtype), 0) |
         reduction.tag_bits | (call.uneven ? uneven_call : 0);
     plan.tag.root = call.root;
+    if (call.collective == Collective::barrier) {
+        plan.tag.count = call.name.head;
+        plan.tag.root = static_cast<int32_t>(call.name.tail);
+    }
     const auto index = choice.algorithm ? choice.algorithm - algorithms().data() + 1 : 0;
     plan.tag.plan = (static_cast<uint64_t>(index) << 56 |
                      static_cast<uint64_t>(choice.lanes) << 48 | choice.message_bytes) ^

@@ -67,11 +67,23 @@ void Communicator::set_hosts(Hosts hosts) {
 Result<std::shared_ptr<Communicator>> Communicator::split_host(int key) {
     // The top bit would be "no colour".
     const auto host = static_cast<int64_t>(endpoint_->host_hash() >> 1);
-    return split_by(host, key);
+    return split_by("split host", host, key);
 }
 
 Result<std::shared_ptr<Communicator>> Communicator::split(int color, int key) {
-    return split_by(color, key);
+    return split_by("split", color, key);
+}
+
+Result<std::shared_ptr<Communicator>> Communicator::dup() {
+    return split_by("dup", 0, 0);
+}
+
+// What follows may then take it for granted that every rank does the same.
+Result<> Communicator::begin(std::string_view name) {
+    Call call;
+    call.collective = Collective::barrier;
+    call.name = CallName::of(name).value();
+    return run_own(call, nullptr, nullptr);
 }
 
 // So many ids that none of these ranks has used: whoever shares two communicators tells them apart.
@@ -93,7 +105,9 @@ Result<uint32_t> Communicator::claim_ids(int64_t first_free, uint32_t count) {
     return fail(Code::system, "rank {}: other threads split communicators all the time", rank());
 }
 
-Result<std::shared_ptr<Communicator>> Communicator::split_by(int64_t color, int key) {
+Result<std::shared_ptr<Communicator>> Communicator::split_by(std::string_view name, int64_t color,
+                                                             int key) {
+    TUTTI_TRY(begin(name));
     const Wish mine{color, key, endpoint_->first_free_id(),
                     static_cast<int64_t>(endpoint_->host_hash()), splits_devices()};
     std::vector<Wish> wishes(static_cast<std::size_t>(size()));

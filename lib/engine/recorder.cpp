@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/collective.h"
+#include "engine/call_name.h"
 #include "reduce/reduce.h"
 
 namespace tutti {
@@ -38,8 +39,11 @@ std::string describe_call(const Tag& tag) {
         fmt::format("{}{}{} #{}", collective_name(collective), tag.call & uneven_call ? "v" : "",
                     tag.call & multi_call ? "_multi" : "", operation_number(tag));
     // A number from a wire may be no collective at all.
-    if (static_cast<int>(collective) >= collective_count || collective == Collective::barrier)
-        return name;
+    if (static_cast<int>(collective) >= collective_count) return name;
+    if (collective == Collective::barrier) {
+        const std::string what = CallName{tag.count, static_cast<uint32_t>(tag.root)}.text();
+        return what.empty() ? name : fmt::format("barrier '{}' #{}", what, operation_number(tag));
+    }
     const CollectiveTraits& traits = traits_of(collective);
     std::string text = fmt::format("{} (count {}, {}", name, tag.count, dtype_name(dtype_of(tag)));
     if (traits.reduces) text += fmt::format(", {}", op_of(tag));

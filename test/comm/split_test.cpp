@@ -77,6 +77,49 @@ TEST_CASE(
     });
 }
 
+// Each of them begins with the same collective as the others: only its name tells it apart.
+TEST_CASE("split: dup, split, split_host and a barrier do not pass for one another") {
+    using Make = std::function<Result<std::shared_ptr<Communicator>>(Communicator&)>;
+    struct Way {
+        std::string name;
+        Make make;
+    };
+    const std::vector<Way> ways = {
+        {"'dup'", [](Communicator& comm) { return comm.dup(); }},
+        {"'split'", [](Communicator& comm) { return comm.split(0, 0); }},
+        {"'split host'", [](Communicator& comm) { return comm.split_host(0); }},
+        {"barrier #",
+         [](Communicator& comm) -> Result<std::shared_ptr<Communicator>> {
+             Call call;
+             call.collective = Collective::barrier;
+             TUTTI_TRY(comm.run(call, nullptr, nullptr));
+             return std::shared_ptr<Communicator>();
+         }},
+    };
+    for (const char* transport : {"inproc", "shm", "tcp"}) {
+        INFO(transport);
+        expect_no_problem(run({3, transport}, [&](Communicator& comm, Rank rank) -> std::string {
+            for (const Way& one : ways)
+                for (const Way& other : ways) {
+                    const auto made = (rank == 1 ? one : other).make(comm);
+                    if (one.name == other.name) {
+                        if (!made) return made.error().message;
+                        if (*made && (*made)->size() != 3) return "a part of a wrong size";
+                        if (*made) (*made)->destroy();
+                        continue;
+                    }
+                    if (made) return one.name + " passed for " + other.name;
+                    const Error& error = made.error();
+                    if (error.code != Code::mismatch ||
+                        error.message.find(one.name) == std::string::npos ||
+                        error.message.find(other.name) == std::string::npos)
+                        return error.message;
+                }
+            return "";
+        }));
+    }
+}
+
 TEST_CASE("split: a rank that fails after the others were promised it tells them why") {
     const std::string transport = GENERATE("inproc", "shm", "tcp");
     INFO(transport);

@@ -1,11 +1,13 @@
 // The flight recorder: what it keeps, and that other threads read it whole.
 #include "engine/recorder.h"
+#include "engine/call_name.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <thread>
 
+#include "base/collective.h"
 #include "reduce/reduce.h"
 #include "support/catch.h"
 
@@ -106,4 +108,26 @@ TEST_CASE("recorder: describes a call in words") {
     REQUIRE(describe_call(tag) == "scan #12 (count 7, float16, pre-multiplied sum 4095)");
     tag.call = pack_call(0, static_cast<uint32_t>(Dtype::int8), 1) | multi_call;
     REQUIRE(describe_call(tag) == "allreduce_multi #12 (count 7, int8, max)");
+}
+
+TEST_CASE("recorder: tells what a barrier is for") {
+    Tag tag;
+    tag.sequence = 12;
+    tag.call = pack_call(static_cast<uint32_t>(Collective::barrier), 0, 0);
+    REQUIRE(describe_call(tag) == "barrier #12");
+    for (const char* text :
+         {"checkpoint save", "Epoch 3", "x", "ten letter", "eleven char", "000 zZ"}) {
+        const CallName name = CallName::of(text).value();
+        tag.count = name.head;
+        tag.root = static_cast<int32_t>(name.tail);
+        REQUIRE(tag.root >= 0);
+        REQUIRE(describe_call(tag) == fmt::format("barrier '{}' #12", text));
+    }
+    REQUIRE(CallName::of("") == CallName());
+    for (const char* text : {"sixteen letters.", "sixteen letterss", "a-b", "naïve", "a\nb"})
+        REQUIRE(!CallName::of(text));
+    // Whatever comes from a wire is some text.
+    tag.count = ~uint64_t{0};
+    tag.root = -1;
+    REQUIRE(describe_call(tag) == "barrier 'zzzzzzzzzzzzzzz' #12");
 }

@@ -50,6 +50,16 @@ Result<> from_call(tutti_status status, std::string_view doing) {
               fmt::format("{}: {}", doing, cause.empty() ? tutti_status_string(status) : cause)});
 }
 
+Result<> begin_named(tutti_comm* comm, const char* name) {
+    if (!comm || tutti_comm_size(comm) == 1) return {};
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.stream = 0;
+    opts.name = name;
+    tutti_request* request = nullptr;
+    TRAINER_TRY(from_call(tutti_ibarrier(comm, &opts, &request), name));
+    return from_call(tutti_wait(&request, -1), name);
+}
+
 }  // namespace tutti::trainer
 
 extern "C" {

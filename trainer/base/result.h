@@ -49,6 +49,10 @@ tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what);
 /// What a call of tutti.h came to; its sentence with what was being done in front.
 Result<> from_call(tutti_status status, std::string_view doing);
 
+/// Begins an operation that is made of several collectives: MISMATCH, with both names, on every
+/// rank if some rank is at another one. Without a communicator, or alone, nothing.
+Result<> begin_named(tutti_comm* comm, const char* name);
+
 }  // namespace tutti::trainer
 
 #define TRAINER_CONCAT_(a, b) a##b

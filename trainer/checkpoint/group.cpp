@@ -10,30 +10,26 @@ namespace {
 constexpr int message_tag = 0x7c;
 constexpr const char* doing = "checkpoint";
 
-template <typename Start>
-Result<> wait_for(int64_t timeout_ms, Start&& start) {
-    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
-    opts.stream = 0;
-    opts.timeout_ms = timeout_ms;
-    tutti_request* request = nullptr;
-    TRAINER_TRY(from_call(start(&opts, &request), doing));
-    return from_call(tutti_wait(&request, -1), doing);
-}
 // What the others wait for is a disk or a copy function, and takes as long as that takes. A rank
 // that dies ends the wait.
 template <typename Start>
 Result<> wait_for(Start&& start) {
-    return wait_for(0, std::forward<Start>(start));
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.stream = 0;
+    opts.timeout_ms = 0;
+    tutti_request* request = nullptr;
+    TRAINER_TRY(from_call(start(&opts, &request), doing));
+    return from_call(tutti_wait(&request, -1), doing);
 }
 
 }  // namespace
 
-Result<std::vector<std::string>> Group::gather(const std::string& text, int64_t timeout_ms) const {
+Result<std::vector<std::string>> Group::gather(const std::string& text) const {
     if (size_ == 1) return std::vector{text};
     const auto ranks = static_cast<std::size_t>(size_);
     const std::size_t own = text.size();
     std::vector<std::size_t> lengths(is_root() ? ranks : 0);
-    TRAINER_TRY(wait_for(timeout_ms, [&](auto* opts, auto* request) {
+    TRAINER_TRY(wait_for([&](auto* opts, auto* request) {
         return tutti_igather(comm_, &own, lengths.data(), 1, TUTTI_UINT64, 0, opts, request);
     }));
     std::string all(std::accumulate(lengths.begin(), lengths.end(), std::size_t{0}), '\0');
@@ -50,8 +46,9 @@ Result<std::vector<std::string>> Group::gather(const std::string& text, int64_t 
     return texts;
 }
 
-Result<std::vector<std::string>> Group::meet(const std::string& text) const {
-    return gather(text, -1);
+Result<std::vector<std::string>> Group::meet(const char* name, const std::string& text) const {
+    TRAINER_TRY(begin_named(comm_, name));
+    return gather(text);
 }
 
 Result<std::string> Group::broadcast(Result<std::string> text) const {
@@ -97,7 +94,7 @@ Result<> Group::agree(const Result<>& own) const {
     if (size_ == 1) return own;
     const std::string word =
         own ? "" : fmt::format("{} {}", static_cast<int>(own.error().status), own.error().message);
-    TRAINER_ASSIGN(const std::vector<std::string> words, gather(word, 0));
+    TRAINER_ASSIGN(const std::vector<std::string> words, gather(word));
     Result<std::string> verdict = std::string();
     for (int rank = 0; rank < static_cast<int>(words.size()) && verdict; ++rank) {
         const std::string& said = words[static_cast<std::size_t>(rank)];

@@ -22,9 +22,10 @@ public:
     int size() const { return size_; }
     bool is_root() const { return rank_ == 0; }
 
-    /// Every rank's text, at rank 0; nothing elsewhere. The one call that has the communicator's
-    /// deadline: the others may not have come to it. What follows waits for as long as it takes.
-    Result<std::vector<std::string>> meet(const std::string& text) const;
+    /// Every rank's text, at rank 0; nothing elsewhere. name is what the ranks are to do: those
+    /// that do something else get MISMATCH. The one call that has the communicator's deadline: the
+    /// others may not have come to it. What follows waits for as long as it takes.
+    Result<std::vector<std::string>> meet(const char* name, const std::string& text) const;
     /// Rank 0's text, or its error, on every rank.
     Result<std::string> broadcast(Result<std::string> text) const;
     Result<> broadcast(std::span<std::byte> bytes) const;
@@ -34,7 +35,7 @@ public:
     Result<> agree(const Result<>& own) const;
 
 private:
-    Result<std::vector<std::string>> gather(const std::string& text, int64_t timeout_ms) const;
+    Result<std::vector<std::string>> gather(const std::string& text) const;
     tutti_comm* comm_;
     int rank_;
     int size_;

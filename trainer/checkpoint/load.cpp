@@ -144,7 +144,7 @@ private:
 Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* comm,
                     const std::string& path, Strictness strictness, bool* began) {
     const Group group(comm);
-    TRAINER_ASSIGN(const std::vector<std::string> manifests, group.meet(write_manifest(entries)));
+    TRAINER_ASSIGN(const std::vector<std::string> manifests, group.meet("checkpoint load", write_manifest(entries)));
     std::optional<Source> source;
     Result<std::string> ready = std::string();
     if (group.is_root())

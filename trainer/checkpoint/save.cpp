@@ -163,7 +163,8 @@ const Part& part_of(const Entry& entry, const Shard& shard) {
 Result<> save(const Entries& entries, const Texts& texts, const Copier& copier, tutti_comm* comm,
               const std::string& path) {
     const Group group(comm);
-    TRAINER_ASSIGN(const std::vector<std::string> manifests, group.meet(write_manifest(entries)));
+    TRAINER_ASSIGN(const std::vector<std::string> manifests,
+                   group.meet("checkpoint save", write_manifest(entries)));
     std::optional<Saving> saving;
     Result<> ready;
     // What is thrown, too, is told: the others wait for it.

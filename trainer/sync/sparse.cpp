@@ -158,6 +158,7 @@ std::size_t total(const std::vector<std::size_t>& counts) {
 // Tells every rank how many rows are asked of it; or, by -1, that this rank cannot take part.
 Result<Requests> agree_on(Comm& comm, std::span<const int64_t> rows, int64_t rows_of_rank,
                           const std::string& problem) {
+    TRAINER_TRY(begin_named(comm.get(), "sparse pull"));
     const auto ranks = static_cast<std::size_t>(comm.size());
     Requests r;
     std::vector<int64_t> asked(ranks, problem.empty() ? 0 : -1), from(ranks);

@@ -81,6 +81,16 @@ void Communicator::run(const char* collective, std::optional<Input> in, std::opt
         });
 }
 
+void Communicator::barrier(const std::optional<std::string>& name) {
+    const std::shared_ptr<Joined> inside = enter();
+    tutti_call_opts opts = within(-1);
+    opts.name = name ? name->c_str() : nullptr;
+    start_and_wait(
+        "barrier",
+        [&](tutti_request** slot) { return tutti_ibarrier(inside->comm(), &opts, slot); },
+        [&] { return std::make_unique<Request>("barrier", std::nullopt, std::nullopt, inside); });
+}
+
 std::unique_ptr<Request> Communicator::start(const char* collective, std::optional<Input> in,
                                              std::optional<Output> out, std::size_t count,
                                              const char* op, int root, int64_t timeout_ms,

@@ -49,6 +49,8 @@ public:
                                    std::optional<Output> out, std::size_t count, const char* op,
                                    int root, int64_t timeout_ms, const Counts& counts,
                                    const Counts& out_counts);
+    /// name: what it is for, nothing for none.
+    void barrier(const std::optional<std::string>& name);
     /// Of such a call, to be run with these arrays.
     std::unique_ptr<Plan> plan(const char* collective, std::optional<Input> in,
                                std::optional<Output> out, std::size_t count, const char* op,

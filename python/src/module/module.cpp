@@ -59,7 +59,7 @@ NB_MODULE(_tutti, module) {
         // noconvert: an array that is not in one piece is an error, never a silent copy.
         .def("run", &Communicator::run, "collective"_a, nb::arg("input").noconvert().none(),
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a)
-        .def("barrier", [](Communicator& comm) { comm.run("barrier", {}, {}, 0, "sum", 0); })
+        .def("barrier", &Communicator::barrier, nb::arg("name").none())
         .def("start", &Communicator::start, "collective"_a, nb::arg("input").noconvert().none(),
              nb::arg("output").noconvert().none(), "count"_a, "op"_a, "root"_a, "timeout_ms"_a,
              "counts"_a = Counts{}, "out_counts"_a = Counts{})

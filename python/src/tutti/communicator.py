@@ -177,9 +177,13 @@ class Communicator:
         """broadcast as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
         return self._starting("broadcast", _both(x), root=root, timeout=timeout)
 
-    def barrier(self) -> None:
-        """Returns when every rank has called it."""
-        self._native.barrier()
+    def barrier(self, name: str | None = None) -> None:
+        """Returns when every rank has called it.
+
+        name: what it is for, at most 15 letters, digits and blanks. Where the ranks' names differ, each gets MismatchError
+        with both: an operation made of several calls begins with one.
+        """
+        self._native.barrier(name)
 
     def ibarrier(self, timeout: float | None = None) -> Request:
         """barrier as a Request. timeout: seconds until the communicator fails on all ranks; None: its timeout_ms."""
@@ -445,6 +449,7 @@ class Communicator:
         told, words = np.empty(_blocks.HEADER_WORDS, np.int64), None
         if self.rank == root:
             words = _blocks.headers(_arrays.given(x), shapes())
+        self._native.barrier("scatter shapes")
         return _blocks.from_header(self._blocking("scatter", (words, told, told.size), root=root))
 
     def _scattered(self, x, out, root):

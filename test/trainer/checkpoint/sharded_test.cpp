@@ -222,6 +222,31 @@ TEST_CASE("checkpoint: a copy that fails on one rank fails the save on all, with
     REQUIRE(folder.files() == 0);
 }
 
+TEST_CASE("checkpoint: a rank that saves while others load is a mismatch, and the ranks go on") {
+    const Folder folder;
+    std::vector<std::string> errors(3);
+    on_ranks(3, [&](Communicator& comm) {
+        ShardedModel model(comm.rank(), 3, 1, true);
+        List list;
+        model.add_to(list, comm.rank(), 3);
+        const std::string path = folder.file();
+        List::ok(tutti_checkpoint_save(list, comm.get(), path.c_str()));
+        for (int odd = 0; odd < 3; ++odd) {
+            const tutti_status status =
+                comm.rank() == odd ? tutti_checkpoint_save(list, comm.get(), path.c_str())
+                                   : tutti_checkpoint_load(list, comm.get(), path.c_str(), nullptr);
+            if (status != TUTTI_ERR_MISMATCH) throw std::runtime_error("expected MISMATCH");
+            errors[static_cast<std::size_t>(comm.rank())] = tutti_trainer_last_error();
+        }
+        List::ok(tutti_checkpoint_load(list, comm.get(), path.c_str(), nullptr));
+    });
+    for (const std::string& error : errors) {
+        INFO(error);
+        REQUIRE(error.find("'checkpoint save'") != error.npos);
+        REQUIRE(error.find("'checkpoint load'") != error.npos);
+    }
+}
+
 TEST_CASE("checkpoint: save and load may take longer than the communicator's deadline") {
     const Folder folder;
     constexpr int timeout_ms = 2000;

@@ -237,6 +237,8 @@ private:
                   const std::vector<std::size_t>& out_counts, tutti_dtype dtype);
     bool goes_by_device(const at::Tensor& tensor) const;
     WorkPtr receive(Tensors& tensors, int source, int tag, Kind kind);
+    /// name: what it is for, NULL for nothing; ranks whose names differ get MISMATCH.
+    WorkPtr barrier(const Kind& kind, const c10d::BarrierOptions& opts, const char* name);
     template <typename Starting>
     WorkPtr message(Call& call, Starting starting);
     void launch_gathered(std::vector<Gathered> all);

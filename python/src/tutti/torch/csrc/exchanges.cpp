@@ -86,11 +86,18 @@ Backend::WorkPtr Backend::all_to_all_single(at::Tensor& output, at::Tensor& inpu
 
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
     constexpr Kind kind{OpType::BARRIER, "barrier", "tutti:barrier"};
+    return barrier(kind, opts, nullptr);
+}
+
+Backend::WorkPtr Backend::barrier(const Kind& kind, const c10d::BarrierOptions& opts,
+                                  const char* name) {
     Call call = begin(kind, opts.timeout, is_async(opts), {}, {});
     if (on_device_) call.work->come_after(ordered_operations());
     start(call, unknown_bytes,
-          [](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-              return tutti_ibarrier(comm, o, request);
+          [name](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+              tutti_call_opts named = *o;
+              named.name = name;
+              return tutti_ibarrier(comm, &named, request);
           });
     return started(call);
 }

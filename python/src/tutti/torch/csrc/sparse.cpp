@@ -70,6 +70,9 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
     c10d::AllgatherOptions gathering;
     gathering.timeout = opts.timeout;
     const at::Tensor own = tensor.detach().coalesce();
+    c10d::BarrierOptions beginning;
+    beginning.timeout = opts.timeout;
+    barrier(kind, beginning, "sparse sum")->wait();
     const at::Tensor shapes = shapes_of_all(own, gathering);
     std::vector<Tensors> indices(1), values(1);
     for (int rank = 0; rank < size_; ++rank) {

@@ -1,0 +1,55 @@
+// What a barrier is for. An operation that is made of several collectives begins with a barrier of
+// its own name, so that it does not pass for another one on another rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+/// The name travels in the barrier's tag, in the fields that a barrier has no other use for: 6 bits
+/// a character.
+struct CallName {
+    uint64_t head = 0;  // characters 0 … 9
+    uint32_t tail = 0;  // characters 10 … 14
+    bool operator==(const CallName&) const = default;
+
+    static constexpr std::size_t longest = 15, in_head = 10;
+    static constexpr int character_bits = 6;
+    static constexpr std::string_view characters =
+        " 0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+    /// Nothing if it is too long or has characters that no name has. An empty one is no name.
+    static constexpr std::optional<CallName> of(std::string_view text) {
+        if (text.size() > longest) return std::nullopt;
+        CallName name;
+        for (std::size_t i = text.size(); i-- > 0;) {
+            const std::size_t code = characters.find(text[i]);
+            if (code == std::string_view::npos) return std::nullopt;
+            if (i < in_head)
+                name.head = name.head << character_bits | (code + 1);
+            else
+                name.tail = name.tail << character_bits | static_cast<uint32_t>(code + 1);
+        }
+        return name;
+    }
+
+    /// Whatever the bits are: they may come from a wire.
+    std::string text() const {
+        constexpr uint64_t mask = (1u << character_bits) - 1;
+        std::string text;
+        for (std::size_t i = 0; i < longest; ++i) {
+            const uint64_t word = i < in_head ? head : tail;
+            const auto code = static_cast<std::size_t>(
+                word >> character_bits * static_cast<int>(i < in_head ? i : i - in_head) & mask);
+            if (code == 0) break;
+            text += characters[code - 1];
+        }
+        return text;
+    }
+};
+static_assert(CallName::characters.size() + 1 == 1 << CallName::character_bits);
+
+}  // namespace tutti
