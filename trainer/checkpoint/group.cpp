@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <numeric>
 
@@ -100,8 +101,10 @@ Result<> Group::agree(const Result<>& own) const {
         const std::string& said = words[static_cast<std::size_t>(rank)];
         if (said.empty()) continue;
         const std::size_t space = said.find(' ');
+        int status = TUTTI_ERR_SYSTEM;
+        (void)std::from_chars(said.data(), said.data() + std::min(space, said.size()), status);
         verdict =
-            tl::unexpected<Error>(Error{static_cast<tutti_status>(std::stoi(said)), rank, -1,
+            tl::unexpected<Error>(Error{static_cast<tutti_status>(status), rank, -1,
                                         fmt::format("rank {}: {}", rank, said.substr(space + 1))});
     }
     const auto heard = broadcast(std::move(verdict));

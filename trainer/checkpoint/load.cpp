@@ -36,9 +36,24 @@ Result<std::string> open_source(std::optional<Source>& source,
     return Json{{"missing", *missing}, {"texts", header.texts}}.dump();
 }
 
-Loaded parse_reply(const std::string& reply) {
-    const Json json = Json::parse(reply);
-    return {json["texts"].get<Texts>(), json["missing"].get<std::vector<std::string>>()};
+Result<Loaded> parse_reply(const std::string& reply) {
+    const Json json = Json::parse(reply, nullptr, false);
+    const auto texts = [](const Json& list) {
+        return std::all_of(list.begin(), list.end(), [](const Json& j) { return j.is_string(); });
+    };
+    for (const char* key : {"texts", "missing"}) {
+        const bool as_object = key == std::string_view("texts");
+        if (!json.is_object() || !json.contains(key) ||
+            !(as_object ? json.at(key).is_object() : json.at(key).is_array()) ||
+            !texts(json.at(key)))
+            return tl::unexpected<Error>(Error{
+                TUTTI_ERR_SYSTEM, 0, -1,
+                fmt::format("checkpoint: rank 0 sent a damaged answer: '{}' is missing or not "
+                            "what it should be",
+                            key)});
+    }
+    return Loaded{json.at("texts").get<Texts>(),
+                  json.at("missing").get<std::vector<std::string>>()};
 }
 
 class Loading {
@@ -144,13 +159,14 @@ private:
 Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* comm,
                     const std::string& path, Strictness strictness, bool* began) {
     const Group group(comm);
-    TRAINER_ASSIGN(const std::vector<std::string> manifests, group.meet("checkpoint load", write_manifest(entries)));
+    TRAINER_ASSIGN(const std::vector<std::string> manifests,
+                   group.meet("checkpoint load", write_manifest(entries)));
     std::optional<Source> source;
     Result<std::string> ready = std::string();
     if (group.is_root())
         ready = contain([&] { return open_source(source, manifests, path, strictness); });
     TRAINER_ASSIGN(const std::string reply, group.broadcast(std::move(ready)));
-    Loaded loaded = parse_reply(reply);
+    TRAINER_ASSIGN(Loaded loaded, parse_reply(reply));
     if (began) *began = true;
     TRAINER_TRY(group.agree(Loading(entries, copier, group, source).run(loaded.missing)));
     return loaded;

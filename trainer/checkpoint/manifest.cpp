@@ -9,19 +9,70 @@ namespace {
 
 using Json = nlohmann::json;
 
-Manifest read_manifest(const std::string& text, int rank) {
+tl::unexpected<Error> garbled(int rank, const std::string& what) {
+    return tl::unexpected<Error>(Error{
+        TUTTI_ERR_SYSTEM, rank, -1,
+        fmt::format("checkpoint: rank {} sent a damaged list of its entries: {}", rank, what)});
+}
+
+bool is_integer(const Json& json) {
+    return json.is_number_integer();
+}
+bool are_integers(const Json& json) {
+    return json.is_array() && std::all_of(json.begin(), json.end(), is_integer);
+}
+bool are_parts(const Json& json) {
+    return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& part) {
+               return are_integers(part) && part.size() == 3;
+           });
+}
+
+struct Field {
+    const char* key;
+    bool (*fits)(const Json& json);
+    const char* what;
+};
+constexpr Field fields[] = {
+    {"dtype", is_integer, "an integer"},
+    {"shape", are_integers, "a list of integers"},
+    {"sharded", [](const Json& json) { return json.is_boolean(); }, "true or false"},
+    {"parts", are_parts, "a list of [first row, rows, device]"},
+};
+
+Result<Wanted> read_entry(const std::string& name, const Json& entry, int rank) {
+    if (!entry.is_object()) return garbled(rank, fmt::format("entry '{}' is no object", name));
+    for (const Field& field : fields) {
+        const auto found = entry.find(field.key);
+        if (found == entry.end())
+            return garbled(rank, fmt::format("entry '{}' has no '{}'", name, field.key));
+        if (!field.fits(*found))
+            return garbled(
+                rank, fmt::format("'{}' of entry '{}' is not {}", field.key, name, field.what));
+    }
+    Wanted wanted{.dtype = entry.at("dtype").get<tutti_dtype>(),
+                  .shape = entry.at("shape").get<std::vector<int64_t>>(),
+                  .sharded = entry.at("sharded").get<bool>(),
+                  .shards = {}};
+    if (const auto bytes = checked_bytes(wanted.dtype, wanted.shape); !bytes)
+        return garbled(rank, fmt::format("entry '{}': {}", name, bytes.error().message));
+    const int64_t all = wanted.shape.empty() ? 1 : wanted.shape[0];
+    for (const Json& part : entry.at("parts")) {
+        const auto first = part[0].get<int64_t>(), rows = part[1].get<int64_t>();
+        if (first < 0 || rows < 0 || first > all || rows > all - first)
+            return garbled(rank, fmt::format("'parts' of entry '{}' has {} rows from {} on, of {}",
+                                             name, rows, first, all));
+        wanted.shards.push_back(
+            {.first_row = first, .rank = rank, .device = part[2].get<int>(), .rows = rows});
+    }
+    return wanted;
+}
+
+Result<Manifest> read_manifest(const std::string& text, int rank) {
     Manifest manifest;
-    const Json json = Json::parse(text);
+    const Json json = Json::parse(text, nullptr, false);
+    if (!json.is_object()) return garbled(rank, "it is no JSON object");
     for (const auto& [name, entry] : json.items()) {
-        Wanted wanted{.dtype = entry["dtype"].get<tutti_dtype>(),
-                      .shape = entry["shape"].get<std::vector<int64_t>>(),
-                      .sharded = entry["sharded"].get<bool>(),
-                      .shards = {}};
-        for (const Json& part : entry["parts"])
-            wanted.shards.push_back({.first_row = part[0].get<int64_t>(),
-                                     .rank = rank,
-                                     .device = part[2].get<int>(),
-                                     .rows = part[1].get<int64_t>()});
+        TRAINER_ASSIGN(Wanted wanted, read_entry(name, entry, rank));
         manifest.emplace(name, std::move(wanted));
     }
     return manifest;
@@ -80,10 +131,12 @@ std::string write_manifest(const Entries& entries) {
 }
 
 Result<Manifest> merge_manifests(const std::vector<std::string>& texts) {
-    Manifest all = read_manifest(texts.at(0), 0);
-    for (std::size_t rank = 1; rank < texts.size(); ++rank)
-        TRAINER_TRY(
-            merge(all, read_manifest(texts[rank], static_cast<int>(rank)), static_cast<int>(rank)));
+    TRAINER_ASSIGN(Manifest all, read_manifest(texts.at(0), 0));
+    for (int rank = 1; rank < static_cast<int>(texts.size()); ++rank) {
+        TRAINER_ASSIGN(const Manifest own,
+                       read_manifest(texts[static_cast<std::size_t>(rank)], rank));
+        TRAINER_TRY(merge(all, own, rank));
+    }
     for (auto& [name, wanted] : all)
         std::sort(wanted.shards.begin(), wanted.shards.end(), [](const Shard& a, const Shard& b) {
             return std::tuple(a.first_row, a.rank, a.device) <
