@@ -30,11 +30,23 @@ class Arrays(unittest.TestCase):
                   "c = tutti.init(insecure=True, store_hosted=False, transport=['shm', 'tcp'], nrings=2, algo=None)\n"
                   "print(c.allreduce([1.0]).tolist())\n"
                   "try:\n    tutti.init(transport=('shm', 'carrier pigeon'))\n"
-                  "except tutti.Error as error:\n    print(error)\n")
+                  "except tutti.Error as error:\n    print(error)\n"
+                  "try:\n    tutti.init(secret='a\\0b')\n"
+                  "except ValueError as error:\n    print(error)\n")
         done = run(PYTHON, "-c", script)
-        first, second = done.stdout.splitlines()
+        first, second, third = done.stdout.splitlines()
         self.assertEqual(first, "[1.0]", done.stderr)
         self.assertIn("'carrier pigeon'", second)
+        self.assertEqual(third, "the setting 'secret' has a NUL character in its value")
+
+
+class Ending(unittest.TestCase):
+    def test_daemon_threads_inside_calls_do_not_abort_the_process(self):
+        for how in ("loop", "recv", "wait", "plan"):
+            with self.subTest(how):
+                done = run(PYTHON, "-m", "tutti.run", "-n", 2, "--no-prefix", "--timeout", 120,
+                           HERE / "ranks" / "daemons.py", how)
+                self.assertEqual((done.returncode, done.stdout.count("ENDING")), (0, 2), done.stdout + done.stderr)
 
 
 class Ending(unittest.TestCase):

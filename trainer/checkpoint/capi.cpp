@@ -88,7 +88,8 @@ tutti_status tutti_checkpoint_set_text(tutti_checkpoint* checkpoint, const char*
             return fail(TUTTI_ERR_INVALID,
                         "checkpoint: the key '{}' is tutti's own; choose another", key);
         if (!is_utf8(key) || !is_utf8(text))
-            return fail(TUTTI_ERR_INVALID, "checkpoint: a key or text is not UTF-8");
+            return fail(TUTTI_ERR_INVALID, "checkpoint: {} '{}' is not UTF-8",
+                        is_utf8(key) ? "the text of key" : "the key", escaped(key));
         checkpoint->texts[key] = text;
         return {};
     });

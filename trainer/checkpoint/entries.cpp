@@ -11,15 +11,19 @@ namespace {
 
 constexpr std::string_view scope_prefix = "device_";
 
+constexpr bool is_control(char c) {
+    return static_cast<unsigned char>(c) < 0x20;
+}
+
 Result<> check_name(const char* whole, std::string_view name) {
     if (name.empty()) return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' has no name", whole);
     // It is a key beside the entries in the layout.
     if (name == "__metadata__")
         return fail(TUTTI_ERR_INVALID, "checkpoint: an entry cannot be called __metadata__");
-    const bool control = std::any_of(name.begin(), name.end(),
-                                     [](char c) { return static_cast<unsigned char>(c) < 0x20; });
+    const bool control = std::any_of(name.begin(), name.end(), is_control);
     if (control || !is_utf8(name))
-        return fail(TUTTI_ERR_INVALID, "checkpoint: the name of an entry is not UTF-8 text");
+        return fail(TUTTI_ERR_INVALID, "checkpoint: the name of entry '{}' {}", escaped(whole),
+                    control ? "has a control character" : "is not UTF-8");
     return {};
 }
 
@@ -66,6 +70,19 @@ bool is_utf8(std::string_view text) {
         i += more + 1;
     }
     return true;
+}
+
+std::string escaped(std::string_view text) {
+    const bool plain = is_utf8(text);
+    std::string safe;
+    for (const char c : text) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (is_control(c) || (!plain && byte >= 0x80))
+            safe += fmt::format("\\x{:02x}", byte);
+        else
+            safe += c;
+    }
+    return safe;
 }
 
 ScopedName parse_scope(std::string_view name) {

@@ -63,6 +63,9 @@ ScopedName parse_scope(std::string_view name);
 
 bool is_utf8(std::string_view text);
 
+/// For people: control characters, and all that is not ASCII in what is not UTF-8, as "\x0a".
+std::string escaped(std::string_view text);
+
 /// Bytes of a value of that type and shape, or why there is no such value.
 Result<uint64_t> checked_bytes(tutti_dtype dtype, const std::vector<int64_t>& shape);
 

@@ -7,7 +7,12 @@ from typing import Any, Mapping
 
 def texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """By name: True and False are 1 and 0, lists have commas, None leaves the setting as it is."""
-    return {str(name): _text(value) for name, value in settings.items() if value is not None}
+    found = {str(name): _text(value) for name, value in settings.items() if value is not None}
+    for name, value in found.items():
+        # The library's texts end with the first NUL.
+        if "\0" in name or "\0" in value:
+            raise ValueError(f"the setting {name!r} has a NUL character in its {'name' if chr(0) in name else 'value'}")
+    return found
 
 
 def _text(value: Any) -> str:

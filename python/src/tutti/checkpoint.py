@@ -39,7 +39,14 @@ class Loaded:
 
     def text(self, key: str) -> str | None:
         """A text that was saved with the state."""
-        return self._native.text(key)
+        return self._native.text(_text(key))
+
+
+def _text(text: str) -> str:
+    # The library's texts end with the first NUL.
+    if "\0" in text:
+        raise ValueError(f"{text!r} has a NUL character, which names, texts and paths cannot have")
+    return text
 
 
 def _plain(data):
@@ -54,7 +61,7 @@ def _listed(state, target: bool):
         shard = value if isinstance(value, Shard) else Shard(value, 0, 0)
         data = (_arrays.literal if target else _arrays.given)(_plain(shard.data))
         try:
-            add(name, data, shard.first_row if shard is value else None, shard.rows)
+            add(_text(name), data, shard.first_row if shard is value else None, shard.rows)
         except TypeError as error:
             _arrays.explain(error, "load" if target else "save", [(name, data, target)])
     return native
@@ -67,13 +74,13 @@ def save(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator |
     state: arrays of which every rank has all (rank 0's are written), and Shards, whose rows on all ranks make up the
     whole exactly once. Collective over comm, None: this process alone; rank 0 writes. Keys of texts are not "tutti.…".
 
-    InvalidError on every rank for rows that nobody or two have and ranks whose entries differ; SystemFailureError for
+    ValueError for a name, text or path with a NUL character. InvalidError on every rank for rows that nobody or two have and ranks whose entries differ; SystemFailureError for
     what the file system refuses. After a failure path is as it was.
     """
     native = _listed(state, target=False)
     for key, text in (texts or {}).items():
-        native.set_text(key, text)
-    native.save(None if comm is None else comm._native, os.fspath(path))
+        native.set_text(_text(key), _text(text))
+    native.save(None if comm is None else comm._native, _text(os.fspath(path)))
 
 
 def load(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator | None = None, *,
@@ -83,8 +90,9 @@ def load(path: str | os.PathLike, state: Mapping[str, Any], comm: Communicator |
     Shards may be of any rows, whoever saved them. Collective over comm, None: this process alone; only rank 0 needs
     the file. allow_missing: what the file lacks keeps its values; allow_extra: the file may have more.
 
-    InvalidError on every rank for a file that is damaged or of another model: nothing is changed then.
+    InvalidError on every rank for a file that is damaged or of another model: nothing is changed then. A rank that saves
+    while others load gets MismatchError, as they do, and the communicator works on.
     """
     native = _listed(state, target=True)
-    native.load(None if comm is None else comm._native, os.fspath(path), allow_missing, allow_extra)
+    native.load(None if comm is None else comm._native, _text(os.fspath(path)), allow_missing, allow_extra)
     return Loaded(native)

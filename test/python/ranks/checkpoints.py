@@ -36,6 +36,10 @@ def save(path):
                    {"rows": Shard(mine[:-1] if comm.rank == 0 else mine, first, ROWS)}, comm)
     assert error.operation == "save", error
     raises(tutti.SystemFailureError, ["nowhere"], tutti.checkpoint.save, path + "/nowhere/x", wanted(), comm)
+    for state, texts in ({"a\0b": np.zeros(2)}, {}), ({"a": np.zeros(2)}, {"k": "x\0y"}):
+        raises(ValueError, ["\\x00", "NUL"], tutti.checkpoint.save, path, state, comm, texts=texts)
+    raises(tutti.InvalidError, ["entry 'a\\x0ab'", "control character"], tutti.checkpoint.save, path,
+           {"a\nb": np.zeros(2)}, comm)
     raises(TypeError, ["z: "], tutti.checkpoint.save, path, {"z": np.zeros(2, np.complex64)}, comm)
 
 
@@ -59,6 +63,13 @@ def load(path):
     raises(TypeError, ["load: weight is read-only"], tutti.checkpoint.load, path, {"weight": frozen}, comm)
     raises(TypeError, ["load: weight is a numpy array with strides (64, 8)"], tutti.checkpoint.load, path,
            {"weight": np.zeros((6, 4))[::2]}, comm)
+    for odd in range(comm.size):  # a rank that took another branch
+        function = tutti.checkpoint.save if comm.rank == odd else tutti.checkpoint.load
+        error = raises(tutti.MismatchError, ["'checkpoint save'", "'checkpoint load'"], function, path, state, comm)
+        assert error.operation in ("save", "load"), error
+    raises(tutti.MismatchError, ["'evaluate'", "'train'"], comm.barrier, "evaluate" if comm.rank == 0 else "train")
+    comm.barrier("epoch 3")
+    raises(tutti.InvalidError, ["'epoch-3'", "15 letters, digits and blanks"], comm.barrier, "epoch-3")
     if comm.rank == 0:  # a process by itself
         alone = np.zeros((ROWS, COLUMNS), np.float32)
         tutti.checkpoint.load(path, {"rows": alone}, allow_extra=True)

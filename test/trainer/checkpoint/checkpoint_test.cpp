@@ -314,7 +314,9 @@ TEST_CASE("checkpoint: entries that make no sense are refused by name") {
     // No lead, a half of a pair, in more bytes than needed, past the last code point.
     for (const char* name :
          {"\xff", "\xed\xa0\x80", "\xe0\x80\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80"})
-        expect_refused(add(name, 1, one, TUTTI_FLOAT32), {"not UTF-8"});
+        expect_refused(add(name, 1, one, TUTTI_FLOAT32), {"not UTF-8", "entry '\\x"});
+    expect_refused(add("lay\ner\x1f/ä", 1, one, TUTTI_FLOAT32),
+                   {"entry 'lay\\x0aer\\x1f/ä'", "control character"});
     REQUIRE(add("\xe0\xa0\x80\xed\x9f\xbf\xf4\x8f\xbf\xbf", 1, one, TUTTI_FLOAT32) == TUTTI_OK);
     expect_refused(add("b", 2, huge, TUTTI_FLOAT32), {"'b'", "more than memory"});
     expect_refused(add("b", 1, less, TUTTI_FLOAT32), {"'b'", "extent of -1"});
