@@ -8,7 +8,8 @@ namespace {
 std::string_view words_for(tutti_status status) {
     switch (status) {
         case TUTTI_ERR_TIMEOUT:
-            return "timed out";
+            // The second as gloo's own texts have it.
+            return "timed out: Timed out waiting for other ranks";
         case TUTTI_ERR_PEER_LOST:
             return "Connection closed by peer";
         case TUTTI_ERR_ABORTED:

@@ -51,7 +51,8 @@ std::string HostStore::share_secret(int rank, const std::string& generation,
         const std::string cause =
             c10::str("rank ", rank, ": rank 0 did not begin to join within ", timeout.count(),
                      " ms: it published no secret in torch's store");
-        throw CallError(TUTTI_ERR_TIMEOUT, 0, "init", cause, "tutti init: timed out: " + cause);
+        throw CallError(TUTTI_ERR_TIMEOUT, 0, "init", cause,
+                        "tutti init: timed out: Timed out waiting for other ranks: " + cause);
     }
     std::string secret = random_secret();
     store_->set(key, secret);

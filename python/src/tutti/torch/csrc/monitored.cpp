@@ -20,11 +20,18 @@ constexpr std::chrono::milliseconds verdict_grace{5000};
 using Ranks = std::vector<int>;
 using Clock = std::chrono::steady_clock;
 
+// With gloo's sentences, which scripts look for.
 std::string text_of(int rank, const Ranks& missing, std::chrono::milliseconds timeout) {
     std::ostringstream text;
-    text << "[Rank " << rank << "]: Rank" << (missing.size() > 1 ? "s " : " ");
+    text << "[Rank " << rank << "]: ";
+    if (rank != 0)
+        text << "Rank " << rank
+             << " successfully reached monitoredBarrier, but received errors while waiting for "
+                "send/recv from rank 0: ";
+    text << (missing.size() > 1 ? "Ranks " : "Rank ");
     for (std::size_t i = 0; i < missing.size(); ++i) text << (i ? ", " : "") << missing[i];
     text << " failed to pass monitoredBarrier in " << timeout.count() << " ms";
+    if (rank == 0) text << ": Rank 0 timed out in monitoredBarrier";
     return text.str();
 }
 
@@ -108,7 +115,8 @@ void Backend::report_to_first(const Group& group, int tag, Milliseconds timeout)
     if (came && hello->error()) std::rethrow_exception(hello->error());
     if (!came) fail(rank_, {0}, timeout);
     TORCH_CHECK(told, "[Rank ", rank_, "]: Rank ", rank_,
-                " successfully reached monitoredBarrier, but rank 0 did not say within ",
+                " successfully reached monitoredBarrier, but received errors while waiting for "
+                "send/recv from rank 0: it did not say within ",
                 timeout.count(), " ms who else did; its log may");
     if (answer->error()) std::rethrow_exception(answer->error());
     const int* in = words.const_data_ptr<int>();
