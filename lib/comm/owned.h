@@ -1,6 +1,9 @@
 // Holding a stream's owner word for a scope.
 #pragma once
 
+#include <sched.h>
+#include <unistd.h>
+
 #include <atomic>
 
 #include "base/clock.h"
@@ -9,14 +12,23 @@ namespace tutti {
 
 class Owned {
 public:
-    /// Waits for it: holders keep it for a pass, not for an operation.
+    /// Waits for it. A holder keeps it for a pass, or for the many passes of a blocking call
+    /// (Communicator::finish_blocking): then the core is given to others.
     explicit Owned(std::atomic<bool>& owner) : owner_(&owner) {
-        while (owner.exchange(true, std::memory_order_seq_cst)) cpu_relax();
+        for (int looks = 0; owner.exchange(true, std::memory_order_seq_cst); ++looks)
+            looks < spinning_looks ? cpu_relax() : static_cast<void>(sched_yield());
     }
     /// Takes it only if it is free; then held() is true.
     struct Try {};
     Owned(std::atomic<bool>& owner, Try)
         : owner_(owner.exchange(true, std::memory_order_seq_cst) ? nullptr : &owner) {}
+    /// Waits for it until the deadline; then held() says whether that was enough.
+    Owned(std::atomic<bool>& owner, Deadline deadline) : Owned(owner, Try{}) {
+        while (!held() && !deadline.passed()) {
+            ::usleep(look_again_us);
+            if (!owner.exchange(true, std::memory_order_seq_cst)) owner_ = &owner;
+        }
+    }
     ~Owned() { drop(); }
     Owned(const Owned&) = delete;
 
@@ -29,6 +41,8 @@ public:
     }
 
 private:
+    static constexpr int spinning_looks = 1000;
+    static constexpr useconds_t look_again_us = 50;
     std::atomic<bool>* owner_;
 };
 
