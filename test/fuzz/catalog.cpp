@@ -16,6 +16,7 @@ constexpr std::array all = {
     Target{"records", run_records, seeds_records},
     Target{"tuning", run_tuning, seeds_tuning},
     Target{"checkpoint_header", run_checkpoint_header, seeds_checkpoint_header},
+    Target{"checkpoint_manifest", run_checkpoint_manifest, seeds_checkpoint_manifest},
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ TUTTI_FUZZ_TARGET(fabric)
 TUTTI_FUZZ_TARGET(tuning)
 TUTTI_FUZZ_TARGET(records)
 TUTTI_FUZZ_TARGET(checkpoint_header)
+TUTTI_FUZZ_TARGET(checkpoint_manifest)
 
 #undef TUTTI_FUZZ_TARGET
 
