@@ -30,12 +30,23 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
         settle(out, opened);
         outcome_.notify_all();
         if (!opened) {
-            Error error = std::move(opened).error();
-            if (error.code == Code::timeout) error.rank = peer;
-            return tl::unexpected(std::move(error));
+            return tl::unexpected(in_group(std::move(opened).error(), peer));
         }
     }
     return OpenSender{out.sender.get(), &out.transport->capabilities()};
+}
+
+// The endpoint knows the job's numbers only.
+Error ChannelTable::in_group(Error error, Rank peer) const {
+    const Rank in_job = group_.in_job(peer);
+    if (error.code == Code::timeout)
+        error.rank = peer;
+    else if (error.rank != nobody)
+        error.rank = group_.of_job(error.rank);
+    if (in_job != peer)
+        error.message =
+            fmt::format("to rank {}, which is rank {} of the job: {}", peer, in_job, error.message);
+    return error;
 }
 
 void ChannelTable::settle(Outgoing& out, Result<Opened>& opened) {

@@ -40,6 +40,7 @@ private:
         int64_t again_ns = 0;  // after it failed: not before
     };
     static void settle(Outgoing& out, Result<Opened>& opened);
+    Error in_group(Error error, Rank peer) const;
     ChannelId id_of(const Key& key) const {
         return {.peer = group_.in_job(key.first), .comm = group_.id(), .lane = key.second};
     }

@@ -140,8 +140,11 @@ void Communicator::news(Rank from, const News& news) {
 }
 
 void Communicator::peer_lost(Rank peer, const std::string& cause) {
-    if (const Rank member = group_.of_job(peer); member != nobody)
-        agreement_.peer_lost(member, cause);
+    const Rank member = group_.of_job(peer);
+    if (member == nobody) return;
+    // The cause has the job's numbers.
+    agreement_.peer_lost(
+        member, member == peer ? cause : fmt::format("it is rank {} of the job: {}", peer, cause));
 }
 
 }  // namespace tutti
