@@ -8,34 +8,12 @@
 namespace tutti {
 namespace {
 
-constexpr uint64_t number_mask = (uint64_t{1} << Tag::epoch_shift) - 1;
 constexpr std::size_t max_proposals = std::size_t{1} << 20;  // 100 MB or so
-constexpr int64_t ms = 1'000'000;
-constexpr int64_t stall_window_ns = 50 * ms;
-constexpr int64_t first_question_ns = 100 * ms;
-constexpr int64_t question_growth = 4;
-// The last question comes so long before the deadline, or a quarter of its time: answers take the
-// tree's latency, and that of programs that drive their communicators themselves.
-constexpr int64_t last_question_ms = 500;
-// Who has said nothing for so long after a question is told of with the next.
-constexpr int64_t silence_ns = 100 * ms;
-
-// True if it was not there.
-bool insert_few(std::vector<Rank>& ranks, Rank rank) {
-    const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
-    if (ranks.size() == Late::most_named || (place != ranks.end() && *place == rank)) return false;
-    ranks.insert(place, rank);
-    return true;
-}
+// A rank that is gone may have said bye, or have ended because of another's end: the news of that
+// are on their way.
+constexpr int64_t bye_patience_ns = 500'000'000;
 
 }  // namespace
-
-std::string Late::names_of(const std::vector<Rank>& ranks) {
-    std::string list;
-    for (const Rank rank : ranks) list += fmt::format("{}{}", list.empty() ? "" : ", ", rank);
-    return fmt::format("{}rank{} {}", ranks.size() < most_named ? "" : "at least ",
-                       ranks.size() == 1 ? "" : "s", list);
-}
 
 Agreement::Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host)
     : rank_(rank),
@@ -97,7 +75,7 @@ std::optional<Error> Agreement::over() {
 bool Agreement::has_left(Rank rank) {
     const Lock lock(mutex_);
     if (rank == any_rank) return static_cast<Rank>(departed_.size()) >= size_ - 1;
-    return tree_.has_left(rank);
+    return said_bye(rank);
 }
 
 Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
@@ -136,15 +114,19 @@ void Agreement::raise(const Error& error) {
 // news of this rank's, and ends nobody's messages.
 void Agreement::end(const Error& error, Rank except) {
     const Lock lock(mutex_);
-    if (failure_) return;
-    if (!dead_) dead_ = error;
-    sound();
-    ended_ = true;
-    failure_ = make(News::Kind::failed, {});
-    failure_->code = error.code;
-    failure_->rank = error.rank;
-    failure_->text = error.message;
-    flood(*failure_, except);
+    if (!failure_) {
+        if (!dead_) dead_ = error;
+        sound();
+        ended_ = true;
+        failure_ = make(News::Kind::failed, {});
+        failure_->code = error.code;
+        failure_->rank = error.rank;
+        failure_->text = error.message;
+        flood(*failure_, except);
+    }
+    // It passes nothing on: those that it would have told hear it from who takes its place.
+    if (error.code == Code::peer_lost && error.rank != nobody && error.rank != rank_)
+        replace(error.rank, true);
 }
 
 void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
@@ -258,18 +240,66 @@ void Agreement::say_bye(uint64_t last_number) {
 
 void Agreement::take_bye(const News& news, Rank from) {
     Lock lock(mutex_);
-    if (news.rank < 0 || news.rank >= size_ || tree_.has_left(news.rank)) return;
+    if (news.rank < 0 || news.rank >= size_ || said_bye(news.rank)) return;
     // It has told its neighbours, who know each other from now on. What came to it from one of them
     // when it had gone has not reached the others: other ranks' byes, where it did not know all.
     flood(news, from);
     const bool knew_all = news.tag.count == departed_.size();
     departed_.emplace_back(news.rank, news.tag.sequence & number_mask);
     sound();
-    const std::vector<Rank> added = tree_.leave(news.rank);
-    for (const Rank rank : added) catch_up(rank, !knew_all);
+    bye_until_ns_.erase(news.rank);
+    const bool replaced = without_bye_.erase(news.rank) > 0;
+    const bool neighbours = !replaced && !replace(news.rank, !knew_all).empty();
+    without_bye_.erase(news.rank);
     // It may have been the one that was waited for, or have taken this rank's "quiet" along.
-    quiet_sent_ = quiet_sent_ && added.empty();
+    quiet_sent_ = quiet_sent_ && !replaced && !neighbours;
     take_quiet(lock);
+}
+
+/// Those that become neighbours in its place are told what it may not have passed on.
+std::vector<Rank> Agreement::replace(Rank rank, bool byes) {
+    if (tree_.has_left(rank)) return {};
+    without_bye_.insert(rank);
+    std::vector<Rank> added = tree_.leave(rank);
+    for (const Rank neighbour : added) catch_up(neighbour, byes);
+    return added;
+}
+
+void Agreement::unreachable(Rank peer) {
+    std::optional<News> question;
+    {
+        const Lock lock(mutex_);
+        if (peer == rank_ || tree_.has_left(peer)) return;
+        const int64_t now = now_ns();
+        bye_until_ns_[peer] = now + bye_patience_ns;
+        if (next_lost_ns_ == 0) next_lost_ns_ = now + bye_patience_ns;
+        // It may have been asked, or was to pass a question on.
+        const bool asked = !replace(peer, true).empty() && stall_.tag.sequence != 0;
+        if (asked && now < stall_ns_ + longest_pause_ns) question = stall_;
+        stall_ns_ = 0;
+    }
+    if (question) take_stall(*question);
+}
+
+void Agreement::look_at_unreachable() {
+    const int64_t due = next_lost_ns_.load(std::memory_order_relaxed);
+    if (due == 0 || now_ns() < due) return;
+    std::vector<Rank> lost;
+    {
+        const Lock lock(mutex_);
+        const int64_t now = now_ns();
+        int64_t next = 0;
+        for (const auto& [rank, until] : bye_until_ns_) {
+            if (until <= now)
+                lost.push_back(rank);
+            else if (next == 0 || until < next)
+                next = until;
+        }
+        for (const Rank rank : lost) bye_until_ns_.erase(rank);
+        next_lost_ns_ = next;
+    }
+    for (const Rank rank : lost)
+        peer_lost(rank, "its process has ended, and it has not said goodbye");
 }
 
 void Agreement::catch_up(Rank to, bool byes) {
@@ -283,137 +313,6 @@ void Agreement::catch_up(Rank to, bool byes) {
     }
     if (disagreement_) host_.send_control(to, *disagreement_);
     if (failure_) host_.send_control(to, *failure_);
-}
-
-void Agreement::stalled(const Tag& tag) {
-    take_stall(make(News::Kind::stall, tag));
-}
-
-void Agreement::take_stall(const News& news) {
-    {
-        const Lock lock(mutex_);
-        if (news.tag.epoch() != epoch_) return;
-        // Stalled ranks come in crowds: one question about an operation serves them all for a
-        // while.
-        const int64_t now = now_ns();
-        if (news.tag.sequence <= stall_sequence_ && now < stall_ns_ + stall_window_ns) return;
-        stall_sequence_ = news.tag.sequence;
-        stall_ns_ = now;
-        if (const Rank parent = tree_.parent(); parent != nobody) {
-            const bool silent = is_silent(parent);
-            ask(parent, news);
-            if (silent) tell_silent(parent);
-            return;
-        }
-    }
-    News query = news;
-    query.kind = News::Kind::query;
-    take_query(query, nobody);
-}
-
-void Agreement::take_query(const News& news, Rank from) {
-    const Recorder& recorder = host_.recorder();
-    bool late = recorder.last() < news.tag.sequence, failed = false;
-    {
-        const Lock lock(mutex_);
-        late_.answered = false;
-        failed = mismatch_ && news.tag.sequence >= mismatch_from_;
-        if (failed) late = behind_mismatch(recorder.last() & number_mask);
-        std::vector<Rank> silent;
-        silent_.clear();
-        for (const Rank child : tree_.children()) {
-            if (child == from) continue;
-            if (is_silent(child)) silent.push_back(child);
-            ask(child, news);
-        }
-        for (const Rank child : silent) tell_silent(child);
-    }
-    const auto own = failed ? std::nullopt : recorder.find(news.tag.sequence);
-    if (own && *own != news.tag && news.rank != rank_)
-        return raise_mismatch(*own, news.rank, news.tag);
-    if (late) take_late(make(News::Kind::late, news.tag));
-}
-
-void Agreement::take_late(const News& news) {
-    const Lock lock(mutex_);
-    if (!note_late(news)) return;
-    if (tree_.parent() != nobody) return host_.send_control(tree_.parent(), news);
-    News suspect = news;
-    suspect.kind = News::Kind::suspect;
-    for (Rank child : tree_.children()) host_.send_control(child, suspect);
-}
-
-void Agreement::take_suspect(const News& news) {
-    const Lock lock(mutex_);
-    for (Rank child : tree_.children()) host_.send_control(child, news);
-    note_late(news);
-}
-
-// The first answer to a question takes the place of what was said before. True if it is news.
-bool Agreement::note_late(const News& news) {
-    std::vector<Rank>& ranks = late_.ranks;
-    if (!late_.answered || late_sequence_ != news.tag.sequence) ranks.clear();
-    late_.answered = true;
-    late_sequence_ = news.tag.sequence;
-    return insert_few(ranks, news.rank);
-}
-
-// ---- who says nothing at all, with the mutex
-
-void Agreement::ask(Rank neighbour, const News& news) {
-    host_.send_control(neighbour, news);
-    unheard_.try_emplace(neighbour, now_ns());
-}
-
-bool Agreement::is_silent(Rank neighbour) const {
-    const auto asked = unheard_.find(neighbour);
-    return asked != unheard_.end() && now_ns() - asked->second >= silence_ns;
-}
-
-void Agreement::tell_silent(Rank neighbour) {
-    News silent = make(News::Kind::silent, {});
-    silent.rank = neighbour;
-    take_silent(silent, neighbour);
-}
-
-void Agreement::take_silent(const News& news, Rank from) {
-    if (insert_few(silent_, news.rank)) flood(news, from);
-}
-
-void Agreement::heard(Rank from) {
-    unheard_.erase(from);
-    std::erase(silent_, from);
-}
-
-Late Agreement::late(uint64_t sequence) {
-    const Lock lock(mutex_);
-    Late late = late_sequence_ == sequence ? late_ : Late{};
-    late.silent = silent_;
-    return late;
-}
-
-void Agreement::ask_who_is_behind() {
-    Tag tag;
-    {
-        const Lock lock(mutex_);
-        if (!mismatch_) return;
-        tag.sequence = mismatch_from_;
-    }
-    stalled(tag);
-}
-
-Late Agreement::behind() {
-    const Lock lock(mutex_);
-    return mismatch_ && late_sequence_ == mismatch_from_ ? late_ : Late{};
-}
-
-int64_t Agreement::ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms) {
-    const int64_t waited_ns = now - began_ns;
-    const int64_t pause_ns =
-        waited_ns < first_question_ns ? first_question_ns : waited_ns * question_growth;
-    const int64_t last_ms =
-        timeout_ms - std::min(timeout_ms / 4, last_question_ms) - ns_to_ms(waited_ns);
-    return now + (last_ms > 0 && last_ms < ns_to_ms(pause_ns) ? last_ms * ms : pause_ns);
 }
 
 void Agreement::propose(const Tag& tag) {
@@ -461,7 +360,7 @@ void Agreement::take_proposal(Rank from, const Tag& tag) {
 void Agreement::peer_lost(Rank peer, const std::string& cause) {
     {
         const Lock lock(mutex_);
-        if (tree_.has_left(peer)) return;
+        if (said_bye(peer)) return;
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, nobody);
     host_.settle();
@@ -475,8 +374,7 @@ void Agreement::receive(Rank from, const News& news) {
         const Lock lock(mutex_);
         heard(from);
         if (news.kind == News::Kind::silent) return take_silent(news, from);
-        if (news.kind == News::Kind::stall || news.kind == News::Kind::query)
-            host_.send_control(from, make(News::Kind::here, {}));
+        if (news.kind == News::Kind::stall || news.kind == News::Kind::query) answer(from, news);
     }
     switch (news.kind) {
         case News::Kind::failed:

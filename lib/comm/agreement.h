@@ -20,6 +20,9 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "comm/live_tree.h"
@@ -33,6 +36,8 @@ public:
     virtual ~AgreementHost() = default;
     virtual void send_control(Rank to, const News& news) = 0;
     virtual const Recorder& recorder() const = 0;
+    /// While the program waits in this communicator: for which rank, nobody if that is not known.
+    virtual std::optional<Rank> blocked_on() = 0;
     /// Something changed: end what must end, wake whoever sleeps. Never called with locks held.
     virtual void settle() = 0;
     /// The next operation's number follows this sequence's. Called while nothing runs.
@@ -42,11 +47,18 @@ public:
 /// Who had not called an operation when everyone was asked last.
 struct Late {
     static constexpr std::size_t most_named = 8;
-    std::vector<Rank> ranks;   // in order, so many of them
-    bool answered = false;     // the last question; else these were late when it was asked before
-    std::vector<Rank> silent;  // do not answer at all; as many at most
+    std::vector<Rank> ranks;  // in order, so many of them
+    bool answered = false;    // the last question; else these were late when it was asked before
+    // Have not called it because they wait themselves, in an earlier call, and for whom; as many at
+    // most.
+    std::map<Rank, Rank> waiting;
+    std::map<Rank, int64_t> silent_ms;  // do not answer at all, and since when; as many at most
     /// The one to name, nobody if there is none.
     Rank first() const { return ranks.empty() ? nobody : ranks.front(); }
+    std::vector<Rank> silent_for(int64_t least_ms) const;
+    /// The first that waits, and the end of the chain of ranks that wait for each other. Those that
+    /// wait for the rank `own`, which asks, are the end.
+    std::pair<Rank, Rank> chain(Rank own) const;
     /// "ranks 3, 5".
     std::string names() const { return names_of(ranks); }
     static std::string names_of(const std::vector<Rank>& ranks);
@@ -107,8 +119,15 @@ public:
     void receive(Rank from, const News& news);
     /// A peer's connection ended; ignored after its bye.
     void peer_lost(Rank peer, const std::string& cause);
+    /// A peer's process has ended, in order or not: it is lost unless its bye comes soon. Until
+    /// then others take its place in the tree.
+    void unreachable(Rank peer);
+    /// Whether that time is over. For who waits, now and then.
+    void look_at_unreachable();
 
 private:
+    static constexpr uint64_t number_mask = (uint64_t{1} << Tag::epoch_shift) - 1;
+    static constexpr int64_t longest_pause_ns = 2'000'000'000;  // between questions
     struct Proposal {
         Tag tag;
         Rank first = nobody;
@@ -125,6 +144,8 @@ private:
     void take_resume(uint64_t sequence, uint64_t failed);
     void take_bye(const News& news, Rank from);
     void catch_up(Rank to, bool byes);
+    std::vector<Rank> replace(Rank rank, bool byes);
+    bool said_bye(Rank rank) const { return tree_.has_left(rank) && without_bye_.count(rank) == 0; }
     void take_stall(const News& news);
     void take_query(const News& news, Rank from);
     void take_late(const News& news);
@@ -135,6 +156,7 @@ private:
     void tell_silent(Rank neighbour);
     void take_silent(const News& news, Rank from);
     void heard(Rank from);
+    void answer(Rank to, const News& question);
     void take_proposal(Rank from, const Tag& tag);
     Error departed_error() const;
     Error hear(uint64_t number);
@@ -173,11 +195,15 @@ private:
              most_failed_ = 0;  // calls that the mismatch failed: here, in the subtree
     std::vector<std::pair<Rank, uint64_t>> departed_;  // rank, its last operation; first come first
     Late late_;                                        // as far as this rank has heard
+    bool late_heard_ = false;                          // since it was asked last
     uint64_t late_sequence_ = 0;
-    uint64_t stall_sequence_ = 0;  // passed on already
+    News stall_;  // passed on already
     int64_t stall_ns_ = 0;
-    std::map<Rank, int64_t> unheard_;  // neighbours, since when they were asked and said nothing
-    std::vector<Rank> silent_;         // as everyone was told; until the next question
+    std::map<Rank, int64_t> unheard_;    // neighbours, since when they were asked and said nothing
+    std::map<Rank, int64_t> silent_ms_;  // as everyone was told; until the next question
+    std::set<Rank> without_bye_;         // are gone, and replaced in the tree
+    std::map<Rank, int64_t> bye_until_ns_;  // of these, that are not lost yet
+    std::atomic<int64_t> next_lost_ns_{0};  // the first of those times, 0: none
     std::map<uint64_t, Proposal> proposals_;
 };
 

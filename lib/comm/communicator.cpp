@@ -147,4 +147,13 @@ void Communicator::peer_lost(Rank peer, const std::string& cause) {
         member, member == peer ? cause : fmt::format("it is rank {} of the job: {}", peer, cause));
 }
 
+void Communicator::unreachable(Rank peer) {
+    if (const Rank member = group_.of_job(peer); member != nobody) agreement_.unreachable(member);
+}
+
+// A program that waits for nothing in here is late by itself.
+std::optional<Rank> Communicator::blocked_on() {
+    return waiting_.waiters() ? std::optional(streams_.waits_for()) : std::nullopt;
+}
+
 }  // namespace tutti

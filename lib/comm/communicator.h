@@ -234,6 +234,7 @@ private:
     void connected(const ChannelId& id, Result<Opened> opened) override;
     void news(Rank from, const News& news) override;
     void peer_lost(Rank peer, const std::string& cause) override;
+    void unreachable(Rank peer) override;
     bool drive(bool& moved) override;
     bool arm(bool on) override;
     // AgreementHost
@@ -241,6 +242,7 @@ private:
         endpoint_->send_control(group_.in_job(to), news);
     }
     const Recorder& recorder() const override { return recorder_; }
+    std::optional<Rank> blocked_on() override;
     void settle() override;
     void resume(uint64_t sequence) override;
 

@@ -212,7 +212,7 @@ void ControlTree::detach(const LinkPtr& link) {
 
 void ControlTree::drop(const LinkPtr& link, const std::string& cause) {
     detach(link);
-    if (link->kind == LinkKind::branch) handlers_.closed(link->peer, cause);
+    handlers_.closed(link->peer, link->kind, cause);
 }
 
 void ControlTree::close() {

@@ -21,14 +21,14 @@ namespace tutti {
 class ControlTree {
 public:
     static constexpr std::size_t max_message_bytes = 64 * 1024;
+    /// A branch's end is the end of its peer, which has one. Two ranks may have made a detour to
+    /// each other at once; whether its end is its peer's, a call tells.
+    enum class LinkKind : uint8_t { branch, detour };
     struct Handlers {
         std::function<void(Rank from, ByteView message)> message;
-        std::function<void(Rank peer, const std::string& cause)> closed;
+        std::function<void(Rank peer, LinkKind kind, const std::string& cause)> closed;
     };
 
-    /// A branch's end is the end of its peer, which has one; a detour's says nothing, and two ranks
-    /// may have made one to each other at once.
-    enum class LinkKind : uint8_t { branch, detour };
     /// A connection's first message. Version and rank have these places in every version.
     struct Hello {
         static constexpr uint32_t current_version = 1;

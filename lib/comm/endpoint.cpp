@@ -90,6 +90,8 @@ void Endpoint::add(uint32_t comm, EndpointClient* client) {
     for (auto& [id, receiver] : early_channels_.take_all()) opened(id, std::move(receiver));
     for (auto& [from, news] : early_news_.take(comm)) client->news(from, news);
     for (auto& [peer, cause] : lost_) client->peer_lost(peer, cause);
+    for (const Rank peer : unreachable_) client->unreachable(peer);
+    tell_next(nobody);
 }
 
 bool Endpoint::claim_ids(uint32_t first, uint32_t count) {
@@ -268,16 +270,18 @@ void Endpoint::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
 }
 
 void Endpoint::peer_lost(Rank peer, const std::string& cause) {
-    lose(peer, cause, nobody);
+    // Peers that leave together with this rank are no loss.
+    if (!leaving_) lose(peer, cause, nobody);
 }
 
-// Passed on to everyone: some communicators have it as a member whose other members have no
-// connection to it.
+// Passed on to everyone, also by a rank that leaves: some communicators have it as a member whose
+// other members have no connection to it.
 void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
     const std::lock_guard lock(clients_mutex_);
-    if (leaving_ || left_.count(peer) > 0 || !lost_.emplace(peer, cause).second) return;
+    if (left_.count(peer) > 0 || !lost_.emplace(peer, cause).second) return;
     for (const auto& transport : transports_) transport->peer_gone(peer);
     announce_loss(peer, cause, except);
+    tell_next(peer);
     if (clients_.empty()) {
         bootstrap_step([&] {
             if (bootstrap_->state() != Bootstrap::State::done)

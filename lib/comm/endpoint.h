@@ -49,6 +49,8 @@ public:
     virtual void connected(const ChannelId& id, Result<Opened> opened) = 0;
     virtual void news(Rank from, const News& news) = 0;
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
+    /// That peer's process has ended, in order or not: nothing listens at its address.
+    virtual void unreachable(Rank peer) = 0;
     /// Drives non-blocking operations; false if there is nothing that this thread should drive.
     virtual bool drive(bool& moved) = 0;
     /// Before and after the service thread sleeps on the data reactor. False: another thread is at
@@ -206,6 +208,7 @@ private:
     void open_channel(const ChannelId& id);
     void open_detour(Rank to);
     Result<UniqueFd> connect_control(Rank to, Deadline deadline);
+    void meet_ring();
     EndpointClient* client_of(const ChannelId& id);
     Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline);
     Error missing_error(int64_t waited_ms);
@@ -233,7 +236,10 @@ private:
     void take_loss(Rank from, ByteView message);
     Rank next_hop(Rank to) const;
     void lose(Rank peer, const std::string& cause, Rank except);
-    void control_closed(Rank peer, const std::string& cause);
+    void control_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause);
+    bool is_gone(Rank peer) const;
+    void cut_off(Rank peer, const Error& why);
+    void tell_next(Rank lost);
     void bootstrap_step(const std::function<void()>& step);
     void serve();
     void rest(int timeout_ms);
@@ -276,13 +282,16 @@ private:
     Deadline detours_end_;    // of all together, once this rank leaves
     bool opening_ = false;    // one of those that were wanted
     std::map<Rank, PeerRecord> peers_;
-    std::recursive_mutex clients_mutex_;  // of what follows, to left_
+    std::recursive_mutex clients_mutex_;  // of what follows, to ring_next_; before mutex_
     std::map<uint32_t, EndpointClient*> clients_;
     IdSet removed_;  // clients that were: what still comes for them is dropped
     EarlyChannels early_channels_{peer_limits.early_channels};
     EarlyNews early_news_;
     std::map<Rank, std::string> lost_;  // gone, and why
     std::set<Rank> left_;               // said that they would go
+    std::set<Rank> unreachable_;        // nothing listens at their address any more
+    std::map<Rank, int> ended_detours_;
+    Rank ring_next_ = nobody;  // has been told of all that are lost
 
     Handover handover_;
     std::atomic<int> watched_{0}, waiters_{0};

@@ -1,6 +1,9 @@
 // Messages along the control tree, and round it where a rank that passed them on is gone.
 #include <unistd.h>
 
+#include <cerrno>
+#include <utility>
+
 #include "base/log.h"
 #include "comm/endpoint.h"
 #include "net/socket.h"
@@ -16,14 +19,24 @@ namespace {
 enum class Topic : uint8_t { bootstrap, news, loss, leaving, returned, farewell };
 constexpr uint32_t max_cause_bytes = 1024;
 constexpr std::size_t head_bytes = sizeof(Topic) + 2 * sizeof(Rank);  // of news
-constexpr int64_t detour_ms = 1000;   // for one to a rank that is known to have been there
-constexpr int64_t farewell_ms = 200;  // for those who drive their communicators themselves
+constexpr int64_t detour_ms = 1000;    // for one to a rank that is known to have been there
+constexpr int64_t farewell_ms = 200;   // for those who drive their communicators themselves
+constexpr Rank ring_known = 4;         // ranks after this one whose address it knows from the start
+constexpr int most_ended_detours = 3;  // of one peer that are looked into
 constexpr std::optional<News> none;
 
 Bytes with_topic(Topic topic, ByteView message) {
     Bytes copy(message.begin(), message.end());
     copy[0] = static_cast<std::byte>(topic);
     return copy;
+}
+
+Bytes loss_message(Rank peer, std::string_view cause) {
+    return ByteWriter()
+        .put(Topic::loss)
+        .put(peer)
+        .put_text(cause.substr(0, max_cause_bytes))
+        .take();
 }
 
 }  // namespace
@@ -59,7 +72,6 @@ void Endpoint::send_control(Rank to, const News& news) {
 
 // Called with locks of a communicator held: somebody else connects.
 void Endpoint::go_round(Rank to, Bytes message) {
-    if (next_hop(to) == to) return;  // a neighbour: it is gone itself
     {
         const std::lock_guard lock(mutex_);
         if (cut_off_.count(to) > 0) return;
@@ -96,11 +108,11 @@ void Endpoint::take_connection(UniqueFd fd, ByteView bytes) {
 }
 
 Error Endpoint::version_error(const ControlTree::Hello& hello) const {
-    return {Code::invalid, hello.rank, 0,
-            fmt::format("rank {} speaks version {} of the control protocol, rank {} version {}: "
-                        "install the same version of tutti everywhere",
-                        hello.rank, hello.version, config_.rank,
-                        ControlTree::Hello::current_version)};
+    return {
+        Code::invalid, hello.rank, 0,
+        fmt::format("rank {} speaks version {} of the control protocol, rank {} version {}: "
+                    "install the same version of tutti everywhere",
+                    hello.rank, hello.version, config_.rank, ControlTree::Hello::current_version)};
 }
 
 // As peer(), of a rank that was there and may have taken its record along.
@@ -118,9 +130,12 @@ Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {
     const Bytes hello =
         ControlTree::Hello{.rank = config_.rank, .kind = ControlTree::LinkKind::detour}.encode();
     for (net::Redial redial;;) {
-        TUTTI_ASSIGN(UniqueFd fd,
-                     net::connect_tcp(address, {.deadline = deadline, .keep_trying = false}));
-        const auto met = net::introduce(fd.get(), secret, hello, deadline);
+        auto fd = net::connect_tcp(address, {.deadline = deadline, .keep_trying = false});
+        if (!fd && fd.error().sys_errno == ECONNREFUSED)
+            return fail_rank(Code::peer_lost, to, "nothing listens there any more: {}",
+                             fd.error().message);
+        if (!fd) return fd;
+        const auto met = net::introduce(fd->get(), secret, hello, deadline);
         if (met) return fd;
         if (!redial.again(met.error(), deadline)) return tl::unexpected(met.error());
     }
@@ -131,20 +146,62 @@ void Endpoint::open_detour(Rank to) {
         const std::lock_guard lock(mutex_);
         return std::max<int64_t>(1, detours_end_.left_ms(detour_ms));
     };
-    auto fd = connect_control(to, Deadline::after_ms(left_ms()));
+    const bool known_gone = [&] {
+        const std::lock_guard lock(clients_mutex_);
+        return is_gone(to);
+    }();
+    Result<UniqueFd> fd = known_gone ? fail_rank(Code::peer_lost, to, "it is gone")
+                                     : connect_control(to, Deadline::after_ms(left_ms()));
     const Result<> there = fd ? control_.attach(to, std::move(*fd), ControlTree::LinkKind::detour)
                               : tl::unexpected(std::move(fd).error());
+    if (!there) return cut_off(to, there.error());
     // Nobody overtakes what has waited.
     const std::lock_guard lock(mutex_);
     const auto waiting = detours_.extract(to);
-    if (!there) {
-        // Mostly it has left, too.
-        log::info("rank {}: no way to rank {} for news any more: {}", config_.rank, to,
-                  there.error().message);
-        cut_off_.insert(to);
-        return;
-    }
     for (const Bytes& message : waiting.mapped()) control_.send(to, message);
+}
+
+/// Whether a rank has ended, in order or not, as far as this rank knows. With clients_mutex_.
+bool Endpoint::is_gone(Rank peer) const {
+    return left_.count(peer) > 0 || lost_.count(peer) > 0 || unreachable_.count(peer) > 0;
+}
+
+// Mostly it has left, too. Where it is slow, or its host does not answer, that is no end; else its
+// neighbours in the communicators' trees find each other.
+void Endpoint::cut_off(Rank peer, const Error& why) {
+    log::info("rank {}: no way to rank {} for news any more: {}", config_.rank, peer, why.message);
+    const bool ended = why.code == Code::peer_lost && why.rank == peer;
+    const std::lock_guard lock(clients_mutex_);
+    {
+        const std::lock_guard waiting(mutex_);
+        cut_off_.insert(peer);
+        detours_.erase(peer);
+    }
+    tell_next(nobody);
+    if (ended && unreachable_.insert(peer).second)
+        for (auto& [comm, client] : clients_) client->unreachable(peer);
+}
+
+// The second way for a loss, next to the control tree, of which any rank may be gone: round the
+// ring of all ranks that are there. Each knows that the next one has been told of all that are
+// lost; nobody: of no new one.
+void Endpoint::tell_next(Rank lost) {
+    // Before all are there, the control tree's ends are enough.
+    if (lost_.empty() || (clients_.empty() && !leaving_)) return;
+    const auto there = [this](Rank rank) {
+        const std::lock_guard lock(mutex_);
+        return cut_off_.count(rank) == 0 && !is_gone(rank);
+    };
+    Rank next = config_.rank;
+    do next = (next + 1) % config_.size;
+    while (next != config_.rank && !there(next));
+    if (next == config_.rank) return;
+    const bool all = std::exchange(ring_next_, next) != next;
+    for (const auto& [peer, cause] : lost_) {
+        if (!all && peer != lost) continue;
+        Bytes message = loss_message(peer, cause);
+        if (!control_.send(next, message)) go_round(next, std::move(message));
+    }
 }
 
 // The last news of this rank may be among them.
@@ -160,6 +217,16 @@ void Endpoint::finish_detours() {
             if (detours_.empty()) return;
         }
         pump();
+    }
+}
+
+// A rank that ends may take the store along.
+void Endpoint::meet_ring() {
+    const bool outlives_ranks = config_.store_hosted || !config_.store.starts_with("tcp:");
+    const Rank most = outlives_ranks ? 0 : std::min(ring_known, config_.size - 1);
+    for (Rank step = 1; step <= most; ++step) {
+        const auto record = peer((config_.rank + step) % config_.size, deadline_);
+        if (!record) return log::info("rank {}: {}", config_.rank, record.error().message);
     }
 }
 
@@ -182,12 +249,7 @@ void Endpoint::take_leave(Deadline deadline) {
 }
 
 void Endpoint::announce_loss(Rank peer, const std::string& cause, Rank except) {
-    control_.flood(ByteWriter()
-                       .put(Topic::loss)
-                       .put(peer)
-                       .put_text(std::string_view(cause).substr(0, max_cause_bytes))
-                       .take(),
-                   except);
+    control_.flood(loss_message(peer, cause), except);
 }
 
 void Endpoint::control_message(Rank from, ByteView message) {
@@ -209,7 +271,7 @@ void Endpoint::control_message(Rank from, ByteView message) {
             control_.retire(from);
             const std::lock_guard lock(clients_mutex_);
             left_.insert(from);
-            return;
+            return tell_next(nobody);
         }
     }
     log::warn("rank {}: a control message of an unknown kind from rank {}", config_.rank, from);
@@ -260,8 +322,18 @@ void Endpoint::take_loss(Rank from, ByteView body) {
         lose(peer, cause, from);
 }
 
-void Endpoint::control_closed(Rank peer, const std::string& cause) {
-    lose(peer, fmt::format("its process ended ({})", cause), nobody);
+void Endpoint::control_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
+    if (leaving_) return;
+    if (kind == ControlTree::LinkKind::branch)
+        return lose(peer, fmt::format("its process ended ({})", cause), nobody);
+    // It is called again: only if nothing listens there has it ended.
+    {
+        const std::lock_guard lock(clients_mutex_);
+        if (is_gone(peer) || ++ended_detours_[peer] > most_ended_detours) return;
+        const std::lock_guard waiting(mutex_);
+        detours_.try_emplace(peer);
+    }
+    kick();
 }
 
 }  // namespace tutti

@@ -166,6 +166,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     }
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
     auto assembled = assemble();
+    if (assembled) meet_ring();
     if (!tuning) return tl::unexpected(std::move(tuning).error());
     if (assembled) will_.reset();
     return assembled;
@@ -496,9 +497,10 @@ Endpoint::Endpoint(const Config& config, std::string generation)
       generation_(std::move(generation)),
       job_hash_(hash_of(config_.store + '\n' + config_.job + '\n' + generation_)),
       deadline_(Deadline::after_ms(config.timeout_ms)),
-      control_(reactor_,
-               {[this](Rank from, ByteView message) { control_message(from, message); },
-                [this](Rank peer, const std::string& cause) { control_closed(peer, cause); }}) {
+      control_(reactor_, {[this](Rank from, ByteView message) { control_message(from, message); },
+                          [this](Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
+                              control_closed(peer, kind, cause);
+                          }}) {
     host_id_ = config.host_id.empty() ? machine_id_ : config.host_id;
 }
 

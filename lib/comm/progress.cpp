@@ -39,6 +39,7 @@ bool Communicator::drive_all(bool& moved) {
 }
 
 void Communicator::look_at_clocks() {
+    agreement_.look_at_unreachable();
     streams_.look_at_clocks();
     transfers_.look_at_clocks();
 }

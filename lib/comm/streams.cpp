@@ -13,6 +13,8 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t logged_operations = 8;
+// Who has answered nothing for so long, or for half of the deadline, does not come late only.
+constexpr int64_t stopped_ms = 1000;
 
 }  // namespace
 
@@ -94,9 +96,22 @@ void Streams::complete(Request& request, Code code, const Error& error) {
     if (request.on_device) waiting_.unwatch();
     request.stream_use.end();
     recorder_.end(request.tag, code);
-    if (code != Code::ok) dump_once();
+    if (code != Code::ok) {
+        note_failed(code, request.tag.sequence);
+        dump_once();
+    }
     request.plan->busy.store(false, std::memory_order_release);
     waiting_.publish(request, code);
+}
+
+// Others may still be in it, and must not take it for one that this rank has run. A mismatch fails
+// on every rank.
+void Streams::note_failed(Code code, uint64_t sequence) {
+    if (code == Code::mismatch) return;
+    uint64_t first = first_failed_.load(std::memory_order_relaxed);
+    while (sequence < first &&
+           !first_failed_.compare_exchange_weak(first, sequence, std::memory_order_relaxed)) {
+    }
 }
 
 void Streams::dump_once() {
@@ -179,6 +194,14 @@ bool Streams::drive_all(bool& moved) {
     return busy;
 }
 
+Rank Streams::waits_for() const {
+    for (const Stream& stream : streams_) {
+        const Rank rank = stream.waits_for.load(std::memory_order_relaxed);
+        if (stream.queued.load(std::memory_order_relaxed) > 0 && rank != nobody) return rank;
+    }
+    return nobody;
+}
+
 bool Streams::busy_on_device() {
     bool busy = false;
     for (Stream& stream : streams_) {
@@ -228,12 +251,9 @@ uint64_t Streams::end_all(uint64_t last) {
         fmt::format("rank {} destroyed the communicator while this was pending", rank_)};
     for (Stream& stream : streams_) {
         const Owned owned(stream.owner);
-        while (stream.head) {
-            last = std::min(last, stream.head->tag.sequence - 1);
-            pop(stream, why.code, why);
-        }
+        while (stream.head) pop(stream, why.code, why);
     }
-    return last;
+    return std::min(last, first_failed_ - 1);
 }
 
 // ---- clocks
@@ -263,6 +283,7 @@ void Streams::look_at_clock(Stream& stream, int64_t now) {
                  fmt::format("rank {} cannot go on with {}: {} (is /dev/shm or memory full?)",
                              rank_, describe_call(r->tag), code_name(code))});
         const Rank waits_for = r->started ? r->operation->waits_for() : nobody;
+        if (r == stream.head) stream.waits_for.store(waits_for, std::memory_order_relaxed);
         if (r->timeout_ms > 0 && ns_to_ms(now - r->began_ns) >= r->timeout_ms)
             return agreement_.raise(deadline_passed(*r, waits_for));
         if (now >= r->stall_ns && r == stream.head) {
@@ -277,15 +298,25 @@ Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
     const Late late = agreement_.late(request.tag.sequence);
     Rank culprit = waits_for;
     std::string why = "the others did not come";
-    if (late.answered) {
+    // Those that wait for a rank that is stopped, and for each other, are not to blame; and who is
+    // late may be so because of it.
+    const auto stopped = late.silent_for(std::min(request.timeout_ms / 2, stopped_ms));
+    const auto silent = stopped.empty() && !late.answered ? late.silent_for(0) : stopped;
+    if (!silent.empty()) {
+        culprit = silent.front();
+        why =
+            fmt::format("{} did not answer when asked (stopped, or busy?)", Late::names_of(silent));
+    } else if (late.answered) {
         culprit = late.first();
         why = fmt::format("{} {} not called it", late.names(),
                           late.ranks.size() == 1 ? "has" : "have");
-    } else if (!late.silent.empty()) {
-        // Those that wait for it, and for each other, are not to blame.
-        culprit = late.silent.front();
-        why = fmt::format("{} did not answer when asked (stopped, or busy?)",
-                          Late::names_of(late.silent));
+    } else if (const auto [waits, last] = late.chain(rank_); waits != nobody) {
+        culprit = last;
+        why = last == waits ? fmt::format("rank {} is still in an earlier call", waits)
+                            : fmt::format(
+                                  "rank {} is still in an earlier call, where nothing more "
+                                  "came from rank {}",
+                                  waits, last);
     } else if (waits_for != nobody) {
         why = fmt::format("nothing more came from rank {}", waits_for);
     } else if (late.first() != nobody) {

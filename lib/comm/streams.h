@@ -22,6 +22,7 @@ struct alignas(no_share_bytes) Stream {
     Request* head = nullptr;
     Request* tail = nullptr;
     std::atomic<uint32_t> queued{0};  // written by the owner alone, who needs no locked instruction
+    std::atomic<Rank> waits_for{nobody};  // the head, when its clock was last looked at
 
     void count(int32_t more) {
         const uint32_t now = queued.load(std::memory_order_relaxed);
@@ -50,6 +51,8 @@ public:
     void settle();
     /// Finds what is past its deadline or cannot go on.
     void look_at_clocks();
+    /// A rank that an operation waits for, as of the last look; nobody if none is known.
+    Rank waits_for() const;
     /// Whether anything that was launched on a device is under way.
     bool busy_on_device();
     /// Before and after a sleep: peers ring when they move a head on.
@@ -57,7 +60,7 @@ public:
     /// Afterwards nobody drives anything until the list is gone.
     std::vector<std::unique_ptr<Owned>> hold_all();
     /// Ends everything for good: the communicator was destroyed. `last` is the number of the last
-    /// operation; the result that of the last one that was not cut off.
+    /// operation; the result that of the last one before any that failed or was cut off.
     uint64_t end_all(uint64_t last);
     /// What led to the first failure: the end of it to the log, all of it to a file if one is
     /// wanted.
@@ -69,6 +72,7 @@ private:
     void fail_head(Stream& stream, Code code);
     void purge(Stream& stream);
     void look_at_clock(Stream& stream, int64_t now);
+    void note_failed(Code code, uint64_t sequence);
     Error deadline_passed(const Request& request, Rank waits_for) const;
     Error annotate(const Error& error, const Tag& tag) const;
 
@@ -80,6 +84,7 @@ private:
     Waiting& waiting_;
     std::vector<Stream> streams_;
     std::atomic<bool> dumped_{false};
+    std::atomic<uint64_t> first_failed_{~uint64_t{0}};  // that the others may not have failed
 };
 
 }  // namespace tutti

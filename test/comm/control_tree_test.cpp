@@ -4,6 +4,9 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
+#include <utility>
+#include <vector>
+
 #include "comm/early_channels.h"
 #include "support/catch.h"
 
@@ -46,7 +49,8 @@ TEST_CASE("control tree: a hello comes back from its bytes, or says of which ver
 TEST_CASE("control tree: keeps no connection that cannot be watched, and takes the next one") {
     Reactor reactor;
     int closed = 0;
-    ControlTree tree(reactor, {[](Rank, ByteView) {}, [&](Rank, const std::string&) { ++closed; }});
+    ControlTree tree(
+        reactor, {[](Rank, ByteView) {}, [&](Rank, LinkKind, const std::string&) { ++closed; }});
     for (const LinkKind kind : {LinkKind::branch, LinkKind::detour}) {
         const Rank peer = kind == LinkKind::branch ? 1 : 2;
         // epoll takes no directories.
@@ -69,9 +73,10 @@ TEST_CASE("control tree: loses a peer that reads nothing, when too many bytes wa
     Reactor reactor;
     std::string cause;
     constexpr std::size_t most = 3'000'000;
-    ControlTree tree(reactor,
-                     {[](Rank, ByteView) {}, [&](Rank, const std::string& told) { cause = told; }},
-                     {.unsent_control_bytes = most});
+    ControlTree tree(
+        reactor,
+        {[](Rank, ByteView) {}, [&](Rank, LinkKind, const std::string& told) { cause = told; }},
+        {.unsent_control_bytes = most});
     Ends ends;
     REQUIRE(tree.attach(1, std::move(ends.ours), LinkKind::branch));
     const Bytes message(ControlTree::max_message_bytes);
@@ -88,7 +93,7 @@ TEST_CASE("control tree: loses a peer that reads nothing, when too many bytes wa
 
 TEST_CASE("control tree: takes a few connections of one peer, not any number") {
     Reactor reactor;
-    ControlTree tree(reactor, {[](Rank, ByteView) {}, [](Rank, const std::string&) {}},
+    ControlTree tree(reactor, {[](Rank, ByteView) {}, [](Rank, LinkKind, const std::string&) {}},
                      {.control_connections = 3});
     std::vector<Ends> ends(4);
     for (std::size_t i = 0; i < 3; ++i)
@@ -111,5 +116,24 @@ TEST_CASE("early channels: one peer's are bounded, and count no more once they a
         CHECK_FALSE(early.keep({.peer = 1, .comm = 8, .lane = 0}, nullptr));
         CHECK(early.keep({.peer = 2, .comm = 7, .lane = 0}, nullptr));
         CHECK(early.take_all().size() == 3);
+    }
+}
+
+TEST_CASE("control tree: tells whose connection has ended, and of which kind it was") {
+    Reactor reactor;
+    std::vector<std::pair<Rank, LinkKind>> closed;
+    ControlTree tree(reactor, {[](Rank, ByteView) {},
+                               [&](Rank peer, LinkKind kind, const std::string&) {
+                                   closed.emplace_back(peer, kind);
+                               }});
+    for (const LinkKind kind : {LinkKind::branch, LinkKind::detour}) {
+        const Rank peer = kind == LinkKind::branch ? 1 : 2;
+        Ends ends;
+        REQUIRE(tree.attach(peer, std::move(ends.ours), kind));
+        ends.theirs.reset();
+        reactor.poll(1000);
+        REQUIRE(closed.size() == static_cast<std::size_t>(peer));
+        CHECK(closed.back() == std::pair(peer, kind));
+        CHECK_FALSE(tree.send(peer, Bytes(3)));
     }
 }

@@ -37,6 +37,8 @@ def run(ranks, *arguments, transport="shm,tcp", env=None, options=()):
 
 
 class Faults(unittest.TestCase):
+    transports_of_stopped = ("tcp", "tcp")
+
     @staticmethod
     def over_transports(ranks=(2, 3, 4)):
         return [(n, transport) for n in ranks for transport in ("shm", "tcp")]
@@ -109,6 +111,34 @@ class Faults(unittest.TestCase):
                     self.assertLess(seconds, 15, output)
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
                     self.assertLess(said[rank]["destroy"][2], 15, output)
+
+    def check_killed_in_part(self, transport, victim, env):
+        said, output = run(6, "killed_in_part", str(victim), transport=transport, env={"TUTTI_TIMEOUT_MS": "40000", **env})
+        for rank in {1, 2, 3, 4, 5} - {victim}:
+            # Ranks of the part are those of the job but for rank 0.
+            status, fault, seconds, text = said[rank]["operation"]
+            self.assertEqual((status, fault), ("peer lost", victim - 1), output)
+            self.assertLess(seconds, 20, output)
+        return said
+
+    def test_a_killed_rank_is_named_on_every_survivor_of_a_part_though_others_have_left(self):
+        # Of the part, job rank 1 is the root of the tree; a ring's ranks have two neighbours.
+        for transport, victim, algorithm in (("shm", 1, "ring"), ("tcp", 1, "ring"), ("tcp", 3, "")):
+            self.check_killed_in_part(transport, victim, {"TUTTI_ALGO": algorithm})
+
+    def test_a_killed_rank_is_named_on_every_survivor_though_the_store_has_left(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            store = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        said = self.check_killed_in_part("tcp", 1, {"TUTTI_ALGO": "ring", "TUTTI_TEST_STORE_OF_RANK_0": store})
+        # The part has numbers of its own, which must not be taken for the job's.
+        self.assertTrue(any("rank 0 is gone: it is rank 1 of the job" in said[r]["operation"][3] for r in said if r > 1))
+
+    def test_a_stopped_rank_is_named_by_all_wherever_it_stopped(self):
+        for transport in self.transports_of_stopped:
+            said, output = run(4, "stopped_in_a_row", "2", transport=transport, env={"TUTTI_TIMEOUT_MS": "4000"})
+            for rank in (0, 1, 3):
+                self.assertEqual(said[rank]["operation"][:2], ("timeout", 2), output)
 
     def test_survivors_go_on_as_a_job_of_their_own(self):
         for victim in (0, 2):
@@ -251,6 +281,9 @@ class FabricFaults(unittest.TestCase):
     def over_transports(ranks=(2, 3)):
         return [(n, fabric) for n in ranks if n <= 3 for fabric in FABRICS]
 
+    transports_of_stopped = [fabric for fabric in FABRICS if fabric == "ofi"]
+    test_a_stopped_rank_is_named_by_all_wherever_it_stopped = \
+        Faults.test_a_stopped_rank_is_named_by_all_wherever_it_stopped
     check_mismatch = Faults.check_mismatch
     mismatch = Faults.mismatch
     test_different_counts = Faults.test_different_counts

@@ -126,6 +126,44 @@ void killed(tutti_comm* comm) {
     say("next", tutti_barrier(comm));
 }
 
+// Rank 0 has left in order when the rank named by the argument is killed in collectives of the
+// others.
+void killed_in_part(tutti_comm* comm) {
+    tutti_comm* part = nullptr;
+    if (tutti_comm_split(comm, rank_of == 0 ? -1 : 0, rank_of, &part) != TUTTI_OK || rank_of == 0)
+        return;
+    const auto start = Clock::now();
+    tutti_status status = TUTTI_OK;
+    while (status == TUTTI_OK) {
+        if (rank_of == std::stoi(argument) && seconds_since(start) > 0.7) kill(getpid(), SIGKILL);
+        status = sum(part, 1000);
+    }
+    say("operation", status, start);
+    tutti_comm_destroy(part);
+}
+
+// The rank named by the argument is stopped anywhere in a row of small collectives, and goes on
+// when the others have heard of it.
+void stopped_in_a_row(tutti_comm* comm) {
+    const int victim = std::stoi(argument);
+    int pid = getpid();
+    if (tutti_broadcast(comm, &pid, 1, TUTTI_INT32, victim) != TUTTI_OK) return;
+    std::thread stops;
+    if (rank_of == 0)
+        stops = std::thread([pid] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(300));
+            kill(pid, SIGSTOP);
+        });
+    const auto start = Clock::now();
+    tutti_status status = TUTTI_OK;
+    while (status == TUTTI_OK) status = sum(comm, 2);
+    say("operation", status, start);
+    if (!stops.joinable()) return;
+    stops.join();
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    kill(pid, SIGCONT);
+}
+
 // The survivors of a loss go on as a job of their own, as docs/losses.md has it.
 void went_on(tutti_comm* comm) {
     killed(comm);
@@ -361,6 +399,8 @@ int main(int argc, char** argv) {
         {"mismatch", mismatch},
         {"queue", queue},
         {"killed", killed},
+        {"killed_in_part", killed_in_part},
+        {"stopped_in_a_row", stopped_in_a_row},
         {"went_on", went_on},
         {"survived_by_a_child", survived_by_a_child},
         {"halfway", halfway},
@@ -380,8 +420,15 @@ int main(int argc, char** argv) {
     const char* launched_as = std::getenv("TUTTI_RANK");
     if (argv[1] == std::string("full") && launched_as && launched_as == argument) exhaust_memory();
     tutti_comm* comm = nullptr;
+    tutti_config* config = nullptr;
+    if (const char* store = std::getenv("TUTTI_TEST_STORE_OF_RANK_0")) {
+        tutti_config_create(&config);
+        tutti_config_set(config, "store", store);
+        tutti_config_set(config, "store_hosted", "0");
+    }
     const auto start = Clock::now();
-    const tutti_status status = tutti_comm_create(nullptr, &comm);
+    const tutti_status status = tutti_comm_create(config, &comm);
+    tutti_config_destroy(config);
     if (status != TUTTI_OK) {
         say("create", status, start);
         return 1;

@@ -40,7 +40,7 @@ void read_frames(ByteView input) {
                                    heard += sizeof(uint32_t) + message.size();
                                    read_news(message);
                                },
-                               [&](Rank, const std::string&) { ++ends; }});
+                               [&](Rank, LinkKind, const std::string&) { ++ends; }});
     require(tree.attach(1, UniqueFd(pair[0]), LinkKind::branch).has_value(), "it is not attached");
     require(::send(peer.get(), input.data(), input.size(), MSG_NOSIGNAL) ==
                 static_cast<ssize_t>(input.size()),

@@ -1,0 +1,212 @@
+// Questions about an operation that takes long: who has not called it, who called something else,
+// who says nothing at all.
+#include <algorithm>
+
+#include "comm/agreement.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t ms = 1'000'000;
+constexpr int64_t stall_window_ns = 50 * ms;
+constexpr int64_t first_question_ns = 100 * ms;
+constexpr int64_t question_growth = 4;
+// The last question comes so long before the deadline, or a quarter of its time: answers take the
+// tree's latency, and that of programs that drive their communicators themselves.
+constexpr int64_t last_question_ms = 500;
+// Who has said nothing for so long after a question is told of with the next.
+constexpr int64_t silence_ns = 100 * ms;
+
+// True if it was not there.
+bool insert_few(std::vector<Rank>& ranks, Rank rank) {
+    const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
+    if (ranks.size() == Late::most_named || (place != ranks.end() && *place == rank)) return false;
+    ranks.insert(place, rank);
+    return true;
+}
+template <typename Value>
+bool insert_few(std::map<Rank, Value>& ranks, Rank rank, Value value) {
+    return ranks.size() < Late::most_named && ranks.emplace(rank, value).second;
+}
+
+}  // namespace
+
+std::string Late::names_of(const std::vector<Rank>& ranks) {
+    std::string list;
+    for (const Rank rank : ranks) list += fmt::format("{}{}", list.empty() ? "" : ", ", rank);
+    return fmt::format("{}rank{} {}", ranks.size() < most_named ? "" : "at least ",
+                       ranks.size() == 1 ? "" : "s", list);
+}
+
+std::vector<Rank> Late::silent_for(int64_t least_ms) const {
+    std::vector<Rank> found;
+    for (const auto& [rank, for_ms] : silent_ms)
+        if (for_ms >= least_ms) found.push_back(rank);
+    return found;
+}
+
+std::pair<Rank, Rank> Late::chain(Rank own) const {
+    if (waiting.empty()) return {nobody, nobody};
+    const Rank first = waiting.begin()->first;
+    Rank last = first;
+    for (std::size_t links = 0; links < waiting.size(); ++links) {
+        const auto next = waiting.find(last);
+        if (next == waiting.end() || next->second == nobody || next->second == own) break;
+        last = next->second;
+    }
+    return {first, last};
+}
+
+void Agreement::stalled(const Tag& tag) {
+    take_stall(make(News::Kind::stall, tag));
+}
+
+void Agreement::take_stall(const News& news) {
+    {
+        const Lock lock(mutex_);
+        if (news.tag.epoch() != epoch_) return;
+        // Stalled ranks come in crowds: one question about an operation serves them all for a
+        // while.
+        const int64_t now = now_ns();
+        if (news.tag.sequence <= stall_.tag.sequence && now < stall_ns_ + stall_window_ns) return;
+        stall_ = news;
+        stall_ns_ = now;
+        if (const Rank parent = tree_.parent(); parent != nobody) {
+            const bool silent = is_silent(parent);
+            ask(parent, news);
+            if (silent) tell_silent(parent);
+            return;
+        }
+    }
+    News query = news;
+    query.kind = News::Kind::query;
+    take_query(query, nobody);
+}
+
+void Agreement::take_query(const News& news, Rank from) {
+    const Recorder& recorder = host_.recorder();
+    bool late = recorder.last() < news.tag.sequence, failed = false;
+    {
+        const Lock lock(mutex_);
+        late_.answered = late_heard_ = false;
+        late_.waiting.clear();
+        failed = mismatch_ && news.tag.sequence >= mismatch_from_;
+        if (failed) late = behind_mismatch(recorder.last() & number_mask);
+        std::vector<Rank> silent;
+        silent_ms_.clear();
+        for (const Rank child : tree_.children()) {
+            if (child == from) continue;
+            if (is_silent(child)) silent.push_back(child);
+            ask(child, news);
+        }
+        for (const Rank child : silent) tell_silent(child);
+    }
+    const auto own = failed ? std::nullopt : recorder.find(news.tag.sequence);
+    if (own && *own != news.tag && news.rank != rank_)
+        return raise_mismatch(*own, news.rank, news.tag);
+    if (!late) return;
+    News answer = make(News::Kind::late, news.tag);
+    const auto blocked_on = failed ? std::nullopt : host_.blocked_on();
+    answer.tag.count = blocked_on.has_value();
+    answer.tag.root = blocked_on.value_or(nobody);
+    take_late(answer);
+}
+
+void Agreement::take_late(const News& news) {
+    const Lock lock(mutex_);
+    if (!note_late(news)) return;
+    if (tree_.parent() != nobody) return host_.send_control(tree_.parent(), news);
+    News suspect = news;
+    suspect.kind = News::Kind::suspect;
+    for (Rank child : tree_.children()) host_.send_control(child, suspect);
+}
+
+void Agreement::take_suspect(const News& news) {
+    const Lock lock(mutex_);
+    for (Rank child : tree_.children()) host_.send_control(child, news);
+    note_late(news);
+}
+
+// The first answer to a question takes the place of what was said before. True if it is news.
+bool Agreement::note_late(const News& news) {
+    if (!late_heard_ || late_sequence_ != news.tag.sequence) late_ = {};
+    late_heard_ = true;
+    late_sequence_ = news.tag.sequence;
+    if (news.tag.count > 0) {
+        const bool known = news.tag.root >= 0 && news.tag.root < size_;
+        return insert_few(late_.waiting, news.rank, known ? news.tag.root : nobody);
+    }
+    late_.answered = true;
+    return insert_few(late_.ranks, news.rank);
+}
+
+// ---- who says nothing at all, with the mutex
+
+void Agreement::ask(Rank neighbour, const News& news) {
+    host_.send_control(neighbour, news);
+    unheard_.try_emplace(neighbour, now_ns());
+}
+
+bool Agreement::is_silent(Rank neighbour) const {
+    const auto asked = unheard_.find(neighbour);
+    return asked != unheard_.end() && now_ns() - asked->second >= silence_ns;
+}
+
+void Agreement::tell_silent(Rank neighbour) {
+    News silent = make(News::Kind::silent, {});
+    silent.rank = neighbour;
+    silent.tag.count = static_cast<uint64_t>(ns_to_ms(now_ns() - unheard_[neighbour]));
+    take_silent(silent, neighbour);
+}
+
+void Agreement::take_silent(const News& news, Rank from) {
+    if (insert_few(silent_ms_, news.rank, static_cast<int64_t>(news.tag.count))) flood(news, from);
+}
+
+void Agreement::heard(Rank from) {
+    unheard_.erase(from);
+    silent_ms_.erase(from);
+}
+
+// A question that reaches this rank may come from one that others have not told what they know.
+void Agreement::answer(Rank to, const News& question) {
+    host_.send_control(to, make(News::Kind::here, {}));
+    const uint64_t number = question.tag.sequence & number_mask;
+    const bool departed =
+        std::any_of(departed_.begin(), departed_.end(), [&](auto& d) { return number > d.second; });
+    if (failure_ || departed) catch_up(to, true);
+}
+
+Late Agreement::late(uint64_t sequence) {
+    const Lock lock(mutex_);
+    Late late = late_sequence_ == sequence ? late_ : Late{};
+    late.silent_ms = silent_ms_;
+    return late;
+}
+
+void Agreement::ask_who_is_behind() {
+    Tag tag;
+    {
+        const Lock lock(mutex_);
+        if (!mismatch_) return;
+        tag.sequence = mismatch_from_;
+    }
+    stalled(tag);
+}
+
+Late Agreement::behind() {
+    const Lock lock(mutex_);
+    return mismatch_ && late_sequence_ == mismatch_from_ ? late_ : Late{};
+}
+
+int64_t Agreement::ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms) {
+    const int64_t waited_ns = now - began_ns;
+    const int64_t pause_ns = waited_ns < first_question_ns
+                                 ? first_question_ns
+                                 : std::min(waited_ns * question_growth, longest_pause_ns);
+    const int64_t last_ms =
+        timeout_ms - std::min(timeout_ms / 4, last_question_ms) - ns_to_ms(waited_ns);
+    return now + (last_ms > 0 && last_ms < ns_to_ms(pause_ns) ? last_ms * ms : pause_ns);
+}
+
+}  // namespace tutti

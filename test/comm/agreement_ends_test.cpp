@@ -1,0 +1,166 @@
+// What ranks hear of each other's ends, and whom they blame, where any of them may be gone.
+#include <chrono>
+#include <random>
+#include <thread>
+
+#include "comm/agreement_ranks.h"
+
+namespace {
+
+using namespace agreement_test;
+
+void pause(int64_t for_ms) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(for_ms));
+}
+
+/// Ranks end in random order, each by dying or by leaving, until the last of them is lost; who has
+/// heard of that may leave at once.
+void end_some(Ranks& ranks, std::mt19937& random) {
+    ranks.tells_of_ends = true;
+    const auto pick = [&] {
+        const auto there = ranks.present();
+        return there[random() % there.size()];
+    };
+    Rank last = nobody;
+    for (auto ends = 1 + random() % (ranks.all.size() / 2); ends > 0; --ends) {
+        last = pick();
+        if (ends > 1 && random() % 2 == 0)
+            ranks.leave(last, 5);
+        else
+            ranks.gone.insert(last);
+        if (random() % 2 == 0) ranks.deliver(random() % 10);
+    }
+    ranks[pick()].agreement.peer_lost(last, "it was killed");
+    for (int leave = 0; leave < 3 && ranks.present().size() > 2; ++leave) {
+        ranks.deliver(random() % 20);
+        const Rank hears = pick();
+        if (ranks[hears].agreement.over()) ranks.leave(hears, 5);
+    }
+    ranks.deliver();
+}
+
+}  // namespace
+
+TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died or left") {
+    const auto seed = std::random_device{}();
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    std::vector<std::unique_ptr<Ranks>> trials;
+    for (int trial = 0; trial < 40; ++trial) {
+        trials.push_back(std::make_unique<Ranks>(2 + static_cast<Rank>(random() % 40)));
+        end_some(*trials.back(), random);
+    }
+    // Those that the news has not reached ask, as they wait.
+    uint64_t number = 6;
+    const auto ask = [&] {
+        ++number;
+        for (const auto& ranks : trials)
+            for (const Rank rank : ranks->present()) {
+                if (ranks->gone.count(rank) > 0 || (*ranks)[rank].agreement.over()) continue;
+                (*ranks)[rank].agreement.stalled(numbered(0, number));
+                ranks->deliver();
+            }
+    };
+    for (int question = 0; question < 5; ++question) ask();
+    // An end without a bye is a loss after a while.
+    pause(550);
+    for (const auto& ranks : trials)
+        for (const Rank rank : ranks->present()) {
+            (*ranks)[rank].agreement.look_at_unreachable();
+            ranks->deliver();
+        }
+    for (const auto& ranks : trials) {
+        std::string ended;
+        for (const Rank rank : ranks->gone) ended += " " + std::to_string(rank);
+        for (const Rank rank : ranks->present()) {
+            INFO("rank " << rank << " of " << ranks->all.size() << ", ended:" << ended);
+            CHECK((*ranks)[rank].agreement.over());
+        }
+    }
+}
+
+TEST_CASE("ranks that end: news of a loss go round the root and others that died before") {
+    Ranks ranks(20);
+    ranks.tells_of_ends = true;
+    for (const Rank dead : {0, 1, 2}) ranks.gone.insert(dead);
+    // 12 is below 1, which is below 0.
+    ranks[12].agreement.peer_lost(2, "it was killed");
+    ranks.deliver();
+    for (const Rank rank : ranks.present()) {
+        INFO("rank " << rank);
+        const auto over = ranks[rank].agreement.over();
+        REQUIRE(over);
+        CHECK((over->code == Code::peer_lost && over->rank == 2));
+    }
+}
+
+TEST_CASE("ranks that end: who has missed the news hears it when it asks") {
+    Ranks ranks(3);
+    ranks[0].agreement.raise({Code::peer_lost, 1, 0, "rank 1 is gone"});
+    ranks.wire.clear();
+    ranks[2].agreement.stalled(numbered(0, 5));
+    ranks.deliver();
+    REQUIRE(ranks[2].agreement.over());
+    CHECK(ranks[2].agreement.over()->rank == 1);
+}
+
+TEST_CASE("ranks that end: a rank that cannot be reached has a while to say bye") {
+    Ranks ranks(4);
+    const bool says_bye = GENERATE(false, true);
+    ranks[1].agreement.unreachable(3);
+    ranks[1].agreement.look_at_unreachable();
+    CHECK_FALSE(ranks[1].agreement.over());
+    CHECK_FALSE(ranks[1].agreement.has_left(3));
+    if (says_bye) ranks.leave(3, 5);
+    ranks.deliver();
+    pause(550);
+    ranks[1].agreement.look_at_unreachable();
+    CHECK(ranks[1].agreement.has_left(3) == says_bye);
+    REQUIRE(ranks[1].agreement.over().has_value() == !says_bye);
+    if (!says_bye) CHECK(ranks[1].agreement.over()->rank == 3);
+}
+
+// Rank 3 is stopped in operation 5; 5 and 7 wait for it there, 6 waits for 5; the others are in 6.
+TEST_CASE("who is late: those that wait themselves are not, and the chain of them has an end") {
+    Ranks ranks(9);
+    const Tag tag = numbered(0, 6);
+    const std::map<Rank, Rank> waiting{{5, 3}, {6, 5}, {7, 3}};
+    for (Rank r = 0; r < 9; ++r) {
+        const auto waits = waiting.find(r);
+        if (waits != waiting.end()) ranks[r].blocked = waits->second;
+        if (waits == waiting.end() && r != 3) ranks[r].call(tag);
+    }
+    ranks.gone.insert(3);
+    for (int question = 0; question < 2; ++question) {
+        ranks[8].agreement.stalled(tag);
+        ranks.deliver();
+        pause(150);
+    }
+    for (const Rank r : ranks.present()) {
+        INFO("rank " << r);
+        const Late late = ranks[r].agreement.late(tag.sequence);
+        CHECK_FALSE(late.answered);
+        CHECK(late.ranks.empty());
+        CHECK(late.waiting == waiting);
+        CHECK(late.chain(8) == std::pair<Rank, Rank>(5, 3));
+        CHECK(late.silent_for(100) == std::vector<Rank>{3});
+    }
+    // Rank 7 has come out of it, and computes.
+    ranks[7].blocked.reset();
+    ranks[8].agreement.stalled(tag);
+    ranks.deliver();
+    const Late late = ranks[0].agreement.late(tag.sequence);
+    CHECK((late.answered && late.ranks == std::vector<Rank>{7}));
+}
+
+TEST_CASE("who is late: a chain ends before the rank that asks, and in a circle") {
+    Late late;
+    CHECK(late.chain(0) == std::pair<Rank, Rank>(nobody, nobody));
+    late.waiting = {{1, 2}, {2, 0}};
+    CHECK(late.chain(0) == std::pair<Rank, Rank>(1, 2));
+    CHECK(late.chain(3) == std::pair<Rank, Rank>(1, 0));
+    late.waiting = {{1, nobody}};
+    CHECK(late.chain(0) == std::pair<Rank, Rank>(1, 1));
+    late.waiting = {{1, 2}, {2, 1}};
+    CHECK(late.chain(0).first == 1);
+}

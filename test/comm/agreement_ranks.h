@@ -1,0 +1,88 @@
+// The ranks of a communicator that agree without a network: every rank's words go into one queue.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "comm/agreement.h"
+#include "support/catch.h"
+
+namespace agreement_test {
+
+using namespace tutti;
+
+struct Envelope {
+    Rank from, to;
+    News news;
+};
+
+class Member final : public AgreementHost {
+public:
+    Member(Rank rank, Rank size, std::deque<Envelope>& wire)
+        : rank_(rank), wire_(wire), agreement(rank, size, 0, *this) {}
+    void send_control(Rank to, const News& news) override { wire_.push_back({rank_, to, news}); }
+    const Recorder& recorder() const override { return recorder_; }
+    void call(const Tag& tag) { recorder_.begin(tag, 0, 0); }
+    std::optional<Rank> blocked_on() override { return blocked; }
+    void settle() override {}
+    void resume(uint64_t sequence) override { resumed = sequence; }
+
+    /// The next call, as its issuer sees it.
+    Agreement::Entry next_call(uint64_t number = 6) {
+        Error ignored;
+        return agreement.admit(number, ignored);
+    }
+
+private:
+    const Rank rank_;
+    std::deque<Envelope>& wire_;
+    Recorder recorder_;
+
+public:
+    Agreement agreement;
+    uint64_t resumed = 0;
+    std::optional<Rank> blocked;  // its program waits, and for whom
+};
+
+struct Ranks {
+    explicit Ranks(Rank size) {
+        for (Rank r = 0; r < size; ++r) all.push_back(std::make_unique<Member>(r, size, wire));
+    }
+    Member& operator[](Rank rank) { return *all[static_cast<std::size_t>(rank)]; }
+    /// After its last operation. What is on its way to it by now is dropped.
+    void leave(Rank rank, uint64_t last) {
+        (*this)[rank].agreement.say_bye(last);
+        gone.insert(rank);
+    }
+    std::vector<Rank> present() const {
+        std::vector<Rank> ranks;
+        for (std::size_t r = 0; r < all.size(); ++r)
+            if (gone.count(static_cast<Rank>(r)) == 0) ranks.push_back(static_cast<Rank>(r));
+        return ranks;
+    }
+    void deliver(std::size_t most = SIZE_MAX) {
+        for (; !wire.empty() && most > 0; wire.pop_front(), --most) {
+            const Envelope e = wire.front();
+            if (gone.count(e.to) == 0)
+                (*this)[e.to].agreement.receive(e.from, e.news);
+            else if (tells_of_ends && gone.count(e.from) == 0)
+                (*this)[e.from].agreement.unreachable(e.to);
+        }
+    }
+    std::deque<Envelope> wire;
+    std::set<Rank> gone;
+    bool tells_of_ends = false;  // those that are gone are found to be by who writes to them
+    std::vector<std::unique_ptr<Member>> all;
+};
+
+inline Tag numbered(uint64_t epoch, uint64_t number) {
+    Tag tag;
+    tag.sequence = epoch << Tag::epoch_shift | number;
+    return tag;
+}
+
+}  // namespace agreement_test
