@@ -504,7 +504,9 @@ TUTTI_API tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms);
 /** tutti_wait with a time-out of 0: IN_PROGRESS while it runs. */
 TUTTI_API tutti_status tutti_test(tutti_request** request);
 /** Calls fn(status, user) once, from the thread that completes the operation, before the request is
- *  done (at once if it is). fn must not call tutti, the request must be waited for. One per request. */
+ *  done (at once if it is). Inside fn, calls that start, wait for or destroy something on any
+ *  communicator are refused (INVALID): tell another thread. The request must be waited for. One per
+ *  request. */
 TUTTI_API tutti_status tutti_request_on_complete(tutti_request* request,
                                                  void (*fn)(tutti_status, void* user), void* user);
 /** A descriptor that is readable once the request is done, as tutti_test then says; tutti_wait closes it. */

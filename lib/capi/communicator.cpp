@@ -128,6 +128,7 @@ tutti_status tutti_comm_destroy(tutti_comm* comm) {
     return tutti::guard([&]() -> Result<> {
         // In a forked child it is the parent's, whose connections the child holds too: let it lie.
         if (comm && !comm->impl->is_of_this_process()) return {};
+        if (comm) TUTTI_TRY(comm->impl->may_call());
         const std::unique_ptr<tutti_comm> owned(comm);
         if (comm) comm->impl->destroy();
         return {};

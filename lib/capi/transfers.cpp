@@ -254,6 +254,7 @@ tutti_status tutti_group_start(tutti_comm* comm) {
 tutti_status tutti_group_end(tutti_comm* comm) {
     return guard([&]() -> Result<> {
         TUTTI_TRY(check_comm("tutti_group_end", comm));
+        TUTTI_TRY(comm->impl->may_call());
         if (comm->group_depth == 0)
             return fail(Code::invalid, "tutti_group_end: there was no tutti_group_start");
         if (--comm->group_depth > 0) return {};

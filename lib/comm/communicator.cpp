@@ -50,6 +50,8 @@ Result<> find_store(Config& config, std::shared_ptr<Store>& store) {
 Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
                                                            std::shared_ptr<Store> own_store) {
     const int64_t start_ns = now_ns();
+    if (Completion::calling_back())
+        return fail(Code::invalid, "a completion callback may not make a communicator");
     TUTTI_TRY(check_whole(given));
     Config config = given;
     if (config.size > 1 && config.store.empty() && !own_store)

@@ -48,6 +48,8 @@ public:
     bool is_of_this_process() const { return home_.here(); }
     /// unsupported where it is not.
     Result<> forked() const;
+    /// The same for calls that start or wait for something: invalid inside a completion callback.
+    Result<> may_call() const;
     int rings() const { return endpoint_->config().nrings; }
     bool manual() const { return endpoint_->manual(); }
     /// From now on it becomes readable when something may move, until `progress` has moved it.

@@ -279,6 +279,7 @@ Result<> Communicator::may_join() const {
 }
 
 Result<> Communicator::may_wait(const Request& request) const {
+    TUTTI_TRY(may_call());
     if (request.done() || !Launches::here().holds(*this, request)) return {};
     return fail(Code::invalid,
                 "rank {}: {} is launched by tutti_launch_end, or comes after what is: call that "

@@ -12,7 +12,7 @@ constexpr std::size_t device_memory_unit = std::size_t{2} << 20;
 }  // namespace
 
 Result<> Communicator::use_device(int device) {
-    TUTTI_TRY(forked());
+    TUTTI_TRY(may_call());
     TUTTI_TRY(need_driver());
     if (devices_.joined() && devices_.device != device)
         return fail(Code::invalid, "rank {}: the communicator's device is {}, not {}", rank(),

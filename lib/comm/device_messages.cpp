@@ -101,7 +101,7 @@ Result<std::unique_ptr<Operation>> Communicator::stage(std::deque<Exchange::Part
 
 Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTransfer>& messages,
                                                      int64_t timeout_ms, void* device_stream) {
-    TUTTI_TRY(forked());
+    TUTTI_TRY(may_call());
     TUTTI_TRY(owed());
     if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
     if (auto over = agreement_.over()) return tl::unexpected(*over);

@@ -25,6 +25,16 @@ Result<> Communicator::forked() const {
         rank());
 }
 
+Result<> Communicator::may_call() const {
+    TUTTI_TRY(forked());
+    if (!Completion::calling_back()) [[likely]]
+        return {};
+    return fail(Code::invalid,
+                "rank {}: a completion callback may not start, wait for or end anything: the "
+                "operation waits for the callback's return. Tell another thread to do it",
+                rank());
+}
+
 // By the number that the operation will have, which is the same on every rank whatever became of
 // those before it: what was refused here has none, and after a mismatch all go on from the same.
 uint32_t Communicator::stream_for(int wanted) const {
@@ -128,7 +138,7 @@ Error Communicator::contact_failed(const Transfer& transfer, const Error& error)
 }
 
 Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stream) {
-    TUTTI_TRY(forked());
+    TUTTI_TRY(may_call());
     TUTTI_TRY(planner_.check(call, stream));
     const uint64_t count = static_cast<uint64_t>(streams_.count());
     const uint64_t own = stream < 0 ? plans_made_ % count : static_cast<uint64_t>(stream);
@@ -261,7 +271,7 @@ Result<bool> Communicator::goes_to_device(const Call& call, const void* in, cons
 }
 
 Result<> Communicator::run(const Call& call, const void* in, void* out) {
-    TUTTI_TRY(forked());
+    TUTTI_TRY(may_call());
     TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, nullptr));
     if (device) [[unlikely]]
         return run_on_device(call, nullptr, 0, -1, in, out, nullptr);
@@ -297,7 +307,7 @@ Result<> Communicator::wait_until_free(Plan& plan) {
 
 /// Before a plan runs again. True: on a device's memory.
 Result<bool> Communicator::ready(Plan& plan, const void* in, const void* out) {
-    TUTTI_TRY(forked());
+    TUTTI_TRY(may_call());
     if (plan.busy_anywhere()) [[unlikely]]
         TUTTI_TRY(wait_until_free(plan));
     return goes_to_device(plan.call, in, out, plan.device_stream);
@@ -345,7 +355,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, bool by
 Result<std::unique_ptr<Request>> Communicator::start(const Call& call, int stream,
                                                      int64_t timeout_ms, const void* in, void* out,
                                                      void* device_stream) {
-    TUTTI_TRY(forked());
+    TUTTI_TRY(may_call());
     TUTTI_TRY(planner_.check(call, stream));
     TUTTI_ASSIGN(const bool device, goes_to_device(call, in, out, device_stream));
     if (device) [[unlikely]]
@@ -365,7 +375,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const Call& call, int strea
 // --------------------------------------------------------------------------
 
 Result<> Communicator::post(Transfer& transfer, int64_t timeout_ms) {
-    TUTTI_TRY(forked());
+    TUTTI_TRY(may_call());
     TUTTI_TRY(transfers_.check(transfer));
     if (destroyed_) return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
     if (auto over = agreement_.over()) return tl::unexpected(*over);

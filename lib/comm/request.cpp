@@ -12,6 +12,12 @@ namespace tutti {
 
 Completion::Callback Completion::closed_hook;
 
+void Completion::call(const Callback& callback, Code code) {
+    ++callbacks_here_;
+    callback(code);
+    --callbacks_here_;
+}
+
 Completion::~Completion() {
     if (Callback* hook = hook_.load(); hook != &closed_hook) delete hook;
     if (const int fd = fd_.load(); fd != no_fd) ::close(fd);
@@ -25,7 +31,7 @@ bool Completion::set_callback(Callback callback) {
         return true;
     }
     if (expected != &closed_hook) return false;
-    (*hook)(code_.load());
+    call(*hook, code_.load());
     return true;
 }
 
@@ -46,7 +52,7 @@ void Completion::fire(Code code) {
     code_.store(code);
     Callback* hook = hook_.exchange(&closed_hook);
     if (hook && hook != &closed_hook) {
-        (*hook)(code);
+        call(*hook, code);
         delete hook;
     }
     // Not before: who sees it waits for this thread, which may not be in a callback then that takes

@@ -31,10 +31,16 @@ public:
     void fire(Code code);
     /// The callback has run, and the descriptor is readable or about to be.
     bool fired() const { return fired_.load(); }
+    /// Whether this thread is inside a callback. The operation's queue is held meanwhile, so a call
+    /// from there that starts or waits for something would wait for itself.
+    static bool calling_back() { return callbacks_here_ > 0; }
 
 private:
     static Callback closed_hook;
     static constexpr int no_fd = -1;
+    static void call(const Callback& callback, Code code);
+    // Every call looks at it: in the model that costs one load.
+    [[gnu::tls_model("initial-exec")]] static inline constinit thread_local int callbacks_here_ = 0;
     std::atomic<Callback*> hook_{nullptr};
     std::atomic<int> fd_{no_fd};
     std::atomic<bool> fired_{false};

@@ -107,6 +107,7 @@ Result<uint32_t> Communicator::claim_ids(int64_t first_free, uint32_t count) {
 
 Result<std::shared_ptr<Communicator>> Communicator::split_by(std::string_view name, int64_t color,
                                                              int key) {
+    TUTTI_TRY(may_call());
     TUTTI_TRY(begin(name));
     const Wish mine{color, key, endpoint_->first_free_id(),
                     static_cast<int64_t>(endpoint_->host_hash()), splits_devices()};

@@ -42,6 +42,32 @@ TEST_CASE("request: is done for who tests it once its descriptor is readable") {
     }));
 }
 
+TEST_CASE("request: its callback may start nothing and wait for nothing") {
+    expect_no_problem(run(Job{2}, [](Communicator& comm, Rank) -> std::string {
+        std::vector<float> x(10, 1.0f);
+        Call barrier;
+        barrier.collective = Collective::barrier;
+        auto request = comm.start(barrier, -1, -1, nullptr, nullptr);
+        if (!request) return request.error().message;
+        std::vector<Code> codes;
+        const auto note = [&](const auto& result) {
+            codes.push_back(result ? Code::ok : result.error().code);
+        };
+        const bool set = (*request)->completion.set_callback([&](Code) {
+            note(comm.run(sum_of(x.size()), x.data(), x.data()));
+            note(comm.start(sum_of(x.size()), -1, -1, x.data(), x.data()));
+            note(comm.split(0, 0));
+            note(comm.may_wait(**request));
+        });
+        if (!set || !comm.wait(**request, lost_ms)) return "the barrier did not end";
+        for (const Code code : codes)
+            if (code != Code::invalid) return "a call from the callback was not refused";
+        if (codes.size() != 4) return "the callback was not called";
+        const auto after = comm.run(sum_of(x.size()), x.data(), x.data());
+        return after ? "" : after.error().message;
+    }));
+}
+
 TEST_CASE("request: who tests it does not wait for a callback that runs") {
     expect_no_problem(run(Job{1}, [](Communicator& comm, Rank) -> std::string {
         Request request;
