@@ -235,10 +235,19 @@ void Agreement::say_bye(uint64_t last_number) {
     tag.sequence = last_number;
     const Lock lock(mutex_);
     tag.count = departed_.size();
-    flood(make(News::Kind::bye, tag), nobody);
+    News bye = make(News::Kind::bye, tag);
+    if (failure_) {
+        bye.code = failure_->code;
+        bye.tag.root = failure_->rank;
+        bye.text = failure_->text;
+    }
+    flood(bye, nobody);
 }
 
 void Agreement::take_bye(const News& news, Rank from) {
+    // Before this rank takes the leaver for the cause of what it has not got from it.
+    if (news.code != Code::ok)
+        end(told_error(news.code, news.tag.root, size_, news.text), from);
     Lock lock(mutex_);
     if (news.rank < 0 || news.rank >= size_ || said_bye(news.rank)) return;
     // It has told its neighbours, who know each other from now on. What came to it from one of them

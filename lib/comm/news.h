@@ -16,7 +16,8 @@ struct News {
         mismatch,    // flood: operations from `tag.sequence` on fail; rank, text
         quiet,       // up: the subtree runs nothing of the failed epoch; tag.sequence: its last one
         resume,      // down: a new epoch begins after operation number tag.sequence
-        bye,         // flood: `rank` has left in order; tag.sequence: its last operation
+        bye,         // flood: `rank` has left in order; tag.sequence: its last operation; after a
+                     // failure: code, text, tag.root: the rank at fault
         stall,       // up: `rank` waits in the operation `tag` for suspiciously long
         query,       // down: who knows the operation `tag` that `rank` waits in?
         late,        // up: `rank` has not called it yet; tag.sequence: the operation
@@ -29,7 +30,7 @@ struct News {
     Kind kind{};
     uint32_t comm = 0;
     Rank rank = nobody;
-    Code code = Code::ok;  // of failed, as it was told (told_error)
+    Code code = Code::ok;  // of failed or bye, as told (told_error)
     Tag tag;
     std::string text;
 
