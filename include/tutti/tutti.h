@@ -212,7 +212,9 @@ TUTTI_API tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy);
 /** Fails every pending and later operation on all ranks with ABORTED. From any thread. */
 TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
 /** Leaves in order: what was sent still arrives. Never hangs; pending requests fail with ABORTED
- *  and stay valid until they are waited for. NULL is fine. */
+ *  and stay valid until they are waited for. NULL is fine. A process that ends by exit or by a return
+ *  from main leaves in the same way with what it has not destroyed, within a second in all; handlers
+ *  that it registered before its first tutti_comm_create find the communicators destroyed. */
 TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
 /** Why the communicator would choose what for such a call, for people. count: elements of the message, or
  *  of one rank's block; op: of what reduces. Copies at most capacity bytes with the final zero. */

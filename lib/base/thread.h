@@ -29,6 +29,8 @@ public:
     void join();
     /// It ends when its body does.
     void detach();
+    /// Whether the caller runs on it.
+    bool is_this() const { return id_ && pthread_equal(*id_, pthread_self()) != 0; }
 
 private:
     explicit Thread(pthread_t id) : id_(id) {}

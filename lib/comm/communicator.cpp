@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "comm/at_exit.h"
 #include "comm/backoff.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
@@ -64,6 +65,8 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
         new Communicator(std::move(endpoint), Group(config.rank, config.size), one_host));
     comm->planner_.use(comm->endpoint_->take_intrinsics());
     comm->endpoint_->add(comm->group_.id(), comm.get());
+    at_exit::arm(fmt::format("{}", fmt::join(config.transports, ",")));
+    at_exit::add(comm);
     TUTTI_TRY(comm->learn_hosts());
     const int64_t took_ms = (now_ns() - start_ns) / 1'000'000;
     if (config.fit_ms > 0) TUTTI_TRY(calibrate(*comm, config.fit_ms));
@@ -90,7 +93,16 @@ void Communicator::destroy() {
     agreement_.say_bye(last);
     memory_.clear();
     // The last communicator takes this process out of the job.
-    if (endpoint_->remove(group_.id())) endpoint_->leave(Deadline::after_ms(1000));
+    if (endpoint_->remove(group_.id(), Deadline())) endpoint_->leave(Deadline::after_ms(1000));
+    at_exit::remove(*this);
+}
+
+void Communicator::leave_at_exit(Deadline deadline) {
+    if (!home_.here() || destroyed_.exchange(true)) return;
+    // A library of devices may have ended already: it is not entered any more.
+    agreement_.say_bye(streams_.last_before_end(sequence_, deadline));
+    if (endpoint_->remove(group_.id(), deadline)) endpoint_->leave_at_exit(deadline);
+    at_exit::remove(*this);
 }
 
 // In order where that is possible: the others leave too, or the deadline ends it.

@@ -130,6 +130,9 @@ public:
     UserMemory& memory() { return memory_; }
     void abort();
     void destroy();
+    /// The process ends: what finished calls owe still arrives, and the others hear that this rank
+    /// leaves. Threads that are inside calls stay there, and nothing is freed or called back.
+    void leave_at_exit(Deadline deadline);
     Result<> dump(int fd) const { return recorder_.dump(fd, rank()); }
 
 private:

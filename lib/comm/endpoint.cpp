@@ -52,12 +52,32 @@ bool Endpoint::takes_devices() const {
 }
 
 void Endpoint::leave(Deadline deadline) {
-    if (leaving_) return;  // what wants a detour since then gets none
-    finish_detours();
-    if (leaving_.exchange(true)) return;
-    const bool joined = [this] {
+    if (!say_goodbye(deadline)) return;
+    stop_ = true;
+    kick();
+    thread_.join();
+    acceptor_.reset();
+    control_.close();
+    will_.reset();
+    remove_records(deadline);
+    store_.reset();
+}
+
+void Endpoint::leave_at_exit(Deadline deadline) {
+    if (!say_goodbye(deadline) || !stop_serving(deadline)) return;
+    control_.close();
+    will_.reset();
+    if (!host_programs_store_) remove_records(deadline);
+}
+
+/// False: that has been done.
+bool Endpoint::say_goodbye(Deadline deadline) {
+    if (leaving_) return false;  // what wants a detour since then gets none
+    finish_detours(deadline);
+    if (leaving_.exchange(true)) return false;
+    const bool joined = [&] {
         std::unique_lock lock(mutex_);
-        changed_.wait_for(lock, std::chrono::milliseconds(2 * contact_ms),
+        changed_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(2 * contact_ms)),
                           [this] { return !opening_; });
         return bootstrap_ && bootstrap_->state() == Bootstrap::State::done;
     }();
@@ -67,20 +87,32 @@ void Endpoint::leave(Deadline deadline) {
         ::usleep(100);
     }
     for (const auto& transport : transports_) transport->close(deadline);
+    return true;
+}
+
+/// False: the program's completion callback keeps the service thread.
+bool Endpoint::stop_serving(Deadline deadline) {
     stop_ = true;
     kick();
-    thread_.join();
-    acceptor_.reset();
-    control_.close();
-    will_.reset();
-    if (store_ && claimed_) {
-        for (const std::string& name : {key(config_.rank), key(config_.rank) + "/owner"})
-            if (auto removed = store_->remove(name, deadline); !removed) {
-                log::debug("rank {}: {}", config_.rank, removed.error().message);
-                break;  // nor would it answer the second
-            }
+    // exit() was called from within a callback: that thread does nothing else any more.
+    if (thread_.is_this()) return true;
+    {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(contact_ms)),
+                               [this] { return !serving_; }))
+            return false;
     }
-    store_.reset();
+    thread_.join();
+    return true;
+}
+
+void Endpoint::remove_records(Deadline deadline) {
+    if (!store_ || !claimed_) return;
+    for (const std::string& name : {key(config_.rank), key(config_.rank) + "/owner"})
+        if (auto removed = store_->remove(name, deadline); !removed) {
+            log::debug("rank {}: {}", config_.rank, removed.error().message);
+            break;  // nor would it answer the second
+        }
 }
 
 void Endpoint::add(uint32_t comm, EndpointClient* client) {
@@ -101,8 +133,13 @@ bool Endpoint::claim_ids(uint32_t first, uint32_t count) {
     return false;
 }
 
-bool Endpoint::remove(uint32_t comm) {
-    const std::lock_guard lock(clients_mutex_);
+bool Endpoint::remove(uint32_t comm, Deadline deadline) {
+    std::unique_lock lock(clients_mutex_, std::defer_lock);
+    if (deadline.never()) lock.lock();
+    while (!lock.owns_lock() && !lock.try_lock()) {
+        if (deadline.passed()) return false;
+        ::usleep(100);
+    }
     clients_.erase(comm);
     removed_.insert(comm);
     for (const auto& transport : transports_) transport->retire(comm);
@@ -351,6 +388,9 @@ void Endpoint::serve() {
         arm_clients(false);
         backoff.woke();
     }
+    const std::lock_guard lock(mutex_);
+    serving_ = false;
+    changed_.notify_all();
 }
 
 }  // namespace tutti

@@ -115,8 +115,9 @@ public:
     std::span<const std::unique_ptr<Transport>> transports() const { return transports_; }
 
     void add(uint32_t comm, EndpointClient* client);
-    /// Afterwards the client is not called any more. True if it was the last one.
-    bool remove(uint32_t comm);
+    /// Afterwards the client is not called any more. True if it was the last one. False, too, if a
+    /// client is still being called at the deadline.
+    bool remove(uint32_t comm, Deadline deadline);
 
     /// The sending half towards a peer over the first transport that reaches it.
     Result<Opened> open(const ChannelId& id, Deadline deadline);
@@ -168,6 +169,11 @@ public:
 
     /// Leaves in order; bounded by the deadline.
     void leave(Deadline deadline);
+    /// The same when the process ends: threads of the program may be inside, so nothing is freed,
+    /// and a host program's store is not called any more.
+    void leave_at_exit(Deadline deadline);
+    /// Ends what was kept for later communicators of this process, with its threads.
+    static void close_stores();
 
 private:
     static constexpr PeerLimits peer_limits{};
@@ -229,7 +235,10 @@ private:
     void take_returned(ByteView message);
     bool pass_on(Rank to, ByteView message);
     void go_round(Rank to, Bytes message);
-    void finish_detours();
+    bool say_goodbye(Deadline deadline);
+    void finish_detours(Deadline deadline);
+    bool stop_serving(Deadline deadline);
+    void remove_records(Deadline deadline);
     void take_leave(Deadline deadline);
     void announce_loss(Rank peer, const std::string& cause, Rank except);
     bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
@@ -257,6 +266,7 @@ private:
     Deadline deadline_;                         // of joining
     bool claimed_ = false, published_ = false;  // this rank's number; its record
     bool may_tell_ = false;                     // the others of what goes wrong
+    bool host_programs_store_ = false;
     std::unique_ptr<Will> will_;       // while it joins, where the store notices the process's end
     std::optional<ClaimWatch> watch_;  // else
     int64_t look_ns_ = 0, look_pause_ns_ = 0;  // when trouble() looks again
@@ -281,6 +291,7 @@ private:
     std::set<Rank> cut_off_;  // there was no way to them
     Deadline detours_end_;    // of all together, once this rank leaves
     bool opening_ = false;    // one of those that were wanted
+    bool serving_ = false;    // the service thread has not ended
     std::map<Rank, PeerRecord> peers_;
     std::recursive_mutex clients_mutex_;  // of what follows, to ring_next_; before mutex_
     std::map<uint32_t, EndpointClient*> clients_;

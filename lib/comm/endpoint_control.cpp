@@ -205,8 +205,8 @@ void Endpoint::tell_next(Rank lost) {
 }
 
 // The last news of this rank may be among them.
-void Endpoint::finish_detours() {
-    const auto patience = Deadline::after_ms(detour_ms);
+void Endpoint::finish_detours(Deadline deadline) {
+    const auto patience = Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(detour_ms)));
     {
         const std::lock_guard lock(mutex_);
         detours_end_ = patience;

@@ -12,6 +12,7 @@
 #include "base/event_fd.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "comm/at_exit.h"
 #include "comm/endpoint.h"
 #include "comm/forks.h"
 #include "comm/known_names.h"
@@ -75,6 +76,7 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
             return found->second;
     }
     TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
+    at_exit::arm("store");
     const std::lock_guard lock(stores_mutex);
     return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
 }
@@ -96,6 +98,17 @@ private:
 };
 
 }  // namespace
+
+void Endpoint::close_stores() {
+    const std::string here = fmt::format("\n{}", HomeProcess().depth());
+    std::vector<std::shared_ptr<Store>> own;  // destroyed without the mutex
+    const std::lock_guard lock(stores_mutex);
+    std::erase_if(kept_stores(), [&](auto& kept) {
+        if (!kept.first.ends_with(here)) return false;
+        own.push_back(std::move(kept.second));
+        return true;
+    });
+}
 
 std::string Endpoint::next_generation(const Config& config, const Store* own_store) {
     if (config.size == 1) return {};  // it meets nobody, and others may not make it
@@ -162,6 +175,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     }
     if (!manual()) {
         const NoSignals for_the_thread;
+        serving_ = true;
         TUTTI_ASSIGN(thread_, Thread::start("the service thread", [this] { serve(); }));
     }
     if (config_.rank != 0) TUTTI_TRY(connect_parent());
@@ -191,6 +205,7 @@ Result<> Endpoint::check_settings() const {
 Result<> Endpoint::enter_store(std::shared_ptr<Store> own_store, Deadline deadline) {
     if (own_store) {
         store_ = std::move(own_store);
+        host_programs_store_ = true;
     } else {
         log::info("rank {} of {}: looks for the others in store {}", config_.rank, config_.size,
                   config_.store);

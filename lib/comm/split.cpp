@@ -3,6 +3,7 @@
 
 #include "base/catching.h"
 #include "base/log.h"
+#include "comm/at_exit.h"
 #include "comm/communicator.h"
 #include "net/serving.h"
 
@@ -163,6 +164,7 @@ std::shared_ptr<Communicator> Communicator::make_part(std::vector<Rank> members,
         new Communicator(endpoint_, Group(id, std::move(members), rank), one_host));
     part->set_hosts(std::move(hosts));
     endpoint_->add(id, part.get());
+    at_exit::add(part);
     return part;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -254,6 +255,16 @@ uint64_t Streams::end_all(uint64_t last) {
         while (stream.head) pop(stream, why.code, why);
     }
     return std::min(last, first_failed_ - 1);
+}
+
+uint64_t Streams::last_before_end(const std::atomic<uint64_t>& sequence, Deadline deadline) {
+    uint64_t first_pending = std::numeric_limits<uint64_t>::max();
+    for (Stream& stream : streams_) {
+        const Owned owned(stream.owner, deadline);
+        if (!owned.held()) return 0;
+        if (stream.head) first_pending = std::min(first_pending, stream.head->tag.sequence);
+    }
+    return std::min(sequence.load(), first_pending - 1);
 }
 
 // ---- clocks

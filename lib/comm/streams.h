@@ -62,6 +62,9 @@ public:
     /// Ends everything for good: the communicator was destroyed. `last` is the number of the last
     /// operation; the result that of the last one before any that failed or was cut off.
     uint64_t end_all(uint64_t last);
+    /// That result, when the process ends: nothing is cut off or called back, and no new operation
+    /// begins. 0 if a stream cannot be looked into until the deadline.
+    uint64_t last_before_end(const std::atomic<uint64_t>& sequence, Deadline deadline);
     /// What led to the first failure: the end of it to the log, all of it to a file if one is
     /// wanted.
     void dump_once();

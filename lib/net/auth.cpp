@@ -21,6 +21,13 @@ constexpr std::size_t proof_bytes = 32;
 constexpr std::string_view compare_secrets =
     "compare TUTTI_SECRET and TUTTI_JOB, which must be the same on every rank";
 
+// OpenSSL's exit handler would free what threads still use: it is not registered, unless the
+// program has used OpenSSL before (then comm/at_exit.h stops the service thread in time).
+void begin_openssl() {
+    static const int begun = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+    static_cast<void>(begun);
+}
+
 void append(Bytes& out, ByteView more) {
     out.insert(out.end(), more.begin(), more.end());
 }
@@ -33,6 +40,7 @@ Bytes prove(const AuthKey& key, std::string_view side, ByteView nonce_c, ByteVie
     append(text, nonce_s);
     Bytes proof(proof_bytes);
     unsigned length = 0;
+    begin_openssl();
     if (HMAC(EVP_sha256(), key.secret.c_str(), static_cast<int>(key.secret.size()),
              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
              reinterpret_cast<unsigned char*>(proof.data()), &length) == nullptr ||
@@ -131,6 +139,7 @@ AuthServer::State AuthServer::feed(ByteView in, Bytes& reply) {
 
 Bytes random_bytes(std::size_t n) {
     Bytes out(n);
+    begin_openssl();
     if (RAND_bytes(reinterpret_cast<unsigned char*>(out.data()), static_cast<int>(n)) != 1)
         throw std::runtime_error("the system has no random bytes");
     return out;

@@ -140,6 +140,52 @@ class Faults(unittest.TestCase):
             for rank in (0, 1, 3):
                 self.assertEqual(said[rank]["operation"][:2], ("timeout", 2), output)
 
+    def test_ranks_that_return_without_destroying_leave_in_order(self):
+        for transport in ("shm", "tcp", *FABRICS):
+            for _ in range(3):
+                said, output = run(4, "unsaid", transport=transport)
+                for rank in range(4):
+                    self.assertIn("operation", said[rank], output)
+                    self.assertEqual(said[rank]["operation"][0], "ok", output)
+
+    def test_a_rank_in_its_exit_handlers_is_past_being_called(self):
+        for transport in ("shm", "tcp"):
+            said, output = run(2, "late_peer", transport=transport)
+            self.assertEqual(said[1]["operation"][:2], ("peer lost", 0), output)
+            for rank in range(2):
+                self.assertIn(f"rank {rank} exited with code 7", output)
+
+    def test_a_static_object_may_own_the_communicator(self):
+        for transport in ("shm", "tcp", *FABRICS):
+            said, output = run(2, "left_to_a_global", transport=transport)
+            for rank in range(2):
+                self.assertEqual(said[rank]["operation"][0], "ok", output)
+                self.assertEqual(said[rank]["destructor"][0], "ok", output)
+            self.assertNotIn("exited", output)
+            self.assertNotIn("killed", output)
+
+    def test_a_rank_ends_while_a_thread_of_it_is_inside_a_call(self):
+        for transport in ("shm", "tcp", *FABRICS):
+            said, output = run(3, "inside", transport=transport)
+            for rank in (1, 2):
+                status, fault, seconds, _ = said[rank]["operation"]
+                self.assertEqual((status, fault), ("peer lost", 0), output)
+                self.assertLess(seconds, 15, output)  # of 20
+            self.assertNotIn("killed", output)
+
+    def test_a_forked_child_that_exits_takes_nobody_along(self):
+        for transport in ("shm", "tcp"):
+            said, output = run(3, "child_exits", transport=transport)
+            for rank in range(3):
+                self.assertEqual(said[rank]["operation"][0], "ok", output)
+
+    def test_survivors_that_exit_at_once_leave_word_of_the_rank_that_was_lost(self):
+        for transport in ("shm", "tcp"):
+            for victim in (0, 3):
+                said, output = run(4, "exits_on_error", str(victim), transport=transport)
+                for rank in set(range(4)) - {victim}:
+                    self.assertEqual(said[rank]["operation"][:2], ("peer lost", victim), output)
+
     def test_survivors_go_on_as_a_job_of_their_own(self):
         for victim in (0, 2):
             with tempfile.TemporaryDirectory() as folder, socket.socket() as free:

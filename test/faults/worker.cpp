@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -246,6 +247,79 @@ void left(tutti_comm* comm) {
     say("operation", sum(comm), start);
 }
 
+// All return without destroying the communicator, right after their last call.
+void unsaid(tutti_comm* comm) {
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < 20 && status == TUTTI_OK; ++i) status = sum(comm, 2);
+    say("operation", status);
+    std::exit(status);
+}
+
+// Rank 0 is in its exit handlers when the other first wants to reach it.
+constexpr std::chrono::milliseconds handler_takes{300};
+void late_peer(tutti_comm* comm) {
+    if (rank_of == 0) std::exit(7);
+    std::this_thread::sleep_for(handler_takes / 3);
+    char word = 0;
+    say("operation", tutti_send(comm, &word, 1, TUTTI_INT8, 0, 1));
+    std::exit(7);
+}
+
+// A communicator of a static object, whose destructor comes after the handlers of libraries that
+// were loaded later.
+struct Global {
+    tutti_comm* comm = nullptr;
+    ~Global() {
+        const bool there = comm != nullptr;
+        const tutti_status status = tutti_comm_destroy(comm);
+        if (there) say("destructor", status);
+    }
+} global;
+void left_to_a_global(tutti_comm* comm) {
+    global.comm = comm;
+    say("operation", sum(comm));
+    std::exit(0);
+}
+
+// Rank 0 ends while a thread of it waits for the others, and they for rank 0.
+void inside(tutti_comm* comm) {
+    if (rank_of == 0) {
+        std::thread([comm] { tutti_barrier(comm); }).detach();
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        std::exit(0);
+    }
+    char word = 0;
+    const auto start = Clock::now();
+    say("operation", tutti_recv(comm, &word, 1, TUTTI_INT8, 0, 1, nullptr), start);
+    std::exit(0);
+}
+
+// A child that a rank has forked ends by exit, and the rank goes on.
+void child_exits(tutti_comm* comm) {
+    if (sum(comm) != TUTTI_OK) return;
+    if (rank_of == 0) {
+        const pid_t child = fork();
+        if (child == 0) std::exit(0);
+        int ended = -1;
+        waitpid(child, &ended, 0);
+        if (ended != 0) return say("operation", TUTTI_ERR_SYSTEM);
+    }
+    say("operation", sum(comm, 100'000));
+}
+
+// The rank named by the argument is killed; the others exit as soon as they hear of it.
+void exits_on_error(tutti_comm* comm) {
+    if (sum(comm) != TUTTI_OK) return;
+    if (rank_of == std::stoi(argument)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        kill(getpid(), SIGKILL);
+    }
+    tutti_status status = TUTTI_OK;
+    while (status == TUTTI_OK) status = sum(comm, 10'000);
+    say("operation", status);
+    std::exit(0);
+}
+
 // Rank 1 is stopped when rank 0 first wants to reach it, for what the argument says. What comes
 // before needs no channel within a host.
 void stopped(tutti_comm* comm) {
@@ -407,6 +481,12 @@ int main(int argc, char** argv) {
         {"late", late},
         {"aborted", aborted},
         {"left", left},
+        {"unsaid", unsaid},
+        {"late_peer", late_peer},
+        {"left_to_a_global", left_to_a_global},
+        {"inside", inside},
+        {"child_exits", child_exits},
+        {"exits_on_error", exits_on_error},
         {"stopped", stopped},
         {"hung", hung},
         {"pending", pending},
@@ -419,6 +499,8 @@ int main(int argc, char** argv) {
     if (argc > 2) argument = argv[2];
     const char* launched_as = std::getenv("TUTTI_RANK");
     if (argv[1] == std::string("full") && launched_as && launched_as == argument) exhaust_memory();
+    if (argv[1] == std::string("late_peer"))
+        std::atexit([] { std::this_thread::sleep_for(handler_takes); });
     tutti_comm* comm = nullptr;
     tutti_config* config = nullptr;
     if (const char* store = std::getenv("TUTTI_TEST_STORE_OF_RANK_0")) {
