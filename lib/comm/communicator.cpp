@@ -90,6 +90,7 @@ void Communicator::destroy() {
     const uint64_t last = streams_.end_all(sequence_);
     transfers_.end_all();
     leave_devices();
+    give_up_on_culprit();
     agreement_.say_bye(last);
     memory_.clear();
     // The last communicator takes this process out of the job.
@@ -100,9 +101,18 @@ void Communicator::destroy() {
 void Communicator::leave_at_exit(Deadline deadline) {
     if (!home_.here() || destroyed_.exchange(true)) return;
     // A library of devices may have ended already: it is not entered any more.
+    give_up_on_culprit();
     agreement_.say_bye(streams_.last_before_end(sequence_, deadline));
     if (endpoint_->remove(group_.id(), deadline)) endpoint_->leave_at_exit(deadline);
     at_exit::remove(*this);
+}
+
+// Leaving waits for no answer of a rank that is lost, or that did not answer in time.
+void Communicator::give_up_on_culprit() {
+    const auto over = agreement_.over();
+    const bool late = over && (over->code == Code::peer_lost || over->code == Code::timeout);
+    if (late && over->rank != nobody && over->rank != rank())
+        endpoint_->give_up_on(group_.in_job(over->rank));
 }
 
 // In order where that is possible: the others leave too, or the deadline ends it.

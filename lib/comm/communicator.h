@@ -232,6 +232,7 @@ private:
     void look_at_clocks();
     bool arm_all(bool on);
     void leave_devices();
+    void give_up_on_culprit();
 
     // EndpointClient
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;

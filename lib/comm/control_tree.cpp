@@ -191,7 +191,7 @@ bool ControlTree::flushed() {
     const std::lock_guard lock(mutex_);
     for (auto& [peer, link] : links_) {
         const std::lock_guard output(link->mutex);
-        if (!link->out.empty() && !link->closed) return false;
+        if (!link->out.empty() && !link->closed && !link->finished) return false;
     }
     return true;
 }

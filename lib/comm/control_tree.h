@@ -56,7 +56,7 @@ public:
     void finish(Rank peer);
     /// Whether that is so of all of them.
     bool finished();
-    /// True when everything queued has been handed to the kernel.
+    /// True when everything queued has been handed to the kernel, but for who is finished.
     bool flushed();
     /// Closes all connections; no handler runs for them any more.
     void close();

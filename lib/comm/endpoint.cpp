@@ -15,8 +15,9 @@ namespace tutti {
 namespace {
 
 constexpr int service_tick_ms = 1000;
-constexpr int64_t contact_ms = 1000;  // for a channel to a peer that is known to be there
-constexpr int watch_ms = 1;           // between looks at what does not ring
+constexpr int64_t contact_ms = 1000;    // for a channel to a peer that is known to be there
+constexpr int64_t failed_news_ms = 30;  // for the last ones, where everyone hears of a failure
+constexpr int watch_ms = 1;             // between looks at what does not ring
 constexpr const char* come_out =
     "It listens on its host's loopback only: there, set TUTTI_IFACE to an interface or address "
     "that other hosts reach (no name that means 127.…), and TUTTI_SECRET, without which ranks "
@@ -73,7 +74,8 @@ void Endpoint::leave_at_exit(Deadline deadline) {
 /// False: that has been done.
 bool Endpoint::say_goodbye(Deadline deadline) {
     if (leaving_) return false;  // what wants a detour since then gets none
-    finish_detours(deadline);
+    const bool failed = drop_given_up();
+    finish_detours(failed ? Deadline::after_ms(failed_news_ms) : deadline);
     if (leaving_.exchange(true)) return false;
     const bool joined = [&] {
         std::unique_lock lock(mutex_);
@@ -81,13 +83,29 @@ bool Endpoint::say_goodbye(Deadline deadline) {
                           [this] { return !opening_; });
         return bootstrap_ && bootstrap_->state() == Bootstrap::State::done;
     }();
-    if (joined) take_leave(deadline);
+    if (joined) take_leave(deadline, failed);
     while (!control_.flushed() && !deadline.passed()) {
         pump();
         ::usleep(100);
     }
     for (const auto& transport : transports_) transport->close(deadline);
     return true;
+}
+
+void Endpoint::give_up_on(Rank rank) {
+    const std::lock_guard lock(clients_mutex_);
+    given_up_.insert(rank);
+}
+
+/// True if there are any. What this rank still owes them has a moment to go.
+bool Endpoint::drop_given_up() {
+    const std::lock_guard lock(clients_mutex_);
+    for (const auto& [rank, cause] : lost_) given_up_.insert(rank);
+    for (const Rank rank : given_up_) {
+        control_.finish(rank);
+        for (const auto& transport : transports_) transport->peer_gone(rank);
+    }
+    return !given_up_.empty();
 }
 
 /// False: the program's completion callback keeps the service thread.

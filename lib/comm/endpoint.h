@@ -167,6 +167,8 @@ public:
     bool arm_clients(bool on);
     int wait_fd() const { return reactor_.fd(); }
 
+    /// Leaving will not wait for that rank: it is lost, or does not answer.
+    void give_up_on(Rank rank);
     /// Leaves in order; bounded by the deadline.
     void leave(Deadline deadline);
     /// The same when the process ends: threads of the program may be inside, so nothing is freed,
@@ -239,7 +241,8 @@ private:
     void finish_detours(Deadline deadline);
     bool stop_serving(Deadline deadline);
     void remove_records(Deadline deadline);
-    void take_leave(Deadline deadline);
+    void take_leave(Deadline deadline, bool failed);
+    bool drop_given_up();
     void announce_loss(Rank peer, const std::string& cause, Rank except);
     bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
     void take_loss(Rank from, ByteView message);
@@ -303,6 +306,7 @@ private:
     std::set<Rank> unreachable_;        // nothing listens at their address any more
     std::map<Rank, int> ended_detours_;
     Rank ring_next_ = nobody;  // has been told of all that are lost
+    std::set<Rank> given_up_;
 
     Handover handover_;
     std::atomic<int> watched_{0}, waiters_{0};

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "comm/endpoint.h"
+#include "net/serving.h"
 #include "net/socket.h"
 #include "store/tree.h"
 
@@ -21,6 +22,7 @@ constexpr uint32_t max_cause_bytes = 1024;
 constexpr std::size_t head_bytes = sizeof(Topic) + 2 * sizeof(Rank);  // of news
 constexpr int64_t detour_ms = 1000;    // for one to a rank that is known to have been there
 constexpr int64_t farewell_ms = 200;   // for those who drive their communicators themselves
+constexpr int64_t failed_farewell_ms = 30;  // where news of the failure went before
 constexpr Rank ring_known = 4;         // ranks after this one whose address it knows from the start
 constexpr int most_ended_detours = 3;  // of one peer that are looked into
 constexpr std::optional<News> none;
@@ -146,6 +148,7 @@ void Endpoint::open_detour(Rank to) {
         const std::lock_guard lock(mutex_);
         return std::max<int64_t>(1, detours_end_.left_ms(detour_ms));
     };
+    const net::GiveUpWhen too_late(leaving_);
     const bool known_gone = [&] {
         const std::lock_guard lock(clients_mutex_);
         return is_gone(to);
@@ -240,9 +243,10 @@ void Endpoint::meet_neighbours(const Group& group, Deadline deadline) {
 }
 
 // What others send through this rank until they hear of it is passed on: each answers.
-void Endpoint::take_leave(Deadline deadline) {
+void Endpoint::take_leave(Deadline deadline, bool failed) {
     control_.flood(ByteWriter().put(Topic::leaving).take(), nobody);
-    const int64_t most_ms = std::max<int64_t>(1, deadline.left_ms(farewell_ms));
+    const int64_t most_ms =
+        std::max<int64_t>(1, deadline.left_ms(failed ? failed_farewell_ms : farewell_ms));
     for (const auto patience = Deadline::after_ms(most_ms);
          !control_.finished() && !patience.passed(); ::usleep(20))
         pump();

@@ -34,6 +34,7 @@ constexpr std::size_t direct_limit = 4;
 // Connections that one rank may have made to us: it needs one.
 constexpr std::ptrdiff_t accepted_limit = 4;
 constexpr int close_poll_ms = 2;
+constexpr int64_t gone_patience_ms = 40;  // at the end, with what goes to a peer that is gone
 // How long a call that crossed waits for the other before it tries again.
 constexpr int64_t crossing_ms = 500;
 
@@ -59,6 +60,10 @@ public:
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, const PeerAddress& peer,
                                          Deadline deadline) override;
     void retire(uint32_t comm) override { retired_.insert(comm); }
+    void peer_gone(Rank peer) override {
+        const std::lock_guard lock(mutex_);
+        gone_.insert(peer);
+    }
     void progress() override;
     void close(Deadline deadline) override;
 
@@ -96,6 +101,7 @@ private:
     std::set<Rank> called_;   // whose connections we made
     std::vector<ConnectionPtr> connections_;  // kept to the end: progress() reads without the lock
     std::set<Rank> lost_;
+    std::set<Rank> gone_;  // as others found out, or given up
     bool closed_ = false;
 
     std::array<std::atomic<Connection*>, direct_limit> direct_{};
@@ -337,17 +343,23 @@ void TcpTransport::progress() {
 
 void TcpTransport::close(Deadline deadline) {
     std::vector<ConnectionPtr> open;
+    std::set<Rank> given_up;
     {
         const std::lock_guard lock(mutex_);
         if (std::exchange(closed_, true)) return;
         open = connections_;
+        given_up = gone_;
     }
     changed_.notify_all();
+    const auto patience =
+        Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(gone_patience_ms)));
     const auto all = open;
     for (const ConnectionPtr& connection : all) connection->begin_close(deadline);
     std::vector<pollfd> fds;
     for (;;) {
-        std::erase_if(open, [](const ConnectionPtr& c) { return c->close_step(); });
+        std::erase_if(open, [&](const ConnectionPtr& c) {
+            return c->close_step() || (patience.passed() && given_up.count(c->peer()) > 0);
+        });
         if (open.empty() || deadline.passed()) break;
         fds.clear();
         for (const ConnectionPtr& c : open)
