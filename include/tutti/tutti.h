@@ -212,9 +212,7 @@ TUTTI_API tutti_status tutti_comm_dup(tutti_comm* comm, tutti_comm** copy);
 /** Fails every pending and later operation on all ranks with ABORTED. From any thread. */
 TUTTI_API tutti_status tutti_comm_abort(tutti_comm* comm);
 /** Leaves in order: what was sent still arrives. Never hangs; pending requests fail with ABORTED
- *  and stay valid until they are waited for. NULL is fine. A process that ends by exit or by a return
- *  from main leaves in the same way with what it has not destroyed, within a second in all; handlers
- *  that it registered before its first tutti_comm_create find the communicators destroyed. */
+ *  and stay valid until they are waited for. NULL is fine. exit() does it for what is left. */
 TUTTI_API tutti_status tutti_comm_destroy(tutti_comm* comm);
 /** Why the communicator would choose what for such a call, for people. count: elements of the message, or
  *  of one rank's block; op: of what reduces. Copies at most capacity bytes with the final zero. */
@@ -506,9 +504,7 @@ TUTTI_API tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms);
 /** tutti_wait with a time-out of 0: IN_PROGRESS while it runs. */
 TUTTI_API tutti_status tutti_test(tutti_request** request);
 /** Calls fn(status, user) once, from the thread that completes the operation, before the request is
- *  done (at once if it is). Inside fn, calls that start, wait for or destroy something on any
- *  communicator are refused (INVALID): tell another thread. The request must be waited for. One per
- *  request. */
+ *  done (at once if it is); the request must be waited for. One per request. In fn, calls that start or wait are INVALID. */
 TUTTI_API tutti_status tutti_request_on_complete(tutti_request* request,
                                                  void (*fn)(tutti_status, void* user), void* user);
 /** A descriptor that is readable once the request is done, as tutti_test then says; tutti_wait closes it. */

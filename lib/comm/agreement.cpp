@@ -66,6 +66,30 @@ std::optional<Error> Agreement::verdict(uint64_t sequence) {
     return std::nullopt;
 }
 
+Rank Agreement::survived(uint64_t sequence) {
+    const Lock lock(mutex_);
+    return survived_loss(sequence);
+}
+
+Rank Agreement::survived_loss(uint64_t sequence) const {
+    if (!failure_ || sequence >= failure_->tag.sequence || mismatch_ || !owed_.empty())
+        return nobody;
+    for (auto& [rank, last] : departed_)
+        if ((sequence & number_mask) > last) return nobody;
+    return failure_->rank;
+}
+
+void Agreement::give_up(uint64_t sequence) {
+    const Lock lock(mutex_);
+    if (failure_) fail_from(sequence, nobody);
+}
+
+void Agreement::fail_from(uint64_t sequence, Rank except) {
+    if (sequence >= failure_->tag.sequence) return;
+    failure_->tag.sequence = sequence;
+    flood(*failure_, except);
+}
+
 std::optional<Error> Agreement::over() {
     const Lock lock(mutex_);
     if (!failure_) return std::nullopt;
@@ -84,6 +108,9 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
                                       [&](auto& d) { return next_number > d.second; });
     const bool unheard = !owed_.empty() || (mismatch_ && first_heard_ == 0);
     if (!dead_ && departed && !unheard) dead_ = departed_error();
+    // After a loss a call may still find all that it needs.
+    if (dead_ && survived_loss(epoch_ << Tag::epoch_shift | next_number) != nobody)
+        return Entry::proceed;
     if (dead_) {
         error = *dead_;
         return Entry::refused;
@@ -106,15 +133,17 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
 }
 
 void Agreement::raise(const Error& error) {
-    end(error, nobody);
+    end(error, every_sequence, nobody);
     host_.settle();
 }
 
 // The first cause stands; later ones are mostly its consequences. But that somebody has left is no
 // news of this rank's, and ends nobody's messages.
-void Agreement::end(const Error& error, Rank except) {
+void Agreement::end(const Error& error, uint64_t from_sequence, Rank except) {
     const Lock lock(mutex_);
-    if (!failure_) {
+    if (failure_) {
+        fail_from(from_sequence, except);
+    } else {
         if (!dead_) dead_ = error;
         sound();
         ended_ = true;
@@ -122,6 +151,7 @@ void Agreement::end(const Error& error, Rank except) {
         failure_->code = error.code;
         failure_->rank = error.rank;
         failure_->text = error.message;
+        failure_->tag.sequence = from_sequence;
         flood(*failure_, except);
     }
     // It passes nothing on: those that it would have told hear it from who takes its place.
@@ -239,6 +269,7 @@ void Agreement::say_bye(uint64_t last_number) {
     if (failure_) {
         bye.code = failure_->code;
         bye.tag.root = failure_->rank;
+        bye.tag.plan = failure_->tag.sequence;
         bye.text = failure_->text;
     }
     flood(bye, nobody);
@@ -247,7 +278,7 @@ void Agreement::say_bye(uint64_t last_number) {
 void Agreement::take_bye(const News& news, Rank from) {
     // Before this rank takes the leaver for the cause of what it has not got from it.
     if (news.code != Code::ok)
-        end(told_error(news.code, news.tag.root, size_, news.text), from);
+        end(told_error(news.code, news.tag.root, size_, news.text), news.tag.plan, from);
     Lock lock(mutex_);
     if (news.rank < 0 || news.rank >= size_ || said_bye(news.rank)) return;
     // It has told its neighbours, who know each other from now on. What came to it from one of them
@@ -371,7 +402,8 @@ void Agreement::peer_lost(Rank peer, const std::string& cause) {
         const Lock lock(mutex_);
         if (said_bye(peer)) return;
     }
-    end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, nobody);
+    end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, no_sequence,
+        nobody);
     host_.settle();
 }
 
@@ -387,7 +419,7 @@ void Agreement::receive(Rank from, const News& news) {
     }
     switch (news.kind) {
         case News::Kind::failed:
-            end(told_error(news.code, news.rank, size_, news.text), from);
+            end(told_error(news.code, news.rank, size_, news.text), news.tag.sequence, from);
             return host_.settle();
         case News::Kind::mismatch:
             take_mismatch(news, from);

@@ -73,8 +73,15 @@ public:
     /// either an issuer sees the alarm or settle() sees the issuer's stream taken.
     bool alarm() const { return alarm_.load(std::memory_order_seq_cst); }
 
-    /// Why the operation of that sequence must end now, if it must.
+    /// Why the operation of that sequence must end now, if it must; after a loss, why it cannot get
+    /// more from the rank that is gone.
     std::optional<Error> verdict(uint64_t sequence);
+    /// The rank that is gone, while the operation of that sequence may still get all that it needs:
+    /// what that rank had sent before, and what the others pass on. Else nobody.
+    Rank survived(uint64_t sequence);
+    /// It lacks something from the rank that is gone: with it fail, on every rank, all that come
+    /// after it.
+    void give_up(uint64_t sequence);
 
     /// Why nothing works any more, if that is so for everyone: not after a mismatch, nor where only
     /// operations are refused because somebody has left.
@@ -138,7 +145,11 @@ private:
     void flood(const News& news, Rank except);
     News make(News::Kind kind, const Tag& tag) const;
     void sound() { alarm_.store(true, std::memory_order_seq_cst); }
-    void end(const Error& error, Rank except);
+    /// A failure ends operations from that sequence on.
+    static constexpr uint64_t every_sequence = 0, no_sequence = ~uint64_t{0};
+    void end(const Error& error, uint64_t from_sequence, Rank except);
+    void fail_from(uint64_t sequence, Rank except);
+    Rank survived_loss(uint64_t sequence) const;
     void take_mismatch(const News& news, Rank from);
     void take_quiet(Lock& lock);
     void take_resume(uint64_t sequence, uint64_t failed);
@@ -179,7 +190,8 @@ private:
     uint64_t begun_after_ = 0;       // the number of the last operation before this epoch
     std::optional<Error> dead_;      // what operations get from now on
     std::optional<Error> mismatch_;  // of this epoch
-    std::optional<News> failure_, disagreement_;  // as everyone is told of them
+    std::optional<News> failure_, disagreement_;  // as everyone is told of them; the failure's
+                                                  // sequence is the first that it ends
     uint64_t mismatch_from_ = 0;
     uint64_t first_heard_ = 0;  // the number of the first call here that got it; 0: none has
     struct Owed {

@@ -133,6 +133,8 @@ void Communicator::leave_devices() {
 // -------------------------------------------------------------------------------------
 
 void Communicator::settle() {
+    // What was sent before the news was may have come, too, and not been read.
+    if (agreement_.ended()) endpoint_->progress();
     streams_.settle();
     bool moved = false;
     transfers_.drive(moved);

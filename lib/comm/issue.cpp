@@ -124,6 +124,8 @@ Error Communicator::binding_failed(const Error& error) {
     if (refused && error.rank == nobody) return error;
     wait_for_news(error, [this] { return agreement_.alarm(); });
     if (!agreement_.alarm()) tell_failed(error);
+    // The others must not wait for this call, which some may have begun.
+    agreement_.give_up(sequence_ + 1);
     return agreement_.verdict(sequence_ + 1).value_or(error);
 }
 

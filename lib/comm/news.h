@@ -12,12 +12,13 @@ namespace tutti {
 
 struct News {
     enum class Kind : uint8_t {
-        failed = 1,  // flood: the communicator is over; code, rank at fault, text
+        failed = 1,  // flood: the communicator is over; code, rank at fault, text; tag.sequence:
+                     // the first operation that it ends whatever has arrived
         mismatch,    // flood: operations from `tag.sequence` on fail; rank, text
         quiet,       // up: the subtree runs nothing of the failed epoch; tag.sequence: its last one
         resume,      // down: a new epoch begins after operation number tag.sequence
         bye,         // flood: `rank` has left in order; tag.sequence: its last operation; after a
-                     // failure: code, text, tag.root: the rank at fault
+                     // failure: code, text, tag.root: the rank at fault, tag.plan: the sequence
         stall,       // up: `rank` waits in the operation `tag` for suspiciously long
         query,       // down: who knows the operation `tag` that `rank` waits in?
         late,        // up: `rank` has not called it yet; tag.sequence: the operation

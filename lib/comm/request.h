@@ -73,6 +73,7 @@ struct Request {
     bool driven_here = false;  // by its issuer, who keeps the stream: nobody else waits for it
     int64_t began_ns = 0;      // when a waiter first looked at the clock
     int64_t stall_ns = 0;      // when to ask again what the others are doing
+    int64_t stuck_ns = 0;      // after a loss, since when nothing has moved; 0: it moves
 
     bool done() const { return code.load(std::memory_order_acquire) != Code::in_progress; }
     /// The same for who may have heard of it by its completion: that fires first, as the request

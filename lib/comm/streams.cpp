@@ -16,6 +16,10 @@ namespace {
 constexpr std::size_t logged_operations = 8;
 // Who has answered nothing for so long, or for half of the deadline, does not come late only.
 constexpr int64_t stopped_ms = 1000;
+// After a loss: what the rank that is gone had sent takes no longer on the way, and what others
+// have to pass on no longer than that.
+constexpr int64_t on_the_way_ns = 20'000'000;
+constexpr int64_t passed_on_ns = 500'000'000;
 
 }  // namespace
 
@@ -64,6 +68,7 @@ void Streams::drive(Stream& stream, bool& moved) {
         const Code code = operation.progress();
         if (code == Code::in_progress) {
             moved |= operation.moved();
+            if (agreement_.alarm() && gives_up(*request)) continue;
             return;
         }
         moved = true;
@@ -151,8 +156,42 @@ void Streams::fail_head(Stream& stream, Code code) {
     pop(stream, error.code, error);
 }
 
+/// What a rank had sent before it was lost is there, or comes from others: that is used before
+/// anything fails for the loss.
+void Streams::use_arrived(Stream& stream) {
+    while (Request* request = stream.head) {
+        const bool may_run = request->launched.load(std::memory_order_acquire) &&
+                             !request->on_device &&
+                             (!strict_ || agreement_.agreed(request->tag.sequence));
+        if (!may_run) return;
+        if (!std::exchange(request->started, true))
+            request->operation->start(request->tag, request->in, request->out);
+        if (request->operation->progress() != Code::ok) return;
+        pop(stream, Code::ok, {});
+    }
+}
+
+bool Streams::survives(const Request& request) const {
+    return !strict_ && !request.on_device && agreement_.survived(request.tag.sequence) != nobody;
+}
+
+/// After a loss, with a head that did not end by what has arrived. True: it must end. The loss is
+/// told in many ways, which may be quicker than the last of the data.
+bool Streams::gives_up(Request& request) {
+    const Rank lost = agreement_.survived(request.tag.sequence);
+    if (lost == nobody) return false;
+    const int64_t now = now_ns();
+    if (request.operation->moved()) request.stuck_ns = 0;
+    if (request.stuck_ns == 0) request.stuck_ns = now;
+    const bool lacks = request.operation->waits_for() == lost;
+    if (now - request.stuck_ns < (lacks ? on_the_way_ns : passed_on_ns)) return false;
+    agreement_.give_up(request.tag.sequence);
+    return true;
+}
+
 /// Ends what the agreement says must end.
 void Streams::purge(Stream& stream) {
+    if (stream.head && agreement_.ended()) use_arrived(stream);
     Request** link = &stream.head;
     Request* before = nullptr;
     while (Request* request = *link) {
@@ -160,7 +199,9 @@ void Streams::purge(Stream& stream) {
         // those before it are over.
         const bool may_end =
             request->launched.load(std::memory_order_acquire) && request->operation->may_cancel();
-        const auto verdict = may_end ? agreement_.verdict(request->tag.sequence) : std::nullopt;
+        const auto verdict = may_end && !survives(*request)
+                                 ? agreement_.verdict(request->tag.sequence)
+                                 : std::nullopt;
         if (!verdict) {
             before = request;
             link = &request->next;
@@ -264,7 +305,7 @@ uint64_t Streams::last_before_end(const std::atomic<uint64_t>& sequence, Deadlin
         if (!owned.held()) return 0;
         if (stream.head) first_pending = std::min(first_pending, stream.head->tag.sequence);
     }
-    return std::min(sequence.load(), first_pending - 1);
+    return std::min({sequence.load(), first_pending - 1, first_failed_ - 1});
 }
 
 // ---- clocks

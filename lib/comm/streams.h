@@ -74,6 +74,9 @@ private:
     void pop(Stream& stream, Code code, const Error& error);
     void fail_head(Stream& stream, Code code);
     void purge(Stream& stream);
+    void use_arrived(Stream& stream);
+    bool survives(const Request& request) const;
+    bool gives_up(Request& request);
     void look_at_clock(Stream& stream, int64_t now);
     void note_failed(Code code, uint64_t sequence);
     Error deadline_passed(const Request& request, Rank waits_for) const;

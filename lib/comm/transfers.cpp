@@ -99,8 +99,8 @@ bool Transfers::drive(bool& moved) {
     if (posted_.load() == 0) return false;
     const Owned owned(owner_, Owned::Try{});
     if (!owned.held()) return true;
+    engine_.progress(moved);  // first: what has arrived is used
     if (agreement_.alarm()) purge();
-    engine_.progress(moved);
     progress_exchanges(moved);
     return posted_.load() > 0;
 }

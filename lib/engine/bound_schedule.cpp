@@ -3,17 +3,9 @@
 #include <algorithm>
 
 #include "base/buffers.h"
-#include "base/clock.h"
 #include "transport/past_cache.h"
 
 namespace tutti {
-namespace {
-
-// Longer than the news of a death takes.
-constexpr int64_t news_grace_ns = 1'000'000'000;
-
-}  // namespace
-
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     tag_ = tag;
     // Input regions are only read; one pointer type keeps place() one function.
@@ -21,7 +13,6 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     out_ = static_cast<std::byte*>(out);
     streams_ = p_.window.slots == 0 && are_apart(in, p_.in_bytes, out, p_.out_bytes);
     trouble_ = {};
-    lost_ns_ = 0;
     lanes_left_ = 0;
     allowed_ = p_.window.slots > 0 ? 0 : p_.layout.tiles();
     for (BoundLane& lane : p_.lanes) {
@@ -65,16 +56,14 @@ bool BoundSchedule::drained() const {
                        [this](const BoundLane& lane) { return drained(lane); });
 }
 
-/// All that was pushed has left. Of a peer that is lost the control plane tells, and the operation
-/// fails; unless that peer left in order, and so has had all that it waited for.
-bool BoundSchedule::sends_are_over() {
-    bool all_sent = true;
+/// All that was pushed has left. A peer that is gone needs nothing more: this rank has its result.
+bool BoundSchedule::sends_are_over() const {
     for (const BoundLane& lane : p_.lanes)
-        for (Sender* sender : lane.pushes) all_sent &= sender->all_sent();
-    if (all_sent || !drained()) return all_sent;
-    const int64_t now = now_ns();
-    if (lost_ns_ == 0) lost_ns_ = now;
-    return now - lost_ns_ > news_grace_ns;
+        for (Sender* sender : lane.pushes) {
+            if (sender->all_sent()) continue;
+            if (sender->health() == Code::ok || !sender->drained()) return false;
+        }
+    return true;
 }
 
 bool BoundSchedule::drained(const BoundLane& lane) const {

@@ -142,7 +142,7 @@ private:
                        std::size_t offset, std::size_t element_bytes) const;
     Tag tag_of(const BoundLane& lane) const;
     bool drained(const BoundLane& lane) const;
-    bool sends_are_over();
+    bool sends_are_over() const;
 
     Parts p_;
     Tag tag_;
@@ -152,7 +152,6 @@ private:
     uint32_t allowed_ = 0;  // tiles
     bool streams_ = false;  // the caller's buffers are apart
     bool moved_ = false;
-    int64_t lost_ns_ = 0;  // when only what a lost peer did not take was left
     Trouble trouble_;
 };
 

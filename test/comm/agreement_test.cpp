@@ -356,6 +356,41 @@ TEST_CASE("after a mismatch: those are late that have yet to call what comes bef
 }
 
 // Of 100 ranks, 1 to 8 are below 0, 9 to 16 below 1, 73 to 80 below 9.
+TEST_CASE("ranks that leave: a goodbye after a loss names the rank that was lost") {
+    Ranks ranks(3);
+    ranks[1].agreement.peer_lost(2, "killed");
+    ranks.wire.clear();  // the goodbye comes before what was said of the loss
+    ranks.leave(1, 4);
+    ranks.deliver();
+    const auto verdict = ranks[0].agreement.verdict(numbered(0, 5).sequence);
+    REQUIRE(verdict);
+    CHECK(verdict->code == Code::peer_lost);
+    CHECK(verdict->rank == 2);
+}
+
+TEST_CASE("agreement: a loss ends the operations that lack something, and those after them") {
+    Ranks ranks(4);
+    ranks.gone.insert(3);
+    ranks[0].agreement.peer_lost(3, "killed");
+    ranks.deliver();
+    for (const Rank r : ranks.present()) {
+        CHECK(ranks[r].agreement.survived(numbered(0, 5).sequence) == 3);
+        CHECK(ranks[r].next_call(5) == Agreement::Entry::proceed);
+    }
+    ranks[1].agreement.give_up(numbered(0, 6).sequence);
+    ranks.deliver();
+    for (const Rank r : ranks.present()) {
+        CHECK(ranks[r].agreement.survived(numbered(0, 5).sequence) == 3);
+        CHECK(ranks[r].agreement.survived(numbered(0, 6).sequence) == nobody);
+        CHECK(ranks[r].next_call(5) == Agreement::Entry::proceed);
+        CHECK(ranks[r].next_call(6) == Agreement::Entry::refused);
+    }
+    ranks[2].agreement.raise({Code::aborted, 2, 0, "aborted"});
+    ranks.deliver();
+    for (const Rank r : ranks.present())
+        CHECK(ranks[r].agreement.survived(numbered(0, 5).sequence) == nobody);
+}
+
 TEST_CASE("ranks that leave: news go round them") {
     const auto leaving = GENERATE(std::vector<Rank>{1}, std::vector<Rank>{1, 9},
                                   std::vector<Rank>{9, 1}, std::vector<Rank>{0},

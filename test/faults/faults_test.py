@@ -148,6 +148,26 @@ class Faults(unittest.TestCase):
                     self.assertIn("operation", said[rank], output)
                     self.assertEqual(said[rank]["operation"][0], "ok", output)
 
+    def test_a_death_fails_nobody_who_needs_nothing_more(self):
+        for transport in ("shm", "tcp"):
+            for victim in (0, 3):
+                said, output = run(4, "cut_off", str(victim), transport=transport)
+                for rank in set(range(4)) - {victim}:
+                    self.assertEqual(said[rank]["operation"][0], "ok", output)
+                said, output = run(4, "cut_off_early", str(victim), transport=transport)
+                for rank in set(range(4)) - {victim}:
+                    self.assertEqual(said[rank]["operation"][0], "ok", output)
+                    self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
+                    self.assertLess(said[rank]["next"][2], 15, output)
+
+    def test_leaving_waits_for_no_answer_of_a_rank_that_gave_none(self):
+        for transport in ("shm", "tcp", *FABRICS):
+            said, output = run(3, "frozen", transport=transport)
+            for rank in (0, 2):
+                self.assertEqual(said[rank]["operation"][:2], ("timeout", 1), output)
+            # 1.0 s if they wait; the machine may be busy, but hardly for both.
+            self.assertLess(min(said[rank]["left"][2] for rank in (0, 2)), 0.8, output)
+
     def test_a_rank_in_its_exit_handlers_is_past_being_called(self):
         for transport in ("shm", "tcp"):
             said, output = run(2, "late_peer", transport=transport)

@@ -255,6 +255,54 @@ void unsaid(tutti_comm* comm) {
     std::exit(status);
 }
 
+// The rank named by the argument ends without a goodbye right after its last call, which the others
+// may still be in.
+void cut_off(tutti_comm* comm) {
+    tutti_status status = TUTTI_OK;
+    for (int i = 0; i < 20 && status == TUTTI_OK; ++i) status = sum(comm, 2);
+    if (rank_of == std::stoi(argument)) _exit(status);
+    say("operation", status);
+}
+
+// It had sent its last message before the others ask for it.
+void cut_off_early(tutti_comm* comm) {
+    const int victim = std::stoi(argument);
+    float x = 1;
+    if (tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, victim) != TUTTI_OK) return;
+    tutti_barrier(comm);
+    x = rank_of == victim ? 7 : 0;
+    if (rank_of != victim) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    const tutti_status status = tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, victim);
+    if (rank_of == victim) _exit(status);
+    say("operation", status == TUTTI_OK && x != 7 ? TUTTI_ERR_SYSTEM : status);
+    say("next", tutti_barrier(comm));
+}
+
+// Rank 1 is stopped, and the others leave without it.
+void frozen(tutti_comm* comm) {
+    int pid = getpid();
+    if (sum(comm, 100'000) != TUTTI_OK ||
+        tutti_broadcast(comm, &pid, 1, TUTTI_INT32, 1) != TUTTI_OK)
+        return;
+    if (rank_of == 1) {
+        raise(SIGSTOP);
+        return;
+    }
+    std::vector<float> x(1'000'000, 1.0f);
+    tutti_request* request = nullptr;
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.timeout_ms = 500;
+    tutti_status status = tutti_iallreduce(comm, x.data(), x.data(), x.size(), TUTTI_FLOAT32,
+                                           TUTTI_SUM, &opts, &request);
+    if (status == TUTTI_OK) status = tutti_wait(&request, -1);
+    say("operation", status);
+    const auto start = Clock::now();
+    say("left", tutti_comm_destroy(comm), start);
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    kill(pid, SIGCONT);
+    std::exit(0);
+}
+
 // Rank 0 is in its exit handlers when the other first wants to reach it.
 constexpr std::chrono::milliseconds handler_takes{300};
 void late_peer(tutti_comm* comm) {
@@ -482,6 +530,9 @@ int main(int argc, char** argv) {
         {"aborted", aborted},
         {"left", left},
         {"unsaid", unsaid},
+        {"cut_off", cut_off},
+        {"cut_off_early", cut_off_early},
+        {"frozen", frozen},
         {"late_peer", late_peer},
         {"left_to_a_global", left_to_a_global},
         {"inside", inside},

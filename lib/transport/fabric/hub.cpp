@@ -26,6 +26,8 @@ constexpr uint64_t polls_watched = 1000;
 // Libraries connect in their own time, and again when it suits them: they open sockets without
 // close-on-exec, which are looked for in each tick for a second after a peer is new, then rarely.
 constexpr int marks_a_peer = 10, ticks_a_mark = 100;
+// What a peer had sent before its end comes in that time.
+constexpr int64_t last_words_ns = 30'000'000;
 
 uint64_t key_of(uint32_t comm, uint16_t lane) {
     return uint64_t{comm} << 16 | lane;
@@ -403,7 +405,7 @@ void Hub::lose(Peer& peer, const std::string& cause, bool is_news, Culprit culpr
 void Hub::condemn(Rank peer) {
     {
         const std::lock_guard lock(condemned_mutex_);
-        condemned_.push_back(peer);
+        condemned_.emplace_back(peer, now_ns() + last_words_ns);
         any_condemned_.store(true, std::memory_order_relaxed);
     }
     progress();
@@ -414,8 +416,12 @@ void Hub::drop_condemned() {
     std::vector<Rank> condemned;
     {
         const std::lock_guard lock(condemned_mutex_);
-        condemned.swap(condemned_);
-        any_condemned_.store(false, std::memory_order_relaxed);
+        std::erase_if(condemned_, [&, now = now_ns()](const auto& one) {
+            if (now < one.second) return false;
+            condemned.push_back(one.first);
+            return true;
+        });
+        any_condemned_.store(!condemned_.empty(), std::memory_order_relaxed);
     }
     for (const Rank rank : condemned)
         if (const auto peer = peers_.find(rank); peer != peers_.end())

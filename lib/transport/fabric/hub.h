@@ -222,7 +222,7 @@ private:
     std::atomic<bool> closed_{false};
     std::atomic<int> delivering_{0};
     std::mutex condemned_mutex_;
-    std::vector<Rank> condemned_;  // to be dropped by whoever is in next
+    std::vector<std::pair<Rank, int64_t>> condemned_;  // to be dropped by who is in from then on
     std::atomic<bool> any_condemned_{false};
     ReadyList<Flow> ready_;
     std::atomic<bool> contributions_added_{false};
