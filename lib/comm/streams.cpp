@@ -73,7 +73,7 @@ void Streams::drive(Stream& stream, bool& moved) {
         }
         moved = true;
         if (code == Code::ok) {
-            pop(stream, code, {});
+            succeed(stream);
         } else {
             fail_head(stream, code);
         }
@@ -86,6 +86,14 @@ void Streams::pop(Stream& stream, Code code, const Error& error) {
     if (!stream.head) stream.tail = nullptr;
     stream.count(-1);
     complete(*request, code, error);
+}
+
+void Streams::succeed(Stream& stream) {
+    const Request& request = *stream.head;
+    // A rank that is gone and did not take all of this operation is in none of the next ones.
+    if (agreement_.alarm() && request.operation->untaken()) [[unlikely]]
+        agreement_.give_up(request.tag.sequence + 1);
+    pop(stream, Code::ok, {});
 }
 
 /// The request is out of its queue. Afterwards it may be gone: its owner sees the code and frees
@@ -167,7 +175,7 @@ void Streams::use_arrived(Stream& stream) {
         if (!std::exchange(request->started, true))
             request->operation->start(request->tag, request->in, request->out);
         if (request->operation->progress() != Code::ok) return;
-        pop(stream, Code::ok, {});
+        succeed(stream);
     }
 }
 

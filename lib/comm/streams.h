@@ -72,6 +72,7 @@ public:
 private:
     void complete(Request& request, Code code, const Error& error);
     void pop(Stream& stream, Code code, const Error& error);
+    void succeed(Stream& stream);
     void fail_head(Stream& stream, Code code);
     void purge(Stream& stream);
     void use_arrived(Stream& stream);

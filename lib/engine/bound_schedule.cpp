@@ -66,6 +66,13 @@ bool BoundSchedule::sends_are_over() const {
     return true;
 }
 
+bool BoundSchedule::untaken() const {
+    for (const BoundLane& lane : p_.lanes)
+        for (Sender* sender : lane.pushes)
+            if (!sender->all_sent()) return true;
+    return false;
+}
+
 bool BoundSchedule::drained(const BoundLane& lane) const {
     return std::all_of(lane.pushes.begin(), lane.pushes.end(),
                        [](Sender* sender) { return sender->drained(); });

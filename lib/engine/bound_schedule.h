@@ -104,6 +104,7 @@ public:
     void cancel() override;
     void arm(bool on) override;
     Code health() const override;
+    bool untaken() const override;
     Rank waits_for() const override;
 
     // With a window, from start() on.

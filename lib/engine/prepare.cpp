@@ -51,6 +51,7 @@ public:
     void cancel() override { inner_->cancel(); }
     void arm(bool on) override { inner_->arm(on); }
     Code health() const override { return inner_->health(); }
+    bool untaken() const override { return inner_->untaken(); }
     Rank waits_for() const override { return inner_->waits_for(); }
 
 private:

@@ -70,6 +70,8 @@ public:
     /// Why the run cannot go on although no message says so (memory that the system refuses), else
     /// ok. Looked at now and then by whoever waits.
     virtual Code health() const { return Code::ok; }
+    /// After a run that ended with ok: a peer that is gone has not taken all that it was sent.
+    virtual bool untaken() const { return false; }
     /// A peer that the run waits for right now, nobody if none: for messages.
     virtual Rank waits_for() const = 0;
 };

@@ -160,6 +160,11 @@ class Faults(unittest.TestCase):
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
                     self.assertLess(said[rank]["next"][2], 15, output)
 
+    def test_a_rank_that_only_sends_hears_of_a_death_too(self):
+        for transport in ("shm", "tcp", *FABRICS):
+            said, output = run(2, "goes_on_sending", transport=transport)
+            self.assertEqual(said[0]["operation"][:2], ("peer lost", 1), output)
+
     def test_leaving_waits_for_no_answer_of_a_rank_that_gave_none(self):
         for transport in ("shm", "tcp", *FABRICS):
             said, output = run(3, "frozen", transport=transport)

@@ -278,6 +278,19 @@ void cut_off_early(tutti_comm* comm) {
     say("next", tutti_barrier(comm));
 }
 
+// Rank 0 lacks nothing of the rank that is gone: it only sends.
+void goes_on_sending(tutti_comm* comm) {
+    float x = 1;
+    tutti_status status = tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, 0);
+    if (rank_of == 1) _exit(status);
+    const auto start = Clock::now();
+    while (status == TUTTI_OK && Clock::now() - start < std::chrono::seconds(15)) {
+        status = tutti_broadcast(comm, &x, 1, TUTTI_FLOAT32, 0);
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    say("operation", status);
+}
+
 // Rank 1 is stopped, and the others leave without it.
 void frozen(tutti_comm* comm) {
     int pid = getpid();
@@ -533,6 +546,7 @@ int main(int argc, char** argv) {
         {"cut_off", cut_off},
         {"cut_off_early", cut_off_early},
         {"frozen", frozen},
+        {"goes_on_sending", goes_on_sending},
         {"late_peer", late_peer},
         {"left_to_a_global", left_to_a_global},
         {"inside", inside},
