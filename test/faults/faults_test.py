@@ -166,7 +166,8 @@ class Faults(unittest.TestCase):
             self.assertEqual(said[0]["operation"][:2], ("peer lost", 1), output)
 
     def test_leaving_waits_for_no_answer_of_a_rank_that_gave_none(self):
-        for transport in ("shm", "tcp", *FABRICS):
+        # libfabric keeps memory that a living peer has not fetched: leaving waits a second for it.
+        for transport in ("shm", "tcp", *(set(FABRICS) - {"ofi"})):
             said, output = run(3, "frozen", transport=transport)
             for rank in (0, 2):
                 self.assertEqual(said[rank]["operation"][:2], ("timeout", 1), output)
@@ -332,8 +333,12 @@ class Faults(unittest.TestCase):
     def test_shared_memory_that_is_full_from_the_start(self):
         for victim in (0, 1):
             said, output = run(2, "full", str(victim), transport="shm")
-            self.check_exhausted(said, output, 2, victim, f"rank {victim}: connecting to rank",
-                                 "/dev/shm or memory is exhausted", "docker: --shm-size")
+            for rank in range(2):
+                status, _, seconds, text = said[rank]["create"]
+                self.assertEqual(status, "no memory", output)
+                self.assertIn("transport shm: /dev/shm or memory is exhausted", text)
+                self.assertIn("docker: --shm-size", text)
+                self.assertLess(seconds, 15, output)
 
     def test_destroy_with_a_pending_request(self):
         for n, transport in self.over_transports((2,)):
