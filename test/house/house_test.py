@@ -4,12 +4,33 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(SOURCE / "tools" / "house"))
+import measures  # noqa: E402
+
 MAX_FILE_LINES = 600
 MAX_FUNCTION_LINES = 70
+MAX_MEMBER_FUNCTIONS = 30
+# Classes over the limit. A number may only fall; at the limit its line goes.
+LARGE_CLASSES = {
+    "Communicator": 127,
+    "Endpoint": 111,
+    "Hub": 97,
+    "Connection": 57,
+    "tutti_trainer": 56,
+    "Agreement": 53,
+    "OfiPort": 48,
+    "PointToPoint": 38,
+    "Planner": 37,
+    "UcxPort": 35,
+}
+# Comments that open with a clause without an actor. The number may only fall.
+HEADLESS_COMMENTS = 776
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")
@@ -193,12 +214,70 @@ class Sizes(unittest.TestCase):
         self.assertEqual(len(list(long_functions("int f() {\n    x();\n}\n" + body + "}  // namespace\n"))), 0)
 
 
+class Classes(unittest.TestCase):
+    def test_no_class_has_too_many_member_functions(self):
+        large = {name: len(found) for folder in ("lib", "transports", "trainer")
+                 for path in sorted((SOURCE / folder).rglob("*")) if path.suffix in CODE
+                 for name, found in measures.classes(read(path)) if len(found) > MAX_MEMBER_FUNCTIONS}
+        self.assertEqual(large, LARGE_CLASSES, "lower the number in LARGE_CLASSES, or divide the class")
+
+    def test_member_functions_are_counted_wherever_their_bodies_are(self):
+        text = """
+            // class Commented { void f(); };
+            class A final : public B<int> {
+            public:
+                A();
+                explicit A(int x) : x_(x) { f(); }
+                ~A() override;
+                A& operator=(const A&) = delete;
+                void overridden(int) override;
+                friend void other(A&);
+                [[nodiscard]] Result<std::vector<int>> declared(std::function<void(int)> f, int b = g()) const;
+                int inside() const { return x_ ? 1 : 2; }
+                static constexpr int also(int a) { if (a) { return 1; } return 2; }
+                template <class T> void made(T&& t);
+                struct Inner { int member() { return 0; } int x{0}; };
+                virtual void pure() = 0;
+            private:
+                std::function<void(int)> hook_;
+                void (*pointer_)(int) = nullptr;
+                int x_{0}, y_ = f(1);
+                std::atomic<int> z_{no_fd()};
+            };
+            enum class E { a, b };
+        """
+        self.assertEqual(dict(measures.classes(text)),
+                         {"A": ["declared", "inside", "also", "made", "pure"], "Inner": ["member"]})
+        self.assertEqual(measures.virtual_functions("struct I { virtual ~I(); virtual int f() = 0; };", "I"), 1)
+
+
+class Comments(unittest.TestCase):
+    def test_headless_comments_only_become_fewer(self):
+        found = [f"{name_of(path)}:{line}: {text[:70]}" for path in sources()
+                 for line, text in measures.comment_blocks(read(path)) if measures.is_headless(text)]
+        self.assertLessEqual(len(found), HEADLESS_COMMENTS, "name the actor (docs/style); the last ones:\n"
+                             + "\n".join(found[-20:]))
+        self.assertGreaterEqual(len(found), HEADLESS_COMMENTS, "lower HEADLESS_COMMENTS to this number")
+
+    def test_a_headless_clause_is_told_from_a_question_and_a_sentence(self):
+        for text in ("What a call leaves goes out later.", "Who is leaving may be called.", "Nobody waits for it.",
+                     "Where it is not there.", "Of a mismatch each rank hears once."):
+            self.assertTrue(measures.is_headless(text), text)
+        for text in ("What does the peer lack?", "Where the kernel lacks it, the ring falls back.", "The peer's own.",
+                     "Whatever the peer sends is checked.", "However long it takes."):
+            self.assertFalse(measures.is_headless(text), text)
+
+    def test_blocks_are_seen_whole(self):
+        self.assertEqual(list(measures.comment_blocks("int a;\n/// One\n/// two.\nint b;  // not a block\n/* Three\n * four. */\n")),
+                         [(2, "One two."), (5, "Three four.")])
+
+
 class Files(unittest.TestCase):
     def test_every_source_is_built(self):
         missing = []
         for path in sources({".c", ".cpp"}):
-            if name_of(path).startswith("bench/peers/"):
-                continue  # compiled by the comparison itself, with the peer's own compiler
+            if name_of(path).startswith(("bench/peers/", "tools/house/")):
+                continue  # compiled by bench/compare and tools/house-report themselves, for what they look at
             folder, listed = path.parent, False
             while folder != SOURCE and not listed:
                 build = folder / "meson.build"

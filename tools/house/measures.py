@@ -1,0 +1,142 @@
+"""Reads C++ sources as text and counts what the rules of the house bound: members, comments, files, words.
+
+A text is read the way clang-format lays it out; nothing is compiled. Used by tools/house-report and test/house.
+"""
+import re
+
+# First words of a comment that names neither an actor nor a thing: "What is left…", "Of several…".
+HEADLESS = re.compile(r"(What|Who|Whoever|Whose|Those|Nobody|Somebody|Of|One that|How|Where)\b")
+# A condition or a place first, then the sentence's actor: "Where the kernel lacks it, the ring falls back".
+WITH_ACTOR = re.compile(r"(Where|Of)\b[^.;:]*, (a|an|the|each|every|this|these|tutti|UCX|libfabric|NCCL)\b")
+
+
+def without_comments_and_strings(text):
+    """The code alone. Line breaks stay, so that line numbers do."""
+    pattern = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.DOTALL)
+
+    def blank(found):
+        kept = "\n" * found[0].count("\n")
+        return kept if found[0].startswith("/") else '""' + kept
+    return pattern.sub(blank, text)
+
+
+def _end_of_braces(text, begin):
+    """The index after the brace that closes the one at `begin`."""
+    depth = 0
+    for found in re.compile(r"[{}]").finditer(text, begin):
+        depth += 1 if found[0] == "{" else -1
+        if depth == 0:
+            return found.end()
+    return len(text)
+
+
+def _declarations(body):
+    """The declarations directly inside a class body, each without its own body."""
+    begin, at = 0, 0
+    while at < len(body):
+        if body[at] == "{":
+            declaration = body[begin:at]
+            after = _end_of_braces(body, at)
+            # `int x{0};` goes on to its semicolon; a function's body ends the declaration.
+            if re.match(r"\s*[;,]", body[after:]) and ")" not in declaration:
+                at = after
+                continue
+            yield declaration
+            begin = at = after
+            if (semicolon := re.match(r"\s*;", body[at:])):
+                begin = at = at + semicolon.end()
+            continue
+        if body[at] == ";":
+            yield body[begin:at]
+            begin = at + 1
+        at += 1
+
+
+def _without_brackets(declaration):
+    """Without what stands in <…> and in (…) of attributes, so that the first "(" is the parameter list's."""
+    text = re.sub(r"\b(alignas|decltype|noexcept|requires)\s*\([^()]*(\([^()]*\)[^()]*)*\)", "", declaration)
+    text = re.sub(r"\[\[.*?\]\]", "", text)
+    before = None
+    while before != text:
+        before = text
+        text = re.sub(r"<[^<>()]*(\([^()]*\))?[^<>()]*>", "", text)
+    return text
+
+
+def member_function(declaration, class_name):
+    """The name of the member function that is declared, or None: for data, types, friends, constructors,
+    destructors, operators and overrides."""
+    text = re.sub(r"\b(public|protected|private)\s*:(?!:)", "", declaration).strip()
+    if not re.match(r"template\b", text):
+        text = text.partition("{")[0]  # of a member's initial value
+    if re.match(r"(using|typedef|friend|enum|class|struct|union|static_assert)\b", text):
+        return None
+    text = re.sub(r"^template\s*<.*?>\s*(?=[\w\[])", "", text, flags=re.DOTALL)
+    if re.match(r"(using|friend|class|struct)\b", text):
+        return None
+    text = _without_brackets(text)
+    if re.search(r"\boverride\b|\boperator\b|~", text) or "(" not in text:
+        return None
+    head = text.partition("(")[0]
+    if "=" in head:
+        return None
+    name = re.search(r"(\w+)\s*$", head)
+    if not name or name[1] == class_name:
+        return None
+    # `std::function<void(int)> f_` has lost its brackets; `void (*f)(int)` is a pointer.
+    return None if re.match(r"\s*\*", text.partition("(")[2]) else name[1]
+
+
+def classes(text):
+    """(name, the names of its member functions) for each class of a text, classes inside classes too."""
+    code = without_comments_and_strings(text)
+    code = re.sub(r"^[ \t]*#(?:[^\n\\]|\\\n|\\.)*", "", code, flags=re.MULTILINE)
+    for found in re.finditer(r"\b(?<!enum )(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*"
+                             r"(?::(?!:)[^;{()]*)?\{", code):
+        begin = found.end() - 1
+        body = code[begin + 1:_end_of_braces(code, begin) - 1]
+        members = [name for declaration in _declarations(body) if (name := member_function(declaration, found[1]))]
+        yield found[1], members
+
+
+def virtual_functions(text, class_name):
+    """How many virtual functions a class declares, its destructor not counted."""
+    code = without_comments_and_strings(text)
+    found = re.search(rf"\b(?:class|struct)\s+{class_name}\b[^;{{]*\{{", code)
+    if not found:
+        return 0
+    body = code[found.end():_end_of_braces(code, found.end() - 1)]
+    return len(re.findall(r"\bvirtual\b(?!\s*~)", body))
+
+
+def comment_blocks(text):
+    """(line, text) of each comment: successive lines of // are one."""
+    lines, number = text.splitlines(), 0
+    while number < len(lines):
+        line = lines[number].strip()
+        first = number + 1
+        if line.startswith("//"):
+            words = []
+            while number < len(lines) and lines[number].strip().startswith("//"):
+                words.append(lines[number].strip().lstrip("/<! "))
+                number += 1
+            yield first, " ".join(words).strip()
+            continue
+        if line.startswith("/*"):
+            words = []
+            while number < len(lines):
+                words.append(lines[number].strip().strip("/*! "))
+                number += 1
+                if "*/" in lines[number - 1]:
+                    break
+            yield first, " ".join(words).strip()
+            continue
+        number += 1
+
+
+def is_headless(comment):
+    """Does the comment open with a clause that names no actor? A question or a sentence with one later passes."""
+    if not HEADLESS.match(comment) or WITH_ACTOR.match(comment):
+        return False
+    first = re.split(r"(?<=[.?!:])\s", comment)[0]
+    return not first.endswith("?")
