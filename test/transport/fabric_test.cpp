@@ -278,6 +278,7 @@ void lose_a_payload(FakeDuo& duo, Duo::Lane& lane) {
     lane.receiver->cancel();
     for (int i = 0; i < 20; ++i) duo.b.turn();
     REQUIRE(duo.b.sink.lost().size() == 1);
+    lane.sender->cancel();  // its memory ends here
 }
 
 TEST_CASE("fabric: a payload that cannot be fetched is the peer's loss, told once") {
