@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <mutex>
 
 #include "base/fd.h"
 #include "net/serving.h"
@@ -93,8 +94,10 @@ Result<std::string> Pmi::ask(const std::string& request, std::string_view answer
 // The launcher ends the whole job if a process that has spoken to it ends without this word. MPI
 // may have said it by then, and the descriptor's number be another file's: so this has a copy.
 void end_pmi_at_exit(int fd) {
+    static std::mutex mutex;
     static UniqueFd copy;
     static pid_t owner;
+    const std::lock_guard lock(mutex);
     if (copy) return;
     copy = UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 3));
     owner = ::getpid();
