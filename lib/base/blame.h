@@ -1,4 +1,4 @@
-// Whose doing it is that a system call on a connection has failed.
+// Blame: which side made a system call on a connection fail.
 #pragma once
 
 #include <cstdint>

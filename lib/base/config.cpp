@@ -296,7 +296,7 @@ std::span<const ConfigKey> config_keys() {
     return keys;
 }
 
-// Whoever connects is shown a proof made with the secret, and may try to guess it from that.
+// The server shows each caller a proof made with the secret, so a stranger can test guesses on it.
 Result<> check_secret(std::string_view secret) {
     constexpr std::size_t least_bytes = 16;
     if (secret.empty() || secret.size() >= least_bytes) return {};

@@ -50,7 +50,7 @@ struct Config {
     std::string dump;   // where the flight recorder goes when an operation fails
     int look_ms = 100;  // how long who waits sleeps between looks at the clock: no key, for tests
     uint32_t attempt = 0;  // how often a launcher that restarts its ranks has done so: no key
-    /// What is wrong with a variable that does not place this rank: the others hear of it when it
+    /// The error of a variable that does not place this rank: the other ranks hear of it when it
     /// joins.
     std::optional<Error> refused;
     /// Which variable or setting said it, for messages; empty: none did.

@@ -9,7 +9,7 @@ namespace tutti {
 
 inline constexpr uint64_t hash_basis = 0xcbf29ce484222325;
 
-/// Of bytes, or of words, one after the other from hash_basis on.
+/// The hash is made of bytes, or of words, one after the other from hash_basis on.
 constexpr uint64_t mix_hash(uint64_t hash, uint64_t word) {
     return (hash ^ word) * 0x100000001b3;
 }

@@ -45,7 +45,7 @@ void close_on_exec(int fd) {
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) ::fcntl(fd, F_SETFD, flags | FD_CLOEXEC);
 }
 
-/// What an epoll watches, if it has still the number under which it was added.
+/// The descriptors that an epoll watches, if they still have the numbers they were added under.
 std::vector<int> watched_by(int epoll) {
     std::vector<int> out;
     std::ifstream lines(fmt::format("/proc/self/fdinfo/{}", epoll));

@@ -91,7 +91,7 @@ Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* o
     return read;
 }
 
-// Of a call that is checked otherwise.
+// The entry belongs to a call that is checked otherwise.
 Result<> take_opts(const char* function, const tutti_call_opts& opts, Call& call) {
     if (opts.algorithm) call.algorithm = opts.algorithm;
     if (!opts.name) return {};

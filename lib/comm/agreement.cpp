@@ -296,7 +296,7 @@ void Agreement::take_bye(const News& news, Rank from) {
     take_quiet(lock);
 }
 
-/// Those that become neighbours in its place are told what it may not have passed on.
+/// The new neighbours in its place are told the news that it may not have passed on.
 std::vector<Rank> Agreement::replace(Rank rank, bool byes) {
     if (tree_.has_left(rank)) return {};
     without_bye_.insert(rank);

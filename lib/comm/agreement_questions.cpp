@@ -14,7 +14,7 @@ constexpr int64_t question_growth = 4;
 // The last question comes so long before the deadline, or a quarter of its time: answers take the
 // tree's latency, and that of programs that drive their communicators themselves.
 constexpr int64_t last_question_ms = 500;
-// Who has said nothing for so long after a question is told of with the next.
+// A rank that has not answered a question for so long is reported with the next one.
 constexpr int64_t silence_ns = 100 * ms;
 
 // True if it was not there.

@@ -18,7 +18,7 @@ namespace tutti {
 /// and nobody has replaced its claim for three seconds.
 class ClaimWatch {
 public:
-    /// What a rank's claim says, if it is there.
+    /// A rank's claim as it stands in the store, if it is there.
     using Look = std::function<std::optional<std::string>(Rank rank)>;
 
     /// Rank 0 watches every other rank; any other watches rank 0, its parent and the two ranks

@@ -133,7 +133,7 @@ void Communicator::leave_devices() {
 // -------------------------------------------------------------------------------------
 
 void Communicator::settle() {
-    // What was sent before the news was may have come, too, and not been read.
+    // Messages sent before the news may have come, too, and not been read.
     if (agreement_.ended()) endpoint_->progress();
     streams_.settle();
     bool moved = false;

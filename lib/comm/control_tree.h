@@ -36,7 +36,7 @@ public:
         Rank rank = nobody;
         LinkKind kind = LinkKind::branch;
         Bytes encode() const { return ByteWriter().put(version).put(rank).put(kind).take(); }
-        /// Of another version, only that and the rank are set. Nothing: it is malformed.
+        /// A hello of another version has only version and rank set. Nothing: it is malformed.
         static std::optional<Hello> decode(ByteView bytes);
     };
 

@@ -186,7 +186,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     return assembled;
 }
 
-// What can be known to be wrong before anything is opened.
+// The settings that can be refused before anything is opened.
 Result<> Endpoint::check_settings() const {
     if (config_.refused) return tl::unexpected(*config_.refused);
     if (config_.rank >= config_.size)
