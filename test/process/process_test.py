@@ -51,7 +51,7 @@ class Processes(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout[-4000:] + done.stderr[-4000:])
         return done.stdout
 
-    def matrix(self, ranks, transport, tier="small", env=None):
+    def matrix(self, ranks, transport, tier="some", env=None):
         with self.subTest(ranks=ranks, transport=transport, tier=tier, env=env):
             out = self.expect_success(run(ranks, MATRIX, tier, transport=transport, env=env))
             self.assertIn("cases right", out)
@@ -62,19 +62,19 @@ class Matrix(Processes):
     def test_every_dtype_and_operator_over_shared_memory(self):
         for ranks in (1, 2, 3, 4, 7, 8):
             if ranks <= MAX_RANKS:
-                self.matrix(ranks, "shm")
+                self.matrix(ranks, "shm", "small" if ranks in (3, 8) else "some")
 
     def test_every_dtype_and_operator_over_tcp(self):
         for ranks in (2, 3, 4, 7, 8):
             if ranks <= MAX_RANKS:
-                self.matrix(ranks, "tcp")
+                self.matrix(ranks, "tcp", "small" if ranks in (3, 8) else "some")
 
     def test_schedules_instead_of_the_intrinsic(self):
         for algorithm in ("ring", "recursive_doubling", "binomial", "chain"):
             self.matrix(3, "shm", env={"TUTTI_ALGO": algorithm})
 
     def test_acted_hosts_with_both_transports(self):
-        out = self.expect_success(run(4, MATRIX, "small", options=("--hosts-act", "2")))
+        out = self.expect_success(run(4, MATRIX, "some", options=("--hosts-act", "2")))
         self.assertIn("cases right", out)
 
     @unittest.skipIf(MAX_RANKS < 8, "too slow under a sanitizer")
@@ -134,7 +134,7 @@ class Hosts(Processes):
 
     def test_every_dtype_and_operator(self):
         for algorithm in ("hierarchical", "hierarchical_doubling", "multi_ring"):
-            self.each_layout(MATRIX, "small", env={"TUTTI_ALGO": algorithm})
+            self.each_layout(MATRIX, "some", env={"TUTTI_ALGO": algorithm})
 
     def test_the_family(self):
         for algorithm in ("hierarchical", "multi_ring"):
@@ -532,7 +532,7 @@ class Fabrics(Processes):
 
     def test_hosts_with_shared_memory_inside(self):
         for fabric in FABRICS:
-            out = self.expect_success(run(4, MATRIX, "small", transport="shm," + fabric, options=("--hosts-act", "2")))
+            out = self.expect_success(run(4, MATRIX, "some", transport="shm," + fabric, options=("--hosts-act", "2")))
             self.assertIn("cases right", out)
 
     @unittest.skipUnless("ucx" in FABRICS, "built without UCX")
@@ -552,7 +552,7 @@ class Fabrics(Processes):
     @unittest.skipUnless("ucx" in FABRICS, "built without UCX")
     def test_ucx_over_what_users_choose(self):
         for tls, threshold in (("tcp", "auto"), ("all", "0"), ("all", "inf")):
-            self.each(MATRIX, "small", ranks=(2,), env={"UCX_TLS": tls, "UCX_RNDV_THRESH": threshold})
+            self.each(MATRIX, "some", ranks=(2,), env={"UCX_TLS": tls, "UCX_RNDV_THRESH": threshold})
 
 
 class Soak(Processes):
