@@ -14,6 +14,7 @@ struct Stated {
     // A library's that goes through the kernel's streams, between hosts, and within one too: it
     // costs what tcp does.
     bool sockets = false, sockets_within = false;
+    bool lacking = false;  // this rank cannot use it: nobody does
 };
 
 }  // namespace tutti

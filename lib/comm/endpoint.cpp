@@ -43,7 +43,7 @@ bool Endpoint::crowded() const {
 
 Capabilities Endpoint::capabilities(std::size_t transport) const {
     Capabilities c = transports_[transport]->capabilities();
-    static_cast<Stated&>(c) = bootstrap_->worst()[transport];
+    static_cast<Stated&>(c) = common_[transport];
     return c;
 }
 

@@ -280,6 +280,7 @@ private:
     std::unique_ptr<net::Acceptor> acceptor_;
     std::string control_address_;
     std::vector<std::unique_ptr<Transport>> transports_;
+    std::vector<Stated> common_;  // of each: what all ranks can go by
     Intrinsics intrinsics_;
     std::atomic<uint32_t> next_id_{1};
 

@@ -81,6 +81,17 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
     return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
 }
 
+// Choices must be alike everywhere: what one rank lacks, none uses.
+void drop_lacking(std::vector<std::unique_ptr<Transport>>& transports,
+                  std::vector<Stated>& common) {
+    for (std::size_t i = transports.size(); i-- > 0;) {
+        if (!common[i].lacking) continue;
+        transports[i]->close(Deadline::after_ms(1000));
+        transports.erase(transports.begin() + static_cast<std::ptrdiff_t>(i));
+        common.erase(common.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
 // When to say, in the log, what joining waits for: soon, then ever more rarely.
 class Notices {
 public:
@@ -283,8 +294,12 @@ Result<> Endpoint::open_transports() {
         const auto kind = std::find_if(kinds.begin(), kinds.end(),
                                        [&](const TransportKind& k) { return k.name == name; });
         std::unique_ptr<Transport> transport = kind->make(context);
-        if (auto listening = transport->listen(); !listening)
-            return wrap(listening.error(), fmt::format("transport {}", name));
+        if (auto listening = transport->listen(); !listening) {
+            if (!transport->capabilities().lacking || config_.transports.size() == 1)
+                return wrap(listening.error(), fmt::format("transport {}", name));
+            log::warn("rank {}: the job does without {}: {}", config_.rank, name,
+                      listening.error().message);
+        }
         transports_.push_back(std::move(transport));
     }
     return {};
@@ -405,6 +420,8 @@ Result<> Endpoint::assemble() {
         return state() != State::gathering;
     };
     if (!wait_until(gathered)) return tl::unexpected(missing_error(config_.timeout_ms));
+    common_ = bootstrap_->worst();
+    drop_lacking(transports_, common_);
     if (state() == State::link) {
         const bool joined = join_job_intrinsics();
         bootstrap_step([&] { bootstrap_->linked(joined); });

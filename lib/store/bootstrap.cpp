@@ -19,7 +19,8 @@ Stated worst_of(const Stated& a, const Stated& b) {
             .latency_us = std::max(a.latency_us, b.latency_us),
             .bandwidth_gbs = std::min(a.bandwidth_gbs, b.bandwidth_gbs),
             .sockets = a.sockets || b.sockets,
-            .sockets_within = a.sockets_within || b.sockets_within};
+            .sockets_within = a.sockets_within || b.sockets_within,
+            .lacking = a.lacking || b.lacking};
 }
 
 }  // namespace
@@ -111,7 +112,8 @@ void Bootstrap::encode_transports(ByteWriter& out) const {
             .put(one.latency_us)
             .put(one.bandwidth_gbs)
             .put(one.sockets)
-            .put(one.sockets_within);
+            .put(one.sockets_within)
+            .put(one.lacking);
 }
 
 // Nobody is told that it can do more than it said.
@@ -124,6 +126,7 @@ bool Bootstrap::decode_transports(ByteReader& in) {
         other.bandwidth_gbs = in.get<double>();
         other.sockets = in.get<uint8_t>() != 0;
         other.sockets_within = in.get<uint8_t>() != 0;
+        other.lacking = in.get<uint8_t>() != 0;
         if (other.max_message_bytes == 0 || !(other.latency_us >= 0 && other.bandwidth_gbs >= 0))
             return false;
         worst = worst_of(worst, other);

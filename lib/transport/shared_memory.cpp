@@ -49,9 +49,8 @@ bool is_refusal(int saved_errno) {
 Result<UniqueFd> make_unlinked_file(int memfd_errno) {
     UniqueFd fd(::open("/dev/shm", O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600));
     if (!fd)
-        return fail_errno(errno,
-                          fmt::format("no shared memory: memfd_create: {}; a file in /dev/shm",
-                                      std::strerror(memfd_errno)));
+        return fail(Code::unsupported, "no shared memory: memfd_create: {}; a file in /dev/shm: {}",
+                    std::strerror(memfd_errno), std::strerror(errno));
     static std::once_flag told;
     std::call_once(told, [&] {
         log::warn(

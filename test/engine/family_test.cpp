@@ -7,6 +7,7 @@
 #include "engine/fabric.h"
 #include "support/catch.h"
 #include "support/layouts.h"
+#include "support/limits.h"
 
 using namespace tutti;
 using test::Fabric;
@@ -247,6 +248,7 @@ void for_each_case(const std::function<void(const Case&)>& run_one, bool uneven)
         if (a.collective == Collective::barrier) continue;
         if (uneven && (a.even_only || traits_of(a.collective).cut == Cut::whole)) continue;
         for (Rank n : {1, 2, 3, 4, 5, 8, 11}) {
+            if (n > test::max_ranks()) continue;
             // An algorithm of two levels has them from four ranks on; with one it must work too.
             if (a.unsupported && n > 3 && !a.unsupported(n, test::mixed_hosts(n).shape()).empty())
                 continue;

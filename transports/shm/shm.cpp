@@ -88,6 +88,7 @@ Result<> ShmTransport::listen() {
     // Better now than in the first call.
     if (const auto memory = make_shared_memory("tutti-probe", page_bytes, page_bytes); !memory) {
         const Error& error = memory.error();
+        capabilities_.lacking = error.code == Code::unsupported;
         return tl::unexpected<Error>(
             Error{error.code, nobody, error.sys_errno,
                   error.message + "; TUTTI_TRANSPORT=tcp does without shared memory"});
