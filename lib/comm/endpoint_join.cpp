@@ -81,7 +81,7 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
     return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
 }
 
-// Choices must be alike everywhere: what one rank lacks, none uses.
+// All ranks must choose alike: a transport that one rank lacks is used by none.
 void drop_lacking(std::vector<std::unique_ptr<Transport>>& transports,
                   std::vector<Stated>& common) {
     for (std::size_t i = transports.size(); i-- > 0;) {

@@ -185,7 +185,7 @@ bool makes_sense(Dtype dtype, Op op) {
     return Reducer::make(dtype, op).has_value();
 }
 
-// With `some`, a dtype and operator get two of the sizes, each in one of the two forms.
+// With `some`, each pair of dtype and operator runs two of the sizes, each in one of the two forms.
 void small_tier(tutti_comm* comm, std::size_t max_bytes, bool some) {
     constexpr std::size_t counts[] = {0, 1, 2, 7, 63, 1000, 8191, 33001};
     std::size_t pairs = 0;
