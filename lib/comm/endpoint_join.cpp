@@ -420,9 +420,9 @@ Result<> Endpoint::assemble() {
         return state() != State::gathering;
     };
     if (!wait_until(gathered)) return tl::unexpected(missing_error(config_.timeout_ms));
-    common_ = bootstrap_->worst();
-    drop_lacking(transports_, common_);
     if (state() == State::link) {
+        bootstrap_step([&] { common_ = bootstrap_->worst(); });
+        drop_lacking(transports_, common_);
         const bool joined = join_job_intrinsics();
         bootstrap_step([&] { bootstrap_->linked(joined); });
     }

@@ -144,7 +144,7 @@ TEST_CASE("bootstrap: every rank goes by the worst that any rank's transports st
         self.transports = {{.max_message_bytes = r == 9 ? 1000u : 4000u,
                             .latency_us = r == 73 ? 8.0 : 2.0,
                             .bandwidth_gbs = r == 40 ? 3.0 : 25.0},
-                           {.max_message_bytes = 64, .sockets = r == 1}};
+                           {.max_message_bytes = 64, .sockets = r == 1, .lacking = r == 50}};
     });
     job.run(3);
     for (auto& rank : job.ranks) {
@@ -157,6 +157,8 @@ TEST_CASE("bootstrap: every rank goes by the worst that any rank's transports st
         REQUIRE_FALSE(stated[0].sockets);
         REQUIRE(stated[1].sockets);
         REQUIRE(stated[1].sockets_within == false);
+        REQUIRE_FALSE(stated[0].lacking);
+        REQUIRE(stated[1].lacking);
     }
 }
 
