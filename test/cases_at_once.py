@@ -17,11 +17,10 @@ import unittest
 
 
 def cases_of(file):
-    """The names that the file's own main would take: Class.method, or Class where its cases share a set-up."""
+    """The names that the file's own main would take: Class.method."""
     sys.path.insert(0, str(file.parent))
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
     spec.loader.exec_module(module)
 
     def flat(suite):
@@ -29,11 +28,9 @@ def cases_of(file):
             if isinstance(test, unittest.TestSuite):
                 yield from flat(test)
             else:
-                kind = type(test)
-                shared = kind.setUpClass.__func__ is not unittest.TestCase.setUpClass.__func__
-                yield kind.__qualname__ if shared else f"{kind.__qualname__}.{test.id().rpartition('.')[2]}"
+                yield test.id().removeprefix(file.stem + ".")
 
-    return list(dict.fromkeys(flat(unittest.defaultTestLoader.loadTestsFromModule(module))))
+    return list(flat(unittest.defaultTestLoader.loadTestsFromModule(module)))
 
 
 def run(file, case):
@@ -43,32 +40,24 @@ def run(file, case):
     return case, done, time.monotonic() - start
 
 
-def number(pattern, text):
-    found = re.findall(pattern, text, re.MULTILINE)
-    return int(found[-1]) if found else 0
-
-
 def main():
     jobs, file = int(sys.argv[1]), pathlib.Path(sys.argv[2]).resolve()
     cases = sys.argv[3:] or cases_of(file)
     start = time.monotonic()
-    ran = failed = skipped = 0
+    counts = {"ok": 0, "FAILED": 0, "skipped": 0}
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         for ended in concurrent.futures.as_completed([pool.submit(run, file, case) for case in cases]):
             case, done, seconds = ended.result()
-            skip = number(r"^OK \(.*?skipped=(\d+)", done.stdout)
-            bad = done.returncode != 0
-            ran += max(number(r"^Ran (\d+) tests? in ", done.stdout), skip, bad)
-            skipped += skip
-            failed += bad
-            word = "FAILED" if bad else "skipped" if skip else "ok"
+            skip = re.search(r"^OK \(skipped=", done.stdout, re.MULTILINE)
+            word = "FAILED" if done.returncode != 0 else "skipped" if skip else "ok"
+            counts[word] += 1
             print(f"{seconds:7.1f} s  {word:7}  {case}", flush=True)
-            if bad:
+            if word == "FAILED":
                 print(done.stdout, flush=True)
-    print(f"Ran {ran} tests in {time.monotonic() - start:.3f}s\n")
-    told = [f"{name}={n}" for name, n in (("failures", failed), ("skipped", skipped)) if n]
-    print(("FAILED" if failed else "OK") + (f" ({', '.join(told)})" if told else ""))
-    return failed != 0
+    print(f"Ran {len(cases)} tests in {time.monotonic() - start:.3f}s\n")
+    told = [f"{name}={n}" for name, n in (("failures", counts["FAILED"]), ("skipped", counts["skipped"])) if n]
+    print(("FAILED" if counts["FAILED"] else "OK") + (f" ({', '.join(told)})" if told else ""))
+    return counts["FAILED"] != 0
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
 HANG_GUARD_S = 120
 # "operation: peer lost; at fault 2; after 0.310 s; rank 0: …"
 LINE = re.compile(r"^\[(\d+)\] (\w[\w ]*): ([^;]*); at fault (-?\d+); after ([\d.]+) s; ?(.*)$", re.MULTILINE)
-
-
 # The leak checker may crash on libraries that are loaded late, and reports what they keep. A forked child has none of
 # the threads that hold what they had.
 WITHOUT_LEAK_CHECK = {"ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}

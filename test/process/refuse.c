@@ -1,5 +1,5 @@
-// usage: refuse CALL PROGRAM [ARGUMENT…]: runs the program where the kernel refuses a system call
-// with EPERM, as containers' seccomp filters do.
+// usage: refuse CALL PROGRAM [ARGUMENT…]: runs the program where the kernel refuses a system call,
+// as containers' seccomp filters do.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
