@@ -27,7 +27,7 @@ Schedule binomial_scatter(const ScheduleRequest& request) {
         const auto block = [&](Rank ahead) {
             return l * static_cast<uint32_t>(n) + static_cast<uint32_t>((me + ahead) % n);
         };
-        const auto held = [&](Rank ahead) {
+        const auto held = [&, size = size](Rank ahead) {
             const uint32_t slot = l * static_cast<uint32_t>(size) + static_cast<uint32_t>(ahead);
             return root ? Region::input(block(ahead)) : Region::scratch(slot, block(ahead));
         };

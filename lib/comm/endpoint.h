@@ -26,6 +26,7 @@
 #include "comm/handover.h"
 #include "comm/news.h"
 #include "comm/peer_record.h"
+#include "comm/tree_message.h"
 #include "comm/tuning.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
@@ -232,9 +233,9 @@ private:
     void peer_lost(Rank peer, const std::string& cause) override;
     void take_connection(UniqueFd fd, ByteView hello);
     Error version_error(const ControlTree::Hello& hello) const;
-    void control_message(Rank from, ByteView message);
-    void take_news(ByteView message);
-    void take_returned(ByteView message);
+    void control_message(Rank from, ByteView bytes);
+    void take_news(const TreeMessage& message);
+    void take_returned(const TreeMessage& message);
     bool pass_on(Rank to, ByteView message);
     void go_round(Rank to, Bytes message);
     bool say_goodbye(Deadline deadline);
@@ -245,7 +246,6 @@ private:
     bool drop_given_up();
     void announce_loss(Rank peer, const std::string& cause, Rank except);
     bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
-    void take_loss(Rank from, ByteView message);
     Rank next_hop(Rank to) const;
     void lose(Rank peer, const std::string& cause, Rank except);
     void control_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause);

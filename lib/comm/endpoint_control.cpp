@@ -13,32 +13,17 @@
 namespace tutti {
 namespace {
 
-// The first byte of a control message. news: to, from, and a communicator's news, passed on until
-// it is there. returned: the same, on its way back because a rank ahead is gone. loss: a rank that
-// is gone and why, for everyone. leaving: the sender's process ends in order; farewell: the answer,
-// the last that it gets.
-enum class Topic : uint8_t { bootstrap, news, loss, leaving, returned, farewell };
-constexpr uint32_t max_cause_bytes = 1024;
-constexpr std::size_t head_bytes = sizeof(Topic) + 2 * sizeof(Rank);  // of news
-constexpr int64_t detour_ms = 1000;    // for one to a rank that is known to have been there
-constexpr int64_t farewell_ms = 200;   // for those who drive their communicators themselves
+using Topic = TreeMessage::Topic;
+
+constexpr int64_t detour_ms = 1000;         // for one to a rank that is known to have been there
+constexpr int64_t farewell_ms = 200;        // for those who drive their communicators themselves
 constexpr int64_t failed_farewell_ms = 30;  // where news of the failure went before
 constexpr Rank ring_known = 4;         // ranks after this one whose address it knows from the start
 constexpr int most_ended_detours = 3;  // of one peer that are looked into
-constexpr std::optional<News> none;
 
-Bytes with_topic(Topic topic, ByteView message) {
-    Bytes copy(message.begin(), message.end());
-    copy[0] = static_cast<std::byte>(topic);
-    return copy;
-}
-
-Bytes loss_message(Rank peer, std::string_view cause) {
-    return ByteWriter()
-        .put(Topic::loss)
-        .put(peer)
-        .put_text(cause.substr(0, max_cause_bytes))
-        .take();
+TreeMessage as(Topic topic, TreeMessage message) {
+    message.topic = topic;
+    return message;
 }
 
 }  // namespace
@@ -56,11 +41,8 @@ bool Endpoint::pass_on(Rank to, ByteView message) {
 }
 
 void Endpoint::send_control(Rank to, const News& news) {
-    ByteWriter out;
-    out.put(Topic::news).put(to).put(config_.rank);
-    Bytes message = out.take();
-    const Bytes body = news.encode();
-    message.insert(message.end(), body.begin(), body.end());
+    Bytes message =
+        TreeMessage{.topic = Topic::news, .to = to, .from = config_.rank, .news = news}.encode();
     {
         // What waits for a detour goes first.
         const std::lock_guard lock(mutex_);
@@ -106,7 +88,7 @@ void Endpoint::take_connection(UniqueFd fd, ByteView bytes) {
     if (kind == ControlTree::LinkKind::branch)
         bootstrap_step([&] { bootstrap_->met(rank); });
     else if (leaving_)
-        control_.send(rank, ByteWriter().put(Topic::leaving).take());
+        control_.send(rank, TreeMessage{.topic = Topic::leaving}.encode());
 }
 
 Error Endpoint::version_error(const ControlTree::Hello& hello) const {
@@ -202,7 +184,7 @@ void Endpoint::tell_next(Rank lost) {
     const bool all = std::exchange(ring_next_, next) != next;
     for (const auto& [peer, cause] : lost_) {
         if (!all && peer != lost) continue;
-        Bytes message = loss_message(peer, cause);
+        Bytes message = TreeMessage{.topic = Topic::loss, .lost = peer, .cause = cause}.encode();
         if (!control_.send(next, message)) go_round(next, std::move(message));
     }
 }
@@ -244,7 +226,7 @@ void Endpoint::meet_neighbours(const Group& group, Deadline deadline) {
 
 // What others send through this rank until they hear of it is passed on: each answers.
 void Endpoint::take_leave(Deadline deadline, bool failed) {
-    control_.flood(ByteWriter().put(Topic::leaving).take(), nobody);
+    control_.flood(TreeMessage{.topic = Topic::leaving}.encode(), nobody);
     const int64_t most_ms =
         std::max<int64_t>(1, deadline.left_ms(failed ? failed_farewell_ms : farewell_ms));
     for (const auto patience = Deadline::after_ms(most_ms);
@@ -253,77 +235,58 @@ void Endpoint::take_leave(Deadline deadline, bool failed) {
 }
 
 void Endpoint::announce_loss(Rank peer, const std::string& cause, Rank except) {
-    control_.flood(loss_message(peer, cause), except);
+    control_.flood(TreeMessage{.topic = Topic::loss, .lost = peer, .cause = cause}.encode(),
+                   except);
 }
 
-void Endpoint::control_message(Rank from, ByteView message) {
-    if (message.empty()) return;
-    const ByteView body = message.subspan(1);
-    switch (static_cast<Topic>(message[0])) {
+void Endpoint::control_message(Rank from, ByteView bytes) {
+    const auto message = TreeMessage::decode(bytes, config_.size);
+    if (!message)
+        return log::warn("rank {}: a malformed control message from rank {}", config_.rank, from);
+    switch (message->topic) {
         case Topic::bootstrap:
-            return bootstrap_step([&] { bootstrap_->receive(from, body); });
+            return bootstrap_step([&] { bootstrap_->receive(from, message->body); });
         case Topic::news:
-            return take_news(message);
+            return take_news(*message);
         case Topic::returned:
-            return take_returned(message);
+            return take_returned(*message);
         case Topic::loss:
-            return take_loss(from, body);
+            if (message->lost != config_.rank) lose(message->lost, message->cause, from);
+            return;
         case Topic::farewell:
             return control_.finish(from);
         case Topic::leaving: {
-            control_.send(from, ByteWriter().put(Topic::farewell).take());
+            control_.send(from, TreeMessage{.topic = Topic::farewell}.encode());
             control_.retire(from);
             const std::lock_guard lock(clients_mutex_);
             left_.insert(from);
             return tell_next(nobody);
         }
     }
-    log::warn("rank {}: a control message of an unknown kind from rank {}", config_.rank, from);
 }
 
-void Endpoint::take_news(ByteView message) {
-    ByteReader in(message);
-    in.get<Topic>();
-    const auto to = in.get<Rank>(), from = in.get<Rank>();
-    const auto news =
-        in.ok() && in_job(to) && in_job(from) ? News::decode(message.subspan(head_bytes)) : none;
-    if (!news) {
-        log::warn("rank {}: a malformed control message", config_.rank);
-        return;
-    }
-    if (to != config_.rank) {
+void Endpoint::take_news(const TreeMessage& message) {
+    if (message.to != config_.rank) {
         // Its sender can go round, knowing where those are that it writes to.
-        if (!pass_on(to, message)) pass_on(from, with_topic(Topic::returned, message));
+        if (!pass_on(message.to, message.encode()))
+            pass_on(message.from, as(Topic::returned, message).encode());
         return;
     }
     const std::lock_guard lock(clients_mutex_);
-    const auto client = clients_.find(news->comm);
+    const auto client = clients_.find(message.news.comm);
     if (client != clients_.end()) {
-        client->second->news(from, *news);
-    } else if (!leaving_ && !removed_.contains(news->comm)) {
-        early_news_.keep(from, *news);
+        client->second->news(message.from, message.news);
+    } else if (!leaving_ && !removed_.contains(message.news.comm)) {
+        early_news_.keep(message.from, message.news);
     }
 }
 
-void Endpoint::take_returned(ByteView message) {
-    ByteReader in(message);
-    in.get<Topic>();
-    const auto to = in.get<Rank>(), from = in.get<Rank>();
-    if (!in.ok() || !in_job(to) || !in_job(from) || to == config_.rank) {
-        log::warn("rank {}: a malformed control message", config_.rank);
-    } else if (from != config_.rank) {
-        pass_on(from, message);
-    } else {
-        go_round(to, with_topic(Topic::news, message));
+void Endpoint::take_returned(const TreeMessage& message) {
+    if (message.from != config_.rank) {
+        pass_on(message.from, message.encode());
+    } else if (message.to != config_.rank) {
+        go_round(message.to, as(Topic::news, message).encode());
     }
-}
-
-void Endpoint::take_loss(Rank from, ByteView body) {
-    ByteReader in(body);
-    const auto peer = in.get<Rank>();
-    const std::string cause = in.get_text(max_cause_bytes);
-    if (in.at_end() && peer >= 0 && peer < config_.size && peer != config_.rank)
-        lose(peer, cause, from);
 }
 
 void Endpoint::control_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause) {

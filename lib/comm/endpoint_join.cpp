@@ -515,10 +515,8 @@ void Endpoint::bootstrap_step(const std::function<void()>& step) {
             start_failed_ = bootstrap_->state() == Bootstrap::State::failed;
         }
     }
-    for (Bootstrap::Outgoing& out : outgoing) {
-        out.message.insert(out.message.begin(), std::byte{0});
-        control_.send(out.to, out.message);
-    }
+    for (const Bootstrap::Outgoing& out : outgoing)
+        control_.send(out.to, TreeMessage{.body = out.message}.encode());
     changed_.notify_all();
 }
 

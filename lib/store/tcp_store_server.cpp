@@ -2,19 +2,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <list>
 #include <map>
 #include <mutex>
 #include <optional>
-#include <system_error>
-#include <unordered_map>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/event_fd.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -25,19 +20,15 @@
 #include "net/socket.h"
 #include "store/store_kinds.h"
 #include "store/store_protocol.h"
+#include "store/store_table.h"
 #include "store/tcp_store.h"
 
 namespace tutti {
 namespace {
 
-using store_protocol::Op;
-using store_protocol::Request;
-using store_protocol::Status;
-
 constexpr std::size_t read_bytes = 64 * 1024;
 // A client that does not read its replies is not read from, either.
 constexpr std::size_t unsent_limit_bytes = 4 * store_protocol::max_frame_bytes;
-constexpr std::size_t store_limit_bytes = std::size_t{1} << 30;
 
 // The ports of this process's servers, and whose they are: one serves a single job.
 class OwnPorts {
@@ -81,15 +72,15 @@ public:
 private:
     struct Connection {
         UninheritedFd fd;
+        StoreTable::Client client;
         std::list<Connection>::iterator self{};
         Bytes in{};
         Bytes out{};
         std::size_t out_done = 0;
-        std::string parked_key{};
-        std::optional<Request> will{};
-        bool parked = false;
         bool broken = false;
         uint32_t events = EPOLLIN | EPOLLRDHUP;
+
+        explicit Connection(UniqueFd socket) : fd(std::move(socket)) {}
     };
 
     void serve();
@@ -98,13 +89,7 @@ private:
     void close(Connection& connection);
     bool receive(Connection& connection);
     void answer_requests(Connection& connection);
-    void answer(Connection& connection, Request request);
-    void count(Connection& connection, const Request& request);
-    bool put(Connection& connection, const Request& request);
-    bool keep(const std::string& key, std::string value);
-    void execute(const Request& will);
-    void publish(const std::string& key);
-    void reply(Connection& connection, Status status, std::string_view value);
+    void reply(Connection& connection, const Bytes& frame);
     void flush(Connection& connection);
     void watch(Connection& connection);
 
@@ -113,10 +98,8 @@ private:
     std::atomic<bool> stop_{false};
     Reactor reactor_;
     std::unique_ptr<net::Acceptor> acceptor_;
+    StoreTable table_;
     std::list<Connection> connections_;
-    std::unordered_map<std::string, std::string> values_;
-    std::unordered_map<std::string, std::vector<Connection*>> parked_;
-    std::size_t stored_bytes_ = 0;
     std::vector<std::byte> chunk_ = std::vector<std::byte>(read_bytes);  // not on a small stack
     Thread thread_;
 };
@@ -154,9 +137,10 @@ void Server::welcome(UniqueFd fd, const Bytes& hello) {
     const int on = 1;  // a host that vanished does not keep its connection for ever
     setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     const int raw = fd.get();
-    connections_.push_back(Connection{.fd = UninheritedFd(std::move(fd))});
-    Connection& connection = connections_.back();
+    Connection& connection = connections_.emplace_back(std::move(fd));
     connection.self = std::prev(connections_.end());
+    connection.client.on_reply(
+        [this, &connection](const Bytes& frame) { reply(connection, frame); });
     auto added = reactor_.add(raw, connection.events,
                               [this, &connection](uint32_t events) { ready(connection, events); });
     if (added) return;
@@ -174,23 +158,9 @@ void Server::ready(Connection& connection, uint32_t events) {
 }
 
 void Server::close(Connection& connection) {
-    if (connection.parked) {
-        const auto waiting = parked_.find(connection.parked_key);
-        std::erase(waiting->second, &connection);
-        if (waiting->second.empty()) parked_.erase(waiting);
-    }
     reactor_.remove(connection.fd.get());
-    const auto will = std::move(connection.will);
+    table_.drop(connection.client);
     connections_.erase(connection.self);
-    if (will) execute(*will);
-}
-
-// What the client has said since does not count: it may have been killed in the middle.
-void Server::execute(const Request& will) {
-    if (values_.contains(will.key)) return;
-    const Bytes time = ByteWriter().put(wall_clock_s()).take();
-    if (!keep(will.key, std::string(as_text(time)) + will.value))
-        log::warn("store: no room for a client's will");
 }
 
 // One piece a turn, so that a client that sends without end does not keep the others waiting.
@@ -203,117 +173,25 @@ bool Server::receive(Connection& connection) {
 
 void Server::answer_requests(Connection& connection) {
     std::size_t at = 0;
-    while (!connection.parked && !connection.broken &&
+    while (!connection.client.waits() && !connection.broken &&
            connection.out.size() - connection.out_done < unsent_limit_bytes) {
-        const ByteView left = ByteView(connection.in).subspan(at);
-        ByteReader reader(left);
-        const auto bytes = reader.get<uint32_t>();
-        if (!reader.ok()) break;
-        if (bytes > store_protocol::max_frame_bytes) {
-            log::debug("store: dropping a client that announces a request of {} bytes", bytes);
-            connection.broken = true;
-            break;
-        }
-        if (left.size() - sizeof bytes < bytes) break;
-        Request request;
-        if (!store_protocol::decode_request(left.subspan(sizeof bytes, bytes), request)) {
-            log::debug("store: dropping a client that sent a malformed request");
-            connection.broken = true;
-            break;
-        }
-        at += sizeof bytes + bytes;
-        answer(connection, std::move(request));
+        const auto taken = table_.take(connection.client, ByteView(connection.in).subspan(at));
+        connection.broken = connection.broken || !taken;
+        if (taken.value_or(0) == 0) break;
+        at += *taken;
     }
     connection.in.erase(connection.in.begin(),
                         connection.in.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-void Server::answer(Connection& connection, Request request) {
-    const auto found = values_.find(request.key);
-    switch (request.op) {
-        case Op::set:
-            if (put(connection, request)) reply(connection, Status::ok, "");
-            return;
-        case Op::claim:
-            if (found != values_.end()) return reply(connection, Status::taken, found->second);
-            if (put(connection, request)) reply(connection, Status::ok, "");
-            return;
-        case Op::get:
-            if (found != values_.end()) return reply(connection, Status::ok, found->second);
-            parked_[request.key].push_back(&connection);
-            connection.parked_key = std::move(request.key);
-            connection.parked = true;
-            return;
-        case Op::look:
-            if (found == values_.end()) return reply(connection, Status::missing, "");
-            return reply(connection, Status::ok, found->second);
-        case Op::remove:
-            if (found != values_.end()) {
-                stored_bytes_ -= found->first.size() + found->second.size();
-                values_.erase(found);
-            }
-            return reply(connection, Status::ok, "");
-        case Op::add:
-            return count(connection, request);
-        case Op::will:
-            connection.will.reset();
-            if (!request.key.empty()) connection.will = std::move(request);
-            return reply(connection, Status::ok, "");
-    }
-}
-
-// Counters are 8-byte values like any other, so get and remove work on them.
-void Server::count(Connection& connection, const Request& request) {
-    int64_t sum = 0, amount = 0;
-    const auto found = values_.find(request.key);
-    const bool known = found != values_.end();
-    if (request.value.size() != sizeof amount || (known && found->second.size() != sizeof sum))
-        return reply(connection, Status::refused, "add works on 8-byte counters only");
-    std::memcpy(&amount, request.value.data(), sizeof amount);
-    if (known) std::memcpy(&sum, found->second.data(), sizeof sum);
-    sum = static_cast<int64_t>(static_cast<uint64_t>(sum) + static_cast<uint64_t>(amount));
-    const std::string value(reinterpret_cast<const char*>(&sum), sizeof sum);
-    if (put(connection, {request.op, request.key, value})) reply(connection, Status::ok, value);
-}
-
-bool Server::put(Connection& connection, const Request& request) {
-    if (keep(request.key, request.value)) return true;
-    reply(connection, Status::refused,
-          fmt::format("the store holds {} bytes, its limit", stored_bytes_));
-    return false;
-}
-
-// False: there is no room.
-bool Server::keep(const std::string& key, std::string value) {
-    const auto found = values_.find(key);
-    const std::size_t before =
-        found == values_.end() ? 0 : found->first.size() + found->second.size();
-    const std::size_t after = stored_bytes_ - before + key.size() + value.size();
-    if (after > store_limit_bytes) return false;
-    stored_bytes_ = after;
-    values_.insert_or_assign(key, std::move(value));
-    publish(key);
-    return true;
-}
-
-void Server::publish(const std::string& key) {
-    const auto waiting = parked_.extract(key);
-    if (waiting.empty()) return;
-    for (Connection* connection : waiting.mapped()) {
-        connection->parked = false;
-        reply(*connection, Status::ok, values_.at(key));
-        // Its handler goes on with what it sent after the get, or closes it.
-        connection->events = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
-        reactor_.modify(connection->fd.get(), connection->events);
-    }
-}
-
-void Server::reply(Connection& connection, Status status, std::string_view value) {
-    ByteWriter frame;
-    frame.put_text(as_text(store_protocol::encode_reply(status, value)));
-    const Bytes bytes = frame.take();
-    connection.out.insert(connection.out.end(), bytes.begin(), bytes.end());
+void Server::reply(Connection& connection, const Bytes& frame) {
+    connection.out.insert(connection.out.end(), frame.begin(), frame.end());
     flush(connection);
+    if (!connection.client.waits()) return;
+    // Another client's request has answered it. Its own handler goes on with what it sent after the
+    // get, or closes it.
+    connection.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP;
+    reactor_.modify(connection.fd.get(), connection.events);
 }
 
 void Server::flush(Connection& connection) {
@@ -337,7 +215,7 @@ void Server::flush(Connection& connection) {
 void Server::watch(Connection& connection) {
     const std::size_t unsent = connection.out.size() - connection.out_done;
     uint32_t events = EPOLLRDHUP;
-    if (!connection.parked && unsent < unsent_limit_bytes) events |= EPOLLIN;
+    if (!connection.client.waits() && unsent < unsent_limit_bytes) events |= EPOLLIN;
     if (unsent > 0) events |= EPOLLOUT;
     if (events == connection.events) return;
     connection.events = events;

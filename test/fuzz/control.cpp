@@ -4,6 +4,7 @@
 #include "comm/control_tree.h"
 #include "comm/early_news.h"
 #include "comm/news.h"
+#include "comm/tree_message.h"
 #include "fuzz/catalog.h"
 
 namespace tutti::fuzz {
@@ -51,6 +52,17 @@ void read_frames(ByteView input) {
     require(heard <= input.size(), "more is heard than was said");
 }
 
+constexpr Rank job_ranks = 4;
+
+void read_message(ByteView input) {
+    const auto message = TreeMessage::decode(input, job_ranks);
+    if (!message) return;
+    require(as_text(message->encode()) == as_text(input), "a message has two forms");
+    const auto in_job = [](Rank rank) { return rank >= nobody && rank < job_ranks; };
+    require(in_job(message->to) && in_job(message->from) && in_job(message->lost),
+            "a message names a rank that there is not");
+}
+
 constexpr std::size_t most_bytes = 64 * 1024;
 
 }  // namespace
@@ -58,10 +70,11 @@ constexpr std::size_t most_bytes = 64 * 1024;
 // The first byte says as what the rest comes.
 void run_control(ByteView input) {
     Input in(input.first(std::min(input.size(), most_bytes)));
-    const auto kind = in.get<uint8_t>() % 3;
+    const auto kind = in.get<uint8_t>() % 4;
     const ByteView rest = in.rest();
     if (kind == 0) return read_hello(rest);
     if (kind == 1) return read_news(rest);
+    if (kind == 3) return read_message(rest);
     if (!rest.empty()) read_frames(rest);
 }
 
@@ -85,6 +98,18 @@ std::vector<Bytes> seeds_control() {
         frames.push_back(ByteWriter().put_text(as_text(news.encode())).take());
     }
     seeds.push_back(as(2, joined(frames)));
+    using Topic = TreeMessage::Topic;
+    News bye;
+    bye.kind = News::Kind::bye;
+    bye.comm = 7;
+    for (const TreeMessage& message : {
+             TreeMessage{.topic = Topic::bootstrap, .body = as_bytes("state")},
+             TreeMessage{.topic = Topic::news, .to = 2, .from = 1, .news = bye},
+             TreeMessage{.topic = Topic::returned, .to = 0, .from = 3, .news = bye},
+             TreeMessage{.topic = Topic::loss, .lost = 3, .cause = "its process ended"},
+             TreeMessage{.topic = Topic::leaving},
+         })
+        seeds.push_back(as(3, message.encode()));
     return seeds;
 }
 

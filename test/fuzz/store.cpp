@@ -1,36 +1,106 @@
-// What the embedded store's server reads from a client: frames, each of one request.
+// The embedded store's table takes frames, each of one request, from clients that come and go.
+#include <array>
+
 #include "fuzz/catalog.h"
 #include "store/store_protocol.h"
+#include "store/store_table.h"
 
 namespace tutti::fuzz {
 
 using namespace store_protocol;
 
-void run_store(ByteView input) {
-    for (Input in(input); !in.empty();) {
-        const auto bytes = in.get<uint32_t>();
-        if (bytes > max_frame_bytes) return;
-        const ByteView body = in.take(bytes);
-        Request request;
-        if (!decode_request(body, request)) return;
-        const Bytes again = encode_request(request.op, request.key, request.value);
-        require(as_text(again) == as_text(body), "a request has two forms");
+namespace {
+
+constexpr std::size_t clients = 3;
+constexpr uint8_t leaves = 0x80;
+
+// A client that counts: each request has one reply, or none yet.
+class Visitor {
+public:
+    explicit Visitor(StoreTable& table) : table_(table) {
+        client_.on_reply([this](const Bytes& frame) {
+            ByteReader in(frame);
+            ByteReader reply(as_bytes(in.get_text(max_frame_bytes + 5)));
+            require(in.at_end(), "a reply is not framed");
+            ++replies_;
+        });
     }
+    ~Visitor() {
+        require(replies_ + (client_.waits() ? 1 : 0) == requests_,
+                "a request has no reply, or two");
+        table_.drop(client_);
+    }
+    Visitor(const Visitor&) = delete;
+
+    void say(ByteView bytes) {
+        sent_.insert(sent_.end(), bytes.begin(), bytes.end());
+        while (!broken_ && !client_.waits()) {
+            const auto taken = table_.take(client_, sent_);
+            broken_ = !taken;
+            if (taken.value_or(0) == 0) return;
+            require(*taken <= sent_.size(), "the server takes more than was sent");
+            sent_.erase(sent_.begin(), sent_.begin() + static_cast<std::ptrdiff_t>(*taken));
+            ++requests_;
+        }
+    }
+
+private:
+    StoreTable& table_;
+    StoreTable::Client client_;
+    Bytes sent_;
+    bool broken_ = false;
+    int requests_ = 0, replies_ = 0;
+};
+
+void read_request(ByteView frame) {
+    Input in(frame);
+    const ByteView body = in.take(in.get<uint32_t>());
+    Request request;
+    if (!decode_request(body, request)) return;
+    require(as_text(encode_request(request.op, request.key, request.value)) == as_text(body),
+            "a request has two forms");
+}
+
+}  // namespace
+
+// The input names, again and again, a client (with 0x80 it leaves and another comes), a length, and
+// so many bytes that the client sends.
+void run_store(ByteView input) {
+    StoreTable table;
+    std::array<std::optional<Visitor>, clients> visitors;
+    for (Input in(input); !in.empty();) {
+        const auto who = in.get<uint8_t>();
+        std::optional<Visitor>& visitor = visitors[who % clients];
+        if ((who & leaves) != 0 || !visitor) visitor.emplace(table);
+        const ByteView said = in.take(in.get<uint16_t>());
+        read_request(said);
+        visitor->say(said);
+    }
+    for (auto& visitor : visitors) visitor.reset();
+    require(table.stored_bytes() <= input.size(), "the store grows by itself");
 }
 
 std::vector<Bytes> seeds_store() {
     std::vector<Bytes> all;
-    const auto add = [&](Op op, std::string_view key, std::string_view value) {
-        all.push_back(ByteWriter().put_text(as_text(encode_request(op, key, value))).take());
+    const auto says = [&](uint8_t who, Op op, std::string_view key, std::string_view value) {
+        const Bytes frame = ByteWriter().put_text(as_text(encode_request(op, key, value))).take();
+        all.push_back(ByteWriter().put(who).put(static_cast<uint16_t>(frame.size())).take());
+        all.push_back(frame);
     };
-    add(Op::set, "a", "1");
-    add(Op::get, "a", "");
-    add(Op::claim, "b", "mine");
-    add(Op::claim, "b", "theirs");
-    add(Op::add, "n", std::string_view("\x05\0\0\0\0\0\0\0", 8));
-    add(Op::add, "a", std::string_view("\x05\0\0\0\0\0\0\0", 8));
-    add(Op::look, "c", "");
-    add(Op::remove, "a", "");
+    const std::string_view five("\x05\0\0\0\0\0\0\0", 8);
+    says(0, Op::set, "a", "1");
+    says(0, Op::get, "a", "");
+    says(1, Op::get, "late", "");
+    says(1, Op::look, "a", "");
+    says(2, Op::get, "late", "");
+    says(0, Op::claim, "b", "mine");
+    says(1, Op::claim, "b", "theirs");
+    says(0, Op::will, "late", "rank 0 is gone");
+    says(0, Op::add, "n", five);
+    says(0, Op::add, "n", five);
+    says(0, Op::add, "a", five);
+    says(0, Op::look, "c", "");
+    says(leaves, Op::remove, "a", "");
     return {joined(all), {}};
 }
 

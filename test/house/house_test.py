@@ -19,7 +19,7 @@ MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
     "Communicator": 127,
-    "Endpoint": 111,
+    "Endpoint": 110,
     "Hub": 97,
     "Connection": 57,
     "tutti_trainer": 56,

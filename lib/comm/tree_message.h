@@ -1,0 +1,38 @@
+// What ranks send along the control tree: a communicator's news in an envelope that names the rank
+// they are for, and what concerns the whole job.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/bytes.h"
+#include "comm/news.h"
+
+namespace tutti {
+
+struct TreeMessage {
+    enum class Topic : uint8_t {
+        bootstrap,  // the start of the job: body is Bootstrap's
+        news,       // passed on until they are there
+        loss,       // for everyone: rank `lost` is gone, and why
+        leaving,    // the sender's process ends in order
+        returned,   // news on their way back, because the next rank on their way is gone
+        farewell,   // the answer to `leaving`, and the last message that its sender gets
+    };
+    static constexpr uint32_t max_cause_bytes = 1024;
+
+    Topic topic{};
+    ByteView body{};                  // of bootstrap
+    Rank to = nobody, from = nobody;  // of news and returned: ranks of the job
+    News news{};
+    Rank lost = nobody;  // of loss
+    std::string cause{};
+
+    /// A longer cause is cut.
+    Bytes encode() const;
+    /// `body` points into the bytes. Nothing: they are malformed, or name a rank that a job of
+    /// `ranks` ranks lacks.
+    static std::optional<TreeMessage> decode(ByteView bytes, Rank ranks);
+};
+
+}  // namespace tutti

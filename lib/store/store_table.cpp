@@ -1,0 +1,142 @@
+#include "store/store_table.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace tutti {
+
+using store_protocol::Op;
+using store_protocol::Request;
+using store_protocol::Status;
+
+namespace {
+
+constexpr std::size_t store_limit_bytes = std::size_t{1} << 30;
+
+Bytes framed(Status status, std::string_view value) {
+    return ByteWriter().put_text(as_text(store_protocol::encode_reply(status, value))).take();
+}
+
+}  // namespace
+
+std::optional<std::size_t> StoreTable::take(Client& client, ByteView bytes) {
+    ByteReader reader(bytes);
+    const auto length = reader.get<uint32_t>();
+    if (!reader.ok()) return 0;
+    if (length > store_protocol::max_frame_bytes) {
+        log::debug("store: a client announces a request of {} bytes", length);
+        return std::nullopt;
+    }
+    if (bytes.size() - sizeof length < length) return 0;
+    Request request;
+    if (!store_protocol::decode_request(bytes.subspan(sizeof length, length), request)) {
+        log::debug("store: a client sent a malformed request");
+        return std::nullopt;
+    }
+    answer(client, std::move(request));
+    return sizeof length + length;
+}
+
+void StoreTable::drop(Client& client) {
+    if (client.waits()) {
+        const auto waiting = waiting_.find(*client.waits_for_);
+        std::erase(waiting->second, &client);
+        if (waiting->second.empty()) waiting_.erase(waiting);
+    }
+    if (client.will_) execute(*client.will_);
+}
+
+// What the client has said since does not count: it may have been killed in the middle.
+void StoreTable::execute(const Request& will) {
+    if (values_.contains(will.key)) return;
+    const Bytes time = ByteWriter().put(wall_clock_s()).take();
+    if (!keep(will.key, std::string(as_text(time)) + will.value))
+        log::warn("store: no room for a client's will");
+}
+
+void StoreTable::answer(Client& client, Request request) {
+    const auto found = values_.find(request.key);
+    const bool known = found != values_.end();
+    switch (request.op) {
+        case Op::set:
+            if (put(client, request)) client.send_(framed(Status::ok, ""));
+            return;
+        case Op::claim:
+            if (known) return client.send_(framed(Status::taken, found->second));
+            if (put(client, request)) client.send_(framed(Status::ok, ""));
+            return;
+        case Op::get:
+            if (known) return client.send_(framed(Status::ok, found->second));
+            waiting_[request.key].push_back(&client);
+            client.waits_for_ = std::move(request.key);
+            return;
+        case Op::look:
+            return client.send_(known ? framed(Status::ok, found->second)
+                                      : framed(Status::missing, ""));
+        case Op::remove:
+            remove(request.key);
+            return client.send_(framed(Status::ok, ""));
+        case Op::add:
+            return count(client, request);
+        case Op::will:
+            client.will_.reset();
+            if (!request.key.empty()) client.will_ = std::move(request);
+            return client.send_(framed(Status::ok, ""));
+    }
+}
+
+// Counters are 8-byte values like any other, so get and remove work on them.
+void StoreTable::count(Client& client, const Request& request) {
+    uint64_t sum = 0, amount = 0;
+    const auto found = values_.find(request.key);
+    const bool known = found != values_.end();
+    if (request.value.size() != sizeof amount || (known && found->second.size() != sizeof sum))
+        return client.send_(framed(Status::refused, "add works on 8-byte counters only"));
+    std::memcpy(&amount, request.value.data(), sizeof amount);
+    if (known) std::memcpy(&sum, found->second.data(), sizeof sum);
+    sum += amount;
+    const std::string value(reinterpret_cast<const char*>(&sum), sizeof sum);
+    if (put(client, {request.op, request.key, value})) client.send_(framed(Status::ok, value));
+}
+
+bool StoreTable::put(Client& client, const Request& request) {
+    if (keep(request.key, request.value)) return true;
+    client.send_(
+        framed(Status::refused, fmt::format("the store holds {} bytes, its limit", stored_bytes_)));
+    return false;
+}
+
+// False: there is no room.
+bool StoreTable::keep(const std::string& key, std::string value) {
+    const auto found = values_.find(key);
+    const std::size_t before =
+        found == values_.end() ? 0 : found->first.size() + found->second.size();
+    const std::size_t after = stored_bytes_ - before + key.size() + value.size();
+    if (after > store_limit_bytes) return false;
+    stored_bytes_ = after;
+    values_.insert_or_assign(key, std::move(value));
+    publish(key);
+    return true;
+}
+
+void StoreTable::remove(const std::string& key) {
+    const auto found = values_.find(key);
+    if (found == values_.end()) return;
+    stored_bytes_ -= found->first.size() + found->second.size();
+    values_.erase(found);
+}
+
+void StoreTable::publish(const std::string& key) {
+    const auto waiting = waiting_.extract(key);
+    if (waiting.empty()) return;
+    for (Client* client : waiting.mapped()) {
+        client->send_(framed(Status::ok, values_.at(key)));
+        client->waits_for_.reset();
+    }
+}
+
+}  // namespace tutti
