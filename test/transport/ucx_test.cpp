@@ -242,6 +242,26 @@ TEST_CASE("ucx: in shared memory, what a peer has begun ends with its endpoint, 
     REQUIRE(one.duo.a.log.sent_contexts == std::vector<void*>{&one.callers});
 }
 
+/// Sends to a peer that reads nothing, until its queue in shared memory has no room. The two have
+/// met before.
+void fill_queue(PortEnd& end) {
+    const Buffer data = pattern(400, 1), header = header_of(1);
+    auto result = fabric::Progress::done;
+    for (int i = 0; i < 100'000 && result == fabric::Progress::done; ++i)
+        result = end.port->send(1, header.data(), data.data(), data.size(), nullptr);
+    REQUIRE(result == fabric::Progress::pending);
+}
+
+TEST_CASE("ucx: a flush does not wait for a peer that is gone and left its queue full") {
+    Announced one(1);
+    fill_queue(one.duo.a);
+    one.duo.a.port->disconnect(1);
+    const auto deadline = Deadline::after_ms(10'000);
+    one.duo.a.port->flush(deadline);
+    REQUIRE_FALSE(deadline.passed());
+    one.duo.b.port->release(one.message.hold);
+}
+
 TEST_CASE("ucx: keeps every byte when several threads drive the lanes of one worker") {
     drive_lanes(ucx_kind, 256 * 1024, {3000, 1000, 100});
 }

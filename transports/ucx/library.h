@@ -28,10 +28,10 @@ namespace tutti::ucx {
     X(ucp_worker_arm)                 \
     X(ucp_worker_get_address)         \
     X(ucp_worker_release_address)     \
-    X(ucp_worker_flush_nbx)           \
     X(ucp_worker_set_am_recv_handler) \
     X(ucp_ep_create)                  \
     X(ucp_ep_close_nbx)               \
+    X(ucp_ep_flush_nbx)               \
     X(ucp_ep_evaluate_perf)           \
     X(ucp_am_send_nbx)                \
     X(ucp_am_recv_data_nbx)           \

@@ -233,9 +233,17 @@ void UcxPort::wait(ucs_status_ptr_t request, Deadline deadline) {
     ucx_.ucp_request_free(request);
 }
 
+// A flush of the worker would also wait for closed endpoints. In shared memory, UCX ends one only
+// when its peer's queue has room, and a dead peer never empties its queue.
 void UcxPort::flush(Deadline deadline) {
-    ucp_request_param_t param{};
-    wait(ucx_.ucp_worker_flush_nbx(worker_, &param), deadline);
+    const ucp_request_param_t param{};
+    std::vector<ucs_status_ptr_t> under_way;
+    for (const auto& peer : peers_) {
+        if (!peer || peer->failed) continue;
+        for (const ucp_ep_h endpoint : {peer->endpoint, peer->second})
+            if (endpoint) under_way.push_back(ucx_.ucp_ep_flush_nbx(endpoint, &param));
+    }
+    for (const ucs_status_ptr_t request : under_way) wait(request, deadline);
 }
 
 // ---- memory
