@@ -230,8 +230,11 @@ void Endpoint::take_leave(Deadline deadline, bool failed) {
     const int64_t most_ms =
         std::max<int64_t>(1, deadline.left_ms(failed ? failed_farewell_ms : farewell_ms));
     for (const auto patience = Deadline::after_ms(most_ms);
-         !control_.finished() && !patience.passed(); ::usleep(20))
+         !control_.finished() && !patience.passed(); ::usleep(20)) {
         pump();
+        // A neighbour keeps its link until this rank's transports have answered its goodbye.
+        progress();
+    }
 }
 
 void Endpoint::announce_loss(Rank peer, const std::string& cause, Rank except) {
