@@ -37,7 +37,7 @@ double bandwidth_of(std::string_view device, const std::filesystem::path& adapte
 // A line each: "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0".
 Network find_network(const std::string& context, const std::filesystem::path& adapters) {
     Network network;
-    bool tcp = false, shared = false, fabric = false;
+    bool tcp = false, shared = false;
     std::istringstream lines(context);
     for (std::string line; std::getline(lines, line);) {
         const std::size_t slash = line.rfind('/');
@@ -50,13 +50,13 @@ Network find_network(const std::string& context, const std::filesystem::path& ad
         } else if (begins_with_one_of(transport, shared_memory)) {
             shared = true;
         } else {
-            fabric = true;
+            network.cards = true;
             network.bandwidth_gbs =
                 std::max(network.bandwidth_gbs,
                          bandwidth_of(std::string_view(line).substr(slash + 1), adapters));
         }
     }
-    network.sockets = tcp && !fabric;
+    network.sockets = tcp && !network.cards;
     network.sockets_within = network.sockets && !shared;
     return network;
 }

@@ -10,6 +10,7 @@ namespace tutti::ucx {
 struct Network {
     bool sockets = false;         // between hosts there is nothing else
     bool sockets_within = false;  // nor within one
+    bool cards = false;           // there are network cards that move data themselves
     double bandwidth_gbs = 0;     // of the fastest port that is not a socket; 0: not known
 };
 

@@ -15,7 +15,9 @@
 namespace tutti::ucx {
 namespace {
 
-constexpr int64_t disconnect_ms = 1000;
+// A disconnect waits this long for UCX to give a peer's operations back. A network card ends them
+// within milliseconds. A failed operation waits for that, and returns within a second of the loss.
+constexpr int64_t disconnect_ms = 300;
 // What UCX has logged since then has to do with what it says now.
 constexpr int64_t recently_ns = 1'000'000'000;
 // UCX thinks of sockets as 11 µs away, of everything else as less than 3.
@@ -53,7 +55,7 @@ Result<> UcxPort::open(ucp_context_h context) {
     limits_.sockets = network.sockets;
     limits_.sockets_within = network.sockets_within;
     limits_.bandwidth_gbs = network.bandwidth_gbs;
-    if (network.sockets) {
+    if (!network.cards) {
         TUTTI_ASSIGN(payload_type_, payload_type(ucx_));
     }
     return make_address();
