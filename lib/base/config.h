@@ -26,6 +26,7 @@ struct Config {
     Rank size = 1;
     std::string store;
     bool store_hosted = false;
+    bool store_in_job = false;  // the hosted store is a rank's, and gone with its process
     std::string job = "default";
     std::string secret;
     std::vector<std::string> transports = {"shm", "tcp"};

@@ -40,6 +40,7 @@ Result<> find_store(Config& config, std::shared_ptr<Store>& store) {
                  find_meeting_place(config, std::getenv, Deadline::after_ms(config.timeout_ms)));
     config.store = std::move(place.url);
     config.store_hosted = place.hosted;
+    config.store_in_job = place.hosted;
     if (config.iface.empty()) config.iface = std::move(place.iface);
     if (config.secret.empty()) config.secret = std::move(place.secret);
     store = std::move(place.store);

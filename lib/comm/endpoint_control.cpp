@@ -207,7 +207,8 @@ void Endpoint::finish_detours(Deadline deadline) {
 
 // A rank that ends may take the store along.
 void Endpoint::meet_ring() {
-    const bool outlives_ranks = config_.store_hosted || !config_.store.starts_with("tcp:");
+    const bool of_launcher = config_.store_hosted && !config_.store_in_job;
+    const bool outlives_ranks = of_launcher || !config_.store.starts_with("tcp:");
     const Rank most = outlives_ranks ? 0 : std::min(ring_known, config_.size - 1);
     for (Rank step = 1; step <= most; ++step) {
         const auto record = peer((config_.rank + step) % config_.size, deadline_);

@@ -62,6 +62,7 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
     options.secret = config.secret;
     options.rank = config.rank;
     options.hosted = config.store_hosted;
+    options.in_job = config.store_in_job;
     options.insecure = config.insecure;
     options.deadline = deadline;
     if (!config.store.starts_with("tcp:")) {

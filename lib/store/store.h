@@ -54,7 +54,8 @@ struct StoreOptions {
     std::string job;  // key prefix
     std::string secret;
     Rank rank = 0;          // rank 0 hosts an embedded store…
-    bool hosted = false;    // …unless a launcher already does
+    bool hosted = false;    // …unless a launcher or a rank already does
+    bool in_job = false;    // the hosted one is a rank's
     bool insecure = false;  // without a secret, tcp listens on loopback only unless this is set
     Deadline deadline;      // for reaching the store
 };

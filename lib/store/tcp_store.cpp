@@ -49,6 +49,7 @@ public:
         : at_(std::move(at)),
           key_{options.secret, store_protocol::handshake_context(options.job)},
           host_rank_(options.hosted ? nobody : 0),
+          in_job_(options.in_job),
           name_("tcp://" + net::format_host_port(at_)),
           server_(std::move(server)) {}
 
@@ -75,7 +76,8 @@ private:
 
     net::HostPort at_;
     net::AuthKey key_;
-    Rank host_rank_;
+    Rank host_rank_;  // nobody: the launcher's, or with in_job_ a rank's that is not known
+    bool in_job_;
     std::string name_;
     std::unique_ptr<TcpStoreServer> server_;
     // Connections with no request on them: one, unless several threads ask at the same time. A get
@@ -118,7 +120,7 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
 }
 
 Error TcpStore::gone(const Error& cause) const {
-    const std::string host = host_rank_ == nobody ? "the launcher" : "rank 0";
+    const char* const host = host_rank_ != nobody ? "rank 0" : in_job_ ? "a rank" : "the launcher";
     return {Code::peer_lost, host_rank_, cause.sys_errno,
             fmt::format("store {} is gone: the process of {}, which served it, has ended ({})",
                         name_, host, cause.message)};

@@ -261,6 +261,21 @@ void again(tutti_comm*) {
     }
 }
 
+// Rank 0's process has ended, and with it a store that it served, when the others first meet.
+void survivors(tutti_comm* comm) {
+    if (rank_of == 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    const int next = rank_of + 1 < ranks ? rank_of + 1 : 1;
+    const int previous = rank_of > 1 ? rank_of - 1 : ranks - 1;
+    int got = -1;
+    tutti_request* requests[2] = {};
+    need(tutti_irecv(comm, &got, 1, TUTTI_INT32, previous, 0, nullptr, nullptr, &requests[0]));
+    need(tutti_isend(comm, &rank_of, 1, TUTTI_INT32, next, 0, nullptr, &requests[1]),
+         "to the next");
+    for (tutti_request*& request : requests) need(tutti_wait(&request, -1), "from the previous");
+    require(got == previous, "the previous rank's number");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -273,5 +288,6 @@ int main(int argc, char** argv) {
                      {"manual", manual},
                      {"fork", forked},
                      {"recorder", recorder},
-                     {"again", again}});
+                     {"again", again},
+                     {"survivors", survivors}});
 }
