@@ -238,7 +238,7 @@ constexpr Launcher launchers[] = {
     {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_base_jobid", nullptr},
     {"PMI_RANK", "PMI_SIZE", "PMI_JOBID", nullptr},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", nullptr},
+    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID", "SLURM_RESTART_COUNT"},
     {"JOB_COMPLETION_INDEX", nullptr, nullptr, nullptr},
 };
 

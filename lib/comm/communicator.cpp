@@ -41,6 +41,7 @@ Result<> find_store(Config& config, std::shared_ptr<Store>& store) {
     config.store = std::move(place.url);
     config.store_hosted = place.hosted;
     config.store_in_job = place.hosted;
+    if (!place.job.empty()) config.job = std::move(place.job);
     if (config.iface.empty()) config.iface = std::move(place.iface);
     if (config.secret.empty()) config.secret = std::move(place.secret);
     store = std::move(place.store);

@@ -2,10 +2,12 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 
 #include "base/process.h"
+#include "store/host_list.h"
 
 namespace tutti {
 namespace {
@@ -31,12 +33,12 @@ constexpr Variables mpich_variables{"MPICH",
                                     "PMI_SIZE",
                                     "MPI_LOCALNRANKS",
                                     {"PMI_JOBID", "PMI_PORT", nullptr, nullptr, nullptr, nullptr}};
-constexpr Variables slurm_variables{
-    "Slurm",
-    "SLURM_PROCID",
-    "SLURM_NTASKS",
-    nullptr,
-    {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID", nullptr, nullptr, nullptr}};
+constexpr Variables slurm_variables{"Slurm",
+                                    "SLURM_PROCID",
+                                    "SLURM_NTASKS",
+                                    nullptr,
+                                    {"SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID",
+                                     "SLURM_RESTART_COUNT", nullptr, nullptr}};
 
 std::string text_of(const GetEnv& get_env, const char* name) {
     const char* value = name ? get_env(name) : nullptr;
@@ -80,6 +82,24 @@ std::string identity_of(const Variables& variables, const GetEnv& get_env) {
     return identity;
 }
 
+std::string step_of(const GetEnv& get_env) {
+    std::string step;
+    for (const char* name : slurm_variables.identity)
+        if (const std::string value = text_of(get_env, name); !value.empty())
+            step += (step.empty() ? "" : ".") + value;
+    return step;
+}
+
+// Rank 0 may be elsewhere: srun -m arbitrary and heterogeneous steps place ranks in an order of
+// their own, and the list of hosts is sorted.
+bool is_first_on_first_host(const Launch& launch, const GetEnv& get_env) {
+    const std::string host = text_of(get_env, "SLURMD_NODENAME");
+    const auto hosts = expand_host_list(launch.hosts);
+    const bool listed = hosts && std::find(hosts->begin(), hosts->end(), host) != hosts->end();
+    if (!listed || !get_env("SLURM_LOCALID")) return launch.rank == 0;
+    return host == hosts->front() && number_of(get_env, "SLURM_LOCALID", nobody) == 0;
+}
+
 void choose_meeting(Launch& launch, const Variables& variables, const GetEnv& get_env) {
     const bool step = get_env("SLURM_STEP_ID") != nullptr;
     if (&variables == &slurm_variables && !step) {
@@ -118,6 +138,8 @@ Launch detect_launch(const GetEnv& get_env) {
     launch.identity = identity_of(*variables, get_env);
     if (variables == &slurm_variables) {
         launch.hosts = text_of(get_env, "SLURM_STEP_NODELIST");
+        launch.step = step_of(get_env);
+        launch.serves = is_first_on_first_host(launch, get_env);
         if (number_of(get_env, "SLURM_STEP_NUM_NODES", 0) == 1) launch.here = launch.size;
     }
     choose_meeting(launch, *variables, get_env);

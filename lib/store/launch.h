@@ -14,7 +14,7 @@ enum class Meeting : uint8_t {
     directory,  // all on one host: a private directory on it
     pmi,        // MPICH's launcher hands rank 0's address round (PMI-1)
     pmix,       // so does Open MPI's, or Slurm's with --mpi=pmix
-    ports,      // on Slurm's first host, at one of a few ports that follow from the job's number
+    ports,  // on the first host of Slurm's list, at one of a few ports that follow from the step
 };
 
 struct Launch {
@@ -23,8 +23,10 @@ struct Launch {
     Rank here = 0;         // ranks on this host; 0: the launcher does not say
     std::string identity;  // the same for this job's ranks on this host, and for no other job there
     Meeting meeting = Meeting::none;
-    std::string hosts;  // Slurm's list, compressed
-    std::string why;    // the ranks cannot meet
+    std::string hosts;    // Slurm's list, compressed
+    std::string step;     // Slurm's cluster, job, step and restart
+    bool serves = false;  // ports: this process serves the store, as one does on the first host
+    std::string why;      // the ranks cannot meet
 };
 
 /// Reads variables, and the owner of the descriptor that they name.

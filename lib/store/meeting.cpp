@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "net/auth.h"
+#include "net/resolve.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "store/host_list.h"
@@ -39,6 +40,7 @@ Result<MeetingPlace> meet_in_directory(const Config& config, const Launch& launc
     MeetingPlace place{.url = "file://" + held->directory->path(),
                        .secret = held->directory->secret(),
                        .iface = "127.0.0.1",
+                       .job = {},
                        .hosted = false,
                        .store = nullptr};
     TUTTI_ASSIGN(held->store,
@@ -89,6 +91,7 @@ Result<MeetingPlace> meet_over_key_space(const Config& config, const Launch& lau
     return MeetingPlace{.url = "tcp://" + heard.substr(0, comma),
                         .secret = heard.substr(comma + 1),
                         .iface = {},
+                        .job = {},
                         .hosted = true,
                         .store = nullptr};
 }
@@ -108,7 +111,25 @@ Result<uint16_t> serve_at_a_port(const Config& config, uint16_t first, Deadline 
     }
 }
 
-// A port may be a stranger's: the secret tells.
+// Slurm has addresses for the names of its nodes, and tells programs the names only.
+Result<> await_address(const std::string& host, Deadline deadline) {
+    std::string why;
+    while (true) {
+        const auto known = net::resolve({.host = host, .port = lowest_port}, deadline);
+        if (known) return {};
+        // The deadline would hide an earlier look's reason.
+        if (why.empty() || known.error().code != Code::timeout) why = known.error().message;
+        if (deadline.passed() || net::given_up())
+            return fail(Code::timeout,
+                        "the first host of this Slurm step, {}, has no address: {}. Give the names "
+                        "of Slurm's nodes addresses on all hosts (DNS, /etc/hosts), start with "
+                        "srun --mpi=pmix, or set TUTTI_STORE",
+                        host, why);
+        net::poll_serving(nullptr, probe_pause_ms);
+    }
+}
+
+// A port may be a stranger's, or another step's: secret and job tell.
 Result<uint16_t> find_port(const Config& config, const std::string& host, uint16_t first,
                            Deadline deadline) {
     const net::AuthKey key{config.secret, store_protocol::handshake_context(config.job)};
@@ -127,16 +148,16 @@ Result<uint16_t> find_port(const Config& config, const std::string& host, uint16
             last = known.error().message;
         }
         if (deadline.passed() || net::given_up())
-            return fail(
-                Code::timeout,
-                "rank 0 serves no store on {}, ports {} to {} (the first host and the ports "
-                "of this Slurm step): {}",
-                host, first, first + port_choices - 1, last);
+            return fail(Code::timeout,
+                        "no rank serves a store on {}, ports {} to {} (the first host and the "
+                        "ports of this Slurm step): {}",
+                        host, first, first + port_choices - 1, last);
         net::poll_serving(nullptr, probe_pause_ms);
     }
 }
 
-Result<MeetingPlace> meet_at_a_port(const Config& config, const Launch& launch, Deadline deadline) {
+// Steps that share ports by chance, and a secret, are told apart by the job.
+Result<MeetingPlace> meet_at_a_port(Config config, const Launch& launch, Deadline deadline) {
     if (config.secret.empty() && !config.insecure)
         return fail(Code::invalid,
                     "the ranks are on several hosts ({}), and Slurm gives a job no secret: set "
@@ -145,14 +166,17 @@ Result<MeetingPlace> meet_at_a_port(const Config& config, const Launch& launch, 
                     "start with srun --mpi=pmix, or set TUTTI_INSECURE=1 on a network you trust",
                     launch.hosts);
     TUTTI_ASSIGN(const std::vector<std::string> hosts, expand_host_list(launch.hosts));
+    config.job += ", step " + launch.step;
+    TUTTI_TRY(await_address(hosts.front(), deadline));
     const uint16_t first = first_port(launch.identity);
-    auto port = config.rank == 0 ? serve_at_a_port(config, first, deadline)
-                                 : find_port(config, hosts.front(), first, deadline);
+    auto port = launch.serves ? serve_at_a_port(config, first, deadline)
+                              : find_port(config, hosts.front(), first, deadline);
     if (!port) return tl::unexpected(std::move(port).error());
     return MeetingPlace{
         .url = fmt::format("tcp://{}", net::format_host_port({hosts.front(), *port})),
         .secret = {},
         .iface = {},
+        .job = config.job,
         .hosted = true,
         .store = nullptr};
 }
@@ -209,7 +233,7 @@ std::string describe_meeting(const Launch& launch) {
             if (!hosts) return "TUTTI_STORE is needed: " + hosts.error().message;
             const uint16_t first = first_port(launch.identity);
             return fmt::format(
-                "rank 0 serves a store on {}, at one of the ports {} to {}; needs "
+                "the first rank on {} serves a store, at one of the ports {} to {}; needs "
                 "TUTTI_SECRET or TUTTI_SECRET_FILE",
                 hosts->front(), first, first + port_choices - 1);
         }

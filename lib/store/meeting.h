@@ -12,11 +12,12 @@ namespace tutti {
 struct MeetingPlace {
     std::string url, secret;
     std::string iface;             // on which all ranks are reached; empty: any
-    bool hosted = false;           // by rank 0, for as long as its process lives
+    std::string job;               // instead of the setting; empty: as it is
+    bool hosted = false;           // by one of the ranks, for as long as its process lives
     std::shared_ptr<Store> store;  // opened already; nullptr: at that url
 };
 
-/// invalid: says what to set. Rank 0 serves what it finds; the others wait for it to the deadline.
+/// invalid: says what to set. One rank serves the store; the others wait for it to the deadline.
 Result<MeetingPlace> find_meeting_place(const Config& config, const GetEnv& get_env,
                                         Deadline deadline);
 

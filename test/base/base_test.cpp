@@ -172,6 +172,13 @@ TEST_CASE("config: of launchers inside each other the innermost one counts") {
     }
 }
 
+TEST_CASE("config: Slurm counts how often it has started a job anew") {
+    const auto config = config_from_environment(environment(
+        {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "5"}, {"SLURM_RESTART_COUNT", "3"}}));
+    REQUIRE(config);
+    REQUIRE(config->attempt == 3);
+}
+
 TEST_CASE("config: a rank without a size is torchrun's only where nobody says both") {
     std::map<std::string, std::string> variables{{"RANK", "3"}};
     const auto alone = config_from_environment(environment(variables));

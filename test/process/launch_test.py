@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 SOAK = os.environ["TUTTI_SOAK"]
@@ -116,6 +117,10 @@ class Srun(Launched):
                               capture_output=True, text=True, timeout=HANG_GUARD_S)
         return int(re.search(r"ports (\d+) to", json.loads(done.stdout)["launch"]["store"])[1])
 
+    def listens(self, port):
+        with socket.socket() as caller:
+            return caller.connect_ex(("127.0.0.1", port)) == 0
+
     def test_on_one_host(self):
         self.check_right(self.srun(3, 1))
 
@@ -125,6 +130,28 @@ class Srun(Launched):
     def test_a_stranger_has_the_first_port(self):
         with socket.create_server(("0.0.0.0", self.first_port())):
             self.check_right(self.srun(2, 2, TUTTI_SECRET=secrets.token_hex(16)))
+
+    def same_ports_step(self):
+        """A later step of the job, whose ports are by chance those of step 0."""
+        def ports(step):  # store/meeting.cpp, first_port
+            value = 0xcbf29ce484222325
+            for byte in b"SLURM_JOB_ID=%s\nSLURM_STEP_ID=%d\n" % (self.job.encode(), step):
+                value = (value ^ byte) * 0x100000001b3 % 2**64
+            return value % 750
+        return next(str(step) for step in range(1, 10**6) if ports(step) == ports(0))
+
+    def test_steps_that_share_ports_and_secret_do_not_meet(self):
+        more = {"TUTTI_SECRET": secrets.token_hex(16)}
+        port = self.first_port()
+        first = self.start((SOAK, STEPS, "1"), self.step(0, 2, 2, **more))
+        deadline = time.monotonic() + HANG_GUARD_S
+        while not self.listens(port) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        other = [self.start((SOAK, STEPS, "1"), self.step(rank, 2, 2, SLURM_STEP_ID=self.same_ports_step(), **more))
+                 for rank in range(2)]
+        for end in self.ends(other):
+            self.assertEqual(end[0], 0, end[1])
+        self.check_right(self.ends([first, self.start((SOAK, STEPS, "1"), self.step(1, 2, 2, **more))]))
 
     def test_several_hosts_without_a_secret(self):
         for code, text in self.srun(2, 2):

@@ -121,6 +121,33 @@ TEST_CASE("launch: each launcher says how its ranks meet") {
     CHECK(detect_launch(environment(with(nodes, mpich))).launcher == "MPICH");
 }
 
+TEST_CASE("launch: the first rank on the first host of a Slurm step serves the store") {
+    const auto serves = [](const Variables& more) {
+        return detect_launch(environment(with(srun, more))).serves;
+    };
+    // Without Slurm's name of this host, as it would be on a usual step's: rank 0.
+    CHECK_FALSE(serves({}));
+    CHECK(serves({{"SLURM_PROCID", "0"}}));
+    CHECK(serves({{"SLURM_PROCID", "0"}, {"SLURMD_NODENAME", "x"}, {"SLURM_LOCALID", "1"}}));
+    for (const char* rank : {"0", "2"}) {
+        const auto at = [&](const char* host, const char* here) {
+            return serves(
+                {{"SLURM_PROCID", rank}, {"SLURMD_NODENAME", host}, {"SLURM_LOCALID", here}});
+        };
+        CHECK(at("n01", "0"));
+        CHECK_FALSE(at("n01", "1"));
+        CHECK_FALSE(at("n02", "0"));
+    }
+}
+
+TEST_CASE("launch: a Slurm job that starts anew is another one") {
+    const Launch once = detect_launch(environment(srun));
+    const Launch again = detect_launch(environment(with(srun, {{"SLURM_RESTART_COUNT", "1"}})));
+    CHECK(once.identity != again.identity);
+    CHECK(once.step == "812.3");
+    CHECK(again.step == "812.3.1");
+}
+
 TEST_CASE("launch: a Slurm batch script's own process is told to use srun") {
     Variables batch = srun;
     batch.erase("SLURM_STEP_ID");
