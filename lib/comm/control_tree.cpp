@@ -178,11 +178,19 @@ bool ControlTree::put(Link& link, ByteView message) {
 }
 
 void ControlTree::flood(ByteView message, Rank except) {
+    put_to_all(message, [&](const Link& link) { return link.peer != except && !link.retired; });
+}
+
+void ControlTree::flood_last(ByteView message) {
+    put_to_all(message, [](const Link&) { return true; });
+}
+
+void ControlTree::put_to_all(ByteView message, const std::function<bool(const Link&)>& chosen) {
     std::vector<LinkPtr> links;
     {
         const std::lock_guard lock(mutex_);
         for (auto& [peer, link] : links_)
-            if (peer != except && !link->retired) links.push_back(link);
+            if (chosen(*link)) links.push_back(link);
     }
     for (const LinkPtr& link : links) put(*link, message);
 }

@@ -50,6 +50,8 @@ public:
     /// false: no connection to that peer takes messages any more, or none ever did.
     bool send(Rank to, ByteView message);
     void flood(ByteView message, Rank except);
+    /// Also to peers that take no other messages any more.
+    void flood_last(ByteView message);
     /// That peer takes no messages any more; what it has sent still comes.
     void retire(Rank peer);
     /// Nothing comes from that peer any more.
@@ -72,6 +74,7 @@ private:
     void drop(const LinkPtr& link, const std::string& cause);
     LinkPtr find(Rank peer);
     bool put(Link& link, ByteView message);
+    void put_to_all(ByteView message, const std::function<bool(const Link&)>& chosen);
     void mark(Rank peer, bool Link::*what);
 
     Reactor& reactor_;

@@ -137,3 +137,19 @@ TEST_CASE("control tree: tells whose connection has ended, and of which kind it 
         CHECK_FALSE(tree.send(peer, Bytes(3)));
     }
 }
+
+TEST_CASE("control tree: a peer that leaves hears only that this rank leaves, too") {
+    Reactor reactor;
+    ControlTree tree(reactor, {[](Rank, ByteView) {}, [](Rank, LinkKind, const std::string&) {}});
+    Ends ends;
+    REQUIRE(tree.attach(1, std::move(ends.ours), LinkKind::branch));
+    tree.retire(1);
+    CHECK_FALSE(tree.send(1, as_bytes("news")));
+    tree.flood(as_bytes("loss"), nobody);
+    tree.flood_last(as_bytes("leaving"));
+    const Bytes expected = ByteWriter().put_text("leaving").take();
+    Bytes got(64);
+    const auto bytes = recv(ends.theirs.get(), got.data(), got.size(), 0);
+    REQUIRE(bytes == static_cast<ssize_t>(expected.size()));
+    CHECK(std::equal(expected.begin(), expected.end(), got.begin()));
+}
