@@ -59,8 +59,10 @@ Error Agreement::hear(uint64_t number) {
 
 std::optional<Error> Agreement::verdict(uint64_t sequence) {
     const Lock lock(mutex_);
-    if (dead_) return dead_;
+    // A mismatch that is known came before the end, and may be its cause: a rank that hears of it
+    // may abort.
     if (mismatch_ && sequence >= mismatch_from_) return hear(sequence & number_mask);
+    if (dead_) return dead_;
     for (auto& [rank, last] : departed_)
         if ((sequence & number_mask) > last) return dead_ = departed_error();
     return std::nullopt;
@@ -111,8 +113,8 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
     // After a loss a call may still find all that it needs.
     if (dead_ && survived_loss(epoch_ << Tag::epoch_shift | next_number) != nobody)
         return Entry::proceed;
-    if (dead_) {
-        error = *dead_;
+    if (dead_ && owed_.empty()) {
+        error = unheard ? hear(next_number) : *dead_;
         return Entry::refused;
     }
     // As many calls for each as the others have made.

@@ -129,6 +129,28 @@ TEST_CASE("a call waits while operations that were issued before it have still t
 }
 
 // The others may have disagreed twice before it makes the first of those calls.
+// The abort may come from a rank that gives up because of the mismatch, and must not hide it.
+TEST_CASE("ranks hear of a mismatch before an abort that followed it") {
+    Ranks ranks(3);
+    see_mismatch(ranks, 0, 1, 0, 5);
+    ranks[0].agreement.raise({Code::aborted, 0, 0, "enough"});
+    ranks.deliver();
+    for (const Rank rank : {0, 1}) {  // in the operation
+        const auto verdict = ranks[rank].agreement.verdict(numbered(0, 5).sequence);
+        REQUIRE(verdict);
+        CHECK(verdict->code == Code::mismatch);
+    }
+    for (const Rank rank : {2, 0, 1}) {  // rank 2 has yet to call it
+        Error error;
+        if (rank == 2) {
+            CHECK(ranks[rank].agreement.admit(5, error) == Agreement::Entry::refused);
+            CHECK(error.code == Code::mismatch);
+        }
+        CHECK(ranks[rank].agreement.admit(6, error) == Agreement::Entry::refused);
+        CHECK(error.code == Code::aborted);
+    }
+}
+
 TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
     Ranks ranks(3);
     for (uint64_t epoch : {0, 1}) {
