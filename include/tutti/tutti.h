@@ -121,7 +121,7 @@ typedef struct {
     int64_t timeout_ms;     /**< < 0: the communicator's; 0: for ever */
     const char* algorithm;  /**< by name (tutti_algorithm_name); NULL: tutti chooses */
     tutti_dtype wire_dtype; /**< < 0: as the data; anything else is UNSUPPORTED in this version */
-    const char* name;       /**< of a barrier: what it is for (tutti_ibarrier); NULL: nothing */
+    const char* name;       /**< of the operation that the call is a part of (tutti_ibarrier) */
 } tutti_call_opts;
 #define TUTTI_CALL_OPTS_INIT {sizeof(tutti_call_opts), -1, NULL, -1, NULL, -1, NULL}
 
@@ -392,8 +392,8 @@ TUTTI_API tutti_status tutti_iallreduce_multi(tutti_comm* comm, const void* cons
 TUTTI_API tutti_status tutti_ibroadcast(tutti_comm* comm, void* buf, size_t count,
                                         tutti_dtype dtype, int root, const tutti_call_opts* opts,
                                         tutti_request** request);
-/** As tutti_barrier. An operation that is made of several calls begins with one that has its name (opts.name, at most
- *  15 letters, digits and blanks): where the ranks' names differ, all get MISMATCH with both, and nothing has begun. */
+/** As tutti_barrier. An operation that is made of several calls begins with one that has its name (opts.name, at most 15
+ *  letters, digits and blanks): other names are a MISMATCH, and nothing has begun. docs/semantics.md: names of all calls. */
 TUTTI_API tutti_status tutti_ibarrier(tutti_comm* comm, const tutti_call_opts* opts,
                                       tutti_request** request);
 /** As tutti_reduce. */

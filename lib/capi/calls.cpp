@@ -95,9 +95,6 @@ Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* o
 Result<> take_opts(const char* function, const tutti_call_opts& opts, Call& call) {
     if (opts.algorithm) call.algorithm = opts.algorithm;
     if (!opts.name) return {};
-    if (call.collective != Collective::barrier)
-        return fail(Code::invalid, "{}: opts.name is '{}', and only a barrier has a name", function,
-                    opts.name);
     const auto name = CallName::of(opts.name);
     if (!name)
         return fail(Code::invalid,

@@ -172,7 +172,8 @@ void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
     news.text = fmt::format(
         "the ranks called different things: rank {} called {}, rank {} called {}{}", rank_, ours,
         peer, theirs,
-        ours == theirs ? " with other settings of the algorithm, the ring or the operator" : "");
+        ours == theirs ? " with other settings of the algorithm, the ring, the operator or the name"
+                       : "");
     take_mismatch(news, nobody);
     host_.settle();
 }

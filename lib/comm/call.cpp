@@ -70,10 +70,13 @@ CallBlocks blocks_of(const Call& call) {
 }
 
 uint64_t fingerprint(const Call& call) {
-    if (!call.uneven) return 0;
+    const bool named = call.name != CallName();
+    if (!call.uneven && !named) return 0;
+    uint64_t hash = hash_basis;
+    if (named) hash = mix_hash(mix_hash(hash, call.name.head), call.name.tail);
+    if (!call.uneven) return hash;
     const bool all_know =
         call.collective == Collective::allgather || call.collective == Collective::reduce_scatter;
-    uint64_t hash = hash_basis;
     if (all_know)
         for (const BlockList* list : {&call.input, &call.output})
             for (const std::size_t n : list->counts) hash = mix_hash(hash, n);

@@ -56,7 +56,7 @@ struct Call {
     OnHost on_host = OnHost::neither;
     int32_t inputs = 0;       // buffers of this rank in one allreduce; 0: it is no multi
     BlockList input, output;  // of the buffers that have a block for each rank
-    CallName name;            // of a barrier
+    CallName name;            // of a barrier, or of the operation that this is a part of
 
     /// The lists matter where they are: few calls have any, and all are compared on their way in.
     bool operator==(const Call& other) const {
@@ -82,7 +82,8 @@ struct CallBlocks {
 };
 CallBlocks blocks_of(const Call& call);
 
-/// What all ranks have to agree on beyond the tag's own fields; 0 for blocks of one length.
+/// What all ranks have to agree on beyond the tag's own fields; 0 for blocks of one length without
+/// a name.
 uint64_t fingerprint(const Call& call);
 
 }  // namespace tutti

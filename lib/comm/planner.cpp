@@ -163,7 +163,8 @@ void Planner::make_tag(Plan& plan, const Choice& choice, const Reduction& reduct
                                                     : total_elements(call, place_.size);
     plan.tag.call =
         pack_call(static_cast<uint32_t>(call.collective), static_cast<uint32_t>(call.dtype), 0) |
-        reduction.tag_bits | (call.uneven ? uneven_call : 0);
+        reduction.tag_bits | (call.uneven ? uneven_call : 0) |
+        pack_part(reduction.tag_bits, number_of(call.name));
     plan.tag.root = call.root;
     if (call.collective == Collective::barrier) {
         plan.tag.count = call.name.head;

@@ -1,7 +1,10 @@
 // What a barrier is for. An operation that is made of several collectives begins with a barrier of
-// its own name, so that it does not pass for another one on another rank.
+// its own name, so that it does not pass for another one on another rank. An operation that has no
+// time for a barrier gives its name to each of its collectives.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -20,18 +23,25 @@ struct CallName {
     static constexpr int character_bits = 6;
     static constexpr std::string_view characters =
         " 0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    /// By character; 0: no name has it. A trainer's step reads a name for each of its collectives.
+    static constexpr std::array<uint8_t, 256> codes = [] {
+        std::array<uint8_t, 256> list{};
+        for (std::size_t i = 0; i < characters.size(); ++i)
+            list[static_cast<unsigned char>(characters[i])] = static_cast<uint8_t>(i + 1);
+        return list;
+    }();
 
     /// Nothing if it is too long or has characters that no name has. An empty one is no name.
     static constexpr std::optional<CallName> of(std::string_view text) {
         if (text.size() > longest) return std::nullopt;
         CallName name;
         for (std::size_t i = text.size(); i-- > 0;) {
-            const std::size_t code = characters.find(text[i]);
-            if (code == std::string_view::npos) return std::nullopt;
+            const uint8_t code = codes[static_cast<unsigned char>(text[i])];
+            if (code == 0) return std::nullopt;
             if (i < in_head)
-                name.head = name.head << character_bits | (code + 1);
+                name.head = name.head << character_bits | code;
             else
-                name.tail = name.tail << character_bits | static_cast<uint32_t>(code + 1);
+                name.tail = name.tail << character_bits | code;
         }
         return name;
     }
@@ -51,5 +61,16 @@ struct CallName {
     }
 };
 static_assert(CallName::characters.size() + 1 == 1 << CallName::character_bits);
+
+/// The names that a collective's tag has a number for, so that the other ranks can print them; the
+/// number is the place here, and 0 is any other name. Tags compare every name by its hash.
+inline constexpr std::array<std::string_view, 5> numbered_names = {
+    "", "trainer step", "trainer sync", "fc forward", "fc backward"};
+constexpr uint32_t number_of(const CallName& name) {
+    const auto found = std::ranges::find_if(
+        numbered_names, [&](std::string_view text) { return CallName::of(text) == name; });
+    return found == numbered_names.end() ? 0
+                                         : static_cast<uint32_t>(found - numbered_names.begin());
+}
 
 }  // namespace tutti

@@ -27,6 +27,12 @@ std::string op_of(const Tag& tag) {
                        (op & user_op_mask) | tag.call >> 26 << 6);
 }
 
+std::string part_of(const Tag& tag) {
+    const uint32_t number = tag.call & user_op_flag << 16 ? 0 : tag.call >> part_shift;
+    if (number == 0 || number >= numbered_names.size()) return "";
+    return fmt::format(" in '{}'", numbered_names[number]);
+}
+
 constexpr auto relaxed = std::memory_order_relaxed;
 constexpr auto acquire = std::memory_order_acquire;
 constexpr auto release = std::memory_order_release;
@@ -36,8 +42,8 @@ constexpr auto release = std::memory_order_release;
 std::string describe_call(const Tag& tag) {
     const Collective collective = collective_of(tag);
     const std::string name =
-        fmt::format("{}{}{} #{}", collective_name(collective), tag.call & uneven_call ? "v" : "",
-                    tag.call & multi_call ? "_multi" : "", operation_number(tag));
+        fmt::format("{}{}{} #{}{}", collective_name(collective), tag.call & uneven_call ? "v" : "",
+                    tag.call & multi_call ? "_multi" : "", operation_number(tag), part_of(tag));
     // A number from a wire may be no collective at all.
     if (static_cast<int>(collective) >= collective_count) return name;
     if (collective == Collective::barrier) {

@@ -35,6 +35,12 @@ constexpr uint32_t pack_user_op(bool premul, uint32_t number) {
     return (user_op_flag | (premul ? premul_op_flag : 0) | (number & user_op_mask)) << 16 |
            (number >> 6 & user_op_mask) << 26;
 }
+/// The operation that the call is a part of, by its number among numbered_names: where the operator
+/// is the program's own, the bits are taken.
+constexpr uint32_t part_shift = 26;
+constexpr uint32_t pack_part(uint32_t op_bits, uint32_t number) {
+    return op_bits & user_op_flag << 16 ? 0 : number << part_shift;
+}
 /// Tag::call of a collective's dtype and operator.
 constexpr uint32_t pack_call(uint32_t collective, uint32_t dtype, uint32_t op) {
     return collective | dtype << 8 | op << 16;

@@ -110,6 +110,28 @@ TEST_CASE("recorder: describes a call in words") {
     REQUIRE(describe_call(tag) == "allreduce_multi #12 (count 7, int8, max)");
 }
 
+TEST_CASE("recorder: tells which operation a collective is a part of") {
+    Tag tag;
+    tag.sequence = 12;
+    tag.count = 7;
+    const uint32_t sum = pack_call(static_cast<uint32_t>(Collective::allreduce),
+                                   static_cast<uint32_t>(Dtype::float32), 0);
+    for (const std::string_view text : numbered_names) {
+        const uint32_t number = number_of(CallName::of(text).value());
+        tag.call = sum | pack_part(sum, number);
+        REQUIRE(describe_call(tag) ==
+                fmt::format("allreduce #12{} (count 7, float32, sum)",
+                            text.empty() ? "" : fmt::format(" in '{}'", text)));
+        // A program's own operator needs the bits.
+        const uint32_t own = sum | pack_user_op(false, 70);
+        REQUIRE(pack_part(own, number) == 0);
+    }
+    REQUIRE(number_of(CallName::of("of a program").value()) == 0);
+    // A number from a wire may be no name's.
+    tag.call = sum | 63u << part_shift;
+    REQUIRE(describe_call(tag) == "allreduce #12 (count 7, float32, sum)");
+}
+
 TEST_CASE("recorder: tells what a barrier is for") {
     Tag tag;
     tag.sequence = 12;
