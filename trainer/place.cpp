@@ -146,8 +146,10 @@ Result<> tutti_trainer::bind_tasks() {
     }
     if (!settings_.parameters_of)
         for (Group* group : kept_groups()) {
-            sync_tasks_.push_back(add_task(
-                {.name = group->name, .kind = TUTTI_COLLECTIVE_BROADCAST, .dtype = group->dtype}));
+            sync_tasks_.push_back(add_task({.name = group->name,
+                                            .operation = sync_name,
+                                            .kind = TUTTI_COLLECTIVE_BROADCAST,
+                                            .dtype = group->dtype}));
             bind_group(sync_tasks_.back(), *group, group->pointers());
         }
     for (Task& task : tasks_) TRAINER_TRY(collectives_.prepare(task));

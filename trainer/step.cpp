@@ -26,6 +26,8 @@ Result<> tutti_trainer::ended_by(Result<> failure) {
 Result<> tutti_trainer::sync() {
     if (!broken_.empty() || !half_loaded_.empty()) TRAINER_TRY(need_working("tutti_trainer_sync"));
     if (replicas() > 1) {
+        // The root of a broadcast only sends: it would hear of another operation in its next one.
+        TRAINER_TRY(begin_named(comm_.get(), sync_name));
         std::vector<std::pair<Task*, tutti_request*>> under_way;
         Result<> outcome;
         for (int t : sync_tasks_) {
@@ -76,8 +78,10 @@ Result<int64_t> tutti_trainer::count_samples(const int64_t* samples) {
     std::vector<int64_t> all(own.begin(), own.end());
     all.resize(2 * static_cast<std::size_t>(comm_.size()));
     if (comm_.size() > 1)
-        TRAINER_TRY(from_call(tutti_allgather(comm_.get(), own.data(), all.data(), 2, TUTTI_INT64),
-                              "number of samples"));
+        TRAINER_TRY(run_within(step_name, "number of samples", [&](auto* opts, auto* request) {
+            return tutti_iallgather(comm_.get(), own.data(), all.data(), 2, TUTTI_INT64, opts,
+                                    request);
+        }));
     int64_t total = 0;
     for (int rank = comm_.size() - 1; rank >= 0; --rank) {
         const int64_t* of_rank = &all[2 * static_cast<std::size_t>(rank)];

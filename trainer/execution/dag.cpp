@@ -111,7 +111,10 @@ void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
     if (!result) {
         const Error cause = std::move(result).error();
         // First the cause: what the others see of the end is only its consequence.
-        if (outcome_) outcome_ = tl::unexpected<Error>(cause);
+        if (outcome_)
+            outcome_ = tl::unexpected<Error>(cause);
+        else
+            prefer_mismatch(outcome_, cause);
         lock.unlock();
         engine_.give_up(cause);
         lock.lock();

@@ -46,7 +46,10 @@ Result<> SerialExecutor::run(Program& program, const RunContext& context) {
     Result<> done = contain([&] { return run_in_order(program, context); });
     if (done) return done;
     engine_.give_up(done.error());
-    for (Pending& p : pending_) tutti_wait(&p.request, -1);  // the first cause is told
+    for (Pending& p : pending_) {
+        const auto over = engine_.wait(program.nodes[static_cast<std::size_t>(p.node)], &p.request);
+        if (!over) prefer_mismatch(done, over.error());
+    }
     pending_.clear();
     return done;
 }

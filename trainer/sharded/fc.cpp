@@ -7,6 +7,7 @@
 using tutti::trainer::fail;
 using tutti::trainer::from_call;
 using tutti::trainer::Result;
+using tutti::trainer::run_within;
 using tutti::trainer::sharded::Range;
 
 namespace tutti::trainer::sharded {
@@ -66,8 +67,11 @@ Result<double> tutti_sharded_fc::forward(const float* x, const int64_t* labels, 
 Result<> tutti_sharded_fc::gather(const float* x, const int64_t* labels, std::size_t batch) {
     batches_[static_cast<std::size_t>(rank_)] = batch;
     if (ranks_ > 1)
-        TRAINER_TRY(from_call(tutti_allgather(spec_.comm, &batch, batches_.data(), 1, TUTTI_UINT64),
-                              "sharded_fc: batch sizes"));
+        TRAINER_TRY(
+            run_within("fc forward", "sharded_fc: batch sizes", [&](auto* opts, auto* request) {
+                return tutti_iallgather(spec_.comm, &batch, batches_.data(), 1, TUTTI_UINT64, opts,
+                                        request);
+            }));
     samples_ = std::accumulate(batches_.begin(), batches_.end(), std::size_t{0});
     TRAINER_ASSIGN(float* const features, features_.get(samples_ * spec_.features));
     labels_.resize(samples_);
@@ -109,10 +113,12 @@ Result<> tutti_sharded_fc::scatter_gradients(const float* all_dx, float* dx,
     const bool staged = math_.to_host != nullptr;
     if (staged && all > 0)
         TRAINER_TRY(did(math_.to_host(math_.user, all_.data(), all_dx, all), "to_host"));
-    TRAINER_TRY(from_call(
-        tutti_reduce_scatterv(spec_.comm, staged ? all_.data() : all_dx, staged ? own_.data() : dx,
-                              counts.data(), TUTTI_FLOAT32, TUTTI_SUM),
-        "sharded_fc: gradients of the features"));
+    TRAINER_TRY(run_within(
+        "fc backward", "sharded_fc: gradients of the features", [&](auto* opts, auto* request) {
+            return tutti_ireduce_scatterv(spec_.comm, staged ? all_.data() : all_dx,
+                                          staged ? own_.data() : dx, counts.data(), TUTTI_FLOAT32,
+                                          TUTTI_SUM, opts, request);
+        }));
     if (!staged || own == 0) return {};
     return did(math_.from_host(math_.user, dx, own_.data(), own), "from_host");
 }

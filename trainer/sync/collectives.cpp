@@ -62,6 +62,7 @@ Result<> Collectives::prepare(Task& task) {
 tutti_call_opts Collectives::options(const Task& task) const {
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
     opts.stream = task.stream;
+    opts.name = task.operation;
     return opts;
 }
 

@@ -38,9 +38,15 @@ struct Staging {
     std::vector<DeviceMemory> peers = {};  // by device: what it adds of another's, where apart
 };
 
+/// The names that the collectives of the layer's operations carry: those of one do not pass for
+/// another's. libtutti has a number for each (numbered_names).
+inline constexpr const char* step_name = "trainer step";
+inline constexpr const char* sync_name = "trainer sync";
+
 /// One collective, bound to its buffers.
 struct Task {
     std::string name;
+    const char* operation = step_name;  // that it is a part of
     tutti_collective_kind kind = TUTTI_COLLECTIVE_ALLREDUCE;
     tutti_op op = TUTTI_SUM;
     int root = 0;  // replica

@@ -20,8 +20,9 @@ GradientStream::GradientStream(Engine& engine, Program buckets,
 }
 
 GradientStream::~GradientStream() {
-    if (!pending_.empty())
-        drop({.status = TUTTI_ERR_ABORTED, .message = "the trainer was destroyed in a step"});
+    if (pending_.empty()) return;
+    Result<> destroyed = fail(TUTTI_ERR_ABORTED, "the trainer was destroyed in a step");
+    drop(destroyed);
 }
 
 void GradientStream::begin(const RunContext& context) {
@@ -55,7 +56,7 @@ Result<> GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock)
         const std::size_t bucket = next_++;
         lock.unlock();
         done = contain([&] { return issue(bucket); });
-        if (!done) drop(done.error());
+        if (!done) drop(done);
         lock.lock();
     }
     issuing_ = false;
@@ -79,9 +80,13 @@ Result<> GradientStream::complete_oldest() {
     return engine_.end(node, context_);
 }
 
-void GradientStream::drop(const Error& cause) {
-    engine_.give_up(cause);
-    for (Pending& p : pending_) tutti_wait(&p.request, -1);
+/// Ends what is under way after a failure, which a mismatch found there replaces.
+void GradientStream::drop(Result<>& failure) {
+    engine_.give_up(failure.error());
+    for (Pending& p : pending_) {
+        const auto over = engine_.wait(program_.nodes[p.bucket], &p.request);
+        if (!over) prefer_mismatch(failure, over.error());
+    }
     pending_.clear();
 }
 
@@ -94,7 +99,7 @@ Result<> GradientStream::finish() {
     lock.unlock();
     if (!done) return done;
     while (done && !pending_.empty()) done = complete_oldest();
-    if (!done) drop(done.error());
+    if (!done) drop(done);
     return done;
 }
 

@@ -34,7 +34,7 @@ private:
     Result<> issue_what_is_ready(std::unique_lock<std::mutex>& lock);
     Result<> issue(std::size_t bucket);
     Result<> complete_oldest();
-    void drop(const Error& cause);
+    void drop(Result<>& failure);
 
     Engine& engine_;
     Program program_;

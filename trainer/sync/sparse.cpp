@@ -44,7 +44,9 @@ Result<List> gather(Comm& comm, const List& own, bool valid, std::size_t bytes_o
     const auto ranks = static_cast<std::size_t>(comm.size());
     std::vector<int64_t> counts(ranks);
     const int64_t mine = valid ? static_cast<int64_t>(own.rows.size()) : -1;
-    TRAINER_TRY(from_call(tutti_allgather(comm.get(), &mine, counts.data(), 1, TUTTI_INT64), name));
+    TRAINER_TRY(run_within(step_name, name, [&](auto* opts, auto* request) {
+        return tutti_iallgather(comm.get(), &mine, counts.data(), 1, TUTTI_INT64, opts, request);
+    }));
     const auto bad = std::ranges::find(counts, -1);
     if (bad != counts.end())
         return tl::unexpected<Error>(
