@@ -92,9 +92,11 @@ void Agreement::fail_from(uint64_t sequence, Rank except) {
     flood(*failure_, except);
 }
 
-std::optional<Error> Agreement::over() {
+std::optional<Error> Agreement::over(bool* may_receive) {
     const Lock lock(mutex_);
     if (!failure_) return std::nullopt;
+    if (may_receive)
+        *may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence;
     return Error{failure_->code, failure_->rank, 0, failure_->text};
 }
 

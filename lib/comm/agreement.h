@@ -85,7 +85,9 @@ public:
 
     /// Why nothing works any more, if that is so for everyone: not after a mismatch, nor where only
     /// operations are refused because somebody has left.
-    std::optional<Error> over();
+    /// may_receive, if given, is set while no operation is known to have failed for the loss that
+    /// ended it: a receive may still take what the lost rank had sent.
+    std::optional<Error> over(bool* may_receive = nullptr);
     /// Set when it is over for everyone: for waits that are not for its operations.
     const std::atomic<bool>& ended() const { return ended_; }
     /// Whether that rank has said bye; any_rank: whether all the others have.

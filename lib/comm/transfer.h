@@ -50,7 +50,7 @@ struct Transfer final : Request {
     bool meets = false;  // a receive that is to know what its channel takes: opens it
     Received received;
     Received* into = nullptr;  // where the caller wants to read it, if anywhere
-    int64_t left_ns = 0;       // since when the partner is known to have left
+    int64_t left_ns = 0;       // since when the partner is known to have left or to be lost
 
     /// Whom it waits for: of a receive from anyone, once a message was announced, its sender.
     Rank partner() const { return !sends && id != 0 ? received.source : peer; }

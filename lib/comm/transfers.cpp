@@ -11,6 +11,8 @@ namespace {
 
 // What a rank sent before it left may still be on its way when its bye is here.
 constexpr int64_t farewell_ns = 1'000'000'000;
+// Messages of a lost rank may arrive later than the news of its loss, which takes another way.
+constexpr int64_t on_the_way_ns = 20'000'000;
 // A send up to this is copied and done; a larger one waits for its receive and is not copied.
 constexpr std::size_t eager_bytes = 32 * 1024;
 
@@ -99,8 +101,13 @@ bool Transfers::drive(bool& moved) {
     if (posted_.load() == 0) return false;
     const Owned owned(owner_, Owned::Try{});
     if (!owned.held()) return true;
-    engine_.progress(moved);  // first: what has arrived is used
-    if (agreement_.alarm()) purge();
+    bool arrived = false;
+    engine_.progress(arrived);  // first: what has arrived is used
+    moved |= arrived;
+    if (agreement_.alarm()) {
+        if (arrived) moved_ns_ = now_ns();
+        purge();
+    }
     progress_exchanges(moved);
     return posted_.load() > 0;
 }
@@ -192,10 +199,16 @@ void Transfers::finished(Transfer& transfer, const Error& error) {
 }
 
 void Transfers::purge() {
-    const auto over = agreement_.over();
+    bool may_receive = false;
+    const auto over = agreement_.over(&may_receive);
     const int64_t now = now_ns();
     engine_.purge([&](Transfer& t) -> std::optional<Error> {
-        if (over) return over;
+        if (over) {
+            if (t.sends || !may_receive) return over;
+            if (t.left_ns == 0) t.left_ns = now;
+            if (now < std::max(t.left_ns, moved_ns_) + on_the_way_ns) return std::nullopt;
+            return over;
+        }
         const Rank partner = t.partner();
         if (partner == rank_ || !agreement_.has_left(partner)) return std::nullopt;
         if (t.left_ns == 0) t.left_ns = now;

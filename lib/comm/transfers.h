@@ -58,6 +58,7 @@ private:
     std::atomic<int> posted_{0};
     PointToPoint engine_;
     std::vector<Exchange*> exchanges_;  // the owner's
+    int64_t moved_ns_ = 0;              // when a message moved last during an alarm; the owner's
 };
 
 }  // namespace tutti

@@ -9,6 +9,7 @@ import unittest
 
 RUN = os.environ["TUTTI_RUN"]
 WORKER = os.environ["TUTTI_WORKER"]
+LAST_WORDS = os.environ["TUTTI_LAST_WORDS"]
 MAX_RANKS = int(os.environ.get("TUTTI_TEST_MAX_RANKS", "8"))
 # Transports over networks' own libraries, where they are built.
 FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
@@ -24,10 +25,10 @@ def sanitizer_options(transport):
     return WITHOUT_LEAK_CHECK if set(transport.split(",")) & set(FABRICS) else {}
 
 
-def run(ranks, *arguments, transport="shm,tcp", env=None, options=()):
+def run(ranks, *arguments, transport="shm,tcp", env=None, options=(), program=WORKER):
     """What each rank said: {rank: {what: (status, rank at fault, seconds, text)}}."""
     done = subprocess.run(
-        [RUN, "-n", str(ranks), "--keep-going", "--transport", transport, *options, WORKER, *arguments],
+        [RUN, "-n", str(ranks), "--keep-going", "--transport", transport, *options, program, *arguments],
         env={**os.environ, "TUTTI_TIMEOUT_MS": "20000", **sanitizer_options(transport), **(env or {})},
         capture_output=True, text=True, timeout=HANG_GUARD_S, stdin=subprocess.DEVNULL)
     said = {r: {} for r in range(ranks)}
@@ -159,6 +160,16 @@ class Faults(unittest.TestCase):
                     self.assertEqual(said[rank]["operation"][0], "ok", output)
                     self.assertEqual(said[rank]["next"][:2], ("peer lost", victim), output)
                     self.assertLess(said[rank]["next"][2], 15, output)
+
+    def test_a_receive_after_a_loss_takes_a_message_that_is_here(self):
+        for n in (2, 3):
+            for transport in ("shm", "tcp", *FABRICS):
+                said, output = run(n, transport=transport, program=LAST_WORDS)
+                for what in ("before", "queued", "any", *(("survivor",) if n > 2 else ())):
+                    self.assertEqual(said[0].get(what, ("nothing",))[0], "ok", f"{transport}, {what}\n{output}")
+                for what in ("send", "announced", "never", "barrier", "after"):
+                    self.assertEqual(said[0][what][:2], ("peer lost", 1), f"{transport}, {what}\n{output}")
+                    self.assertLess(said[0][what][2], 5, output)
 
     def test_a_rank_that_only_sends_hears_of_a_death_too(self):
         for transport in ("shm", "tcp", *FABRICS):
