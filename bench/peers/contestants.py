@@ -1,7 +1,7 @@
 """Who is compared: tutti, MPI libraries, and the ping-pong programs of UCX and libfabric.
 
 A contestant has a name, says why it cannot do a case (refuses), and times one short block of it
-(median_us). All of them run as two processes of this machine.
+(median_us). All of them run as processes of this machine.
 """
 import dataclasses
 import json
@@ -12,16 +12,17 @@ import shutil
 
 from .running import Failed, free_port, run, run_pair
 
-RANKS = 2
 HERE = pathlib.Path(__file__).resolve().parent
+MPI_COLLECTIVES = ("allreduce", "broadcast", "exchange")  # mpi_collective.c's
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    collective: str  # allreduce, broadcast; exchange: one message each way at once
+    collective: str  # tutti-bench's name for it; exchange: one message each way at once
     transport: str   # tutti's name for it: shm, tcp, ucx, ofi
     bytes: int
     iterations: int
+    ranks: int = 2
 
     @property
     def warmup(self):
@@ -49,6 +50,10 @@ class Wires:
         is_interface = (pathlib.Path("/sys/class/net") / self.devices).exists()
         return {**self.environment(transport), "TUTTI_OFI_PROVIDER": self.fi_provider,
                 **({"TUTTI_IFACE": self.devices} if is_interface else {})}
+
+
+def cores():
+    return len(os.sched_getaffinity(0))
 
 
 class Contestant:
@@ -83,14 +88,11 @@ def rows_of(text):
 
 
 class Tutti(Contestant):
-    name = "tutti"
-
-    def __init__(self, bench, scratch, wires, transport=None):
+    def __init__(self, bench, scratch, wires, transport=None, name="tutti"):
         """transport: whatever the case's is."""
         self.bench, self.json, self.wires = bench, scratch / "tutti.json", wires
         self.transport = transport
-        if transport:
-            self.name = f"tutti over {transport}"
+        self.name = f"tutti over {transport}" if transport else name
 
     def refuses(self, case):
         if self.transport and (case.transport == self.transport or case.transport not in ("ucx", "ofi")):
@@ -101,7 +103,7 @@ class Tutti(Contestant):
         transport = self.transport or case.transport
         self.json.unlink(missing_ok=True)
         # tutti over a network's library is not to leave it for shared memory: one transport only.
-        run([self.bench, case.collective, "--ranks", RANKS, "--transport", transport, "-b", case.bytes, "-e", case.bytes,
+        run([self.bench, case.collective, "--ranks", case.ranks, "--transport", transport, "-b", case.bytes, "-e", case.bytes,
              "-n", case.iterations, "-w", case.warmup, "--dtype", "float32", "--op", "sum", "--inplace-only",
              "--json", self.json], env={**os.environ, **self.wires.tuttis(transport)})
         rows = rows_of(self.json.read_text(encoding="utf-8"))
@@ -124,15 +126,22 @@ class Mpi(Contestant):
         """What the launcher needs to hear, None where this library has no such transport."""
         raise NotImplementedError
 
+    def binding(self, ranks):
+        """As many cores as ranks: a core each. Fewer: where the system puts them, as with tutti."""
+        raise NotImplementedError
+
     def environment(self, transport):
         return self.wires.environment(transport)
 
     def refuses(self, case):
+        if case.collective not in MPI_COLLECTIVES:
+            return f"measures no {case.collective}"
         return f"has no {case.transport}" if self.options(case.transport) is None else None
 
     def median_us(self, case):
         env = {**os.environ, **self.environment(case.transport)}
-        return float(run([self.launcher, "-n", RANKS, *self.options(case.transport), self.program, case.collective,
+        return float(run([self.launcher, "-n", case.ranks, *self.binding(case.ranks),
+                          *self.options(case.transport), self.program, case.collective,
                           case.bytes, case.iterations, case.warmup], env=env))
 
 
@@ -151,7 +160,10 @@ class OpenMpi(Mpi):
             "ofi": ["--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include",
                     self.wires.fi_provider],
         }[transport]
-        return ["--bind-to", "core", *chosen]
+        return chosen
+
+    def binding(self, ranks):
+        return ["--bind-to", "core"] if ranks <= cores() else ["--bind-to", "none", "--oversubscribe"]
 
     def environment(self, transport):
         as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
@@ -170,7 +182,10 @@ class Mpich(Mpi):
         return re.search(r"Version:\s*(\S+)", run(["mpichversion"])).group(1)
 
     def options(self, transport):
-        return ["-bind-to", "core"] if transport in ("shm", "tcp", self.library) else None
+        return [] if transport in ("shm", "tcp", self.library) else None
+
+    def binding(self, ranks):
+        return ["-bind-to", "core"] if ranks <= cores() else ["-bind-to", "none"]
 
     def environment(self, transport):
         if transport == "shm":
@@ -188,8 +203,8 @@ class Exchange(Contestant):
         self.openmpi, self.name = openmpi, f"{openmpi.name}'s exchange"
 
     def refuses(self, case):
-        if case.collective != "allreduce":
-            return "is a limit of allreduces"
+        if case.collective != "allreduce" or case.ranks != 2:
+            return "is a limit of allreduces of two"
         return self.openmpi.refuses(case)
 
     def median_us(self, case):
@@ -205,7 +220,7 @@ class PingPong(Contestant):
         self.wires = wires
 
     def refuses(self, case):
-        return None if case.transport == self.transport else f"measures {self.transport} only"
+        return None if case.transport == self.transport and case.ranks == 2 else f"measures {self.transport} only, of two"
 
     def environment(self):
         return {**os.environ, **self.wires.environment(self.transport)}

@@ -96,7 +96,7 @@ def bytes_of(text):
 
 def human(size):
     for unit, name in ((MI, "MiB"), (KI, "KiB")):
-        if size % unit == 0:
+        if size and size % unit == 0:
             return f"{size // unit} {name}"
     return f"{size} B"
 

@@ -23,7 +23,8 @@ struct CallName {
     static constexpr int character_bits = 6;
     static constexpr std::string_view characters =
         " 0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-    /// By character; 0: no name has it. A trainer's step reads a name for each of its collectives.
+    /// Each character's code, or 0 for one that no name has: a trainer's step reads a name for each
+    /// of its collectives.
     static constexpr std::array<uint8_t, 256> codes = [] {
         std::array<uint8_t, 256> list{};
         for (std::size_t i = 0; i < characters.size(); ++i)

@@ -123,6 +123,26 @@ class Statistics(unittest.TestCase):
         self.assertFalse(rounds.Row(self.case, "MPICH", [16.0], [10.0]).missed)
 
 
+    def test_a_row_is_slower_only_beyond_what_the_other_build_is_to_itself(self):
+        def row(ours, theirs, again):
+            return rounds.BuildRow(self.case, "older", ours, theirs, again)
+        self.assertTrue(row([10.5] * 3, [10.0] * 3, [10.0, 10.1, 9.9]).slower)
+        self.assertFalse(row([10.5] * 3, [10.0] * 3, [10.0, 10.6, 9.9]).slower)
+        self.assertFalse(row([10.2] * 3, [10.0] * 3, [10.0] * 3).slower)
+
+    def test_a_row_that_seems_slower_is_measured_again(self):
+        log = []
+        ours = Fake("tutti", [11.0] * 2 + [10.0] * 2, log)
+        theirs = contestants.Tutti("bench", pathlib.Path("."), contestants.Wires(), name="older")
+        theirs.median_us = lambda case: 10.0
+        rows, _ = rounds.compare(self.case, ours, [theirs], 2)
+        self.assertTrue(rows[0].slower)
+        ours.times = iter([11.0] * 2 + [10.0] * 2)
+        rows, _ = rounds.compare_twice(self.case, ours, [theirs], 2)
+        self.assertEqual(rows[0].tutti_us, [10.0, 10.0])
+        self.assertFalse(rows[0].slower)
+
+
 class Peers(unittest.TestCase):
     def test_contestants_refuse_what_they_cannot_compare(self):
         wires = contestants.Wires()
@@ -164,7 +184,7 @@ class Program(unittest.TestCase):
         done = self.compare("--transports", "ucx,ofi", "--sizes", "8,16M", "--rounds", "3", "--json", str(out),
                             path=str(python))
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertRegex(done.stdout, r"\| ucx \| allreduce \| 8 B \| 12\.0 \| tutti over tcp \| 10\.0 \| 1\.20 \| "
+        self.assertRegex(done.stdout, r"\| ucx \| allreduce \| 2 \| 8 B \| 12\.0 \| tutti over tcp \| 10\.0 \| 1\.20 \| "
                                       r"1\.20–1\.20 \| ≤ 1\.25 \|")
         for who in ("openmpi", "mpich", "ucx_perftest", "fi_pingpong"):
             self.assertRegex(done.stdout, rf"skipped: {who}: .*missing: run tools/setup --bench")
@@ -177,8 +197,28 @@ class Program(unittest.TestCase):
         self.assertIn("mpich", report["skipped"])
         self.assertNotIn(f'"{os.uname().nodename}"', out.read_text(encoding="utf-8"))
 
+    def older(self, ucx_us):
+        """A build folder."""
+        bench = self.folder / "older" / "bench" / "tutti-bench"
+        bench.parent.mkdir(parents=True, exist_ok=True)
+        bench.write_text(FAKE_BENCH.replace("12.0", str(ucx_us)), encoding="utf-8")
+        bench.chmod(bench.stat().st_mode | stat.S_IXUSR)
+        return str(bench.parent.parent)
+
+    def test_another_build(self):
+        for ucx_us, slower, status in ((12.0, 0, 0), (11.0, 1, 1)):
+            done = self.compare("--build", self.older(ucx_us), "--transports", "ucx", "--collectives", "barrier,scan",
+                                "--ranks", "3", "--sizes", "8,64K", "--rounds", "2", "--strict")
+            self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+            rows = [line for line in done.stdout.splitlines() if line.startswith("| ucx")]
+            self.assertEqual([row.split(" | ")[1:4] for row in rows],
+                             [["barrier", "3", "0 B"], ["scan", "3", "8 B"], ["scan", "3", "64 KiB"]])
+            self.assertTrue(all("older ÷ itself 1.00–1.00" in row for row in rows), rows)
+            self.assertEqual([row.count("(slower)") for row in rows], [slower] * 3)
+            self.assertIn(f"{3 * slower} rows slower than another build", done.stdout)
+
     def test_wrong_usage(self):
-        for wrong in (["--peers", "nobody"], ["--sizes", "big"], ["--rounds", "0"], ["--transports", ""],
+        for wrong in (["--peers", "nobody"], ["--ranks", "1"], ["--ranks", "two"], ["--sizes", "big"], ["--rounds", "0"], ["--transports", ""],
                       ["--json", "/nonexistent/here.json"], ["--torch", "--json", "/nonexistent/here.json"]):
             self.assertEqual(self.compare(*wrong).returncode, 2, wrong)
         self.assertIn("examples:", self.compare("--help").stdout)

@@ -16,7 +16,7 @@
 
 namespace tutti::test {
 
-/// How badly. Of a hundred calls, so many.
+/// How badly the library behaves: so many of a hundred calls fail in each way.
 struct Manners {
     unsigned busy = 0, slow = 0;
     unsigned pieces = 0;  // payloads that come in pieces, and must be fetched in their event
