@@ -16,9 +16,7 @@ namespace {
 constexpr std::size_t logged_operations = 8;
 // Who has answered nothing for so long, or for half of the deadline, does not come late only.
 constexpr int64_t stopped_ms = 1000;
-// After a loss: what the rank that is gone had sent takes no longer on the way, and what others
-// have to pass on no longer than that.
-constexpr int64_t on_the_way_ns = 20'000'000;
+// After a loss, others need no longer than this to pass on what the lost rank had sent.
 constexpr int64_t passed_on_ns = 500'000'000;
 
 }  // namespace

@@ -11,8 +11,6 @@ namespace {
 
 // What a rank sent before it left may still be on its way when its bye is here.
 constexpr int64_t farewell_ns = 1'000'000'000;
-// Messages of a lost rank may arrive later than the news of its loss, which takes another way.
-constexpr int64_t on_the_way_ns = 20'000'000;
 // A send up to this is copied and done; a larger one waits for its receive and is not copied.
 constexpr std::size_t eager_bytes = 32 * 1024;
 

@@ -16,7 +16,7 @@
 
 namespace tutti::test {
 
-/// How badly the library behaves: so many of a hundred calls fail in each way.
+/// The library misbehaves in each of these ways in so many of a hundred calls.
 struct Manners {
     unsigned busy = 0, slow = 0;
     unsigned pieces = 0;  // payloads that come in pieces, and must be fetched in their event
@@ -192,7 +192,7 @@ public:
     void remove_memory(std::byte*, std::size_t) override {}
     void flush(Deadline) override {}
 
-    /// Those of the messages that crossed a peer's.
+    /// The test reads here which way each message took that crossed one of the peer's.
     const std::vector<unsigned>& ways_to(Rank peer) { return ways_[peer]; }
     /// Payloads in pieces that were not fetched when they should have been.
     int fetched_late() const { return fetched_late_; }

@@ -130,7 +130,7 @@ inline void check_mismatch(FlatRanks& ranks) {
     }
 }
 
-/// Of two ranks, now one and now the other comes late, and finds the other asleep.
+/// Two ranks come late in turn, and each finds the other asleep.
 inline void check_waking(FlatRanks& ranks, uint64_t operations) {
     std::atomic<bool> waiting_named{true};
     REQUIRE(ranks.each([&](Rank me) {

@@ -231,7 +231,7 @@ TEST_CASE("flat: tells all who join with another size than the leader's") {
     REQUIRE(joined.error().code == Code::invalid);
 }
 
-// What a rank hears that asks a leader's host.
+// The function asks a leader's host, and returns the host's text.
 std::string ask(shm::GroupHost& host, const shm::Hello& hello) {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
