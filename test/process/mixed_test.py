@@ -1,0 +1,59 @@
+"""One job of processes with this tree's library and with that of the kept baseline (tools/baseline), which is built here.
+
+The ranks take turns: even ones load the older library, odd ones the new one. Then the other way round.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+SOURCE = pathlib.Path(os.environ["TUTTI_SOURCE"])
+LIBRARY = os.environ["TUTTI_LIBRARY_FOLDER"]
+TRANSPORTS = ["shm", "tcp", *os.environ.get("TUTTI_FABRICS", "").split()]
+STEPS = "300"
+RANKS = 4
+HANG_GUARD_S = 300
+# usage: RANK's parity, folder of that parity's library, folder of the others', program…
+CHOOSE = """\
+import os, sys
+parity, there, elsewhere, *program = sys.argv[1:]
+library = there if int(os.environ["TUTTI_RANK"]) % 2 == int(parity) else elsewhere
+os.environ["LD_LIBRARY_PATH"] = library
+os.execv(program[0], program)
+"""
+
+
+class Mixed(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        made = subprocess.run([SOURCE / "tools" / "baseline"], capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL)
+        if made.returncode != 0:
+            raise RuntimeError(made.stderr)
+        cls.older = pathlib.Path(made.stdout.strip()) / "lib" / "capi"
+
+    def loaded(self, library):
+        """The file that the program takes the library from."""
+        said = subprocess.run(["ldd", os.environ["TUTTI_SOAK"]], capture_output=True, text=True, check=True,
+                              env={**os.environ, "LD_LIBRARY_PATH": str(library)}).stdout
+        return pathlib.Path(next(line.split()[2] for line in said.splitlines() if "libtutti.so" in line)).resolve()
+
+    def test_the_two_libraries_are_what_the_ranks_load(self):
+        self.assertEqual(self.loaded(self.older).parent, self.older.resolve())
+        self.assertEqual(self.loaded(LIBRARY).parent, pathlib.Path(LIBRARY).resolve())
+
+    def test_a_job_of_both(self):
+        for transport in TRANSPORTS:
+            for parity in "01":
+                with self.subTest(transport=transport, older=parity):
+                    done = subprocess.run(
+                        [os.environ["TUTTI_RUN"], "-n", str(RANKS), "--transport", transport, sys.executable, "-c", CHOOSE,
+                         parity, str(self.older), LIBRARY, os.environ["TUTTI_SOAK"], STEPS, "7"],
+                        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=HANG_GUARD_S)
+                    self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                    self.assertIn(STEPS + " steps right", done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
