@@ -517,7 +517,9 @@ void Endpoint::bootstrap_step(const std::function<void()>& step) {
         }
     }
     for (const Bootstrap::Outgoing& out : outgoing)
-        control_.send(out.to, TreeMessage{.body = out.message}.encode());
+        control_.send(
+            out.to,
+            TreeMessage{.topic = TreeMessage::Topic::bootstrap, .body = out.message}.encode());
     changed_.notify_all();
 }
 

@@ -122,7 +122,6 @@ class Statistics(unittest.TestCase):
         self.assertEqual(row.as_json()["goal"], 1.5)
         self.assertFalse(rounds.Row(self.case, "MPICH", [16.0], [10.0]).missed)
 
-
     def test_a_row_is_slower_only_beyond_what_the_other_build_is_to_itself(self):
         def row(ours, theirs, again):
             return rounds.BuildRow(self.case, "older", ours, theirs, again)
@@ -218,8 +217,9 @@ class Program(unittest.TestCase):
             self.assertIn(f"{3 * slower} rows slower than another build", done.stdout)
 
     def test_wrong_usage(self):
-        for wrong in (["--peers", "nobody"], ["--ranks", "1"], ["--ranks", "two"], ["--sizes", "big"], ["--rounds", "0"], ["--transports", ""],
-                      ["--json", "/nonexistent/here.json"], ["--torch", "--json", "/nonexistent/here.json"]):
+        for wrong in (["--peers", "nobody"], ["--ranks", "1"], ["--ranks", "two"], ["--sizes", "big"],
+                      ["--rounds", "0"], ["--transports", ""], ["--json", "/nonexistent/here.json"],
+                      ["--torch", "--json", "/nonexistent/here.json"]):
             self.assertEqual(self.compare(*wrong).returncode, 2, wrong)
         self.assertIn("examples:", self.compare("--help").stdout)
 

@@ -14,7 +14,7 @@ TRANSPORTS = ["shm", "tcp", *os.environ.get("TUTTI_FABRICS", "").split()]
 STEPS = "300"
 RANKS = 4
 HANG_GUARD_S = 300
-# usage: RANK's parity, folder of that parity's library, folder of the others', program…
+# Arguments: a parity, the folder of its ranks' library, the folder of the other ranks' library, the program…
 CHOOSE = """\
 import os, sys
 parity, there, elsewhere, *program = sys.argv[1:]

@@ -52,6 +52,19 @@ Result<> from_call(tutti_status status, std::string_view doing);
 /// Begins an operation that is made of several collectives: MISMATCH, with both names, on every
 /// rank if some rank is at another one. Without a communicator, or alone, nothing.
 Result<> begin_named(tutti_comm* comm, const char* name);
+
+/// Runs a collective that is a part of an operation: its name travels with each, which costs no
+/// barrier. start(opts, request) issues it.
+template <typename Start>
+Result<> run_within(const char* name, std::string_view doing, Start&& start) {
+    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
+    opts.stream = 0;
+    opts.name = name;
+    tutti_request* request = nullptr;
+    Result<> started = from_call(start(&opts, &request), doing);
+    return started ? from_call(tutti_wait(&request, -1), doing) : started;
+}
+
 }  // namespace tutti::trainer
 
 #define TRAINER_CONCAT_(a, b) a##b
@@ -73,19 +86,3 @@ Result<> begin_named(tutti_comm* comm, const char* name);
     auto result = (expression);                                                             \
     if (!result) return tl::unexpected<::tutti::trainer::Error>(std::move(result).error()); \
     target = std::move(*result)
-
-namespace tutti::trainer {
-
-/// Runs a collective that is a part of an operation: its name travels with each, which costs no
-/// barrier. start(opts, request) issues it.
-template <typename Start>
-Result<> run_within(const char* name, std::string_view doing, Start&& start) {
-    tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;
-    opts.stream = 0;
-    opts.name = name;
-    tutti_request* request = nullptr;
-    TRAINER_TRY(from_call(start(&opts, &request), doing));
-    return from_call(tutti_wait(&request, -1), doing);
-}
-
-}  // namespace tutti::trainer
