@@ -31,7 +31,7 @@
 
 namespace tutti {
 
-/// What a lost rank had sent arrives no later than this after the news of its loss.
+/// A lost rank's messages arrive no later than this after the news of its loss.
 constexpr int64_t on_the_way_ns = 20'000'000;
 
 class AgreementHost {

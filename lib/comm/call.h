@@ -82,8 +82,8 @@ struct CallBlocks {
 };
 CallBlocks blocks_of(const Call& call);
 
-/// What all ranks have to agree on beyond the tag's own fields; 0 for blocks of one length without
-/// a name.
+/// Hashes what all ranks have to agree on beyond the tag's own fields; 0 for blocks of one length
+/// without a name.
 uint64_t fingerprint(const Call& call);
 
 }  // namespace tutti

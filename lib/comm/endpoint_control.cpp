@@ -227,7 +227,8 @@ void Endpoint::meet_neighbours(const Group& group, Deadline deadline) {
 
 // What others send through this rank until they hear of it is passed on: each answers.
 void Endpoint::take_leave(Deadline deadline, bool failed) {
-    // Those that leave, too, answer: else ranks that leave at once would wait for each other's end.
+    // A peer that leaves, too, answers: else ranks that leave at once would wait for each other's
+    // end.
     control_.flood_last(TreeMessage{.topic = Topic::leaving}.encode());
     const int64_t most_ms =
         std::max<int64_t>(1, deadline.left_ms(failed ? failed_farewell_ms : farewell_ms));

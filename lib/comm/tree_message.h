@@ -1,5 +1,5 @@
-// What ranks send along the control tree: a communicator's news in an envelope that names the rank
-// they are for, and what concerns the whole job.
+// Ranks send these messages along the control tree: a communicator's news in an envelope that names
+// the rank they are for, and what concerns the whole job.
 #pragma once
 
 #include <optional>

@@ -50,7 +50,7 @@ void StoreTable::drop(Client& client) {
     if (client.will_) execute(*client.will_);
 }
 
-// What the client has said since does not count: it may have been killed in the middle.
+// The server ignores what the client has said since: it may have been killed in the middle.
 void StoreTable::execute(const Request& will) {
     if (values_.contains(will.key)) return;
     const Bytes time = ByteWriter().put(wall_clock_s()).take();

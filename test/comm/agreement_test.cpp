@@ -128,7 +128,6 @@ TEST_CASE("a call waits while operations that were issued before it have still t
     }
 }
 
-// The others may have disagreed twice before it makes the first of those calls.
 // The abort may come from a rank that gives up because of the mismatch, and must not hide it.
 TEST_CASE("ranks hear of a mismatch before an abort that followed it") {
     Ranks ranks(3);
@@ -151,6 +150,7 @@ TEST_CASE("ranks hear of a mismatch before an abort that followed it") {
     }
 }
 
+// The others may have disagreed twice before it makes the first of those calls.
 TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
     Ranks ranks(3);
     for (uint64_t epoch : {0, 1}) {
