@@ -1,7 +1,7 @@
 // Log lines to standard error through spdlog, prefixed with the rank. Level: TUTTI_LOG.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string_view>
 

@@ -1,7 +1,7 @@
 // Errors are values: a code for programs, the rank at fault, and a sentence for people.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <string_view>

@@ -1,6 +1,8 @@
 // Making and ending a communicator. issue.cpp starts its operations, progress.cpp moves them.
 #include "comm/communicator.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 

@@ -1,4 +1,5 @@
 // Joining a job: store, listeners, the control tree, and the agreement that everyone is there.
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>

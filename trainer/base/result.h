@@ -1,7 +1,7 @@
 // Errors of the trainer layer are values: a status, the rank and device at fault, and a sentence.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <string>
 #include <string_view>
