@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "base/catching.h"
-#include "base/config.h"
 #include "base/result.h"
 #include "comm/communicator.h"
+#include "config/config.h"
 #include "store/store.h"
 #include "tutti/tutti.h"
 

@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "base/config.h"
 #include "base/hash.h"
 #include "base/id_set.h"
 #include "base/thread.h"
@@ -28,6 +27,7 @@
 #include "comm/peer_record.h"
 #include "comm/tree_message.h"
 #include "comm/tuning.h"
+#include "config/config.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
 #include "store/bootstrap.h"

@@ -1,7 +1,7 @@
 // Settings that name what this build has, which the settings themselves do not know.
 #pragma once
 
-#include "base/config.h"
+#include "config/config.h"
 
 namespace tutti {
 

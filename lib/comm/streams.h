@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "base/config.h"
 #include "comm/agreement.h"
 #include "comm/owned.h"
 #include "comm/request.h"
 #include "comm/waiting.h"
+#include "config/config.h"
 #include "engine/recorder.h"
 
 namespace tutti {

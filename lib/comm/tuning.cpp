@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "base/hash.h"
-#include "base/small_file.h"
 #include "collectives/catalog.h"
+#include "config/small_file.h"
 #include "transport/flat_exchange.h"
 
 namespace tutti {

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "base/small_file.h"
+#include "config/small_file.h"
 #include "net/auth.h"
 #include "net/serving.h"
 

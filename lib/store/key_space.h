@@ -4,8 +4,8 @@
 #include <string>
 
 #include "base/clock.h"
-#include "base/config.h"
 #include "base/result.h"
+#include "config/config.h"
 
 namespace tutti {
 

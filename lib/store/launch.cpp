@@ -20,7 +20,7 @@ struct Variables {
     const char* here;
     std::array<const char*, 6> identity;
 };
-// The innermost launcher first, as in base/config.cpp.
+// The innermost launcher first, as in config/config.cpp.
 constexpr Variables open_mpi_variables{
     "Open MPI",
     "OMPI_COMM_WORLD_RANK",

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/config.h"
+#include "config/config.h"
 
 namespace tutti {
 

@@ -11,15 +11,15 @@
 #include "base/blame.h"
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/config.h"
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/id_set.h"
-#include "base/misspelt.h"
 #include "base/process.h"
 #include "base/result.h"
-#include "base/small_file.h"
 #include "base/told_error.h"
+#include "config/config.h"
+#include "config/misspelt.h"
+#include "config/small_file.h"
 #include "support/catch.h"
 
 using namespace tutti;

@@ -301,9 +301,9 @@ class Files(unittest.TestCase):
     def test_every_variable_that_is_no_setting_is_known_as_one_that_is_read(self):
         outside = read(SOURCE / "docs" / "configuration.md").partition("## Settings outside this table")[2]
         documented = set(re.findall(r"`(TUTTI_\w+)`", outside))
-        listed = read(SOURCE / "lib" / "base" / "misspelt.cpp").partition("others[]")[2].partition(";")[0]
+        listed = read(SOURCE / "lib" / "config" / "misspelt.cpp").partition("others[]")[2].partition(";")[0]
         self.assertTrue(documented)
-        self.assertEqual(documented, set(re.findall(r'"(TUTTI_\w+)"', listed)), "others in lib/base/misspelt.cpp")
+        self.assertEqual(documented, set(re.findall(r'"(TUTTI_\w+)"', listed)), "others in lib/config/misspelt.cpp")
 
     def test_nothing_is_left_open_and_no_machine_is_named(self):
         # Put together here, so that this file does not find itself.

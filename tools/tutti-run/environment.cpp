@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <map>
 
-#include "base/config.h"
-#include "base/small_file.h"
+#include "config/config.h"
+#include "config/small_file.h"
 #include "net/auth.h"
 
 namespace tutti::run {

@@ -13,9 +13,9 @@
 #include <sstream>
 #include <utility>
 
-#include "base/config.h"
 #include "base/fd.h"
 #include "comm/tuning.h"
+#include "config/config.h"
 
 namespace tutti::tune {
 namespace {

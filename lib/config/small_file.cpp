@@ -1,4 +1,4 @@
-#include "base/small_file.h"
+#include "config/small_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

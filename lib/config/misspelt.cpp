@@ -1,4 +1,4 @@
-#include "base/misspelt.h"
+#include "config/misspelt.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "base/config.h"
+#include "config/config.h"
 
 namespace tutti {
 namespace {

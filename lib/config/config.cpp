@@ -1,4 +1,4 @@
-#include "base/config.h"
+#include "config/config.h"
 
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 #include <mutex>
 
 #include "base/log.h"
-#include "base/misspelt.h"
-#include "base/small_file.h"
+#include "config/misspelt.h"
+#include "config/small_file.h"
 
 namespace tutti {
 namespace {
