@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "base/process.h"
+#include "os/process.h"
 
 namespace tutti {
 Claimant Claimant::this_process(std::string machine) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/blame.h"
-#include "base/uninherited_fd.h"
+#include "os/uninherited_fd.h"
 
 namespace tutti {
 

@@ -16,7 +16,6 @@
 
 #include "base/hash.h"
 #include "base/id_set.h"
-#include "base/thread.h"
 #include "comm/claim_watch.h"
 #include "comm/control_tree.h"
 #include "comm/early_channels.h"
@@ -30,6 +29,7 @@
 #include "config/config.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
+#include "os/thread.h"
 #include "store/bootstrap.h"
 #include "store/store.h"
 #include "transport/transport.h"

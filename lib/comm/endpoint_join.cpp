@@ -12,7 +12,6 @@
 #include "base/catching.h"
 #include "base/event_fd.h"
 #include "base/log.h"
-#include "base/signals.h"
 #include "comm/at_exit.h"
 #include "comm/endpoint.h"
 #include "comm/forks.h"
@@ -20,6 +19,7 @@
 #include "device/driver.h"
 #include "net/serving.h"
 #include "net/socket.h"
+#include "os/signals.h"
 #include "store/tree.h"
 #include "transports/catalog.h"
 

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <string>
 
-#include "base/process.h"
+#include "os/process.h"
 
 namespace tutti::device {
 namespace {

@@ -10,9 +10,9 @@
 #include <string_view>
 
 #include "base/fd.h"
-#include "base/uninherited_fd.h"
 #include "net/auth.h"
 #include "net/reactor.h"
+#include "os/uninherited_fd.h"
 
 namespace tutti::net {
 

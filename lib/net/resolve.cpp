@@ -8,8 +8,8 @@
 #include <cstring>
 #include <future>
 
-#include "base/signals.h"
-#include "base/thread.h"
+#include "os/signals.h"
+#include "os/thread.h"
 
 namespace tutti::net {
 namespace {

@@ -17,10 +17,10 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/cores.h"
 #include "base/result.h"
 #include "base/stated.h"
 #include "base/types.h"
+#include "os/cores.h"
 
 namespace tutti {
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <charconv>
 
-#include "base/process.h"
+#include "os/process.h"
 #include "store/host_list.h"
 
 namespace tutti {

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <type_traits>
 
-#include "base/signals.h"
+#include "os/signals.h"
 #include "store/key_space.h"
 
 namespace tutti {

@@ -7,9 +7,9 @@
 
 #include "base/blame.h"
 #include "base/log.h"
-#include "base/uninherited_fd.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
+#include "os/uninherited_fd.h"
 #include "store/store_kinds.h"
 #include "store/store_protocol.h"
 

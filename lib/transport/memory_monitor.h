@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "base/fd.h"
-#include "base/thread.h"
+#include "os/thread.h"
 #include "transport/registration_cache.h"
 
 namespace tutti {

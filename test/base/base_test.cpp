@@ -14,12 +14,12 @@
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/id_set.h"
-#include "base/process.h"
 #include "base/result.h"
 #include "base/told_error.h"
 #include "config/config.h"
 #include "config/misspelt.h"
 #include "config/small_file.h"
+#include "os/process.h"
 #include "support/catch.h"
 
 using namespace tutti;

@@ -1,5 +1,5 @@
 // A library's signal handlers are undone, and nobody else's.
-#include "base/signals.h"
+#include "os/signals.h"
 
 #include <dlfcn.h>
 

@@ -6,11 +6,11 @@
 #include <csignal>
 #include <fstream>
 
-#include "base/process.h"
 #include "comm/claim_watch.h"
 #include "comm/job.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
+#include "os/process.h"
 #include "store/store_protocol.h"
 
 using namespace comm_test;

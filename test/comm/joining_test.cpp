@@ -10,10 +10,10 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "base/process.h"
 #include "comm/claimant.h"
 #include "comm/job.h"
 #include "net/socket.h"
+#include "os/process.h"
 
 using namespace comm_test;
 

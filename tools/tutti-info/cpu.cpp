@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "base/cores.h"
+#include "os/cores.h"
 #include "reduce/reduce.h"
 #include "reduce/targets.h"
 #include "sections.h"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/process.h"
+#include "os/process.h"
 
 namespace tutti::run {
 namespace {

@@ -8,7 +8,7 @@
 #include <rdma/fabric.h>
 
 #include "base/result.h"
-#include "base/signals.h"
+#include "os/signals.h"
 
 namespace tutti::ofi {
 

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <array>
 
-#include "base/signals.h"
 #include "net/socket.h"
+#include "os/signals.h"
 #include "transports/ofi/objects.h"
 
 namespace tutti::ofi {

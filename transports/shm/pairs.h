@@ -14,8 +14,8 @@
 #include <span>
 #include <vector>
 
-#include "base/uninherited_fd.h"
 #include "net/auth.h"
+#include "os/uninherited_fd.h"
 #include "transport/channel_pool.h"
 #include "transport/transport.h"
 #include "transports/shm/neighbours.h"

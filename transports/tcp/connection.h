@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "base/uninherited_fd.h"
+#include "os/uninherited_fd.h"
 #include "transport/peer_limits.h"
 #include "transport/retired.h"
 #include "transport/transport.h"

@@ -18,7 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/library_fds.h"
+#include "os/library_fds.h"
 #include "transport/fabric/flat_board.h"
 #include "transport/fabric/flow.h"
 #include "transport/peer_limits.h"

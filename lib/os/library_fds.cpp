@@ -1,4 +1,4 @@
-#include "base/library_fds.h"
+#include "os/library_fds.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

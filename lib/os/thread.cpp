@@ -1,4 +1,4 @@
-#include "base/thread.h"
+#include "os/thread.h"
 
 #include <sys/resource.h>
 

@@ -1,4 +1,4 @@
-#include "base/signals.h"
+#include "os/signals.h"
 
 #include <link.h>
 

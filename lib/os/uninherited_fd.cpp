@@ -1,4 +1,4 @@
-#include "base/uninherited_fd.h"
+#include "os/uninherited_fd.h"
 
 #include <fcntl.h>
 #include <pthread.h>
