@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "transport/device_library.h"
+#include "cuda/library.h"
 #include "transport/transport.h"
 
 namespace tutti {

@@ -4,7 +4,7 @@
 #include "comm/communicator.h"
 #include "comm/launches.h"
 #include "comm/staged_messages.h"
-#include "device/stream_work.h"
+#include "cuda/stream_work.h"
 
 namespace tutti {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "comm/call.h"
-#include "device/handles.h"
-#include "device/memory.h"
+#include "cuda/handles.h"
+#include "cuda/library.h"
+#include "cuda/memory.h"
 #include "engine/staged.h"
-#include "transport/device_library.h"
 
 namespace tutti {
 

@@ -16,7 +16,7 @@
 #include "comm/endpoint.h"
 #include "comm/forks.h"
 #include "comm/known_names.h"
-#include "device/driver.h"
+#include "cuda/driver.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "os/signals.h"

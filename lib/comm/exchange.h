@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "comm/transfer.h"
-#include "transport/device_library.h"
+#include "cuda/library.h"
 
 namespace tutti {
 

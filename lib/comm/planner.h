@@ -9,10 +9,10 @@
 #include "comm/plan.h"
 #include "comm/reduction.h"
 #include "comm/selection.h"
+#include "cuda/library.h"
 #include "engine/across.h"
 #include "engine/bind.h"
 #include "engine/staged.h"
-#include "transport/device_library.h"
 
 namespace tutti {
 

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "device/stream_work.h"
+#include "cuda/stream_work.h"
 
 namespace tutti {
 namespace {

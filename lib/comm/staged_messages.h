@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "comm/exchange.h"
-#include "device/pinned_pool.h"
+#include "cuda/pinned_pool.h"
 #include "engine/staged.h"
 
 namespace tutti {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "device/stream_work.h"
+#include "cuda/stream_work.h"
 
 namespace tutti {
 namespace {

@@ -2,8 +2,8 @@
 // their devices' library, so that each carries its share over the wire.
 #pragma once
 
+#include "cuda/library.h"
 #include "engine/tiled.h"
-#include "transport/device_library.h"
 
 namespace tutti {
 

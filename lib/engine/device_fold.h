@@ -2,7 +2,7 @@
 // host instead of all (docs/adr/0013-who-adds.md).
 #pragma once
 
-#include "device/kernels.h"
+#include "cuda/kernels.h"
 #include "reduce/reduce.h"
 
 namespace tutti {

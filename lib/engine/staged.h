@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "device/pinned_pool.h"
+#include "cuda/pinned_pool.h"
 #include "engine/device_fold.h"
 #include "transport/operation.h"
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/fake_cuda.h"
+#include "cuda/fake_cuda.h"
 #include "nccl/arithmetic.h"
 
 extern "C" int cuDeviceGetAttribute(int* value, int attribute, int device);

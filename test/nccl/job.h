@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "device/fake_cuda.h"
+#include "cuda/fake_cuda.h"
 #include "support/catch.h"
 #include "support/sanitized.h"
 

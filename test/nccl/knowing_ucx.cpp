@@ -5,7 +5,7 @@
 #include <signal.h>
 #include <ucp/api/ucp.h>
 
-#include "device/fake_cuda.h"
+#include "cuda/fake_cuda.h"
 #include "transports/ucx/library.h"
 
 namespace gpu_test {

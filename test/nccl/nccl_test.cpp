@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "device/fake_cuda.h"
-#include "device/handles.h"
+#include "cuda/fake_cuda.h"
+#include "cuda/handles.h"
 #include "support/catch.h"
 #include "transports/catalog.h"
 #include "transports/nccl/library.h"

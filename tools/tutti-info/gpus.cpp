@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "device/driver.h"
-#include "device/links.h"
+#include "cuda/driver.h"
+#include "cuda/links.h"
 #include "pci.h"
 #include "sections.h"
 #include "transports/catalog.h"

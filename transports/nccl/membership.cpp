@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "device/stream_work.h"
+#include "cuda/stream_work.h"
 
 namespace tutti::nccl {
 namespace {

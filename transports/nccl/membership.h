@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "device/handles.h"
-#include "transport/device_library.h"
+#include "cuda/handles.h"
+#include "cuda/library.h"
 #include "transports/nccl/library.h"
 #include "transports/nccl/types.h"
 

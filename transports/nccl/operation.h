@@ -1,7 +1,7 @@
 // What of an NCCL communicator is under way on the device.
 #pragma once
 
-#include "transport/device_library.h"
+#include "cuda/library.h"
 #include "transports/nccl/membership.h"
 
 namespace tutti::nccl {

@@ -2,7 +2,7 @@
 // stream here.
 #pragma once
 
-#include "transport/device_library.h"
+#include "cuda/library.h"
 #include "transports/nccl/membership.h"
 #include "transports/nccl/types.h"
 

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "device/memory.h"
+#include "cuda/memory.h"
 #include "transports/ucx/port.h"
 
 namespace tutti::ucx {

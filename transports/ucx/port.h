@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/handles.h"
+#include "cuda/handles.h"
 #include "transport/fabric/port.h"
 #include "transports/ucx/library.h"
 #include "transports/ucx/payload.h"

@@ -1,4 +1,4 @@
-// CUDA as torch sees it, acted out over the stand-in for the driver (test/device/fake_cuda.h): a
+// CUDA as torch sees it, acted out over the stand-in for the driver (test/cuda/fake_cuda.h): a
 // device guard with streams and events, a caching allocator, and the few kernels that the tests
 // need. Memory of such a device cannot be touched by the host, its streams lag behind, and what is
 // freed is overwritten at once, as a caching allocator's next customer would.

@@ -1,4 +1,4 @@
-#include "device/pinned_pool.h"
+#include "cuda/pinned_pool.h"
 
 #include <algorithm>
 #include <bit>

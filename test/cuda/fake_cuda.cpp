@@ -1,4 +1,4 @@
-#include "device/fake_cuda.h"
+#include "cuda/fake_cuda.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "device/worker.h"
+#include "cuda/worker.h"
 #include "reduce/fold_host.h"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "device/driver.h"
+#include "cuda/driver.h"
 
 namespace tutti::device {
 

@@ -1,4 +1,4 @@
-#include "device/memory.h"
+#include "cuda/memory.h"
 
 #include <pthread.h>
 #include <unistd.h>

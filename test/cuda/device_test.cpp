@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "device/fake_cuda.h"
-#include "device/handles.h"
-#include "device/links.h"
-#include "device/memory.h"
+#include "cuda/fake_cuda.h"
+#include "cuda/handles.h"
+#include "cuda/links.h"
+#include "cuda/memory.h"
 #include "support/catch.h"
 
 using namespace tutti;

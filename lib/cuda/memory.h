@@ -1,7 +1,7 @@
 // Which memory a pointer leads to: the host's, or a device's.
 #pragma once
 
-#include "device/driver.h"
+#include "cuda/driver.h"
 
 namespace tutti::device {
 

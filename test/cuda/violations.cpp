@@ -7,7 +7,7 @@
 #include <mutex>
 #include <string>
 
-#include "device/fake_cuda.h"
+#include "cuda/fake_cuda.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "device/handles.h"
+#include "cuda/handles.h"
 
 namespace tutti::device {
 

@@ -1,7 +1,7 @@
 // What operations on device memory put on streams, and how the host waits for it.
 #pragma once
 
-#include "device/handles.h"
+#include "cuda/handles.h"
 
 namespace tutti::device {
 

@@ -1,4 +1,4 @@
-#include "device/kernels.h"
+#include "cuda/kernels.h"
 
 namespace tutti::device {
 

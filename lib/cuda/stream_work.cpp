@@ -1,4 +1,4 @@
-#include "device/stream_work.h"
+#include "cuda/stream_work.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "device/handles.h"
+#include "cuda/handles.h"
 
 namespace tutti::device {
 namespace {

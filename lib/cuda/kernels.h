@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "device/handles.h"
+#include "cuda/handles.h"
 
 namespace tutti::device {
 

@@ -1,4 +1,4 @@
-#include "device/links.h"
+#include "cuda/links.h"
 
 #include <array>
 

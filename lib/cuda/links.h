@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "device/driver.h"
+#include "cuda/driver.h"
 
 namespace tutti::device {
 

@@ -1,4 +1,4 @@
-#include "device/driver.h"
+#include "cuda/driver.h"
 
 #include <dlfcn.h>
 #include <link.h>
