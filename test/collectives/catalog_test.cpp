@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "collectives/catalog.h"
-#include "schedule/draw.h"
-#include "schedule/verify.h"
+#include "proof/draw.h"
+#include "proof/verify.h"
 #include "support/catch.h"
 #include "support/sanitized.h"
 

@@ -6,7 +6,7 @@
 #include "collectives/catalog.h"
 #include "collectives/hierarchy.h"
 #include "collectives/rings.h"
-#include "schedule/verify.h"
+#include "proof/verify.h"
 #include "support/catch.h"
 #include "support/layouts.h"
 #include "support/sanitized.h"

@@ -6,8 +6,8 @@
 
 #include "base/result.h"
 #include "comm/selection.h"
+#include "proof/simulate.h"
 #include "reduce/reduce.h"
-#include "schedule/simulate.h"
 
 namespace tutti::sim {
 

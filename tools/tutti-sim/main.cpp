@@ -12,8 +12,8 @@
 #include "experiment.h"
 #include "options.h"
 #include "plot.h"
+#include "proof/timeline.h"
 #include "report.h"
-#include "schedule/timeline.h"
 #include "tools/output.h"
 #include "units.h"
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/collective.h"
+#include "proof/network.h"
 #include "reduce/reduce.h"
-#include "schedule/network.h"
 
 namespace tutti::sim {
 

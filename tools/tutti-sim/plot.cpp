@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "schedule/svg.h"
+#include "proof/svg.h"
 #include "units.h"
 
 namespace tutti::sim {

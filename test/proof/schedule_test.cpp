@@ -1,8 +1,8 @@
 // The verifier on small schedules made by hand: what it accepts and what it has to say.
-#include "schedule/conflicts.h"
-#include "schedule/symbolic_channels.h"
-#include "schedule/values.h"
-#include "schedule/verify.h"
+#include "proof/conflicts.h"
+#include "proof/symbolic_channels.h"
+#include "proof/values.h"
+#include "proof/verify.h"
 #include "support/catch.h"
 
 using namespace tutti;

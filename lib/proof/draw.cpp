@@ -1,4 +1,4 @@
-#include "schedule/draw.h"
+#include "proof/draw.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "schedule/svg.h"
+#include "proof/svg.h"
 #include "schedule/words.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "schedule/expect.h"
+#include "proof/expect.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "schedule/simulate.h"
+#include "proof/simulate.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cmath>
 #include <functional>
 
-#include "schedule/simulator.h"
+#include "proof/simulator.h"
 
 namespace tutti::sim {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/expect.h"
-#include "schedule/symbolic_channels.h"
+#include "proof/expect.h"
+#include "proof/symbolic_channels.h"
 
 namespace tutti {
 

@@ -1,6 +1,6 @@
-#include "schedule/verify.h"
+#include "proof/verify.h"
 
-#include "schedule/run.h"
+#include "proof/run.h"
 
 namespace tutti {
 

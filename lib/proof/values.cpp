@@ -1,4 +1,4 @@
-#include "schedule/values.h"
+#include "proof/values.h"
 
 #include <stdexcept>
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "schedule/symbolic.h"
+#include "proof/symbolic.h"
 
 namespace tutti::symbolic {
 

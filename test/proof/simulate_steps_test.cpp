@@ -1,6 +1,6 @@
 // The simulator on a few steps made by hand: what waits for what, and for how long.
-#include "schedule/simulate.h"
-#include "schedule/uniform.h"
+#include "proof/simulate.h"
+#include "proof/uniform.h"
 #include "support/catch.h"
 
 using namespace tutti;

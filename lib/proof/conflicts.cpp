@@ -1,4 +1,4 @@
-#include "schedule/conflicts.h"
+#include "proof/conflicts.h"
 
 #include <fmt/format.h>
 

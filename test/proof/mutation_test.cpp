@@ -3,7 +3,7 @@
 #include <random>
 
 #include "collectives/catalog.h"
-#include "schedule/verify.h"
+#include "proof/verify.h"
 #include "support/catch.h"
 #include "support/layouts.h"
 

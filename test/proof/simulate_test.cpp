@@ -1,13 +1,13 @@
 // The simulator held against what can be worked out on paper, and the whole catalog through it.
-#include "schedule/simulate.h"
+#include "proof/simulate.h"
 
 #include <bit>
 #include <cmath>
 
 #include "collectives/catalog.h"
-#include "schedule/timeline.h"
-#include "schedule/uniform.h"
-#include "schedule/verify.h"
+#include "proof/timeline.h"
+#include "proof/uniform.h"
+#include "proof/verify.h"
 #include "support/catch.h"
 #include "tools/tutti-sim/experiment.h"
 

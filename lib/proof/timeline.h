@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "schedule/simulate.h"
+#include "proof/simulate.h"
 
 namespace tutti::sim {
 

@@ -1,4 +1,4 @@
-#include "schedule/network.h"
+#include "proof/network.h"
 
 #include <fmt/format.h>
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "schedule/simulate.h"
+#include "proof/simulate.h"
 
 namespace tutti::sim {
 

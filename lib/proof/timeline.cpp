@@ -1,10 +1,10 @@
-#include "schedule/timeline.h"
+#include "proof/timeline.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "schedule/svg.h"
+#include "proof/svg.h"
 
 namespace tutti::sim {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "schedule/run.h"
+#include "proof/run.h"
 #include "schedule/words.h"
 
 namespace tutti {

@@ -1,7 +1,7 @@
 // The network of the simulator's tests: what a message costs in it can be worked out on paper.
 #pragma once
 
-#include "schedule/network.h"
+#include "proof/network.h"
 
 namespace tutti::sim {
 

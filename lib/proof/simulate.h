@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "schedule/network.h"
+#include "proof/network.h"
 #include "schedule/schedule.h"
 
 namespace tutti::sim {

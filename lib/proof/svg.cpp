@@ -1,4 +1,4 @@
-#include "schedule/svg.h"
+#include "proof/svg.h"
 
 #include <fmt/format.h>
 

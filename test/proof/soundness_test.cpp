@@ -4,8 +4,8 @@
 #include <regex>
 
 #include "collectives/catalog.h"
-#include "schedule/draw.h"
-#include "schedule/verify.h"
+#include "proof/draw.h"
+#include "proof/verify.h"
 #include "support/catch.h"
 #include "support/sanitized.h"
 

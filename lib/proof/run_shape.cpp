@@ -1,8 +1,8 @@
 // Each rank's schedule on its own: what must hold before all of them run together.
 #include <fmt/format.h>
 
-#include "schedule/conflicts.h"
-#include "schedule/run.h"
+#include "proof/conflicts.h"
+#include "proof/run.h"
 #include "schedule/words.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "schedule/run.h"
+#include "proof/run.h"
 
 #include <fmt/format.h>
 

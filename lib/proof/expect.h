@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "proof/values.h"
+#include "proof/verify.h"
 #include "schedule/places.h"
-#include "schedule/values.h"
-#include "schedule/verify.h"
 
 namespace tutti {
 
