@@ -7,7 +7,7 @@
 
 #include "comm/owned.h"
 #include "net/serving.h"
-#include "transport/past_cache.h"
+#include "reduce/past_cache.h"
 
 namespace tutti {
 namespace {

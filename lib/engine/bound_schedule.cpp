@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/buffers.h"
-#include "transport/past_cache.h"
+#include "reduce/past_cache.h"
 
 namespace tutti {
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {

@@ -18,8 +18,8 @@
 #include <memory>
 
 #include "base/fd.h"
+#include "reduce/past_cache.h"
 #include "transport/channel.h"
-#include "transport/past_cache.h"
 #include "transport/segments.h"
 #include "transport/transport.h"
 

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "reduce/past_cache.h"
 #include "transport/flat_exchange.h"
-#include "transport/past_cache.h"
 #include "transports/shm/flat_group.h"
 
 namespace tutti::shm {

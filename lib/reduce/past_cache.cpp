@@ -1,4 +1,4 @@
-#include "transport/past_cache.h"
+#include "reduce/past_cache.h"
 
 #include "reduce/reduce.h"
 
