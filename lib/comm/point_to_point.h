@@ -14,9 +14,9 @@
 #include <map>
 #include <vector>
 
+#include "base/patience.h"
 #include "comm/channel_table.h"
 #include "comm/transfer.h"
-#include "transport/patience.h"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "transport/patience.h"
+#include "base/patience.h"
 
 namespace tutti {
 namespace {

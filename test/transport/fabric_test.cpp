@@ -1,8 +1,8 @@
 // The fabric's engine over a library that misbehaves, and over peers that do.
+#include "base/patience.h"
 #include "transport/all_channels.h"
 #include "transport/fake_port.h"
 #include "transport/lane_driver.h"
-#include "transport/patience.h"
 
 namespace tutti::test {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/patience.h"
 #include "net/reactor.h"
 #include "transport/fabric/channel.h"
-#include "transport/patience.h"
 
 namespace tutti::fabric {
 namespace {
