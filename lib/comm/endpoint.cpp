@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "comm/backoff.h"
 #include "net/serving.h"
-#include "transport/flow.h"
+#include "transport/posted/flow.h"
 
 namespace tutti {
 namespace {

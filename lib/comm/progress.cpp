@@ -3,7 +3,7 @@
 
 #include "comm/backoff.h"
 #include "comm/communicator.h"
-#include "transport/flow.h"
+#include "transport/posted/flow.h"
 
 namespace tutti {
 namespace {

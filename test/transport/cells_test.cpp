@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "support/catch.h"
-#include "transport/cells.h"
+#include "transport/posted/cells.h"
 
 namespace tutti::test {
 namespace {

@@ -1,6 +1,6 @@
 // What a peer can make a hub keep is bounded (transport/peer_limits.h).
-#include "transport/cells.h"
 #include "transport/fake_port.h"
+#include "transport/posted/cells.h"
 
 namespace tutti::test {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "transport/flow_sender.h"
+#include "transport/posted/flow_sender.h"
 #include "transports/tcp/connection.h"
 
 namespace tutti::tcp {

@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "os/uninherited_fd.h"
 #include "transport/peer_limits.h"
-#include "transport/retired.h"
+#include "transport/posted/retired.h"
 #include "transport/transport.h"
 #include "transports/tcp/flow.h"
 

@@ -1,7 +1,7 @@
 // One channel on one connection, both directions.
 #pragma once
 
-#include "transport/flow.h"
+#include "transport/posted/flow.h"
 #include "transports/tcp/frame.h"
 
 namespace tutti::tcp {

@@ -4,8 +4,8 @@
 #include <bit>
 #include <type_traits>
 
-#include "transport/cells.h"
 #include "transport/channel.h"
+#include "transport/posted/cells.h"
 
 namespace tutti::tcp {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "transport/fabric/hub.h"
-#include "transport/flow_sender.h"
+#include "transport/posted/flow_sender.h"
 
 namespace tutti::fabric {
 

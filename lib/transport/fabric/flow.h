@@ -2,7 +2,7 @@
 #pragma once
 
 #include "transport/fabric/header.h"
-#include "transport/flow.h"
+#include "transport/posted/flow.h"
 
 namespace tutti::fabric {
 

@@ -22,7 +22,7 @@
 #include "transport/fabric/flat_board.h"
 #include "transport/fabric/flow.h"
 #include "transport/peer_limits.h"
-#include "transport/retired.h"
+#include "transport/posted/retired.h"
 #include "transport/transport.h"
 
 namespace tutti::fabric {

@@ -1,4 +1,4 @@
-#include "transport/cells.h"
+#include "transport/posted/cells.h"
 
 #include <sched.h>
 

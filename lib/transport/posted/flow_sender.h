@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "transport/flow.h"
+#include "transport/posted/flow.h"
 
 namespace tutti {
 

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "transport/cells.h"
 #include "transport/channel.h"
+#include "transport/posted/cells.h"
 
 namespace tutti {
 
