@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/bind.h"
-#include "transport/channel_pool.h"
+#include "transport/mapped/channel_pool.h"
 
 namespace tutti::test {
 

@@ -12,8 +12,8 @@
 
 #include "net/socket.h"
 #include "transport/flat_ranks.h"
-#include "transport/segments.h"
-#include "transport/shared_memory.h"
+#include "transport/mapped/segments.h"
+#include "transport/mapped/shared_memory.h"
 #include "transports/shm/flat_join.h"
 
 namespace tutti::test {

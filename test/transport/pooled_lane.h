@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "transport/channel_pool.h"
 #include "transport/joined.h"
+#include "transport/mapped/channel_pool.h"
 
 namespace tutti::test {
 

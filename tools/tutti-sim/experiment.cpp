@@ -1,7 +1,7 @@
 #include "experiment.h"
 
 #include "engine/layout.h"
-#include "transport/mapped_channel.h"
+#include "transport/mapped/mapped_channel.h"
 
 namespace tutti::sim {
 namespace {

@@ -13,7 +13,7 @@
 #include <set>
 
 #include "net/auth.h"
-#include "transport/channel_pool.h"
+#include "transport/mapped/channel_pool.h"
 #include "transports/catalog.h"
 
 namespace tutti {

@@ -1,5 +1,5 @@
 // Whether memory can be shared here, tried out.
-#include "transport/shared_memory.h"
+#include "transport/mapped/shared_memory.h"
 #include "transports/catalog.h"
 
 namespace tutti {

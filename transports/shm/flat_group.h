@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "transport/intrinsic.h"
-#include "transport/mapped_channel.h"
+#include "transport/mapped/mapped_channel.h"
 #include "transports/shm/flat_memory.h"
 
 namespace tutti::shm {

@@ -17,7 +17,7 @@
 
 #include "base/types.h"
 #include "transport/channel.h"
-#include "transport/segments.h"
+#include "transport/mapped/segments.h"
 
 namespace tutti::shm {
 

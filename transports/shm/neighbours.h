@@ -10,7 +10,7 @@
 #include <memory>
 #include <mutex>
 
-#include "transport/mapped_channel.h"
+#include "transport/mapped/mapped_channel.h"
 
 namespace tutti {
 class Reactor;

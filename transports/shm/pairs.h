@@ -16,7 +16,7 @@
 
 #include "net/auth.h"
 #include "os/uninherited_fd.h"
-#include "transport/channel_pool.h"
+#include "transport/mapped/channel_pool.h"
 #include "transport/transport.h"
 #include "transports/shm/neighbours.h"
 #include "transports/shm/wire.h"

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/result.h"
-#include "transport/segments.h"
+#include "transport/mapped/segments.h"
 
 namespace tutti::shm {
 

@@ -1,4 +1,4 @@
-#include "transport/mapped_channel.h"
+#include "transport/mapped/mapped_channel.h"
 
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 #include <new>
 
 #include "base/log.h"
-#include "transport/channel_pool.h"
+#include "transport/mapped/channel_pool.h"
 
 namespace tutti {
 namespace detail {

@@ -1,4 +1,4 @@
-#include "transport/shared_memory.h"
+#include "transport/mapped/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

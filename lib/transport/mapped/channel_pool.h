@@ -15,7 +15,7 @@
 #include <mutex>
 #include <vector>
 
-#include "transport/mapped_channel.h"
+#include "transport/mapped/mapped_channel.h"
 
 namespace tutti {
 

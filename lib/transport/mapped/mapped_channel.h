@@ -20,7 +20,7 @@
 #include "base/fd.h"
 #include "reduce/past_cache.h"
 #include "transport/channel.h"
-#include "transport/segments.h"
+#include "transport/mapped/segments.h"
 #include "transport/transport.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "transport/segments.h"
+#include "transport/mapped/segments.h"
 
 #include <fcntl.h>
 

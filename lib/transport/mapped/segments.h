@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "transport/shared_memory.h"
+#include "transport/mapped/shared_memory.h"
 
 namespace tutti {
 

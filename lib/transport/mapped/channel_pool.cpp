@@ -1,4 +1,4 @@
-#include "transport/channel_pool.h"
+#include "transport/mapped/channel_pool.h"
 
 #include <algorithm>
 
