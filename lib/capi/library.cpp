@@ -7,7 +7,7 @@
 #include "collectives/catalog.h"
 #include "comm/known_names.h"
 #include "store/callback_store.h"
-#include "transport/flat_exchange.h"
+#include "transport/flat/flat_exchange.h"
 #include "transports/catalog.h"
 
 namespace {

@@ -10,7 +10,7 @@
 #include "base/hash.h"
 #include "collectives/catalog.h"
 #include "config/small_file.h"
-#include "transport/flat_exchange.h"
+#include "transport/flat/flat_exchange.h"
 
 namespace tutti {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "reduce/past_cache.h"
-#include "transport/flat_exchange.h"
+#include "transport/flat/flat_exchange.h"
 #include "transports/shm/flat_group.h"
 
 namespace tutti::shm {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "transport/flat_exchange.h"
+#include "transport/flat/flat_exchange.h"
 
 namespace tutti::shm {
 

@@ -8,7 +8,7 @@
 
 #include "base/id_set.h"
 #include "net/auth.h"
-#include "transport/flat_exchange.h"
+#include "transport/flat/flat_exchange.h"
 #include "transport/transport.h"
 #include "transports/shm/flat_group.h"
 #include "transports/shm/neighbours.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "transport/fabric/hub.h"
-#include "transport/flat_exchange.h"
+#include "transport/flat/flat_exchange.h"
 
 namespace tutti::fabric {
 

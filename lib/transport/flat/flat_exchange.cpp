@@ -1,4 +1,4 @@
-#include "transport/flat_exchange.h"
+#include "transport/flat/flat_exchange.h"
 
 #include <algorithm>
 #include <utility>
