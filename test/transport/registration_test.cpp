@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "support/catch.h"
-#include "transport/memory_monitor.h"
-#include "transport/registration_cache.h"
+#include "transport/registration/memory_monitor.h"
+#include "transport/registration/registration_cache.h"
 
 namespace tutti::test {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "transport/memory_monitor.h"
+#include "transport/registration/memory_monitor.h"
 #include "transports/ofi/objects.h"
 
 namespace tutti::ofi {

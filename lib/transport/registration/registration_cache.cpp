@@ -1,4 +1,4 @@
-#include "transport/registration_cache.h"
+#include "transport/registration/registration_cache.h"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "os/thread.h"
-#include "transport/registration_cache.h"
+#include "transport/registration/registration_cache.h"
 
 namespace tutti {
 

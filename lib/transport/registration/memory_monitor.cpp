@@ -1,4 +1,4 @@
-#include "transport/memory_monitor.h"
+#include "transport/registration/memory_monitor.h"
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
