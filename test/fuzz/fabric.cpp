@@ -2,9 +2,9 @@
 // fetched, or come in pieces. And the addresses that they publish.
 #include <algorithm>
 
+#include "fabric/hub.h"
 #include "fuzz/catalog.h"
 #include "net/reactor.h"
-#include "transport/fabric/hub.h"
 
 namespace tutti::fuzz {
 namespace {

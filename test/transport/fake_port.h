@@ -10,8 +10,8 @@
 #include <mutex>
 #include <random>
 
-#include "transport/fabric/fabric.h"
-#include "transport/fabric/header.h"
+#include "fabric/fabric.h"
+#include "fabric/header.h"
 #include "transport/joined.h"
 
 namespace tutti::test {

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "fabric/port.h"
 #include "support/catch.h"
-#include "transport/fabric/port.h"
 #include "transport/joined.h"
 
 namespace tutti::test {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "transport/fabric/port.h"
+#include "fabric/port.h"
 #include "transports/ofi/port.h"
 
 namespace tutti::ofi {

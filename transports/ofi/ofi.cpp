@@ -1,5 +1,5 @@
 // The libfabric transport: the fabric's engine over libfabric's endpoints.
-#include "transport/fabric/fabric.h"
+#include "fabric/fabric.h"
 #include "transports/catalog.h"
 #include "transports/ofi/factory.h"
 

@@ -5,7 +5,7 @@
 // place, chose the tag.
 #pragma once
 
-#include "transport/fabric/port.h"
+#include "fabric/port.h"
 
 namespace tutti::ofi {
 

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "cuda/handles.h"
-#include "transport/fabric/port.h"
+#include "fabric/port.h"
 #include "transports/ucx/library.h"
 #include "transports/ucx/payload.h"
 #include "transports/ucx/pool.h"

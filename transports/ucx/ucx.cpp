@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "fabric/fabric.h"
 #include "net/resolve.h"
 #include "net/socket.h"
-#include "transport/fabric/fabric.h"
 #include "transports/catalog.h"
 #include "transports/ucx/cause.h"
 #include "transports/ucx/port.h"

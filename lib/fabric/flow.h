@@ -1,7 +1,7 @@
 // One channel on one port, both directions.
 #pragma once
 
-#include "transport/fabric/header.h"
+#include "fabric/header.h"
 #include "transport/posted/flow.h"
 
 namespace tutti::fabric {

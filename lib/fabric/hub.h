@@ -18,9 +18,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "fabric/flat_board.h"
+#include "fabric/flow.h"
 #include "os/library_fds.h"
-#include "transport/fabric/flat_board.h"
-#include "transport/fabric/flow.h"
 #include "transport/peer_limits.h"
 #include "transport/posted/retired.h"
 #include "transport/transport.h"

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "transport/fabric/port.h"
+#include "fabric/port.h"
 #include "transport/peer_limits.h"
 #include "transport/transport.h"
 

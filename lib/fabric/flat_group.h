@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "transport/fabric/hub.h"
+#include "fabric/hub.h"
 #include "transport/flat/flat_exchange.h"
 
 namespace tutti::fabric {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/fabric/hub.h"
+#include "fabric/hub.h"
 
 namespace tutti::fabric {
 

@@ -10,10 +10,10 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "fabric/fabric.h"
+#include "fabric/flat_group.h"
+#include "fabric/hub.h"
 #include "net/reactor.h"
-#include "transport/fabric/fabric.h"
-#include "transport/fabric/flat_group.h"
-#include "transport/fabric/hub.h"
 
 namespace tutti::fabric {
 namespace {

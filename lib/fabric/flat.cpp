@@ -3,7 +3,7 @@
 #include <bit>
 #include <cstring>
 
-#include "transport/fabric/hub.h"
+#include "fabric/hub.h"
 
 namespace tutti::fabric {
 namespace {

@@ -1,7 +1,7 @@
 // The two halves of a fabric's channel: a lane's side of a flow.
 #pragma once
 
-#include "transport/fabric/hub.h"
+#include "fabric/hub.h"
 #include "transport/posted/flow_sender.h"
 
 namespace tutti::fabric {

@@ -1,4 +1,4 @@
-#include "transport/fabric/channel.h"
+#include "fabric/channel.h"
 
 #include <utility>
 

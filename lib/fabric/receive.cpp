@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "transport/fabric/hub.h"
+#include "fabric/hub.h"
 
 namespace tutti::fabric {
 namespace {

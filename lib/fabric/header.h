@@ -6,8 +6,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "fabric/port.h"
 #include "transport/channel.h"
-#include "transport/fabric/port.h"
 
 namespace tutti::fabric {
 

@@ -1,5 +1,5 @@
 // Ownership, peers, life and death of a hub; send.cpp and receive.cpp are its two directions.
-#include "transport/fabric/hub.h"
+#include "fabric/hub.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 
 #include "base/log.h"
 #include "base/patience.h"
+#include "fabric/channel.h"
 #include "net/reactor.h"
-#include "transport/fabric/channel.h"
 
 namespace tutti::fabric {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/fabric/flat_group.h"
+#include "fabric/flat_group.h"
 
 #include <algorithm>
 #include <cstring>

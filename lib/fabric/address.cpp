@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "transport/fabric/header.h"
+#include "fabric/header.h"
 
 namespace tutti::fabric {
 namespace {

@@ -13,8 +13,8 @@
 #include <memory>
 #include <vector>
 
-#include "transport/fabric/flow.h"
-#include "transport/fabric/header.h"
+#include "fabric/flow.h"
+#include "fabric/header.h"
 
 namespace tutti::fabric {
 
