@@ -27,7 +27,7 @@
 #include "base/result.h"
 #include "comm/live_tree.h"
 #include "comm/news.h"
-#include "engine/recorder.h"
+#include "record/recorder.h"
 
 namespace tutti {
 

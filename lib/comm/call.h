@@ -8,8 +8,8 @@
 
 #include "base/collective.h"
 #include "base/result.h"
-#include "engine/call_name.h"
 #include "engine/layout.h"
+#include "record/call_name.h"
 #include "reduce/reduce.h"
 
 namespace tutti {

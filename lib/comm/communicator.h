@@ -21,7 +21,7 @@
 #include "comm/transfers.h"
 #include "comm/user_memory.h"
 #include "comm/waiting.h"
-#include "engine/recorder.h"
+#include "record/recorder.h"
 
 namespace tutti {
 

@@ -5,7 +5,7 @@
 
 #include "collectives/catalog.h"
 #include "comm/survey.h"
-#include "engine/recorder.h"
+#include "record/recorder.h"
 
 namespace tutti {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/hash.h"
-#include "engine/recorder.h"
+#include "record/recorder.h"
 
 namespace tutti {
 namespace {

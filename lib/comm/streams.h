@@ -11,7 +11,7 @@
 #include "comm/request.h"
 #include "comm/waiting.h"
 #include "config/config.h"
-#include "engine/recorder.h"
+#include "record/recorder.h"
 
 namespace tutti {
 

@@ -1,6 +1,6 @@
 // The flight recorder: what it keeps, and that other threads read it whole.
-#include "engine/recorder.h"
-#include "engine/call_name.h"
+#include "record/call_name.h"
+#include "record/recorder.h"
 
 #include <atomic>
 #include <cstdlib>

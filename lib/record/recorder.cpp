@@ -1,4 +1,4 @@
-#include "engine/recorder.h"
+#include "record/recorder.h"
 
 #include <unistd.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/collective.h"
-#include "engine/call_name.h"
+#include "record/call_name.h"
 #include "reduce/reduce.h"
 
 namespace tutti {
