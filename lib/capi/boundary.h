@@ -8,7 +8,7 @@
 #include "base/result.h"
 #include "comm/communicator.h"
 #include "config/config.h"
-#include "store/store.h"
+#include "rendezvous/store.h"
 #include "tutti/tutti.h"
 
 struct tutti_config {

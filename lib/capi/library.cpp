@@ -6,7 +6,7 @@
 #include "capi/boundary.h"
 #include "collectives/catalog.h"
 #include "comm/known_names.h"
-#include "store/callback_store.h"
+#include "rendezvous/callback_store.h"
 #include "transport/flat/flat_exchange.h"
 #include "transports/catalog.h"
 

@@ -11,7 +11,7 @@
 #include "comm/calibrate.h"
 #include "comm/joined.h"
 #include "comm/launches.h"
-#include "store/meeting.h"
+#include "rendezvous/meeting.h"
 
 namespace tutti {
 

@@ -30,8 +30,8 @@
 #include "net/acceptor.h"
 #include "net/reactor.h"
 #include "os/thread.h"
+#include "rendezvous/store.h"
 #include "store/bootstrap.h"
-#include "store/store.h"
 #include "transport/transport.h"
 
 namespace tutti {

@@ -11,7 +11,7 @@
 #include "net/acceptor.h"
 #include "net/socket.h"
 #include "os/process.h"
-#include "store/store_protocol.h"
+#include "rendezvous/store_protocol.h"
 
 using namespace comm_test;
 

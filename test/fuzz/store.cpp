@@ -2,8 +2,8 @@
 #include <array>
 
 #include "fuzz/catalog.h"
-#include "store/store_protocol.h"
-#include "store/store_table.h"
+#include "rendezvous/store_protocol.h"
+#include "rendezvous/store_table.h"
 
 namespace tutti::fuzz {
 

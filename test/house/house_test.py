@@ -167,7 +167,7 @@ class Includes(unittest.TestCase):
                                ("collectives/ring.cpp", "transport/channel.h"),
                                ("transports/shm/a.cpp", "schedule/schedule.h"),
                                ("transports/shm/a.cpp", "transports/tcp/b.h"),
-                               ("lib/engine/a.cpp", "comm/comm.h"), ("lib/engine/a.cpp", "store/store.h"),
+                               ("lib/engine/a.cpp", "comm/comm.h"), ("lib/engine/a.cpp", "rendezvous/store.h"),
                                ("lib/engine/a.cpp", "collectives/catalog.h"),
                                ("bench/tutti_bench.cpp", "comm/comm.h"), ("examples/a.c", "base/fd.h"),
                                ("lib/comm/a.cpp", "tutti/tutti.h"), ("include/tutti/tutti.hpp", "base/fd.h")):

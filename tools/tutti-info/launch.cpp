@@ -1,9 +1,9 @@
-#include "store/launch.h"
+#include "rendezvous/launch.h"
 
 #include <cstdlib>
 
+#include "rendezvous/meeting.h"
 #include "sections.h"
-#include "store/meeting.h"
 
 namespace tutti::info {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "launcher.h"
-#include "store/tcp_store.h"
+#include "rendezvous/tcp_store.h"
 
 namespace tutti::run {
 namespace {

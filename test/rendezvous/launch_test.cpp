@@ -9,10 +9,10 @@
 #include <thread>
 
 #include "net/socket.h"
-#include "store/host_list.h"
-#include "store/job_directory.h"
-#include "store/key_space.h"
-#include "store/meeting.h"
+#include "rendezvous/host_list.h"
+#include "rendezvous/job_directory.h"
+#include "rendezvous/key_space.h"
+#include "rendezvous/meeting.h"
 #include "store_fixture.h"
 
 using namespace tutti;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "net/socket.h"
-#include "store/store.h"
+#include "rendezvous/store.h"
 
 namespace tutti {
 

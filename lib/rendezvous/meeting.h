@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "store/launch.h"
-#include "store/store.h"
+#include "rendezvous/launch.h"
+#include "rendezvous/store.h"
 
 namespace tutti {
 

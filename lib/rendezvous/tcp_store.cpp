@@ -1,4 +1,4 @@
-#include "store/tcp_store.h"
+#include "rendezvous/tcp_store.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,8 +10,8 @@
 #include "net/acceptor.h"
 #include "net/socket.h"
 #include "os/uninherited_fd.h"
-#include "store/store_kinds.h"
-#include "store/store_protocol.h"
+#include "rendezvous/store_kinds.h"
+#include "rendezvous/store_protocol.h"
 
 namespace tutti {
 namespace {

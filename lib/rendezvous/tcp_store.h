@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "store/store.h"
+#include "rendezvous/store.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "store/callback_store.h"
+#include "rendezvous/callback_store.h"
 
 #include <poll.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 #include "net/auth.h"
 #include "net/serving.h"
-#include "store/store_kinds.h"
+#include "rendezvous/store_kinds.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "store/host_list.h"
+#include "rendezvous/host_list.h"
 
 #include <algorithm>
 #include <charconv>

@@ -8,7 +8,7 @@
 
 #include "net/acceptor.h"
 #include "net/socket.h"
-#include "store/store_protocol.h"
+#include "rendezvous/store_protocol.h"
 #include "store_fixture.h"
 
 using namespace tutti;

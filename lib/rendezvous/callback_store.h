@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "store/store.h"
+#include "rendezvous/store.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "store/launch.h"
+#include "rendezvous/launch.h"
 
 #include <sys/socket.h>
 
@@ -7,7 +7,7 @@
 #include <charconv>
 
 #include "os/process.h"
-#include "store/host_list.h"
+#include "rendezvous/host_list.h"
 
 namespace tutti {
 namespace {

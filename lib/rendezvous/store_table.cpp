@@ -1,4 +1,4 @@
-#include "store/store_table.h"
+#include "rendezvous/store_table.h"
 
 #include <fmt/format.h>
 

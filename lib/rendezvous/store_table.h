@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "store/store_protocol.h"
+#include "rendezvous/store_protocol.h"
 
 namespace tutti {
 

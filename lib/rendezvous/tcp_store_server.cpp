@@ -18,10 +18,10 @@
 #include "os/signals.h"
 #include "os/thread.h"
 #include "os/uninherited_fd.h"
-#include "store/store_kinds.h"
-#include "store/store_protocol.h"
-#include "store/store_table.h"
-#include "store/tcp_store.h"
+#include "rendezvous/store_kinds.h"
+#include "rendezvous/store_protocol.h"
+#include "rendezvous/store_table.h"
+#include "rendezvous/tcp_store.h"
 
 namespace tutti {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/fd.h"
 #include "net/serving.h"
-#include "store/key_space.h"
+#include "rendezvous/key_space.h"
 
 namespace tutti {
 namespace {

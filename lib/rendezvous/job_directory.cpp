@@ -1,4 +1,4 @@
-#include "store/job_directory.h"
+#include "rendezvous/job_directory.h"
 
 #include <fcntl.h>
 #include <openssl/evp.h>

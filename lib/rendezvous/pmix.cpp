@@ -12,7 +12,7 @@
 #include <type_traits>
 
 #include "os/signals.h"
-#include "store/key_space.h"
+#include "rendezvous/key_space.h"
 
 namespace tutti {
 namespace {

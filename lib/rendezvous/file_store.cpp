@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "net/auth.h"
 #include "net/serving.h"
-#include "store/store_kinds.h"
+#include "rendezvous/store_kinds.h"
 
 namespace tutti {
 namespace {

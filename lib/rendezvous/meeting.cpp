@@ -1,4 +1,4 @@
-#include "store/meeting.h"
+#include "rendezvous/meeting.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,12 +10,12 @@
 #include "net/resolve.h"
 #include "net/serving.h"
 #include "net/socket.h"
-#include "store/host_list.h"
-#include "store/job_directory.h"
-#include "store/key_space.h"
-#include "store/store_kinds.h"
-#include "store/store_protocol.h"
-#include "store/tcp_store.h"
+#include "rendezvous/host_list.h"
+#include "rendezvous/job_directory.h"
+#include "rendezvous/key_space.h"
+#include "rendezvous/store_kinds.h"
+#include "rendezvous/store_protocol.h"
+#include "rendezvous/tcp_store.h"
 
 namespace tutti {
 namespace {

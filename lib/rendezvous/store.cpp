@@ -1,8 +1,8 @@
-#include "store/store.h"
+#include "rendezvous/store.h"
 
 #include <algorithm>
 
-#include "store/store_kinds.h"
+#include "rendezvous/store_kinds.h"
 
 namespace tutti {
 namespace {

@@ -12,9 +12,9 @@
 #include <string>
 
 #include "net/auth.h"
-#include "store/callback_store.h"
-#include "store/store.h"
-#include "store/tcp_store.h"
+#include "rendezvous/callback_store.h"
+#include "rendezvous/store.h"
+#include "rendezvous/tcp_store.h"
 #include "support/catch.h"
 
 namespace tutti {
