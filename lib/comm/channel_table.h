@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/endpoint.h"
-#include "comm/group.h"
+#include "control/group.h"
 #include "engine/channels.h"
 
 namespace tutti {

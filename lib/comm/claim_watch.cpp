@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "store/tree.h"
+#include "control/tree.h"
 
 namespace tutti {
 namespace {

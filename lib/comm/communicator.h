@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "comm/agreement.h"
 #include "comm/channel_table.h"
 #include "comm/devices.h"
 #include "comm/endpoint.h"
@@ -21,6 +20,7 @@
 #include "comm/transfers.h"
 #include "comm/user_memory.h"
 #include "comm/waiting.h"
+#include "control/agreement.h"
 #include "record/recorder.h"
 
 namespace tutti {

@@ -6,9 +6,9 @@
 
 #include "base/log.h"
 #include "comm/endpoint.h"
+#include "control/tree.h"
 #include "net/serving.h"
 #include "net/socket.h"
-#include "store/tree.h"
 
 namespace tutti {
 namespace {

@@ -16,11 +16,11 @@
 #include "comm/endpoint.h"
 #include "comm/forks.h"
 #include "comm/known_names.h"
+#include "control/tree.h"
 #include "cuda/driver.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "os/signals.h"
-#include "store/tree.h"
 #include "transports/catalog.h"
 
 namespace tutti {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/agreement.h"
 #include "comm/owned.h"
 #include "comm/request.h"
 #include "comm/waiting.h"
 #include "config/config.h"
+#include "control/agreement.h"
 #include "record/recorder.h"
 
 namespace tutti {

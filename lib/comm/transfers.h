@@ -3,11 +3,11 @@
 
 #include <atomic>
 
-#include "comm/agreement.h"
 #include "comm/exchange.h"
 #include "comm/point_to_point.h"
 #include "comm/waiting.h"
 #include "config/config.h"
+#include "control/agreement.h"
 
 namespace tutti {
 

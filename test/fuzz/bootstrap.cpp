@@ -1,7 +1,7 @@
 // The messages of joining, from neighbours in the tree that may send anything in any order.
-#include "store/bootstrap.h"
+#include "control/bootstrap.h"
+#include "control/tree.h"
 #include "fuzz/catalog.h"
-#include "store/tree.h"
 
 namespace tutti::fuzz {
 namespace {

@@ -1,10 +1,10 @@
 // What comes along the control tree: a connection's hello, its frames, and news of communicators.
 #include <sys/socket.h>
 
-#include "comm/control_tree.h"
-#include "comm/early_news.h"
-#include "comm/news.h"
-#include "comm/tree_message.h"
+#include "control/control_tree.h"
+#include "control/early_news.h"
+#include "control/news.h"
+#include "control/tree_message.h"
 #include "fuzz/catalog.h"
 
 namespace tutti::fuzz {

@@ -1,4 +1,4 @@
-#include "comm/control_tree.h"
+#include "control/control_tree.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -3,8 +3,8 @@
 #include <limits>
 #include <thread>
 
-#include "comm/agreement_ranks.h"
-#include "comm/early_news.h"
+#include "control/agreement_ranks.h"
+#include "control/early_news.h"
 
 namespace {
 

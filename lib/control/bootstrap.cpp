@@ -1,10 +1,10 @@
-#include "store/bootstrap.h"
+#include "control/bootstrap.h"
 
 #include <algorithm>
 
 #include "base/hash.h"
 #include "base/told_error.h"
-#include "store/tree.h"
+#include "control/tree.h"
 
 namespace tutti {
 namespace {

@@ -3,7 +3,7 @@
 #include <random>
 #include <thread>
 
-#include "comm/agreement_ranks.h"
+#include "control/agreement_ranks.h"
 
 namespace {
 

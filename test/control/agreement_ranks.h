@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "comm/agreement.h"
+#include "control/agreement.h"
 #include "support/catch.h"
 
 namespace agreement_test {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "comm/news.h"
+#include "control/news.h"
 
 namespace tutti {
 

@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "store/bootstrap.h"
-#include "store/tree.h"
+#include "control/bootstrap.h"
+#include "control/tree.h"
 #include "support/catch.h"
 
 using namespace tutti;

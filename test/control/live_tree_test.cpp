@@ -1,5 +1,5 @@
 // The tree of those who have not left.
-#include "comm/live_tree.h"
+#include "control/live_tree.h"
 
 #include <algorithm>
 #include <random>

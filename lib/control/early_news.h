@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/news.h"
+#include "control/news.h"
 
 namespace tutti {
 

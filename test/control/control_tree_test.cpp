@@ -1,5 +1,5 @@
 // The control tree's connections, one by one.
-#include "comm/control_tree.h"
+#include "control/control_tree.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>

@@ -1,9 +1,9 @@
-#include "comm/agreement.h"
+#include "control/agreement.h"
 
 #include <algorithm>
 
 #include "base/told_error.h"
-#include "store/tree.h"
+#include "control/tree.h"
 
 namespace tutti {
 namespace {

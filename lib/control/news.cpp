@@ -1,4 +1,4 @@
-#include "comm/news.h"
+#include "control/news.h"
 
 namespace tutti {
 namespace {

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "comm/live_tree.h"
-#include "comm/news.h"
+#include "control/live_tree.h"
+#include "control/news.h"
 #include "record/recorder.h"
 
 namespace tutti {

@@ -2,7 +2,7 @@
 // who says nothing at all.
 #include <algorithm>
 
-#include "comm/agreement.h"
+#include "control/agreement.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/tree_message.h"
+#include "control/tree_message.h"
 
 namespace tutti {
 namespace {

@@ -1,8 +1,8 @@
-#include "comm/live_tree.h"
+#include "control/live_tree.h"
 
 #include <algorithm>
 
-#include "store/tree.h"
+#include "control/tree.h"
 
 namespace tutti {
 
