@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "comm/fit.h"
+#include "select/fit.h"
 
 namespace tutti {
 namespace {

@@ -20,7 +20,6 @@
 #include "comm/early_channels.h"
 #include "comm/handover.h"
 #include "comm/peer_record.h"
-#include "comm/tuning.h"
 #include "config/config.h"
 #include "control/bootstrap.h"
 #include "control/control_tree.h"
@@ -32,6 +31,7 @@
 #include "net/reactor.h"
 #include "os/thread.h"
 #include "rendezvous/store.h"
+#include "select/tuning.h"
 #include "transport/transport.h"
 
 namespace tutti {

@@ -8,11 +8,11 @@
 #include "comm/endpoint.h"
 #include "comm/plan.h"
 #include "comm/reduction.h"
-#include "comm/selection.h"
 #include "cuda/library.h"
 #include "engine/across.h"
 #include "engine/bind.h"
 #include "engine/staged.h"
+#include "select/selection.h"
 
 namespace tutti {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "comm/endpoint.h"
-#include "comm/selection.h"
+#include "select/selection.h"
 
 namespace tutti {
 

@@ -1,6 +1,6 @@
 // A tuning file, which people write by hand.
-#include "comm/tuning.h"
 #include "fuzz/catalog.h"
+#include "select/tuning.h"
 
 namespace tutti::fuzz {
 

@@ -5,9 +5,9 @@
 #include <string_view>
 
 #include "base/result.h"
-#include "comm/selection.h"
 #include "proof/simulate.h"
 #include "reduce/reduce.h"
+#include "select/selection.h"
 
 namespace tutti::sim {
 

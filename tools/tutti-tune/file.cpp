@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/fd.h"
-#include "comm/tuning.h"
 #include "config/config.h"
+#include "select/tuning.h"
 
 namespace tutti::tune {
 namespace {

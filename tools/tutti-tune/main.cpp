@@ -5,10 +5,10 @@
 #include <exception>
 
 #include "bench/complain.h"
-#include "comm/fit.h"
 #include "file.h"
 #include "measure.h"
 #include "options.h"
+#include "select/fit.h"
 #include "tools/output.h"
 
 namespace tutti::tune {

@@ -1,4 +1,4 @@
-#include "comm/cost.h"
+#include "select/cost.h"
 
 #include <algorithm>
 #include <bit>

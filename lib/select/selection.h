@@ -9,9 +9,9 @@
 
 #include "base/collective.h"
 #include "base/result.h"
-#include "comm/cost.h"
-#include "comm/tuning.h"
 #include "schedule/schedule.h"
+#include "select/cost.h"
+#include "select/tuning.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "comm/fit.h"
+#include "select/fit.h"
 
 #include <algorithm>
 #include <vector>

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "comm/cost.h"
+#include "select/cost.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "comm/selection.h"
+#include "select/selection.h"
 
 #include <algorithm>
 #include <bit>

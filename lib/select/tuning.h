@@ -8,7 +8,7 @@
 
 #include "base/collective.h"
 #include "base/result.h"
-#include "comm/cost.h"
+#include "select/cost.h"
 
 namespace tutti {
 

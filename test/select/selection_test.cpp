@@ -1,5 +1,5 @@
 // What is chosen, why, and what a tuning file may say.
-#include "comm/selection.h"
+#include "select/selection.h"
 
 #include "collectives/catalog.h"
 #include "support/catch.h"

@@ -1,4 +1,4 @@
-#include "comm/tuning.h"
+#include "select/tuning.h"
 
 #include <unistd.h>
 
