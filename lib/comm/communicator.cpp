@@ -7,11 +7,11 @@
 #include <cstdlib>
 
 #include "comm/at_exit.h"
-#include "comm/backoff.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
 #include "comm/launches.h"
 #include "rendezvous/meeting.h"
+#include "wait/backoff.h"
 
 namespace tutti {
 

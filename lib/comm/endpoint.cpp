@@ -7,9 +7,9 @@
 #include <chrono>
 
 #include "base/log.h"
-#include "comm/backoff.h"
 #include "net/serving.h"
 #include "transport/posted/flow.h"
+#include "wait/backoff.h"
 
 namespace tutti {
 namespace {

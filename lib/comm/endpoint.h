@@ -18,7 +18,6 @@
 #include "base/id_set.h"
 #include "comm/claim_watch.h"
 #include "comm/early_channels.h"
-#include "comm/handover.h"
 #include "comm/peer_record.h"
 #include "config/config.h"
 #include "control/bootstrap.h"
@@ -33,6 +32,7 @@
 #include "rendezvous/store.h"
 #include "select/tuning.h"
 #include "transport/transport.h"
+#include "wait/handover.h"
 
 namespace tutti {
 

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <new>
 
-#include "comm/backoff.h"
 #include "comm/communicator.h"
 #include "comm/launches.h"
 #include "net/serving.h"
+#include "wait/backoff.h"
 
 namespace tutti {
 namespace {

@@ -5,9 +5,9 @@
 #include <new>
 #include <numeric>
 
-#include "comm/owned.h"
 #include "net/serving.h"
 #include "reduce/past_cache.h"
+#include "wait/owned.h"
 
 namespace tutti {
 namespace {

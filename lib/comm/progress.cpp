@@ -1,9 +1,9 @@
 // Moving what was issued, and waiting for it.
 #include <utility>
 
-#include "comm/backoff.h"
 #include "comm/communicator.h"
 #include "transport/posted/flow.h"
+#include "wait/backoff.h"
 
 namespace tutti {
 namespace {

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "comm/owned.h"
 #include "comm/request.h"
 #include "comm/waiting.h"
 #include "config/config.h"
 #include "control/agreement.h"
 #include "record/recorder.h"
+#include "wait/owned.h"
 
 namespace tutti {
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <new>
 
-#include "comm/owned.h"
+#include "wait/owned.h"
 
 namespace tutti {
 namespace {

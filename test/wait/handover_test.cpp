@@ -1,4 +1,4 @@
-#include "comm/handover.h"
+#include "wait/handover.h"
 
 #include "support/catch.h"
 
