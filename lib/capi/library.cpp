@@ -5,7 +5,7 @@
 #include "base/version.h"
 #include "capi/boundary.h"
 #include "collectives/catalog.h"
-#include "comm/known_names.h"
+#include "job/known_names.h"
 #include "rendezvous/callback_store.h"
 #include "transport/flat/flat_exchange.h"
 #include "transports/catalog.h"

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/endpoint.h"
 #include "control/group.h"
 #include "engine/channels.h"
+#include "job/endpoint.h"
 
 namespace tutti {
 

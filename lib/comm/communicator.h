@@ -10,9 +10,7 @@
 
 #include "comm/channel_table.h"
 #include "comm/devices.h"
-#include "comm/endpoint.h"
 #include "comm/exchange.h"
-#include "comm/forks.h"
 #include "comm/plan_cache.h"
 #include "comm/planner.h"
 #include "comm/request.h"
@@ -21,6 +19,8 @@
 #include "comm/user_memory.h"
 #include "comm/waiting.h"
 #include "control/agreement.h"
+#include "job/endpoint.h"
+#include "job/forks.h"
 #include "record/recorder.h"
 
 namespace tutti {

@@ -5,13 +5,13 @@
 #include <string>
 
 #include "comm/channel_table.h"
-#include "comm/endpoint.h"
 #include "comm/plan.h"
 #include "comm/reduction.h"
 #include "cuda/library.h"
 #include "engine/across.h"
 #include "engine/bind.h"
 #include "engine/staged.h"
+#include "job/endpoint.h"
 #include "select/selection.h"
 
 namespace tutti {

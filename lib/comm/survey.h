@@ -1,7 +1,7 @@
 // What a communicator's choices depend on, as its endpoint knows it.
 #pragma once
 
-#include "comm/endpoint.h"
+#include "job/endpoint.h"
 #include "select/selection.h"
 
 namespace tutti {

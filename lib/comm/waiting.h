@@ -6,8 +6,8 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "comm/endpoint.h"
 #include "comm/request.h"
+#include "job/endpoint.h"
 
 namespace tutti {
 

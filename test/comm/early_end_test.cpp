@@ -6,8 +6,8 @@
 #include <csignal>
 #include <fstream>
 
-#include "comm/claim_watch.h"
 #include "comm/job.h"
+#include "job/claim_watch.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
 #include "os/process.h"

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "comm/claimant.h"
 #include "comm/job.h"
+#include "job/claimant.h"
 #include "net/socket.h"
 #include "os/process.h"
 

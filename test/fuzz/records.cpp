@@ -1,7 +1,7 @@
 // What ranks leave in the store for each other, which another program may have written over.
-#include "comm/claimant.h"
-#include "comm/peer_record.h"
 #include "fuzz/catalog.h"
+#include "job/claimant.h"
+#include "job/peer_record.h"
 
 namespace tutti::fuzz {
 

@@ -1,5 +1,5 @@
 // An endpoint at work: channels and losses to communicators, sleeping and waking.
-#include "comm/endpoint.h"
+#include "job/endpoint.h"
 
 #include <unistd.h>
 

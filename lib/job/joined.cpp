@@ -1,4 +1,4 @@
-#include "comm/joined.h"
+#include "job/joined.h"
 
 #include <string>
 

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/told_error.h"
-#include "comm/claimant.h"
-#include "comm/endpoint.h"
+#include "job/claimant.h"
+#include "job/endpoint.h"
 
 namespace tutti {
 namespace {

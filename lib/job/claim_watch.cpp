@@ -1,4 +1,4 @@
-#include "comm/claim_watch.h"
+#include "job/claim_watch.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "comm/known_names.h"
+#include "job/known_names.h"
 
 #include <fmt/format.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/types.h"
-#include "comm/claimant.h"
+#include "job/claimant.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "comm/claimant.h"
+#include "job/claimant.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "comm/peer_record.h"
+#include "job/peer_record.h"
 
 #include "base/bytes.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "comm/endpoint.h"
 #include "control/tree.h"
+#include "job/endpoint.h"
 #include "net/serving.h"
 #include "net/socket.h"
 
