@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/buffers.h"
-#include "comm/extent.h"
+#include "plan/extent.h"
 
 namespace tutti {
 namespace {

@@ -8,11 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "comm/channel_table.h"
 #include "comm/devices.h"
 #include "comm/exchange.h"
-#include "comm/plan_cache.h"
-#include "comm/planner.h"
 #include "comm/request.h"
 #include "comm/streams.h"
 #include "comm/transfers.h"
@@ -21,6 +18,9 @@
 #include "control/agreement.h"
 #include "job/endpoint.h"
 #include "job/forks.h"
+#include "plan/channel_table.h"
+#include "plan/plan_cache.h"
+#include "plan/planner.h"
 #include "record/recorder.h"
 
 namespace tutti {

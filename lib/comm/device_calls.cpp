@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "comm/communicator.h"
-#include "comm/extent.h"
 #include "comm/launches.h"
+#include "plan/extent.h"
 
 namespace tutti {
 namespace {

@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "comm/call.h"
 #include "cuda/handles.h"
 #include "cuda/library.h"
 #include "cuda/memory.h"
 #include "engine/staged.h"
+#include "plan/call.h"
 
 namespace tutti {
 

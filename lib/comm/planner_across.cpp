@@ -2,8 +2,8 @@
 // the same number on their hosts exchange their shares over tutti's wire.
 #include <numeric>
 
-#include "comm/planner.h"
 #include "engine/across.h"
+#include "plan/planner.h"
 
 namespace tutti {
 namespace {

@@ -2,10 +2,10 @@
 // host's.
 #include <cstring>
 
-#include "comm/extent.h"
-#include "comm/planner.h"
 #include "engine/beside.h"
 #include "engine/tiled.h"
+#include "plan/extent.h"
+#include "plan/planner.h"
 
 namespace tutti {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/patience.h"
-#include "comm/channel_table.h"
 #include "comm/transfer.h"
+#include "plan/channel_table.h"
 
 namespace tutti {
 

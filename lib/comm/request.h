@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "comm/plan.h"
 #include "comm/stream_use.h"
+#include "plan/plan.h"
 
 namespace tutti {
 

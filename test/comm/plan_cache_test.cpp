@@ -1,5 +1,5 @@
 // The plans that a stream keeps for calls that repeat.
-#include "comm/plan_cache.h"
+#include "plan/plan_cache.h"
 
 #include "reduce/operators.h"
 #include "support/catch.h"

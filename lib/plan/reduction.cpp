@@ -1,4 +1,4 @@
-#include "comm/reduction.h"
+#include "plan/reduction.h"
 
 #include <algorithm>
 

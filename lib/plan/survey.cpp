@@ -1,4 +1,4 @@
-#include "comm/survey.h"
+#include "plan/survey.h"
 
 #include <algorithm>
 

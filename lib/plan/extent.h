@@ -1,7 +1,7 @@
 // How much memory a call uses of each of a rank's buffers.
 #pragma once
 
-#include "comm/call.h"
+#include "plan/call.h"
 
 namespace tutti {
 

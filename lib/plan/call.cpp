@@ -1,4 +1,4 @@
-#include "comm/call.h"
+#include "plan/call.h"
 
 #include <limits>
 #include <numeric>

@@ -1,6 +1,6 @@
-#include "comm/plan.h"
+#include "plan/plan.h"
 
-#include "comm/plan_cache.h"
+#include "plan/plan_cache.h"
 #include "reduce/operators.h"
 
 namespace tutti {

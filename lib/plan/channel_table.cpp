@@ -1,4 +1,4 @@
-#include "comm/channel_table.h"
+#include "plan/channel_table.h"
 
 #include <chrono>
 

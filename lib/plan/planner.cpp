@@ -1,10 +1,10 @@
-#include "comm/planner.h"
+#include "plan/planner.h"
 
 #include <atomic>
 #include <cstring>
 
 #include "collectives/catalog.h"
-#include "comm/survey.h"
+#include "plan/survey.h"
 #include "record/recorder.h"
 
 namespace tutti {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "comm/plan.h"
+#include "plan/plan.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "comm/extent.h"
+#include "plan/extent.h"
 
 #include <algorithm>
 

@@ -4,14 +4,14 @@
 #include <memory>
 #include <string>
 
-#include "comm/channel_table.h"
-#include "comm/plan.h"
-#include "comm/reduction.h"
 #include "cuda/library.h"
 #include "engine/across.h"
 #include "engine/bind.h"
 #include "engine/staged.h"
 #include "job/endpoint.h"
+#include "plan/channel_table.h"
+#include "plan/plan.h"
+#include "plan/reduction.h"
 #include "select/selection.h"
 
 namespace tutti {

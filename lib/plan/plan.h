@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/call.h"
+#include "plan/call.h"
 #include "transport/operation.h"
 
 namespace tutti {

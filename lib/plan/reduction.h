@@ -4,8 +4,8 @@
 
 #include <optional>
 
-#include "comm/call.h"
 #include "engine/prepare.h"
+#include "plan/call.h"
 #include "reduce/operators.h"
 
 namespace tutti {
