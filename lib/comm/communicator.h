@@ -10,11 +10,7 @@
 
 #include "comm/devices.h"
 #include "comm/exchange.h"
-#include "comm/request.h"
-#include "comm/streams.h"
 #include "comm/transfers.h"
-#include "comm/user_memory.h"
-#include "comm/waiting.h"
 #include "control/agreement.h"
 #include "job/endpoint.h"
 #include "job/forks.h"
@@ -22,6 +18,10 @@
 #include "plan/plan_cache.h"
 #include "plan/planner.h"
 #include "record/recorder.h"
+#include "run/request.h"
+#include "run/streams.h"
+#include "run/user_memory.h"
+#include "run/waiting.h"
 
 namespace tutti {
 

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "comm/request.h"
 #include "reduce/reduce.h"
+#include "run/request.h"
 
 namespace tutti {
 

@@ -5,9 +5,9 @@
 
 #include "comm/exchange.h"
 #include "comm/point_to_point.h"
-#include "comm/waiting.h"
 #include "config/config.h"
 #include "control/agreement.h"
+#include "run/waiting.h"
 
 namespace tutti {
 

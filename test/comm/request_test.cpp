@@ -1,5 +1,5 @@
 // How a program hears that a request is done.
-#include "comm/request.h"
+#include "run/request.h"
 
 #include <poll.h>
 

@@ -6,8 +6,8 @@
 #include <condition_variable>
 #include <mutex>
 
-#include "comm/request.h"
 #include "job/endpoint.h"
+#include "run/request.h"
 
 namespace tutti {
 

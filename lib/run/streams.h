@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "comm/request.h"
-#include "comm/waiting.h"
 #include "config/config.h"
 #include "control/agreement.h"
 #include "record/recorder.h"
+#include "run/request.h"
+#include "run/waiting.h"
 #include "wait/owned.h"
 
 namespace tutti {

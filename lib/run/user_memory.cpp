@@ -1,4 +1,4 @@
-#include "comm/user_memory.h"
+#include "run/user_memory.h"
 
 #include <sys/mman.h>
 

@@ -1,4 +1,4 @@
-#include "comm/request.h"
+#include "run/request.h"
 
 #include <sched.h>
 #include <sys/eventfd.h>

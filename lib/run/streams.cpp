@@ -1,4 +1,4 @@
-#include "comm/streams.h"
+#include "run/streams.h"
 
 #include <fcntl.h>
 
