@@ -10,10 +10,10 @@
 
 #include "comm/devices.h"
 #include "comm/exchange.h"
-#include "comm/transfers.h"
 #include "control/agreement.h"
 #include "job/endpoint.h"
 #include "job/forks.h"
+#include "p2p/transfers.h"
 #include "plan/channel_table.h"
 #include "plan/plan_cache.h"
 #include "plan/planner.h"

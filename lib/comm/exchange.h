@@ -7,8 +7,8 @@
 #include <deque>
 #include <optional>
 
-#include "comm/transfer.h"
 #include "cuda/library.h"
+#include "p2p/transfer.h"
 
 namespace tutti {
 

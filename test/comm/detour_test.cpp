@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "comm/job.h"
-#include "comm/transfer.h"
+#include "p2p/transfer.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <new>
 
 #include "comm/job.h"
-#include "comm/transfer.h"
+#include "p2p/transfer.h"
 #include "support/allocations.h"
 
 using namespace comm_test;

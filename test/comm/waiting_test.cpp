@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "comm/job.h"
-#include "comm/transfer.h"
+#include "p2p/transfer.h"
 
 using namespace comm_test;
 

@@ -1,4 +1,4 @@
-#include "comm/transfers.h"
+#include "p2p/transfers.h"
 
 #include <algorithm>
 #include <limits>

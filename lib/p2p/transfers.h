@@ -4,9 +4,9 @@
 #include <atomic>
 
 #include "comm/exchange.h"
-#include "comm/point_to_point.h"
 #include "config/config.h"
 #include "control/agreement.h"
+#include "p2p/point_to_point.h"
 #include "run/waiting.h"
 
 namespace tutti {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/patience.h"
-#include "comm/transfer.h"
+#include "p2p/transfer.h"
 #include "plan/channel_table.h"
 
 namespace tutti {
