@@ -1,6 +1,6 @@
 // Device streams at the C boundary.
 #include "capi/boundary.h"
-#include "comm/launches.h"
+#include "gpu/launches.h"
 
 using tutti::Result;
 

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "capi/calls.h"
-#include "comm/launches.h"
+#include "gpu/launches.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "comm/at_exit.h"
 #include "comm/calibrate.h"
-#include "comm/launches.h"
+#include "gpu/launches.h"
 #include "job/joined.h"
 #include "rendezvous/meeting.h"
 #include "wait/backoff.h"

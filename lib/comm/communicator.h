@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "comm/devices.h"
-#include "comm/exchange.h"
 #include "control/agreement.h"
+#include "gpu/devices.h"
+#include "gpu/exchange.h"
 #include "job/endpoint.h"
 #include "job/forks.h"
 #include "p2p/transfers.h"

@@ -5,7 +5,7 @@
 #include <new>
 
 #include "comm/communicator.h"
-#include "comm/launches.h"
+#include "gpu/launches.h"
 #include "net/serving.h"
 #include "wait/backoff.h"
 

@@ -3,9 +3,9 @@
 
 #include <atomic>
 
-#include "comm/exchange.h"
 #include "config/config.h"
 #include "control/agreement.h"
+#include "gpu/exchange.h"
 #include "p2p/point_to_point.h"
 #include "run/waiting.h"
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "cuda/library.h"
-#include "engine/across.h"
 #include "engine/bind.h"
-#include "engine/staged.h"
+#include "gpu/across.h"
+#include "gpu/staged.h"
 #include "job/endpoint.h"
 #include "plan/channel_table.h"
 #include "plan/plan.h"

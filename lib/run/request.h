@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "comm/stream_use.h"
+#include "gpu/stream_use.h"
 #include "plan/plan.h"
 
 namespace tutti {

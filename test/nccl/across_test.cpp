@@ -4,7 +4,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "comm/launches.h"
+#include "gpu/launches.h"
 #include "nccl/messages.h"
 
 using namespace gpu_test;

@@ -7,7 +7,7 @@
 #include <barrier>
 #include <chrono>
 
-#include "comm/launches.h"
+#include "gpu/launches.h"
 #include "nccl/knowing_ucx.h"
 #include "nccl/messages.h"
 

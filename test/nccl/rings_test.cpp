@@ -2,7 +2,7 @@
 // launches of several ranks by one thread.
 #include <atomic>
 
-#include "comm/launches.h"
+#include "gpu/launches.h"
 #include "nccl/job.h"
 
 using namespace gpu_test;

@@ -3,7 +3,7 @@
 #include <barrier>
 #include <chrono>
 
-#include "comm/launches.h"
+#include "gpu/launches.h"
 #include "nccl/messages.h"
 
 using namespace gpu_test;

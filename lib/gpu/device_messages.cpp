@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "comm/communicator.h"
-#include "comm/launches.h"
-#include "comm/staged_messages.h"
 #include "cuda/stream_work.h"
+#include "gpu/launches.h"
+#include "gpu/staged_messages.h"
 
 namespace tutti {
 namespace {

@@ -2,7 +2,7 @@
 // the same number on their hosts exchange their shares over tutti's wire.
 #include <numeric>
 
-#include "engine/across.h"
+#include "gpu/across.h"
 #include "plan/planner.h"
 
 namespace tutti {

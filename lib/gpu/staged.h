@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cuda/pinned_pool.h"
-#include "engine/device_fold.h"
+#include "gpu/device_fold.h"
 #include "transport/operation.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "comm/staged_messages.h"
+#include "gpu/staged_messages.h"
 
 #include <atomic>
 #include <cstring>

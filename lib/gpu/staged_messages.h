@@ -6,9 +6,9 @@
 #include <deque>
 #include <memory>
 
-#include "comm/exchange.h"
 #include "cuda/pinned_pool.h"
-#include "engine/staged.h"
+#include "gpu/exchange.h"
+#include "gpu/staged.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "comm/launches.h"
+#include "gpu/launches.h"
 
 #include <algorithm>
 #include <map>

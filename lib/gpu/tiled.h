@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/staged.h"
 #include "engine/wires.h"
+#include "gpu/staged.h"
 
 namespace tutti {
 

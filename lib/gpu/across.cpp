@@ -1,4 +1,4 @@
-#include "engine/across.h"
+#include "gpu/across.h"
 
 #include <algorithm>
 

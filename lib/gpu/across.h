@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/library.h"
-#include "engine/tiled.h"
+#include "gpu/tiled.h"
 
 namespace tutti {
 

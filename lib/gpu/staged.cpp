@@ -1,4 +1,4 @@
-#include "engine/staged.h"
+#include "gpu/staged.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "engine/device_fold.h"
+#include "gpu/device_fold.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // The tiles of a call's own buffers.
 #include <algorithm>
 
-#include "engine/tiled.h"
+#include "gpu/tiled.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/exchange.h"
+#include "gpu/exchange.h"
 
 #include <algorithm>
 

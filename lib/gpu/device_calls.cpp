@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "comm/communicator.h"
-#include "comm/launches.h"
+#include "gpu/launches.h"
 #include "plan/extent.h"
 
 namespace tutti {

@@ -2,8 +2,8 @@
 // host's.
 #include <cstring>
 
-#include "engine/beside.h"
-#include "engine/tiled.h"
+#include "gpu/beside.h"
+#include "gpu/tiled.h"
 #include "plan/extent.h"
 #include "plan/planner.h"
 

@@ -1,4 +1,4 @@
-#include "comm/stream_use.h"
+#include "gpu/stream_use.h"
 
 #include <algorithm>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "engine/beside.h"
+#include "gpu/beside.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "engine/tiled.h"
+#include "gpu/tiled.h"
 
 #include <algorithm>
 #include <atomic>
