@@ -8,8 +8,8 @@
 
 #include "comm/at_exit.h"
 #include "comm/calibrate.h"
+#include "comm/joined.h"
 #include "gpu/launches.h"
-#include "job/joined.h"
 #include "rendezvous/meeting.h"
 #include "wait/backoff.h"
 

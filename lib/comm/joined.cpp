@@ -1,4 +1,4 @@
-#include "job/joined.h"
+#include "comm/joined.h"
 
 #include <string>
 
