@@ -19,7 +19,7 @@ inline constexpr std::size_t max_channels = 4096;
 /// can make us hold. The peer opens as many, and has let go of some that this rank still has.
 inline constexpr std::size_t max_channels_taken = 2 * max_channels;
 
-/// As many as lib/comm gives each stream: a lane's number says which it is of.
+/// As many as lib/select gives each stream: a lane's number says which it is of.
 inline constexpr std::size_t lanes_per_stream = 8;
 
 /// hello: whoever says it wants to send; its payload is how to answer. welcome: the answer has been

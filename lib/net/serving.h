@@ -10,7 +10,7 @@
 
 namespace tutti::net {
 
-/// While it lives, blocking waits of lib/net and lib/store on this thread serve the reactor.
+/// While it lives, blocking waits of lib/net and lib/rendezvous on this thread serve the reactor.
 class ServeWhileWaiting {
 public:
     /// nullptr: nothing to serve.
@@ -22,8 +22,8 @@ private:
     Reactor* outer_;
 };
 
-/// While it lives, blocking waits of lib/net, lib/store and the transports on this thread give up
-/// as at their deadline once the flag is set, or that of one outside this one.
+/// While it lives, blocking waits of lib/net, lib/rendezvous and the transports on this thread give
+/// up as at their deadline once the flag is set, or that of one outside this one.
 class GiveUpWhen {
 public:
     explicit GiveUpWhen(const std::atomic<bool>& flag);
