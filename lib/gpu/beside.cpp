@@ -14,7 +14,6 @@ public:
     Result<> settle_part(uint32_t part, void* stream, const GiveUp& give_up) override {
         return device_->settle_part(part, stream, give_up);
     }
-    bool polled() const override { return true; }
     bool may_cancel() override { return device_->may_cancel(); }
     void start(const Tag& tag, const void* in, void* out) override {
         agreed_ = false;

@@ -47,7 +47,6 @@ public:
         if (!launched) give_up_launch(callers);
         return launched;
     }
-    bool polled() const override { return phase_ != Phase::running; }
     void start(const Tag& tag, const void*, void*) override {
         tag_ = tag;
         trouble_ = {};

@@ -68,7 +68,6 @@ public:
         const device::Context::Scope current(area_->context);
         return give_back_unless(put_waits());
     }
-    bool polled() const override { return true; }
     void start(const Tag&, const void*, void*) override {}
 
     Code progress() override {

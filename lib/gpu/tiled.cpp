@@ -82,7 +82,6 @@ public:
         if (settled) settled = conclude(item, give_up);
         return settled ? settled : give_back(settled);
     }
-    bool polled() const override { return true; }
     bool may_cancel() override { return !under_way_ || r_.around->may_cancel(); }
 
     void start(const Tag& tag, const void*, void*) override {

@@ -50,8 +50,6 @@ public:
         static_cast<void>(part), static_cast<void>(device_stream), static_cast<void>(give_up);
         return {};
     }
-    /// Nobody rings when it can go on: whoever waits looks again soon.
-    virtual bool polled() const { return false; }
     /// False while ending it would take an earlier run, which may still succeed, with it.
     virtual bool may_cancel() { return true; }
 

@@ -74,7 +74,6 @@ public:
         if (!settled) membership_->stop();
         return settled;
     }
-    bool polled() const override { return true; }
     void start(const Tag&, const void*, void*) override { trouble_ = {}; }
 
     Code progress() override {
