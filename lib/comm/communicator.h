@@ -106,11 +106,11 @@ public:
     // comes in a later one.
     const DeviceLibrary* device_library() const { return devices_.library.get(); }
     Result<> may_launch(Request& request);
-    Result<> put_on_stream(Request& request);
-    static uint32_t launch_parts(const Request& request);
-    Result<> put_on_stream(Request& request, uint32_t part);
-    static Result<> mark_launch(Request& request, uint32_t part);
-    Result<> settle_launch(Request& request, uint32_t part);
+    Result<> put_on_stream(DeviceRequest& request);
+    static uint32_t launch_parts(const DeviceRequest& request);
+    Result<> put_on_stream(DeviceRequest& request, uint32_t part);
+    static Result<> mark_launch(DeviceRequest& request, uint32_t part);
+    Result<> settle_launch(DeviceRequest& request, uint32_t part);
     void tell_failed_launch(const Request& request, const Error& error);
     Result<> finish_launch(Request& request, const Result<>& launched);
 
@@ -191,7 +191,7 @@ private:
     Result<> detach(Start start);
     Result<> run_on_device(const Call& call, Plan* own, int wanted_stream, int64_t timeout_ms,
                            const void* in, void* out, void* device_stream);
-    Result<> launch(Request& request);
+    Result<> launch(DeviceRequest& request);
     bool gives_up(const Request& request);
     Result<> may_join() const;
     Result<> may_block(const Call& call, uint32_t stream);
@@ -201,7 +201,7 @@ private:
     Result<> check_messages(const std::vector<DeviceTransfer>& messages, bool staged) const;
     Result<> find_device_of(const std::vector<DeviceTransfer>& messages);
     Result<> choose_ways(Exchange& exchange) const;
-    Result<std::unique_ptr<Operation>> stage(std::deque<Exchange::Part>& parts);
+    Result<std::unique_ptr<DeviceOperation>> stage(std::deque<Exchange::Part>& parts);
     std::vector<Devices::Known>::iterator find_device_memory(const std::byte* data);
     Result<> tell_device_memory();
     void free_device_memory();

@@ -219,7 +219,7 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
     } else {
         owned.keep();
     }
-    if (request.on_device && request.generation != generation_.load()) {
+    if (request.external && request.is_outdated(generation_.load())) {
         streams_.release(stream);
         return fail(Code::in_progress, "the device's group is another by now");
     }

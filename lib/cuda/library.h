@@ -4,6 +4,7 @@
 
 #include <functional>
 
+#include "cuda/operation.h"
 #include "transport/intrinsic.h"
 
 namespace tutti {
@@ -42,9 +43,9 @@ struct DeviceMessage {
 class DeviceStep {
 public:
     virtual ~DeviceStep() = default;
-    /// Puts it on a stream, the context being current; may wait as Operation::launch() may.
+    /// Puts it on a stream, the context being current; may wait as DeviceOperation::launch() may.
     virtual Result<> enqueue(const void* in, void* out, void* stream,
-                             const Operation::GiveUp& give_up) = 0;
+                             const DeviceOperation::GiveUp& give_up) = 0;
 };
 
 /// Such an operation's run, among the others of its group.
@@ -52,7 +53,7 @@ class DeviceRun {
 public:
     virtual ~DeviceRun() = default;
     /// After launches that were gathered: waits until the library has taken this group's.
-    virtual Result<> settle(const Operation::GiveUp& give_up) = 0;
+    virtual Result<> settle(const DeviceOperation::GiveUp& give_up) = 0;
     /// Its steps are on their streams.
     virtual void begin() = 0;
     /// They are over; nothing if it had not begun.
@@ -71,12 +72,12 @@ public:
     virtual ~DeviceGroup() = default;
     /// unsupported: the library cannot do it, and why.
     virtual Result<> serves(const IntrinsicShape& shape) const = 0;
-    virtual Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) = 0;
+    virtual Result<std::unique_ptr<DeviceOperation>> bind(const IntrinsicShape& shape) = 0;
     virtual Result<std::unique_ptr<DeviceStep>> bind_step(const IntrinsicShape& shape) = 0;
     /// Messages between pairs of ranks; those of one pair are matched in their order. Its buffers
     /// are the messages': launch() is given none.
-    virtual Result<std::unique_ptr<Operation>> bind_messages(std::vector<DeviceMessage> messages,
-                                                             uint32_t stream) = 0;
+    virtual Result<std::unique_ptr<DeviceOperation>> bind_messages(
+        std::vector<DeviceMessage> messages, uint32_t stream) = 0;
     virtual std::unique_ptr<DeviceRun> make_run() = 0;
     /// Whether nothing that was launched is under way.
     virtual bool idle() const = 0;

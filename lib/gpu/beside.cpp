@@ -3,9 +3,9 @@
 namespace tutti {
 namespace {
 
-class Beside final : public Operation {
+class Beside final : public DeviceOperation {
 public:
-    Beside(std::unique_ptr<Operation> device, std::unique_ptr<Operation> fingerprint)
+    Beside(std::unique_ptr<DeviceOperation> device, std::unique_ptr<Operation> fingerprint)
         : device_(std::move(device)), fingerprint_(std::move(fingerprint)) {}
 
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
@@ -35,7 +35,7 @@ public:
         return code == Code::in_progress ? code : fail(*device_, code);
     }
     bool moved() const override { return !agreed_ && fingerprint_->moved(); }
-    const Trouble& trouble() const override { return (failed_ ? failed_ : &*device_)->trouble(); }
+    const Trouble& trouble() const override { return failed_ ? failed_->trouble() : device_->trouble(); }
     void cancel() override {
         if (started_) fingerprint_->cancel();
         started_ = false;
@@ -51,15 +51,16 @@ private:
         return code;
     }
 
-    const std::unique_ptr<Operation> device_, fingerprint_;
+    const std::unique_ptr<DeviceOperation> device_;
+    const std::unique_ptr<Operation> fingerprint_;
     const Operation* failed_ = nullptr;
     bool started_ = false, agreed_ = false;  // the fingerprint's
 };
 
 }  // namespace
 
-std::unique_ptr<Operation> beside(std::unique_ptr<Operation> device,
-                                  std::unique_ptr<Operation> fingerprint) {
+std::unique_ptr<DeviceOperation> beside(std::unique_ptr<DeviceOperation> device,
+                                        std::unique_ptr<Operation> fingerprint) {
     return std::make_unique<Beside>(std::move(device), std::move(fingerprint));
 }
 

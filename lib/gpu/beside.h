@@ -4,12 +4,12 @@
 
 #include <memory>
 
-#include "transport/operation.h"
+#include "cuda/operation.h"
 
 namespace tutti {
 
 /// Done when both are. The fingerprint's is started in its turn, the device's is launched before.
-std::unique_ptr<Operation> beside(std::unique_ptr<Operation> device,
-                                  std::unique_ptr<Operation> fingerprint);
+std::unique_ptr<DeviceOperation> beside(std::unique_ptr<DeviceOperation> device,
+                                        std::unique_ptr<Operation> fingerprint);
 
 }  // namespace tutti

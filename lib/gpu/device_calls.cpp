@@ -133,17 +133,16 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         call.on_host = both.on_host();
         const uint32_t stream = stream_for(wanted_stream);
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
-        auto request = std::make_unique<Request>();
+        auto request = std::make_unique<DeviceRequest>();
         if (size() > 1) {
-            TUTTI_ASSIGN(request->stream_use,
+            TUTTI_ASSIGN(request->use,
                          StreamUse::begin({devices_.device, on_stream, endpoint_->job_hash(),
                                            group_.id(), rank()}));
         }
         request->in = in;
         request->out = out;
         request->by_turn = wanted_stream < 0;
-        request->on_device = true;
-        request->launched = false;
+        request->device = plan->launched;
         request->device_stream = on_stream;
         request->generation = by_group(call.path) ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
@@ -164,7 +163,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
 
 // Not with the stream owned: it may have to wait for NCCL, and whoever settles a mismatch meanwhile
 // needs the stream. The request stays as it is until it is launched.
-Result<> Communicator::launch(Request& request) {
+Result<> Communicator::launch(DeviceRequest& request) {
     if (Launches::here().gathering()) {
         Launches::here().add(shared_from_this(), request);
         return {};
@@ -191,27 +190,27 @@ Result<> Communicator::may_launch(Request& request) {
     return {};
 }
 
-Result<> Communicator::put_on_stream(Request& request) {
-    if (!request.operation) return {};
-    return request.operation->launch(request.in, request.out, request.device_stream,
+Result<> Communicator::put_on_stream(DeviceRequest& request) {
+    if (!request.device) return {};
+    return request.device->launch(request.in, request.out, request.device_stream,
                                      [&] { return gives_up(request); });
 }
 
-uint32_t Communicator::launch_parts(const Request& request) {
-    return request.operation ? request.operation->launch_parts() : 0;
+uint32_t Communicator::launch_parts(const DeviceRequest& request) {
+    return request.device ? request.device->launch_parts() : 0;
 }
 
-Result<> Communicator::put_on_stream(Request& request, uint32_t part) {
-    return request.operation->launch_part(part, request.in, request.out, request.device_stream,
+Result<> Communicator::put_on_stream(DeviceRequest& request, uint32_t part) {
+    return request.device->launch_part(part, request.in, request.out, request.device_stream,
                                           [&] { return gives_up(request); });
 }
 
-Result<> Communicator::mark_launch(Request& request, uint32_t part) {
-    return request.operation->mark_part(part, request.device_stream);
+Result<> Communicator::mark_launch(DeviceRequest& request, uint32_t part) {
+    return request.device->mark_part(part, request.device_stream);
 }
 
-Result<> Communicator::settle_launch(Request& request, uint32_t part) {
-    return request.operation->settle_part(part, request.device_stream,
+Result<> Communicator::settle_launch(DeviceRequest& request, uint32_t part) {
+    return request.device->settle_part(part, request.device_stream,
                                           [&] { return gives_up(request); });
 }
 
@@ -226,7 +225,7 @@ void Communicator::tell_failed_launch(const Request& request, const Error& error
 
 Result<> Communicator::finish_launch(Request& request, const Result<>& launched) {
     if (!launched) tell_failed_launch(request, launched.error());
-    request.launched.store(true, std::memory_order_release);
+    request.released.store(true, std::memory_order_release);
     bool moved = false;
     if (request.plan) {
         Stream& stream = streams_[request.plan->stream];

@@ -268,7 +268,7 @@ Result<> Communicator::take_devices(const Devices& from,
 // staged another thread moves meanwhile, if there is one.
 Result<> Communicator::wait_for_idle_device() {
     const Deadline deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
-    while ((devices_.group && !devices_.group->idle()) || (manual() && streams_.busy_on_device())) {
+    while ((devices_.group && !devices_.group->idle()) || (manual() && streams_.busy_outside())) {
         if (auto over = agreement_.over()) return tl::unexpected(*over);
         if (deadline.passed())
             return fail(Code::timeout, "rank {}: the device is still busy", rank());

@@ -89,7 +89,8 @@ Result<> Communicator::choose_ways(Exchange& exchange) const {
     return {};
 }
 
-Result<std::unique_ptr<Operation>> Communicator::stage(std::deque<Exchange::Part>& parts) {
+Result<std::unique_ptr<DeviceOperation>> Communicator::stage(
+    std::deque<Exchange::Part>& parts) {
     const std::size_t bytes = staging_bytes(parts);
     auto memory = devices_.staging->pinned.reuse(bytes);
     if (!memory) {
@@ -122,14 +123,12 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     }
     if (staged) {
         TUTTI_TRY(choose_ways(*exchange));
-        TUTTI_ASSIGN(exchange->device, stage(exchange->parts));
+        TUTTI_ASSIGN(exchange->moves, stage(exchange->parts));
     } else if (!moving.empty()) {
-        TUTTI_ASSIGN(exchange->device, devices_.group->bind_messages(std::move(moving), 0));
+        TUTTI_ASSIGN(exchange->moves, devices_.group->bind_messages(std::move(moving), 0));
     }
-    exchange->operation = exchange->device.get();
-    exchange->on_device = true;
+    exchange->device = exchange->moves.get();
     exchange->device_stream = on_stream;
-    exchange->launched = false;
     exchange->timeout_ms = limit_ms(timeout_ms);
     exchange->keep = shared_from_this();
     Launches::here().make_room();

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cuda/library.h"
+#include "gpu/device_request.h"
 #include "p2p/transfer.h"
 
 namespace tutti {
@@ -20,7 +21,7 @@ struct DeviceTransfer {
     Received* into = nullptr;
 };
 
-struct Exchange final : Request {
+struct Exchange final : DeviceRequest {
     /// What a witness says.
     struct Record {
         uint64_t bytes = 0;
@@ -51,7 +52,7 @@ struct Exchange final : Request {
 
     const bool staged;
     std::deque<Part> parts;             // which do not move
-    std::unique_ptr<Operation> device;  // of those that have bytes; nullptr: none have
+    std::unique_ptr<DeviceOperation> moves;  // of those that have bytes; nullptr: none have
 };
 
 }  // namespace tutti

@@ -19,7 +19,7 @@ void Launches::make_room() {
         waiting_.reserve(2 * waiting_.size() + 4);
 }
 
-void Launches::add(std::shared_ptr<Communicator> comm, Request& request) {
+void Launches::add(std::shared_ptr<Communicator> comm, DeviceRequest& request) {
     waiting_.push_back({std::move(comm), &request, {}});
 }
 

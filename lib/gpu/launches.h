@@ -13,6 +13,7 @@ namespace tutti {
 
 class Communicator;
 struct Exchange;
+struct DeviceRequest;
 struct Request;
 
 /// A thread's own.
@@ -25,7 +26,7 @@ public:
     /// For add(), which then needs no memory: what has its place in the order has to be launched.
     void make_room();
     /// A request that has its place in the order; launched by close().
-    void add(std::shared_ptr<Communicator> comm, Request& request);
+    void add(std::shared_ptr<Communicator> comm, DeviceRequest& request);
     /// The messages among those.
     std::vector<const Exchange*> exchanges() const;
     /// Of a communicator that is destroyed.
@@ -43,7 +44,7 @@ public:
 private:
     struct Waiting {
         std::shared_ptr<Communicator> comm;
-        Request* request = nullptr;
+        DeviceRequest* request = nullptr;
         Result<> launched;
     };
     static void launch_all(std::vector<Waiting>& all);

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "gpu/across.h"
+#include "gpu/device_request.h"
 #include "plan/planner.h"
 
 namespace tutti {
@@ -190,8 +191,8 @@ Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t st
     tiles.element_bytes = bytes;
     tiles.in_place = whole;
     TUTTI_ASSIGN(tiles.around, across(std::move(inside), device_.staging->context));
-    TUTTI_ASSIGN(plan->operation, tile(std::move(tiles)));
-    return plan;
+    TUTTI_ASSIGN(auto tiled, tile(std::move(tiles)));
+    return launched(std::move(plan), std::move(tiled));
 }
 
 }  // namespace tutti

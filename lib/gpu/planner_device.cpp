@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "gpu/beside.h"
+#include "gpu/device_request.h"
 #include "gpu/tiled.h"
 #include "plan/extent.h"
 #include "plan/planner.h"
@@ -130,8 +131,7 @@ Result<std::unique_ptr<Plan>> Planner::make_library(const Call& call, uint32_t s
     auto plan = std::make_unique<Plan>(call, stream);
     make_tag(*plan, Choice{}, reduction);
     plan->tag.plan ^= library_mark;
-    plan->operation = beside(std::move(on_device), std::move(fingerprint));
-    return plan;
+    return launched(std::move(plan), beside(std::move(on_device), std::move(fingerprint)));
 }
 
 // What does not come in several tiles after all is staged as a whole. The tiles are this rank's
@@ -162,8 +162,8 @@ Result<std::unique_ptr<Plan>> Planner::make_tiled(const Call& call, uint32_t str
     tiles.in_place = wire->window().blocks(Space::input) == wire->window().blocks(Space::output);
     tiles.wires.push_back(std::move(wire));
     make_tag(*plan, *choice, reduction);
-    TUTTI_ASSIGN(plan->operation, tile(std::move(tiles)));
-    return plan;
+    TUTTI_ASSIGN(auto tiled, tile(std::move(tiles)));
+    return launched(std::move(plan), std::move(tiled));
 }
 
 /// nullptr: the inputs come to the host one by one, and are added there.
@@ -199,9 +199,9 @@ Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t st
     }
     auto plan = std::make_unique<Plan>(call, stream);
     plan->tag = inner->tag;
-    TUTTI_ASSIGN(plan->operation,
+    TUTTI_ASSIGN(auto staged,
                  stage(device_.staging, std::move(request), std::move(inner->operation)));
-    return plan;
+    return launched(std::move(plan), std::move(staged));
 }
 
 }  // namespace tutti

@@ -15,7 +15,7 @@ namespace {
 // of the driver's, which could wait for its lock.
 enum Word : std::size_t { word_fetched, word_over, word_stored, words };
 
-class StagedOperation final : public Operation {
+class StagedOperation final : public DeviceOperation {
 public:
     static std::size_t all_inputs(const StageRequest& r) {
         return r.in_bytes * std::max<std::size_t>(1, r.inputs);
@@ -214,8 +214,9 @@ Result<const device::Kernels*> StagingArea::kernels() const {
     return &*kernels_;
 }
 
-Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,
-                                         StageRequest request, std::unique_ptr<Operation> inner) {
+Result<std::unique_ptr<DeviceOperation>> stage(std::shared_ptr<const StagingArea> area,
+                                               StageRequest request,
+                                               std::unique_ptr<Operation> inner) {
     const device::Context& context = area->context;
     const std::size_t words_at = StagedOperation::words_at(request);
     const std::size_t bytes = words_at + words * no_share_bytes;

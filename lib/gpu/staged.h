@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "cuda/operation.h"
 #include "cuda/pinned_pool.h"
 #include "gpu/device_fold.h"
-#include "transport/operation.h"
 
 namespace tutti {
 
@@ -44,7 +44,8 @@ struct StageRequest {
 
 /// Allocates pinned memory, which waits for the device: while no collective runs there. `inner` may
 /// be a rank's whose peers use host memory.
-Result<std::unique_ptr<Operation>> stage(std::shared_ptr<const StagingArea> area,
-                                         StageRequest request, std::unique_ptr<Operation> inner);
+Result<std::unique_ptr<DeviceOperation>> stage(std::shared_ptr<const StagingArea> area,
+                                               StageRequest request,
+                                               std::unique_ptr<Operation> inner);
 
 }  // namespace tutti

@@ -17,7 +17,7 @@ std::size_t place_of_next(std::size_t at, const Exchange::Part& part) {
     return at + round_up(part.pinned_bytes, no_share_bytes);
 }
 
-class StagedMessages final : public Operation {
+class StagedMessages final : public DeviceOperation {
 public:
     StagedMessages(std::shared_ptr<const StagingArea> area, device::PinnedPool::Piece memory,
                    std::deque<Exchange::Part>& parts, device::Event kept, device::Event stored)
@@ -268,9 +268,9 @@ std::size_t staging_bytes(const std::deque<Exchange::Part>& parts) {
     return bytes;
 }
 
-Result<std::unique_ptr<Operation>> stage_messages(std::shared_ptr<const StagingArea> area,
-                                                  device::PinnedPool::Piece memory,
-                                                  std::deque<Exchange::Part>& parts) {
+Result<std::unique_ptr<DeviceOperation>> stage_messages(std::shared_ptr<const StagingArea> area,
+                                                        device::PinnedPool::Piece memory,
+                                                        std::deque<Exchange::Part>& parts) {
     TUTTI_ASSIGN(device::Event kept, device::Event::create(area->context));
     TUTTI_ASSIGN(device::Event stored, device::Event::create(area->context));
     return std::make_unique<StagedMessages>(std::move(area), std::move(memory), parts,

@@ -19,8 +19,8 @@ std::size_t staging_bytes(const std::deque<Exchange::Part>& parts);
 /// until the device has written it, direct ones until its stream has come so far. progress() is the
 /// owner's of the transfers; ok: all that was received is on the device, whatever a single
 /// message's end was. Outlived by the parts.
-Result<std::unique_ptr<Operation>> stage_messages(std::shared_ptr<const StagingArea> area,
-                                                  device::PinnedPool::Piece memory,
-                                                  std::deque<Exchange::Part>& parts);
+Result<std::unique_ptr<DeviceOperation>> stage_messages(std::shared_ptr<const StagingArea> area,
+                                                        device::PinnedPool::Piece memory,
+                                                        std::deque<Exchange::Part>& parts);
 
 }  // namespace tutti

@@ -37,7 +37,7 @@ std::size_t slots_bytes(const TiledRequest& r, const Wires& w) {
     return round_up(inputs + w.bytes(Space::output), no_share_bytes);
 }
 
-class TiledOperation final : public Operation {
+class TiledOperation final : public DeviceOperation {
 public:
     TiledOperation(TiledRequest request, std::unique_ptr<Wires> wires, device::PinnedBuffer memory,
                    Streams streams, Events events)
@@ -364,7 +364,7 @@ Result<Events> make_all_events(const device::Context& context, uint32_t slots) {
 
 }  // namespace
 
-Result<std::unique_ptr<Operation>> tile(TiledRequest request) {
+Result<std::unique_ptr<DeviceOperation>> tile(TiledRequest request) {
     const device::Context& context = request.area->context;
     auto wires = std::make_unique<Wires>(std::move(request.wires), request.element_bytes);
     const std::size_t slots = slots_bytes(request, *wires);

@@ -26,7 +26,7 @@ public:
     struct Turn {
         uint32_t tile = 0;
         device::StreamHandle stream = nullptr;
-        const Operation::GiveUp& give_up;
+        const DeviceOperation::GiveUp& give_up;
     };
     virtual ~Around() = default;
     virtual Result<> begin(const void* in, void* out, const Turn&) = 0;
@@ -70,6 +70,6 @@ struct TiledRequest {
 };
 
 /// Allocates pinned memory, which waits for the device: while no collective runs there.
-Result<std::unique_ptr<Operation>> tile(TiledRequest request);
+Result<std::unique_ptr<DeviceOperation>> tile(TiledRequest request);
 
 }  // namespace tutti

@@ -120,7 +120,7 @@ void Transfers::progress_exchanges(bool& moved) {
 
 /// True if it is over, and may be gone.
 bool Transfers::progress(Exchange& e, bool& moved) {
-    if (!e.launched.load(std::memory_order_acquire)) return false;
+    if (!e.released.load(std::memory_order_acquire)) return false;
     if (e.staged) return progress_staged(e, moved);
     for (const Exchange::Part& part : e.parts) {
         const Code code = part.on_host.code.load(std::memory_order_acquire);
@@ -131,15 +131,15 @@ bool Transfers::progress(Exchange& e, bool& moved) {
         agreement_.raise(*misfit);
         return end(e, *misfit);
     }
-    const Code code = e.device ? e.device->progress() : Code::ok;
+    const Code code = e.moves ? e.moves->progress() : Code::ok;
     if (code == Code::in_progress) return false;
     return code == Code::ok ? succeed(e) : fail_device(e, code);
 }
 
 // As on the host, a message that went wrong is one message's trouble; the others are there.
 bool Transfers::progress_staged(Exchange& e, bool& moved) {
-    const Code code = e.device->progress();
-    moved |= e.device->moved();
+    const Code code = e.moves->progress();
+    moved |= e.moves->moved();
     if (code == Code::in_progress) return false;
     if (code != Code::ok) return fail_device(e, code);
     for (const Exchange::Part& part : e.parts)
@@ -160,7 +160,7 @@ bool Transfers::succeed(Exchange& e) {
 }
 
 bool Transfers::fail_device(Exchange& e, Code code) {
-    const Trouble& trouble = e.device->trouble();
+    const Trouble& trouble = e.moves->trouble();
     const Error error{code, trouble.peer == nobody ? rank_ : trouble.peer, 0,
                       fmt::format("rank {}: messages on device memory: {}", rank_, trouble.cause)};
     // A collective of other calls has taken them with it: that is told by itself.
@@ -170,9 +170,9 @@ bool Transfers::fail_device(Exchange& e, Code code) {
 
 /// False if its device cannot be let go of yet.
 bool Transfers::end(Exchange& e, const Error& error) {
-    if (error.code != Code::ok && e.device) {
-        if (!e.device->may_cancel()) return false;
-        e.device->cancel();
+    if (error.code != Code::ok && e.moves) {
+        if (!e.moves->may_cancel()) return false;
+        e.moves->cancel();
     }
     // What travels on the host from memory that goes with it.
     for (const Exchange::Part& part : e.parts)
@@ -216,7 +216,7 @@ void Transfers::purge() {
     // After their messages: a device's stream goes on when nothing moves in its memory any more.
     if (over)
         std::erase_if(exchanges_, [&](Exchange* e) {
-            return e->launched.load(std::memory_order_acquire) && end(*e, *over);
+            return e->released.load(std::memory_order_acquire) && end(*e, *over);
         });
 }
 
@@ -267,7 +267,7 @@ void Transfers::end_all() {
     const Error why{Code::aborted, rank_, 0,
                     fmt::format("rank {} destroyed the communicator before", rank_)};
     engine_.purge([&](const Transfer&) { return std::optional(why); });
-    for (Exchange* e : exchanges_) e->launched.store(true, std::memory_order_release);
+    for (Exchange* e : exchanges_) e->released.store(true, std::memory_order_release);
     // What was launched later goes after what it would take with it.
     for (std::size_t round = exchanges_.size(); round > 0 && !exchanges_.empty(); --round)
         std::erase_if(exchanges_, [&](Exchange* e) { return end(*e, why); });

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/result.h"
-#include "gpu/stream_use.h"
 #include "plan/plan.h"
 
 namespace tutti {
@@ -49,6 +48,12 @@ private:
 
 struct Request {
     virtual ~Request() = default;
+    // Of external ones only. False while ending it would take an earlier one with it.
+    virtual bool may_end() { return true; }
+    /// Whether it was made for another generation of the ranks' group on devices.
+    virtual bool is_outdated(uint64_t current) const { return static_cast<void>(current), false; }
+    /// It is over, and may be gone once its code is published.
+    virtual void ended() {}
 
     Plan* plan = nullptr;
     Operation* operation = nullptr;  // of the plan, for these buffers
@@ -60,11 +65,8 @@ struct Request {
     std::atomic<Code> code{Code::in_progress};  // published last: then the fields below are final
     Error error;
     Completion completion;
-    bool on_device = false;            // launched by its issuer, then polled
-    std::atomic<bool> launched{true};  // until then nobody else touches the operation
-    void* device_stream = nullptr;
-    StreamUse stream_use;                // a collective's, until it is done
-    uint64_t generation = 0;             // of the device group that it is for
+    bool external = false;               // a GPU's: works by itself once released, and is polled
+    std::atomic<bool> released{true};    // until then only its issuer touches the operation
     std::shared_ptr<Communicator> keep;  // non-blocking: the communicator outlives the request
 
     // Owned by whoever owns the stream.

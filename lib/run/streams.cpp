@@ -42,7 +42,7 @@ void Streams::push(Stream& stream, Request& request) {
     }
     stream.tail = &request;
     stream.count(1);
-    if (request.on_device) waiting_.watch();
+    if (request.external) waiting_.watch();
 }
 
 void Streams::drive(Stream& stream, bool& moved) {
@@ -55,7 +55,7 @@ void Streams::drive(Stream& stream, bool& moved) {
             }
         }
         Operation& operation = *request->operation;
-        if (!request->launched.load(std::memory_order_acquire)) [[unlikely]]
+        if (!request->released.load(std::memory_order_acquire)) [[unlikely]]
             return;
         if (!request->started) {
             if (strict_ && !agreement_.agreed(request->tag.sequence)) return;
@@ -101,12 +101,14 @@ void Streams::complete(Request& request, Code code, const Error& error) {
     if (code != Code::ok) {
         const OnePatience together;
         // A device's runs from its launch on.
-        if (request.started || request.on_device) operation.cancel();
+        if (request.started || request.external) operation.cancel();
         request.error = annotate(error, request.tag);
     }
     if (request.armed) operation.arm(false);
-    if (request.on_device) waiting_.unwatch();
-    request.stream_use.end();
+    if (request.external) {
+        waiting_.unwatch();
+        request.ended();
+    }
     recorder_.end(request.tag, code);
     if (code != Code::ok) {
         note_failed(code, request.tag.sequence);
@@ -166,8 +168,8 @@ void Streams::fail_head(Stream& stream, Code code) {
 /// anything fails for the loss.
 void Streams::use_arrived(Stream& stream) {
     while (Request* request = stream.head) {
-        const bool may_run = request->launched.load(std::memory_order_acquire) &&
-                             !request->on_device &&
+        const bool may_run = request->released.load(std::memory_order_acquire) &&
+                             !request->external &&
                              (!strict_ || agreement_.agreed(request->tag.sequence));
         if (!may_run) return;
         if (!std::exchange(request->started, true))
@@ -178,7 +180,7 @@ void Streams::use_arrived(Stream& stream) {
 }
 
 bool Streams::survives(const Request& request) const {
-    return !strict_ && !request.on_device && agreement_.survived(request.tag.sequence) != nobody;
+    return !strict_ && !request.external && agreement_.survived(request.tag.sequence) != nobody;
 }
 
 /// After a loss, with a head that did not end by what has arrived. True: it must end. The loss is
@@ -204,7 +206,8 @@ void Streams::purge(Stream& stream) {
         // One that is being launched goes when its issuer has seen the alarm; a device's, when
         // those before it are over.
         const bool may_end =
-            request->launched.load(std::memory_order_acquire) && request->operation->may_cancel();
+            request->released.load(std::memory_order_acquire) &&
+            (!request->external || request->may_end());
         const auto verdict = may_end && !survives(*request)
                                  ? agreement_.verdict(request->tag.sequence)
                                  : std::nullopt;
@@ -250,14 +253,14 @@ Rank Streams::waits_for() const {
     return nobody;
 }
 
-bool Streams::busy_on_device() {
+bool Streams::busy_outside() {
     bool busy = false;
     for (Stream& stream : streams_) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
         Owned owned(stream.owner, Owned::Try{});
         busy |= !owned.held();
         for (const Request* r = owned.held() ? stream.head : nullptr; r; r = r->next)
-            busy |= r->on_device && r->launched.load(std::memory_order_acquire);
+            busy |= r->external && r->released.load(std::memory_order_acquire);
         const bool mine = owned.held();
         owned.drop();
         if (mine && agreement_.alarm()) settle();

@@ -40,7 +40,7 @@ public:
     Stream& operator[](uint32_t stream) { return streams_[stream]; }
 
     // With the stream owned by the caller.
-    void push(Stream& stream, Request& request);  // watched from now on if it is a device's
+    void push(Stream& stream, Request& request);  // polled from now on if it is external
     void drive(Stream& stream, bool& moved);
     /// Gives the owner word back.
     void release(Stream& stream);
@@ -53,8 +53,8 @@ public:
     void look_at_clocks();
     /// A rank that an operation waits for, as of the last look; nobody if none is known.
     Rank waits_for() const;
-    /// Whether anything that was launched on a device is under way.
-    bool busy_on_device();
+    /// Whether anything external that was released is under way.
+    bool busy_outside();
     /// Before and after a sleep: peers ring when they move a head on.
     bool arm(bool on);
     /// Afterwards nobody drives anything until the list is gone.

@@ -2,7 +2,6 @@
 // intrinsic that does the whole collective at once. Nothing here allocates once it is bound.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "base/result.h"
@@ -21,37 +20,6 @@ struct Trouble {
 class Operation {
 public:
     virtual ~Operation() = default;
-
-    using GiveUp = std::function<bool()>;
-    /// What a device does by itself is put on its stream (a library's handle), before start() and
-    /// in the order of the calls, as every rank has it. It may have to wait, and fails when
-    /// give_up() says so; then nothing of it runs. Others have nothing to do here.
-    virtual Result<> launch(const void* in, void* out, void* device_stream, const GiveUp& give_up) {
-        static_cast<void>(in), static_cast<void>(out), static_cast<void>(device_stream),
-            static_cast<void>(give_up);
-        return {};
-    }
-    // While a thread gathers the launches of several ranks, what they ask the device's library for
-    // is taken together, and each is settled afterwards. An operation that asks several times in a
-    // row is launched in as many parts as all ranks of its group have, instead of by launch().
-    virtual uint32_t launch_parts() const { return 1; }
-    virtual Result<> launch_part(uint32_t part, const void* in, void* out, void* device_stream,
-                                 const GiveUp& give_up) {
-        static_cast<void>(part);
-        return launch(in, out, device_stream, give_up);
-    }
-    /// When all that is gathered has launched the part, and before any of it is settled.
-    virtual Result<> mark_part(uint32_t part, void* device_stream) {
-        static_cast<void>(part), static_cast<void>(device_stream);
-        return {};
-    }
-    /// Waits until the library has taken the part, and goes on with what comes behind it.
-    virtual Result<> settle_part(uint32_t part, void* device_stream, const GiveUp& give_up) {
-        static_cast<void>(part), static_cast<void>(device_stream), static_cast<void>(give_up);
-        return {};
-    }
-    /// False while ending it would take an earlier run, which may still succeed, with it.
-    virtual bool may_cancel() { return true; }
 
     /// Begins a run. in and out may be the same memory. Only when no run is under way.
     virtual void start(const Tag& tag, const void* in, void* out) = 0;

@@ -54,7 +54,7 @@ const DeviceLibrary& library() {
     return *loaded;
 }
 
-const Operation::GiveUp never = [] { return false; };
+const DeviceOperation::GiveUp never = [] { return false; };
 
 struct Member {
     Rank rank = 0, size = 1;

@@ -169,7 +169,7 @@ Status Membership::wait(Comm comm, Deadline deadline) const {
 
 // No deadline but the caller's: its clock began when the operation was called.
 Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ring, Status status,
-                              const Operation::GiveUp& give_up) {
+                              const DeviceOperation::GiveUp& give_up) {
     if (gathering && is_fine(status)) {
         in_group.push_back(this);
         return {};
@@ -199,7 +199,7 @@ bool Membership::gathers_launches() {
     return gathering;
 }
 
-Result<> Membership::settle(std::size_t ring, const Operation::GiveUp& give_up) {
+Result<> Membership::settle(std::size_t ring, const DeviceOperation::GiveUp& give_up) {
     std::unique_lock lock(mutex_);
     if (gone()) return tl::unexpected(over());
     return conclude(lock, ring, in_progress, give_up);

@@ -43,7 +43,7 @@ public:
     /// stop(); what fails on the way is for the caller to stop(). While this thread gathers the
     /// launches of several ranks, settle() waits instead.
     template <typename Calls>
-    Result<> submit(std::size_t ring, Calls&& calls, const Operation::GiveUp& give_up) {
+    Result<> submit(std::size_t ring, Calls&& calls, const DeviceOperation::GiveUp& give_up) {
         std::unique_lock lock(mutex_);
         if (gone()) return tl::unexpected(over());
         Status status = library_.group_start();
@@ -58,7 +58,7 @@ public:
     /// This thread's launches are being gathered.
     static bool gathers_launches();
     /// Waits until NCCL has taken what was submitted while launches were gathered.
-    Result<> settle(std::size_t ring, const Operation::GiveUp& give_up);
+    Result<> settle(std::size_t ring, const DeviceOperation::GiveUp& give_up);
     /// Without a group, for what NCCL answers at once or soon.
     template <typename Calls>
     Result<> ask(std::size_t ring, const char* doing, Calls&& calls) {
@@ -102,7 +102,7 @@ private:
     Result<> connect(const DeviceGroupRequest& request, Deadline deadline);
     Status wait(Comm comm, Deadline deadline) const;
     Result<> conclude(std::unique_lock<std::mutex>& lock, std::size_t ring, Status status,
-                      const Operation::GiveUp& give_up);
+                      const DeviceOperation::GiveUp& give_up);
     Result<> take(Comm comm, Status status, const char* doing) const;
     Status finish_all(Deadline deadline);
     Comm& slot();

@@ -30,12 +30,12 @@ public:
                 return elements_of(shape, membership_->ability()).map([](Elements) {});
         }
     }
-    Result<std::unique_ptr<Operation>> bind(const IntrinsicShape& shape) override {
+    Result<std::unique_ptr<DeviceOperation>> bind(const IntrinsicShape& shape) override {
         TUTTI_ASSIGN(auto step, bind_step(shape));
         return make_operation(membership_, runs_, std::move(step),
                               membership_->ring_of(shape.stream));
     }
-    Result<std::unique_ptr<Operation>> bind_messages(std::vector<DeviceMessage> messages,
+    Result<std::unique_ptr<DeviceOperation>> bind_messages(std::vector<DeviceMessage> messages,
                                                      uint32_t stream) override {
         const std::size_t ring = membership_->ring_of(stream);
         return make_operation(membership_, runs_,

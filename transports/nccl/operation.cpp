@@ -46,7 +46,7 @@ std::shared_ptr<Runs> make_runs() {
 
 namespace {
 
-class NcclOperation final : public Operation {
+class NcclOperation final : public DeviceOperation {
 public:
     NcclOperation(std::shared_ptr<Membership> membership, std::shared_ptr<Runs> runs,
                   std::unique_ptr<DeviceStep> step, std::size_t ring, device::Event done)
@@ -137,7 +137,7 @@ public:
     NcclRun(std::shared_ptr<Membership> membership, std::shared_ptr<Runs> runs)
         : membership_(std::move(membership)), runs_(std::move(runs)) {}
     ~NcclRun() override { end(); }
-    Result<> settle(const Operation::GiveUp& give_up) override {
+    Result<> settle(const DeviceOperation::GiveUp& give_up) override {
         for (std::size_t ring = 0; ring < membership_->rings(); ++ring)
             TUTTI_TRY(membership_->settle(ring, give_up));
         return {};
@@ -165,7 +165,7 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<Operation>> make_operation(std::shared_ptr<Membership> membership,
+Result<std::unique_ptr<DeviceOperation>> make_operation(std::shared_ptr<Membership> membership,
                                                   std::shared_ptr<Runs> runs,
                                                   std::unique_ptr<DeviceStep> step,
                                                   std::size_t ring) {

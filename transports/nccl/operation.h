@@ -13,7 +13,7 @@ std::shared_ptr<Runs> make_runs();
 bool none(Runs& runs);
 
 /// A run that is one step.
-Result<std::unique_ptr<Operation>> make_operation(std::shared_ptr<Membership> membership,
+Result<std::unique_ptr<DeviceOperation>> make_operation(std::shared_ptr<Membership> membership,
                                                   std::shared_ptr<Runs> runs,
                                                   std::unique_ptr<DeviceStep> step,
                                                   std::size_t ring);

@@ -60,7 +60,7 @@ public:
     }
 
     Result<> enqueue(const void* in, void* out, void* stream,
-                     const Operation::GiveUp& give_up) override {
+                     const DeviceOperation::GiveUp& give_up) override {
         return membership_->submit(
             ring_, [&](Comm comm) { return enqueue(in, out, comm, stream); }, give_up);
     }
@@ -151,7 +151,7 @@ public:
                  std::size_t ring)
         : membership_(std::move(membership)), messages_(std::move(messages)), ring_(ring) {}
 
-    Result<> enqueue(const void*, void*, void* stream, const Operation::GiveUp& give_up) override {
+    Result<> enqueue(const void*, void*, void* stream, const DeviceOperation::GiveUp& give_up) override {
         return membership_->submit(
             ring_, [&](Comm comm) { return enqueue(comm, stream); }, give_up);
     }
