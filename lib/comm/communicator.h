@@ -106,11 +106,11 @@ public:
     // comes in a later one.
     const DeviceLibrary* device_library() const { return devices_.library.get(); }
     Result<> may_launch(Request& request);
-    Result<> put_on_stream(DeviceRequest& request);
-    static uint32_t launch_parts(const DeviceRequest& request);
-    Result<> put_on_stream(DeviceRequest& request, uint32_t part);
-    static Result<> mark_launch(DeviceRequest& request, uint32_t part);
-    Result<> settle_launch(DeviceRequest& request, uint32_t part);
+    Result<> put_on_stream(const DeviceLaunch& launch);
+    static uint32_t launch_parts(const DevicePart& device);
+    Result<> put_on_stream(const DeviceLaunch& launch, uint32_t part);
+    static Result<> mark_launch(const DevicePart& device, uint32_t part);
+    Result<> settle_launch(const DeviceLaunch& launch, uint32_t part);
     void tell_failed_launch(const Request& request, const Error& error);
     Result<> finish_launch(Request& request, const Result<>& launched);
 
@@ -191,7 +191,7 @@ private:
     Result<> detach(Start start);
     Result<> run_on_device(const Call& call, Plan* own, int wanted_stream, int64_t timeout_ms,
                            const void* in, void* out, void* device_stream);
-    Result<> launch(DeviceRequest& request);
+    Result<> launch(const DeviceLaunch& launch);
     bool gives_up(const Request& request);
     Result<> may_join() const;
     Result<> may_block(const Call& call, uint32_t stream);

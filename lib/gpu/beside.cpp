@@ -35,7 +35,9 @@ public:
         return code == Code::in_progress ? code : fail(*device_, code);
     }
     bool moved() const override { return !agreed_ && fingerprint_->moved(); }
-    const Trouble& trouble() const override { return failed_ ? failed_->trouble() : device_->trouble(); }
+    const Trouble& trouble() const override {
+        return failed_ ? failed_->trouble() : device_->trouble();
+    }
     void cancel() override {
         if (started_) fingerprint_->cancel();
         started_ = false;

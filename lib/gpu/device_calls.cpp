@@ -135,16 +135,16 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
         auto request = std::make_unique<DeviceRequest>();
         if (size() > 1) {
-            TUTTI_ASSIGN(request->use,
+            TUTTI_ASSIGN(request->device.use,
                          StreamUse::begin({devices_.device, on_stream, endpoint_->job_hash(),
                                            group_.id(), rank()}));
         }
         request->in = in;
         request->out = out;
         request->by_turn = wanted_stream < 0;
-        request->device = plan->launched;
-        request->device_stream = on_stream;
-        request->generation = by_group(call.path) ? devices_.generation : generation_.load();
+        request->device.operation = plan->launched;
+        request->device.stream = on_stream;
+        request->device.generation = by_group(call.path) ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
         Launches::here().make_room();
         auto submitted = submit(*request, *plan, limit_ms(timeout_ms));
@@ -155,7 +155,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         }
         waiting_.add_pending();
         streams_.release(streams_[stream]);
-        TUTTI_TRY(launch(*request));
+        TUTTI_TRY(launch({*request, request->device}));
         return request;
     }
     return fail(Code::system, "rank {}: the ranks called different things again and again", rank());
@@ -163,14 +163,14 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
 
 // Not with the stream owned: it may have to wait for NCCL, and whoever settles a mismatch meanwhile
 // needs the stream. The request stays as it is until it is launched.
-Result<> Communicator::launch(DeviceRequest& request) {
+Result<> Communicator::launch(const DeviceLaunch& launch) {
     if (Launches::here().gathering()) {
-        Launches::here().add(shared_from_this(), request);
+        Launches::here().add(shared_from_this(), launch);
         return {};
     }
-    auto launched = may_launch(request);
-    if (launched) launched = put_on_stream(request);
-    return finish_launch(request, launched);
+    auto launched = may_launch(launch.request);
+    if (launched) launched = put_on_stream(launch);
+    return finish_launch(launch.request, launched);
 }
 
 bool Communicator::gives_up(const Request& request) {
@@ -190,28 +190,30 @@ Result<> Communicator::may_launch(Request& request) {
     return {};
 }
 
-Result<> Communicator::put_on_stream(DeviceRequest& request) {
-    if (!request.device) return {};
-    return request.device->launch(request.in, request.out, request.device_stream,
-                                     [&] { return gives_up(request); });
+Result<> Communicator::put_on_stream(const DeviceLaunch& launch) {
+    if (!launch.device.operation) return {};
+    return launch.device.operation->launch(launch.request.in, launch.request.out,
+                                           launch.device.stream,
+                                           [&] { return gives_up(launch.request); });
 }
 
-uint32_t Communicator::launch_parts(const DeviceRequest& request) {
-    return request.device ? request.device->launch_parts() : 0;
+uint32_t Communicator::launch_parts(const DevicePart& device) {
+    return device.operation ? device.operation->launch_parts() : 0;
 }
 
-Result<> Communicator::put_on_stream(DeviceRequest& request, uint32_t part) {
-    return request.device->launch_part(part, request.in, request.out, request.device_stream,
-                                          [&] { return gives_up(request); });
+Result<> Communicator::put_on_stream(const DeviceLaunch& launch, uint32_t part) {
+    return launch.device.operation->launch_part(part, launch.request.in, launch.request.out,
+                                                launch.device.stream,
+                                                [&] { return gives_up(launch.request); });
 }
 
-Result<> Communicator::mark_launch(DeviceRequest& request, uint32_t part) {
-    return request.device->mark_part(part, request.device_stream);
+Result<> Communicator::mark_launch(const DevicePart& device, uint32_t part) {
+    return device.operation->mark_part(part, device.stream);
 }
 
-Result<> Communicator::settle_launch(DeviceRequest& request, uint32_t part) {
-    return request.device->settle_part(part, request.device_stream,
-                                          [&] { return gives_up(request); });
+Result<> Communicator::settle_launch(const DeviceLaunch& launch, uint32_t part) {
+    return launch.device.operation->settle_part(part, launch.device.stream,
+                                                [&] { return gives_up(launch.request); });
 }
 
 void Communicator::tell_failed_launch(const Request& request, const Error& error) {

@@ -89,8 +89,7 @@ Result<> Communicator::choose_ways(Exchange& exchange) const {
     return {};
 }
 
-Result<std::unique_ptr<DeviceOperation>> Communicator::stage(
-    std::deque<Exchange::Part>& parts) {
+Result<std::unique_ptr<DeviceOperation>> Communicator::stage(std::deque<Exchange::Part>& parts) {
     const std::size_t bytes = staging_bytes(parts);
     auto memory = devices_.staging->pinned.reuse(bytes);
     if (!memory) {
@@ -112,7 +111,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     void* const on_stream = device_stream ? device_stream : devices_.stream;
     TUTTI_TRY(check_stream(on_stream));
     TUTTI_TRY(check_runs(devices_.device, on_stream));
-    auto exchange = std::make_unique<Exchange>(messages, staged);
+    auto exchange = std::make_unique<Exchange>(rank(), messages, staged);
     std::vector<DeviceMessage> moving;
     const bool meets = staged && endpoint_->takes_devices();
     for (Exchange::Part& part : exchange->parts) {
@@ -127,14 +126,14 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     } else if (!moving.empty()) {
         TUTTI_ASSIGN(exchange->moves, devices_.group->bind_messages(std::move(moving), 0));
     }
-    exchange->device = exchange->moves.get();
-    exchange->device_stream = on_stream;
+    exchange->device.operation = exchange->moves.get();
+    exchange->device.stream = on_stream;
     exchange->timeout_ms = limit_ms(timeout_ms);
     exchange->keep = shared_from_this();
     Launches::here().make_room();
     waiting_.add_pending();
     transfers_.post(*exchange);
-    TUTTI_TRY(launch(*exchange));
+    TUTTI_TRY(launch({*exchange, exchange->device}));
     return exchange;
 }
 

@@ -1,4 +1,4 @@
-// A request of which its issuer puts a part on a device's stream.
+// Requests of which the issuer puts a part on a device's stream.
 #pragma once
 
 #include <memory>
@@ -9,19 +9,33 @@
 
 namespace tutti {
 
-struct DeviceRequest : Request {
+/// What is put there.
+struct DevicePart {
+    DeviceOperation* operation = nullptr;  // the plan's or the messages'; nullptr: nothing
+    void* stream = nullptr;
+    StreamUse use;            // a collective's, until it is done
+    uint64_t generation = 0;  // of the device group that it is for
+
+    bool may_end() { return !operation || operation->may_cancel(); }
+};
+
+/// A collective.
+struct DeviceRequest final : Request {
     DeviceRequest() {
         external = true;
         released = false;
     }
-    bool may_end() override { return !device || device->may_cancel(); }
-    bool is_outdated(uint64_t current) const override { return generation != current; }
-    void ended() override { use.end(); }
+    bool may_end() override { return device.may_end(); }
+    bool is_outdated(uint64_t current) const override { return device.generation != current; }
+    void ended() override { device.use.end(); }
 
-    DeviceOperation* device = nullptr;  // the plan's or the messages'; nullptr: nothing is launched
-    void* device_stream = nullptr;
-    StreamUse use;            // a collective's, until it is done
-    uint64_t generation = 0;  // of the device group that it is for
+    DevicePart device;
+};
+
+/// Either kind, while it is launched.
+struct DeviceLaunch {
+    Request& request;
+    DevicePart& device;
 };
 
 /// The plan, with an operation that is launched.

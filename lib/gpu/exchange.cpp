@@ -5,15 +5,17 @@
 namespace tutti {
 namespace {
 
-std::string describe(const Exchange::Record& record) {
+std::string describe_record(const Exchange::Record& record) {
     return fmt::format("{} bytes of {} with tag {}", record.bytes,
                        dtype_name(static_cast<Dtype>(record.dtype)), record.tag);
 }
 
 }  // namespace
 
-Exchange::Exchange(const std::vector<DeviceTransfer>& all, bool through_host)
-    : staged(through_host) {
+Exchange::Exchange(Rank own_rank, const std::vector<DeviceTransfer>& all, bool through_host)
+    : rank(own_rank), staged(through_host) {
+    external = true;
+    released = false;
     for (const DeviceTransfer& one : all) {
         Part& part = parts.emplace_back();
         part.asked = one;
@@ -32,6 +34,66 @@ Exchange::Exchange(const std::vector<DeviceTransfer>& all, bool through_host)
             on_host.bytes = sizeof part.record;
         }
     }
+    // A rank's message to itself is received before it is sent.
+    for (const bool sends : {false, true})
+        for (Part& part : parts)
+            if (part.on_host.sends == sends) messages.push_back(&part.on_host);
+}
+
+std::string Exchange::describe() const {
+    return fmt::format("{} messages on device memory, the first of them with rank {}", parts.size(),
+                       parts.empty() ? nobody : parts.front().asked.message.peer);
+}
+
+std::optional<Bundle::End> Exchange::advance(bool& moved) {
+    if (staged) return advance_staged(moved);
+    for (const Part& part : parts) {
+        const Code code = part.on_host.code.load(std::memory_order_acquire);
+        if (code == Code::in_progress) return std::nullopt;
+        if (code != Code::ok) return End{part.on_host.error};
+    }
+    if (auto wrong = misfit()) return End{std::move(*wrong), true};
+    const Code code = moves ? moves->progress() : Code::ok;
+    if (code == Code::in_progress) return std::nullopt;
+    return code == Code::ok ? succeed() : fail(code);
+}
+
+// As on the host, a message that went wrong is one message's trouble; the others are there.
+std::optional<Bundle::End> Exchange::advance_staged(bool& moved) {
+    const Code code = moves->progress();
+    moved |= moves->moved();
+    if (code == Code::in_progress) return std::nullopt;
+    if (code != Code::ok) return fail(code);
+    for (const Part& part : parts)
+        if (!part.on_host.done()) return std::nullopt;
+    for (const Part& part : parts)
+        if (part.on_host.code.load(std::memory_order_acquire) != Code::ok)
+            return End{part.on_host.error};
+    return succeed();
+}
+
+Bundle::End Exchange::succeed() {
+    for (const Part& part : parts)
+        if (const DeviceTransfer& asked = part.asked; asked.into)
+            *asked.into = staged ? part.on_host.received
+                                 : Received{asked.message.peer, asked.tag,
+                                            asked.message.bytes / dtype_bytes(asked.dtype)};
+    return {Error{Code::ok, nobody, 0, {}}};
+}
+
+// A collective of other calls has taken aborted ones with it: that is told by itself.
+Bundle::End Exchange::fail(Code code) const {
+    const Trouble& trouble = moves->trouble();
+    return {{code, trouble.peer == nobody ? rank : trouble.peer, 0,
+             fmt::format("rank {}: messages on device memory: {}", rank, trouble.cause)},
+            code != Code::aborted};
+}
+
+bool Exchange::let_go() {
+    if (!moves) return true;
+    if (!moves->may_cancel()) return false;
+    moves->cancel();
+    return true;
 }
 
 bool Exchange::collides(const DeviceMessage& message) const {
@@ -42,7 +104,9 @@ bool Exchange::collides(const DeviceMessage& message) const {
     });
 }
 
-std::optional<Error> Exchange::misfit(Rank rank) const {
+/// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else than
+/// this rank's call; then the messages' data is anyone's.
+std::optional<Error> Exchange::misfit() const {
     for (const Part& part : parts) {
         const DeviceTransfer& asked = part.asked;
         const Record wanted{asked.message.bytes, asked.tag, static_cast<int32_t>(asked.dtype)};
@@ -51,7 +115,8 @@ std::optional<Error> Exchange::misfit(Rank rank) const {
             Code::mismatch, asked.message.peer, 0,
             fmt::format("rank {} sent {} on device memory where rank {} receives {}: messages on "
                         "devices are matched in the order of the calls, and have one length",
-                        asked.message.peer, describe(part.record), rank, describe(wanted))};
+                        asked.message.peer, describe_record(part.record), rank,
+                        describe_record(wanted))};
     }
     return std::nullopt;
 }

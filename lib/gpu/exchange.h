@@ -6,10 +6,12 @@
 
 #include <deque>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "cuda/library.h"
 #include "gpu/device_request.h"
-#include "p2p/transfer.h"
+#include "p2p/bundle.h"
 
 namespace tutti {
 
@@ -21,7 +23,7 @@ struct DeviceTransfer {
     Received* into = nullptr;
 };
 
-struct Exchange final : DeviceRequest {
+struct Exchange final : Bundle {
     /// What a witness says.
     struct Record {
         uint64_t bytes = 0;
@@ -41,18 +43,26 @@ struct Exchange final : DeviceRequest {
     // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
     static constexpr int32_t witness_tag = -1;
 
-    Exchange(const std::vector<DeviceTransfer>& all, bool through_host);
+    Exchange(Rank rank, const std::vector<DeviceTransfer>& all, bool through_host);
+
+    std::optional<End> advance(bool& moved) override;
+    bool let_go() override;
+    std::string describe() const override;
 
     /// Whether that message shares memory with one of them, not counting two that are sent.
     bool collides(const DeviceMessage& message) const;
 
-    /// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else
-    /// than this rank's call; then the messages' data is anyone's.
-    std::optional<Error> misfit(Rank rank) const;
-
+    const Rank rank;
     const bool staged;
-    std::deque<Part> parts;             // which do not move
+    DevicePart device;
+    std::deque<Part> parts;                  // which do not move
     std::unique_ptr<DeviceOperation> moves;  // of those that have bytes; nullptr: none have
+
+private:
+    std::optional<Error> misfit() const;
+    std::optional<End> advance_staged(bool& moved);
+    End succeed();
+    End fail(Code code) const;
 };
 
 }  // namespace tutti

@@ -19,8 +19,8 @@ void Launches::make_room() {
         waiting_.reserve(2 * waiting_.size() + 4);
 }
 
-void Launches::add(std::shared_ptr<Communicator> comm, DeviceRequest& request) {
-    waiting_.push_back({std::move(comm), &request, {}});
+void Launches::add(std::shared_ptr<Communicator> comm, const DeviceLaunch& launch) {
+    waiting_.push_back({std::move(comm), &launch.request, &launch.device, {}});
 }
 
 std::vector<const Exchange*> Launches::exchanges() const {
@@ -60,12 +60,12 @@ void Launches::launch(const std::vector<Waiting*>& all) {
     uint32_t parts = 0;
     for (const Waiting* w : all) {
         if (!library) library = w->comm->device_library();
-        parts = std::max(parts, w->comm->launch_parts(*w->request));
+        parts = std::max(parts, w->comm->launch_parts(*w->device));
     }
     for (uint32_t part = 0; part < parts; ++part) {
         const auto each = [&](auto&& step) {
             for (Waiting* w : all) {
-                if (!w->launched || part >= w->comm->launch_parts(*w->request)) continue;
+                if (!w->launched || part >= w->comm->launch_parts(*w->device)) continue;
                 w->launched = step(*w);
                 // At once: this thread's next rank may be waiting for this one's.
                 if (!w->launched) w->comm->tell_failed_launch(*w->request, w->launched.error());
@@ -74,14 +74,14 @@ void Launches::launch(const std::vector<Waiting*>& all) {
         Result<> together;
         if (library) together = library->gather_launches();
         each([&](Waiting& w) {
-            return together ? w.comm->put_on_stream(*w.request, part) : together;
+            return together ? w.comm->put_on_stream({*w.request, *w.device}, part) : together;
         });
         if (library && together) together = library->launch_gathered();
         each([&](Waiting& w) {
-            return together ? Communicator::mark_launch(*w.request, part) : together;
+            return together ? Communicator::mark_launch(*w.device, part) : together;
         });
         each([&](Waiting& w) {
-            return together ? w.comm->settle_launch(*w.request, part) : together;
+            return together ? w.comm->settle_launch({*w.request, *w.device}, part) : together;
         });
     }
 }
@@ -91,7 +91,7 @@ void Launches::launch(const std::vector<Waiting*>& all) {
 // second. Messages go with the next: which of them a rank calls is its own affair.
 void Launches::launch_all(std::vector<Waiting>& all) {
     const bool in_parts = std::any_of(all.begin(), all.end(), [](const Waiting& w) {
-        return w.comm->launch_parts(*w.request) > 1;
+        return w.comm->launch_parts(*w.device) > 1;
     });
     std::map<const Communicator*, std::size_t> before;
     std::vector<std::vector<Waiting*>> rounds;

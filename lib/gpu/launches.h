@@ -13,7 +13,8 @@ namespace tutti {
 
 class Communicator;
 struct Exchange;
-struct DeviceRequest;
+struct DevicePart;
+struct DeviceLaunch;
 struct Request;
 
 /// A thread's own.
@@ -26,7 +27,7 @@ public:
     /// For add(), which then needs no memory: what has its place in the order has to be launched.
     void make_room();
     /// A request that has its place in the order; launched by close().
-    void add(std::shared_ptr<Communicator> comm, DeviceRequest& request);
+    void add(std::shared_ptr<Communicator> comm, const DeviceLaunch& launch);
     /// The messages among those.
     std::vector<const Exchange*> exchanges() const;
     /// Of a communicator that is destroyed.
@@ -44,7 +45,8 @@ public:
 private:
     struct Waiting {
         std::shared_ptr<Communicator> comm;
-        DeviceRequest* request = nullptr;
+        Request* request = nullptr;
+        DevicePart* device = nullptr;
         Result<> launched;
     };
     static void launch_all(std::vector<Waiting>& all);

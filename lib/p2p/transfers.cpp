@@ -80,18 +80,15 @@ void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
     }
 }
 
-void Transfers::post(Exchange& exchange) {
+void Transfers::post(Bundle& bundle) {
     waiting_.watch();
-    posted_.fetch_add(1 + static_cast<int>(exchange.parts.size()));
+    posted_.fetch_add(1 + static_cast<int>(bundle.messages.size()));
     const Owned owned(owner_);
-    exchanges_.push_back(&exchange);
-    // A rank's message to itself is received before it is sent.
-    for (const bool sends : {false, true})
-        for (Exchange::Part& part : exchange.parts) {
-            if (part.asked.message.sends != sends) continue;
-            part.on_host.timeout_ms = exchange.timeout_ms;
-            engine_.post(part.on_host);
-        }
+    bundles_.push_back(&bundle);
+    for (Transfer* message : bundle.messages) {
+        message->timeout_ms = bundle.timeout_ms;
+        engine_.post(*message);
+    }
 }
 
 /// True while there is any.
@@ -106,81 +103,37 @@ bool Transfers::drive(bool& moved) {
         if (arrived) moved_ns_ = now_ns();
         purge();
     }
-    progress_exchanges(moved);
+    progress_bundles(moved);
     return posted_.load() > 0;
 }
 
-// ---- on devices --------------------------------------------------------------------------------
+// ---- bundles -----------------------------------------------------------------------------------
 
-void Transfers::progress_exchanges(bool& moved) {
-    const std::size_t before = exchanges_.size();
-    std::erase_if(exchanges_, [&](Exchange* exchange) { return progress(*exchange, moved); });
-    moved |= exchanges_.size() != before;
+void Transfers::progress_bundles(bool& moved) {
+    const std::size_t before = bundles_.size();
+    std::erase_if(bundles_, [&](Bundle* bundle) { return progress(*bundle, moved); });
+    moved |= bundles_.size() != before;
 }
 
 /// True if it is over, and may be gone.
-bool Transfers::progress(Exchange& e, bool& moved) {
-    if (!e.released.load(std::memory_order_acquire)) return false;
-    if (e.staged) return progress_staged(e, moved);
-    for (const Exchange::Part& part : e.parts) {
-        const Code code = part.on_host.code.load(std::memory_order_acquire);
-        if (code == Code::in_progress) return false;
-        if (code != Code::ok) return end(e, part.on_host.error);
-    }
-    if (const auto misfit = e.misfit(rank_)) {
-        agreement_.raise(*misfit);
-        return end(e, *misfit);
-    }
-    const Code code = e.moves ? e.moves->progress() : Code::ok;
-    if (code == Code::in_progress) return false;
-    return code == Code::ok ? succeed(e) : fail_device(e, code);
+bool Transfers::progress(Bundle& bundle, bool& moved) {
+    if (!bundle.released.load(std::memory_order_acquire)) return false;
+    const auto over = bundle.advance(moved);
+    if (!over) return false;
+    if (over->tells) agreement_.raise(over->error);
+    return end(bundle, over->error);
 }
 
-// As on the host, a message that went wrong is one message's trouble; the others are there.
-bool Transfers::progress_staged(Exchange& e, bool& moved) {
-    const Code code = e.moves->progress();
-    moved |= e.moves->moved();
-    if (code == Code::in_progress) return false;
-    if (code != Code::ok) return fail_device(e, code);
-    for (const Exchange::Part& part : e.parts)
-        if (!part.on_host.done()) return false;
-    for (const Exchange::Part& part : e.parts)
-        if (part.on_host.code.load(std::memory_order_acquire) != Code::ok)
-            return end(e, part.on_host.error);
-    return succeed(e);
-}
-
-bool Transfers::succeed(Exchange& e) {
-    for (Exchange::Part& part : e.parts)
-        if (const DeviceTransfer& asked = part.asked; asked.into)
-            *asked.into = e.staged ? part.on_host.received
-                                   : Received{asked.message.peer, asked.tag,
-                                              asked.message.bytes / dtype_bytes(asked.dtype)};
-    return end(e, Error{.code = Code::ok});
-}
-
-bool Transfers::fail_device(Exchange& e, Code code) {
-    const Trouble& trouble = e.moves->trouble();
-    const Error error{code, trouble.peer == nobody ? rank_ : trouble.peer, 0,
-                      fmt::format("rank {}: messages on device memory: {}", rank_, trouble.cause)};
-    // A collective of other calls has taken them with it: that is told by itself.
-    if (code != Code::aborted) agreement_.raise(error);
-    return end(e, error);
-}
-
-/// False if its device cannot be let go of yet.
-bool Transfers::end(Exchange& e, const Error& error) {
-    if (error.code != Code::ok && e.moves) {
-        if (!e.moves->may_cancel()) return false;
-        e.moves->cancel();
-    }
+/// False if what runs beside its messages cannot be let go of yet.
+bool Transfers::end(Bundle& bundle, const Error& error) {
+    if (error.code != Code::ok && !bundle.let_go()) return false;
     // What travels on the host from memory that goes with it.
-    for (const Exchange::Part& part : e.parts)
-        if (part.on_host.code.load(std::memory_order_acquire) == Code::in_progress) return false;
-    e.error = error;
+    for (const Transfer* message : bundle.messages)
+        if (message->code.load(std::memory_order_acquire) == Code::in_progress) return false;
+    bundle.error = error;
     posted_.fetch_sub(1);
     waiting_.unwatch();
-    waiting_.publish(e, error.code);
+    waiting_.publish(bundle, error.code);
     return true;
 }
 
@@ -215,8 +168,8 @@ void Transfers::purge() {
     });
     // After their messages: a device's stream goes on when nothing moves in its memory any more.
     if (over)
-        std::erase_if(exchanges_, [&](Exchange* e) {
-            return e->released.load(std::memory_order_acquire) && end(*e, *over);
+        std::erase_if(bundles_, [&](Bundle* bundle) {
+            return bundle->released.load(std::memory_order_acquire) && end(*bundle, *over);
         });
 }
 
@@ -239,20 +192,19 @@ void Transfers::look_at_clocks() {
                          fmt::format("rank {} waited {} ms in a {}", rank_, t.timeout_ms,
                                      engine_.describe(t))};
         });
-        for (Exchange* exchange : exchanges_)
-            if (!late) late = this->late(*exchange, now);
+        for (Bundle* bundle : bundles_)
+            if (!late) late = this->late(*bundle, now);
     }
     if (late) agreement_.raise(*late);
 }
 
-std::optional<Error> Transfers::late(Exchange& e, int64_t now) const {
-    if (e.began_ns == 0) e.began_ns = now;
-    if (e.timeout_ms <= 0 || ns_to_ms(now - e.began_ns) < e.timeout_ms) return std::nullopt;
-    const Rank peer = e.parts.empty() ? nobody : e.parts.front().asked.message.peer;
-    return Error{Code::timeout, peer, 0,
-                 fmt::format("rank {} waited {} ms for {} messages on device memory, the first "
-                             "of them with rank {}",
-                             rank_, e.timeout_ms, e.parts.size(), peer)};
+std::optional<Error> Transfers::late(Bundle& bundle, int64_t now) const {
+    if (bundle.began_ns == 0) bundle.began_ns = now;
+    if (bundle.timeout_ms <= 0 || ns_to_ms(now - bundle.began_ns) < bundle.timeout_ms)
+        return std::nullopt;
+    return Error{
+        Code::timeout, bundle.messages.empty() ? nobody : bundle.messages.front()->peer, 0,
+        fmt::format("rank {} waited {} ms for {}", rank_, bundle.timeout_ms, bundle.describe())};
 }
 
 bool Transfers::arm(bool on) {
@@ -267,10 +219,10 @@ void Transfers::end_all() {
     const Error why{Code::aborted, rank_, 0,
                     fmt::format("rank {} destroyed the communicator before", rank_)};
     engine_.purge([&](const Transfer&) { return std::optional(why); });
-    for (Exchange* e : exchanges_) e->released.store(true, std::memory_order_release);
-    // What was launched later goes after what it would take with it.
-    for (std::size_t round = exchanges_.size(); round > 0 && !exchanges_.empty(); --round)
-        std::erase_if(exchanges_, [&](Exchange* e) { return end(*e, why); });
+    for (Bundle* bundle : bundles_) bundle->released.store(true, std::memory_order_release);
+    // What was released later goes after what it would take with it.
+    for (std::size_t round = bundles_.size(); round > 0 && !bundles_.empty(); --round)
+        std::erase_if(bundles_, [&](Bundle* bundle) { return end(*bundle, why); });
 }
 
 }  // namespace tutti

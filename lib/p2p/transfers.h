@@ -5,7 +5,7 @@
 
 #include "config/config.h"
 #include "control/agreement.h"
-#include "gpu/exchange.h"
+#include "p2p/bundle.h"
 #include "p2p/point_to_point.h"
 #include "run/waiting.h"
 
@@ -28,8 +28,8 @@ public:
     std::size_t message_bytes() const { return message_bytes_; }
     /// Starts it, connected. timeout_ms < 0: the communicator's.
     void post(Transfer& transfer, int64_t timeout_ms);
-    /// What travels on the host, which is connected; its device's part is launched by the caller.
-    void post(Exchange& exchange);
+    /// Starts its messages, connected; they end with it, and it once it is released.
+    void post(Bundle& bundle);
 
     /// True while there is any.
     bool drive(bool& moved);
@@ -41,13 +41,10 @@ public:
 private:
     void finished(Transfer& transfer, const Error& error) override;
     void purge();
-    void progress_exchanges(bool& moved);
-    bool progress(Exchange& exchange, bool& moved);
-    bool progress_staged(Exchange& exchange, bool& moved);
-    bool succeed(Exchange& exchange);
-    bool fail_device(Exchange& exchange, Code code);
-    bool end(Exchange& exchange, const Error& error);
-    std::optional<Error> late(Exchange& exchange, int64_t now) const;
+    void progress_bundles(bool& moved);
+    bool progress(Bundle& bundle, bool& moved);
+    bool end(Bundle& bundle, const Error& error);
+    std::optional<Error> late(Bundle& bundle, int64_t now) const;
 
     const Config& config_;
     const Rank rank_, size_;
@@ -57,8 +54,8 @@ private:
     std::atomic<bool> owner_{false};
     std::atomic<int> posted_{0};
     PointToPoint engine_;
-    std::vector<Exchange*> exchanges_;  // the owner's
-    int64_t moved_ns_ = 0;              // when a message moved last during an alarm; the owner's
+    std::vector<Bundle*> bundles_;  // the owner's
+    int64_t moved_ns_ = 0;          // when a message moved last during an alarm; the owner's
 };
 
 }  // namespace tutti

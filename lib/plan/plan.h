@@ -25,7 +25,8 @@ struct Plan {
     uint32_t stream = 0;
     Tag tag;  // all but the sequence
     std::unique_ptr<Operation> operation;
-    DeviceOperation* launched = nullptr;  // the same, where a part of it is put on a device's stream
+    DeviceOperation* launched =
+        nullptr;                      // the same, where a part of it is put on a device's stream
     std::unique_ptr<Plan> on_device;  // the same call on device memory, once it was needed
     uint64_t generation = 0;          // of the device group that it was bound to
     void* device_stream = nullptr;    // of a persistent plan's runs

@@ -205,9 +205,8 @@ void Streams::purge(Stream& stream) {
     while (Request* request = *link) {
         // One that is being launched goes when its issuer has seen the alarm; a device's, when
         // those before it are over.
-        const bool may_end =
-            request->released.load(std::memory_order_acquire) &&
-            (!request->external || request->may_end());
+        const bool may_end = request->released.load(std::memory_order_acquire) &&
+                             (!request->external || request->may_end());
         const auto verdict = may_end && !survives(*request)
                                  ? agreement_.verdict(request->tag.sequence)
                                  : std::nullopt;

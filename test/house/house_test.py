@@ -84,9 +84,7 @@ AGAINST_THE_TABLE = {
     "lib/comm/progress.cpp": {"transport/posted/flow.h"},
     "lib/job/endpoint.cpp": {"transport/posted/flow.h"},
     "lib/job/endpoint_join.cpp": {"comm/at_exit.h", "cuda/driver.h"},
-    "lib/p2p/transfers.h": {"gpu/exchange.h"},
     "lib/plan/planner.h": {"cuda/library.h", "gpu/across.h", "gpu/staged.h"},
-    "lib/run/request.h": {"gpu/stream_use.h"},
 }
 MOST_FILES = 28
 ANYTHING = ("tools", "test", "bench/kernels")

@@ -36,7 +36,7 @@ public:
                               membership_->ring_of(shape.stream));
     }
     Result<std::unique_ptr<DeviceOperation>> bind_messages(std::vector<DeviceMessage> messages,
-                                                     uint32_t stream) override {
+                                                           uint32_t stream) override {
         const std::size_t ring = membership_->ring_of(stream);
         return make_operation(membership_, runs_,
                               make_messages(membership_, std::move(messages), ring), ring);

@@ -166,9 +166,9 @@ private:
 }  // namespace
 
 Result<std::unique_ptr<DeviceOperation>> make_operation(std::shared_ptr<Membership> membership,
-                                                  std::shared_ptr<Runs> runs,
-                                                  std::unique_ptr<DeviceStep> step,
-                                                  std::size_t ring) {
+                                                        std::shared_ptr<Runs> runs,
+                                                        std::unique_ptr<DeviceStep> step,
+                                                        std::size_t ring) {
     TUTTI_ASSIGN(device::Event done, device::Event::create(membership->context()));
     return std::make_unique<NcclOperation>(std::move(membership), std::move(runs), std::move(step),
                                            ring, std::move(done));

@@ -14,9 +14,9 @@ bool none(Runs& runs);
 
 /// A run that is one step.
 Result<std::unique_ptr<DeviceOperation>> make_operation(std::shared_ptr<Membership> membership,
-                                                  std::shared_ptr<Runs> runs,
-                                                  std::unique_ptr<DeviceStep> step,
-                                                  std::size_t ring);
+                                                        std::shared_ptr<Runs> runs,
+                                                        std::unique_ptr<DeviceStep> step,
+                                                        std::size_t ring);
 /// A run of several, which someone else puts on streams.
 std::unique_ptr<DeviceRun> make_run(std::shared_ptr<Membership> membership,
                                     std::shared_ptr<Runs> runs);

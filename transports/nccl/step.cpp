@@ -151,7 +151,8 @@ public:
                  std::size_t ring)
         : membership_(std::move(membership)), messages_(std::move(messages)), ring_(ring) {}
 
-    Result<> enqueue(const void*, void*, void* stream, const DeviceOperation::GiveUp& give_up) override {
+    Result<> enqueue(const void*, void*, void* stream,
+                     const DeviceOperation::GiveUp& give_up) override {
         return membership_->submit(
             ring_, [&](Comm comm) { return enqueue(comm, stream); }, give_up);
     }
