@@ -12,7 +12,7 @@ namespace {
 constexpr uint32_t share_slots = 3;
 // What one operation puts on a stream must fit there before anything of it has run.
 constexpr uint32_t most_share_tiles = 64, least_share_tiles = 4, most_copies = 512;
-// In Tag::plan, as in planner_device.cpp.
+// In Tag::plan, as in device_planner.cpp.
 constexpr uint64_t across_mark = uint64_t{0xd7} << 40;
 
 // More would be more messages than their parts are worth.
