@@ -24,6 +24,7 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
       agreement_(rank(), size(), group_.id(), *this),
       waiting_(*endpoint_),
       planner_(*endpoint_, channels_, {rank(), size(), one_host}),
+      device_planner_(planner_, endpoint_->config(), channels_),
       plans_(static_cast<std::size_t>(endpoint_->config().nrings)),
       streams_(endpoint_->config(), rank(), agreement_, recorder_, waiting_),
       transfers_(endpoint_->config(), group_, planner_.max_message_bytes(), channels_, agreement_,
@@ -124,7 +125,7 @@ void Communicator::leave_devices() {
     constexpr int64_t most_ms = 1000;
     detached_.clear();
     for (PlanCache& plans : plans_) plans.drop([](Path path) { return path != Path::host; });
-    planner_.use(Planner::DeviceMeans{});
+    device_planner_.use({});
     free_device_memory();
     if (devices_.group && devices_.generation == generation_ && !agreement_.over())
         devices_.group->leave(Deadline::after_ms(most_ms));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "control/agreement.h"
+#include "gpu/device_planner.h"
 #include "gpu/devices.h"
 #include "gpu/exchange.h"
 #include "job/endpoint.h"
@@ -266,6 +267,7 @@ private:
     Agreement agreement_;
     Waiting waiting_;
     Planner planner_;
+    DevicePlanner device_planner_;
     std::vector<PlanCache> plans_;  // by stream
     Streams streams_;
     Transfers transfers_;

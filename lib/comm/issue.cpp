@@ -83,7 +83,9 @@ Result<std::unique_ptr<Plan>> Communicator::make_or_say(const Call& call, uint32
                                                         int64_t timeout_ms) {
     const net::GiveUpWhen over(agreement_.ended());
     try {
-        return planner_.make(call, stream, Deadline::after_ms(timeout_ms));
+        const Deadline deadline = Deadline::after_ms(timeout_ms);
+        return call.path == Path::host ? planner_.make(call, stream, deadline)
+                                       : device_planner_.make(call, stream, deadline);
     } catch (const std::bad_alloc&) {
         return fail(Code::no_memory, "there is no memory to prepare {} of {} elements",
                     collective_name(call.collective), call.count);

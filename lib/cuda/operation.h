@@ -10,9 +10,9 @@ namespace tutti {
 class DeviceOperation : public Operation {
 public:
     using GiveUp = std::function<bool()>;
-    /// What the device does by itself is put on its stream (a library's handle), before start() and
-    /// in the order of the calls, as every rank has it. It may have to wait, and fails when
-    /// give_up() says so; then nothing of it runs.
+    /// Puts the device's own part on its stream (a library's handle), before start() and in the
+    /// order of the calls, as every rank has it. It may have to wait, and fails when give_up() says
+    /// so; then nothing of it runs.
     virtual Result<> launch(const void* in, void* out, void* device_stream,
                             const GiveUp& give_up) = 0;
     // While a thread gathers the launches of several ranks, what they ask the device's library for

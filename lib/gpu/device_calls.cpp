@@ -129,7 +129,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         TUTTI_TRY(check_stream(on_stream));
         Call call = wanted;
         TUTTI_ASSIGN(call.path,
-                     planner_.path_of(call, {in_place, both.mixed()}, endpoint_->config().device));
+                     device_planner_.path_of(call, {in_place, both.mixed()}, endpoint_->config().device));
         call.on_host = both.on_host();
         const uint32_t stream = stream_for(wanted_stream);
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));

@@ -87,7 +87,7 @@ Result<> Communicator::join_devices(device::Ordinal device) {
         TUTTI_ASSIGN(devices_.staging, StagingArea::make(*driver, device));
         devices_.context.emplace(std::move(context));
         devices_.device = device;
-        planner_.use({nullptr, devices_.staging});
+        device_planner_.use({nullptr, devices_.staging});
     }
     if (endpoint_->config().device == DeviceWay::staged) return {};
     return join_library(device);
@@ -98,7 +98,7 @@ Result<> Communicator::join_library(device::Ordinal device) {
     if (devices_.settled && devices_.generation == generation) return {};
     // What the old one had bound must not be used again.
     for (PlanCache& plans : plans_) plans.drop(by_group);
-    planner_.use({nullptr, devices_.staging});
+    device_planner_.use({nullptr, devices_.staging});
     devices_.group.reset();
     devices_.settled = false;
     TUTTI_ASSIGN(const DeviceWay way, agree_on_devices(device));
@@ -109,7 +109,7 @@ Result<> Communicator::join_library(device::Ordinal device) {
     devices_.settled = true;
     devices_.of_host = of_host;
     devices_.generation = generation;
-    planner_.use({devices_.group, devices_.staging, of_host});
+    device_planner_.use({devices_.group, devices_.staging, of_host});
     if (devices_.group) TUTTI_TRY(tell_device_memory());
     return {};
 }
@@ -260,7 +260,7 @@ Result<> Communicator::take_devices(const Devices& from,
     TUTTI_ASSIGN(devices_.staging, StagingArea::make(from.context->driver(), from.device));
     devices_.settled = true;
     devices_.generation = generation_;
-    planner_.use({devices_.group, devices_.staging, false});
+    device_planner_.use({devices_.group, devices_.staging, false});
     return {};
 }
 

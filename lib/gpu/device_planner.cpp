@@ -1,12 +1,11 @@
-// Plans for device memory: by the device's library with a fingerprint beside it, or through the
-// host's.
+#include "gpu/device_planner.h"
+
 #include <cstring>
 
 #include "gpu/beside.h"
 #include "gpu/device_request.h"
 #include "gpu/tiled.h"
 #include "plan/extent.h"
-#include "plan/planner.h"
 
 namespace tutti {
 namespace {
@@ -56,7 +55,7 @@ std::vector<StageRequest::Piece> results_of(const Call& call, const Extent& out)
 
 }  // namespace
 
-Result<IntrinsicShape> Planner::device_shape(const Call& call) const {
+Result<IntrinsicShape> DevicePlanner::shape_of(const Call& call) const {
     IntrinsicShape shape;
     shape.collective = call.collective;
     shape.count = call.count;
@@ -76,114 +75,130 @@ Result<IntrinsicShape> Planner::device_shape(const Call& call) const {
     return shape;
 }
 
-Result<Path> Planner::path_of(const Call& call, const DeviceBuffers& buffers, DeviceWay way) const {
+Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers, DeviceWay way) const {
     // The device copies by itself only what is its own or pinned.
-    const bool large = bytes_of(call) >= 2 * config_.device_tile_bytes;
+    const bool large = planner_.bytes_of(call) >= 2 * config_.device_tile_bytes;
     const Path staged =
         large && call.inputs == 0 && has_tiles(call.collective) && !call.uneven && !buffers.mixed
             ? Path::tiled
             : Path::staged;
-    const std::string_view group_name = device_.of_host ? across_name : library_name;
+    const std::string_view group_name = means_.of_host ? across_name : library_name;
     const bool library = call.algorithm.empty() || call.algorithm == group_name;
     if (!library && call.algorithm != staged_name)
-        return fail(
-            Code::unsupported, "rank {}: {} on device memory is done by '{}' or '{}', not by '{}'",
-            place_.rank, collective_name(call.collective), group_name, staged_name, call.algorithm);
-    if (way == DeviceWay::staged || !library || !device_.group) return staged;
+        return fail(Code::unsupported,
+                    "rank {}: {} on device memory is done by '{}' or '{}', not by '{}'",
+                    place().rank, collective_name(call.collective), group_name, staged_name,
+                    call.algorithm);
+    if (way == DeviceWay::staged || !library || !means_.group) return staged;
     if (call.inputs > 0) {
         if (call.algorithm.empty()) return staged;
         return fail(Code::unsupported, "rank {}: an allreduce of several inputs is done by '{}'",
-                    place_.rank, staged_name);
+                    place().rank, staged_name);
     }
-    if (device_.of_host) {
+    if (means_.of_host) {
         const auto served = check_across(call);
         if (served) return Path::across;
         if (call.algorithm.empty()) return staged;
-        return tl::unexpected(annotate(served.error(), call));
+        return tl::unexpected(planner_.annotate(served.error(), call));
     }
-    auto served = device_shape(call).and_then(
-        [&](const IntrinsicShape& shape) { return device_.group->serves(shape); });
+    auto served = shape_of(call).and_then(
+        [&](const IntrinsicShape& shape) { return means_.group->serves(shape); });
     // It has nowhere to keep what it overwrites, and the others do not know that it would need it.
     if (served && call.collective == Collective::alltoall && buffers.in_place)
         return fail(Code::unsupported,
                     "rank {}: an alltoall in place on device memory: use separate buffers, or the "
                     "algorithm '{}' on every rank",
-                    place_.rank, staged_name);
+                    place().rank, staged_name);
     if (served) return Path::library;
     if (call.algorithm.empty()) return staged;
-    return tl::unexpected(annotate(served.error(), call));
+    return tl::unexpected(planner_.annotate(served.error(), call));
+}
+
+Result<std::unique_ptr<Plan>> DevicePlanner::make(const Call& call, uint32_t stream,
+                                                  Deadline deadline) {
+    planner_.begin(deadline);
+    switch (call.path) {
+        case Path::library:
+            return make_library(call, stream);
+        case Path::tiled:
+            return make_tiled(call, stream);
+        case Path::across:
+            return make_across(call, stream);
+        default:
+            return make_staged(call, stream);
+    }
 }
 
 // A barrier's messages with the tag of the call that it runs beside.
-Result<std::unique_ptr<Operation>> Planner::make_fingerprint(uint32_t stream) {
+Result<std::unique_ptr<Operation>> DevicePlanner::make_fingerprint(uint32_t stream) {
     Call nothing;
     nothing.collective = Collective::barrier;
-    TUTTI_ASSIGN(auto plan, make_host(nothing, stream));
+    TUTTI_ASSIGN(auto plan, planner_.make_host(nothing, stream));
     return std::move(plan->operation);
 }
 
-Result<std::unique_ptr<Plan>> Planner::make_library(const Call& call, uint32_t stream) {
-    TUTTI_ASSIGN(IntrinsicShape shape, device_shape(call));
+Result<std::unique_ptr<Plan>> DevicePlanner::make_library(const Call& call, uint32_t stream) {
+    TUTTI_ASSIGN(IntrinsicShape shape, shape_of(call));
     shape.stream = stream;
-    TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));
-    TUTTI_ASSIGN(auto on_device, device_.group->bind(shape));
+    TUTTI_ASSIGN(const Reduction reduction, planner_.reduction(call));
+    TUTTI_ASSIGN(auto on_device, means_.group->bind(shape));
     TUTTI_ASSIGN(auto fingerprint, make_fingerprint(stream));
     auto plan = std::make_unique<Plan>(call, stream);
-    make_tag(*plan, Choice{}, reduction);
+    planner_.make_tag(*plan, Choice{}, reduction);
     plan->tag.plan ^= library_mark;
     return launched(std::move(plan), beside(std::move(on_device), std::move(fingerprint)));
 }
 
 // What does not come in several tiles after all is staged as a whole. The tiles are this rank's
 // affair alone: it sends and receives what it would on host memory.
-Result<std::unique_ptr<Plan>> Planner::make_tiled(const Call& call, uint32_t stream) {
+Result<std::unique_ptr<Plan>> DevicePlanner::make_tiled(const Call& call, uint32_t stream) {
     Call host = call;
     host.path = Path::host;
     host.algorithm = {};
     auto plan = std::make_unique<Plan>(call, stream);
     const Plan as_host(host, stream);
-    const auto choice = choose(host);
-    if (!choice) return tl::unexpected(annotate(choice.error(), call));
-    TUTTI_ASSIGN(const Reduction reduction, this->reduction(host));
+    const auto choice = planner_.choose(host);
+    if (!choice) return tl::unexpected(planner_.annotate(choice.error(), call));
+    TUTTI_ASSIGN(const Reduction reduction, planner_.reduction(host));
     if (!choice->algorithm || reduction.prepared) return make_staged(call, stream);
-    auto request =
-        schedule_request(as_host, *choice, reduction.reducer, whole_schedule(host, *choice));
+    auto request = planner_.schedule_request(as_host, *choice, reduction.reducer,
+                                             planner_.whole_schedule(host, *choice));
     request.window = {tile_slots, config_.device_tile_bytes, most_tiles};
     TUTTI_ASSIGN(auto wire, bind(std::move(request), channels_));
     if (wire->window().stretches < 2) return make_staged(call, stream);
     StripRequest strip;
-    strip.has_input = extent_of(call, place_.rank, place_.size, Space::input).used;
-    strip.has_output = extent_of(call, place_.rank, place_.size, Space::output).used;
+    strip.has_input = extent_of(call, place().rank, place().size, Space::input).used;
+    strip.has_output = extent_of(call, place().rank, place().size, Space::output).used;
     strip.element_bytes = dtype_bytes(call.dtype);
     TiledRequest tiles;
-    tiles.area = device_.staging;
+    tiles.area = means_.staging;
     tiles.around = strips(wire->window(), strip);
     tiles.element_bytes = strip.element_bytes;
     tiles.in_place = wire->window().blocks(Space::input) == wire->window().blocks(Space::output);
     tiles.wires.push_back(std::move(wire));
-    make_tag(*plan, *choice, reduction);
+    planner_.make_tag(*plan, *choice, reduction);
     TUTTI_ASSIGN(auto tiled, tile(std::move(tiles)));
     return launched(std::move(plan), std::move(tiled));
 }
 
 /// nullptr: the inputs come to the host one by one, and are added there.
-Result<std::unique_ptr<DeviceFold>> Planner::fold_on_device(const Call& call) const {
+Result<std::unique_ptr<DeviceFold>> DevicePlanner::fold_on_device(const Call& call) const {
     if (call.inputs < 2 || is_user_op(call.op) || !DeviceFold::built())
         return std::unique_ptr<DeviceFold>();
-    TUTTI_ASSIGN(const device::Kernels* kernels, device_.staging->kernels());
-    return DeviceFold::make(device_.staging->context, *kernels,
+    TUTTI_ASSIGN(const device::Kernels* kernels, means_.staging->kernels());
+    return DeviceFold::make(means_.staging->context, *kernels,
                             {call.dtype, call.op, call.count, call.inputs});
 }
 
 // To the other ranks it is the same call as on host memory.
-Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t stream) {
+Result<std::unique_ptr<Plan>> DevicePlanner::make_staged(const Call& call, uint32_t stream) {
     Call host = call;
     host.path = Path::host;
     host.algorithm = {};
     TUTTI_ASSIGN(auto fold, fold_on_device(call));
-    TUTTI_ASSIGN(auto inner, make_host(host, stream, fold != nullptr));
-    const Extent in = extent_of(call, place_.rank, place_.size, Space::input);
-    const Extent out = extent_of(call, place_.rank, place_.size, Space::output);
+    TUTTI_ASSIGN(auto inner, planner_.make_host(host, stream, fold != nullptr));
+    const Extent in = extent_of(call, place().rank, place().size, Space::input);
+    const Extent out = extent_of(call, place().rank, place().size, Space::output);
     const std::size_t bytes = dtype_bytes(call.dtype);
     StageRequest request;
     if (in.used) request.in_bytes = in.length * bytes;
@@ -200,7 +215,7 @@ Result<std::unique_ptr<Plan>> Planner::make_staged(const Call& call, uint32_t st
     auto plan = std::make_unique<Plan>(call, stream);
     plan->tag = inner->tag;
     TUTTI_ASSIGN(auto staged,
-                 stage(device_.staging, std::move(request), std::move(inner->operation)));
+                 stage(means_.staging, std::move(request), std::move(inner->operation)));
     return launched(std::move(plan), std::move(staged));
 }
 

@@ -2,9 +2,8 @@
 // the same number on their hosts exchange their shares over tutti's wire.
 #include <numeric>
 
-#include "gpu/across.h"
+#include "gpu/device_planner.h"
 #include "gpu/device_request.h"
-#include "plan/planner.h"
 
 namespace tutti {
 namespace {
@@ -80,7 +79,7 @@ Op inside_op(Op op) {
 
 }  // namespace
 
-Result<> Planner::check_across(const Call& call) const {
+Result<> DevicePlanner::check_across(const Call& call) const {
     switch (call.collective) {
         case Collective::allreduce:
         case Collective::broadcast:
@@ -92,47 +91,48 @@ Result<> Planner::check_across(const Call& call) const {
     }
     if (call.uneven)
         return fail(Code::unsupported, "blocks of different lengths have no hierarchical way");
-    if (traits_of(call.collective).cut != Cut::whole && !is_even(*hosts_))
+    if (traits_of(call.collective).cut != Cut::whole && !is_even(host_map()))
         return fail(Code::unsupported,
                     "blocks have no hierarchical way where hosts have different numbers of ranks "
                     "({} to {})",
-                    hosts_->shape().smallest, hosts_->shape().largest);
-    TUTTI_ASSIGN(IntrinsicShape shape, device_shape(call));
+                    host_map().shape().smallest, host_map().shape().largest);
+    TUTTI_ASSIGN(IntrinsicShape shape, shape_of(call));
     // NCCL's average of integers is another than the host's, whoever divides.
-    TUTTI_TRY(device_.group->serves(shape));
+    TUTTI_TRY(means_.group->serves(shape));
     return {};
 }
 
-Result<Choice> Planner::choose_between_hosts(const Call& wire, std::size_t bytes) const {
-    Terrain between = terrain_;
-    between.ranks = hosts_->count();
+Result<Choice> DevicePlanner::choose_between_hosts(const Call& wire, std::size_t bytes) const {
+    Terrain between = planner_.terrain();
+    between.ranks = host_map().count();
     between.one_host = false;
     between.hosts = {};
     between.intrinsic = {};
-    Question asked = question(wire);
+    Question asked = planner_.question(wire);
     asked.bytes = std::max<std::size_t>(1, bytes);
     return select(asked, between);
 }
 
 /// Binds what this rank does over the wire for one of its stripes.
-Result<std::unique_ptr<BoundSchedule>> Planner::bind_stripe(const Plan& wire, const Choice& choice,
-                                                            const Reducer& reducer, Stripes stripes,
-                                                            Rank stripe) {
-    const Rank local = hosts_->local_of(place_.rank), host = hosts_->host_of(place_.rank);
-    const auto locals = static_cast<std::size_t>(hosts_->size_of(host));
+Result<std::unique_ptr<BoundSchedule>> DevicePlanner::bind_stripe(const Plan& wire,
+                                                                  const Choice& choice,
+                                                                  const Reducer& reducer,
+                                                                  Stripes stripes, Rank stripe) {
+    const Rank local = host_map().local_of(place().rank), host = host_map().host_of(place().rank);
+    const auto locals = static_cast<std::size_t>(host_map().size_of(host));
     const bool whole = traits_of(wire.call.collective).cut == Cut::whole;
     ScheduleRequest wanted;
-    wanted.ranks = hosts_->count();
+    wanted.ranks = host_map().count();
     wanted.rank = host;
-    wanted.root = hosts_->host_of(wire.call.root);
+    wanted.root = host_map().host_of(wire.call.root);
     wanted.lanes = choice.lanes;
-    auto request = schedule_request(wire, choice, reducer, wanted);
+    auto request = planner_.schedule_request(wire, choice, reducer, wanted);
     const std::size_t share = whole ? stripes.share(wire.call.count) : wire.call.count;
     if (whole) request.count = share + (stripe == 0 ? stripes.rest(wire.call.count) : 0);
-    if (!is_even(*hosts_))
+    if (!is_even(host_map()))
         request.first_lane = static_cast<uint16_t>(first_stripe_lane + wire.stream * most_stripes);
     // The same on all ranks of a host. Blocks are gathered one by one.
-    const auto ranks = static_cast<uint32_t>(place_.size);
+    const auto ranks = static_cast<uint32_t>(place().size);
     request.window = {
         share_slots,
         whole ? config_.device_tile_bytes * locals / static_cast<std::size_t>(stripes.count)
@@ -140,26 +140,26 @@ Result<std::unique_ptr<BoundSchedule>> Planner::bind_stripe(const Plan& wire, co
         whole ? most_share_tiles
               : std::clamp(most_copies / ranks, least_share_tiles, most_share_tiles),
         share};
-    Carriers channels(channels_, *hosts_, stripes, stripe,
-                      stripes.first(local, hosts_->size_of(host)));
+    Carriers channels(channels_, host_map(), stripes, stripe,
+                      stripes.first(local, host_map().size_of(host)));
     return bind(std::move(request), channels);
 }
 
-Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t stream) {
-    const Rank local = hosts_->local_of(place_.rank), host = hosts_->host_of(place_.rank);
-    const Rank hosts = hosts_->count(), locals = hosts_->size_of(host);
+Result<std::unique_ptr<Plan>> DevicePlanner::make_across(const Call& call, uint32_t stream) {
+    const Rank local = host_map().local_of(place().rank), host = host_map().host_of(place().rank);
+    const Rank hosts = host_map().count(), locals = host_map().size_of(host);
     const bool whole = traits_of(call.collective).cut == Cut::whole;
     const std::size_t bytes = dtype_bytes(call.dtype);
-    const Stripes stripes = stripes_over(*hosts_);
+    const Stripes stripes = stripes_over(host_map());
     Plan wire(between_hosts(call), stream);
-    TUTTI_ASSIGN(const Reduction reduction, this->reduction(wire.call));
+    TUTTI_ASSIGN(const Reduction reduction, planner_.reduction(wire.call));
 
     // The same choice for all stripes, which differ by a rest.
     auto choice = choose_between_hosts(
         wire.call,
         bytes * (whole ? stripes.share(call.count) : call.count * static_cast<std::size_t>(hosts)));
-    if (!choice) return tl::unexpected(annotate(choice.error(), call));
-    if (!is_even(*hosts_)) choice->lanes = 1;
+    if (!choice) return tl::unexpected(planner_.annotate(choice.error(), call));
+    if (!is_even(host_map())) choice->lanes = 1;
     TiledRequest tiles;
     for (Rank s = stripes.first(local, locals); s < stripes.first(local + 1, locals); ++s) {
         TUTTI_ASSIGN(auto bound, bind_stripe(wire, *choice, reduction.reducer, stripes, s));
@@ -169,28 +169,28 @@ Result<std::unique_ptr<Plan>> Planner::make_across(const Call& call, uint32_t st
     AcrossRequest inside;
     inside.window = tiles.wires.front()->window();
     inside.stripes = stripes;
-    TUTTI_ASSIGN(inside.shape, device_shape(call));
+    TUTTI_ASSIGN(inside.shape, shape_of(call));
     inside.shape.stream = stream;
     inside.shape.op = inside_op(inside.shape.op);
-    inside.shape.root = hosts_->local_of(call.root);
+    inside.shape.root = host_map().local_of(call.root);
     inside.element_bytes = bytes;
     inside.local = local;
     inside.locals = locals;
     inside.hosts = hosts;
-    inside.on_root_host = host == hosts_->host_of(call.root);
+    inside.on_root_host = host == host_map().host_of(call.root);
     for (Rank l = 0; !whole && l < locals; ++l)
-        for (Rank h = 0; h < hosts; ++h) inside.by_place.push_back(hosts_->member(h, l));
-    inside.group = device_.group;
+        for (Rank h = 0; h < hosts; ++h) inside.by_place.push_back(host_map().member(h, l));
+    inside.group = means_.group;
 
     TUTTI_ASSIGN(tiles.first, make_fingerprint(stream));
     auto plan = std::make_unique<Plan>(call, stream);
-    TUTTI_ASSIGN(const Reduction whole_reduction, this->reduction(call));
-    make_tag(*plan, *choice, whole_reduction);
+    TUTTI_ASSIGN(const Reduction whole_reduction, planner_.reduction(call));
+    planner_.make_tag(*plan, *choice, whole_reduction);
     plan->tag.plan ^= across_mark ^ config_.device_tile_bytes;
-    tiles.area = device_.staging;
+    tiles.area = means_.staging;
     tiles.element_bytes = bytes;
     tiles.in_place = whole;
-    TUTTI_ASSIGN(tiles.around, across(std::move(inside), device_.staging->context));
+    TUTTI_ASSIGN(tiles.around, across(std::move(inside), means_.staging->context));
     TUTTI_ASSIGN(auto tiled, tile(std::move(tiles)));
     return launched(std::move(plan), std::move(tiled));
 }

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// What is put there.
+/// The part that is put there.
 struct DevicePart {
     DeviceOperation* operation = nullptr;  // the plan's or the messages'; nullptr: nothing
     void* stream = nullptr;

@@ -256,22 +256,6 @@ Result<std::unique_ptr<Operation>> Planner::bind_operation(const Plan& plan, con
     return prepare(request, std::move(bound));
 }
 
-Result<std::unique_ptr<Plan>> Planner::make(const Call& call, uint32_t stream, Deadline deadline) {
-    deadline_ = deadline;
-    switch (call.path) {
-        case Path::library:
-            return make_library(call, stream);
-        case Path::staged:
-            return make_staged(call, stream);
-        case Path::tiled:
-            return make_tiled(call, stream);
-        case Path::across:
-            return make_across(call, stream);
-        default:
-            return make_host(call, stream);
-    }
-}
-
 Result<std::unique_ptr<Plan>> Planner::make_host(const Call& call, uint32_t stream, bool folded) {
     TUTTI_ASSIGN(const Choice choice, choose_on_host(call));
     TUTTI_ASSIGN(const Reduction reduction, this->reduction(call));

@@ -1,0 +1,61 @@
+// From a call on device memory to a bound plan: what is done by the devices' library, by the host's
+// operations on pinned copies, or by both.
+#pragma once
+
+#include <memory>
+
+#include "cuda/library.h"
+#include "gpu/across.h"
+#include "gpu/staged.h"
+#include "plan/planner.h"
+
+namespace tutti {
+
+/// The issuing thread's, as the planner is that it builds on.
+class DevicePlanner {
+public:
+    DevicePlanner(Planner& planner, const Config& config, ChannelTable& channels)
+        : planner_(planner), config_(config), channels_(channels) {}
+
+    /// The library's group and pinned memory for calls on device memory; none: there are no such
+    /// calls.
+    struct Means {
+        std::shared_ptr<DeviceGroup> group;
+        std::shared_ptr<const StagingArea> staging;
+        bool of_host = false;  // the group has this host's ranks only
+    };
+    void use(Means means) { means_ = std::move(means); }
+
+    /// The way that a call would go; unsupported if the call insists on one that cannot serve it.
+    struct Buffers {
+        bool in_place = false;
+        bool mixed = false;  // one of them is the host's
+    };
+    Result<Path> path_of(const Call& call, const Buffers& buffers, DeviceWay way) const;
+
+    /// As Planner::make, for all paths but the host's.
+    Result<std::unique_ptr<Plan>> make(const Call& call, uint32_t stream, Deadline deadline);
+
+private:
+    const Hosts& host_map() const { return *planner_.hosts(); }
+    const Planner::Place& place() const { return planner_.place(); }
+    Result<IntrinsicShape> shape_of(const Call& call) const;
+    Result<std::unique_ptr<DeviceFold>> fold_on_device(const Call& call) const;
+    Result<std::unique_ptr<Operation>> make_fingerprint(uint32_t stream);
+    Result<std::unique_ptr<Plan>> make_library(const Call& call, uint32_t stream);
+    Result<std::unique_ptr<Plan>> make_staged(const Call& call, uint32_t stream);
+    Result<std::unique_ptr<Plan>> make_tiled(const Call& call, uint32_t stream);
+    Result<> check_across(const Call& call) const;
+    Result<Choice> choose_between_hosts(const Call& wire, std::size_t bytes) const;
+    Result<std::unique_ptr<BoundSchedule>> bind_stripe(const Plan& wire, const Choice& choice,
+                                                       const Reducer& reducer, Stripes stripes,
+                                                       Rank stripe);
+    Result<std::unique_ptr<Plan>> make_across(const Call& call, uint32_t stream);
+
+    Planner& planner_;
+    const Config& config_;
+    ChannelTable& channels_;
+    Means means_;
+};
+
+}  // namespace tutti
