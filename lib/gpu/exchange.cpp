@@ -48,22 +48,22 @@ std::string Exchange::describe() const {
 std::optional<Bundle::End> Exchange::advance(bool& moved) {
     if (staged) return advance_staged(moved);
     for (const Part& part : parts) {
-        const Code code = part.on_host.code.load(std::memory_order_acquire);
-        if (code == Code::in_progress) return std::nullopt;
-        if (code != Code::ok) return End{part.on_host.error};
+        const Code state = part.on_host.code.load(std::memory_order_acquire);
+        if (state == Code::in_progress) return std::nullopt;
+        if (state != Code::ok) return End{part.on_host.error};
     }
     if (auto wrong = misfit()) return End{std::move(*wrong), true};
-    const Code code = moves ? moves->progress() : Code::ok;
-    if (code == Code::in_progress) return std::nullopt;
-    return code == Code::ok ? succeed() : fail(code);
+    const Code state = moves ? moves->progress() : Code::ok;
+    if (state == Code::in_progress) return std::nullopt;
+    return state == Code::ok ? succeed() : fail(state);
 }
 
 // As on the host, a message that went wrong is one message's trouble; the others are there.
 std::optional<Bundle::End> Exchange::advance_staged(bool& moved) {
-    const Code code = moves->progress();
+    const Code state = moves->progress();
     moved |= moves->moved();
-    if (code == Code::in_progress) return std::nullopt;
-    if (code != Code::ok) return fail(code);
+    if (state == Code::in_progress) return std::nullopt;
+    if (state != Code::ok) return fail(state);
     for (const Part& part : parts)
         if (!part.on_host.done()) return std::nullopt;
     for (const Part& part : parts)
@@ -82,11 +82,11 @@ Bundle::End Exchange::succeed() {
 }
 
 // A collective of other calls has taken aborted ones with it: that is told by itself.
-Bundle::End Exchange::fail(Code code) const {
+Bundle::End Exchange::fail(Code why) const {
     const Trouble& trouble = moves->trouble();
-    return {{code, trouble.peer == nobody ? rank : trouble.peer, 0,
+    return {{why, trouble.peer == nobody ? rank : trouble.peer, 0,
              fmt::format("rank {}: messages on device memory: {}", rank, trouble.cause)},
-            code != Code::aborted};
+            why != Code::aborted};
 }
 
 bool Exchange::let_go() {

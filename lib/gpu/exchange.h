@@ -62,7 +62,7 @@ private:
     std::optional<Error> misfit() const;
     std::optional<End> advance_staged(bool& moved);
     End succeed();
-    End fail(Code code) const;
+    End fail(Code why) const;
 };
 
 }  // namespace tutti
