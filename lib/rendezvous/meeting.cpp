@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "net/auth.h"
 #include "net/resolve.h"
@@ -193,9 +194,7 @@ tl::unexpected<Error> no_meeting(const std::string& why) {
 }  // namespace
 
 uint16_t first_port(const std::string& identity) {
-    uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: the same on every host
-    for (const char c : identity) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-    return static_cast<uint16_t>(lowest_port + hash % port_groups * port_choices);
+    return static_cast<uint16_t>(lowest_port + hash_of(identity) % port_groups * port_choices);
 }
 
 Result<MeetingPlace> find_meeting_place(const Config& config, const GetEnv& get_env,
