@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "base/patience.h"
 #include "fabric/channel.h"
@@ -176,7 +177,7 @@ void Hub::arm_port() {
         }
         turn();
     }
-    ring_doorbell(options_.doorbell_fd);
+    ring_event_fd(options_.doorbell_fd);
 }
 
 void Hub::arm(bool on) {
@@ -203,11 +204,11 @@ void Hub::stay_watched() {
 void Hub::watch(bool on) {
     if (wake_fd() < 0) return;
     watched_ = options_.reactor->watch(wake_fd(), on) && on;
-    if (on && !watched_) ring_doorbell(options_.doorbell_fd);
+    if (on && !watched_) ring_event_fd(options_.doorbell_fd);
 }
 
 void Hub::wake(Sleeper& sleeper) {
-    if (sleeper.wants_waking()) ring_doorbell(options_.doorbell_fd);
+    if (sleeper.wants_waking()) ring_event_fd(options_.doorbell_fd);
 }
 
 /// Waits until nothing is pending, or the peer is lost for that, which it is in the end. Others
@@ -435,7 +436,7 @@ void Hub::drop_peer(Peer& peer) {
     peer.due = 0;
     port_->disconnect(peer.rank);
     peer.health.store(Code::peer_lost, std::memory_order_seq_cst);
-    ring_doorbell(options_.doorbell_fd);
+    ring_event_fd(options_.doorbell_fd);
 }
 
 /// A peer that said bye is gone when all it sent is here; then it may go.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/serving.h"
 #include "transport/posted/flow.h"
@@ -22,13 +23,6 @@ constexpr const char* come_out =
     "It listens on its host's loopback only: there, set TUTTI_IFACE to an interface or address "
     "that other hosts reach (no name that means 127.…), and TUTTI_SECRET, without which ranks "
     "listen on loopback alone";
-
-void ring_fd(int fd) {
-    const uint64_t one = 1;
-    // EAGAIN: it is ringing already.
-    while (::write(fd, &one, sizeof one) < 0 && errno == EINTR) {
-    }
-}
 
 }  // namespace
 
@@ -297,11 +291,11 @@ void Endpoint::sleep(int timeout_ms, uint64_t since) {
 }
 
 void Endpoint::ring() {
-    ring_fd(doorbell_.get());
+    ring_event_fd(doorbell_.get());
 }
 
 void Endpoint::kick() {
-    if (!kicked_.exchange(true)) ring_fd(kick_.get());
+    if (!kicked_.exchange(true)) ring_event_fd(kick_.get());
 }
 
 // ---- from peers --------------------------------------------------------------------------------

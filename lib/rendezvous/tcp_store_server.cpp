@@ -1,4 +1,3 @@
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -117,7 +116,7 @@ Result<> Server::run(UniqueFd listener, net::AuthKey key) {
 
 Server::~Server() {
     stop_.store(true, std::memory_order_relaxed);
-    eventfd_write(wake_.get(), 1);
+    ring_event_fd(wake_.get());
     thread_.join();
     own_ports().remove(port_);
 }

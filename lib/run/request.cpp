@@ -1,11 +1,11 @@
 #include "run/request.h"
 
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "base/event_fd.h"
 #include "base/fd.h"
 
 namespace tutti {
@@ -37,14 +37,13 @@ bool Completion::set_callback(Callback callback) {
 
 Result<int> Completion::event_fd() {
     if (const int fd = fd_.load(); fd != no_fd) return fd;
-    UniqueFd made(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!made) return fail_errno(errno, "creating an eventfd for the request");
+    TUTTI_ASSIGN(UniqueFd made, make_event_fd());
     // Threads that ask at the same time get one descriptor: the losers close their own.
     int fd = no_fd;
     if (!fd_.compare_exchange_strong(fd, made.get())) return fd;
     fd = made.release();
     // Whoever fires looks at fd_ after setting fired_; we look at fired_ after setting fd_.
-    if (fired_.load()) ::eventfd_write(fd, 1);
+    if (fired_.load()) ring_event_fd(fd);
     return fd;
 }
 
@@ -58,7 +57,7 @@ void Completion::fire(Code code) {
     // Not before: who sees it waits for this thread, which may not be in a callback then that takes
     // a lock of theirs.
     fired_.store(true);
-    if (const int fd = fd_.load(); fd != no_fd) ::eventfd_write(fd, 1);
+    if (const int fd = fd_.load(); fd != no_fd) ring_event_fd(fd);
 }
 
 bool Request::heard_done() const {

@@ -1,7 +1,6 @@
 // Whom a port knows, and what happens to operations when a peer goes.
 #include <fcntl.h>
 #include <rdma/fi_errno.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <cerrno>
 #include <thread>
 
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/socket.h"
 #include "transports/ofi/port.h"
@@ -158,9 +158,9 @@ void OfiPort::disconnect(Rank rank) {
 // fi_trywait() looks for the endpoint (ofi_rxm dies of it). Its number stays taken, by one that is
 // never readable, until the queue is closed.
 void OfiPort::silence() const {
-    const UniqueFd quiet(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (objects_.wake_fd < 0) return;
-    if (!quiet || ::dup3(quiet.get(), objects_.wake_fd, O_CLOEXEC) < 0)
+    const auto quiet = make_event_fd();
+    if (!quiet || ::dup3(quiet->get(), objects_.wake_fd, O_CLOEXEC) < 0)
         log::debug("libfabric ({}): the closed queue stays audible: errno {}", objects_.provider(),
                    errno);
 }

@@ -2,11 +2,11 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
 
+#include "base/event_fd.h"
 #include "net/reactor.h"
 
 namespace tutti::shm {
@@ -33,9 +33,13 @@ Result<Neighbours::Bell> Neighbours::make_bell(Rank rank) {
     const std::lock_guard lock(mutex_);
     Bell& bell = bells_[rank];
     if (bell) return bell;
-    UniqueFd fd(rank == rank_ ? ::fcntl(own_doorbell_fd_, F_DUPFD_CLOEXEC, 0)
-                              : ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!fd) return fail_errno(errno, "flat: out of file descriptors (ulimit -n)? eventfd");
+    UniqueFd fd;
+    if (rank == rank_) {
+        fd = UniqueFd(::fcntl(own_doorbell_fd_, F_DUPFD_CLOEXEC, 0));
+        if (!fd) return fail_errno(errno, "flat: out of file descriptors (ulimit -n)? dup");
+    } else {
+        TUTTI_ASSIGN(fd, make_event_fd());
+    }
     return bell = std::make_shared<const Doorbell>(std::move(fd));
 }
 

@@ -8,6 +8,7 @@
 #include <cerrno>
 
 #include "base/blame.h"
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
@@ -242,9 +243,7 @@ Result<> Pairs::take_channel(Pair& pair, const News& news) {
 }
 
 void Pairs::ring_own() const {
-    const uint64_t one = 1;
-    // A full counter means that it rings already.
-    [[maybe_unused]] const ssize_t written = ::write(context_.doorbell_fd, &one, sizeof one);
+    ring_event_fd(context_.doorbell_fd);
 }
 
 void Pairs::lost(const std::shared_ptr<Pair>& pair, const Error& error) {

@@ -1,9 +1,9 @@
 // Processes of one host: channels in anonymous shared memory, passed over Unix sockets.
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <atomic>
 
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/reactor.h"
@@ -24,12 +24,13 @@ constexpr int64_t own_poll_after_ns = 20'000'000;
 void destroy_on_reactor(std::unique_ptr<net::Acceptor> acceptor, Reactor& reactor,
                         Deadline deadline) {
     struct Errand {
-        UniqueFd due{::eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC)};
+        UniqueFd due;
         std::unique_ptr<net::Acceptor> acceptor;
         std::atomic<bool> done{false};
     };
     auto errand = std::make_shared<Errand>();
     errand->acceptor = std::move(acceptor);
+    if (auto due = make_event_fd(true)) errand->due = std::move(*due);
     const auto added = reactor.add(errand->due.get(), EPOLLIN, [errand, &reactor](uint32_t) {
         reactor.remove(errand->due.get());
         errand->acceptor.reset();

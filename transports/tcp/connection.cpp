@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/reactor.h"
 #include "transports/tcp/channel.h"
@@ -107,7 +108,7 @@ void Connection::on_events(uint32_t events) {
 }
 
 void Connection::wake(Sleeper& sleeper) {
-    if (sleeper.wants_waking()) ring_doorbell(options_.doorbell_fd);
+    if (sleeper.wants_waking()) ring_event_fd(options_.doorbell_fd);
 }
 
 // ---- channels --------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ void Connection::hang_up() {
     in_flow_ = nullptr;
     // From here on no queue is looked at: drained() and health() say so to the channels.
     health_.store(Code::peer_lost, std::memory_order_seq_cst);
-    ring_doorbell(options_.doorbell_fd);
+    ring_event_fd(options_.doorbell_fd);
 }
 
 void Connection::begin_close(Deadline deadline) {

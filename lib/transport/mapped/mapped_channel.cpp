@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/event_fd.h"
 #include "base/log.h"
 #include "transport/mapped/channel_pool.h"
 
@@ -58,9 +59,7 @@ std::byte* small_cell(std::byte* memory, uint64_t position) {
 }  // namespace
 
 void Doorbell::ring() const {
-    const uint64_t one = 1;
-    // A full counter means that the sleeper has news already; other failures have no one to tell.
-    [[maybe_unused]] const ssize_t written = ::write(fd_.get(), &one, sizeof one);
+    ring_event_fd(fd_.get());
 }
 
 void format_mapped_channel(std::byte* memory) {

@@ -45,13 +45,6 @@ private:
     std::atomic<const bool*> thread_{nullptr};
 };
 
-inline void ring_doorbell(int fd) {
-    const uint64_t one = 1;
-    // EAGAIN: it is ringing already.
-    while (fd >= 0 && ::write(fd, &one, sizeof one) < 0 && errno == EINTR) {
-    }
-}
-
 /// One thread at a time, and nobody who waits for long: the owner never blocks.
 class OwnerFlag {
 public:

@@ -50,8 +50,7 @@ MemoryMonitor::MemoryMonitor(UniqueFd faults, UniqueFd stop)
     : faults_(std::move(faults)), stop_(std::move(stop)) {}
 
 MemoryMonitor::~MemoryMonitor() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(stop_.get(), &one, sizeof one);
+    ring_event_fd(stop_.get());
     thread_.join();
 }
 
