@@ -77,13 +77,14 @@ class Cases(unittest.TestCase):
 
 
 def compiled(source, name):
-    """A module for the environment's torch, compiled once as the backend is, beside it."""
+    """A module for the environment's torch, compiled once as the backend is, beside it, whichever process is first."""
     script = ("import hashlib, pathlib, subprocess, sys, torch, tutti.torch._build as b\n"
               "source, name = pathlib.Path(sys.argv[1]), sys.argv[2]\n"
               "identity = hashlib.sha256(source.read_bytes() + torch.__version__.encode()).hexdigest()[:16]\n"
               "target = b._cache() / f'{name}-{identity}.so'\n"
               "words = [w.replace(b.NAME, name).format(source=source, target=target) for w in b._flags()]\n"
-              "if not target.exists(): subprocess.run(b._compiler() + words, check=True)\n"
+              "with b._locked(target.parent):\n"
+              "    if not target.exists(): subprocess.run(b._compiler() + words, check=True)\n"
               "print(target)")
     done = run(PYTHON, "-c", script, HERE / source, name)
     if done.returncode != 0:
