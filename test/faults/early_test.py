@@ -91,7 +91,7 @@ class Early(unittest.TestCase):
             self.assertLess(time.monotonic() - begin, SOON_S)
 
     def job_among_strangers(self, idle, files):
-        """The outputs of four ranks, and how many descriptors rank 0 had at most."""
+        """The outputs of four ranks, rank 0's most descriptors, and the seconds that ranks 1 to 3 took."""
         port = free_port()
         env = {"TUTTI_SIZE": "4", "TUTTI_STORE": f"tcp://127.0.0.1:{port}"}
         with contextlib.ExitStack() as strangers:
@@ -118,11 +118,13 @@ class Early(unittest.TestCase):
                 with contextlib.suppress(OSError):
                     stranger.connect(("127.0.0.1", port))
                     stranger.send(says[i % len(says)])
+            begin = time.monotonic()  # the kernel may let a stranger's call wait for half a minute
             ranks += [start({**env, "TUTTI_RANK": str(rank)}, files) for rank in (1, 2, 3)]
             outputs = finish(ranks)
+            took_s = time.monotonic() - begin
             watching.set()
             watcher.join()
-        return outputs, most[0]
+        return outputs, most[0], took_s
 
     def test_a_job_joins_among_strangers_who_hold_few_descriptors(self):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -131,12 +133,11 @@ class Early(unittest.TestCase):
         self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         idle = min(2000, max(soft, wanted) - 200)
         for files in (None, 64):
-            begin = time.monotonic()
-            outputs, most = self.job_among_strangers(idle, files)
+            outputs, most, took_s = self.job_among_strangers(idle, files)
             for output in outputs:
                 self.assertIn("destroy: ok", output)
             self.assertLess(most, 150)
-            self.assertLess(time.monotonic() - begin, 2 * SOON_S)
+            self.assertLess(took_s, SOON_S)
 
 
 if __name__ == "__main__":
