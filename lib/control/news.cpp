@@ -3,7 +3,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t max_text_bytes = 4096;
+constexpr uint32_t max_news_text_bytes = 4096;
 
 }  // namespace
 
@@ -14,7 +14,7 @@ Bytes News::encode() const {
         .put(rank)
         .put(code)
         .put(tag)
-        .put_text(std::string_view(text).substr(0, max_text_bytes))
+        .put_text(std::string_view(text).substr(0, max_news_text_bytes))
         .take();
 }
 
@@ -26,7 +26,7 @@ std::optional<News> News::decode(ByteView message) {
     news.rank = in.get<Rank>();
     news.code = in.get<Code>();
     news.tag = in.get<Tag>();
-    news.text = in.get_text(max_text_bytes);
+    news.text = in.get_text(max_news_text_bytes);
     if (!in.at_end()) return std::nullopt;
     return news;
 }
