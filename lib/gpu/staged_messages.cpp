@@ -11,7 +11,7 @@ namespace {
 // A line each: the device says that what is sent is here, and its memory free for what goes
 // straight there, and that what was received is there; the host how many of those that the stream
 // waits for are over. Then the messages.
-enum Word : std::size_t { word_fetched, word_come, word_stored, words };
+enum MessageWord : std::size_t { sends_fetched, messages_come, receives_stored, message_words };
 
 std::size_t place_of_next(std::size_t at, const Exchange::Part& part) {
     return at + round_up(part.pinned_bytes, no_share_bytes);
@@ -25,8 +25,9 @@ public:
           memory_(std::move(memory)),
           kept_(std::move(kept)),
           stored_(std::move(stored)) {
-        for (const Word which : {word_fetched, word_come, word_stored}) store(which, 0);
-        std::size_t at = words * no_share_bytes;
+        for (const MessageWord which : {sends_fetched, messages_come, receives_stored})
+            store(which, 0);
+        std::size_t at = message_words * no_share_bytes;
         for (Exchange::Part& part : parts) {
             Transfer& message = part.on_host;
             std::byte* const pinned = memory_->data() + at;
@@ -62,7 +63,7 @@ public:
     // Nothing comes straight to the device before what is sent with it was copied.
     Result<> mark_part(uint32_t, void*) override {
         const device::Context::Scope current(area_->context);
-        return give_back_unless(device::write_word(driver(), callers_, word(word_fetched), 1));
+        return give_back_unless(device::write_word(driver(), callers_, word(sends_fetched), 1));
     }
     Result<> settle_part(uint32_t, void*, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
@@ -117,13 +118,13 @@ private:
     };
 
     const device::Driver& driver() const { return area_->context.driver(); }
-    uint32_t& word(Word which) const {
+    uint32_t& word(MessageWord which) const {
         return *reinterpret_cast<uint32_t*>(memory_->data() + which * no_share_bytes);
     }
-    bool there(Word which) const {
+    bool there(MessageWord which) const {
         return std::atomic_ref(word(which)).load(std::memory_order_acquire) != 0;
     }
-    void store(Word which, uint32_t value) const {
+    void store(MessageWord which, uint32_t value) const {
         std::atomic_ref(word(which)).store(value, std::memory_order_release);
     }
 
@@ -139,14 +140,14 @@ private:
         for (const Exchange::Part* part : awaited_) {
             const Transfer& message = part->on_host;
             const bool flush = part->direct && !message.sends;
-            TUTTI_TRY(device::hold_until(driver(), callers_, word(word_come), ++come, flush));
+            TUTTI_TRY(device::hold_until(driver(), callers_, word(messages_come), ++come, flush));
             if (!part->direct)
                 TUTTI_TRY(device::copy(driver(), part->asked.message.memory, message.memory,
                                        message.bytes, callers_));
         }
         // Only what is waited for: the memory is another's after that.
         if (!awaited_.empty())
-            TUTTI_TRY(device::write_word(driver(), callers_, word(word_stored), 1));
+            TUTTI_TRY(device::write_word(driver(), callers_, word(receives_stored), 1));
         TUTTI_TRY(stored_.record(callers_));
         marked_ = true;
         return {};
@@ -168,7 +169,7 @@ private:
     Result<> go_on() {
         if (phase_ == Phase::fetching) {
             // Pairs with the device's write: what is sent was copied before.
-            if (!there(word_fetched)) return look();
+            if (!there(sends_fetched)) return look();
             for (Exchange::Part* send : sends_) send->on_host.held = false;
             for (Exchange::Part* part : awaited_) part->on_host.held = false;
             enter(awaited_.empty() ? Phase::idle : Phase::waiting);
@@ -179,7 +180,7 @@ private:
             enter(Phase::storing);
         }
         if (phase_ == Phase::storing) {
-            if (!there(word_stored)) return look();
+            if (!there(receives_stored)) return look();
             enter(Phase::idle);
         }
         return {};
@@ -189,7 +190,7 @@ private:
         while (come_ < awaited_.size() && awaited_[come_]->on_host.done()) {
             TUTTI_ASSIGN(const bool whole, is_whole(*awaited_[come_]));
             if (!whole) return {};
-            store(word_come, ++come_);
+            store(messages_come, ++come_);
             moved_ = true;
         }
         return {};
@@ -234,7 +235,7 @@ private:
     }
 
     /// The caller's stream goes on, whatever became of the messages.
-    void release() { store(word_come, static_cast<uint32_t>(awaited_.size())); }
+    void release() { store(messages_come, static_cast<uint32_t>(awaited_.size())); }
 
     /// Nothing comes from a device that has failed.
     Result<> look() {
@@ -263,7 +264,7 @@ private:
 }  // namespace
 
 std::size_t staging_bytes(const std::deque<Exchange::Part>& parts) {
-    std::size_t bytes = words * no_share_bytes;
+    std::size_t bytes = message_words * no_share_bytes;
     for (const Exchange::Part& part : parts) bytes = place_of_next(bytes, part);
     return bytes;
 }

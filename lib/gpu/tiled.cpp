@@ -12,7 +12,7 @@ namespace {
 /// A count that only grows, over all runs: one side waits until it is large enough. A line each.
 enum TileWord : std::size_t { tiles_fetched, tiles_done, tiles_freed, tile_words };
 
-struct Streams {
+struct TileStreams {
     device::Stream inside, inputs, outputs;
 };
 
@@ -40,7 +40,7 @@ std::size_t slots_bytes(const TiledRequest& r, const Wires& w) {
 class TiledOperation final : public DeviceOperation {
 public:
     TiledOperation(TiledRequest request, std::unique_ptr<Wires> wires, device::PinnedBuffer memory,
-                   Streams streams, Events events)
+                   TileStreams streams, Events events)
         : r_(std::move(request)),
           w_(std::move(wires)),
           memory_(std::move(memory)),
@@ -330,7 +330,7 @@ private:
     const TiledRequest r_;
     const std::unique_ptr<Wires> w_;
     const device::PinnedBuffer memory_;
-    const Streams streams_;
+    const TileStreams streams_;
     const Events e_;
     std::byte* const words_;
     std::byte* const inputs_;
@@ -377,7 +377,7 @@ Result<std::unique_ptr<DeviceOperation>> tile(TiledRequest request) {
     TUTTI_ASSIGN(Events events, make_all_events(context, wires->slots()));
     return std::make_unique<TiledOperation>(
         std::move(request), std::move(wires), std::move(memory),
-        Streams{std::move(inside), std::move(inputs), std::move(outputs)}, std::move(events));
+        TileStreams{std::move(inside), std::move(inputs), std::move(outputs)}, std::move(events));
 }
 
 }  // namespace tutti
