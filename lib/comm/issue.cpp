@@ -158,7 +158,7 @@ Result<std::unique_ptr<Plan>> Communicator::make_plan(const Call& call, int stre
 Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
     const int64_t began_ns = now_ns();
-    int64_t ask_ns = Agreement::ask_at(began_ns, began_ns, timeout_ms);
+    int64_t ask_ns = Inquiry::ask_at(began_ns, began_ns, timeout_ms);
     Backoff backoff(crowded_);
     for (;;) {
         {
@@ -185,8 +185,8 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
                         rank());
         if (deadline.passed()) return tl::unexpected(not_all_back(timeout_ms));
         if (const int64_t now = now_ns(); now >= ask_ns) {
-            ask_ns = Agreement::ask_at(began_ns, now, timeout_ms);
-            agreement_.ask_who_is_behind();
+            ask_ns = Inquiry::ask_at(began_ns, now, timeout_ms);
+            agreement_.inquiry().ask_who_is_behind();
         }
         endpoint_->pump();
         // Others may have to get on with another communicator before they come back.
@@ -199,7 +199,7 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
 // The call that gave up has no number, and others may yet make it: it fails for everyone, or what
 // follows would be taken for other calls than it is.
 Error Communicator::not_all_back(int64_t timeout_ms) {
-    const Late late = agreement_.behind();
+    const Late late = agreement_.inquiry().behind();
     Error error{Code::timeout, late.first(), 0,
                 fmt::format("rank {}: after a mismatch, not all ranks came back within {} ms",
                             rank(), timeout_ms)};
@@ -252,7 +252,7 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
 /// for this rank, have to know.
 Result<> Communicator::propose(Stream& stream, const Tag& tag) {
     try {
-        agreement_.propose(tag);
+        agreement_.strict().propose(tag);
         return {};
     } catch (const std::bad_alloc&) {
         streams_.release(stream);

@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "base/told_error.h"
-#include "control/tree.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::size_t max_proposals = std::size_t{1} << 20;  // 100 MB or so
 // A rank that is gone may have said bye, or have ended because of another's end: the news of that
 // are on their way.
 constexpr int64_t bye_patience_ns = 500'000'000;
@@ -16,31 +14,7 @@ constexpr int64_t bye_patience_ns = 500'000'000;
 }  // namespace
 
 Agreement::Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host)
-    : rank_(rank),
-      size_(size),
-      comm_(comm),
-      first_parent_(tree_parent(rank)),
-      first_children_(tree_children(rank, size)),
-      host_(host),
-      tree_(rank, size) {}
-
-News Agreement::make(News::Kind kind, const Tag& tag) const {
-    News news;
-    news.kind = kind;
-    news.comm = comm_;
-    news.rank = rank_;
-    news.tag = tag;
-    return news;
-}
-
-// To everyone who is there, along the communicator's own tree; each rank passes on what is new to
-// it. With the mutex.
-void Agreement::flood(const News& news, Rank except) {
-    const Rank parent = tree_.parent();
-    if (parent != nobody && parent != except) host_.send_control(parent, news);
-    for (Rank child : tree_.children())
-        if (child != except) host_.send_control(child, news);
-}
+    : circle_(rank, size, comm, host), inquiry_(circle_, *this), strict_(circle_, *this) {}
 
 // The one that left first is the cause; others may have left because of it.
 Error Agreement::departed_error() const {
@@ -58,18 +32,18 @@ Error Agreement::hear(uint64_t number) {
 }
 
 std::optional<Error> Agreement::verdict(uint64_t sequence) {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     // A mismatch that is known came before the end, and may be its cause: a rank that hears of it
     // may abort.
-    if (mismatch_ && sequence >= mismatch_from_) return hear(sequence & number_mask);
+    if (mismatch_ && sequence >= mismatch_from_) return hear(operation_number(sequence));
     if (dead_) return dead_;
     for (auto& [rank, last] : departed_)
-        if ((sequence & number_mask) > last) return dead_ = departed_error();
+        if (operation_number(sequence) > last) return dead_ = departed_error();
     return std::nullopt;
 }
 
 Rank Agreement::survived(uint64_t sequence) {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     return survived_loss(sequence);
 }
 
@@ -77,23 +51,23 @@ Rank Agreement::survived_loss(uint64_t sequence) const {
     if (!failure_ || sequence >= failure_->tag.sequence || mismatch_ || !owed_.empty())
         return nobody;
     for (auto& [rank, last] : departed_)
-        if ((sequence & number_mask) > last) return nobody;
+        if (operation_number(sequence) > last) return nobody;
     return failure_->rank;
 }
 
 void Agreement::give_up(uint64_t sequence) {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     if (failure_) fail_from(sequence, nobody);
 }
 
 void Agreement::fail_from(uint64_t sequence, Rank except) {
     if (sequence >= failure_->tag.sequence) return;
     failure_->tag.sequence = sequence;
-    flood(*failure_, except);
+    circle_.flood(*failure_, except);
 }
 
 std::optional<Error> Agreement::over(bool* may_receive) {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     if (!failure_) return std::nullopt;
     if (may_receive)
         *may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence;
@@ -101,13 +75,13 @@ std::optional<Error> Agreement::over(bool* may_receive) {
 }
 
 bool Agreement::has_left(Rank rank) {
-    const Lock lock(mutex_);
-    if (rank == any_rank) return static_cast<Rank>(departed_.size()) >= size_ - 1;
+    const Lock lock(circle_.mutex);
+    if (rank == any_rank) return static_cast<Rank>(departed_.size()) >= circle_.size - 1;
     return said_bye(rank);
 }
 
 Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     const bool departed = std::any_of(departed_.begin(), departed_.end(),
                                       [&](auto& d) { return next_number > d.second; });
     const bool unheard = !owed_.empty() || (mismatch_ && first_heard_ == 0);
@@ -129,7 +103,7 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
     if (!mismatch_) return Entry::proceed;
     if (first_heard_ != 0) return Entry::wait;
     // A call from before the mismatch, which others may have returned from already.
-    if (next_number < (mismatch_from_ & number_mask)) return Entry::proceed;
+    if (next_number < operation_number(mismatch_from_)) return Entry::proceed;
     // Operations that still run here will tell of it, and are counted: this call is one too many.
     if (!self_quiet_) return Entry::wait;
     error = hear(next_number);
@@ -138,73 +112,77 @@ Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
 
 void Agreement::raise(const Error& error) {
     end(error, every_sequence, nobody);
-    host_.settle();
+    circle_.host.settle();
 }
 
 // The first cause stands; later ones are mostly its consequences. But that somebody has left is no
 // news of this rank's, and ends nobody's messages.
 void Agreement::end(const Error& error, uint64_t from_sequence, Rank except) {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     if (failure_) {
         fail_from(from_sequence, except);
     } else {
         if (!dead_) dead_ = error;
-        sound();
+        alarm_.store(true, std::memory_order_seq_cst);
         ended_ = true;
-        failure_ = make(News::Kind::failed, {});
+        failure_ = circle_.make(News::Kind::failed, {});
         failure_->code = error.code;
         failure_->rank = error.rank;
         failure_->text = error.message;
         failure_->tag.sequence = from_sequence;
-        flood(*failure_, except);
+        circle_.flood(*failure_, except);
     }
     // It passes nothing on: those that it would have told hear it from who takes its place.
-    if (error.code == Code::peer_lost && error.rank != nobody && error.rank != rank_)
+    if (error.code == Code::peer_lost && error.rank != nobody && error.rank != circle_.rank)
         replace(error.rank, true);
 }
 
 void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
     // What arrived may belong to an earlier operation that this rank has long returned from.
-    const Tag same = host_.recorder().find(got.sequence).value_or(own);
+    const Tag same = circle_.host.recorder().find(got.sequence).value_or(own);
     const std::string ours = describe_call(same), theirs = describe_call(got);
-    News news = make(News::Kind::mismatch, {});
+    News news = circle_.make(News::Kind::mismatch, {});
     news.tag.sequence = std::min(own.sequence, got.sequence);
-    news.tag.root = rank_;
+    news.tag.root = circle_.rank;
     news.rank = peer;
     news.text = fmt::format(
-        "the ranks called different things: rank {} called {}, rank {} called {}{}", rank_, ours,
-        peer, theirs,
+        "the ranks called different things: rank {} called {}, rank {} called {}{}", circle_.rank,
+        ours, peer, theirs,
         ours == theirs ? " with other settings of the algorithm, the ring, the operator or the name"
                        : "");
+    raise_mismatch(news);
+}
+
+void Agreement::raise_mismatch(const News& news) {
     take_mismatch(news, nobody);
-    host_.settle();
+    circle_.host.settle();
 }
 
 void Agreement::take_mismatch(const News& news, Rank from) {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     if (news.tag.epoch() != epoch_ || dead_) return;
     if (mismatch_ && news.tag.sequence >= mismatch_from_) return;
-    const Rank other = news.rank == rank_ ? news.tag.root : news.rank;
-    if (!mismatch_) mismatch_ = told_error(Code::mismatch, other, size_, news.text);
+    const Rank other = news.rank == circle_.rank ? news.tag.root : news.rank;
+    if (!mismatch_) mismatch_ = told_error(Code::mismatch, other, circle_.size, news.text);
     mismatch_from_ = news.tag.sequence;
     disagreement_ = news;
-    sound();
-    flood(news, from);
+    alarm_.store(true, std::memory_order_seq_cst);
+    circle_.flood(news, from);
 }
 
 std::optional<uint64_t> Agreement::failing_epoch() {
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     return mismatch_ ? std::optional(epoch_) : std::nullopt;
 }
 
 // Whether the caller has yet to call what comes before the mismatch. Operations that others ran and
 // this rank was refused have numbers all the same.
 bool Agreement::behind_mismatch(uint64_t last_number) const {
-    return std::max(last_number, begun_after_) + 1 < (mismatch_from_ & number_mask);
+    return std::max(last_number, begun_after_) + 1 < operation_number(mismatch_from_);
 }
 
 void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
-    Lock lock(mutex_);
+    Lock lock(circle_.mutex);
     if (!mismatch_ || epoch != epoch_ || self_quiet_) return;
     const uint64_t last_issued = last_number;
     if (behind_mismatch(last_number)) return;
@@ -219,7 +197,7 @@ void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
 
 // Passes "quiet" on once the whole subtree is; the root starts the new epoch.
 void Agreement::take_quiet(Lock& lock) {
-    const auto& children = tree_.children();
+    const auto& children = circle_.tree.children();
     const bool all = self_quiet_ && std::all_of(children.begin(), children.end(), [&](Rank c) {
                          return quiet_children_.count(c) > 0;
                      });
@@ -230,8 +208,9 @@ void Agreement::take_quiet(Lock& lock) {
     Tag tag;
     tag.sequence = epoch_ << Tag::epoch_shift | quiet_number_;
     tag.count = most_failed_;
-    if (tree_.parent() != nobody)
-        return host_.send_control(tree_.parent(), make(News::Kind::quiet, tag));
+    if (circle_.tree.parent() != nobody)
+        return circle_.host.send_control(circle_.tree.parent(),
+                                         circle_.make(News::Kind::quiet, tag));
     const uint64_t next = (epoch_ + 1) << Tag::epoch_shift | quiet_number_;
     lock.unlock();
     take_resume(next, tag.count);
@@ -239,14 +218,14 @@ void Agreement::take_quiet(Lock& lock) {
 
 void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
     {
-        const Lock lock(mutex_);
+        const Lock lock(circle_.mutex);
         if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
     }
     // The host makes sure that nothing runs, and learns the number, before the alarm ends.
-    host_.resume(sequence);
-    const Lock lock(mutex_);
+    circle_.host.resume(sequence);
+    const Lock lock(circle_.mutex);
     epoch_ += 1;
-    begun_after_ = sequence & number_mask;
+    begun_after_ = operation_number(sequence);
     // A rank that was idle still owes its caller the news, and one that was slow more of it.
     const uint64_t heard = first_heard_ == 0 ? 0 : std::max<uint64_t>(own_failed_, 1);
     const uint64_t all = std::max<uint64_t>(failed, 1);
@@ -257,41 +236,42 @@ void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
     self_quiet_ = quiet_sent_ = false;
     quiet_children_.clear();
     quiet_number_ = 0;
-    proposals_.clear();
+    strict_.begin_epoch();
     Tag tag;
     tag.sequence = sequence;
     tag.count = failed;
-    for (Rank child : tree_.children()) host_.send_control(child, make(News::Kind::resume, tag));
+    for (Rank child : circle_.tree.children())
+        circle_.host.send_control(child, circle_.make(News::Kind::resume, tag));
     if (fine()) alarm_.store(false, std::memory_order_seq_cst);
 }
 
 void Agreement::say_bye(uint64_t last_number) {
     Tag tag;
     tag.sequence = last_number;
-    const Lock lock(mutex_);
+    const Lock lock(circle_.mutex);
     tag.count = departed_.size();
-    News bye = make(News::Kind::bye, tag);
+    News bye = circle_.make(News::Kind::bye, tag);
     if (failure_) {
         bye.code = failure_->code;
         bye.tag.root = failure_->rank;
         bye.tag.plan = failure_->tag.sequence;
         bye.text = failure_->text;
     }
-    flood(bye, nobody);
+    circle_.flood(bye, nobody);
 }
 
 void Agreement::take_bye(const News& news, Rank from) {
     // Before this rank takes the leaver for the cause of what it has not got from it.
     if (news.code != Code::ok)
-        end(told_error(news.code, news.tag.root, size_, news.text), news.tag.plan, from);
-    Lock lock(mutex_);
-    if (news.rank < 0 || news.rank >= size_ || said_bye(news.rank)) return;
+        end(told_error(news.code, news.tag.root, circle_.size, news.text), news.tag.plan, from);
+    Lock lock(circle_.mutex);
+    if (news.rank < 0 || news.rank >= circle_.size || said_bye(news.rank)) return;
     // It has told its neighbours, who know each other from now on. What came to it from one of them
     // when it had gone has not reached the others: other ranks' byes, where it did not know all.
-    flood(news, from);
+    circle_.flood(news, from);
     const bool knew_all = news.tag.count == departed_.size();
-    departed_.emplace_back(news.rank, news.tag.sequence & number_mask);
-    sound();
+    departed_.emplace_back(news.rank, operation_number(news.tag.sequence));
+    alarm_.store(true, std::memory_order_seq_cst);
     bye_until_ns_.erase(news.rank);
     const bool replaced = without_bye_.erase(news.rank) > 0;
     const bool neighbours = !replaced && !replace(news.rank, !knew_all).empty();
@@ -303,27 +283,26 @@ void Agreement::take_bye(const News& news, Rank from) {
 
 /// The new neighbours in its place are told the news that it may not have passed on.
 std::vector<Rank> Agreement::replace(Rank rank, bool byes) {
-    if (tree_.has_left(rank)) return {};
+    if (circle_.tree.has_left(rank)) return {};
     without_bye_.insert(rank);
-    std::vector<Rank> added = tree_.leave(rank);
-    for (const Rank neighbour : added) catch_up(neighbour, byes);
+    std::vector<Rank> added = circle_.tree.leave(rank);
+    for (const Rank neighbour : added) tell_news(neighbour, byes);
     return added;
 }
 
 void Agreement::unreachable(Rank peer) {
     std::optional<News> question;
     {
-        const Lock lock(mutex_);
-        if (peer == rank_ || tree_.has_left(peer)) return;
+        const Lock lock(circle_.mutex);
+        if (peer == circle_.rank || circle_.tree.has_left(peer)) return;
         const int64_t now = now_ns();
         bye_until_ns_[peer] = now + bye_patience_ns;
         if (next_lost_ns_ == 0) next_lost_ns_ = now + bye_patience_ns;
         // It may have been asked, or was to pass a question on.
-        const bool asked = !replace(peer, true).empty() && stall_.tag.sequence != 0;
-        if (asked && now < stall_ns_ + longest_pause_ns) question = stall_;
-        stall_ns_ = 0;
+        question = inquiry_.interrupted(now);
+        if (replace(peer, true).empty()) question.reset();
     }
-    if (question) take_stall(*question);
+    if (question) inquiry_.ask_again(*question);
 }
 
 void Agreement::look_at_unreachable() {
@@ -331,7 +310,7 @@ void Agreement::look_at_unreachable() {
     if (due == 0 || now_ns() < due) return;
     std::vector<Rank> lost;
     {
-        const Lock lock(mutex_);
+        const Lock lock(circle_.mutex);
         const int64_t now = now_ns();
         int64_t next = 0;
         for (const auto& [rank, until] : bye_until_ns_) {
@@ -347,123 +326,77 @@ void Agreement::look_at_unreachable() {
         peer_lost(rank, "its process has ended, and it has not said goodbye");
 }
 
-void Agreement::catch_up(Rank to, bool byes) {
+void Agreement::catch_up(Rank to, uint64_t number) {
+    const bool departed =
+        std::any_of(departed_.begin(), departed_.end(), [&](auto& d) { return number > d.second; });
+    if (failure_ || departed) tell_news(to, true);
+}
+
+void Agreement::tell_news(Rank to, bool byes) {
     for (auto& [rank, last] : departed_) {
         if (!byes) break;
         Tag tag;
         tag.sequence = last;
-        News bye = make(News::Kind::bye, tag);
+        News bye = circle_.make(News::Kind::bye, tag);
         bye.rank = rank;
-        host_.send_control(to, bye);
+        circle_.host.send_control(to, bye);
     }
-    if (disagreement_) host_.send_control(to, *disagreement_);
-    if (failure_) host_.send_control(to, *failure_);
-}
-
-void Agreement::propose(const Tag& tag) {
-    take_proposal(rank_, tag);
-}
-
-void Agreement::take_proposal(Rank from, const Tag& tag) {
-    Lock lock(mutex_);
-    if (tag.epoch() != epoch_ || dead_) return;
-    if (mismatch_ && tag.sequence >= mismatch_from_) return;
-    if (proposals_.size() >= max_proposals && proposals_.count(tag.sequence) == 0) {
-        lock.unlock();
-        return raise({Code::no_memory, from, 0,
-                      fmt::format("rank {} is more than {} calls ahead of others, and strict "
-                                  "checking keeps no more",
-                                  from, max_proposals)});
-    }
-    Proposal& p = proposals_[tag.sequence];
-    if (p.have == 0) {
-        p.tag = tag;
-        p.first = from;
-    } else if (p.tag != tag) {
-        // Said from the point of view of whoever came first; both may be subtrees of this rank.
-        News news = make(News::Kind::mismatch, {});
-        news.tag.sequence = tag.sequence;
-        news.tag.root = p.first;
-        news.rank = from;
-        news.text =
-            fmt::format("the ranks called different things: rank {} called {}, rank {} called {}",
-                        p.first, describe_call(p.tag), from, describe_call(tag));
-        lock.unlock();
-        take_mismatch(news, nobody);
-        return host_.settle();
-    }
-    if (++p.have <= first_children_.size()) return;
-    proposals_.erase(tag.sequence);
-    if (first_parent_ != nobody)
-        return host_.send_control(first_parent_, make(News::Kind::propose, tag));
-    for (Rank child : first_children_) host_.send_control(child, make(News::Kind::agreed, tag));
-    agreed_.store(tag.sequence, std::memory_order_release);
-    lock.unlock();
-    host_.settle();
+    if (disagreement_) circle_.host.send_control(to, *disagreement_);
+    if (failure_) circle_.host.send_control(to, *failure_);
 }
 
 void Agreement::peer_lost(Rank peer, const std::string& cause) {
     {
-        const Lock lock(mutex_);
+        const Lock lock(circle_.mutex);
         if (said_bye(peer)) return;
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, no_sequence,
         nobody);
-    host_.settle();
+    circle_.host.settle();
 }
 
 void Agreement::receive(Rank from, const News& news) {
     // Of a failure alone may it be nobody.
-    const bool of_member = news.rank >= 0 && news.rank < size_;
+    const bool of_member = news.rank >= 0 && news.rank < circle_.size;
     if (news.kind != News::Kind::failed && !of_member) return;
     {
-        const Lock lock(mutex_);
-        heard(from);
-        if (news.kind == News::Kind::silent) return take_silent(news, from);
-        if (news.kind == News::Kind::stall || news.kind == News::Kind::query) answer(from, news);
+        const Lock lock(circle_.mutex);
+        if (inquiry_.hear(from, news)) return;
     }
     switch (news.kind) {
         case News::Kind::failed:
-            end(told_error(news.code, news.rank, size_, news.text), news.tag.sequence, from);
-            return host_.settle();
+            end(told_error(news.code, news.rank, circle_.size, news.text), news.tag.sequence, from);
+            return circle_.host.settle();
         case News::Kind::mismatch:
             take_mismatch(news, from);
-            return host_.settle();
+            return circle_.host.settle();
         case News::Kind::quiet: {
-            Lock lock(mutex_);
+            Lock lock(circle_.mutex);
             if (news.tag.epoch() != epoch_) return;
             quiet_children_.insert(from);
-            quiet_number_ = std::max(quiet_number_, news.tag.sequence & number_mask);
+            quiet_number_ = std::max(quiet_number_, operation_number(news.tag.sequence));
             most_failed_ = std::max(most_failed_, news.tag.count);
             take_quiet(lock);
             lock = {};
-            return host_.settle();
+            return circle_.host.settle();
         }
         case News::Kind::resume:
             take_resume(news.tag.sequence, news.tag.count);
-            return host_.settle();
+            return circle_.host.settle();
         case News::Kind::bye:
             take_bye(news, from);
-            return host_.settle();
+            return circle_.host.settle();
         case News::Kind::stall:
-            return take_stall(news);
         case News::Kind::query:
-            return take_query(news, from);
         case News::Kind::late:
-            return take_late(news);
         case News::Kind::suspect:
-            return take_suspect(news);
+            return inquiry_.receive(from, news);
         case News::Kind::here:
         case News::Kind::silent:
-            return;  // dealt with above
+            return;  // heard above
         case News::Kind::propose:
-            return take_proposal(from, news.tag);
         case News::Kind::agreed:
-            for (Rank child : first_children_) host_.send_control(child, news);
-            // What came another way may have been overtaken.
-            if (!agreed(news.tag.sequence))
-                agreed_.store(news.tag.sequence, std::memory_order_release);
-            return host_.settle();
+            return strict_.receive(from, news);
     }
 }
 

@@ -1,8 +1,6 @@
-// Questions about an operation that takes long: who has not called it, who called something else,
-// who says nothing at all.
-#include <algorithm>
+#include "control/inquiry.h"
 
-#include "control/agreement.h"
+#include <algorithm>
 
 namespace tutti {
 namespace {
@@ -16,6 +14,7 @@ constexpr int64_t question_growth = 4;
 constexpr int64_t last_question_ms = 500;
 // A rank that has not answered a question for so long is reported with the next one.
 constexpr int64_t silence_ns = 100 * ms;
+constexpr int64_t longest_pause_ns = 2'000'000'000;  // between questions
 
 // True if it was not there.
 bool insert_few(std::vector<Rank>& ranks, Rank rank) {
@@ -57,21 +56,17 @@ std::pair<Rank, Rank> Late::chain(Rank own) const {
     return {first, last};
 }
 
-void Agreement::stalled(const Tag& tag) {
-    take_stall(make(News::Kind::stall, tag));
-}
-
-void Agreement::take_stall(const News& news) {
+void Inquiry::take_stall(const News& news) {
     {
-        const Lock lock(mutex_);
-        if (news.tag.epoch() != epoch_) return;
+        const Lock lock(circle_.mutex);
+        if (news.tag.epoch() != state_.epoch()) return;
         // Stalled ranks come in crowds: one question about an operation serves them all for a
         // while.
         const int64_t now = now_ns();
         if (news.tag.sequence <= stall_.tag.sequence && now < stall_ns_ + stall_window_ns) return;
         stall_ = news;
         stall_ns_ = now;
-        if (const Rank parent = tree_.parent(); parent != nobody) {
+        if (const Rank parent = circle_.tree.parent(); parent != nobody) {
             const bool silent = is_silent(parent);
             ask(parent, news);
             if (silent) tell_silent(parent);
@@ -83,18 +78,19 @@ void Agreement::take_stall(const News& news) {
     take_query(query, nobody);
 }
 
-void Agreement::take_query(const News& news, Rank from) {
-    const Recorder& recorder = host_.recorder();
+void Inquiry::take_query(const News& news, Rank from) {
+    const Recorder& recorder = circle_.host.recorder();
     bool late = recorder.last() < news.tag.sequence, failed = false;
     {
-        const Lock lock(mutex_);
+        const Lock lock(circle_.mutex);
         late_.answered = late_heard_ = false;
         late_.waiting.clear();
-        failed = mismatch_ && news.tag.sequence >= mismatch_from_;
-        if (failed) late = behind_mismatch(recorder.last() & number_mask);
+        const auto mismatch = state_.mismatch_from();
+        failed = mismatch && news.tag.sequence >= *mismatch;
+        if (failed) late = state_.behind_mismatch(operation_number(recorder.last()));
         std::vector<Rank> silent;
         silent_ms_.clear();
-        for (const Rank child : tree_.children()) {
+        for (const Rank child : circle_.tree.children()) {
             if (child == from) continue;
             if (is_silent(child)) silent.push_back(child);
             ask(child, news);
@@ -102,38 +98,39 @@ void Agreement::take_query(const News& news, Rank from) {
         for (const Rank child : silent) tell_silent(child);
     }
     const auto own = failed ? std::nullopt : recorder.find(news.tag.sequence);
-    if (own && *own != news.tag && news.rank != rank_)
-        return raise_mismatch(*own, news.rank, news.tag);
+    if (own && *own != news.tag && news.rank != circle_.rank)
+        return state_.raise_mismatch(*own, news.rank, news.tag);
     if (!late) return;
-    News answer = make(News::Kind::late, news.tag);
-    const auto blocked_on = failed ? std::nullopt : host_.blocked_on();
+    News answer = circle_.make(News::Kind::late, news.tag);
+    const auto blocked_on = failed ? std::nullopt : circle_.host.blocked_on();
     answer.tag.count = blocked_on.has_value();
     answer.tag.root = blocked_on.value_or(nobody);
     take_late(answer);
 }
 
-void Agreement::take_late(const News& news) {
-    const Lock lock(mutex_);
+void Inquiry::take_late(const News& news) {
+    const Lock lock(circle_.mutex);
     if (!note_late(news)) return;
-    if (tree_.parent() != nobody) return host_.send_control(tree_.parent(), news);
+    if (circle_.tree.parent() != nobody)
+        return circle_.host.send_control(circle_.tree.parent(), news);
     News suspect = news;
     suspect.kind = News::Kind::suspect;
-    for (Rank child : tree_.children()) host_.send_control(child, suspect);
+    for (Rank child : circle_.tree.children()) circle_.host.send_control(child, suspect);
 }
 
-void Agreement::take_suspect(const News& news) {
-    const Lock lock(mutex_);
-    for (Rank child : tree_.children()) host_.send_control(child, news);
+void Inquiry::take_suspect(const News& news) {
+    const Lock lock(circle_.mutex);
+    for (Rank child : circle_.tree.children()) circle_.host.send_control(child, news);
     note_late(news);
 }
 
 // The first answer to a question takes the place of what was said before. True if it is news.
-bool Agreement::note_late(const News& news) {
+bool Inquiry::note_late(const News& news) {
     if (!late_heard_ || late_sequence_ != news.tag.sequence) late_ = {};
     late_heard_ = true;
     late_sequence_ = news.tag.sequence;
     if (news.tag.count > 0) {
-        const bool known = news.tag.root >= 0 && news.tag.root < size_;
+        const bool known = news.tag.root >= 0 && news.tag.root < circle_.size;
         return insert_few(late_.waiting, news.rank, known ? news.tag.root : nobody);
     }
     late_.answered = true;
@@ -142,64 +139,83 @@ bool Agreement::note_late(const News& news) {
 
 // ---- who says nothing at all, with the mutex
 
-void Agreement::ask(Rank neighbour, const News& news) {
-    host_.send_control(neighbour, news);
+void Inquiry::ask(Rank neighbour, const News& news) {
+    circle_.host.send_control(neighbour, news);
     unheard_.try_emplace(neighbour, now_ns());
 }
 
-bool Agreement::is_silent(Rank neighbour) const {
+bool Inquiry::is_silent(Rank neighbour) const {
     const auto asked = unheard_.find(neighbour);
     return asked != unheard_.end() && now_ns() - asked->second >= silence_ns;
 }
 
-void Agreement::tell_silent(Rank neighbour) {
-    News silent = make(News::Kind::silent, {});
+void Inquiry::tell_silent(Rank neighbour) {
+    News silent = circle_.make(News::Kind::silent, {});
     silent.rank = neighbour;
     silent.tag.count = static_cast<uint64_t>(ns_to_ms(now_ns() - unheard_[neighbour]));
     take_silent(silent, neighbour);
 }
 
-void Agreement::take_silent(const News& news, Rank from) {
-    if (insert_few(silent_ms_, news.rank, static_cast<int64_t>(news.tag.count))) flood(news, from);
+void Inquiry::take_silent(const News& news, Rank from) {
+    if (insert_few(silent_ms_, news.rank, static_cast<int64_t>(news.tag.count)))
+        circle_.flood(news, from);
 }
 
-void Agreement::heard(Rank from) {
+bool Inquiry::hear(Rank from, const News& news) {
     unheard_.erase(from);
     silent_ms_.erase(from);
+    if (news.kind == News::Kind::silent) take_silent(news, from);
+    // A question that reaches this rank may come from one that others have not told what they know.
+    if (news.kind == News::Kind::stall || news.kind == News::Kind::query) {
+        circle_.host.send_control(from, circle_.make(News::Kind::here, {}));
+        state_.catch_up(from, operation_number(news.tag.sequence));
+    }
+    return news.kind == News::Kind::silent || news.kind == News::Kind::here;
 }
 
-// A question that reaches this rank may come from one that others have not told what they know.
-void Agreement::answer(Rank to, const News& question) {
-    host_.send_control(to, make(News::Kind::here, {}));
-    const uint64_t number = question.tag.sequence & number_mask;
-    const bool departed =
-        std::any_of(departed_.begin(), departed_.end(), [&](auto& d) { return number > d.second; });
-    if (failure_ || departed) catch_up(to, true);
+void Inquiry::receive(Rank from, const News& news) {
+    switch (news.kind) {
+        case News::Kind::stall:
+            return take_stall(news);
+        case News::Kind::query:
+            return take_query(news, from);
+        case News::Kind::late:
+            return take_late(news);
+        default:
+            return take_suspect(news);
+    }
 }
 
-Late Agreement::late(uint64_t sequence) {
-    const Lock lock(mutex_);
+std::optional<News> Inquiry::interrupted(int64_t now) {
+    const bool recent = stall_.tag.sequence != 0 && now < stall_ns_ + longest_pause_ns;
+    stall_ns_ = 0;
+    return recent ? std::optional(stall_) : std::nullopt;
+}
+
+Late Inquiry::late(uint64_t sequence) {
+    const Lock lock(circle_.mutex);
     Late late = late_sequence_ == sequence ? late_ : Late{};
     late.silent_ms = silent_ms_;
     return late;
 }
 
-void Agreement::ask_who_is_behind() {
+void Inquiry::ask_who_is_behind() {
     Tag tag;
     {
-        const Lock lock(mutex_);
-        if (!mismatch_) return;
-        tag.sequence = mismatch_from_;
+        const Lock lock(circle_.mutex);
+        const auto mismatch = state_.mismatch_from();
+        if (!mismatch) return;
+        tag.sequence = *mismatch;
     }
     stalled(tag);
 }
 
-Late Agreement::behind() {
-    const Lock lock(mutex_);
-    return mismatch_ && late_sequence_ == mismatch_from_ ? late_ : Late{};
+Late Inquiry::behind() {
+    const Lock lock(circle_.mutex);
+    return late_sequence_ == state_.mismatch_from() ? late_ : Late{};
 }
 
-int64_t Agreement::ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms) {
+int64_t Inquiry::ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms) {
     const int64_t waited_ns = now - began_ns;
     const int64_t pause_ns = waited_ns < first_question_ns
                                  ? first_question_ns

@@ -128,8 +128,8 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         TUTTI_TRY(join_devices(device));
         TUTTI_TRY(check_stream(on_stream));
         Call call = wanted;
-        TUTTI_ASSIGN(call.path,
-                     device_planner_.path_of(call, {in_place, both.mixed()}, endpoint_->config().device));
+        TUTTI_ASSIGN(call.path, device_planner_.path_of(call, {in_place, both.mixed()},
+                                                        endpoint_->config().device));
         call.on_host = both.on_host();
         const uint32_t stream = stream_for(wanted_stream);
         TUTTI_ASSIGN(Plan * plan, device_plan(call, own, stream));
@@ -183,7 +183,7 @@ bool Communicator::gives_up(const Request& request) {
 }
 
 Result<> Communicator::may_launch(Request& request) {
-    while (strict_ && request.plan && !agreement_.agreed(request.tag.sequence)) {
+    while (strict_ && request.plan && !agreement_.strict().agreed(request.tag.sequence)) {
         if (gives_up(request)) return fail(Code::aborted, "it was not launched");
         ::usleep(strict_poll_us);
     }

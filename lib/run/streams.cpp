@@ -58,7 +58,7 @@ void Streams::drive(Stream& stream, bool& moved) {
         if (!request->released.load(std::memory_order_acquire)) [[unlikely]]
             return;
         if (!request->started) {
-            if (strict_ && !agreement_.agreed(request->tag.sequence)) return;
+            if (strict_ && !agreement_.strict().agreed(request->tag.sequence)) return;
             request->started = true;
             operation.start(request->tag, request->in, request->out);
             moved = true;  // whoever is about to sleep has not announced it to this one
@@ -170,7 +170,7 @@ void Streams::use_arrived(Stream& stream) {
     while (Request* request = stream.head) {
         const bool may_run = request->released.load(std::memory_order_acquire) &&
                              !request->external &&
-                             (!strict_ || agreement_.agreed(request->tag.sequence));
+                             (!strict_ || agreement_.strict().agreed(request->tag.sequence));
         if (!may_run) return;
         if (!std::exchange(request->started, true))
             request->operation->start(request->tag, request->in, request->out);
@@ -335,7 +335,7 @@ void Streams::look_at_clock(Stream& stream, int64_t now) {
     for (Request* r = stream.head; r; r = r->next) {
         if (r->began_ns == 0) {
             r->began_ns = now;
-            r->stall_ns = Agreement::ask_at(now, now, r->timeout_ms);
+            r->stall_ns = Inquiry::ask_at(now, now, r->timeout_ms);
         }
         if (const Code code = r->started ? r->operation->health() : Code::ok; code != Code::ok)
             return agreement_.raise(
@@ -347,15 +347,15 @@ void Streams::look_at_clock(Stream& stream, int64_t now) {
         if (r->timeout_ms > 0 && ns_to_ms(now - r->began_ns) >= r->timeout_ms)
             return agreement_.raise(deadline_passed(*r, waits_for));
         if (now >= r->stall_ns && r == stream.head) {
-            r->stall_ns = Agreement::ask_at(r->began_ns, now, r->timeout_ms);
-            agreement_.stalled(r->tag);
+            r->stall_ns = Inquiry::ask_at(r->began_ns, now, r->timeout_ms);
+            agreement_.inquiry().stalled(r->tag);
         }
     }
 }
 
 // Who was late when the others were asked last; who was so only before may have come since.
 Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
-    const Late late = agreement_.late(request.tag.sequence);
+    const Late late = agreement_.inquiry().late(request.tag.sequence);
     Rank culprit = waits_for;
     std::string why = "the others did not come";
     // Those that wait for a rank that is stopped, and for each other, are not to blame; and who is

@@ -57,7 +57,7 @@ TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died
         for (const auto& ranks : trials)
             for (const Rank rank : ranks->present()) {
                 if (ranks->gone.count(rank) > 0 || (*ranks)[rank].agreement.over()) continue;
-                (*ranks)[rank].agreement.stalled(numbered(0, number));
+                (*ranks)[rank].agreement.inquiry().stalled(numbered(0, number));
                 ranks->deliver();
             }
     };
@@ -98,7 +98,7 @@ TEST_CASE("ranks that end: who has missed the news hears it when it asks") {
     Ranks ranks(3);
     ranks[0].agreement.raise({Code::peer_lost, 1, 0, "rank 1 is gone"});
     ranks.wire.clear();
-    ranks[2].agreement.stalled(numbered(0, 5));
+    ranks[2].agreement.inquiry().stalled(numbered(0, 5));
     ranks.deliver();
     REQUIRE(ranks[2].agreement.over());
     CHECK(ranks[2].agreement.over()->rank == 1);
@@ -132,13 +132,13 @@ TEST_CASE("who is late: those that wait themselves are not, and the chain of the
     }
     ranks.gone.insert(3);
     for (int question = 0; question < 2; ++question) {
-        ranks[8].agreement.stalled(tag);
+        ranks[8].agreement.inquiry().stalled(tag);
         ranks.deliver();
         pause(150);
     }
     for (const Rank r : ranks.present()) {
         INFO("rank " << r);
-        const Late late = ranks[r].agreement.late(tag.sequence);
+        const Late late = ranks[r].agreement.inquiry().late(tag.sequence);
         CHECK_FALSE(late.answered);
         CHECK(late.ranks.empty());
         CHECK(late.waiting == waiting);
@@ -147,9 +147,9 @@ TEST_CASE("who is late: those that wait themselves are not, and the chain of the
     }
     // Rank 7 has come out of it, and computes.
     ranks[7].blocked.reset();
-    ranks[8].agreement.stalled(tag);
+    ranks[8].agreement.inquiry().stalled(tag);
     ranks.deliver();
-    const Late late = ranks[0].agreement.late(tag.sequence);
+    const Late late = ranks[0].agreement.inquiry().late(tag.sequence);
     CHECK((late.answered && late.ranks == std::vector<Rank>{7}));
 }
 

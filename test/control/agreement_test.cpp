@@ -217,14 +217,14 @@ TEST_CASE("strict: what comes before a mismatch is still agreed on") {
     Tag different = numbered(0, 2);
     different.count = 1;
     for (Rank r : {0, 1}) {
-        ranks[r].agreement.propose(numbered(0, 1));
-        ranks[r].agreement.propose(r == 0 ? numbered(0, 2) : different);
+        ranks[r].agreement.strict().propose(numbered(0, 1));
+        ranks[r].agreement.strict().propose(r == 0 ? numbered(0, 2) : different);
     }
     ranks.deliver();
     REQUIRE(ranks[0].agreement.verdict(numbered(0, 2).sequence));
-    ranks[2].agreement.propose(numbered(0, 1));
+    ranks[2].agreement.strict().propose(numbered(0, 1));
     ranks.deliver();
-    for (auto& rank : ranks.all) CHECK(rank->agreement.agreed(1));
+    for (auto& rank : ranks.all) CHECK(rank->agreement.strict().agreed(1));
 }
 
 TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever it says") {
@@ -291,27 +291,27 @@ TEST_CASE("who is late: all are named, and those that have come since are not") 
     for (Rank r = 0; r < 20; ++r)
         if (late.count(r) == 0) ranks[r].call(tag);
     const auto ask = [&](Rank asks) {
-        ranks[asks].agreement.stalled(tag);
+        ranks[asks].agreement.inquiry().stalled(tag);
         ranks.deliver();
         // Questions about one operation are not passed on in crowds.
         std::this_thread::sleep_for(std::chrono::milliseconds(60));
     };
     ask(5);
     for (auto& rank : ranks.all) {
-        CHECK(rank->agreement.late(tag.sequence).ranks == std::vector<Rank>{3, 11, 18});
-        CHECK(rank->agreement.late(tag.sequence).answered);
-        CHECK(rank->agreement.late(tag.sequence + 1).ranks.empty());
+        CHECK(rank->agreement.inquiry().late(tag.sequence).ranks == std::vector<Rank>{3, 11, 18});
+        CHECK(rank->agreement.inquiry().late(tag.sequence).answered);
+        CHECK(rank->agreement.inquiry().late(tag.sequence + 1).ranks.empty());
     }
     for (const Rank came : {3, 18}) ranks[came].call(tag);
     ask(12);
     for (auto& rank : ranks.all) {
-        CHECK(rank->agreement.late(tag.sequence).ranks == std::vector<Rank>{11});
-        CHECK(rank->agreement.late(tag.sequence).answered);
+        CHECK(rank->agreement.inquiry().late(tag.sequence).ranks == std::vector<Rank>{11});
+        CHECK(rank->agreement.inquiry().late(tag.sequence).answered);
     }
     // Nobody is, or the answers have not come: then nobody is said to be.
     ranks[11].call(tag);
     ask(5);
-    for (auto& rank : ranks.all) CHECK(!rank->agreement.late(tag.sequence).answered);
+    for (auto& rank : ranks.all) CHECK(!rank->agreement.inquiry().late(tag.sequence).answered);
 }
 
 // Of 20 ranks one says nothing: the root, one with children of its own, one without.
@@ -322,22 +322,23 @@ TEST_CASE("who does not answer: is named, and nobody who only waits for it") {
         for (auto& rank : ranks.all) rank->call(tag);
         ranks.gone.insert(hung);
         const auto ask = [&] {
-            for (const Rank r : ranks.present()) ranks[r].agreement.stalled(tag);
+            for (const Rank r : ranks.present()) ranks[r].agreement.inquiry().stalled(tag);
             ranks.deliver();
             std::this_thread::sleep_for(std::chrono::milliseconds(150));
         };
         ask();
         for (const Rank r : ranks.present())
-            CHECK(ranks[r].agreement.late(tag.sequence).silent_for(0).empty());
+            CHECK(ranks[r].agreement.inquiry().late(tag.sequence).silent_for(0).empty());
         ask();
         for (const Rank r : ranks.present())
-            CHECK(ranks[r].agreement.late(tag.sequence).silent_for(140) == std::vector<Rank>{hung});
+            CHECK(ranks[r].agreement.inquiry().late(tag.sequence).silent_for(140) ==
+                  std::vector<Rank>{hung});
         // It goes on, and is asked again.
         ranks.gone.clear();
         ask();
         ask();
         for (auto& rank : ranks.all)
-            CHECK(rank->agreement.late(tag.sequence).silent_for(0).empty());
+            CHECK(rank->agreement.inquiry().late(tag.sequence).silent_for(0).empty());
     }
 }
 
@@ -345,9 +346,9 @@ TEST_CASE("who is late: is asked more rarely, and once more before the deadline"
     constexpr int64_t ms = 1'000'000;
     const auto questions = [](int64_t timeout_ms) {
         std::vector<int64_t> at;
-        for (int64_t now = Agreement::ask_at(ms, ms, timeout_ms);
+        for (int64_t now = Inquiry::ask_at(ms, ms, timeout_ms);
              now < std::min<int64_t>(timeout_ms, 20'000) * ms;
-             now = Agreement::ask_at(ms, now, timeout_ms))
+             now = Inquiry::ask_at(ms, now, timeout_ms))
             at.push_back(now / ms - 1);
         return at;
     };
@@ -358,7 +359,7 @@ TEST_CASE("who is late: is asked more rarely, and once more before the deadline"
     CHECK(questions(1000) == Times{100, 500, 750});
     CHECK(questions(80) == Times{60});
     CHECK(questions(std::numeric_limits<int64_t>::max()).size() == 11);
-    CHECK(Agreement::ask_at(ms, ms, 0) == 101 * ms);
+    CHECK(Inquiry::ask_at(ms, ms, 0) == 101 * ms);
 }
 
 TEST_CASE("after a mismatch: those are late that have yet to call what comes before it") {
@@ -369,11 +370,11 @@ TEST_CASE("after a mismatch: those are late that have yet to call what comes bef
         if (r != 11 && r != 3) ranks[r].call(numbered(0, 5));
     }
     see_mismatch(ranks, 0, 1, 0, 5);
-    ranks[12].agreement.ask_who_is_behind();
+    ranks[12].agreement.inquiry().ask_who_is_behind();
     ranks.deliver();
     for (auto& rank : ranks.all) {
-        CHECK(rank->agreement.behind().ranks == std::vector<Rank>{11});
-        CHECK(rank->agreement.behind().answered);
+        CHECK(rank->agreement.inquiry().behind().ranks == std::vector<Rank>{11});
+        CHECK(rank->agreement.inquiry().behind().answered);
     }
 }
 

@@ -1,0 +1,45 @@
+// Strict checking: each call is proposed up the tree and, once all ranks have proposed the same,
+// agreed on from the root down, before any of it starts.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <vector>
+
+#include "control/circle.h"
+
+namespace tutti {
+
+/// Any thread may call anything.
+class StrictCalls {
+public:
+    StrictCalls(Circle& circle, AgreementState& state);
+
+    void propose(const Tag& tag) { take_proposal(circle_.rank, tag); }
+    bool agreed(uint64_t sequence) const {
+        return agreed_.load(std::memory_order_acquire) >= sequence;
+    }
+    /// A proposal from a child, or the parent's word that a call is agreed on.
+    void receive(Rank from, const News& news);
+    /// An epoch is over, and with it what was proposed in it. With the mutex.
+    void begin_epoch() { proposals_.clear(); }
+
+private:
+    struct Proposal {
+        Tag tag;
+        Rank first = nobody;
+        uint32_t have = 0;
+    };
+    void take_proposal(Rank from, const Tag& tag);
+    bool is_void(const Tag& tag) const;
+
+    Circle& circle_;
+    AgreementState& state_;
+    // Neighbours in the whole tree: once ranks have left, no call is agreed on.
+    const Rank parent_;
+    const std::vector<Rank> children_;
+    std::atomic<uint64_t> agreed_{0};
+    std::map<uint64_t, Proposal> proposals_;  // the circle's mutex guards it
+};
+
+}  // namespace tutti
