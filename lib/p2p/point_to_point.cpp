@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
-#include <numeric>
 
 #include "net/serving.h"
 #include "reduce/past_cache.h"
@@ -12,7 +10,6 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t dtype_shift = 8;
 const Error no_error{Code::ok, nobody, 0, {}};
 // For a receive to learn what its channel takes; it does without if the peer is late.
 constexpr int64_t meeting_ms = 1000;
@@ -21,8 +18,41 @@ constexpr Tag unknown{};
 // One pass takes at most so many messages of a channel: others want their turn.
 constexpr int most_messages = 64;
 
-Dtype dtype_of(const Tag& tag) {
-    return static_cast<Dtype>(tag.call >> dtype_shift & 0xff);
+using TransferQueue = std::deque<Transfer*>;
+
+// Messages of one tag stay in order; others pass those that are held.
+bool may_pass(TransferQueue& waiting, TransferQueue::iterator send) {
+    const auto same_tag = [&](const Transfer* t) { return t->user_tag == (*send)->user_tag; };
+    return !(*send)->held && std::none_of(waiting.begin(), send, same_tag);
+}
+
+TransferQueue::iterator next_to_send(TransferQueue& waiting) {
+    for (auto it = waiting.begin(); it != waiting.end(); ++it)
+        if (may_pass(waiting, it)) return it;
+    return waiting.end();
+}
+
+/// Copies what came elsewhere to where the receive wants it. False: it cannot yet.
+bool copy_in(Transfer& receive, const std::byte* data, std::size_t bytes) {
+    std::byte* const place = receive.memory + receive.moved;
+    if (data == place) return true;
+    if (receive.landing) return receive.landing->bring(place, data, bytes);
+    std::memcpy(place, data, bytes);
+    return true;
+}
+
+// The error of a message that does not fit this receive of rank `own`, or no_error.
+Error misfit(const Transfer& receive, Rank own, Rank from, const Tag& tag) {
+    if (message_dtype(tag) != receive.dtype)
+        return {
+            Code::mismatch, from, 0,
+            fmt::format("rank {} sent {} with tag {}, rank {} receives {}", from,
+                        dtype_name(message_dtype(tag)), tag.root, own, dtype_name(receive.dtype))};
+    if (tag.plan > receive.bytes)
+        return {Code::invalid, from, 0,
+                fmt::format("rank {} sent {} bytes with tag {}, rank {}'s buffer has {}", from,
+                            tag.plan, tag.root, own, receive.bytes)};
+    return no_error;
 }
 
 }  // namespace
@@ -88,21 +118,6 @@ bool PointToPoint::takes_device(const Transfer& transfer) const {
 
 // ---- posting -----------------------------------------------------------------------------------
 
-Tag PointToPoint::make_tag(Kind kind, const Transfer& transfer, std::size_t bytes,
-                           std::size_t total) {
-    Tag tag;
-    tag.sequence = transfer.id;
-    tag.count = bytes;
-    tag.call = static_cast<uint32_t>(kind) | static_cast<uint32_t>(transfer.dtype) << dtype_shift;
-    tag.root = transfer.user_tag;
-    tag.plan = total;
-    return tag;
-}
-
-bool PointToPoint::wants(const Transfer& receive, Rank from, const Tag& tag) {
-    return (receive.peer == any_source || receive.peer == from) && receive.user_tag == tag.root;
-}
-
 void PointToPoint::post(Transfer& transfer) {
     if (transfer.sends)
         post_send(transfer);
@@ -127,36 +142,23 @@ bool PointToPoint::send_to_self() {
     bool moved = false;
     for (auto it = to_self_.begin(); it != to_self_.end();) {
         Transfer& send = **it;
-        const Tag tag = make_tag(Kind::whole, send, send.bytes, send.bytes);
+        const Tag tag = make_message_tag(MessageKind::whole, send, send.bytes, send.bytes);
         if (!may_pass(to_self_, it) || !match(rank_, tag, send.memory)) {
             ++it;
             continue;
         }
         it = to_self_.erase(it);
         moved = true;
-        finish(send, no_error);
+        host_.finished(send, no_error);
     }
     return moved;
 }
 
 void PointToPoint::post_receive(Transfer& receive) {
-    const auto found = std::find_if(unexpected_.begin(), unexpected_.end(),
-                                    [&](const auto& u) { return wants(receive, u.from, u.tag); });
-    if (found == unexpected_.end()) {
-        receives_.push_back(&receive);
-        send_to_self();
-        return;
-    }
-    const Unexpected message = std::move(*found);
-    unexpected_.erase(found);
-    Kept& kept = kept_[message.from];
-    kept.bytes -= message.data.size();
-    --kept.messages;
-    deliver(receive, message.from, message.tag, message.data.data());
-}
-
-void PointToPoint::finish(Transfer& transfer, const Error& error) {
-    host_.finished(transfer, error);
+    const auto message = unexpected_.take(receive);
+    if (message) return deliver(receive, message->from, message->tag, message->data.data());
+    receives_.push_back(&receive);
+    send_to_self();
 }
 
 // ---- matching ----------------------------------------------------------------------------------
@@ -172,46 +174,22 @@ bool PointToPoint::match(Rank from, const Tag& tag, const std::byte* data) {
         deliver(receive, from, tag, data);
         return true;
     }
-    const std::size_t bytes = kind_of(tag) == Kind::whole ? tag.count : 0;
-    Kept& kept = kept_[from];
-    if (kept.bytes + bytes > limits_.unexpected_bytes ||
-        kept.messages >= limits_.unexpected_messages())
-        return false;
-    try {
-        unexpected_.push_back({from, tag, std::vector<std::byte>(data, data + bytes)});
-    } catch (const std::bad_alloc&) {
-        return false;
-    }
-    kept.bytes += bytes;
-    ++kept.messages;
-    return true;
-}
-
-Error PointToPoint::misfit(const Transfer& receive, Rank from, const Tag& tag) const {
-    if (dtype_of(tag) != receive.dtype)
-        return {Code::mismatch, from, 0,
-                fmt::format("rank {} sent {} with tag {}, rank {} receives {}", from,
-                            dtype_name(dtype_of(tag)), tag.root, rank_, dtype_name(receive.dtype))};
-    if (tag.plan > receive.bytes)
-        return {Code::invalid, from, 0,
-                fmt::format("rank {} sent {} bytes with tag {}, rank {}'s buffer has {}", from,
-                            tag.plan, tag.root, rank_, receive.bytes)};
-    return no_error;
+    return unexpected_.keep(from, tag, data);
 }
 
 void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const std::byte* data) {
     receive.received = {from, tag.root, tag.plan / dtype_bytes(receive.dtype)};
-    const Error error = misfit(receive, from, tag);
-    if (kind_of(tag) == Kind::whole) {
+    const Error error = misfit(receive, rank_, from, tag);
+    if (kind_of(tag) == MessageKind::whole) {
         const bool comes = error.code == Code::ok && tag.count > 0;
         if (comes && receive.landing) receive.landing->keep(data, tag.count);
         if (comes && !receive.landing) std::memcpy(receive.memory, data, tag.count);
-        return finish(receive, error);
+        return host_.finished(receive, error);
     }
     receive.id = tag.sequence;
     // Nobody else would move the answer, which may need a channel that is yet to be opened.
     if (error.code != Code::ok) {
-        answer(from, tag, Kind::refuse);
+        answer(from, tag, MessageKind::refuse);
         find(from)->refusing.push_back(&receive);
         return;
     }
@@ -229,13 +207,13 @@ bool PointToPoint::let_come(Peer& peer) {
         // Before its sender is told: it is wanted there and not elsewhere.
         Receiver* const in = peer.data_in->receiver.load(std::memory_order_acquire);
         if (in && peer.arriving.front() == receive) offer(*in, *receive);
-        peer.answers.push_back(make_tag(Kind::go_on, *receive, 0, receive->total));
+        peer.answers.push_back(make_message_tag(MessageKind::go_on, *receive, 0, receive->total));
         return true;
     };
     return std::erase_if(peer.matched, comes) > 0;
 }
 
-void PointToPoint::answer(Rank to, const Tag& announcement, Kind kind) {
+void PointToPoint::answer(Rank to, const Tag& announcement, MessageKind kind) {
     Tag tag = announcement;
     tag.call = (announcement.call & ~0xffu) | static_cast<uint32_t>(kind);
     tag.count = 0;
@@ -243,18 +221,6 @@ void PointToPoint::answer(Rank to, const Tag& announcement, Kind kind) {
 }
 
 // ---- moving ------------------------------------------------------------------------------------
-
-// Messages of one tag stay in order; others pass those that are held.
-bool PointToPoint::may_pass(std::deque<Transfer*>& waiting, std::deque<Transfer*>::iterator send) {
-    const auto same_tag = [&](const Transfer* t) { return t->user_tag == (*send)->user_tag; };
-    return !(*send)->held && std::none_of(waiting.begin(), send, same_tag);
-}
-
-std::deque<Transfer*>::iterator PointToPoint::next_to_send(std::deque<Transfer*>& waiting) {
-    for (auto it = waiting.begin(); it != waiting.end(); ++it)
-        if (may_pass(waiting, it)) return it;
-    return waiting.end();
-}
 
 void PointToPoint::progress(bool& moved) {
     moved |= send_to_self();
@@ -285,11 +251,13 @@ bool PointToPoint::push_requests(Peer& peer) {
         if (!place) break;
         copy_message(peer.requests_out->past_cache(Writer::copy), place, send.memory, bytes);
         peer.requests_out->commit(
-            make_tag(whole ? Kind::whole : Kind::announce, send, bytes, send.bytes), bytes);
+            make_message_tag(whole ? MessageKind::whole : MessageKind::announce, send, bytes,
+                             send.bytes),
+            bytes);
         moved = true;
         peer.to_send.erase(next);
         if (whole)
-            finish(send, no_error);
+            host_.finished(send, no_error);
         else
             peer.announced.push_back(&send);
     }
@@ -315,7 +283,7 @@ bool PointToPoint::push_answers(Peer& peer) {
         peer.data_out->commit(tag, 0);
         peer.answers.pop_front();
         moved = true;
-        if (kind_of(tag) == Kind::refuse) finish_refused(peer, tag);
+        if (kind_of(tag) == MessageKind::refuse) finish_refused(peer, tag);
     }
     return moved;
 }
@@ -326,7 +294,7 @@ void PointToPoint::finish_refused(Peer& peer, const Tag& refusal) {
     if (found == peer.refusing.end()) return;
     Transfer& receive = **found;
     peer.refusing.erase(found);
-    finish(receive, misfit(receive, peer.rank, refusal));
+    host_.finished(receive, misfit(receive, rank_, peer.rank, refusal));
 }
 
 bool PointToPoint::push_data(Peer& peer) {
@@ -334,7 +302,7 @@ bool PointToPoint::push_data(Peer& peer) {
     while (!peer.sending.empty() && peer.data_out->can_push()) {
         Transfer& send = *peer.sending.front();
         const std::size_t bytes = next_piece(send, send.bytes);
-        const Tag tag = make_tag(Kind::data, send, bytes, send.bytes);
+        const Tag tag = make_message_tag(MessageKind::data, send, bytes, send.bytes);
         if (send.on_device)
             peer.data_out->push_from_device(tag, send.memory + send.moved, bytes);
         else
@@ -352,7 +320,7 @@ bool PointToPoint::push_data(Peer& peer) {
 
 bool PointToPoint::finish_sent(Peer& peer) {
     if (peer.draining.empty() || !peer.data_out->all_sent()) return false;
-    for (Transfer* send : std::exchange(peer.draining, {})) finish(*send, no_error);
+    for (Transfer* send : std::exchange(peer.draining, {})) host_.finished(*send, no_error);
     return true;
 }
 
@@ -363,8 +331,8 @@ bool PointToPoint::take_requests(Peer& peer) {
         Receiver::Message message = in->peek(unknown, 0);
         if (!message.data) break;
         const Tag tag = message.tag;
-        const bool announces = kind_of(tag) == Kind::announce && tag.count == 0;
-        const bool whole = kind_of(tag) == Kind::whole && tag.count == tag.plan;
+        const bool announces = kind_of(tag) == MessageKind::announce && tag.count == 0;
+        const bool whole = kind_of(tag) == MessageKind::whole && tag.count == tag.plan;
         // Where it lies depends on its size.
         if (whole && tag.count <= limits_.message_bytes) message = in->peek(tag, tag.count);
         if (!message.data) break;
@@ -382,13 +350,14 @@ bool PointToPoint::take_answer(Peer& peer, const Tag& tag) {
     if (found == peer.announced.end()) return false;
     Transfer& send = **found;
     peer.announced.erase(found);
-    if (kind_of(tag) == Kind::go_on) {
+    if (kind_of(tag) == MessageKind::go_on) {
         peer.sending.push_back(&send);
     } else {
-        finish(send, {Code::invalid, peer.rank, 0,
-                      fmt::format("rank {} could not take {} bytes with tag {}: its receive has "
-                                  "another type or a smaller buffer",
-                                  peer.rank, send.bytes, send.user_tag)});
+        host_.finished(send,
+                       {Code::invalid, peer.rank, 0,
+                        fmt::format("rank {} could not take {} bytes with tag {}: its receive has "
+                                    "another type or a smaller buffer",
+                                    peer.rank, send.bytes, send.user_tag)});
     }
     return true;
 }
@@ -397,20 +366,11 @@ bool PointToPoint::take_answer(Peer& peer, const Tag& tag) {
 void PointToPoint::offer(Receiver& in, Transfer& receive) {
     if (std::exchange(receive.offered, true)) return;
     const std::size_t bytes = next_piece(receive, receive.total);
-    const Tag tag = make_tag(Kind::data, receive, bytes, receive.total);
+    const Tag tag = make_message_tag(MessageKind::data, receive, bytes, receive.total);
     if (receive.on_device)
         in.offer_on_device(tag, receive.memory + receive.moved, bytes);
     else
         in.offer(tag, receive.memory + receive.moved, bytes);
-}
-
-/// What lies elsewhere to where it is wanted. False: it is not there yet.
-bool PointToPoint::bring(Transfer& receive, const std::byte* data, std::size_t bytes) {
-    std::byte* const place = receive.memory + receive.moved;
-    if (data == place) return true;
-    if (receive.landing) return receive.landing->bring(place, data, bytes);
-    std::memcpy(place, data, bytes);
-    return true;
 }
 
 bool PointToPoint::take_data(Peer& peer) {
@@ -420,14 +380,15 @@ bool PointToPoint::take_data(Peer& peer) {
         Transfer* receive = peer.arriving.empty() ? nullptr : peer.arriving.front();
         const std::size_t bytes = receive ? next_piece(*receive, receive->total) : 0;
         const Tag expected =
-            receive ? make_tag(Kind::data, *receive, bytes, receive->total) : unknown;
+            receive ? make_message_tag(MessageKind::data, *receive, bytes, receive->total)
+                    : unknown;
         if (receive) offer(*in, *receive);
         const Receiver::Message message = in->peek(expected, bytes);
         if (!message.data) break;
         if (!receive || message.tag != expected) {
             take_answer(peer, message.tag);
         } else {
-            if (!bring(*receive, message.data, bytes)) break;
+            if (!copy_in(*receive, message.data, bytes)) break;
             receive->moved += bytes;
         }
         if (receive) receive->offered = false;
@@ -435,7 +396,7 @@ bool PointToPoint::take_data(Peer& peer) {
         moved = true;
         if (!receive || receive->moved < receive->total) continue;
         peer.arriving.pop_front();
-        finish(*receive, no_error);
+        host_.finished(*receive, no_error);
     }
     return moved;
 }
@@ -463,14 +424,8 @@ std::string PointToPoint::describe(const Transfer& t) const {
         fmt::format("{} of {} bytes with tag {} {} rank {}", t.sends ? "send" : "receive", t.bytes,
                     t.user_tag, t.sends ? "to" : "from",
                     t.peer == any_source ? std::string("any") : std::to_string(t.peer));
-    const std::size_t kept =
-        std::accumulate(kept_.begin(), kept_.end(), std::size_t{0},
-                        [](std::size_t sum, auto& one) { return sum + one.second.bytes; });
-    if (t.sends || unexpected_.empty()) return what;
-    return fmt::format(
-        "{}; {} messages of {} bytes that no receive wants are here, the first from "
-        "rank {} with tag {}",
-        what, unexpected_.size(), kept, unexpected_.front().from, unexpected_.front().tag.root);
+    const std::string unexpected = t.sends ? "" : unexpected_.describe();
+    return unexpected.empty() ? what : fmt::format("{}; {}", what, unexpected);
 }
 
 }  // namespace tutti

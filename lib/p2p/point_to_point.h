@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/patience.h"
-#include "p2p/transfer.h"
+#include "p2p/unexpected.h"
 #include "plan/channel_table.h"
 
 namespace tutti {
@@ -26,8 +26,6 @@ struct PointToPointLimits {
     std::size_t message_bytes = 0;     // the most that a channel's message holds
     std::size_t eager_bytes = 0;       // larger messages are announced first
     std::size_t unexpected_bytes = 0;  // of each rank's whole messages that no receive wants yet
-    /// Of all that a rank has sent and no receive wants yet.
-    std::size_t unexpected_messages() const { return 1024 + unexpected_bytes / 128; }
 };
 
 /// What becomes of a transfer; called with the engine's owner held, and then it may be gone.
@@ -42,7 +40,12 @@ class PointToPoint {
 public:
     PointToPoint(Rank rank, Rank size, ChannelTable& channels, const PointToPointLimits& limits,
                  TransferHost& host)
-        : rank_(rank), size_(size), channels_(channels), limits_(limits), host_(host) {}
+        : rank_(rank),
+          size_(size),
+          channels_(channels),
+          limits_(limits),
+          host_(host),
+          unexpected_(limits.unexpected_bytes) {}
 
     /// Makes sure that the transfer's peers are known. Blocks until the channels are open or
     /// `ended` is set; only the issuing thread, without the owner.
@@ -75,9 +78,6 @@ public:
     void for_each(Visit&& visit);
 
 private:
-    // What one message of a lane is; in Tag::call.
-    enum class Kind : uint8_t { whole = 1, announce, go_on, refuse, data };
-
     struct Peer {
         Rank rank = nobody;
         Sender* requests_out = nullptr;
@@ -95,24 +95,12 @@ private:
         std::deque<Transfer*> refusing;   // receives that end when their sender has been told
         uint64_t last_id = 0;
     };
-    // A message that came before its receive.
-    struct Unexpected {
-        Rank from = nobody;
-        Tag tag;
-        std::vector<std::byte> data;
-    };
-
-    static Tag make_tag(Kind kind, const Transfer& transfer, std::size_t bytes, std::size_t total);
-    static Kind kind_of(const Tag& tag) { return static_cast<Kind>(tag.call & 0xff); }
-    static bool wants(const Transfer& receive, Rank from, const Tag& tag);
 
     Peer* find(Rank rank);
     Result<> open_out(Peer& peer, Deadline deadline);
     void post_send(Transfer& send);
     bool send_to_self();
     void post_receive(Transfer& receive);
-    static bool may_pass(std::deque<Transfer*>& waiting, std::deque<Transfer*>::iterator send);
-    static std::deque<Transfer*>::iterator next_to_send(std::deque<Transfer*>& waiting);
     bool push_requests(Peer& peer);
     bool meet(Peer& peer);
     bool push_answers(Peer& peer);
@@ -124,12 +112,9 @@ private:
     bool take_answer(Peer& peer, const Tag& tag);
     bool match(Rank from, const Tag& tag, const std::byte* data);
     void deliver(Transfer& receive, Rank from, const Tag& tag, const std::byte* data);
-    void answer(Rank to, const Tag& announcement, Kind kind);
+    void answer(Rank to, const Tag& announcement, MessageKind kind);
     bool let_come(Peer& peer);
     void offer(Receiver& in, Transfer& receive);
-    static bool bring(Transfer& receive, const std::byte* data, std::size_t bytes);
-    Error misfit(const Transfer& receive, Rank from, const Tag& tag) const;
-    void finish(Transfer& transfer, const Error& error);
     std::size_t next_piece(const Transfer& transfer, std::size_t total) const;
 
     const Rank rank_, size_;
@@ -139,12 +124,7 @@ private:
     std::map<Rank, Peer> peers_;
     std::deque<Transfer*> to_self_;  // in order
     std::list<Transfer*> receives_;  // posted and not matched, in order
-    std::list<Unexpected> unexpected_;
-    // Of each rank. Announcements and empty messages have no bytes, but take memory as well.
-    struct Kept {
-        std::size_t bytes = 0, messages = 0;
-    };
-    std::map<Rank, Kept> kept_;
+    UnexpectedMessages unexpected_;
 };
 
 template <typename Visit>
@@ -179,7 +159,7 @@ void PointToPoint::purge(Reason&& reason) {
         if (peer.data_out) peer.data_out->cancel();
         if (Receiver* r = peer.data_in->receiver.load(std::memory_order_acquire)) r->cancel();
     }
-    for (const auto& [transfer, why] : ended) finish(*transfer, why);
+    for (const auto& [transfer, why] : ended) host_.finished(*transfer, why);
 }
 
 }  // namespace tutti

@@ -1,0 +1,46 @@
+// Messages and announcements that came before their receive: a queue of limited size for each rank.
+#pragma once
+
+#include <list>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "p2p/message_tag.h"
+
+namespace tutti {
+
+/// The owner's of the transfers.
+class UnexpectedMessages {
+public:
+    struct Message {
+        Rank from = nobody;
+        Tag tag;
+        std::vector<std::byte> data;
+    };
+
+    /// most_bytes: of each rank's whole messages.
+    explicit UnexpectedMessages(std::size_t most_bytes) : most_bytes_(most_bytes) {}
+
+    /// False: the queue is full, or there is no memory.
+    bool keep(Rank from, const Tag& tag, const std::byte* data);
+    /// The first that the receive takes.
+    std::optional<Message> take(const Transfer& receive);
+    /// For people: "3 messages of 96 bytes that no receive wants are here, …"; "" if there are
+    /// none.
+    std::string describe() const;
+
+private:
+    // Announcements and empty messages have no bytes, but take memory as well.
+    std::size_t most_messages() const { return 1024 + most_bytes_ / 128; }
+    struct Kept {
+        std::size_t bytes = 0, messages = 0;
+    };
+
+    const std::size_t most_bytes_;
+    std::list<Message> messages_;
+    std::map<Rank, Kept> kept_;
+};
+
+}  // namespace tutti
