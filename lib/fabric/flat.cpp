@@ -145,9 +145,12 @@ void Hub::send_contribution(FlatBoard& board, FlatStream& stream) {
         if (peer.state == Peer::State::gone) continue;
         out.header.nonce = peer.nonce;
         const unsigned way = (out.header.position + (peer.rank < options_.rank ? 1 : 0)) % 2;
+        const auto* const header = reinterpret_cast<const std::byte*>(&out.header);
         const Progress result =
-            port_->send_crossing(peer.rank, reinterpret_cast<const std::byte*>(&out.header),
-                                 out.payload.data(), out.header.bytes, way);
+            second_path_
+                ? second_path_->send_crossing(peer.rank, header, out.payload.data(),
+                                              out.header.bytes, way)
+                : port_->send(peer.rank, header, out.payload.data(), out.header.bytes, nullptr);
         if (accepted(result, peer))
             ++peer.sent;
         else

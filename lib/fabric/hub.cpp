@@ -44,7 +44,8 @@ Result<> Hub::open_port(PortFactory& factory) {
     fds_.emplace();
     TUTTI_ASSIGN(port_, factory.open(*this));
     fds_->take_new();
-    armed_ = port_->arm();
+    second_path_ = port_->second_path();
+    armed_ = !port_->doorbell() || port_->doorbell()->arm();
     hello_ = ByteWriter().put(options_.nonce).put_text(as_text(port_->address())).take();
     return {};
 }
@@ -126,7 +127,7 @@ void Hub::tick() {
 void Hub::woken() {
     if (!owner_.try_take()) return;  // asked again if the owner leaves anything
     armed_ = false;
-    port_->heard();
+    if (PortDoorbell* const bell = port_->doorbell()) bell->heard();
     turn();
     leave();
 }
@@ -171,7 +172,7 @@ void Hub::settle_what_came() {
 // The sleeper looks once more after this, and others are woken by what moves.
 void Hub::arm_port() {
     for (int turns = 0; turns < max_arm_turns; ++turns) {
-        if (port_->arm()) {
+        if (!port_->doorbell() || port_->doorbell()->arm()) {
             armed_ = true;
             return;
         }
@@ -233,13 +234,14 @@ bool Hub::wait_for(Peer& peer, const std::function<bool()>& pending, const char*
 
 Result<> Hub::add_memory(std::byte* data, std::size_t bytes) {
     const Guard guard(*this);
-    if (!guard) return {};
-    return port_->add_memory(data, bytes);
+    PortMemory* const memory = port_->memory();
+    return guard && memory ? memory->add_memory(data, bytes) : Result<>{};
 }
 
 void Hub::remove_memory(std::byte* data, std::size_t bytes) {
     const Guard guard(*this);
-    if (guard) port_->remove_memory(data, bytes);
+    PortMemory* const memory = port_->memory();
+    if (guard && memory) memory->remove_memory(data, bytes);
 }
 
 // ---- peers and flows ---------------------------------------------------------------------------
@@ -256,7 +258,7 @@ Result<> Hub::connect(Peer& peer, ByteView port, uint64_t nonce) {
     TUTTI_TRY(port_->connect(peer.rank, port));
     peer.connected = true;
     marks_due_.store(marks_a_peer, std::memory_order_relaxed);
-    peer.takes_device = port_->takes_device(peer.rank);
+    peer.takes_device = port_->devices() && port_->devices()->takes_device(peer.rank);
     peer.nonce = nonce;
     peer.nonce_known = true;
     return {};

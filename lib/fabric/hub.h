@@ -61,7 +61,7 @@ public:
     Result<> open_port(PortFactory& factory);
     const Bytes& address() const { return port_->address(); }
     const PortLimits& limits() const { return port_->limits(); }
-    int wake_fd() const { return port_->wake_fd(); }
+    int wake_fd() const { return port_->doorbell() ? port_->doorbell()->wake_fd() : -1; }
 
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
     /// That peer's process is known to be dead. Also while another thread is in, and waits for it.
@@ -214,8 +214,9 @@ private:
 
     const Options options_;
     std::unique_ptr<Port> port_;
-    std::optional<LibraryFds> fds_;  // once the port is open
-    std::atomic<int> marks_due_{0};  // of what the library may have opened lately
+    SecondPath* second_path_ = nullptr;  // the port's, if it has one
+    std::optional<LibraryFds> fds_;      // once the port is open
+    std::atomic<int> marks_due_{0};      // of what the library may have opened lately
     int ticks_ = 0;
     Bytes hello_;
     OwnerFlag owner_;

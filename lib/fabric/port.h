@@ -70,6 +70,60 @@ struct PortLimits {
     bool takes_devices = false;   // takes_device() may be true
 };
 
+/// A port that tells a sleeper when it has something to do. Of a port without one, who sleeps must
+/// look now and then.
+class PortDoorbell {
+public:
+    /// Becomes readable when progress() is worth a call; -1: it does not after all.
+    virtual int wake_fd() const = 0;
+    /// Before polling wake_fd(). False: do not sleep, there is something to do.
+    virtual bool arm() = 0;
+    /// wake_fd() was readable: before the progress() that follows. It is quiet then, until what
+    /// arm() waits for.
+    virtual void heard() = 0;
+
+protected:
+    ~PortDoorbell() = default;
+};
+
+/// A port that can register the caller's memory, which is used again and again, in advance.
+class PortMemory {
+public:
+    virtual Result<> add_memory(std::byte* data, std::size_t bytes) = 0;
+    virtual void remove_memory(std::byte* data, std::size_t bytes) = 0;
+
+protected:
+    ~PortMemory() = default;
+};
+
+/// A port whose messages that cross on one connection may hold each other up.
+class SecondPath {
+public:
+    /// As Port::send(), of a message that is copied at once and that one of the peer's crosses.
+    /// way: 0 or 1, the peer's is the other one, and the next call's.
+    virtual Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, unsigned way) = 0;
+
+protected:
+    ~SecondPath() = default;
+};
+
+/// A port of which payloads may lie in a GPU's memory.
+class PortDevices {
+public:
+    /// Whether those to and from that peer, which is connected, may.
+    virtual bool takes_device(Rank peer) const = 0;
+    /// As Port::send(), from such memory, however short: the payload comes to be fetched.
+    virtual Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
+                                      std::size_t bytes, void* context) = 0;
+    /// As Port::fetch(), to such memory; not of an arrival that comes in pieces.
+    virtual Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
+                                     void* context) = 0;
+
+protected:
+    ~PortDevices() = default;
+};
+
 class Port {
 public:
     virtual ~Port() = default;
@@ -87,64 +141,27 @@ public:
     /// is done. flush: it should leave now (a hint).
     virtual Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) = 0;
-    /// As send(), of a message that is copied at once and that one of the peer's crosses. way: 0 or
-    /// 1, the peer's is the other one, and the next call's: messages that cross on one connection
-    /// may hold each other up.
-    virtual Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
-                                   std::size_t bytes, unsigned way) {
-        static_cast<void>(way);
-        return send(peer, header, data, bytes, nullptr);
-    }
     /// Gets the payload of an arrival that came without; bytes is all of it.
     virtual Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) = 0;
 
-    /// Whether payloads to and from that peer, which is connected, may lie in a GPU's memory.
-    virtual bool takes_device(Rank peer) const {
-        static_cast<void>(peer);
-        return false;
-    }
-    /// As send(), from such memory, however short: the payload comes to be fetched.
-    virtual Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
-                                      std::size_t bytes, void* context) {
-        static_cast<void>(peer), static_cast<void>(header), static_cast<void>(data);
-        static_cast<void>(bytes), static_cast<void>(context);
-        return Progress::failed;
-    }
-    /// As fetch(), to such memory; not of an arrival that comes in pieces.
-    virtual Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
-                                     void* context) {
-        static_cast<void>(hold), static_cast<void>(where);
-        static_cast<void>(bytes), static_cast<void>(context);
-        return Progress::failed;
-    }
     /// The payload of a send() or fetch() that is pending lies at `where` from now on, where the
     /// same bytes are already: the caller's memory is the caller's again. False: the library
     /// cannot be told, and nothing has changed.
-    virtual bool move(void* context, std::byte* where) {
-        static_cast<void>(context), static_cast<void>(where);
-        return false;
-    }
+    virtual bool move(void* context, std::byte* where) = 0;
     /// Done with a kept arrival; one that was never fetched is dropped, and its sender told.
     virtual void release(void* hold) = 0;
 
     /// Moves what can be moved; true if anything happened.
     virtual bool progress(PortEvents& events) = 0;
 
-    /// A descriptor that becomes readable when progress() is worth a call; -1: there is none, and
-    /// who sleeps must look now and then.
-    virtual int wake_fd() const = 0;
-    /// Before polling wake_fd(). False: do not sleep, there is something to do.
-    virtual bool arm() = 0;
-    /// wake_fd() was readable: before the progress() that follows. It is quiet then, until what
-    /// arm() waits for.
-    virtual void heard() {}
-
-    /// The caller's memory, used again and again: registered until forgotten. May do nothing.
-    virtual Result<> add_memory(std::byte* data, std::size_t bytes) = 0;
-    virtual void remove_memory(std::byte* data, std::size_t bytes) = 0;
-
     /// Waits, bounded, until what was sent has left.
     virtual void flush(Deadline deadline) = 0;
+
+    // Optional features; nullptr: the library has none. The same answer each time.
+    virtual PortDoorbell* doorbell() { return nullptr; }
+    virtual PortMemory* memory() { return nullptr; }
+    virtual SecondPath* second_path() { return nullptr; }
+    virtual PortDevices* devices() { return nullptr; }
 };
 
 /// Opens ports of one library, all alike.

@@ -291,9 +291,9 @@ bool Hub::find_place(Slot& slot, std::byte* offered) {
 bool Hub::fetch(Slot& slot) {
     if (slot.flow->peer.state == Peer::State::gone) return true;
     slot.begun = true;
-    const Progress result = slot.on_device
-                                ? port_->fetch_to_device(slot.hold, slot.to, slot.bytes, &slot)
-                                : port_->fetch(slot.hold, slot.to, slot.bytes, &slot);
+    const Progress result =
+        slot.on_device ? port_->devices()->fetch_to_device(slot.hold, slot.to, slot.bytes, &slot)
+                       : port_->fetch(slot.hold, slot.to, slot.bytes, &slot);
     if (result == Progress::pending) return true;
     slot.begun = false;
     if (result == Progress::done) {

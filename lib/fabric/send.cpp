@@ -127,8 +127,8 @@ bool Hub::send_message(Flow& flow) {
     const auto* const bytes = reinterpret_cast<const std::byte*>(&out);
     const Progress result =
         message.on_device
-            ? port_->send_from_device(flow.peer.rank, bytes, message.data, message.bytes,
-                                      &under_way)
+            ? port_->devices()->send_from_device(flow.peer.rank, bytes, message.data, message.bytes,
+                                                 &under_way)
             : port_->send(flow.peer.rank, bytes, message.data, message.bytes, &under_way);
     if (!accepted(result, flow.peer)) {
         flow.out.begun = position;

@@ -58,10 +58,7 @@ public:
         require(known == 1, "an arrival is released twice");
     }
     bool progress(PortEvents&) override { return false; }
-    int wake_fd() const override { return -1; }
-    bool arm() override { return true; }
-    Result<> add_memory(std::byte*, std::size_t) override { return {}; }
-    void remove_memory(std::byte*, std::size_t) override {}
+    bool move(void*, std::byte*) override { return false; }
     void flush(Deadline) override {}
 
 private:

@@ -43,7 +43,10 @@ inline bool happens(unsigned percent) {
     return fake_random() % 100 < percent;
 }
 
-class FakePort final : public fabric::Port {
+class FakePort final : public fabric::Port,
+                       private fabric::PortDoorbell,
+                       private fabric::SecondPath,
+                       private fabric::PortDevices {
 public:
     explicit FakePort(fabric::PortEvents& events) : events_(events) {
         limits_.eager_bytes = limits_.copied_bytes = 2000;
@@ -188,9 +191,10 @@ public:
         uint64_t rings = 0;
         if (::read(manners.wake_fd, &rings, sizeof rings) < 0) return;
     }
-    Result<> add_memory(std::byte*, std::size_t) override { return {}; }
-    void remove_memory(std::byte*, std::size_t) override {}
     void flush(Deadline) override {}
+    fabric::PortDoorbell* doorbell() override { return this; }
+    fabric::SecondPath* second_path() override { return this; }
+    fabric::PortDevices* devices() override { return this; }
 
     /// The test reads here which way each message took that crossed one of the peer's.
     const std::vector<unsigned>& ways_to(Rank peer) { return ways_[peer]; }

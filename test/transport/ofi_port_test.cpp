@@ -124,9 +124,9 @@ TEST_CASE("ofi port: carries messages from and to registered memory, where that 
         for (int round = 0; round < 2; ++round)
             for (const std::size_t bytes : sizes) exchange(duo, duo.a, duo.b, 1, bytes);
         Buffer kept(1 << 20);
-        REQUIRE(duo.a.port->add_memory(kept.data(), kept.size()));
+        REQUIRE(duo.a.port->memory()->add_memory(kept.data(), kept.size()));
         exchange(duo, duo.a, duo.b, 1, 1 << 20);
-        duo.a.port->remove_memory(kept.data(), kept.size());
+        duo.a.port->memory()->remove_memory(kept.data(), kept.size());
     });
 }
 
@@ -198,8 +198,8 @@ TEST_CASE("ofi port: over plain sockets, messages that cross have a connection f
             const Buffer data = pattern(100 + number % 8 * 1000, number);
             auto result = fabric::Progress::busy;
             REQUIRE(turning({&duo.a, &duo.b}, [&] {
-                result = from.port->send_crossing(to_rank, header_of(number).data(), data.data(),
-                                                  data.size(), way);
+                result = from.port->second_path()->send_crossing(to_rank, header_of(number).data(),
+                                                                 data.data(), data.size(), way);
                 return result != fabric::Progress::busy;
             }));
             REQUIRE(result == fabric::Progress::done);
@@ -425,7 +425,7 @@ TEST_CASE("ofi port: a peer killed in the middle of a rendezvous leaves nothing 
             // Done or not: it may have come just before.
             REQUIRE(end.log.fetches.size() == 1);
             // Whoever sleeps may still be woken, also by an endpoint that was closed for this.
-            for (int i = 0; i < 3; ++i) end.port->heard(), end.turn();
+            for (int i = 0; i < 3; ++i) end.port->doorbell()->heard(), end.turn();
             REQUIRE(end.log.fetches[0].first == static_cast<void*>(&got));
             end.port->release(theirs.hold);
         };
@@ -471,8 +471,8 @@ TEST_CASE("ofi port: its descriptor wakes who sleeps") {
         const auto parent = [&](PortEnd& end, int) {
             int sleeps = 0;
             while (end.log.messages.size() < messages) {
-                if (end.turn() || !end.port->arm()) continue;
-                pollfd fd{.fd = end.port->wake_fd(), .events = POLLIN, .revents = 0};
+                if (end.turn() || !end.port->doorbell()->arm()) continue;
+                pollfd fd{.fd = end.port->doorbell()->wake_fd(), .events = POLLIN, .revents = 0};
                 REQUIRE(::poll(&fd, 1, patience_ms) == 1);
                 ++sleeps;
             }

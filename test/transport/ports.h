@@ -104,17 +104,18 @@ inline bool is_quiet_when_heard(PortEnd& from, Rank to, PortEnd& at) {
     const Buffer data = pattern(100, 1);
     // The first one makes the connection.
     send_patiently({&from, &at}, from, to, 1, data, nullptr);
-    if (!turning({&from, &at}, [&] { return at.log.messages.size() == 1 && at.port->arm(); }))
+    if (!turning({&from, &at},
+                 [&] { return at.log.messages.size() == 1 && at.port->doorbell()->arm(); }))
         return false;
     send_patiently({&from}, from, to, 2, data, nullptr);
-    pollfd fd{.fd = at.port->wake_fd(), .events = POLLIN, .revents = 0};
+    pollfd fd{.fd = at.port->doorbell()->wake_fd(), .events = POLLIN, .revents = 0};
     if (!turning({&from}, [&] { return ::poll(&fd, 1, 0) == 1; })) return false;
     constexpr int64_t soon_ms = 3000;
     return turning(
         {&at, &from},
         [&] {
             const bool readable = ::poll(&fd, 1, 0) == 1;
-            if (readable) at.port->heard();
+            if (readable) at.port->doorbell()->heard();
             return !readable && at.log.messages.size() == 2;
         },
         soon_ms);

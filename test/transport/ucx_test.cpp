@@ -344,8 +344,8 @@ std::size_t ways_taken(int endpoints) {
     for (uint64_t number = 0; number < messages; ++number) {
         auto result = fabric::Progress::busy;
         REQUIRE(turning({&duo.a, &duo.b}, [&] {
-            result = duo.a.port->send_crossing(1, header_of(number).data(), data.data(),
-                                               data.size(), number % 2);
+            result = duo.a.port->second_path()->send_crossing(1, header_of(number).data(),
+                                                              data.data(), data.size(), number % 2);
             return result != fabric::Progress::busy;
         }));
         REQUIRE(result != fabric::Progress::failed);

@@ -31,7 +31,10 @@ struct PortOptions {
     bool register_all = false;               // also where the provider does not want it (tests)
 };
 
-class OfiPort final : public fabric::Port {
+class OfiPort final : public fabric::Port,
+                      private fabric::PortDoorbell,
+                      private fabric::PortMemory,
+                      private fabric::SecondPath {
 public:
     static Result<std::unique_ptr<OfiPort>> open(const fi_info& info, const PortOptions& options,
                                                  fabric::PortEvents& events);
@@ -43,12 +46,16 @@ public:
     void disconnect(Rank peer) override;
     fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) override;
-    fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
-                                   std::size_t bytes, unsigned way) override;
     fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
     bool move(void* context, std::byte* where) override;
     void release(void* hold) override;
     bool progress(fabric::PortEvents& events) override;
+    void flush(Deadline deadline) override;
+    fabric::PortDoorbell* doorbell() override { return this; }
+    fabric::PortMemory* memory() override { return this; }
+    fabric::SecondPath* second_path() override { return this; }
+
+private:
     int wake_fd() const override {
         return edges_ ? edges_.get() : timer_ ? timer_.get() : objects_.wake_fd;
     }
@@ -56,9 +63,9 @@ public:
     void heard() override;
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
-    void flush(Deadline deadline) override;
+    fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, unsigned way) override;
 
-private:
     // Copying this much costs less than two pieces and waiting for their end.
     static constexpr std::size_t copied_bytes = 8192;
 

@@ -35,7 +35,11 @@ using fabric::PortEvents;
 using fabric::PortLimits;
 using fabric::Progress;
 
-class UcxPort final : public fabric::Port {
+class UcxPort final : public fabric::Port,
+                      private fabric::PortDoorbell,
+                      private fabric::PortMemory,
+                      private fabric::SecondPath,
+                      private fabric::PortDevices {
 public:
     UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events) {}
     ~UcxPort() override;
@@ -50,28 +54,33 @@ public:
     void disconnect(Rank peer) override;
     Progress send(Rank peer, const std::byte* header, const std::byte* data, std::size_t bytes,
                   void* context) override;
-    /// Over sockets the second way is a connection of its own.
-    Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
-                           std::size_t bytes, unsigned way) override;
     Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
-    /// Over sockets UCX would copy it through the host as well, and later.
-    bool takes_device(Rank peer) const override;
-    Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
-                              std::size_t bytes, void* context) override;
-    Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
-                             void* context) override;
     bool move(void* context, std::byte* where) override;
     void release(void* hold) override;
     bool progress(PortEvents& events) override;
+    void flush(Deadline deadline) override;
+    fabric::PortDoorbell* doorbell() override { return this; }
+    fabric::PortMemory* memory() override { return this; }
+    fabric::SecondPath* second_path() override { return this; }
+    fabric::PortDevices* devices() override { return this; }
+
+private:
     int wake_fd() const override { return wake_fd_; }
     bool arm() override { return ucx_.ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
     // Only arming empties the descriptor of shared memory.
     void heard() override { (void)ucx_.ucp_worker_arm(worker_); }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
-    void flush(Deadline deadline) override;
+    /// Over sockets the second way is a connection of its own.
+    Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                           std::size_t bytes, unsigned way) override;
+    /// Over sockets UCX would copy it through the host as well, and later.
+    bool takes_device(Rank peer) const override;
+    Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
+                              std::size_t bytes, void* context) override;
+    Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
+                             void* context) override;
 
-private:
     static constexpr unsigned message_id = 0, piece_id = 1;
     /// Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
     static constexpr std::size_t eager_bytes = 8192;
