@@ -25,10 +25,9 @@ LARGE_CLASSES = {
     "Connection": 57,
     "tutti_trainer": 56,
     "OfiPort": 48,
-    "UcxPort": 35,
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 747
+HEADLESS_COMMENTS = 746
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")

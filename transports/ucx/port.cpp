@@ -20,8 +20,6 @@ namespace {
 constexpr int64_t disconnect_ms = 300;
 // What UCX has logged since then has to do with what it says now.
 constexpr int64_t recently_ns = 1'000'000'000;
-// UCX thinks of sockets as 11 µs away, of everything else as less than 3.
-constexpr double slow_seconds = 8e-6;
 
 }  // namespace
 
@@ -47,11 +45,11 @@ Result<> UcxPort::open(ucp_context_h context) {
     for (const auto& [id, handler] : {std::pair{message_id, &on_message}, {piece_id, &on_piece}})
         TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
-    knows_devices_ = knows_devices(ucx_, context_);
+    knows_devices_ = ucx::knows_devices(ucx_, context_);
     limits_.takes_devices = knows_devices_;
     limits_.eager_bytes = eager_bytes;
     limits_.copied_bytes = joined_bytes;
-    const Network network = find_network(describe_context());
+    const Network network = find_network(describe_context(ucx_, context_));
     limits_.sockets = network.sockets;
     limits_.sockets_within = network.sockets_within;
     limits_.bandwidth_gbs = network.bandwidth_gbs;
@@ -59,25 +57,6 @@ Result<> UcxPort::open(ucp_context_h context) {
         TUTTI_ASSIGN(payload_type_, payload_type(ucx_));
     }
     return make_address();
-}
-
-bool UcxPort::knows_devices(const Library& ucx, ucp_context_h context) {
-    ucp_context_attr_t attributes{};
-    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-    return ucx.ucp_context_query(context, &attributes) == UCS_OK &&
-           (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-}
-
-std::string UcxPort::describe_context() const {
-    char* text = nullptr;
-    std::size_t bytes = 0;
-    std::FILE* const file = ::open_memstream(&text, &bytes);
-    if (!file) return {};
-    ucx_.ucp_context_print_info(context_, file);
-    std::fclose(file);
-    const std::string description(text, bytes);
-    std::free(text);
-    return description;
 }
 
 ucs_status_t UcxPort::handle(unsigned id, ucp_am_recv_callback_t handler) {
@@ -130,7 +109,7 @@ Result<> UcxPort::connect(Rank rank, ByteView address) {
     peer.rank = rank;
     peer.address.assign(address.begin(), address.end());
     const ucs_status_t status = make_endpoint(peer, peer.endpoint);
-    peer.slow = status == UCS_OK && is_slow(peer.endpoint);
+    peer.slow = status == UCS_OK && is_slow(ucx_, peer.endpoint);
     if (status == UCS_OK) return {};
     peers_[index].reset();
     return fail_rank(status == UCS_ERR_UNREACHABLE ? Code::unsupported : Code::system, rank,
@@ -148,29 +127,10 @@ ucs_status_t UcxPort::make_endpoint(Peer& peer, ucp_ep_h& endpoint) const {
     return ucx_.ucp_ep_create(worker_, &params, &endpoint);
 }
 
-// Over sockets, rendezvous takes twice as long for 32 KiB to 2 MiB. Who sets a threshold gets it.
-bool UcxPort::is_slow(ucp_ep_h endpoint) const {
-    ucp_ep_evaluate_perf_param_t question{};
-    question.field_mask = UCP_EP_PERF_PARAM_FIELD_MESSAGE_SIZE;
-    question.message_size = 1;
-    ucp_ep_evaluate_perf_attr_t answer{};
-    answer.field_mask = UCP_EP_PERF_ATTR_FIELD_ESTIMATED_TIME;
-    return std::getenv("UCX_RNDV_THRESH") == nullptr &&
-           ucx_.ucp_ep_evaluate_perf(endpoint, &question, &answer) == UCS_OK &&
-           answer.estimated_time > slow_seconds;
-}
-
 void UcxPort::on_failure(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
     static_cast<void>(endpoint);
     auto& peer = *static_cast<Peer*>(arg);
     peer.port->give_up(peer, status, is_own(status));
-}
-
-/// What this process lacks, whoever the message was for.
-bool UcxPort::is_own(ucs_status_t status) {
-    return status == UCS_ERR_NO_MEMORY || status == UCS_ERR_NO_RESOURCE ||
-           status == UCS_ERR_EXCEEDS_LIMIT || status == UCS_ERR_INVALID_PARAM ||
-           status == UCS_ERR_UNSUPPORTED;
 }
 
 void UcxPort::give_up(Peer& peer, ucs_status_t status, bool own) {

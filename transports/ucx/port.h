@@ -27,6 +27,7 @@
 #include "transports/ucx/library.h"
 #include "transports/ucx/payload.h"
 #include "transports/ucx/pool.h"
+#include "transports/ucx/queries.h"
 
 namespace tutti::ucx {
 
@@ -45,8 +46,6 @@ public:
     ~UcxPort() override;
     /// Takes the context over.
     Result<> open(ucp_context_h context);
-    /// Whether UCX was built with CUDA, has found a driver, and may use what it needs for it.
-    static bool knows_devices(const Library& ucx, ucp_context_h context);
 
     const PortLimits& limits() const override { return limits_; }
     const Bytes& address() const override { return address_; }
@@ -150,9 +149,6 @@ private:
         std::byte* where = nullptr;
         void* context = nullptr;
     };
-    static bool is_pending(ucs_status_ptr_t result) {
-        return result != nullptr && !UCS_PTR_IS_ERR(result);
-    }
     static ucs_status_t on_message(void* self, const void* header, std::size_t header_length,
                                    void* data, std::size_t length,
                                    const ucp_am_recv_param_t* param);
@@ -171,10 +167,8 @@ private:
     static void on_sent(void* request, ucs_status_t status, void* ours);
     static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
-    static bool is_own(ucs_status_t status);
     void give_up(Peer& peer, ucs_status_t status, bool own);
     ucs_status_t make_endpoint(Peer& peer, ucp_ep_h& endpoint) const;
-    bool is_slow(ucp_ep_h endpoint) const;
     Peer* find(Rank rank) const;
     Request& take_request(Peer& peer, void* context, bool fetches);
     bool copies(const Peer& peer) const { return payload_type_ != 0 && !peer.slow; }
@@ -190,7 +184,6 @@ private:
                    ucs_memory_type_t memory);
     void use_device(const std::byte* memory);
     void wait(ucs_status_ptr_t request, Deadline deadline);
-    std::string describe_context() const;
     Result<> make_address();
 
     const Library& ucx_;

@@ -154,7 +154,7 @@ std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context) {
 Result<> ucx_takes_devices() {
     TUTTI_ASSIGN(const Library* ucx, ucx::load_library());
     TUTTI_ASSIGN(ucp_context_h context, UcxFactory(*ucx, "").start());
-    const bool takes = ucx::UcxPort::knows_devices(*ucx, context);
+    const bool takes = ucx::knows_devices(*ucx, context);
     ucx->ucp_cleanup(context);
     if (takes) return {};
     if (!ucx::built_with_cuda(*ucx))

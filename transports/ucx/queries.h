@@ -1,0 +1,23 @@
+// Questions to UCX about a context, an endpoint and the end of an operation.
+#pragma once
+
+#include <string>
+
+#include "transports/ucx/library.h"
+
+namespace tutti::ucx {
+
+/// Whether UCX was built with CUDA, has found a driver, and may use what it needs for it.
+bool knows_devices(const Library& ucx, ucp_context_h context);
+/// UCX's own description of it, for people and for find_network().
+std::string describe_context(const Library& ucx, ucp_context_h context);
+/// Whether messages go over sockets, for which rendezvous only adds turns.
+bool is_slow(const Library& ucx, ucp_ep_h endpoint);
+/// Whether this process lacks something, whichever peer the message was for.
+bool is_own(ucs_status_t status);
+
+inline bool is_pending(ucs_status_ptr_t result) {
+    return result != nullptr && !UCS_PTR_IS_ERR(result);
+}
+
+}  // namespace tutti::ucx
