@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/buffers.h"
-#include "plan/extent.h"
+#include "plan/buffer_range.h"
 
 namespace tutti {
 namespace {

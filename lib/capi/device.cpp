@@ -1,6 +1,6 @@
 // Device streams at the C boundary.
 #include "capi/boundary.h"
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 
 using tutti::Result;
 

@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "capi/calls.h"
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 
 namespace {
 

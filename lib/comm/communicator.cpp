@@ -9,7 +9,7 @@
 #include "comm/at_exit.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 #include "rendezvous/meeting.h"
 #include "wait/backoff.h"
 

@@ -103,7 +103,7 @@ public:
                                            int64_t timeout_ms, void* device_stream);
     Result<> run(const std::vector<DeviceTransfer>& messages);
 
-    // The steps of a launch, for those that are gathered (launches.h): each waits for nothing that
+    // The steps of a launch, for those that are gathered (device_group_batch.h): each waits for nothing that
     // comes in a later one.
     const DeviceLibrary* device_library() const { return devices_.library.get(); }
     Result<> may_launch(Request& request);

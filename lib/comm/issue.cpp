@@ -5,7 +5,7 @@
 #include <new>
 
 #include "comm/communicator.h"
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 #include "net/serving.h"
 #include "wait/backoff.h"
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/link_attributes.h"
 #include "base/result.h"
-#include "base/stated.h"
 #include "base/types.h"
 #include "os/cores.h"
 

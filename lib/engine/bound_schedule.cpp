@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/buffers.h"
-#include "reduce/past_cache.h"
+#include "reduce/streaming_stores.h"
 
 namespace tutti {
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {

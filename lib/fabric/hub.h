@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "fabric/flat_board.h"
 #include "fabric/flow.h"
+#include "fabric/slot_board.h"
 #include "os/library_fds.h"
 #include "transport/peer_limits.h"
 #include "transport/posted/retired.h"

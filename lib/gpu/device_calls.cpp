@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "comm/communicator.h"
-#include "gpu/launches.h"
-#include "plan/extent.h"
+#include "gpu/device_group_batch.h"
+#include "plan/buffer_range.h"
 
 namespace tutti {
 namespace {

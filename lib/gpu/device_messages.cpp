@@ -3,7 +3,7 @@
 
 #include "comm/communicator.h"
 #include "cuda/stream_work.h"
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 #include "gpu/staged_messages.h"
 
 namespace tutti {

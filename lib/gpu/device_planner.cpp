@@ -5,7 +5,7 @@
 #include "gpu/beside.h"
 #include "gpu/device_request.h"
 #include "gpu/tiled.h"
-#include "plan/extent.h"
+#include "plan/buffer_range.h"
 
 namespace tutti {
 namespace {

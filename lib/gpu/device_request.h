@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "cuda/operation.h"
-#include "gpu/stream_use.h"
+#include "gpu/device_stream_guard.h"
 #include "run/request.h"
 
 namespace tutti {

@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/told_error.h"
-#include "job/claimant.h"
 #include "job/endpoint.h"
+#include "job/rank_owner.h"
 
 namespace tutti {
 namespace {

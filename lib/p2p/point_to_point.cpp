@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "net/serving.h"
-#include "reduce/past_cache.h"
+#include "reduce/streaming_stores.h"
 #include "wait/owned.h"
 
 namespace tutti {

@@ -8,8 +8,8 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/link_attributes.h"
 #include "base/result.h"
-#include "base/stated.h"
 #include "transport/channel.h"
 #include "transport/intrinsic.h"
 

@@ -1,7 +1,7 @@
 // What ranks leave in the store for each other, which another program may have written over.
 #include "fuzz/catalog.h"
-#include "job/claimant.h"
 #include "job/peer_record.h"
+#include "job/rank_owner.h"
 
 namespace tutti::fuzz {
 

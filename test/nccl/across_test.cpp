@@ -4,7 +4,7 @@
 #include <atomic>
 #include <chrono>
 
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 #include "nccl/messages.h"
 
 using namespace gpu_test;

@@ -1,7 +1,7 @@
 // Collectives on device memory against the same on host memory: every type and operator, through
 // the device's library where it has them, else through the host.
 #include "nccl/job.h"
-#include "plan/extent.h"
+#include "plan/buffer_range.h"
 #include "support/numbers.h"
 #include "transports/catalog.h"
 

@@ -7,7 +7,7 @@
 #include <barrier>
 #include <chrono>
 
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 #include "nccl/knowing_ucx.h"
 #include "nccl/messages.h"
 

@@ -2,7 +2,7 @@
 // launches of several ranks by one thread.
 #include <atomic>
 
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 #include "nccl/job.h"
 
 using namespace gpu_test;

@@ -3,7 +3,7 @@
 #include <barrier>
 #include <chrono>
 
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 #include "nccl/messages.h"
 
 using namespace gpu_test;

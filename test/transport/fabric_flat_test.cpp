@@ -1,7 +1,7 @@
 // The flat exchange over a library that misbehaves, and over one that peers misuse.
 #include <array>
 
-#include "fabric/flat_board.h"
+#include "fabric/slot_board.h"
 #include "transport/fake_port.h"
 #include "transport/flat_ranks.h"
 

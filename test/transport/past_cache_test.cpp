@@ -1,6 +1,6 @@
 // How cells of large messages are written: the policy, on machines of which the costs are known,
 // and the channels that follow it.
-#include "reduce/past_cache.h"
+#include "reduce/streaming_stores.h"
 
 #include "support/catch.h"
 #include "transport/pooled_lane.h"

@@ -5,7 +5,7 @@
 #include <bit>
 #include <cstring>
 
-#include "reduce/past_cache.h"
+#include "reduce/streaming_stores.h"
 #include "transport/flat/flat_exchange.h"
 #include "transports/shm/flat_group.h"
 

@@ -18,7 +18,7 @@
 #include <memory>
 
 #include "base/fd.h"
-#include "reduce/past_cache.h"
+#include "reduce/streaming_stores.h"
 #include "transport/channel.h"
 #include "transport/mapped/segments.h"
 #include "transport/transport.h"

@@ -1,4 +1,4 @@
-#include "plan/extent.h"
+#include "plan/buffer_range.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "gpu/stream_use.h"
+#include "gpu/device_stream_guard.h"
 
 #include <algorithm>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "gpu/launches.h"
+#include "gpu/device_group_batch.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "reduce/past_cache.h"
+#include "reduce/streaming_stores.h"
 
 #include "reduce/reduce.h"
 
