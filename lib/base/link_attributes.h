@@ -7,7 +7,7 @@ namespace tutti {
 
 /// What choices of algorithms depend on. Adapters differ between machines, choices must not: all
 /// ranks go by the worst that any of them states.
-struct Stated {
+struct LinkAttributes {
     std::size_t max_message_bytes = 0;
     double latency_us = 0;     // one small message, one way
     double bandwidth_gbs = 0;  // one direction

@@ -44,8 +44,8 @@ Result<> check_in_place(const char* function, const Call& call) {
     return {};
 }
 
-Result<> check_overlap(const char* function, const Call& call, const Extent& in_extent,
-                       const Extent& out_extent, const void* in, const void* out) {
+Result<> check_overlap(const char* function, const Call& call, const BufferRange& in_extent,
+                       const BufferRange& out_extent, const void* in, const void* out) {
     const std::size_t bytes = dtype_bytes(call.dtype);
     const auto* a = static_cast<const std::byte*>(in);
     const auto* b = static_cast<const std::byte*>(out);
@@ -192,8 +192,8 @@ Result<> check_buffers(const char* function, const Communicator& comm, const Cal
     // Lengths that no memory has would make nonsense of what follows.
     constexpr std::size_t surely_fits = std::size_t{1} << 40;
     if (!whole || call.count > surely_fits) TUTTI_TRY(comm.planner().check(call, -1));
-    const Extent in_extent = extent_of(call, comm.rank(), comm.size(), Space::input);
-    const Extent out_extent = extent_of(call, comm.rank(), comm.size(), Space::output);
+    const BufferRange in_extent = extent_of(call, comm.rank(), comm.size(), Space::input);
+    const BufferRange out_extent = extent_of(call, comm.rank(), comm.size(), Space::output);
     if (in_extent.used && in_extent.length > 0 && !in)
         return fail(Code::invalid, "{}: the input is NULL but count is {}", function,
                     in_extent.length);

@@ -22,13 +22,13 @@ tutti_status tutti_comm_use_device(tutti_comm* comm, int device) {
 
 tutti_status tutti_launch_start(void) {
     return tutti::guard([&]() -> Result<> {
-        tutti::Launches::here().open();
+        tutti::DeviceGroupBatch::here().open();
         return {};
     });
 }
 
 tutti_status tutti_launch_end(void) {
-    return tutti::guard([&]() -> Result<> { return tutti::Launches::here().close(); });
+    return tutti::guard([&]() -> Result<> { return tutti::DeviceGroupBatch::here().close(); });
 }
 
 tutti_status tutti_sync_calc_stream(tutti_comm* comm, void* calc_stream) {

@@ -100,7 +100,7 @@ tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
 
 void tutti_plan_destroy(tutti_plan* plan) {
     if (!plan || !plan->comm->is_of_this_process()) return;  // a parent's: let it lie
-    tutti::Launches& launches = tutti::Launches::here();
+    tutti::DeviceGroupBatch& launches = tutti::DeviceGroupBatch::here();
     if (launches.gathering() && plan->impl->busy_anywhere())
         return launches.after_close([plan] { tutti_plan_destroy(plan); });
     plan->comm->wait_for_last_run(*plan->impl);

@@ -99,7 +99,7 @@ private:
 }  // namespace
 
 Result<> calibrate(Communicator& comm, int64_t budget_ms) {
-    const Terrain& terrain = comm.planner().terrain();
+    const SelectionInput& terrain = comm.planner().terrain();
     if (comm.size() == 1 || (terrain.tuning && terrain.tuning->constants_of(terrain.wire)))
         return {};
     return Calibration(comm, budget_ms).run();

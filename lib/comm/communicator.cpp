@@ -91,7 +91,7 @@ void Communicator::destroy() {
     const int64_t timeout_ms = endpoint_->config().timeout_ms;
     if (!detached_.empty())
         (void)sync(timeout_ms == 0 ? longest_ms : std::min(timeout_ms, longest_ms));
-    Launches::here().forget(*this);
+    DeviceGroupBatch::here().forget(*this);
     const uint64_t last = streams_.end_all(sequence_);
     transfers_.end_all();
     leave_devices();

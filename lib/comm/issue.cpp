@@ -178,7 +178,7 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
         }
         settle();
         // What is not launched yet does not end, and all are waited for.
-        if (Launches::here().holds(*this))
+        if (DeviceGroupBatch::here().holds(*this))
             return fail(Code::invalid,
                         "rank {}: the ranks called different things, and this thread has launches "
                         "to make: call tutti_launch_end, which says more, before anything else",

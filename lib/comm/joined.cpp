@@ -13,7 +13,7 @@ std::string plural(Rank count, std::string_view word) {
 }
 
 // Over what, and where that is: "shm within hosts, tcp between them".
-std::string ways(const Terrain& terrain) {
+std::string ways(const SelectionInput& terrain) {
     if (terrain.one_host) return fmt::format("{} within the host", terrain.wire);
     const auto last = terrain.wire.rfind('+');
     if (last == std::string::npos) return fmt::format("{} between all ranks", terrain.wire);
@@ -21,7 +21,7 @@ std::string ways(const Terrain& terrain) {
                        terrain.wire.substr(last + 1));
 }
 
-std::string choices(const Endpoint& endpoint, const Terrain& terrain) {
+std::string choices(const Endpoint& endpoint, const SelectionInput& terrain) {
     const Tuning& tuning = endpoint.tuning();
     std::string text;
     if (const std::string& algo = endpoint.config().algo; !algo.empty())
@@ -42,7 +42,7 @@ std::string choices(const Endpoint& endpoint, const Terrain& terrain) {
 void say_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms) {
     if (!log::enabled(log::Level::info)) return;
     if (comm.size() == 1) return log::info("tutti {}: a job of one rank", version());
-    const Terrain& terrain = comm.planner().terrain();
+    const SelectionInput& terrain = comm.planner().terrain();
     const Hosts& hosts = comm.hosts();
     if (comm.rank() == 0)
         log::info(

@@ -14,7 +14,7 @@ constexpr uint32_t max_text_bytes = 4096;
 constexpr uint32_t max_settings = 64;
 constexpr uint32_t max_core_words = 16;
 
-Stated worst_of(const Stated& a, const Stated& b) {
+LinkAttributes worst_of(const LinkAttributes& a, const LinkAttributes& b) {
     return {.max_message_bytes = std::min(a.max_message_bytes, b.max_message_bytes),
             .latency_us = std::max(a.latency_us, b.latency_us),
             .bandwidth_gbs = std::min(a.bandwidth_gbs, b.bandwidth_gbs),
@@ -107,7 +107,7 @@ bool Bootstrap::decode_machines(ByteReader& in, bool add) {
 
 void Bootstrap::encode_transports(ByteWriter& out) const {
     out.put(static_cast<uint32_t>(worst_.size()));
-    for (const Stated& one : worst_)
+    for (const LinkAttributes& one : worst_)
         out.put(uint64_t{one.max_message_bytes})
             .put(one.latency_us)
             .put(one.bandwidth_gbs)
@@ -119,8 +119,8 @@ void Bootstrap::encode_transports(ByteWriter& out) const {
 // Nobody is told that it can do more than it said.
 bool Bootstrap::decode_transports(ByteReader& in) {
     if (in.get<uint32_t>() != worst_.size()) return false;
-    for (Stated& worst : worst_) {
-        Stated other;
+    for (LinkAttributes& worst : worst_) {
+        LinkAttributes other;
         other.max_message_bytes = in.get<uint64_t>();
         other.latency_us = in.get<double>();
         other.bandwidth_gbs = in.get<double>();

@@ -34,7 +34,7 @@ public:
         CoreSet cores;           // those of them that this rank may use
         /// Settings that must be the same everywhere, by name.
         std::vector<std::pair<std::string, std::string>> agree;
-        std::vector<Stated> transports;  // as many everywhere
+        std::vector<LinkAttributes> transports;  // as many everywhere
     };
     enum class State : uint8_t { gathering, link, linking, done, failed };
     struct Outgoing {
@@ -71,7 +71,7 @@ public:
     /// Ranks per core on the fullest machine, equal on all ranks; 0 if that is not known.
     double crowding() const;
     /// The worst of all ranks', in the order of Self::transports.
-    const std::vector<Stated>& worst() const { return worst_; }
+    const std::vector<LinkAttributes>& worst() const { return worst_; }
     // In state done:
     bool all_linked() const { return all_linked_; }
 
@@ -105,7 +105,7 @@ private:
     bool one_host_ = true;
     bool counted_ = true;  // machines_ is complete
     std::map<uint64_t, Machine> machines_;
-    std::vector<Stated> worst_;  // of the ranks heard of so far
+    std::vector<LinkAttributes> worst_;  // of the ranks heard of so far
     uint32_t machine_ranks_ = 0;
     uint32_t machine_cores_ = 0;
     bool all_linked_ = true;

@@ -208,7 +208,8 @@ void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
 void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
                             const BoundStep::Place& at, const void* data, std::byte* out,
                             std::byte* built) const {
-    PastCache* const policy = !out && step.streamed ? step.send->past_cache(step.writer) : nullptr;
+    StreamingStorePolicy* const policy =
+        !out && step.streamed ? step.send->past_cache(step.writer) : nullptr;
     if (!policy) return run_kernel(lane, step, at, data, {out, built, streams_ && step.stream_out});
     policy->measure(at.count * step.result_bytes, [&](bool past_cache) {
         run_kernel(lane, step, at, data, {out, built, past_cache});

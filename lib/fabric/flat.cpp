@@ -33,7 +33,7 @@ const ReceiveQueue::Slot* find_stray(FlatStream& stream, const Tag& now) {
     return nullptr;
 }
 
-std::size_t member_of(const FlatBoard& board, Rank rank) {
+std::size_t member_of(const SlotBoard& board, Rank rank) {
     // As in a communicator of all ranks.
     const auto index = static_cast<std::size_t>(rank);
     if (index < board.size() && board.peers[index] && board.peers[index]->rank == rank)
@@ -45,7 +45,7 @@ std::size_t member_of(const FlatBoard& board, Rank rank) {
 
 }  // namespace
 
-Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts, std::size_t port) {
+Result<> Hub::join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port) {
     const Guard guard(*this);
     if (!guard || closing_) return fail(Code::aborted, "the transport is closed");
     for (std::size_t member = 0; member < board.size(); ++member) {
@@ -70,7 +70,7 @@ Result<> Hub::join(FlatBoard& board, std::span<const Contact> contacts, std::siz
     return {};
 }
 
-void Hub::leave(const FlatBoard& board) {
+void Hub::leave(const SlotBoard& board) {
     const Guard guard(*this);
     for (const auto& stream : board.streams)
         if (stream)
@@ -81,7 +81,7 @@ void Hub::leave(const FlatBoard& board) {
     if (recent_board_ == &board) recent_board_ = nullptr;
 }
 
-FlatBoard* Hub::find_board(uint32_t comm) {
+SlotBoard* Hub::find_board(uint32_t comm) {
     if (recent_board_ && recent_board_->comm == comm) return recent_board_;
     const auto found = boards_.find(comm);
     return found == boards_.end() ? nullptr : recent_board_ = found->second;
@@ -90,7 +90,7 @@ FlatBoard* Hub::find_board(uint32_t comm) {
 /// Of which flat stream it is a channel; null: of none.
 FlatStream* Hub::find_stream(const Flow& flow) {
     if (boards_.empty()) return nullptr;
-    const FlatBoard* const board = find_board(flow.comm);
+    const SlotBoard* const board = find_board(flow.comm);
     if (!board || !std::count(board->peers.begin(), board->peers.end(), &flow.peer)) return nullptr;
     return board->stream(flow.lane / lanes_per_stream);
 }
@@ -109,7 +109,7 @@ const ReceiveQueue::Slot* Hub::stray(FlatStream& stream, const Tag& now) {
 // ---- out -------------------------------------------------------------------------------------
 
 // As for flows: published first, the flag tried second, and whoever gives it back looks again.
-const ReceiveQueue::Slot* Hub::exchange(FlatBoard& board, FlatStream& stream,
+const ReceiveQueue::Slot* Hub::exchange(SlotBoard& board, FlatStream& stream,
                                         const Awaited& awaited) {
     if (!owner_.try_take()) {
         if (stream.unsent.load(std::memory_order_relaxed) == 0) return nullptr;
@@ -132,7 +132,7 @@ const ReceiveQueue::Slot* Hub::exchange(FlatBoard& board, FlatStream& stream,
 }
 
 /// To everyone who has not had it and can.
-void Hub::send_contribution(FlatBoard& board, FlatStream& stream) {
+void Hub::send_contribution(SlotBoard& board, FlatStream& stream) {
     Contribution& out = stream.outgoing;
     const uint64_t unsent = stream.unsent.load(std::memory_order_acquire);
     uint64_t left = unsent;
@@ -177,7 +177,7 @@ void Hub::cancel(FlatStream& stream) {
 // ---- in --------------------------------------------------------------------------------------
 
 void Hub::take_contribution(const Header& header, const Arrival& arrival) {
-    FlatBoard* const board = find_board(header.comm);
+    SlotBoard* const board = find_board(header.comm);
     const std::size_t member = board ? member_of(*board, header.sender) : 0;
     const bool belongs = board && member < board->size();
     Peer& peer = belongs ? *board->peers[member] : peer_of(header.sender);

@@ -11,14 +11,14 @@ namespace {
 struct Member {
     struct Part {
         std::shared_ptr<Hub> hub;
-        std::unique_ptr<FlatBoard> board;
+        std::unique_ptr<SlotBoard> board;
     };
     Member(const std::vector<std::shared_ptr<Hub>>& hubs, const GroupRequest& group)
         : streams(group.streams) {
         for (std::size_t i = 0; i < hubs.size(); ++i)
-            parts.push_back({hubs[i], std::make_unique<FlatBoard>(
+            parts.push_back({hubs[i], std::make_unique<SlotBoard>(
                                           group.comm, group.rank, group.size, group.streams,
-                                          FlatBoard::Share{i, hubs.size()})});
+                                          SlotBoard::Share{i, hubs.size()})});
     }
     ~Member() {
         for (const Part& part : parts) part.hub->leave(*part.board);
@@ -84,7 +84,7 @@ private:
 
     const std::shared_ptr<Member> member_;
     Hub& hub_;
-    FlatBoard& board_;
+    SlotBoard& board_;
     FlatStream& stream_;
     const std::size_t own_;
     FlatReduction reduction_;

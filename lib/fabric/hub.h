@@ -97,8 +97,8 @@ public:
 
     // For flat groups. A board is the hub's from join(), with the members' port of that number, to
     // leave().
-    Result<> join(FlatBoard& board, std::span<const Contact> contacts, std::size_t port);
-    void leave(const FlatBoard& board);
+    Result<> join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port);
+    void leave(const SlotBoard& board);
     /// What a thread waits for: a member's contribution.
     struct Awaited {
         std::size_t member = 0;
@@ -108,7 +108,7 @@ public:
     /// Sends what is unsent, and looks whether it comes: a few times, if nobody else is in. Returns
     /// a message of an earlier call that this rank has not read, and so never will: nullptr is
     /// well.
-    const ReceiveQueue::Slot* exchange(FlatBoard& board, FlatStream& stream,
+    const ReceiveQueue::Slot* exchange(SlotBoard& board, FlatStream& stream,
                                        const Awaited& awaited);
     /// Such a message, if nobody waits.
     const ReceiveQueue::Slot* stray(FlatStream& stream, const Tag& now);
@@ -178,7 +178,7 @@ private:
     void complete(Flow& flow, uint64_t position, bool gone);
     void allow(Flow& flow);
     void send_from_copy(Flow& flow, uint64_t position);
-    void send_contribution(FlatBoard& board, FlatStream& stream);
+    void send_contribution(SlotBoard& board, FlatStream& stream);
     void send_contributions();
 
     // Receiving.
@@ -192,7 +192,7 @@ private:
     bool take_late(Peer& peer, const Header& header);
     void take_bye(Peer& peer, const Header& header);
     void take_contribution(const Header& header, const Arrival& arrival);
-    FlatBoard* find_board(uint32_t comm);
+    SlotBoard* find_board(uint32_t comm);
     FlatStream* find_stream(const Flow& flow);
     static void add_flow(FlatStream& stream, Flow& flow);
     bool take_credits(Flow& flow, uint32_t credits);
@@ -232,8 +232,8 @@ private:
     std::unordered_map<Rank, std::unique_ptr<Peer>> peers_;
     std::unordered_map<Rank, std::unordered_map<uint64_t, std::unique_ptr<Flow>>> flows_;
     std::array<Flow*, cached_flows> recent_{};
-    std::unordered_map<uint32_t, FlatBoard*> boards_;  // by communicator
-    FlatBoard* recent_board_ = nullptr;
+    std::unordered_map<uint32_t, SlotBoard*> boards_;  // by communicator
+    SlotBoard* recent_board_ = nullptr;
     bool contributions_held_ = false;  // some could not go
     std::vector<Flow*> forgotten_;     // without a half left; they go when nothing is under way
     std::vector<Peer*> talking_;       // with something due

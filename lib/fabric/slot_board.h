@@ -72,11 +72,11 @@ struct FlatStream {
 };
 
 /// A group as one of its hubs knows it: with the streams that run over this one.
-struct FlatBoard {
+struct SlotBoard {
     struct Share {
         std::size_t hub = 0, hubs = 1;
     };
-    FlatBoard(uint32_t in_comm, Rank in_rank, Rank ranks, uint32_t stream_count, const Share& share)
+    SlotBoard(uint32_t in_comm, Rank in_rank, Rank ranks, uint32_t stream_count, const Share& share)
         : comm(in_comm),
           rank(in_rank),
           peers(static_cast<std::size_t>(ranks)),

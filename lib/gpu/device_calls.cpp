@@ -39,8 +39,8 @@ Result<Kinds> Communicator::kinds_of_list(const Call& call, const void* in, cons
 // The kinds of the buffers that this rank uses; where it uses one, both are that one's.
 Result<Kinds> Communicator::kinds(const Call& call, const void* in, const void* out) const {
     if (call.inputs > 0) return kinds_of_list(call, in, out);
-    const Extent a = extent_of(call, rank(), size(), Space::input);
-    const Extent b = extent_of(call, rank(), size(), Space::output);
+    const BufferRange a = extent_of(call, rank(), size(), Space::input);
+    const BufferRange b = extent_of(call, rank(), size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
     // Without any blocks a rank is where its pointers say: the others' call is on a device.
     const bool none = !has_in && !has_out && call.uneven;
@@ -136,8 +136,8 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         auto request = std::make_unique<DeviceRequest>();
         if (size() > 1) {
             TUTTI_ASSIGN(request->device.use,
-                         StreamUse::begin({devices_.device, on_stream, endpoint_->job_hash(),
-                                           group_.id(), rank()}));
+                         DeviceStreamGuard::begin({devices_.device, on_stream,
+                                                   endpoint_->job_hash(), group_.id(), rank()}));
         }
         request->in = in;
         request->out = out;
@@ -146,7 +146,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         request->device.stream = on_stream;
         request->device.generation = by_group(call.path) ? devices_.generation : generation_.load();
         request->keep = shared_from_this();
-        Launches::here().make_room();
+        DeviceGroupBatch::here().make_room();
         auto submitted = submit(*request, *plan, limit_ms(timeout_ms));
         if (!submitted) {
             // A mismatch came and went meanwhile: everyone joins anew.
@@ -164,8 +164,8 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
 // Not with the stream owned: it may have to wait for NCCL, and whoever settles a mismatch meanwhile
 // needs the stream. The request stays as it is until it is launched.
 Result<> Communicator::launch(const DeviceLaunch& launch) {
-    if (Launches::here().gathering()) {
-        Launches::here().add(shared_from_this(), launch);
+    if (DeviceGroupBatch::here().gathering()) {
+        DeviceGroupBatch::here().add(shared_from_this(), launch);
         return {};
     }
     auto launched = may_launch(launch.request);
@@ -272,7 +272,7 @@ Result<> Communicator::may_join() const {
     const bool joined =
         devices_.joined() && (endpoint_->config().device == DeviceWay::staged ||
                               (devices_.settled && devices_.generation == generation_));
-    if (joined || size() == 1 || !Launches::here().gathering()) return {};
+    if (joined || size() == 1 || !DeviceGroupBatch::here().gathering()) return {};
     return fail(Code::invalid,
                 "rank {}: the ranks have not joined on their devices, which cannot be gathered: "
                 "call tutti_comm_use_device before, each rank on a thread",
@@ -281,7 +281,7 @@ Result<> Communicator::may_join() const {
 
 Result<> Communicator::may_wait(const Request& request) const {
     TUTTI_TRY(may_call());
-    if (request.done() || !Launches::here().holds(*this, request)) return {};
+    if (request.done() || !DeviceGroupBatch::here().holds(*this, request)) return {};
     return fail(Code::invalid,
                 "rank {}: {} is launched by tutti_launch_end, or comes after what is: call that "
                 "before waiting for it",
@@ -291,7 +291,7 @@ Result<> Communicator::may_wait(const Request& request) const {
 /// Before a blocking call on host memory has its place in a stream's order.
 Result<> Communicator::may_block(const Call& call, uint32_t stream) {
     if (streams_[stream].queued.load(std::memory_order_relaxed) == 0 ||
-        !Launches::here().holds(*this, stream)) [[likely]]
+        !DeviceGroupBatch::here().holds(*this, stream)) [[likely]]
         return {};
     return fail(Code::invalid,
                 "rank {}: {} would wait behind calls on stream {} that tutti_launch_end launches: "

@@ -9,43 +9,43 @@
 
 namespace tutti {
 
-Launches& Launches::here() {
-    thread_local Launches launches;
+DeviceGroupBatch& DeviceGroupBatch::here() {
+    thread_local DeviceGroupBatch launches;
     return launches;
 }
 
-void Launches::make_room() {
+void DeviceGroupBatch::make_room() {
     if (gathering() && waiting_.size() == waiting_.capacity())
         waiting_.reserve(2 * waiting_.size() + 4);
 }
 
-void Launches::add(std::shared_ptr<Communicator> comm, const DeviceLaunch& launch) {
+void DeviceGroupBatch::add(std::shared_ptr<Communicator> comm, const DeviceLaunch& launch) {
     waiting_.push_back({std::move(comm), &launch.request, &launch.device, {}});
 }
 
-std::vector<const Exchange*> Launches::exchanges() const {
+std::vector<const Exchange*> DeviceGroupBatch::exchanges() const {
     std::vector<const Exchange*> all;
     for (const Waiting& w : waiting_)
         if (!w.request->plan) all.push_back(static_cast<const Exchange*>(w.request));
     return all;
 }
 
-void Launches::forget(const Communicator& comm) {
+void DeviceGroupBatch::forget(const Communicator& comm) {
     std::erase_if(waiting_, [&](const Waiting& w) { return w.comm.get() == &comm; });
 }
 
-bool Launches::holds(const Communicator& comm) const {
+bool DeviceGroupBatch::holds(const Communicator& comm) const {
     return std::any_of(waiting_.begin(), waiting_.end(),
                        [&](const Waiting& w) { return w.comm.get() == &comm && w.request->plan; });
 }
 
-bool Launches::holds(const Communicator& comm, uint32_t stream) const {
+bool DeviceGroupBatch::holds(const Communicator& comm, uint32_t stream) const {
     return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
         return w.comm.get() == &comm && w.request->plan && w.request->plan->stream == stream;
     });
 }
 
-bool Launches::holds(const Communicator& comm, const Request& request) const {
+bool DeviceGroupBatch::holds(const Communicator& comm, const Request& request) const {
     return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
         if (w.comm.get() != &comm) return false;
         const Plan *first = w.request->plan, *plan = request.plan;
@@ -55,7 +55,7 @@ bool Launches::holds(const Communicator& comm, const Request& request) const {
 }
 
 // Whatever goes wrong with one, the others are launched: their ranks are not to be left waiting.
-void Launches::launch(const std::vector<Waiting*>& all) {
+void DeviceGroupBatch::launch(const std::vector<Waiting*>& all) {
     const DeviceLibrary* library = nullptr;
     uint32_t parts = 0;
     for (const Waiting* w : all) {
@@ -89,7 +89,7 @@ void Launches::launch(const std::vector<Waiting*>& all) {
 // What is launched in one part is launched with all others, in any order of the calls. Parts are
 // not: there each communicator's calls go one after the other, the first of all of them, then the
 // second. Messages go with the next: which of them a rank calls is its own affair.
-void Launches::launch_all(std::vector<Waiting>& all) {
+void DeviceGroupBatch::launch_all(std::vector<Waiting>& all) {
     const bool in_parts = std::any_of(all.begin(), all.end(), [](const Waiting& w) {
         return w.comm->launch_parts(*w.device) > 1;
     });
@@ -105,7 +105,7 @@ void Launches::launch_all(std::vector<Waiting>& all) {
     for (const auto& round : rounds) launch(round);
 }
 
-Result<> Launches::close() {
+Result<> DeviceGroupBatch::close() {
     if (depth_ == 0) return fail(Code::invalid, "no launches are being gathered");
     if (--depth_ > 0) return {};
     std::vector<Waiting> all;

@@ -18,9 +18,9 @@ struct DeviceLaunch;
 struct Request;
 
 /// A thread's own.
-class Launches {
+class DeviceGroupBatch {
 public:
-    static Launches& here();
+    static DeviceGroupBatch& here();
 
     void open() { ++depth_; }
     bool gathering() const { return depth_ > 0; }

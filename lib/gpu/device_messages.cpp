@@ -16,7 +16,7 @@ Result<bool> may_be_direct(const device::Context& context, const Exchange& excha
     const device::Driver& driver = context.driver();
     if (!message.sends && !device::flushes_remote_writes(driver, context.device())) return false;
     if (message.sends && exchange.collides(message)) return false;
-    for (const Exchange* other : Launches::here().exchanges())
+    for (const Exchange* other : DeviceGroupBatch::here().exchanges())
         if (other->collides(message)) return false;
     TUTTI_ASSIGN(const bool managed, device::is_managed(driver, message.memory));
     return !managed;
@@ -130,7 +130,7 @@ Result<std::unique_ptr<Request>> Communicator::start(const std::vector<DeviceTra
     exchange->device.stream = on_stream;
     exchange->timeout_ms = limit_ms(timeout_ms);
     exchange->keep = shared_from_this();
-    Launches::here().make_room();
+    DeviceGroupBatch::here().make_room();
     waiting_.add_pending();
     transfers_.post(*exchange);
     TUTTI_TRY(launch({*exchange, exchange->device}));

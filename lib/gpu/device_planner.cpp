@@ -42,7 +42,7 @@ IntrinsicShape::Blocks listed(const BlockList& list) {
 }
 
 /// What the operation writes of the output.
-std::vector<StageRequest::Piece> results_of(const Call& call, const Extent& out) {
+std::vector<StageRequest::Piece> results_of(const Call& call, const BufferRange& out) {
     const std::size_t bytes = dtype_bytes(call.dtype);
     std::vector<StageRequest::Piece> pieces;
     if (!out.used) return pieces;
@@ -197,8 +197,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_staged(const Call& call, uint3
     host.algorithm = {};
     TUTTI_ASSIGN(auto fold, fold_on_device(call));
     TUTTI_ASSIGN(auto inner, planner_.make_host(host, stream, fold != nullptr));
-    const Extent in = extent_of(call, place().rank, place().size, Space::input);
-    const Extent out = extent_of(call, place().rank, place().size, Space::output);
+    const BufferRange in = extent_of(call, place().rank, place().size, Space::input);
+    const BufferRange out = extent_of(call, place().rank, place().size, Space::output);
     const std::size_t bytes = dtype_bytes(call.dtype);
     StageRequest request;
     if (in.used) request.in_bytes = in.length * bytes;

@@ -13,7 +13,7 @@ namespace tutti {
 struct DevicePart {
     DeviceOperation* operation = nullptr;  // the plan's or the messages'; nullptr: nothing
     void* stream = nullptr;
-    StreamUse use;            // a collective's, until it is done
+    DeviceStreamGuard use;    // a collective's, until it is done
     uint64_t generation = 0;  // of the device group that it is for
 
     bool may_end() { return !operation || operation->may_cancel(); }

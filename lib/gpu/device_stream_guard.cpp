@@ -24,7 +24,7 @@ bool same_stream(const StreamUser& a, const StreamUser& b) {
 
 }  // namespace
 
-Result<StreamUse> StreamUse::begin(const StreamUser& user) {
+Result<DeviceStreamGuard> DeviceStreamGuard::begin(const StreamUser& user) {
     const std::lock_guard lock(uses().mutex);
     for (const StreamUser& other : uses().users)
         if (same_stream(other, user) && other.rank != user.rank)
@@ -35,10 +35,10 @@ Result<StreamUse> StreamUse::begin(const StreamUser& user) {
                         "(cudaStreamNonBlocking)",
                         user.rank, other.rank, user.device);
     uses().users.push_back(user);
-    return StreamUse(user);
+    return DeviceStreamGuard(user);
 }
 
-void StreamUse::end() {
+void DeviceStreamGuard::end() {
     if (!user_) return;
     const std::lock_guard lock(uses().mutex);
     auto& users = uses().users;

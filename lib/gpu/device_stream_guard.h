@@ -20,22 +20,23 @@ struct StreamUser {
 };
 
 /// As long as an operation is under way. Any thread.
-class StreamUse {
+class DeviceStreamGuard {
 public:
-    StreamUse() = default;
+    DeviceStreamGuard() = default;
     /// invalid while another rank of the communicator uses it.
-    static Result<StreamUse> begin(const StreamUser& user);
-    StreamUse(StreamUse&& other) noexcept : user_(std::exchange(other.user_, std::nullopt)) {}
-    StreamUse& operator=(StreamUse&& other) noexcept {
+    static Result<DeviceStreamGuard> begin(const StreamUser& user);
+    DeviceStreamGuard(DeviceStreamGuard&& other) noexcept
+        : user_(std::exchange(other.user_, std::nullopt)) {}
+    DeviceStreamGuard& operator=(DeviceStreamGuard&& other) noexcept {
         end();
         user_ = std::exchange(other.user_, std::nullopt);
         return *this;
     }
-    ~StreamUse() { end(); }
+    ~DeviceStreamGuard() { end(); }
     void end();
 
 private:
-    explicit StreamUse(const StreamUser& user) : user_(user) {}
+    explicit DeviceStreamGuard(const StreamUser& user) : user_(user) {}
     std::optional<StreamUser> user_;
 };
 

@@ -96,7 +96,7 @@ private:
     enum class Phase : uint8_t { idle, fetching, waiting, storing };
 
     // What comes for a receive on the device and not straight there.
-    class Bounce final : public Landing {
+    class Bounce final : public RecvTarget {
     public:
         Bounce(StagedMessages& all, std::byte* pinned) : all_(all), pinned_(pinned) {}
         void keep(const std::byte* from, std::size_t bytes) override {

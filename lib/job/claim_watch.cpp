@@ -12,7 +12,7 @@ constexpr int64_t unreplaced_ns = 3'000'000'000;
 
 }  // namespace
 
-ClaimWatch::ClaimWatch(Claimant self, Rank rank, Rank size) : self_(std::move(self)) {
+ClaimWatch::ClaimWatch(RankOwner self, Rank rank, Rank size) : self_(std::move(self)) {
     const auto watch = [&](Rank other) {
         if (other != rank) watched_.try_emplace(other);
     };
@@ -25,7 +25,7 @@ ClaimWatch::ClaimWatch(Claimant self, Rank rank, Rank size) : self_(std::move(se
 
 // The first that was found alive is the one that counts from then on.
 bool ClaimWatch::has_ended(Watched& watched, const std::string& claim) const {
-    const Claimant other = Claimant::decode(claim);
+    const RankOwner other = RankOwner::decode(claim);
     if (!self_.outlived(other)) {
         if (other.pid > 0) watched.alive = other;  // out of sight, it is never seen to end
         return false;

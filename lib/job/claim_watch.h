@@ -23,20 +23,20 @@ public:
 
     /// Rank 0 watches every other rank; any other watches rank 0, its parent and the two ranks
     /// beside it.
-    ClaimWatch(Claimant self, Rank rank, Rank size);
+    ClaimWatch(RankOwner self, Rank rank, Rank size);
     /// A rank whose process has ended, if there is one. Claims are looked up until they name a
     /// process that runs.
     std::optional<Rank> ended(const Look& look);
 
 private:
     struct Watched {
-        std::optional<Claimant> alive;
+        std::optional<RankOwner> alive;
         std::string dead;  // a claim whose process has ended
         int64_t dead_since_ns = 0;
     };
     bool has_ended(Watched& watched, const std::string& claim) const;
 
-    Claimant self_;
+    RankOwner self_;
     std::map<Rank, Watched> watched_;
 };
 

@@ -37,7 +37,7 @@ bool Endpoint::crowded() const {
 
 Capabilities Endpoint::capabilities(std::size_t transport) const {
     Capabilities c = transports_[transport]->capabilities();
-    static_cast<Stated&>(c) = common_[transport];
+    static_cast<LinkAttributes&>(c) = common_[transport];
     return c;
 }
 

@@ -195,7 +195,7 @@ private:
     Result<> open_transports();
     Result<> listen_control();
     Result<> publish();
-    tl::unexpected<Error> taken_error(const Claimant& self, const Claimant& owner) const;
+    tl::unexpected<Error> taken_error(const RankOwner& self, const RankOwner& owner) const;
     Result<PeerRecord> parent_record(const std::optional<Error>& earlier);
     bool hides(const PeerRecord& record, Deadline deadline) const;
     Result<> connect_parent();
@@ -280,7 +280,7 @@ private:
     std::unique_ptr<net::Acceptor> acceptor_;
     std::string control_address_;
     std::vector<std::unique_ptr<Transport>> transports_;
-    std::vector<Stated> common_;  // of each: what all ranks can go by
+    std::vector<LinkAttributes> common_;  // of each: what all ranks can go by
     Intrinsics intrinsics_;
     std::atomic<uint32_t> next_id_{1};
 

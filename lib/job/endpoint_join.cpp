@@ -85,7 +85,7 @@ Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline
 
 // All ranks must choose alike: a transport that one rank lacks is used by none.
 void drop_lacking(std::vector<std::unique_ptr<Transport>>& transports,
-                  std::vector<Stated>& common) {
+                  std::vector<LinkAttributes>& common) {
     for (std::size_t i = transports.size(); i-- > 0;) {
         if (!common[i].lacking) continue;
         transports[i]->close(Deadline::after_ms(1000));

@@ -33,12 +33,12 @@ std::string Endpoint::key(Rank rank) const {
 Result<> Endpoint::claim_number() {
     const auto patience =
         Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_patience_ms)));
-    const Claimant self = Claimant::this_process(machine_id_);
+    const RankOwner self = RankOwner::this_process(machine_id_);
     const std::string claim_key = key(config_.rank) + "/owner";
     std::string existing;
     TUTTI_ASSIGN(const bool mine, store_->claim(claim_key, self.encode(), existing, patience));
     if (!mine) {
-        const Claimant owner = Claimant::decode(existing);
+        const RankOwner owner = RankOwner::decode(existing);
         if (!self.outlived(owner)) return taken_error(self, owner);
         TUTTI_TRY(store_->set(claim_key, self.encode(), patience));
     }
@@ -55,7 +55,7 @@ void Endpoint::be_watched(Deadline patience) {
     auto will = store_->leave_will(word_key(), as_text(word), patience);
     if (!will) return log::debug("rank {}: {}", config_.rank, will.error().message);
     will_ = std::move(*will);
-    if (!will_) watch_.emplace(Claimant::this_process(machine_id_), config_.rank, config_.size);
+    if (!will_) watch_.emplace(RankOwner::this_process(machine_id_), config_.rank, config_.size);
 }
 
 // What a rank that waits looks for, now and then: why the others cannot come.
@@ -99,7 +99,7 @@ Result<> Endpoint::publish() {
     return {};
 }
 
-tl::unexpected<Error> Endpoint::taken_error(const Claimant& self, const Claimant& owner) const {
+tl::unexpected<Error> Endpoint::taken_error(const RankOwner& self, const RankOwner& owner) const {
     if (self.sees(owner))
         return fail_rank(Code::invalid, config_.rank,
                          "rank {} is already taken by process {} in {}: two processes have the "

@@ -9,8 +9,8 @@
 #include "os/process.h"
 
 namespace tutti {
-Claimant Claimant::this_process(std::string machine) {
-    Claimant self;
+RankOwner RankOwner::this_process(std::string machine) {
+    RankOwner self;
     self.machine = std::move(machine);
     struct stat info {};
     if (::stat("/proc/self/ns/pid", &info) == 0) self.pid_namespace = info.st_ino;
@@ -19,24 +19,24 @@ Claimant Claimant::this_process(std::string machine) {
     return self;
 }
 
-std::string Claimant::encode() const {
+std::string RankOwner::encode() const {
     return fmt::format("{} {} {} {}", pid, start_ticks, pid_namespace, machine);
 }
 
-Claimant Claimant::decode(const std::string& text) {
-    Claimant other;
+RankOwner RankOwner::decode(const std::string& text) {
+    RankOwner other;
     std::istringstream in(text);
     in >> other.pid >> other.start_ticks >> other.pid_namespace >> std::ws;
     std::getline(in, other.machine);
     return other;
 }
 
-bool Claimant::sees(const Claimant& other) const {
+bool RankOwner::sees(const RankOwner& other) const {
     return other.pid > 0 && other.machine == machine && pid_namespace != 0 &&
            other.pid_namespace == pid_namespace;
 }
 
-bool Claimant::outlived(const Claimant& other) const {
+bool RankOwner::outlived(const RankOwner& other) const {
     if (!sees(other)) return false;
     if (process_ended(other.pid)) return true;
     const uint64_t now_there = process_field(other.pid, ProcessField::start_ticks);

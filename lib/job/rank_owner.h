@@ -8,22 +8,22 @@
 
 namespace tutti {
 
-struct Claimant {
+struct RankOwner {
     std::string machine;         // this boot of it
     uint64_t pid_namespace = 0;  // elsewhere the same number is another process; 0: not known
     pid_t pid = 0;
     uint64_t start_ticks = 0;  // since the machine's; a later process of that number has another
 
-    static Claimant this_process(std::string machine);
+    static RankOwner this_process(std::string machine);
     std::string encode() const;
     /// What cannot be read leaves a claimant of nowhere, which is never gone.
-    static Claimant decode(const std::string& text);
+    static RankOwner decode(const std::string& text);
 
     /// Whether this process sees the other's number as the other does.
-    bool sees(const Claimant& other) const;
+    bool sees(const RankOwner& other) const;
     /// Whether the other has ended, as far as this process can see. Of its own number it is an
     /// earlier program, if that started at another time, or else another rank of this one.
-    bool outlived(const Claimant& other) const;
+    bool outlived(const RankOwner& other) const;
 };
 
 }  // namespace tutti

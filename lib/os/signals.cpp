@@ -50,12 +50,12 @@ bool LibraryCode::holds(uintptr_t address) const {
     });
 }
 
-KeptHandlers::KeptHandlers(LibraryCode& library) : library_(library) {
+SavedSignalHandlers::SavedSignalHandlers(LibraryCode& library) : library_(library) {
     for (int signal = 1; signal < NSIG; ++signal)
         ::sigaction(signal, nullptr, &before_[static_cast<std::size_t>(signal)]);
 }
 
-KeptHandlers::~KeptHandlers() {
+SavedSignalHandlers::~SavedSignalHandlers() {
     library_.add_since(loaded_before_);
     for (int signal = 1; signal < NSIG; ++signal) {
         const struct sigaction& before = before_[static_cast<std::size_t>(signal)];

@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-/// The machine code of a library and of what it loads: grows while KeptHandlers watches. Any
+/// The machine code of a library and of what it loads: grows while SavedSignalHandlers watches. Any
 /// thread.
 class LibraryCode {
 public:
@@ -34,11 +34,11 @@ private:
 /// For as long as a library is loaded or started that may install handlers of its own: at the end,
 /// signals that one of the library's functions would handle get their former handlers back. The
 /// handlers that the program installs meanwhile, in another thread, stay.
-class KeptHandlers {
+class SavedSignalHandlers {
 public:
-    explicit KeptHandlers(LibraryCode& library);
-    ~KeptHandlers();
-    KeptHandlers(const KeptHandlers&) = delete;
+    explicit SavedSignalHandlers(LibraryCode& library);
+    ~SavedSignalHandlers();
+    SavedSignalHandlers(const SavedSignalHandlers&) = delete;
 
 private:
     LibraryCode& library_;

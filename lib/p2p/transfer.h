@@ -20,9 +20,9 @@ struct Received {
 
 /// Where a receive's message comes to a GPU's memory that did not come straight there. The engine's
 /// owner calls.
-class Landing {
+class RecvTarget {
 public:
-    virtual ~Landing() = default;
+    virtual ~RecvTarget() = default;
     /// Takes a message that came whole: the device need not be ready for it yet.
     virtual void keep(const std::byte* from, std::size_t bytes) = 0;
     /// Brings a piece of one there. False: it is not there yet; to be asked again, with the same.
@@ -39,8 +39,8 @@ struct Transfer final : Request {
     // It has its place in the order only: a send's bytes are still to come, a receive's memory is
     // still in use.
     bool held = false;
-    bool on_device = false;      // memory is a GPU's, which the channel sends from or receives into
-    Landing* landing = nullptr;  // of such a receive
+    bool on_device = false;  // memory is a GPU's, which the channel sends from or receives into
+    RecvTarget* landing = nullptr;  // of such a receive
 
     // The engine's.
     uint64_t id = 0;        // rendezvous: the sender's number for this message

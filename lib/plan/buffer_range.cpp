@@ -4,10 +4,10 @@
 
 namespace tutti {
 
-Extent extent_of(const Call& call, Rank rank, Rank ranks, Space space) {
+BufferRange extent_of(const Call& call, Rank rank, Rank ranks, Space space) {
     const auto me = static_cast<std::size_t>(rank), n = static_cast<std::size_t>(ranks);
     const bool in = space == Space::input, root = rank == call.root;
-    Extent e;
+    BufferRange e;
     switch (call.collective) {
         case Collective::broadcast:
             e.used = !in || root;

@@ -6,7 +6,7 @@
 namespace tutti {
 
 /// One of the rank's buffers, in elements.
-struct Extent {
+struct BufferRange {
     bool used = true;        // the rank has this buffer at all
     bool row = false;        // a block for every rank, else one block or message
     std::size_t length = 0;  // from its start to the end of its last element
@@ -14,6 +14,6 @@ struct Extent {
 };
 
 /// Of the input or the output (Space).
-Extent extent_of(const Call& call, Rank rank, Rank ranks, Space space);
+BufferRange extent_of(const Call& call, Rank rank, Rank ranks, Space space);
 
 }  // namespace tutti

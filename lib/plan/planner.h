@@ -43,7 +43,7 @@ public:
     Result<Choice> choose_on_host(const Call& call) const;
     /// All that could serve the call, as the cost model sees them.
     std::vector<Choice> candidates(const Call& call) const;
-    const Terrain& terrain() const { return terrain_; }
+    const SelectionInput& terrain() const { return terrain_; }
     /// The choice and its reasons in a few lines, or why there is none.
     std::string explain(const Call& call) const;
 
@@ -90,7 +90,7 @@ private:
     const Config& config_;
     ChannelTable& channels_;
     const Place place_;
-    Terrain terrain_;
+    SelectionInput terrain_;
     const Hosts* hosts_ = nullptr;
     Endpoint::Intrinsics intrinsics_;
     // What a stream's operations work in: what is prepared for one lies beside its scratch memory.

@@ -16,7 +16,7 @@ Constants constants_of(const Endpoint& endpoint, std::string_view wire, const Ca
 
 // On one host the preferred transport carries everything. Across hosts the first that can does, and
 // those before it serve neighbours.
-void name_wire(Terrain& t, const Endpoint& endpoint) {
+void name_wire(SelectionInput& t, const Endpoint& endpoint) {
     t.wire.clear();
     const auto& transports = endpoint.transports();
     for (std::size_t i = 0; i < transports.size(); ++i) {
@@ -29,8 +29,8 @@ void name_wire(Terrain& t, const Endpoint& endpoint) {
 
 }  // namespace
 
-Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
-    Terrain t;
+SelectionInput survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
+    SelectionInput t;
     t.ranks = ranks;
     t.one_host = one_host;
     const auto& transports = endpoint.transports();

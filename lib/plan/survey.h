@@ -7,6 +7,6 @@
 namespace tutti {
 
 /// The same on every rank: from what all agreed on while they joined. The intrinsic is not in it.
-Terrain survey(const Endpoint& endpoint, Rank ranks, bool one_host);
+SelectionInput survey(const Endpoint& endpoint, Rank ranks, bool one_host);
 
 }  // namespace tutti

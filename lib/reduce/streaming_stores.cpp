@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-void PastCache::copy(void* to, const void* from, std::size_t bytes) {
+void StreamingStorePolicy::copy(void* to, const void* from, std::size_t bytes) {
     static const ReduceFn streamed = Reducer::mover(1).move(Width::raw, Width::raw, true);
     measure(bytes, [&](bool past) {
         if (past)

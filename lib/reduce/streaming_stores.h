@@ -20,11 +20,11 @@
 namespace tutti {
 
 /// Decides, message by message, how one writer writes. For one thread at a time: the writer's.
-class PastCache {
+class StreamingStorePolicy {
 public:
     /// To write past the cache has to be `gain` times as fast. The reader pays for it: what comes
     /// from a shared cache is there sooner than what comes from memory.
-    explicit PastCache(double gain) : gain_(gain) {}
+    explicit StreamingStorePolicy(double gain) : gain_(gain) {}
 
     /// Calls write(past), which writes the next message, of so many bytes, at least one, past the
     /// cache or not; how long that takes decides about later ones.
@@ -77,7 +77,8 @@ private:
 };
 
 /// Copies a message of any length. policy: how to; nullptr: in the usual way.
-inline void copy_message(PastCache* policy, void* to, const void* from, std::size_t bytes) {
+inline void copy_message(StreamingStorePolicy* policy, void* to, const void* from,
+                         std::size_t bytes) {
     if (policy)
         policy->copy(to, from, bytes);
     else if (bytes > 0)

@@ -14,7 +14,7 @@ constexpr std::size_t least_pipeline_bytes = 8 * 1024;
 constexpr std::size_t hierarchy_tiles = 4;  // so that one is on the wire, one in shared memory
 
 // How many contributions everyone reads in the flat exchange; < 0: it has no such collective.
-double flat_reads(Collective collective, const Terrain& t) {
+double flat_reads(Collective collective, const SelectionInput& t) {
     switch (collective) {
         case Collective::allreduce:
             return t.ranks - 1;
@@ -27,13 +27,13 @@ double flat_reads(Collective collective, const Terrain& t) {
     }
 }
 
-bool intrinsic_fits(const Question& q, const Terrain& t) {
+bool intrinsic_fits(const Question& q, const SelectionInput& t) {
     return !t.intrinsic.empty() && !q.uneven && q.bytes <= t.intrinsic_bytes &&
            flat_reads(q.collective, t) >= 0;
 }
 
 // Empty, or why the algorithm cannot do it.
-std::string refusal(const Algorithm& a, const Question& q, const Terrain& t) {
+std::string refusal(const Algorithm& a, const Question& q, const SelectionInput& t) {
     if (q.uneven && a.even_only)
         return "its blocks pass through ranks that do not know their lengths";
     if (q.ordered && a.reorders)
@@ -42,7 +42,7 @@ std::string refusal(const Algorithm& a, const Question& q, const Terrain& t) {
     return a.unsupported ? a.unsupported(t.ranks, t.hosts) : std::string();
 }
 
-std::string names_of(const Question& q, const Terrain& terrain) {
+std::string names_of(const Question& q, const SelectionInput& terrain) {
     std::string names;
     for (const Algorithm& a : algorithms())
         if (a.collective == q.collective && refusal(a, q, terrain).empty())
@@ -57,7 +57,7 @@ bool is_pipeline(std::string_view name) {
     return name == "chain" || name == "double_binary_tree";
 }
 
-Load load_of(const Question& q, const Terrain& t) {
+Load load_of(const Question& q, const SelectionInput& t) {
     return {.ranks = t.ranks,
             .bytes = q.bytes,
             .crowding = std::max(1.0, t.crowding),
@@ -66,7 +66,7 @@ Load load_of(const Question& q, const Terrain& t) {
 
 // With two levels a tile is cut into pieces for all stripes and hosts; several make them overlap.
 std::size_t two_level_message_bytes(Collective collective, const Choice& choice, std::size_t bytes,
-                                    const Terrain& t) {
+                                    const SelectionInput& t) {
     if (traits_of(collective).cut != Cut::whole) return t.max_message_bytes;
     const Rank pieces = collective == Collective::allreduce ? t.hosts.hosts : 2;
     const auto messages = hierarchy_tiles * static_cast<std::size_t>(t.hosts.largest * pieces);
@@ -96,7 +96,7 @@ Cost cost_of_sending(Rank ranks) {
             .share = others};
 }
 
-Choice intrinsic_choice(const Question& q, const Terrain& t) {
+Choice intrinsic_choice(const Question& q, const SelectionInput& t) {
     Choice choice;
     choice.name = t.intrinsic;
     if (t.intrinsic_sends) {
@@ -111,7 +111,7 @@ Choice intrinsic_choice(const Question& q, const Terrain& t) {
     return choice;
 }
 
-Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Terrain& t) {
+Choice schedule_choice(const Algorithm& algorithm, const Question& q, const SelectionInput& t) {
     Choice choice;
     choice.algorithm = &algorithm;
     choice.name = algorithm.name;
@@ -136,7 +136,7 @@ Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Terr
     return choice;
 }
 
-Result<Choice> named(std::string_view name, const Question& q, const Terrain& t) {
+Result<Choice> named(std::string_view name, const Question& q, const SelectionInput& t) {
     if (!t.intrinsic.empty() && name == t.intrinsic && flat_reads(q.collective, t) >= 0) {
         if (intrinsic_fits(q, t)) return intrinsic_choice(q, t);
         return fail(Code::unsupported, "algorithm {} takes at most {} bytes, not {}; there are: {}",
@@ -152,14 +152,14 @@ Result<Choice> named(std::string_view name, const Question& q, const Terrain& t)
     return schedule_choice(*algorithm, q, t);
 }
 
-bool fits(const TuningRule& rule, const Question& q, const Terrain& t) {
+bool fits(const TuningRule& rule, const Question& q, const SelectionInput& t) {
     return rule.collective == q.collective && rule.wire == t.wire && rule.least_ranks <= t.ranks &&
            t.ranks <= rule.most_ranks && rule.least_bytes <= q.bytes &&
            q.bytes <= rule.most_bytes && (rule.widening == 0 || rule.widening == q.widening);
 }
 
 // nullptr if there is none.
-const TuningRule* rule_for(const Question& q, const Terrain& t) {
+const TuningRule* rule_for(const Question& q, const SelectionInput& t) {
     if (!t.tuning) return nullptr;
     for (const TuningRule& rule : t.tuning->rules)
         if (fits(rule, q, t) && named(rule.algorithm, q, t)) return &rule;
@@ -168,7 +168,7 @@ const TuningRule* rule_for(const Question& q, const Terrain& t) {
 
 }  // namespace
 
-std::vector<Choice> candidates(const Question& q, const Terrain& t) {
+std::vector<Choice> candidates(const Question& q, const SelectionInput& t) {
     std::vector<Choice> list;
     if (intrinsic_fits(q, t)) list.push_back(intrinsic_choice(q, t));
     for (const Algorithm& a : algorithms())
@@ -182,7 +182,7 @@ std::vector<Choice> candidates(const Question& q, const Terrain& t) {
     return list;
 }
 
-Result<Choice> select(const Question& q, const Terrain& t) {
+Result<Choice> select(const Question& q, const SelectionInput& t) {
     const auto because = [](Choice choice, std::string reason) {
         choice.reason = std::move(reason);
         return choice;

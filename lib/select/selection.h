@@ -16,7 +16,7 @@
 namespace tutti {
 
 /// What selection may know about a communicator.
-struct Terrain {
+struct SelectionInput {
     Rank ranks = 1;
     bool one_host = false;
     HostShape hosts;
@@ -59,9 +59,9 @@ struct Question {
 
 /// By precedence: the call's wish, the environment's, the first rule of the tuning file that fits,
 /// the cost model. unsupported lists the algorithms that can.
-Result<Choice> select(const Question& question, const Terrain& terrain);
+Result<Choice> select(const Question& question, const SelectionInput& terrain);
 
 /// All that could serve, as the model sees them: the fastest first, those it does not know last.
-std::vector<Choice> candidates(const Question& question, const Terrain& terrain);
+std::vector<Choice> candidates(const Question& question, const SelectionInput& terrain);
 
 }  // namespace tutti

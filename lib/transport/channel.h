@@ -19,7 +19,7 @@
 
 namespace tutti {
 
-class PastCache;
+class StreamingStorePolicy;
 
 /// What travels with every message: which operation it belongs to, and everything about the call
 /// that all ranks must agree on. Equal tags on both sides mean equal message sizes.
@@ -61,8 +61,9 @@ public:
     /// Memory for the next message, or nullptr while there is no credit. Asking again without
     /// commit gives the same memory. bytes ≤ the transport's max_message_bytes.
     virtual std::byte* reserve(std::size_t bytes) = 0;
-    /// How to write what was reserved last: by PastCache::measure(). nullptr: in the usual way.
-    virtual PastCache* past_cache(Writer writer) {
+    /// How to write what was reserved last: by StreamingStorePolicy::measure(). nullptr: in the
+    /// usual way.
+    virtual StreamingStorePolicy* past_cache(Writer writer) {
         static_cast<void>(writer);
         return nullptr;
     }

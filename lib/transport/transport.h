@@ -18,7 +18,7 @@ namespace tutti {
 class Reactor;
 
 /// What a transport can do and what it costs, for selection.
-struct Capabilities : Stated {
+struct Capabilities : LinkAttributes {
     bool mapped = false;  // reserve() gives memory that the peer reads: build there
     bool same_host_only = false;
     bool takes_devices = false;  // of some peers, what lies in a GPU's memory

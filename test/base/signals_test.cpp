@@ -28,7 +28,7 @@ TEST_CASE("signals: a library's handlers are undone, those of another thread sta
     LibraryCode code;
     void* library = nullptr;
     {
-        const KeptHandlers kept(code);
+        const SavedSignalHandlers kept(code);
         std::thread([] {
             std::signal(SIGUSR2, other_threads_handler);
             std::signal(SIGTERM, SIG_IGN);
@@ -46,7 +46,7 @@ TEST_CASE("signals: a library's handlers are undone, those of another thread sta
     const auto install = reinterpret_cast<void (*)()>(::dlsym(library, "install_handlers"));
     REQUIRE(install);
     {
-        const KeptHandlers kept(code);
+        const SavedSignalHandlers kept(code);
         install();
         REQUIRE(handler_of(SIGUSR1) != programs_handler);
     }

@@ -80,8 +80,8 @@ public:
         ::kill(pid_, SIGKILL);
         ::waitpid(std::exchange(pid_, 0), nullptr, 0);
     }
-    Claimant claimant() const {
-        Claimant other = Claimant::this_process(boot_id());
+    RankOwner claimant() const {
+        RankOwner other = RankOwner::this_process(boot_id());
         other.pid = pid_;
         other.start_ticks = process_field(pid_, ProcessField::start_ticks);
         return other;
@@ -167,14 +167,14 @@ TEST_CASE("early end: a process on this host that dies after its claim is named 
 }
 
 TEST_CASE("claim watch: what an earlier run left behind is not taken for a death") {
-    Claimant self = Claimant::this_process(boot_id());
+    RankOwner self = RankOwner::this_process(boot_id());
     Idle process;
-    Claimant other = process.claimant();
+    RankOwner other = process.claimant();
     ClaimWatch watch(self, 0, 2);
     std::optional<std::string> claim;
     const auto look = [&](Rank) { return claim; };
     CHECK_FALSE(watch.ended(look));
-    Claimant earlier = other;
+    RankOwner earlier = other;
     earlier.start_ticks = 1;
     claim = earlier.encode();
     CHECK_FALSE(watch.ended(look));
@@ -184,7 +184,7 @@ TEST_CASE("claim watch: what an earlier run left behind is not taken for a death
     CHECK(watch.ended(look) == 1);
     self.start_ticks = other.start_ticks;  // and who comes later knows that it is of this run
     CHECK(ClaimWatch(self, 0, 2).ended(look) == 1);
-    Claimant elsewhere = other;
+    RankOwner elsewhere = other;
     elsewhere.machine = "another";
     claim = elsewhere.encode();
     CHECK_FALSE(ClaimWatch(self, 0, 2).ended(look));

@@ -121,15 +121,15 @@ std::string leading_to(int listener, std::string record) {
 }
 
 /// A process of this pid, as its claim would name it.
-Claimant claimant_of(pid_t pid) {
-    Claimant other = Claimant::this_process(boot_id());
+RankOwner claimant_of(pid_t pid) {
+    RankOwner other = RankOwner::this_process(boot_id());
     other.pid = pid;
     other.start_ticks = process_field(pid, ProcessField::start_ticks);
     return other;
 }
 
 // Rank 0's joining where a claim has been left.
-std::string join_after(const Claimant& left) {
+std::string join_after(const RankOwner& left) {
     const JobFolder folder;
     const auto store = open_at(folder);
     std::string existing;
@@ -142,11 +142,11 @@ std::string join_after(const Claimant& left) {
 TEST_CASE("claimant: comes back from its text, whatever the process is called") {
     char before[16] = "";
     REQUIRE(::prctl(PR_GET_NAME, before) == 0);
-    const Claimant plain = Claimant::this_process("a machine");
+    const RankOwner plain = RankOwner::this_process("a machine");
     REQUIRE(::prctl(PR_SET_NAME, "a) S 1 (b c)") == 0);
-    const Claimant odd = Claimant::this_process("a machine");
+    const RankOwner odd = RankOwner::this_process("a machine");
     REQUIRE(::prctl(PR_SET_NAME, before) == 0);
-    for (const Claimant& self : {odd, Claimant::decode(odd.encode())}) {
+    for (const RankOwner& self : {odd, RankOwner::decode(odd.encode())}) {
         CHECK(self.machine == "a machine");
         CHECK(self.pid == ::getpid());
         CHECK(self.pid_namespace != 0);
@@ -156,19 +156,19 @@ TEST_CASE("claimant: comes back from its text, whatever the process is called") 
     CHECK(plain.start_ticks != 0);
     CHECK_FALSE(plain.outlived(plain));  // another rank of this process
     for (const char* text : {"", "x", "12", "12 13", "-1 2 3 a machine"})
-        CHECK_FALSE(plain.outlived(Claimant::decode(text)));
+        CHECK_FALSE(plain.outlived(RankOwner::decode(text)));
 }
 
 TEST_CASE("joining: a number is free again when whoever took it is gone") {
-    const Claimant self = Claimant::this_process(boot_id());
-    Claimant parent = self;  // alive, but since another time
+    const RankOwner self = RankOwner::this_process(boot_id());
+    RankOwner parent = self;  // alive, but since another time
     parent.pid = ::getppid();
     parent.start_ticks = 1;
-    Claimant last = self;
+    RankOwner last = self;
     last.start_ticks -= 1;  // as process 1 of a container finds what the last process 1 left
-    Claimant nobody = self;
+    RankOwner nobody = self;
     nobody.pid = INT32_MAX;
-    for (const Claimant& gone : {parent, last, nobody}) {
+    for (const RankOwner& gone : {parent, last, nobody}) {
         const std::string text = join_after(gone);
         INFO(text);
         CHECK(contains(text, "1 of 2 ranks did not come"));
@@ -192,16 +192,16 @@ TEST_CASE("joining: a number that is taken says by whom, and what to do about on
         ::pause();
         ::_exit(0);
     }
-    const Claimant other = claimant_of(child);
+    const RankOwner other = claimant_of(child);
     const std::string taken = join_after(other);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
     CHECK(contains(taken, fmt::format("rank 0 is already taken by process {} in file://", child)));
 
-    Claimant container = other, machine = other;
+    RankOwner container = other, machine = other;
     container.pid_namespace += 1;
     machine.machine = "another";
-    for (const Claimant& hidden : {container, machine}) {
+    for (const RankOwner& hidden : {container, machine}) {
         const std::string text = join_after(hidden);
         INFO(text);
         CHECK(contains(text, "cannot be seen from here"));

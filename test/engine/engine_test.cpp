@@ -384,7 +384,7 @@ class NotingSender final : public Sender {
 public:
     explicit NotingSender(Sender& to) : to_(to) {}
     std::byte* reserve(std::size_t bytes) override { return to_.reserve(bytes); }
-    PastCache* past_cache(Writer writer) override {
+    StreamingStorePolicy* past_cache(Writer writer) override {
         ++(writer == Writer::copy ? copies : kernels);
         return to_.past_cache(writer);
     }

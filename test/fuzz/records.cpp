@@ -7,8 +7,8 @@ namespace tutti::fuzz {
 
 void run_records(ByteView input) {
     // A claim is any text; what cannot be read is nobody's.
-    const Claimant claimant = Claimant::decode(std::string(as_text(input)));
-    const Claimant again = Claimant::decode(claimant.encode());
+    const RankOwner claimant = RankOwner::decode(std::string(as_text(input)));
+    const RankOwner again = RankOwner::decode(claimant.encode());
     require(again.pid == claimant.pid && again.machine == claimant.machine, "a claim changes");
     const auto record = PeerRecord::decode(as_text(input));
     if (!record) return;
@@ -22,7 +22,7 @@ std::vector<Bytes> seeds_records() {
                             .host_id = "host",
                             .control = "127.0.0.1:4000",
                             .addresses = {{"shm", "@tutti-7"}, {"tcp", "127.0.0.1:4001"}}};
-    Claimant claimant;
+    RankOwner claimant;
     claimant.machine = "boot 1";
     claimant.pid_namespace = 4026531836;
     claimant.pid = 123;

@@ -293,7 +293,7 @@ TEST_CASE("hosts: one thread calls for several ranks, several times") {
                 }
                 for (std::size_t i = 0; i < n; ++i)
                     blocks.insert(blocks.end(), sum.begin(), sum.end());
-                Launches::here().open();
+                DeviceGroupBatch::here().open();
                 for (std::size_t i = 0; i < n; ++i) {
                     Communicator& comm = *all[i]->comm;
                     first.works(comm.run(call_of(Collective::allreduce, count), data[i]->get(),
@@ -307,7 +307,7 @@ TEST_CASE("hosts: one thread calls for several ranks, several times") {
                                          gathered[i]->get()),
                                 "allgather");
                 }
-                first.works(Launches::here().close(), "launch");
+                first.works(DeviceGroupBatch::here().close(), "launch");
                 for (std::size_t i = 0; i < n; ++i) {
                     first.works(all[i]->comm->sync(-1), "sync");
                     first.holds(data[i]->floats() == sum, "the sums");
@@ -327,14 +327,14 @@ TEST_CASE("hosts: one thread calls messages before and behind what comes in part
         Ranked& first = *all[0];
         std::vector<std::unique_ptr<OnDevice>> data;
         const OnDevice sent(0, values_of(0, 100)), got(1, std::vector<float>(100));
-        Launches::here().open();
+        DeviceGroupBatch::here().open();
         first.works(first.comm->run({send_of(sent, 100, 1)}), "send");
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(5000, 1)));
             first.works(r->comm->run(sum5000, data.back()->get(), data.back()->get()), "run");
         }
         first.works(all[1]->comm->run({receive_of(got, 100, 0)}), "receive");
-        first.works(Launches::here().close(), "launch");
+        first.works(DeviceGroupBatch::here().close(), "launch");
         for (Ranked* r : all) first.works(r->comm->sync(-1), "sync");
         first.holds(got.floats() == values_of(0, 100), "the message");
         for (const auto& each : data)
@@ -347,12 +347,12 @@ TEST_CASE("hosts: what one thread calls fails on all its ranks, whatever part of
         Ranked& first = *all[0];
         std::vector<std::unique_ptr<OnDevice>> data;
         const Told refuse(fake_fail_launch, 1);
-        Launches::here().open();
+        DeviceGroupBatch::here().open();
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(5000, 1)));
             first.works(r->comm->run(sum5000, data.back()->get(), data.back()->get()), "run");
         }
-        first.fails(Launches::here().close(), Code::system, "internal error");
+        first.fails(DeviceGroupBatch::here().close(), Code::system, "internal error");
         for (Ranked* r : all) first.holds(!r->comm->sync(-1), "all fail");
     });
 }

@@ -270,10 +270,10 @@ TEST_CASE("direct messages: sent from where another of the group is received, a 
 void gather(Ranked& r, const std::vector<DeviceTransfer>& messages) {
     const device::Stream stream = stream_of(r);
     std::vector<Result<std::unique_ptr<Request>>> all;
-    Launches::here().open();
+    DeviceGroupBatch::here().open();
     for (const DeviceTransfer& one : messages)
         all.push_back(r.comm->start(std::vector{one}, -1, stream.handle()));
-    r.works(Launches::here().close(), "launch");
+    r.works(DeviceGroupBatch::here().close(), "launch");
     for (auto& request : all) r.works(r.finish(std::move(request)), "a message");
 }
 

@@ -164,7 +164,7 @@ TEST_CASE("launches: one thread calls for several ranks, several times, and mess
         Ranked& first = *all[0];
         for (int round = 0; round < 2; ++round) {
             std::vector<std::unique_ptr<Request>> requests;
-            Launches::here().open();
+            DeviceGroupBatch::here().open();
             for (Ranked* r : all) {
                 const auto i = static_cast<std::size_t>(r->rank);
                 auto sum = r->comm->start(sum100, -1, -1, data[i]->get(), got[i]->get());
@@ -178,7 +178,7 @@ TEST_CASE("launches: one thread calls for several ranks, several times, and mess
                                           {{false, before_it, nullptr, 0}, 1}}),
                             "messages");
             }
-            first.works(Launches::here().close(), "launch");
+            first.works(DeviceGroupBatch::here().close(), "launch");
             for (std::size_t i = 0; i < requests.size(); ++i) {
                 all[i]->comm->wait(*requests[i], -1);
                 first.holds(requests[i]->code.load() == Code::ok,
@@ -201,19 +201,19 @@ TEST_CASE("launches: blocking forms, through the host too, and a failure that al
         for (const char* algorithm : {"", "staged"}) {
             Call call = sum100;
             call.algorithm = algorithm;
-            Launches::here().open();
+            DeviceGroupBatch::here().open();
             for (std::size_t i = 0; i < 2; ++i)
                 first.works(all[i]->comm->run(call, data[i]->get(), data[i]->get()), "run");
-            first.works(Launches::here().close(), "launch");
+            first.works(DeviceGroupBatch::here().close(), "launch");
             for (Ranked* r : all) first.works(r->comm->sync(-1), "sync");
         }
         for (std::size_t i = 0; i < 2; ++i)
             first.holds(data[i]->floats() == std::vector<float>(100, 4), "the values");
         const Told refuse(fake_fail_launch, 1);
-        Launches::here().open();
+        DeviceGroupBatch::here().open();
         for (std::size_t i = 0; i < 2; ++i)
             first.works(all[i]->comm->run(sum100, data[i]->get(), data[i]->get()), "run");
-        first.fails(Launches::here().close(), Code::system, "internal error");
+        first.fails(DeviceGroupBatch::here().close(), Code::system, "internal error");
         for (Ranked* r : all) {
             const auto done = r->comm->sync(-1);
             first.holds(!done, "both fail");
@@ -228,7 +228,7 @@ TEST_CASE("launches: of a group that fails nothing runs on when that is told") {
         std::vector<std::unique_ptr<Request>> requests;
         std::vector<device::Stream> streams;
         const Told fail(fake_fail_group, 0);
-        Launches::here().open();
+        DeviceGroupBatch::here().open();
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
             streams.push_back(stream_of(*r));
@@ -238,7 +238,7 @@ TEST_CASE("launches: of a group that fails nothing runs on when that is told") {
             if (!first.works(sum, "start")) return;
             requests.push_back(std::move(*sum));
         }
-        first.fails(Launches::here().close(), Code::system, "internal error");
+        first.fails(DeviceGroupBatch::here().close(), Code::system, "internal error");
         for (Ranked* r : all) {
             const auto i = static_cast<std::size_t>(r->rank);
             first.holds(!r->finish(std::move(requests[i])), "both fail");
@@ -257,7 +257,7 @@ TEST_CASE("launches: what would wait for a gathered call is refused, and goes on
         std::vector<std::unique_ptr<OnDevice>> data;
         std::vector<std::unique_ptr<Request>> requests, on_host;
         std::vector<float> host(2, 1);
-        Launches::here().open();
+        DeviceGroupBatch::here().open();
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
             auto sum = r->comm->start(sum100, 0, -1, data.back()->get(), data.back()->get());
@@ -276,7 +276,7 @@ TEST_CASE("launches: what would wait for a gathered call is refused, and goes on
         first.fails(comm.run(call_of(Collective::allreduce, 1), &value, &value), Code::invalid,
                     words);
         first.holds(!comm.wait(*requests[0], 0), "polled: not done");
-        first.works(Launches::here().close(), "launch");
+        first.works(DeviceGroupBatch::here().close(), "launch");
         for (Ranked* r : all) {
             const auto i = static_cast<std::size_t>(r->rank);
             first.works(first.finish(std::move(requests[i])), "the sum");
@@ -292,23 +292,23 @@ TEST_CASE("launches: a communicator that is destroyed before them ends what it h
     by_one_thread({.ranks = 2}, [](const std::vector<Ranked*>& all) {
         Ranked& first = *all[0];
         const OnDevice data(0, std::vector<float>(100, 1));
-        Launches::here().open();
+        DeviceGroupBatch::here().open();
         auto sum = first.comm->start(sum100, 0, -1, data.get(), data.get());
         first.works(first.comm->run(sum100, data.get(), data.get()), "run");
         first.comm->destroy();
-        first.works(Launches::here().close(), "nothing is left to launch");
+        first.works(DeviceGroupBatch::here().close(), "nothing is left to launch");
         first.fails(first.finish(std::move(sum)), Code::aborted, "destroyed the communicator");
     });
 }
 
 TEST_CASE("launches: what cannot be gathered is refused at once") {
-    REQUIRE_FALSE(Launches::here().close());
+    REQUIRE_FALSE(DeviceGroupBatch::here().close());
     run({.ranks = 2}, [](Ranked& r) {
         const OnDevice data(r.rank, std::vector<float>(100, 1));
-        Launches::here().open();
+        DeviceGroupBatch::here().open();
         r.fails(r.comm->run(sum100, data.get(), data.get()), Code::invalid,
                 "tutti_comm_use_device");
-        r.works(Launches::here().close(), "nothing to launch");
+        r.works(DeviceGroupBatch::here().close(), "nothing to launch");
         sums(r, *r.comm, 0, "not gathered");
     });
 }

@@ -312,7 +312,7 @@ TEST_CASE("staged messages: one thread calls for several ranks") {
         together.arrive_and_wait();
         if (r.rank == 0) {
             std::vector<std::unique_ptr<OnDevice>> data, got;
-            Launches::here().open();
+            DeviceGroupBatch::here().open();
             for (Ranked* one : all) {
                 data.push_back(std::make_unique<OnDevice>(one->rank, values_of(one->rank, 9'000)));
                 got.push_back(std::make_unique<OnDevice>(one->rank, std::vector<float>(9'000)));
@@ -320,7 +320,7 @@ TEST_CASE("staged messages: one thread calls for several ranks") {
                                         receive_of(*got.back(), 9'000, (one->rank + 2) % 3)}),
                         "messages");
             }
-            r.works(Launches::here().close(), "launch");
+            r.works(DeviceGroupBatch::here().close(), "launch");
             for (std::size_t i = 0; i < all.size(); ++i) {
                 r.works(all[i]->comm->sync(-1), "sync");
                 r.holds(got[i]->floats() == values_of(static_cast<Rank>((i + 2) % 3), 9'000),
@@ -343,11 +343,11 @@ TEST_CASE("staged messages: gathered, each called by itself, the receive first")
                 theirs(r.rank, std::vector<float>(9'000));
             const device::Stream stream = stream_of(r);
             std::vector<Result<std::unique_ptr<Request>>> all;
-            Launches::here().open();
+            DeviceGroupBatch::here().open();
             for (const DeviceTransfer& one :
                  {receive_of(theirs, 9'000, 1 - r.rank, 3), send_of(mine, 9'000, 1 - r.rank, 3)})
                 all.push_back(r.comm->start(std::vector{one}, -1, stream.handle()));
-            r.works(Launches::here().close(), "launch");
+            r.works(DeviceGroupBatch::here().close(), "launch");
             for (auto& request : all) r.works(r.finish(std::move(request)), "a message");
             r.holds(theirs.floats() == values_of(1 - r.rank, 9'000), "the other's values");
         });

@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::size_t kib = 1024, mib = kib * kib;
 
-Terrain terrain_of(Rank ranks, const char* wire = "tcp", double crowding = 1) {
-    Terrain t;
+SelectionInput terrain_of(Rank ranks, const char* wire = "tcp", double crowding = 1) {
+    SelectionInput t;
     t.ranks = ranks;
     t.max_message_bytes = 128 * kib;
     t.wire = wire;
@@ -40,7 +40,7 @@ void expect_error(std::string_view text, std::initializer_list<const char*> word
 }  // namespace
 
 TEST_CASE("selection: an unknown name is refused with a list of those that exist") {
-    Terrain terrain = terrain_of(4);
+    SelectionInput terrain = terrain_of(4);
     Question q{.collective = Collective::allreduce, .bytes = 8};
     q.wanted = "magic";
     const auto unknown = select(q, terrain);
@@ -84,7 +84,7 @@ TEST_CASE("selection: has a choice for every collective, size and kind of blocks
                         Question q{.collective = collective, .bytes = bytes};
                         q.uneven = uneven;
                         q.ordered = ordered;
-                        Terrain terrain = terrain_of(ranks, wire);
+                        SelectionInput terrain = terrain_of(ranks, wire);
                         terrain.hosts = Hosts::in_blocks(ranks, ranks > 4 ? 2 : ranks).shape();
                         const auto choice = select(q, terrain);
                         INFO(collective_name(collective)
@@ -110,7 +110,7 @@ TEST_CASE("selection: 16-bit sums are sent as they were given where that is less
         REQUIRE(select(q, terrain_of(ranks))->name == name);
     }
     // Hosts add what they have first: all that goes between them is partial.
-    Terrain terrain = terrain_of(4, "shm+tcp");
+    SelectionInput terrain = terrain_of(4, "shm+tcp");
     terrain.hosts = Hosts::in_blocks(4, 2).shape();
     const auto across = [&](uint32_t widening) {
         const Question q{.bytes = 16 * mib, .widening = widening, .wanted = "hierarchical"};
@@ -133,7 +133,7 @@ TEST_CASE("selection: refuses to reorder what does not commute, and says which d
 
 TEST_CASE("selection: several hosts of several ranks get two levels for large messages") {
     const Hosts hosts = Hosts::in_blocks(8, 2);
-    Terrain terrain = terrain_of(8, "shm+tcp");
+    SelectionInput terrain = terrain_of(8, "shm+tcp");
     terrain.hosts = hosts.shape();
     for (const auto collective :
          {Collective::allreduce, Collective::broadcast, Collective::reduce}) {
@@ -164,7 +164,7 @@ TEST_CASE("selection: never takes more lanes than a stream has") {
         for (Rank ranks : {2, 3, 8, 17})
             for (std::size_t bytes : {8ul, mib, 64 * mib, 1024 * mib}) {
                 const Hosts hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2);
-                Terrain terrain = terrain_of(ranks);
+                SelectionInput terrain = terrain_of(ranks);
                 terrain.hosts = hosts.shape();
                 if (a.unsupported && !a.unsupported(ranks, terrain.hosts).empty()) continue;
                 const auto choice =
@@ -204,14 +204,15 @@ TEST_CASE("selection: few rounds for small messages, few bytes for large ones") 
 
 // One round of a message to everyone: worth it where a message costs less than a round.
 TEST_CASE("selection: a flat exchange that sends is chosen for few ranks, or on a fast network") {
-    Terrain fast = terrain_of(2, "ucx"), sockets = terrain_of(2);
+    SelectionInput fast = terrain_of(2, "ucx"), sockets = terrain_of(2);
     fast.constants = default_constants("ucx", {{.latency_us = 2, .bandwidth_gbs = 10}});
-    for (Terrain* terrain : {&fast, &sockets}) {
+    for (SelectionInput* terrain : {&fast, &sockets}) {
         terrain->intrinsic = "flat";
         terrain->intrinsic_bytes = 448;
         terrain->intrinsic_sends = true;
     }
-    const auto chosen = [](Collective collective, std::size_t bytes, Terrain terrain, Rank ranks) {
+    const auto chosen = [](Collective collective, std::size_t bytes, SelectionInput terrain,
+                           Rank ranks) {
         terrain.ranks = ranks;
         return select({.collective = collective, .bytes = bytes}, terrain)->name;
     };
@@ -234,7 +235,7 @@ TEST_CASE("selection: a flat exchange that sends is chosen for few ranks, or on 
 TEST_CASE("selection: the predicted time never falls as messages or crowds grow") {
     for (const Algorithm& a : algorithms())
         for (Rank ranks : {2, 5, 8}) {
-            Terrain terrain = terrain_of(ranks);
+            SelectionInput terrain = terrain_of(ranks);
             terrain.hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2).shape();
             if (a.unsupported && !a.unsupported(ranks, terrain.hosts).empty()) continue;
             double before = 0;
@@ -258,7 +259,7 @@ TEST_CASE(
         "choose allreduce tcp ranks=4 bytes=0..1M circulant\n"
         "choose allreduce tcp ranks=2..8 bytes=0..1M direct\n");
     REQUIRE(tuning);
-    Terrain terrain = terrain_of(4);
+    SelectionInput terrain = terrain_of(4);
     terrain.tuning = &*tuning;
     Question q{.collective = Collective::allreduce, .bytes = 64 * mib};
     REQUIRE(select(q, terrain)->reason.find("model") != std::string::npos);
@@ -284,7 +285,7 @@ TEST_CASE("selection: a rule may be for sums of one width alone") {
         "choose allreduce tcp ranks=4 bytes=0..* sums=2 rabenseifner\n"
         "choose allreduce tcp ranks=4 bytes=0..1K circulant\n");
     REQUIRE(tuning);
-    Terrain terrain = terrain_of(4);
+    SelectionInput terrain = terrain_of(4);
     terrain.tuning = &*tuning;
     for (const auto& [widening, bytes, name] : {std::tuple{1u, 1 * mib, "ring"},
                                                 {2u, 1 * mib, "rabenseifner"},
@@ -298,7 +299,7 @@ TEST_CASE("selection: a rule whose algorithm cannot serve the call is passed ove
     REQUIRE_FALSE(parse("choose alltoall tcp ranks=0..* bytes=0..* brock\n"));
     const auto rule = parse("choose alltoall tcp ranks=0..* bytes=0..* bruck\n");
     REQUIRE(rule);
-    Terrain terrain = terrain_of(4);
+    SelectionInput terrain = terrain_of(4);
     terrain.tuning = &*rule;
     REQUIRE(select({.collective = Collective::alltoall, .bytes = mib}, terrain)->name == "bruck");
     REQUIRE(

@@ -20,7 +20,8 @@ constexpr Machine one_cache{15'000, 30'000}, far_apart{150'000, 30'000};
 
 // How many of so many messages are written past the cache. Every tenth is disturbed, every second
 // takes twice as long as the others.
-int run(PastCache& policy, const Machine& machine, int messages, uint64_t disturbance = 0) {
+int run(StreamingStorePolicy& policy, const Machine& machine, int messages,
+        uint64_t disturbance = 0) {
     int past = 0;
     for (int i = 0; i < messages; ++i) {
         const bool way = policy.next();
@@ -34,19 +35,19 @@ int run(PastCache& policy, const Machine& machine, int messages, uint64_t distur
 }  // namespace
 
 TEST_CASE("past cache: cores that share a cache keep to it, but for a message now and then") {
-    PastCache policy(gain);
+    StreamingStorePolicy policy(gain);
     REQUIRE(run(policy, one_cache, 32) == 6);
     REQUIRE(run(policy, one_cache, 6100) == 100);
 }
 
 TEST_CASE("past cache: cores that share none are found out within a few messages") {
-    PastCache policy(gain);
+    StreamingStorePolicy policy(gain);
     REQUIRE(run(policy, far_apart, 32) >= 20);
     REQUIRE(run(policy, far_apart, 6100) == 6000);
 }
 
 TEST_CASE("past cache: who moves is followed, both ways") {
-    PastCache policy(gain);
+    StreamingStorePolicy policy(gain);
     run(policy, one_cache, 320);
     REQUIRE(run(policy, far_apart, 320) >= 290);
     run(policy, one_cache, 3200);
@@ -55,20 +56,20 @@ TEST_CASE("past cache: who moves is followed, both ways") {
 }
 
 TEST_CASE("past cache: messages that were disturbed change nothing") {
-    PastCache near(gain), far(gain);
+    StreamingStorePolicy near(gain), far(gain);
     REQUIRE(run(near, one_cache, 610, 10'000'000) <= 60);
     run(far, far_apart, 64);
     REQUIRE(run(far, far_apart, 610, 10'000'000) >= 550);
 }
 
 TEST_CASE("past cache: a clock too coarse to see a message does not freeze the choice") {
-    PastCache policy(gain);
+    StreamingStorePolicy policy(gain);
     run(policy, {0, 0}, 64);
     REQUIRE(run(policy, far_apart, 640) >= 500);
 }
 
 TEST_CASE("past cache: a copy is the same whichever way it is written") {
-    PastCache policy(gain);
+    StreamingStorePolicy policy(gain);
     for (std::size_t bytes : {1ul, 63ul, 4096ul, 100'003ul})
         for (std::size_t shift : {0ul, 1ul, 40ul})
             for (int turn = 0; turn < 6; ++turn) {
@@ -88,9 +89,8 @@ TEST_CASE("past cache: a channel measures the messages that are large enough, an
         REQUIRE_FALSE(sender.past_cache(writer));
     sender.cancel();
     REQUIRE(sender.reserve(mapped_past_cache_bytes));
-    const PastCache *const copies = sender.past_cache(Writer::copy), *const kernels =
-                                                                         sender.past_cache(
-                                                                             Writer::kernel);
+    const StreamingStorePolicy *const copies = sender.past_cache(Writer::copy),
+                                      *const kernels = sender.past_cache(Writer::kernel);
     REQUIRE((copies && kernels && copies != kernels));
     sender.cancel();
     REQUIRE_FALSE(sender.past_cache(Writer::copy));
@@ -108,7 +108,7 @@ TEST_CASE(
     "past cache: a kernel's messages go past it for less, since it computes as long either way") {
     // What was measured of a sum's partial results, between cores that share a cache and others.
     constexpr Machine near{9'000, 9'800}, far{36'000, 14'000};
-    PastCache policy(mapped_kernel_gain);
+    StreamingStorePolicy policy(mapped_kernel_gain);
     run(policy, near, 320);
     REQUIRE_FALSE(policy.prefers());
     run(policy, far, 320);
@@ -116,7 +116,7 @@ TEST_CASE(
 }
 
 TEST_CASE("past cache: a writer that computes for long sees no difference and stays") {
-    PastCache policy(gain);
+    StreamingStorePolicy policy(gain);
     run(policy, {400'000, 380'000}, 320);
     REQUIRE_FALSE(policy.prefers());
 }

@@ -57,7 +57,7 @@ Hosts hosts_of(const Experiment& e) {
 
 Result<Choice> choose(const Experiment& e) {
     TUTTI_ASSIGN(const Reducer reducer, reducer_of(e));
-    Terrain terrain;
+    SelectionInput terrain;
     terrain.ranks = e.ranks;
     terrain.one_host = terrain.mapped = e.network.hosts == 1;
     terrain.hosts = hosts_of(e).shape();

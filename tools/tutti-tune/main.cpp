@@ -26,7 +26,7 @@ std::string line_of(const Cell& cell) {
 }
 
 Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
-                     const Terrain& terrain) {
+                     const SelectionInput& terrain) {
     std::FILE* file = std::fopen(path.c_str(), "a");
     if (!file) return fail(Code::system, "the file '{}' cannot be written", path);
     for (const Cell& cell : cells)
@@ -81,7 +81,7 @@ Result<> report(const Communicator& comm, const Options& options, const std::vec
         good += 1 / cell.best().ratio <= good_enough;
     }
     out.print(fmt::format("# within 10 % of the fastest: {} of {} choices\n", good, cells.size()));
-    const Terrain& terrain = comm.planner().terrain();
+    const SelectionInput& terrain = comm.planner().terrain();
     if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, terrain));
     if (!options.output.empty()) {
         TUTTI_ASSIGN(const Reducer sum, Reducer::make(options.dtype, Op::sum));

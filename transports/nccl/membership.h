@@ -126,7 +126,7 @@ private:
     std::deque<void*> handles_;
 };
 
-/// Launches of this thread between these are taken by NCCL together.
+/// DeviceGroupBatch of this thread between these are taken by NCCL together.
 Result<> gather_launches(const Library& library);
 Result<> launch_gathered(const Library& library);
 

@@ -10,7 +10,7 @@ constexpr const char* file_name = "libfabric.so.1";
 Result<Library> open_library() {
     // The providers of Intel's and QLogic's cards install handlers for six signals, SIGINT and
     // SIGTERM among them.
-    const KeptHandlers kept(library_code());
+    const SavedSignalHandlers kept(library_code());
     void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
     if (!handle) return fail(Code::unsupported, "libfabric cannot be loaded: {}", dlerror());
     Library out;

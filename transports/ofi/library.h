@@ -36,7 +36,7 @@ Result<const Library*> load_library();
 /// The same, for who knows that it was loaded.
 const Library& library();
 
-/// The code of libfabric and of its providers, as far as they are loaded: for KeptHandlers.
+/// The code of libfabric and of its providers, as far as they are loaded: for SavedSignalHandlers.
 LibraryCode& library_code();
 
 }  // namespace tutti::ofi

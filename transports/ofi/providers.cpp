@@ -82,7 +82,7 @@ std::string objection(const fi_info& info, const Wanted& wanted) {
 
 InfoPtr get_info(const fi_info* hints) {
     fi_info* found = nullptr;
-    const KeptHandlers kept(library_code());  // the first time it loads providers
+    const SavedSignalHandlers kept(library_code());  // the first time it loads providers
     if (library().fi_getinfo(api_version, nullptr, nullptr, 0, hints, &found) != 0) return nullptr;
     return InfoPtr(found);
 }

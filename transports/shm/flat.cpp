@@ -156,7 +156,7 @@ private:
         }
     }
 
-    PastCache past_cache_{bytes_ < long_bytes ? gain_of_short : gain_of_long};
+    StreamingStorePolicy past_cache_{bytes_ < long_bytes ? gain_of_short : gain_of_long};
     Trouble trouble_;
 };
 

@@ -94,7 +94,7 @@ public:
     ~MappedSender() override;
 
     std::byte* reserve(std::size_t bytes) override;
-    PastCache* past_cache(Writer writer) override {
+    StreamingStorePolicy* past_cache(Writer writer) override {
         if (!measures_) return nullptr;
         return writer == Writer::copy ? &copies_ : &kernels_;
     }
@@ -121,7 +121,7 @@ private:
     uint64_t position_ = 0;
     bool borrows_ = false;   // a large cell is reserved
     bool measures_ = false;  // and large enough to be measured
-    PastCache copies_{mapped_copy_gain}, kernels_{mapped_kernel_gain};
+    StreamingStorePolicy copies_{mapped_copy_gain}, kernels_{mapped_kernel_gain};
     bool no_memory_ = false;
     // A tiny message is built here and copied in one go: a reader that spins on the line would
     // steal it between the builder's stores.
