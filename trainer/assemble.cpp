@@ -196,14 +196,14 @@ Result<> tutti_trainer::append_update(Program& program) {
                 program.nodes.push_back(std::move(node));
             }
         };
-        on_each("way of ", &Averaging::take_way);
+        on_each("way of ", &Averaging::compute_delta);
         Node average = node_on(group, "average of " + group.name, none);
         average.task = add_task({.name = average.name,
                                  .op = TUTTI_AVG,
                                  .dtype = sum_dtype(group.dtype),
                                  .every = every});
         program.nodes.push_back(std::move(average));
-        on_each("step of ", &Averaging::go_way);
+        on_each("step of ", &Averaging::apply_delta);
     }
     return {};
 }

@@ -44,25 +44,25 @@ Result<> check_in_place(const char* function, const Call& call) {
     return {};
 }
 
-Result<> check_overlap(const char* function, const Call& call, const BufferRange& in_extent,
-                       const BufferRange& out_extent, const void* in, const void* out) {
+Result<> check_overlap(const char* function, const Call& call, const BufferRange& in_range,
+                       const BufferRange& out_range, const void* in, const void* out) {
     const std::size_t bytes = dtype_bytes(call.dtype);
     const auto* a = static_cast<const std::byte*>(in);
     const auto* b = static_cast<const std::byte*>(out);
-    const std::size_t a_bytes = in_extent.length * bytes, b_bytes = out_extent.length * bytes;
+    const std::size_t a_bytes = in_range.length * bytes, b_bytes = out_range.length * bytes;
     if (a_bytes == 0 || b_bytes == 0 || are_apart(a, a_bytes, b, b_bytes)) return {};
     // In place: the rank's own block, or the whole, is one and the same memory.
-    const std::size_t a_own = in_extent.row && !out_extent.row ? in_extent.own * bytes : 0;
-    const std::size_t b_own = out_extent.row && !in_extent.row ? out_extent.own * bytes : 0;
+    const std::size_t a_own = in_range.row && !out_range.row ? in_range.own * bytes : 0;
+    const std::size_t b_own = out_range.row && !in_range.row ? out_range.own * bytes : 0;
     if (a + a_own == b + b_own) return check_in_place(function, call);
     return fail(
         Code::invalid,
         "{}: the input ({} bytes) and the output ({} bytes) overlap, {} bytes apart, and are "
         "not in place: use separate buffers, or {}",
         function, a_bytes, b_bytes, std::abs(b - a),
-        in_extent.row == out_extent.row ? "the same pointer for both"
-        : out_extent.row                ? "as input this rank's own block of the output"
-                                        : "as output this rank's own block of the input");
+        in_range.row == out_range.row ? "the same pointer for both"
+        : out_range.row               ? "as input this rank's own block of the output"
+                                      : "as output this rank's own block of the input");
 }
 
 // An uneven call's own block is described twice where the rank has both buffers.
@@ -192,16 +192,16 @@ Result<> check_buffers(const char* function, const Communicator& comm, const Cal
     // Lengths that no memory has would make nonsense of what follows.
     constexpr std::size_t surely_fits = std::size_t{1} << 40;
     if (!whole || call.count > surely_fits) TUTTI_TRY(comm.planner().check(call, -1));
-    const BufferRange in_extent = extent_of(call, comm.rank(), comm.size(), Space::input);
-    const BufferRange out_extent = extent_of(call, comm.rank(), comm.size(), Space::output);
-    if (in_extent.used && in_extent.length > 0 && !in)
+    const BufferRange in_range = range_of(call, comm.rank(), comm.size(), Space::input);
+    const BufferRange out_range = range_of(call, comm.rank(), comm.size(), Space::output);
+    if (in_range.used && in_range.length > 0 && !in)
         return fail(Code::invalid, "{}: the input is NULL but count is {}", function,
-                    in_extent.length);
-    if (out_extent.used && out_extent.length > 0 && !out)
+                    in_range.length);
+    if (out_range.used && out_range.length > 0 && !out)
         return fail(Code::invalid, "{}: the output is NULL but count is {}", function,
-                    out_extent.length);
-    if (!in_extent.used || !out_extent.used || dtype_bytes(call.dtype) == 0) return {};
-    return check_overlap(function, call, in_extent, out_extent, in, out);
+                    out_range.length);
+    if (!in_range.used || !out_range.used || dtype_bytes(call.dtype) == 0) return {};
+    return check_overlap(function, call, in_range, out_range, in, out);
 }
 
 Result<> call_blocking(const char* function, tutti_comm* comm, const Call& call, const void* in,

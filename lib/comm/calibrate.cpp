@@ -53,7 +53,7 @@ public:
             TUTTI_ASSIGN(const double us, measure(call));
             samples.push_back({choice->terms, us});
         }
-        return spread(fit(samples, comm_.planner().terrain().constants, trust));
+        return spread(fit(samples, comm_.planner().selection_input().constants, trust));
     }
 
 private:
@@ -99,9 +99,8 @@ private:
 }  // namespace
 
 Result<> calibrate(Communicator& comm, int64_t budget_ms) {
-    const SelectionInput& terrain = comm.planner().terrain();
-    if (comm.size() == 1 || (terrain.tuning && terrain.tuning->constants_of(terrain.wire)))
-        return {};
+    const SelectionInput& input = comm.planner().selection_input();
+    if (comm.size() == 1 || (input.tuning && input.tuning->constants_of(input.wire))) return {};
     return Calibration(comm, budget_ms).run();
 }
 

@@ -19,7 +19,7 @@ Communicator::Communicator(std::shared_ptr<Endpoint> endpoint, Group group, bool
     : endpoint_(std::move(endpoint)),
       group_(std::move(group)),
       strict_(endpoint_->config().check == Check::strict),
-      crowded_(endpoint_->crowded()),
+      oversubscribed_(endpoint_->oversubscribed()),
       channels_(*endpoint_, group_),
       agreement_(rank(), size(), group_.id(), *this),
       waiting_(*endpoint_),

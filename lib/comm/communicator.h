@@ -103,8 +103,8 @@ public:
                                            int64_t timeout_ms, void* device_stream);
     Result<> run(const std::vector<DeviceTransfer>& messages);
 
-    // The steps of a launch, for those that are gathered (device_group_batch.h): each waits for nothing that
-    // comes in a later one.
+    // The steps of a launch, for those that are gathered (device_group_batch.h): each waits for
+    // nothing that comes in a later one.
     const DeviceLibrary* device_library() const { return devices_.library.get(); }
     Result<> may_launch(Request& request);
     Result<> put_on_stream(const DeviceLaunch& launch);
@@ -162,8 +162,8 @@ private:
     Error binding_failed(const Error& error);
     Result<> run_on_host(const Call& call, const void* in, void* out);
     Error contact_failed(const Transfer& transfer, const Error& error);
-    Result<std::unique_ptr<Request>> start_on_host(Plan& plan, bool by_turn, int64_t timeout_ms,
-                                                   const void* in, void* out);
+    Result<std::unique_ptr<Request>> start_on_host(Plan& plan, bool round_robin_stream,
+                                                   int64_t timeout_ms, const void* in, void* out);
     Result<> submit(Request& request, Plan& plan, int64_t timeout_ms);
     Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
     Error not_all_back(int64_t timeout_ms);
@@ -257,7 +257,7 @@ private:
     const std::shared_ptr<Endpoint> endpoint_;
     Group group_;
     const bool strict_;
-    const bool crowded_;
+    const bool oversubscribed_;
     // Manual progress: peers ring for what the program waits for by a descriptor.
     std::atomic<bool> announces_{false}, announced_{false};
     bool armed_ = false;  // by arm(), under the endpoint's mutex

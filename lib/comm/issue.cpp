@@ -159,7 +159,7 @@ Result<> Communicator::wait_to_enter(Stream& stream, int64_t timeout_ms) {
     const Deadline deadline = Deadline::after_ms(timeout_ms);
     const int64_t began_ns = now_ns();
     int64_t ask_ns = Inquiry::ask_at(began_ns, began_ns, timeout_ms);
-    Backoff backoff(crowded_);
+    Backoff backoff(oversubscribed_);
     for (;;) {
         {
             Owned owned(stream.owner);
@@ -225,7 +225,7 @@ Result<> Communicator::submit(Request& request, Plan& plan, int64_t timeout_ms) 
         streams_.release(stream);
         return fail(Code::in_progress, "the device's group is another by now");
     }
-    if (request.by_turn && plan.stream != stream_for(-1)) {
+    if (request.round_robin_stream && plan.stream != stream_for(-1)) {
         streams_.release(stream);
         return fail(Code::in_progress, "the operation's number is another by now");
     }
@@ -338,13 +338,13 @@ Result<std::unique_ptr<Request>> Communicator::start(Plan& plan, const void* in,
     return start_on_host(plan, false, plan.timeout_ms, in, out);
 }
 
-Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, bool by_turn,
+Result<std::unique_ptr<Request>> Communicator::start_on_host(Plan& plan, bool round_robin_stream,
                                                              int64_t timeout_ms, const void* in,
                                                              void* out) {
     auto request = std::make_unique<Request>();
     request->in = in;
     request->out = out;
-    request->by_turn = by_turn;
+    request->round_robin_stream = round_robin_stream;
     request->keep = shared_from_this();
     TUTTI_TRY(submit(*request, plan, limit_ms(timeout_ms)));
     waiting_.add_pending();

@@ -13,15 +13,15 @@ std::string plural(Rank count, std::string_view word) {
 }
 
 // Over what, and where that is: "shm within hosts, tcp between them".
-std::string ways(const SelectionInput& terrain) {
-    if (terrain.one_host) return fmt::format("{} within the host", terrain.wire);
-    const auto last = terrain.wire.rfind('+');
-    if (last == std::string::npos) return fmt::format("{} between all ranks", terrain.wire);
-    return fmt::format("{} within hosts, {} between them", terrain.wire.substr(0, last),
-                       terrain.wire.substr(last + 1));
+std::string ways(const SelectionInput& input) {
+    if (input.one_host) return fmt::format("{} within the host", input.wire);
+    const auto last = input.wire.rfind('+');
+    if (last == std::string::npos) return fmt::format("{} between all ranks", input.wire);
+    return fmt::format("{} within hosts, {} between them", input.wire.substr(0, last),
+                       input.wire.substr(last + 1));
 }
 
-std::string choices(const Endpoint& endpoint, const SelectionInput& terrain) {
+std::string choices(const Endpoint& endpoint, const SelectionInput& input) {
     const Tuning& tuning = endpoint.tuning();
     std::string text;
     if (const std::string& algo = endpoint.config().algo; !algo.empty())
@@ -29,7 +29,7 @@ std::string choices(const Endpoint& endpoint, const SelectionInput& terrain) {
     if (tuning.rules.size() + tuning.constants.size() > 0)
         return text + fmt::format("as tuning file '{}' has it ({} choices, {} sets of constants)",
                                   tuning.file, tuning.rules.size(), tuning.constants.size());
-    if (endpoint.fitted(terrain.wire)) return text + "by what was measured just now (TUTTI_FIT_MS)";
+    if (endpoint.fitted(input.wire)) return text + "by what was measured just now (TUTTI_FIT_MS)";
     text += "by the built-in constants";
     if (!endpoint.config().tuning.empty())
         text +=
@@ -42,14 +42,14 @@ std::string choices(const Endpoint& endpoint, const SelectionInput& terrain) {
 void say_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms) {
     if (!log::enabled(log::Level::info)) return;
     if (comm.size() == 1) return log::info("tutti {}: a job of one rank", version());
-    const SelectionInput& terrain = comm.planner().terrain();
+    const SelectionInput& input = comm.planner().selection_input();
     const Hosts& hosts = comm.hosts();
     if (comm.rank() == 0)
         log::info(
             "tutti {}: job '{}' of {} on {} is complete after {} ms; data goes over {}; "
             "algorithms are chosen {}",
             version(), endpoint.config().job, plural(comm.size(), "rank"),
-            plural(hosts.count(), "host"), took_ms, ways(terrain), choices(endpoint, terrain));
+            plural(hosts.count(), "host"), took_ms, ways(input), choices(endpoint, input));
     const Rank host = hosts.host_of(comm.rank());
     log::info("rank {} of {}: on host {} of {}, which has {}", comm.rank(), comm.size(), host,
               hosts.count(), plural(hosts.size_of(host), "rank"));

@@ -15,15 +15,15 @@ constexpr int tight_passes = 1000;
 
 Result<> Communicator::finish_blocking(Request& request) {
     Stream& stream = streams_[request.plan->stream];
-    const int passes = crowded_ ? 1 : tight_passes;
-    request.driven_here = true;
+    const int passes = oversubscribed_ ? 1 : tight_passes;
+    request.driven_by_issuer = true;
     for (int pass = 0; pass < passes; ++pass) {
         bool moved = false;
         streams_.drive(stream, moved);
         if (request.done()) break;
         if (!moved) endpoint_->progress();
     }
-    if (!request.done()) request.driven_here = false;
+    if (!request.done()) request.driven_by_issuer = false;
     streams_.release(stream);
     if (request.done())
         finish_call();
@@ -74,7 +74,7 @@ bool Communicator::wait(Request& request, int64_t timeout_ms) {
 // communicators: peers may have to finish that before they come to what this one waits for.
 bool Communicator::wait_driving(Request& request, int64_t timeout_ms, Waited& waited) {
     const Deadline limit = Deadline::after_ms(timeout_ms);
-    Backoff backoff(crowded_);
+    Backoff backoff(oversubscribed_);
     bool serves = manual();
     for (;;) {
         bool moved = false;
@@ -82,7 +82,7 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, Waited& wa
         if (request.done()) return true;
         if (timeout_ms == 0) {
             progress();
-            return request.heard_done();
+            return request.wait_published();
         }
         if (serves) {
             serves = endpoint_->serve_clients(moved);
@@ -94,7 +94,7 @@ bool Communicator::wait_driving(Request& request, int64_t timeout_ms, Waited& wa
         look_at_clocks();
         endpoint_->pump();
         serves = manual();
-        if (limit.passed()) return request.heard_done();
+        if (limit.passed()) return request.wait_published();
         if (turn == Backoff::Turn::look) continue;
         const auto most_ms = [&] { return limit.left_ms(endpoint_->look_ms()); };
         if (!waited.drives) waited.drives = waiting_.sleep_beside_driver(request, most_ms());
@@ -144,7 +144,7 @@ bool Communicator::arm(bool on) {
 void Communicator::wait_for_last_run(const Plan& plan) {
     if (!plan.busy_anywhere()) return;
     recall();
-    Backoff backoff(crowded_);
+    Backoff backoff(oversubscribed_);
     while (plan.busy_anywhere()) {
         bool moved = false;
         drive_all(moved);

@@ -43,7 +43,7 @@ uint32_t index_of(int64_t color, const std::vector<Wish>& wishes) {
 // All ranks must choose alike, so all must know before the first choice. log2(ranks) messages a
 // rank.
 Result<> Communicator::learn_hosts() {
-    const bool one_host = planner_.terrain().one_host;
+    const bool one_host = planner_.selection_input().one_host;
     if (one_host || size() == 2) {
         set_hosts(Hosts::in_blocks(size(), one_host ? size() : 1));
         return {};
@@ -177,7 +177,7 @@ Result<> Communicator::assemble(Agreement& parent) {
     const auto deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
     endpoint_->meet_neighbours(group_, deadline);
     Endpoint::Intrinsics joined =
-        endpoint_->join_intrinsics(group_, planner_.terrain().one_host, deadline);
+        endpoint_->join_intrinsics(group_, planner_.selection_input().one_host, deadline);
     if (auto cause = parent.over()) return tl::unexpected(*std::move(cause));
     TUTTI_ASSIGN(const bool all, all_agree(joined.group != nullptr));
     if (all) planner_.use(std::move(joined));

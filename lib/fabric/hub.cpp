@@ -405,7 +405,7 @@ void Hub::lose(Peer& peer, const std::string& cause, bool is_news, Culprit culpr
         news().lost.emplace_back(peer.rank, fmt::format("rank {}: {}", peer.rank, cause));
 }
 
-void Hub::condemn(Rank peer) {
+void Hub::mark_failed(Rank peer) {
     {
         const std::lock_guard lock(condemned_mutex_);
         condemned_.emplace_back(peer, now_ns() + last_words_ns);

@@ -65,7 +65,7 @@ public:
 
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
     /// That peer's process is known to be dead. Also while another thread is in, and waits for it.
-    void condemn(Rank peer);
+    void mark_failed(Rank peer);
     /// As Transport's.
     Result<> add_memory(std::byte* data, std::size_t bytes);
     void remove_memory(std::byte* data, std::size_t bytes);

@@ -47,7 +47,7 @@ public:
                                          Deadline deadline) override;
     void retire(uint32_t comm) override { retired_.insert(comm); }
     void peer_gone(Rank peer) override {
-        for (const auto& hub : hubs_) hub->condemn(peer);
+        for (const auto& hub : hubs_) hub->mark_failed(peer);
     }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;

@@ -39,8 +39,8 @@ Result<Kinds> Communicator::kinds_of_list(const Call& call, const void* in, cons
 // The kinds of the buffers that this rank uses; where it uses one, both are that one's.
 Result<Kinds> Communicator::kinds(const Call& call, const void* in, const void* out) const {
     if (call.inputs > 0) return kinds_of_list(call, in, out);
-    const BufferRange a = extent_of(call, rank(), size(), Space::input);
-    const BufferRange b = extent_of(call, rank(), size(), Space::output);
+    const BufferRange a = range_of(call, rank(), size(), Space::input);
+    const BufferRange b = range_of(call, rank(), size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
     // Without any blocks a rank is where its pointers say: the others' call is on a device.
     const bool none = !has_in && !has_out && call.uneven;
@@ -141,7 +141,7 @@ Result<std::unique_ptr<Request>> Communicator::start_on_device(const Call& wante
         }
         request->in = in;
         request->out = out;
-        request->by_turn = wanted_stream < 0;
+        request->round_robin_stream = wanted_stream < 0;
         request->device.operation = plan->launched;
         request->device.stream = on_stream;
         request->device.generation = by_group(call.path) ? devices_.generation : generation_.load();

@@ -167,8 +167,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_tiled(const Call& call, uint32
     TUTTI_ASSIGN(auto wire, bind(std::move(request), channels_));
     if (wire->window().stretches < 2) return make_staged(call, stream);
     StripRequest strip;
-    strip.has_input = extent_of(call, place().rank, place().size, Space::input).used;
-    strip.has_output = extent_of(call, place().rank, place().size, Space::output).used;
+    strip.has_input = range_of(call, place().rank, place().size, Space::input).used;
+    strip.has_output = range_of(call, place().rank, place().size, Space::output).used;
     strip.element_bytes = dtype_bytes(call.dtype);
     TiledRequest tiles;
     tiles.area = means_.staging;
@@ -197,8 +197,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_staged(const Call& call, uint3
     host.algorithm = {};
     TUTTI_ASSIGN(auto fold, fold_on_device(call));
     TUTTI_ASSIGN(auto inner, planner_.make_host(host, stream, fold != nullptr));
-    const BufferRange in = extent_of(call, place().rank, place().size, Space::input);
-    const BufferRange out = extent_of(call, place().rank, place().size, Space::output);
+    const BufferRange in = range_of(call, place().rank, place().size, Space::input);
+    const BufferRange out = range_of(call, place().rank, place().size, Space::output);
     const std::size_t bytes = dtype_bytes(call.dtype);
     StageRequest request;
     if (in.used) request.in_bytes = in.length * bytes;

@@ -103,7 +103,7 @@ Result<> DevicePlanner::check_across(const Call& call) const {
 }
 
 Result<Choice> DevicePlanner::choose_between_hosts(const Call& wire, std::size_t bytes) const {
-    SelectionInput between = planner_.terrain();
+    SelectionInput between = planner_.selection_input();
     between.ranks = host_map().count();
     between.one_host = false;
     between.hosts = {};

@@ -36,7 +36,7 @@ public:
             message.on_device = part.direct;
             message.held = message.sends || part.direct;
             if (part.direct && !message.sends)
-                message.landing = &bounces_.emplace_back(*this, pinned);
+                message.recv_target = &bounces_.emplace_back(*this, pinned);
             if (message.sends) sends_.push_back(&part);
             // The stream goes on over what is still to be sent only where that is a copy.
             if (!message.sends || part.direct) awaited_.push_back(&part);
@@ -210,7 +210,7 @@ private:
         }
         // What was announced went straight there, or was brought.
         if (message.sends || message.total > 0 || came == 0) return true;
-        return copy_beside(begun_, asked, static_cast<const Bounce*>(message.landing)->kept(),
+        return copy_beside(begun_, asked, static_cast<const Bounce*>(message.recv_target)->kept(),
                            came);
     }
 

@@ -31,7 +31,7 @@ Endpoint::~Endpoint() {
 }
 
 // With too many machines to have counted, each is expected to be as full as it has cores.
-bool Endpoint::crowded() const {
+bool Endpoint::oversubscribed() const {
     return bootstrap_->machine_ranks() > bootstrap_->machine_cores();
 }
 
@@ -381,7 +381,7 @@ void Endpoint::serve() {
             backoff.reset();
             continue;
         }
-        backoff.set_crowded(crowded());
+        backoff.set_oversubscribed(oversubscribed());
         const Backoff::Turn turn = backoff.next(moved);
         if (moved || turn != Backoff::Turn::spin) handover_.needed();
         if (turn == Backoff::Turn::look) reactor_.poll(0);

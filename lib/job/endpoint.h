@@ -74,7 +74,7 @@ public:
     const Config& config() const { return config_; }
     bool one_host() const { return bootstrap_->one_host(); }
     /// Whether this machine has more ranks than cores that they may use.
-    bool crowded() const;
+    bool oversubscribed() const;
     /// Ranks per core on the fullest machine, at least 1: the same on all ranks.
     double crowding() const { return std::max(1.0, bootstrap_->crowding()); }
     /// A transport's, as the worst of all ranks' has them: what choices depend on is the same
@@ -237,7 +237,7 @@ private:
     void take_news(const TreeMessage& message);
     void take_returned(const TreeMessage& message);
     bool pass_on(Rank to, ByteView message);
-    void go_round(Rank to, Bytes message);
+    void send_via_detour(Rank to, Bytes message);
     bool say_goodbye(Deadline deadline);
     void finish_detours(Deadline deadline);
     bool stop_serving(Deadline deadline);

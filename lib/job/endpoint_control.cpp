@@ -51,11 +51,11 @@ void Endpoint::send_control(Rank to, const News& news) {
             return;
         }
     }
-    if (!pass_on(to, message)) go_round(to, std::move(message));
+    if (!pass_on(to, message)) send_via_detour(to, std::move(message));
 }
 
 // Called with locks of a communicator held: somebody else connects.
-void Endpoint::go_round(Rank to, Bytes message) {
+void Endpoint::send_via_detour(Rank to, Bytes message) {
     {
         const std::lock_guard lock(mutex_);
         if (cut_off_.count(to) > 0) return;
@@ -185,7 +185,7 @@ void Endpoint::tell_next(Rank lost) {
     for (const auto& [peer, cause] : lost_) {
         if (!all && peer != lost) continue;
         Bytes message = TreeMessage{.topic = Topic::loss, .lost = peer, .cause = cause}.encode();
-        if (!control_.send(next, message)) go_round(next, std::move(message));
+        if (!control_.send(next, message)) send_via_detour(next, std::move(message));
     }
 }
 
@@ -291,7 +291,7 @@ void Endpoint::take_returned(const TreeMessage& message) {
     if (message.from != config_.rank) {
         pass_on(message.from, message.encode());
     } else if (message.to != config_.rank) {
-        go_round(message.to, as(Topic::news, message).encode());
+        send_via_detour(message.to, as(Topic::news, message).encode());
     }
 }
 

@@ -36,7 +36,7 @@ TransferQueue::iterator next_to_send(TransferQueue& waiting) {
 bool copy_in(Transfer& receive, const std::byte* data, std::size_t bytes) {
     std::byte* const place = receive.memory + receive.moved;
     if (data == place) return true;
-    if (receive.landing) return receive.landing->bring(place, data, bytes);
+    if (receive.recv_target) return receive.recv_target->bring(place, data, bytes);
     std::memcpy(place, data, bytes);
     return true;
 }
@@ -182,8 +182,8 @@ void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const s
     const Error error = misfit(receive, rank_, from, tag);
     if (kind_of(tag) == MessageKind::whole) {
         const bool comes = error.code == Code::ok && tag.count > 0;
-        if (comes && receive.landing) receive.landing->keep(data, tag.count);
-        if (comes && !receive.landing) std::memcpy(receive.memory, data, tag.count);
+        if (comes && receive.recv_target) receive.recv_target->keep(data, tag.count);
+        if (comes && !receive.recv_target) std::memcpy(receive.memory, data, tag.count);
         return host_.finished(receive, error);
     }
     receive.id = tag.sequence;

@@ -40,7 +40,7 @@ struct Transfer final : Request {
     // still in use.
     bool held = false;
     bool on_device = false;  // memory is a GPU's, which the channel sends from or receives into
-    RecvTarget* landing = nullptr;  // of such a receive
+    RecvTarget* recv_target = nullptr;  // of such a receive
 
     // The engine's.
     uint64_t id = 0;        // rendezvous: the sender's number for this message

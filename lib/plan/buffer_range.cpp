@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-BufferRange extent_of(const Call& call, Rank rank, Rank ranks, Space space) {
+BufferRange range_of(const Call& call, Rank rank, Rank ranks, Space space) {
     const auto me = static_cast<std::size_t>(rank), n = static_cast<std::size_t>(ranks);
     const bool in = space == Space::input, root = rank == call.root;
     BufferRange e;

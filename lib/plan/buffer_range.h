@@ -14,6 +14,6 @@ struct BufferRange {
 };
 
 /// Of the input or the output (Space).
-BufferRange extent_of(const Call& call, Rank rank, Rank ranks, Space space);
+BufferRange range_of(const Call& call, Rank rank, Rank ranks, Space space);
 
 }  // namespace tutti

@@ -24,26 +24,26 @@ Planner::Planner(Endpoint& endpoint, ChannelTable& channels, const Place& place)
       config_(endpoint.config()),
       channels_(channels),
       place_(place),
-      terrain_(survey(endpoint, place.size, place.one_host)),
+      selection_input_(survey(endpoint, place.size, place.one_host)),
       memory_(static_cast<std::size_t>(config_.nrings)),
       serial_(++last_serial) {}
 
 void Planner::use(Endpoint::Intrinsics intrinsics) {
     intrinsics_ = std::move(intrinsics);
     if (!intrinsics_.group) return;
-    terrain_.intrinsic = intrinsics_.name;
-    terrain_.intrinsic_bytes = intrinsics_.group->most_bytes();
-    terrain_.intrinsic_sends = intrinsics_.group->sends();
+    selection_input_.intrinsic = intrinsics_.name;
+    selection_input_.intrinsic_bytes = intrinsics_.group->most_bytes();
+    selection_input_.intrinsic_sends = intrinsics_.group->sends();
 }
 
 void Planner::use(const Hosts& hosts) {
     hosts_ = &hosts;
-    terrain_.hosts = hosts.shape();
+    selection_input_.hosts = hosts.shape();
 }
 
 void Planner::use(const Constants& constants) {
-    terrain_.constants = constants;
-    endpoint_.keep_fitted(terrain_.wire, constants);
+    selection_input_.constants = constants;
+    endpoint_.keep_fitted(selection_input_.wire, constants);
 }
 
 void Planner::reset_intrinsics() {
@@ -121,7 +121,7 @@ Question Planner::question(const Call& call) const {
 }
 
 Result<Choice> Planner::choose(const Call& call) const {
-    return select(question(call), terrain_);
+    return select(question(call), selection_input_);
 }
 
 Result<Choice> Planner::choose_on_host(const Call& call) const {
@@ -131,7 +131,7 @@ Result<Choice> Planner::choose_on_host(const Call& call) const {
 }
 
 std::vector<Choice> Planner::candidates(const Call& call) const {
-    return tutti::candidates(question(call), terrain_);
+    return tutti::candidates(question(call), selection_input_);
 }
 
 std::string Planner::explain(const Call& call) const {
@@ -140,14 +140,15 @@ std::string Planner::explain(const Call& call) const {
     std::string text =
         fmt::format("{} of {} bytes on {} ranks{}: {}\n  because: {}\n",
                     collective_name(call.collective), bytes_of(call), place_.size,
-                    terrain_.one_host ? " of one host" : "", choice->name, choice->reason);
+                    selection_input_.one_host ? " of one host" : "", choice->name, choice->reason);
     if (choice->algorithm)
         text += fmt::format("  {}\n  {} lane{}, messages of at most {} bytes\n",
                             choice->algorithm->summary, choice->lanes,
                             choice->lanes == 1 ? "" : "s", choice->message_bytes);
-    text += fmt::format(
-        "  the model, over {}{}:\n", terrain_.wire,
-        terrain_.crowding > 1 ? fmt::format(", {:g} ranks a core", terrain_.crowding) : "");
+    text += fmt::format("  the model, over {}{}:\n", selection_input_.wire,
+                        selection_input_.crowding > 1
+                            ? fmt::format(", {:g} ranks a core", selection_input_.crowding)
+                            : "");
     for (const Choice& c : candidates(call))
         text += c.algorithm && !c.algorithm->cost
                     ? fmt::format("    {}: only when asked for\n", c.name)

@@ -34,7 +34,7 @@ public:
     void reset_intrinsics();
 
     /// Of every transport that may be used.
-    std::size_t max_message_bytes() const { return terrain_.max_message_bytes; }
+    std::size_t max_message_bytes() const { return selection_input_.max_message_bytes; }
 
     /// Checks a call's arguments and what the communicator can do with it. stream < 0: any.
     Result<> check(const Call& call, int stream) const;
@@ -43,7 +43,7 @@ public:
     Result<Choice> choose_on_host(const Call& call) const;
     /// All that could serve the call, as the cost model sees them.
     std::vector<Choice> candidates(const Call& call) const;
-    const SelectionInput& terrain() const { return terrain_; }
+    const SelectionInput& selection_input() const { return selection_input_; }
     /// The choice and its reasons in a few lines, or why there is none.
     std::string explain(const Call& call) const;
 
@@ -90,7 +90,7 @@ private:
     const Config& config_;
     ChannelTable& channels_;
     const Place place_;
-    SelectionInput terrain_;
+    SelectionInput selection_input_;
     const Hosts* hosts_ = nullptr;
     Endpoint::Intrinsics intrinsics_;
     // What a stream's operations work in: what is prepared for one lies beside its scratch memory.

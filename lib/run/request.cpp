@@ -60,7 +60,7 @@ void Completion::fire(Code code) {
     if (const int fd = fd_.load(); fd != no_fd) ring_event_fd(fd);
 }
 
-bool Request::heard_done() const {
+bool Request::wait_published() const {
     if (done()) return true;
     if (!completion.fired()) return false;
     while (!done()) sched_yield();

@@ -61,7 +61,7 @@ struct Request {
     void* out = nullptr;
     Tag tag;
     int64_t timeout_ms = 0;
-    bool by_turn = false;                       // its stream is its number's
+    bool round_robin_stream = false;            // its stream is its number's
     std::atomic<Code> code{Code::in_progress};  // published last: then the fields below are final
     Error error;
     Completion completion;
@@ -72,15 +72,15 @@ struct Request {
     // Owned by whoever owns the stream.
     Request* next = nullptr;
     bool started = false, armed = false;
-    bool driven_here = false;  // by its issuer, who keeps the stream: nobody else waits for it
-    int64_t began_ns = 0;      // when a waiter first looked at the clock
-    int64_t stall_ns = 0;      // when to ask again what the others are doing
-    int64_t stuck_ns = 0;      // after a loss, since when nothing has moved; 0: it moves
+    bool driven_by_issuer = false;  // by its issuer, who keeps the stream: nobody else waits for it
+    int64_t began_ns = 0;           // when a waiter first looked at the clock
+    int64_t stall_ns = 0;           // when to ask again what the others are doing
+    int64_t stuck_ns = 0;           // after a loss, since when nothing has moved; 0: it moves
 
     bool done() const { return code.load(std::memory_order_acquire) != Code::in_progress; }
     /// The same for who may have heard of it by its completion: that fires first, as the request
     /// may be gone once the code is there. Waits for the code where it has fired.
-    bool heard_done() const;
+    bool wait_published() const;
 };
 
 }  // namespace tutti

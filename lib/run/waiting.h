@@ -65,7 +65,7 @@ public:
 
     /// The request is done. Afterwards it may be gone: its owner sees the code and frees it.
     void publish(Request& request, Code code) {
-        if (request.driven_here) return request.code.store(code, std::memory_order_release);
+        if (request.driven_by_issuer) return request.code.store(code, std::memory_order_release);
         if (request.keep) drop_pending();
         request.completion.fire(code);
         request.code.store(code, std::memory_order_seq_cst);

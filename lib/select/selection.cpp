@@ -42,13 +42,13 @@ std::string refusal(const Algorithm& a, const Question& q, const SelectionInput&
     return a.unsupported ? a.unsupported(t.ranks, t.hosts) : std::string();
 }
 
-std::string names_of(const Question& q, const SelectionInput& terrain) {
+std::string names_of(const Question& q, const SelectionInput& input) {
     std::string names;
     for (const Algorithm& a : algorithms())
-        if (a.collective == q.collective && refusal(a, q, terrain).empty())
+        if (a.collective == q.collective && refusal(a, q, input).empty())
             names += fmt::format("{}{}", names.empty() ? "" : ", ", a.name);
-    if (!terrain.intrinsic.empty() && flat_reads(q.collective, terrain) >= 0)
-        names += fmt::format(", {}", terrain.intrinsic);
+    if (!input.intrinsic.empty() && flat_reads(q.collective, input) >= 0)
+        names += fmt::format(", {}", input.intrinsic);
     return names;
 }
 

@@ -59,9 +59,9 @@ struct Question {
 
 /// By precedence: the call's wish, the environment's, the first rule of the tuning file that fits,
 /// the cost model. unsupported lists the algorithms that can.
-Result<Choice> select(const Question& question, const SelectionInput& terrain);
+Result<Choice> select(const Question& question, const SelectionInput& input);
 
 /// All that could serve, as the model sees them: the fastest first, those it does not know last.
-std::vector<Choice> candidates(const Question& question, const SelectionInput& terrain);
+std::vector<Choice> candidates(const Question& question, const SelectionInput& input);
 
 }  // namespace tutti

@@ -18,11 +18,11 @@ public:
         sleep,  // announce it, try once more, sleep
     };
 
-    explicit Backoff(bool crowded = false) { set_crowded(crowded); }
+    explicit Backoff(bool oversubscribed = false) { set_oversubscribed(oversubscribed); }
 
-    void set_crowded(bool crowded) {
-        spins_ = crowded ? 16 : 4000;
-        yields_ = crowded ? 400 : 200;
+    void set_oversubscribed(bool oversubscribed) {
+        spins_ = oversubscribed ? 16 : 4000;
+        yields_ = oversubscribed ? 400 : 200;
     }
 
     Turn next(bool moved) {

@@ -101,7 +101,7 @@ TEST_CASE("intrinsics: equal the schedules that they name") {
                 for (const auto collective : {Collective::allreduce, Collective::broadcast}) {
                     const std::string_view reference = provider->reference(collective);
                     if (reference.empty()) continue;
-                    const std::size_t most = comm.planner().terrain().intrinsic_bytes;
+                    const std::size_t most = comm.planner().selection_input().intrinsic_bytes;
                     if (most == 0) return "there are no intrinsics";
                     auto problem = compare_all(comm, collective, most, provider->name(), reference);
                     if (!problem.empty()) return problem;

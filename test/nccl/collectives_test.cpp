@@ -27,7 +27,7 @@ std::string_view reference(Collective collective) {
 void compare(Ranked& r, const Call& call, const std::string& what) {
     const std::size_t bytes = dtype_bytes(call.dtype);
     const auto length = [&](Space space) {
-        const BufferRange e = extent_of(call, r.rank, r.size, space);
+        const BufferRange e = range_of(call, r.rank, r.size, space);
         return e.used ? e.length : 0;
     };
     const auto in = numbers(call.dtype, length(Space::input), static_cast<unsigned>(r.rank));

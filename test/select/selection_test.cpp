@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kib = 1024, mib = kib * kib;
 
-SelectionInput terrain_of(Rank ranks, const char* wire = "tcp", double crowding = 1) {
+SelectionInput input_of(Rank ranks, const char* wire = "tcp", double crowding = 1) {
     SelectionInput t;
     t.ranks = ranks;
     t.max_message_bytes = 128 * kib;
@@ -40,20 +40,20 @@ void expect_error(std::string_view text, std::initializer_list<const char*> word
 }  // namespace
 
 TEST_CASE("selection: an unknown name is refused with a list of those that exist") {
-    SelectionInput terrain = terrain_of(4);
+    SelectionInput input = input_of(4);
     Question q{.collective = Collective::allreduce, .bytes = 8};
     q.wanted = "magic";
-    const auto unknown = select(q, terrain);
+    const auto unknown = select(q, input);
     REQUIRE_FALSE(unknown);
     REQUIRE(unknown.error().message.find("ring, recursive_doubling") != std::string::npos);
-    terrain = terrain_of(4, "shm");
+    input = input_of(4, "shm");
     q.wanted = "flat";
-    REQUIRE(select(q, terrain)->name == "flat");
+    REQUIRE(select(q, input)->name == "flat");
     q.bytes = mib;
-    REQUIRE_FALSE(select(q, terrain));
+    REQUIRE_FALSE(select(q, input));
     q.collective = Collective::reduce;  // flat has none
     q.bytes = 8;
-    REQUIRE_FALSE(select(q, terrain));
+    REQUIRE_FALSE(select(q, input));
 }
 
 TEST_CASE(
@@ -84,9 +84,9 @@ TEST_CASE("selection: has a choice for every collective, size and kind of blocks
                         Question q{.collective = collective, .bytes = bytes};
                         q.uneven = uneven;
                         q.ordered = ordered;
-                        SelectionInput terrain = terrain_of(ranks, wire);
-                        terrain.hosts = Hosts::in_blocks(ranks, ranks > 4 ? 2 : ranks).shape();
-                        const auto choice = select(q, terrain);
+                        SelectionInput input = input_of(ranks, wire);
+                        input.hosts = Hosts::in_blocks(ranks, ranks > 4 ? 2 : ranks).shape();
+                        const auto choice = select(q, input);
                         INFO(collective_name(collective)
                              << " ranks " << ranks << " bytes " << bytes << " over " << wire);
                         REQUIRE(choice);
@@ -99,7 +99,7 @@ TEST_CASE("selection: has a choice for every collective, size and kind of blocks
 TEST_CASE("selection: 16-bit sums are sent as they were given where that is less to send") {
     const auto predicted = [](uint32_t widening, std::string_view name) {
         const Question q{.bytes = 16 * mib, .widening = widening, .wanted = name};
-        return select(q, terrain_of(4))->predicted_us;
+        return select(q, input_of(4))->predicted_us;
     };
     REQUIRE(predicted(2, "direct") == predicted(1, "direct"));
     REQUIRE(predicted(2, "ring") > 1.2 * predicted(1, "ring"));
@@ -107,14 +107,14 @@ TEST_CASE("selection: 16-bit sums are sent as they were given where that is less
     for (const auto& [widening, ranks, name] :
          {std::tuple{1u, 4, "ring"}, {2u, 4, "direct"}, {2u, 2, "ring"}}) {
         const Question q{.bytes = 16 * mib, .widening = widening};
-        REQUIRE(select(q, terrain_of(ranks))->name == name);
+        REQUIRE(select(q, input_of(ranks))->name == name);
     }
     // Hosts add what they have first: all that goes between them is partial.
-    SelectionInput terrain = terrain_of(4, "shm+tcp");
-    terrain.hosts = Hosts::in_blocks(4, 2).shape();
+    SelectionInput input = input_of(4, "shm+tcp");
+    input.hosts = Hosts::in_blocks(4, 2).shape();
     const auto across = [&](uint32_t widening) {
         const Question q{.bytes = 16 * mib, .widening = widening, .wanted = "hierarchical"};
-        return select(q, terrain)->predicted_us;
+        return select(q, input)->predicted_us;
     };
     REQUIRE(across(2) > 1.1 * across(1));
 }
@@ -123,7 +123,7 @@ TEST_CASE("selection: refuses to reorder what does not commute, and says which d
     Question q{.collective = Collective::allreduce, .bytes = 8};
     q.ordered = true;
     q.wanted = "ring";
-    const auto refused = select(q, terrain_of(4));
+    const auto refused = select(q, input_of(4));
     REQUIRE_FALSE(refused);
     REQUIRE(refused.error().code == Code::unsupported);
     const std::string& text = refused.error().message;
@@ -133,11 +133,11 @@ TEST_CASE("selection: refuses to reorder what does not commute, and says which d
 
 TEST_CASE("selection: several hosts of several ranks get two levels for large messages") {
     const Hosts hosts = Hosts::in_blocks(8, 2);
-    SelectionInput terrain = terrain_of(8, "shm+tcp");
-    terrain.hosts = hosts.shape();
+    SelectionInput input = input_of(8, "shm+tcp");
+    input.hosts = hosts.shape();
     for (const auto collective :
          {Collective::allreduce, Collective::broadcast, Collective::reduce}) {
-        const auto choice = select({.collective = collective, .bytes = 64 * mib}, terrain);
+        const auto choice = select({.collective = collective, .bytes = 64 * mib}, input);
         INFO(choice->name);
         REQUIRE(choice->name.starts_with("hierarchical"));
         // Small enough messages that one tile is on the wire while another is in memory.
@@ -145,14 +145,14 @@ TEST_CASE("selection: several hosts of several ranks get two levels for large me
         REQUIRE(64 * mib / (choice->message_bytes * s.chunks) >= 2);
         Question ordered{.collective = collective, .bytes = 64 * mib};
         ordered.ordered = collective != Collective::broadcast;
-        const auto in_order = select(ordered, terrain);
+        const auto in_order = select(ordered, input);
         REQUIRE(in_order);
         REQUIRE((!ordered.ordered || !in_order->algorithm->reorders));
     }
     Question q{.collective = Collective::allreduce, .bytes = 8};
     q.wanted = "hierarchical";
-    terrain.hosts = Hosts::in_blocks(8, 8).shape();
-    const auto refused = select(q, terrain);
+    input.hosts = Hosts::in_blocks(8, 8).shape();
+    const auto refused = select(q, input);
     REQUIRE_FALSE(refused);
     REQUIRE(refused.error().code == Code::unsupported);
     REQUIRE(refused.error().message.find("all ranks are on one host") != std::string::npos);
@@ -164,11 +164,11 @@ TEST_CASE("selection: never takes more lanes than a stream has") {
         for (Rank ranks : {2, 3, 8, 17})
             for (std::size_t bytes : {8ul, mib, 64 * mib, 1024 * mib}) {
                 const Hosts hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2);
-                SelectionInput terrain = terrain_of(ranks);
-                terrain.hosts = hosts.shape();
-                if (a.unsupported && !a.unsupported(ranks, terrain.hosts).empty()) continue;
+                SelectionInput input = input_of(ranks);
+                input.hosts = hosts.shape();
+                if (a.unsupported && !a.unsupported(ranks, input.hosts).empty()) continue;
                 const auto choice =
-                    select({.collective = a.collective, .bytes = bytes, .wanted = a.name}, terrain);
+                    select({.collective = a.collective, .bytes = bytes, .wanted = a.name}, input);
                 INFO(collective_name(a.collective) << " " << a.name);
                 REQUIRE(choice);
                 for (Rank rank = 0; rank < ranks; ++rank)
@@ -182,7 +182,7 @@ TEST_CASE("selection: never takes more lanes than a stream has") {
 TEST_CASE("selection: few rounds for small messages, few bytes for large ones") {
     const auto chosen = [](Collective collective, std::size_t bytes, Rank ranks) {
         return std::string(
-            select({.collective = collective, .bytes = bytes}, terrain_of(ranks))->name);
+            select({.collective = collective, .bytes = bytes}, input_of(ranks))->name);
     };
     for (Rank ranks : {16, 64, 256}) {
         REQUIRE(chosen(Collective::allreduce, 8, ranks) != "ring");
@@ -194,27 +194,27 @@ TEST_CASE("selection: few rounds for small messages, few bytes for large ones") 
     }
     REQUIRE(chosen(Collective::broadcast, 1024 * mib, 64) != "binomial");
     REQUIRE(chosen(Collective::barrier, 0, 64) == "dissemination");
-    REQUIRE(select({.collective = Collective::barrier}, terrain_of(2, "shm"))->name == "flat");
+    REQUIRE(select({.collective = Collective::barrier}, input_of(2, "shm"))->name == "flat");
     // There, roots that differ are noticed in the next call, crowded or not.
     for (Rank ranks : {2, 3, 4, 8})
         REQUIRE(select({.collective = Collective::broadcast, .bytes = 400},
-                       terrain_of(ranks, "shm", std::max(1.0, ranks / 2.0)))
+                       input_of(ranks, "shm", std::max(1.0, ranks / 2.0)))
                     ->name == "flat");
 }
 
 // One round of a message to everyone: worth it where a message costs less than a round.
 TEST_CASE("selection: a flat exchange that sends is chosen for few ranks, or on a fast network") {
-    SelectionInput fast = terrain_of(2, "ucx"), sockets = terrain_of(2);
+    SelectionInput fast = input_of(2, "ucx"), sockets = input_of(2);
     fast.constants = default_constants("ucx", {{.latency_us = 2, .bandwidth_gbs = 10}});
-    for (SelectionInput* terrain : {&fast, &sockets}) {
-        terrain->intrinsic = "flat";
-        terrain->intrinsic_bytes = 448;
-        terrain->intrinsic_sends = true;
+    for (SelectionInput* input : {&fast, &sockets}) {
+        input->intrinsic = "flat";
+        input->intrinsic_bytes = 448;
+        input->intrinsic_sends = true;
     }
-    const auto chosen = [](Collective collective, std::size_t bytes, SelectionInput terrain,
+    const auto chosen = [](Collective collective, std::size_t bytes, SelectionInput input,
                            Rank ranks) {
-        terrain.ranks = ranks;
-        return select({.collective = collective, .bytes = bytes}, terrain)->name;
+        input.ranks = ranks;
+        return select({.collective = collective, .bytes = bytes}, input)->name;
     };
     for (const auto& [collective, bytes] :
          {std::pair(Collective::allreduce, 8), {Collective::barrier, 0}}) {
@@ -235,19 +235,19 @@ TEST_CASE("selection: a flat exchange that sends is chosen for few ranks, or on 
 TEST_CASE("selection: the predicted time never falls as messages or crowds grow") {
     for (const Algorithm& a : algorithms())
         for (Rank ranks : {2, 5, 8}) {
-            SelectionInput terrain = terrain_of(ranks);
-            terrain.hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2).shape();
-            if (a.unsupported && !a.unsupported(ranks, terrain.hosts).empty()) continue;
+            SelectionInput input = input_of(ranks);
+            input.hosts = Hosts::in_blocks(ranks, (ranks + 1) / 2).shape();
+            if (a.unsupported && !a.unsupported(ranks, input.hosts).empty()) continue;
             double before = 0;
             for (std::size_t bytes = 8; bytes <= 64 * mib; bytes *= 8) {
                 const Question q{.collective = a.collective, .bytes = bytes, .wanted = a.name};
-                terrain.crowding = 1;
-                const double us = select(q, terrain)->predicted_us;
+                input.crowding = 1;
+                const double us = select(q, input)->predicted_us;
                 INFO(collective_name(a.collective) << " " << a.name << " " << bytes);
                 REQUIRE(us > 0);
                 REQUIRE(us >= before);
-                terrain.crowding = 4;
-                REQUIRE(select(q, terrain)->predicted_us >= us);
+                input.crowding = 4;
+                REQUIRE(select(q, input)->predicted_us >= us);
                 before = us;
             }
         }
@@ -259,25 +259,25 @@ TEST_CASE(
         "choose allreduce tcp ranks=4 bytes=0..1M circulant\n"
         "choose allreduce tcp ranks=2..8 bytes=0..1M direct\n");
     REQUIRE(tuning);
-    SelectionInput terrain = terrain_of(4);
-    terrain.tuning = &*tuning;
+    SelectionInput input = input_of(4);
+    input.tuning = &*tuning;
     Question q{.collective = Collective::allreduce, .bytes = 64 * mib};
-    REQUIRE(select(q, terrain)->reason.find("model") != std::string::npos);
+    REQUIRE(select(q, input)->reason.find("model") != std::string::npos);
     q.bytes = 100;
-    REQUIRE(select(q, terrain)->name == "circulant");  // the first rule that fits
-    REQUIRE(select(q, terrain)->reason.find("line 1 of the tuning file f.tuning") !=
+    REQUIRE(select(q, input)->name == "circulant");  // the first rule that fits
+    REQUIRE(select(q, input)->reason.find("line 1 of the tuning file f.tuning") !=
             std::string::npos);
-    terrain.ranks = 5;
-    REQUIRE(select(q, terrain)->name == "direct");
+    input.ranks = 5;
+    REQUIRE(select(q, input)->name == "direct");
     q.preferred = "flat";  // does not fit here
-    REQUIRE(select(q, terrain)->name == "direct");
+    REQUIRE(select(q, input)->name == "direct");
     q.preferred = "rabenseifner";
-    REQUIRE(select(q, terrain)->name == "rabenseifner");
+    REQUIRE(select(q, input)->name == "rabenseifner");
     q.wanted = "ring";
-    REQUIRE(select(q, terrain)->name == "ring");
-    terrain.wire = "shm";
+    REQUIRE(select(q, input)->name == "ring");
+    input.wire = "shm";
     q.wanted = q.preferred = "";
-    REQUIRE(select(q, terrain)->reason.find("model") != std::string::npos);
+    REQUIRE(select(q, input)->reason.find("model") != std::string::npos);
 }
 
 TEST_CASE("selection: a rule may be for sums of one width alone") {
@@ -285,25 +285,25 @@ TEST_CASE("selection: a rule may be for sums of one width alone") {
         "choose allreduce tcp ranks=4 bytes=0..* sums=2 rabenseifner\n"
         "choose allreduce tcp ranks=4 bytes=0..1K circulant\n");
     REQUIRE(tuning);
-    SelectionInput terrain = terrain_of(4);
-    terrain.tuning = &*tuning;
+    SelectionInput input = input_of(4);
+    input.tuning = &*tuning;
     for (const auto& [widening, bytes, name] : {std::tuple{1u, 1 * mib, "ring"},
                                                 {2u, 1 * mib, "rabenseifner"},
                                                 {1u, 1 * kib, "circulant"},
                                                 {2u, 1 * kib, "rabenseifner"},
                                                 {4u, 1 * kib, "circulant"}})
-        REQUIRE(select({.bytes = bytes, .widening = widening}, terrain)->name == name);
+        REQUIRE(select({.bytes = bytes, .widening = widening}, input)->name == name);
 }
 
 TEST_CASE("selection: a rule whose algorithm cannot serve the call is passed over") {
     REQUIRE_FALSE(parse("choose alltoall tcp ranks=0..* bytes=0..* brock\n"));
     const auto rule = parse("choose alltoall tcp ranks=0..* bytes=0..* bruck\n");
     REQUIRE(rule);
-    SelectionInput terrain = terrain_of(4);
-    terrain.tuning = &*rule;
-    REQUIRE(select({.collective = Collective::alltoall, .bytes = mib}, terrain)->name == "bruck");
+    SelectionInput input = input_of(4);
+    input.tuning = &*rule;
+    REQUIRE(select({.collective = Collective::alltoall, .bytes = mib}, input)->name == "bruck");
     REQUIRE(
-        select({.collective = Collective::alltoall, .bytes = mib, .uneven = true}, terrain)->name ==
+        select({.collective = Collective::alltoall, .bytes = mib, .uneven = true}, input)->name ==
         "pairwise");
 }
 

@@ -161,7 +161,7 @@ TEST_CASE("pool: keeps every byte when channels on several threads take rings fr
     std::atomic<uint64_t> good{0};
     const auto deadline = Deadline::after_ms(patience_ms);
     // Each thread goes round its lanes, so that they rest while others are in use.
-    const auto go_round = [&](std::size_t pair, auto step) {
+    const auto send_via_detour = [&](std::size_t pair, auto step) {
         std::array<uint64_t, lanes_each> numbers{};
         for (uint64_t left = messages * lanes_each; left > 0 && !deadline.passed();) {
             for (std::size_t k = 0; k < lanes_each; ++k) {
@@ -174,10 +174,10 @@ TEST_CASE("pool: keeps every byte when channels on several threads take rings fr
     };
     std::vector<std::thread> threads;
     for (std::size_t pair = 0; pair < pairs; ++pair) {
-        threads.emplace_back(go_round, pair, [&](std::size_t lane, uint64_t number) {
+        threads.emplace_back(send_via_detour, pair, [&](std::size_t lane, uint64_t number) {
             return lanes[lane]->send(number, bytes_of(lane, number), lane * messages + number);
         });
-        threads.emplace_back(go_round, pair, [&](std::size_t lane, uint64_t number) {
+        threads.emplace_back(send_via_detour, pair, [&](std::size_t lane, uint64_t number) {
             const std::size_t bytes = bytes_of(lane, number);
             if (lanes[lane]->receiver->peek(make_tag(number), bytes).data == nullptr) return false;
             good += lanes[lane]->read(number, bytes, lane * messages + number);

@@ -57,22 +57,22 @@ Hosts hosts_of(const Experiment& e) {
 
 Result<Choice> choose(const Experiment& e) {
     TUTTI_ASSIGN(const Reducer reducer, reducer_of(e));
-    SelectionInput terrain;
-    terrain.ranks = e.ranks;
-    terrain.one_host = terrain.mapped = e.network.hosts == 1;
-    terrain.hosts = hosts_of(e).shape();
-    terrain.wire = "simulated";
-    terrain.inner_constants = constants_of(e.network.memory, e.network);
-    terrain.constants =
-        terrain.one_host ? terrain.inner_constants : constants_of(e.network.wire, e.network);
+    SelectionInput input;
+    input.ranks = e.ranks;
+    input.one_host = input.mapped = e.network.hosts == 1;
+    input.hosts = hosts_of(e).shape();
+    input.wire = "simulated";
+    input.inner_constants = constants_of(e.network.memory, e.network);
+    input.constants =
+        input.one_host ? input.inner_constants : constants_of(e.network.wire, e.network);
     // The smallest of any transport's, as all of them may be used.
-    terrain.max_message_bytes = mapped_cell_bytes;
+    input.max_message_bytes = mapped_cell_bytes;
     Question question;
     question.collective = e.collective;
     question.bytes = rounded_bytes(e);
     question.widening = reducer.widening();
     question.wanted = e.algorithm;
-    return select(question, terrain);
+    return select(question, input);
 }
 
 Result<Outcome> run(const Experiment& e) {

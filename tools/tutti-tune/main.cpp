@@ -26,7 +26,7 @@ std::string line_of(const Cell& cell) {
 }
 
 Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
-                     const SelectionInput& terrain) {
+                     const SelectionInput& input) {
     std::FILE* file = std::fopen(path.c_str(), "a");
     if (!file) return fail(Code::system, "the file '{}' cannot be written", path);
     for (const Cell& cell : cells)
@@ -36,9 +36,9 @@ Result<> append_rows(const std::string& path, const std::vector<Cell>& cells,
                        "{}, \"bytes\": {}, \"algorithm\": \"{}\", \"us\": {:.4f}, \"ratio\": "
                        "{:.4f}, \"chosen\": {}, "
                        "\"predicted_us\": {:.4f}, \"terms\": [{}]}}\n",
-                       collective_name(cell.collective), terrain.wire, terrain.ranks,
-                       terrain.crowding, cell.bytes, time.algorithm, time.us, time.ratio,
-                       time.algorithm == cell.chosen, time_us(time.terms, terrain.constants),
+                       collective_name(cell.collective), input.wire, input.ranks, input.crowding,
+                       cell.bytes, time.algorithm, time.us, time.ratio,
+                       time.algorithm == cell.chosen, time_us(time.terms, input.constants),
                        fmt::join(time.terms, ", "));
     return std::fclose(file) == 0 ? Result<>{}
                                   : fail(Code::system, "the file '{}' cannot be written", path);
@@ -63,8 +63,8 @@ Result<std::vector<Cell>> measure_all(Communicator& comm, const Options& options
         out.print(fmt::format(
             "# {} ranks over {}, {}; times are medians in us; *: more than 10 % slower\n"
             "#{:<14} {:>10} {:>20} {:>12} {:>20} {:>6}\n",
-            comm.size(), comm.planner().terrain().wire, dtype_name(options.dtype), "collective",
-            "bytes", "fastest", "us", "tutti's choice", "ratio"));
+            comm.size(), comm.planner().selection_input().wire, dtype_name(options.dtype),
+            "collective", "bytes", "fastest", "us", "tutti's choice", "ratio"));
     std::vector<Cell> cells;
     for (const Call& call : calls) {
         TUTTI_ASSIGN(Cell cell, bench.measure(call, seconds));
@@ -81,13 +81,13 @@ Result<> report(const Communicator& comm, const Options& options, const std::vec
         good += 1 / cell.best().ratio <= good_enough;
     }
     out.print(fmt::format("# within 10 % of the fastest: {} of {} choices\n", good, cells.size()));
-    const SelectionInput& terrain = comm.planner().terrain();
-    if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, terrain));
+    const SelectionInput& input = comm.planner().selection_input();
+    if (!options.rows.empty()) TUTTI_TRY(append_rows(options.rows, cells, input));
     if (!options.output.empty()) {
         TUTTI_ASSIGN(const Reducer sum, Reducer::make(options.dtype, Op::sum));
         TUTTI_TRY(write_tuning(
-            options.output, {terrain.wire, terrain.ranks, fit_to(cells, terrain.constants), cells,
-                             sum.widening()}));
+            options.output,
+            {input.wire, input.ranks, fit_to(cells, input.constants), cells, sum.widening()}));
     }
     return out.written("the table");  // last: what was measured is kept, seen or not
 }

@@ -29,7 +29,7 @@ Result<> Averaging::widen(std::size_t g, std::size_t d, void* to) {
                                 sum_dtype(group.dtype), to);
 }
 
-Result<> Averaging::take_way(std::size_t g, std::size_t d) {
+Result<> Averaging::compute_delta(std::size_t g, std::size_t d) {
     const Group& group = parameters_[g];
     void* way = pieces_[g].way[d].data();
     TRAINER_TRY(widen(g, d, way));
@@ -37,7 +37,7 @@ Result<> Averaging::take_way(std::size_t g, std::size_t d) {
                               pieces_[g].snapshot[d].data(), 1, way);
 }
 
-Result<> Averaging::go_way(std::size_t g, std::size_t d) {
+Result<> Averaging::apply_delta(std::size_t g, std::size_t d) {
     const Group& group = parameters_[g];
     const tutti_dtype wide = sum_dtype(group.dtype);
     void* snapshot = pieces_[g].snapshot[d].data();

@@ -17,9 +17,9 @@ public:
     /// The parameters as they are now are where the next ways begin.
     Result<> remember();
     /// way = parameters - snapshot
-    Result<> take_way(std::size_t group, std::size_t device);
+    Result<> compute_delta(std::size_t group, std::size_t device);
     /// snapshot and parameters = snapshot + way, which is by now the average
-    Result<> go_way(std::size_t group, std::size_t device);
+    Result<> apply_delta(std::size_t group, std::size_t device);
     std::vector<void*> ways(std::size_t group) const;
 
 private:
