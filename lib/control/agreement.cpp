@@ -160,14 +160,17 @@ void Agreement::raise_mismatch(const News& news) {
 
 void Agreement::take_mismatch(const News& news, Rank from) {
     const Lock lock(circle_.mutex);
-    if (news.tag.epoch() != epoch_ || dead_) return;
-    if (mismatch_ && news.tag.sequence >= mismatch_from_) return;
+    if (!takes(news.tag)) return;
     const Rank other = news.rank == circle_.rank ? news.tag.root : news.rank;
     if (!mismatch_) mismatch_ = told_error(Code::mismatch, other, circle_.size, news.text);
     mismatch_from_ = news.tag.sequence;
     disagreement_ = news;
     alarm_.store(true, std::memory_order_seq_cst);
     circle_.flood(news, from);
+}
+
+bool Agreement::takes(const Tag& tag) const {
+    return tag.epoch() == epoch_ && !dead_ && (!mismatch_ || tag.sequence < mismatch_from_);
 }
 
 std::optional<uint64_t> Agreement::failing_epoch() {

@@ -100,7 +100,7 @@ private:
         return mismatch_ ? std::optional(mismatch_from_) : std::nullopt;
     }
     bool behind_mismatch(uint64_t last_number) const override;
-    bool dead() const override { return dead_.has_value(); }
+    bool takes(const Tag& tag) const override;
     void catch_up(Rank to, uint64_t number) override;
     void raise_mismatch(const News& news) override;
 

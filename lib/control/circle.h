@@ -52,8 +52,9 @@ public:
     virtual std::optional<uint64_t> mismatch_from() const = 0;
     /// Whether the caller has yet to call operations from before the mismatch.
     virtual bool behind_mismatch(uint64_t last_number) const = 0;
-    /// The communicator is over: operations get an error, whatever they are.
-    virtual bool dead() const = 0;
+    /// Whether the call may still run: it is of this epoch and before its mismatch, and the
+    /// communicator is not over.
+    virtual bool takes(const Tag& tag) const = 0;
     /// Repeats to a neighbour the news without which it would ask about that operation.
     virtual void catch_up(Rank to, uint64_t number) = 0;
     // Without it.

@@ -15,15 +15,9 @@ StrictCalls::StrictCalls(Circle& circle, AgreementState& state)
       parent_(tree_parent(circle.rank)),
       children_(tree_children(circle.rank, circle.size)) {}
 
-bool StrictCalls::is_void(const Tag& tag) const {
-    const auto mismatch = state_.mismatch_from();
-    return tag.epoch() != state_.epoch() || state_.dead() ||
-           (mismatch && tag.sequence >= *mismatch);
-}
-
 void StrictCalls::take_proposal(Rank from, const Tag& tag) {
     std::unique_lock lock(circle_.mutex);
-    if (is_void(tag)) return;
+    if (!state_.takes(tag)) return;
     if (proposals_.size() >= max_proposals && proposals_.count(tag.sequence) == 0) {
         lock.unlock();
         return state_.raise(

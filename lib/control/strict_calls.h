@@ -31,7 +31,6 @@ private:
         uint32_t have = 0;
     };
     void take_proposal(Rank from, const Tag& tag);
-    bool is_void(const Tag& tag) const;
 
     Circle& circle_;
     AgreementState& state_;
