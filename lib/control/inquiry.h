@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-/// Who had not called an operation when everyone was asked last.
+/// The ranks that had not called an operation when everyone was asked last.
 struct Late {
     static constexpr std::size_t most_named = 8;
     std::vector<Rank> ranks;  // in order, so many of them

@@ -38,6 +38,12 @@ std::size_t place_of(Rank peer, uint32_t comm, uint16_t lane) {
     return static_cast<std::size_t>(peer) * 17 + comm * 5 + lane;
 }
 
+// Whoever sleeps beside a port without a doorbell looks now and then.
+bool may_sleep(Port& port) {
+    PortDoorbell* const bell = port.doorbell();
+    return !bell || bell->arm();
+}
+
 }  // namespace
 
 Result<> Hub::open_port(PortFactory& factory) {
@@ -45,7 +51,7 @@ Result<> Hub::open_port(PortFactory& factory) {
     TUTTI_ASSIGN(port_, factory.open(*this));
     fds_->take_new();
     second_path_ = port_->second_path();
-    armed_ = !port_->doorbell() || port_->doorbell()->arm();
+    armed_ = may_sleep(*port_);
     hello_ = ByteWriter().put(options_.nonce).put_text(as_text(port_->address())).take();
     return {};
 }
@@ -172,7 +178,7 @@ void Hub::settle_what_came() {
 // The sleeper looks once more after this, and others are woken by what moves.
 void Hub::arm_port() {
     for (int turns = 0; turns < max_arm_turns; ++turns) {
-        if (!port_->doorbell() || port_->doorbell()->arm()) {
+        if (may_sleep(*port_)) {
             armed_ = true;
             return;
         }

@@ -61,7 +61,10 @@ public:
     Result<> open_port(PortFactory& factory);
     const Bytes& address() const { return port_->address(); }
     const PortLimits& limits() const { return port_->limits(); }
-    int wake_fd() const { return port_->doorbell() ? port_->doorbell()->wake_fd() : -1; }
+    int wake_fd() const {
+        PortDoorbell* const bell = port_->doorbell();
+        return bell ? bell->wake_fd() : -1;
+    }
 
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
     /// That peer's process is known to be dead. Also while another thread is in, and waits for it.

@@ -15,8 +15,6 @@ struct DevicePart {
     void* stream = nullptr;
     DeviceStreamGuard use;    // a collective's, until it is done
     uint64_t generation = 0;  // of the device group that it is for
-
-    bool may_end() { return !operation || operation->may_cancel(); }
 };
 
 /// A collective.
@@ -25,7 +23,7 @@ struct DeviceRequest final : Request {
         external = true;
         released = false;
     }
-    bool may_end() override { return device.may_end(); }
+    bool may_end() override { return !device.operation || device.operation->may_cancel(); }
     bool is_outdated(uint64_t current) const override { return device.generation != current; }
     void ended() override { device.use.end(); }
 

@@ -220,7 +220,7 @@ void Transfers::end_all() {
                     fmt::format("rank {} destroyed the communicator before", rank_)};
     engine_.purge([&](const Transfer&) { return std::optional(why); });
     for (Bundle* bundle : bundles_) bundle->released.store(true, std::memory_order_release);
-    // What was released later goes after what it would take with it.
+    // A bundle that was released later ends after those that its end would take with it.
     for (std::size_t round = bundles_.size(); round > 0 && !bundles_.empty(); --round)
         std::erase_if(bundles_, [&](Bundle* bundle) { return end(*bundle, why); });
 }

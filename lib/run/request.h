@@ -48,7 +48,8 @@ private:
 
 struct Request {
     virtual ~Request() = default;
-    // Of external ones only. False while ending it would take an earlier one with it.
+    // Only external requests have these. may_end: false while the request's end would take an
+    // earlier one with it.
     virtual bool may_end() { return true; }
     /// Whether it was made for another generation of the ranks' group on devices.
     virtual bool is_outdated(uint64_t current) const { return static_cast<void>(current), false; }

@@ -2,8 +2,6 @@
 
 #include <sched.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 

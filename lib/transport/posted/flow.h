@@ -8,11 +8,9 @@
 #pragma once
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <utility>
 
 #include "base/clock.h"
