@@ -2,9 +2,9 @@
 
 #include <cstring>
 
-#include "gpu/beside.h"
 #include "gpu/device_request.h"
-#include "gpu/tiled.h"
+#include "gpu/operations/beside.h"
+#include "gpu/operations/tiled.h"
 #include "plan/buffer_range.h"
 
 namespace tutti {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "cuda/library.h"
-#include "gpu/across.h"
-#include "gpu/staged.h"
+#include "gpu/operations/across.h"
+#include "gpu/operations/staged.h"
 #include "plan/planner.h"
 
 namespace tutti {

@@ -8,7 +8,7 @@
 #include "cuda/handles.h"
 #include "cuda/library.h"
 #include "cuda/memory.h"
-#include "gpu/staged.h"
+#include "gpu/operations/staged.h"
 #include "plan/call.h"
 
 namespace tutti {

@@ -8,7 +8,7 @@
 
 #include "cuda/pinned_pool.h"
 #include "gpu/exchange.h"
-#include "gpu/staged.h"
+#include "gpu/operations/staged.h"
 
 namespace tutti {
 

@@ -9,7 +9,7 @@
 
 #include "cuda/operation.h"
 #include "cuda/pinned_pool.h"
-#include "gpu/device_fold.h"
+#include "gpu/operations/device_fold.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "gpu/across.h"
+#include "gpu/operations/across.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "gpu/device_fold.h"
+#include "gpu/operations/device_fold.h"
 
 #include <algorithm>
 

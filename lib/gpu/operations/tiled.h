@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/wires.h"
-#include "gpu/staged.h"
+#include "gpu/operations/staged.h"
 
 namespace tutti {
 

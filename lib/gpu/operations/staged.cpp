@@ -1,4 +1,4 @@
-#include "gpu/staged.h"
+#include "gpu/operations/staged.h"
 
 #include <algorithm>
 #include <atomic>

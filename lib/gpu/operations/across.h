@@ -3,7 +3,7 @@
 #pragma once
 
 #include "cuda/library.h"
-#include "gpu/tiled.h"
+#include "gpu/operations/tiled.h"
 
 namespace tutti {
 

@@ -1,7 +1,7 @@
 // The tiles of a call's own buffers.
 #include <algorithm>
 
-#include "gpu/tiled.h"
+#include "gpu/operations/tiled.h"
 
 namespace tutti {
 namespace {

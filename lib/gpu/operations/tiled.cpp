@@ -1,4 +1,4 @@
-#include "gpu/tiled.h"
+#include "gpu/operations/tiled.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "gpu/beside.h"
+#include "gpu/operations/beside.h"
 
 namespace tutti {
 namespace {
