@@ -22,7 +22,7 @@ struct tutti_comm {
     std::shared_ptr<tutti::Communicator> impl;
     int group_depth = 0;
     std::vector<std::unique_ptr<tutti::Request>> group;  // started and not waited for
-    std::vector<tutti::DeviceTransfer> device_group;     // launched together at its end
+    std::vector<tutti::OffloadMessage> device_group;     // launched together at its end
 };
 
 struct tutti_plan {

@@ -208,7 +208,7 @@ Result<> call_blocking(const char* function, tutti_comm* comm, const Call& call,
                        void* out) {
     if (!comm) return null_argument(function, "comm");
     TUTTI_TRY(check_buffers(function, *comm->impl, call, in, out));
-    return comm->impl->run(call, in, out);
+    return comm->impl->calls().run(call, in, out);
 }
 
 Result<> call_start(const char* function, tutti_comm* comm, Result<Call> call, const void* in,
@@ -227,7 +227,7 @@ Result<> start_checked(const char* function, tutti_comm* comm, const Call& check
     TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
     TUTTI_TRY(take_opts(function, o, call));
     TUTTI_ASSIGN(auto started,
-                 comm->impl->start(call, o.stream, o.timeout_ms, in, out, o.device_stream));
+                 comm->impl->calls().start(call, o.stream, o.timeout_ms, in, out, o.device_stream));
     *request = to_c(started.release());
     return {};
 }
@@ -240,8 +240,8 @@ Result<> call_plan(const char* function, tutti_comm* comm, Result<Call> call,
     if (!call) return tl::unexpected(call.error());
     TUTTI_ASSIGN(const tutti_call_opts o, read_opts(function, opts));
     TUTTI_TRY(take_opts(function, o, *call));
-    TUTTI_ASSIGN(auto made, comm->impl->make_plan(*call, o.stream));
-    made->device_stream = o.device_stream;
+    TUTTI_ASSIGN(auto made, comm->impl->calls().make_plan(*call, o.stream));
+    made->queue = o.device_stream;
     made->timeout_ms = o.timeout_ms;
     *plan = new tutti_plan{comm->impl, std::move(made)};
     return {};

@@ -174,7 +174,7 @@ tutti_status tutti_comm_dump(tutti_comm* comm, int fd) {
 tutti_status tutti_progress(tutti_comm* comm) {
     return tutti::guard([&]() -> Result<> {
         TUTTI_TRY(tutti::check_comm("tutti_progress", comm));
-        comm->impl->progress();
+        comm->impl->progress().advance();
         return {};
     });
 }
@@ -187,7 +187,7 @@ tutti_status tutti_progress_fd(tutti_comm* comm, int* fd) {
             return tutti::fail(Code::unsupported,
                                "tutti_progress_fd: this communicator has a thread of its own; set "
                                "\"progress\" to \"manual\"");
-        *fd = comm->impl->progress_fd();
+        *fd = comm->impl->progress().fd();
         return {};
     });
 }

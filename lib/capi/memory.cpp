@@ -21,7 +21,7 @@ tutti_status tutti_mem_alloc_device(tutti_comm* comm, size_t bytes, void** data)
         if (!comm) return tutti::null_argument("tutti_mem_alloc_device", "comm");
         if (!data) return tutti::null_argument("tutti_mem_alloc_device", "data");
         *data = nullptr;
-        TUTTI_ASSIGN(*data, comm->impl->allocate_on_device(bytes));
+        TUTTI_ASSIGN(*data, comm->impl->offload().allocate(bytes));
         return {};
     });
 }
@@ -31,9 +31,8 @@ tutti_status tutti_mem_free(tutti_comm* comm, void* data) {
         TUTTI_TRY(tutti::check_comm("tutti_mem_free", comm));
         auto* const bytes = static_cast<std::byte*>(data);
         // Where the driver has failed the host's can still be given back.
-        const auto kind = comm->impl->memory_of(data);
-        if (kind && kind->on_device()) {
-            TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, true));
+        if (comm->impl->offload().owns(data).value_or(false)) {
+            TUTTI_ASSIGN(const bool known, comm->impl->offload().remove_memory(bytes, true));
             if (known) return {};
         }
         return comm->impl->memory().free(bytes);
@@ -51,9 +50,9 @@ tutti_status tutti_mem_register(tutti_comm* comm, void* data, size_t bytes, int 
                                "tutti_mem_register: fd is {}, but no transport of this build maps "
                                "the program's shared memory; with -1 it is registered for networks",
                                fd);
-        TUTTI_ASSIGN(const auto kind, comm->impl->memory_of(data));
-        if (kind.on_device())
-            return comm->impl->add_device_memory(static_cast<std::byte*>(data), bytes);
+        TUTTI_ASSIGN(const bool on_device, comm->impl->offload().owns(data));
+        if (on_device)
+            return comm->impl->offload().add_memory(static_cast<std::byte*>(data), bytes);
         return comm->impl->memory().add(static_cast<std::byte*>(data), bytes);
     });
 }
@@ -63,9 +62,8 @@ tutti_status tutti_mem_deregister(tutti_comm* comm, void* data) {
         TUTTI_TRY(tutti::check_comm("tutti_mem_deregister", comm));
         auto* const bytes = static_cast<std::byte*>(data);
         // Where the driver has failed the host's can still be given back.
-        const auto kind = comm->impl->memory_of(data);
-        if (kind && kind->on_device()) {
-            TUTTI_ASSIGN(const bool known, comm->impl->remove_device_memory(bytes, false));
+        if (comm->impl->offload().owns(data).value_or(false)) {
+            TUTTI_ASSIGN(const bool known, comm->impl->offload().remove_memory(bytes, false));
             if (known) return {};
         }
         return comm->impl->memory().remove(bytes);

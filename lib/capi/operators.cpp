@@ -100,7 +100,7 @@ tutti_status tutti_allreduce_multi(tutti_comm* comm, const void* const* ins, int
         constexpr const char* function = "tutti_allreduce_multi";
         TUTTI_ASSIGN(const Call call, several_inputs(function, comm, nin, count, dtype, op));
         TUTTI_TRY(check_inputs(function, *comm->impl, call, ins, out));
-        return comm->impl->run(call, ins, out);
+        return comm->impl->calls().run(call, ins, out);
     });
 }
 

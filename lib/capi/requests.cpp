@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "capi/calls.h"
-#include "gpu/device_group_batch.h"
 
 namespace {
 
@@ -38,8 +37,8 @@ tutti_status tutti_wait(tutti_request** request, int64_t timeout_ms) {
             *request = nullptr;  // the parent's: let it lie
             return home;
         }
-        if (timeout_ms != 0) TUTTI_TRY(r.keep->may_wait(r));
-        done = r.keep->wait(r, timeout_ms);
+        if (timeout_ms != 0) TUTTI_TRY(r.keep->progress().may_wait(r));
+        done = r.keep->progress().wait(r, timeout_ms);
         if (done || timeout_ms == 0) return {};
         return tutti::fail(Code::timeout,
                            "tutti_wait: the operation is not done after {} ms; it goes on",
@@ -84,7 +83,7 @@ tutti_status tutti_plan_start(tutti_plan* plan, const void* in, void* out,
         if (!request) return tutti::null_argument("tutti_plan_start", "request");
         *request = nullptr;
         TUTTI_TRY(check_run("tutti_plan_start", *plan, in, out));
-        TUTTI_ASSIGN(auto started, plan->comm->start(*plan->impl, in, out));
+        TUTTI_ASSIGN(auto started, plan->comm->calls().start(*plan->impl, in, out));
         *request = tutti::to_c(started.release());
         return {};
     });
@@ -94,16 +93,16 @@ tutti_status tutti_plan_run(tutti_plan* plan, const void* in, void* out) {
     return tutti::guard([&]() -> Result<> {
         if (!plan) return tutti::null_argument("tutti_plan_run", "plan");
         TUTTI_TRY(check_run("tutti_plan_run", *plan, in, out));
-        return plan->comm->run(*plan->impl, in, out);
+        return plan->comm->calls().run(*plan->impl, in, out);
     });
 }
 
 void tutti_plan_destroy(tutti_plan* plan) {
     if (!plan || !plan->comm->is_of_this_process()) return;  // a parent's: let it lie
-    tutti::DeviceGroupBatch& launches = tutti::DeviceGroupBatch::here();
+    tutti::LaunchBatch& launches = tutti::launch_batch();
     if (launches.gathering() && plan->impl->busy_anywhere())
         return launches.after_close([plan] { tutti_plan_destroy(plan); });
-    plan->comm->wait_for_last_run(*plan->impl);
+    plan->comm->progress().wait_for_last_run(*plan->impl);
     delete plan;
 }
 

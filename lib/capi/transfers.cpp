@@ -37,8 +37,7 @@ Result<std::size_t> length_of(const char* function, const Asked& asked) {
 
 Result<bool> on_device(const tutti_comm* comm, const Asked& asked) {
     if (asked.count == 0) return false;
-    TUTTI_ASSIGN(const device::MemoryKind kind, comm->impl->memory_of(asked.memory));
-    return kind.on_device();
+    return comm->impl->offload().owns(asked.memory);
 }
 
 Result<> fill(const char* function, Transfer& transfer, const Asked& asked) {
@@ -53,12 +52,12 @@ Result<> fill(const char* function, Transfer& transfer, const Asked& asked) {
     return {};
 }
 
-Result<DeviceTransfer> to_device_transfer(const char* function, const Asked& asked) {
-    DeviceTransfer made;
-    TUTTI_ASSIGN(made.message.bytes, length_of(function, asked));
-    made.message.sends = asked.sends;
-    made.message.peer = asked.peer;
-    made.message.memory = static_cast<std::byte*>(const_cast<void*>(asked.memory));
+Result<OffloadMessage> to_message(const char* function, const Asked& asked) {
+    OffloadMessage made;
+    TUTTI_ASSIGN(made.bytes, length_of(function, asked));
+    made.sends = asked.sends;
+    made.peer = asked.peer;
+    made.memory = static_cast<std::byte*>(const_cast<void*>(asked.memory));
     made.tag = asked.tag;
     made.dtype = static_cast<Dtype>(asked.dtype);
     made.into = reinterpret_cast<Received*>(asked.status);
@@ -69,18 +68,18 @@ Result<std::unique_ptr<Request>> start(const char* function, tutti_comm* comm, c
                                        int64_t timeout_ms, void* device_stream = nullptr) {
     TUTTI_ASSIGN(const bool device, on_device(comm, asked));
     if (device) {
-        TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
-        return comm->impl->start(std::vector{one}, timeout_ms, device_stream);
+        TUTTI_ASSIGN(const OffloadMessage one, to_message(function, asked));
+        return comm->impl->offload().start(std::vector{one}, timeout_ms, device_stream);
     }
     auto transfer = std::make_unique<Transfer>();
     TUTTI_TRY(fill(function, *transfer, asked));
-    return comm->impl->start(std::move(transfer), timeout_ms);
+    return comm->impl->messages().start(std::move(transfer), timeout_ms);
 }
 
 Result<> add_to_group(const char* function, tutti_comm* comm, const Asked& asked) {
     TUTTI_ASSIGN(const bool device, on_device(comm, asked));
     if (device) {
-        TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
+        TUTTI_ASSIGN(const OffloadMessage one, to_message(function, asked));
         comm->device_group.push_back(one);
         return {};
     }
@@ -100,7 +99,7 @@ Result<> wait_all(tutti_comm* comm, std::vector<std::unique_ptr<Request>> reques
     std::optional<Error> first;
     for (const auto& request : requests) {
         if (!request) continue;  // there was no memory to start it
-        comm->impl->wait(*request, -1);
+        comm->impl->progress().wait(*request, -1);
         const Code code = request->code.load(std::memory_order_acquire);
         if (code != Code::ok && !first) first = std::move(request->error);
     }
@@ -114,12 +113,12 @@ tutti_status blocking(const char* function, tutti_comm* comm, const Asked& asked
         if (comm->group_depth > 0) return add_to_group(function, comm, asked);
         TUTTI_ASSIGN(const bool device, on_device(comm, asked));
         if (device) {
-            TUTTI_ASSIGN(const DeviceTransfer one, to_device_transfer(function, asked));
-            return comm->impl->run(std::vector{one});
+            TUTTI_ASSIGN(const OffloadMessage one, to_message(function, asked));
+            return comm->impl->offload().run(std::vector{one});
         }
         Transfer transfer;
         TUTTI_TRY(fill(function, transfer, asked));
-        return comm->impl->run(transfer);
+        return comm->impl->messages().run(transfer);
     });
 }
 
@@ -143,7 +142,7 @@ Result<> check(const char* function, tutti_comm* comm, const Asked& asked) {
     if (device) return {};  // told for all of them at once
     Transfer transfer;
     TUTTI_TRY(fill(function, transfer, asked));
-    return comm->impl->check(transfer);
+    return comm->impl->messages().check(transfer);
 }
 
 /// A device's are one group.
@@ -151,9 +150,9 @@ Result<> both(const char* function, tutti_comm* comm, const Asked& receive, cons
     TUTTI_ASSIGN(const bool to_device, on_device(comm, receive));
     TUTTI_ASSIGN(const bool from_device, on_device(comm, send));
     if (to_device || from_device) {
-        TUTTI_ASSIGN(const DeviceTransfer in, to_device_transfer(function, receive));
-        TUTTI_ASSIGN(const DeviceTransfer out, to_device_transfer(function, send));
-        return comm->impl->run(std::vector{in, out});
+        TUTTI_ASSIGN(const OffloadMessage in, to_message(function, receive));
+        TUTTI_ASSIGN(const OffloadMessage out, to_message(function, send));
+        return comm->impl->offload().run(std::vector{in, out});
     }
     // All that needs memory comes first: what is started has to be kept.
     std::array<std::unique_ptr<Transfer>, 2> made;
@@ -163,7 +162,7 @@ Result<> both(const char* function, tutti_comm* comm, const Asked& receive, cons
     std::vector<std::unique_ptr<Request>> started;
     started.reserve(made.size());
     for (auto& transfer : made) {
-        auto one = comm->impl->start(std::move(transfer), -1);
+        auto one = comm->impl->messages().start(std::move(transfer), -1);
         if (!one) {
             // The communicator has failed, and what was started with it.
             (void)wait_all(comm, std::move(started));
@@ -259,7 +258,8 @@ tutti_status tutti_group_end(tutti_comm* comm) {
             return fail(Code::invalid, "tutti_group_end: there was no tutti_group_start");
         if (--comm->group_depth > 0) return {};
         const auto on_devices = std::exchange(comm->device_group, {});
-        const auto launched = on_devices.empty() ? Result<>() : comm->impl->run(on_devices);
+        const auto launched =
+            on_devices.empty() ? Result<>() : comm->impl->offload().run(on_devices);
         const auto waited = wait_all(comm, std::exchange(comm->group, {}));
         return launched ? waited : launched;
     });

@@ -61,14 +61,14 @@ private:
     Result<double> time(const Call& call, int64_t iterations) {
         const int64_t start = now_ns();
         for (int64_t i = 0; i < iterations; ++i)
-            TUTTI_TRY(comm_.run_own(call, in_.data(), out_.data()));
+            TUTTI_TRY(comm_.calls().run_own(call, in_.data(), out_.data()));
         double us = static_cast<double>(now_ns() - start) / 1000 / static_cast<double>(iterations);
         Call all;
         all.count = 1;
         all.dtype = Dtype::float64;
         all.op = Op::max;
         all.algorithm = "recursive_doubling";
-        TUTTI_TRY(comm_.run_own(all, &us, &us));
+        TUTTI_TRY(comm_.calls().run_own(all, &us, &us));
         return us;
     }
 
@@ -86,7 +86,7 @@ private:
         call.count = constants.size();
         call.dtype = Dtype::float64;
         call.algorithm = "binomial";
-        TUTTI_TRY(comm_.run_own(call, constants.data(), constants.data()));
+        TUTTI_TRY(comm_.calls().run_own(call, constants.data(), constants.data()));
         comm_.planner().use(constants);
         return {};
     }

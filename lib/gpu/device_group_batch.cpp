@@ -5,9 +5,14 @@
 #include <optional>
 #include <utility>
 
-#include "comm/communicator.h"
+#include "gpu/device_launcher.h"
+#include "gpu/exchange.h"
 
 namespace tutti {
+
+LaunchBatch& launch_batch() {
+    return DeviceGroupBatch::here();
+}
 
 DeviceGroupBatch& DeviceGroupBatch::here() {
     thread_local DeviceGroupBatch launches;
@@ -19,8 +24,8 @@ void DeviceGroupBatch::make_room() {
         waiting_.reserve(2 * waiting_.size() + 4);
 }
 
-void DeviceGroupBatch::add(std::shared_ptr<Communicator> comm, const DeviceLaunch& launch) {
-    waiting_.push_back({std::move(comm), &launch.request, &launch.device, {}});
+void DeviceGroupBatch::add(std::shared_ptr<DeviceLauncher> launcher, const DeviceLaunch& launch) {
+    waiting_.push_back({std::move(launcher), &launch.request, &launch.device, {}});
 }
 
 std::vector<const Exchange*> DeviceGroupBatch::exchanges() const {
@@ -30,24 +35,26 @@ std::vector<const Exchange*> DeviceGroupBatch::exchanges() const {
     return all;
 }
 
-void DeviceGroupBatch::forget(const Communicator& comm) {
-    std::erase_if(waiting_, [&](const Waiting& w) { return w.comm.get() == &comm; });
+void DeviceGroupBatch::forget(const DeviceLauncher& launcher) {
+    std::erase_if(waiting_, [&](const Waiting& w) { return w.launcher.get() == &launcher; });
 }
 
-bool DeviceGroupBatch::holds(const Communicator& comm) const {
-    return std::any_of(waiting_.begin(), waiting_.end(),
-                       [&](const Waiting& w) { return w.comm.get() == &comm && w.request->plan; });
-}
-
-bool DeviceGroupBatch::holds(const Communicator& comm, uint32_t stream) const {
+bool DeviceGroupBatch::holds(const DeviceLauncher& launcher) const {
     return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
-        return w.comm.get() == &comm && w.request->plan && w.request->plan->stream == stream;
+        return w.launcher.get() == &launcher && w.request->plan;
     });
 }
 
-bool DeviceGroupBatch::holds(const Communicator& comm, const Request& request) const {
+bool DeviceGroupBatch::holds(const DeviceLauncher& launcher, uint32_t stream) const {
     return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
-        if (w.comm.get() != &comm) return false;
+        return w.launcher.get() == &launcher && w.request->plan &&
+               w.request->plan->stream == stream;
+    });
+}
+
+bool DeviceGroupBatch::holds(const DeviceLauncher& launcher, const Request& request) const {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+        if (w.launcher.get() != &launcher) return false;
         const Plan *first = w.request->plan, *plan = request.plan;
         return w.request == &request || (first && plan && first->stream == plan->stream &&
                                          w.request->tag.sequence < request.tag.sequence);
@@ -59,29 +66,29 @@ void DeviceGroupBatch::launch(const std::vector<Waiting*>& all) {
     const DeviceLibrary* library = nullptr;
     uint32_t parts = 0;
     for (const Waiting* w : all) {
-        if (!library) library = w->comm->device_library();
-        parts = std::max(parts, w->comm->launch_parts(*w->device));
+        if (!library) library = w->launcher->library();
+        parts = std::max(parts, w->launcher->parts(*w->device));
     }
     for (uint32_t part = 0; part < parts; ++part) {
         const auto each = [&](auto&& step) {
             for (Waiting* w : all) {
-                if (!w->launched || part >= w->comm->launch_parts(*w->device)) continue;
+                if (!w->launched || part >= w->launcher->parts(*w->device)) continue;
                 w->launched = step(*w);
                 // At once: this thread's next rank may be waiting for this one's.
-                if (!w->launched) w->comm->tell_failed_launch(*w->request, w->launched.error());
+                if (!w->launched) w->launcher->tell_failed(*w->request, w->launched.error());
             }
         };
         Result<> together;
         if (library) together = library->gather_launches();
         each([&](Waiting& w) {
-            return together ? w.comm->put_on_stream({*w.request, *w.device}, part) : together;
+            return together ? w.launcher->put_on_stream({*w.request, *w.device}, part) : together;
         });
         if (library && together) together = library->launch_gathered();
         each([&](Waiting& w) {
-            return together ? Communicator::mark_launch(*w.device, part) : together;
+            return together ? DeviceLauncher::mark(*w.device, part) : together;
         });
         each([&](Waiting& w) {
-            return together ? w.comm->settle_launch({*w.request, *w.device}, part) : together;
+            return together ? w.launcher->settle({*w.request, *w.device}, part) : together;
         });
     }
 }
@@ -90,13 +97,12 @@ void DeviceGroupBatch::launch(const std::vector<Waiting*>& all) {
 // not: there each communicator's calls go one after the other, the first of all of them, then the
 // second. Messages go with the next: which of them a rank calls is its own affair.
 void DeviceGroupBatch::launch_all(std::vector<Waiting>& all) {
-    const bool in_parts = std::any_of(all.begin(), all.end(), [](const Waiting& w) {
-        return w.comm->launch_parts(*w.device) > 1;
-    });
-    std::map<const Communicator*, std::size_t> before;
+    const bool in_parts = std::any_of(
+        all.begin(), all.end(), [](const Waiting& w) { return w.launcher->parts(*w.device) > 1; });
+    std::map<const DeviceLauncher*, std::size_t> before;
     std::vector<std::vector<Waiting*>> rounds;
     for (Waiting& w : all) {
-        std::size_t& next = before[w.comm.get()];
+        std::size_t& next = before[w.launcher.get()];
         const std::size_t round = in_parts ? next : 0;
         if (w.request->plan) ++next;
         if (round == rounds.size()) rounds.emplace_back();
@@ -110,11 +116,11 @@ Result<> DeviceGroupBatch::close() {
     if (--depth_ > 0) return {};
     std::vector<Waiting> all;
     all.swap(waiting_);
-    for (Waiting& w : all) w.launched = w.comm->may_launch(*w.request);
+    for (Waiting& w : all) w.launched = w.launcher->may_launch(*w.request);
     launch_all(all);
     std::optional<Error> first;
     for (Waiting& w : all)
-        if (const auto done = w.comm->finish_launch(*w.request, w.launched); !done && !first)
+        if (const auto done = w.launcher->finish(*w.request, w.launched); !done && !first)
             first = done.error();
     for (const auto& work : std::exchange(after_, {})) work();
     if (first) return tl::unexpected(*first);

@@ -8,43 +8,46 @@
 #include <vector>
 
 #include "base/result.h"
+#include "comm/offload.h"
 
 namespace tutti {
 
-class Communicator;
+class DeviceLauncher;
 struct Exchange;
 struct DevicePart;
 struct DeviceLaunch;
 struct Request;
 
 /// A thread's own.
-class DeviceGroupBatch {
+class DeviceGroupBatch final : public LaunchBatch {
 public:
     static DeviceGroupBatch& here();
 
-    void open() { ++depth_; }
-    bool gathering() const { return depth_ > 0; }
+    Result<> open() override {
+        ++depth_;
+        return {};
+    }
+    bool gathering() const override { return depth_ > 0; }
     /// For add(), which then needs no memory: what has its place in the order has to be launched.
     void make_room();
     /// A request that has its place in the order; launched by close().
-    void add(std::shared_ptr<Communicator> comm, const DeviceLaunch& launch);
+    void add(std::shared_ptr<DeviceLauncher> launcher, const DeviceLaunch& launch);
     /// The messages among those.
     std::vector<const Exchange*> exchanges() const;
-    /// Of a communicator that is destroyed.
-    void forget(const Communicator& comm);
-    /// Whether any of its collectives is still to be launched here; on that stream.
-    bool holds(const Communicator& comm) const;
-    bool holds(const Communicator& comm, uint32_t stream) const;
+    /// Drops the launches of a communicator that is destroyed.
+    void forget(const DeviceLauncher& launcher);
+    /// Whether any of its collectives is still to be launched by this thread; on that stream.
+    bool holds(const DeviceLauncher& launcher) const;
+    bool holds(const DeviceLauncher& launcher, uint32_t stream) const;
     /// Whether that is, or has its place behind what is: until close() nothing ends it.
-    bool holds(const Communicator& comm, const Request& request) const;
-    /// What has to wait for something that is still to be launched.
-    void after_close(std::function<void()> work) { after_.push_back(std::move(work)); }
+    bool holds(const DeviceLauncher& launcher, const Request& request) const;
+    void after_close(std::function<void()> work) override { after_.push_back(std::move(work)); }
     /// The first failure; each request has its own too. invalid: nothing is open.
-    Result<> close();
+    Result<> close() override;
 
 private:
     struct Waiting {
-        std::shared_ptr<Communicator> comm;
+        std::shared_ptr<DeviceLauncher> launcher;  // keeps its communicator
         Request* request = nullptr;
         DevicePart* device = nullptr;
         Result<> launched;

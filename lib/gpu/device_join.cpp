@@ -1,7 +1,4 @@
-// How the ranks of a communicator come to a device library's group: each says what it has, rank 0's
-// identifier goes round, all join, and all hear whether all could. Calls come in the same order on
-// every rank, so the first one on device memory is where everyone does this.
-#include <unistd.h>
+#include "gpu/device_join.h"
 
 #include <algorithm>
 #include <array>
@@ -9,13 +6,11 @@
 
 #include "base/log.h"
 #include "base/told_error.h"
-#include "comm/communicator.h"
+#include "gpu/device_group_batch.h"
 #include "transports/catalog.h"
 
 namespace tutti {
 namespace {
-
-constexpr int64_t idle_poll_us = 50;
 
 /// What each rank tells the others: the same bytes everywhere.
 struct Seat {
@@ -79,78 +74,79 @@ Result<> check_seats(const std::vector<Seat>& seats, const Hosts* by_host) {
 
 }  // namespace
 
-Result<> Communicator::join_devices(device::Ordinal device) {
+Result<> DeviceJoin::join(device::Ordinal device) {
     const device::Driver* driver = device::driver();
-    if (!driver) return fail(Code::unsupported, "rank {}: there is no CUDA driver", rank());
-    if (!devices_.joined()) {
+    if (!driver) return fail(Code::unsupported, "rank {}: there is no CUDA driver", side_.rank());
+    if (!side_.devices.joined()) {
         TUTTI_ASSIGN(device::Context context, device::Context::retain(*driver, device));
-        TUTTI_ASSIGN(devices_.staging, StagingArea::make(*driver, device));
-        devices_.context.emplace(std::move(context));
-        devices_.device = device;
-        device_planner_.use({nullptr, devices_.staging});
+        TUTTI_ASSIGN(side_.devices.staging, StagingArea::make(*driver, device));
+        side_.devices.context.emplace(std::move(context));
+        side_.devices.device = device;
+        side_.planner.use({nullptr, side_.devices.staging});
     }
-    if (endpoint_->config().device == DeviceWay::staged) return {};
+    if (side_.core.config().device == DeviceWay::staged) return {};
     return join_library(device);
 }
 
-Result<> Communicator::join_library(device::Ordinal device) {
-    const uint64_t generation = generation_.load();
-    if (devices_.settled && devices_.generation == generation) return {};
+Result<> DeviceJoin::join_library(device::Ordinal device) {
+    const uint64_t generation = side_.core.generation.load();
+    if (side_.devices.settled && side_.devices.generation == generation) return {};
     // What the old one had bound must not be used again.
-    for (PlanCache& plans : plans_) plans.drop(by_group);
-    device_planner_.use({nullptr, devices_.staging});
-    devices_.group.reset();
-    devices_.settled = false;
-    TUTTI_ASSIGN(const DeviceWay way, agree_on_devices(device));
+    for (PlanCache& plans : side_.core.plans) plans.drop(by_group);
+    side_.planner.use({nullptr, side_.devices.staging});
+    side_.devices.group.reset();
+    side_.devices.settled = false;
+    TUTTI_ASSIGN(const DeviceWay way, agree(device));
     const bool of_host = way == DeviceWay::hierarchical;
     if (way != DeviceWay::staged) {
-        TUTTI_ASSIGN(devices_.group, make_device_group(device, of_host));
+        TUTTI_ASSIGN(side_.devices.group, make_group(device, of_host));
     }
-    devices_.settled = true;
-    devices_.of_host = of_host;
-    devices_.generation = generation;
-    device_planner_.use({devices_.group, devices_.staging, of_host});
-    if (devices_.group) TUTTI_TRY(tell_device_memory());
+    side_.devices.settled = true;
+    side_.devices.of_host = of_host;
+    side_.devices.generation = generation;
+    side_.planner.use({side_.devices.group, side_.devices.staging, of_host});
+    if (side_.devices.group) TUTTI_TRY(tell_memory());
     return {};
 }
 
 // The same on every rank: it follows from the setting, the hosts, and what all have said.
-Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
-    const Hosts& hosts = *group_.hosts();
+Result<DeviceWay> DeviceJoin::agree(device::Ordinal device) {
+    const Hosts& hosts = *side_.core.group.hosts();
     const HostShape& shape = hosts.shape();
     const bool several = shape.hosts > 1 && shape.largest > 1;
-    DeviceWay way = endpoint_->config().device;
+    DeviceWay way = side_.core.config().device;
     if (way == DeviceWay::hierarchical && shape.hosts == 1) way = DeviceWay::library;
     if (way == DeviceWay::hierarchical && !several) {
         log::info("rank {}: device memory goes through the host's: no host has several ranks",
-                  rank());
+                  side_.rank());
         return DeviceWay::staged;
     }
-    const Config& config = endpoint_->config();
+    const Config& config = side_.core.config();
     Result<> own;
-    if (!devices_.library) {
+    if (!side_.devices.library) {
         auto loaded = device_libraries()[0].load(config.nccl_library);
         if (loaded) {
-            devices_.library = std::move(*loaded);
+            side_.devices.library = std::move(*loaded);
         } else {
             own = tl::unexpected(std::move(loaded).error());
         }
     }
     Seat mine;
-    mine.machine = endpoint_->machine_hash();
+    mine.machine = side_.core.endpoint->machine_hash();
     if (!own) {
         mine.code = static_cast<int32_t>(own.error().code);
         put(mine.why, own.error().message);
     } else {
-        mine.version = devices_.library->version();
-        mine.shares = devices_.library->shares_devices();
-        devices_.context->driver().pci_bus_id(mine.device.data(), mine.device.size(), device);
-        mine.capability = device::capability_of(devices_.context->driver(), device);
+        mine.version = side_.devices.library->version();
+        mine.shares = side_.devices.library->shares_devices();
+        side_.devices.context->driver().pci_bus_id(mine.device.data(), mine.device.size(), device);
+        mine.capability = device::capability_of(side_.devices.context->driver(), device);
     }
-    std::vector<Seat> seats(static_cast<std::size_t>(size()));
-    TUTTI_TRY(begin("device join"));
-    TUTTI_TRY(run_own(host_call(Collective::allgather, sizeof(Seat)), &mine, seats.data()));
-    devices_.capability =
+    std::vector<Seat> seats(static_cast<std::size_t>(side_.core.size()));
+    TUTTI_TRY(side_.issuer.begin("device join"));
+    TUTTI_TRY(
+        side_.issuer.run_own(host_call(Collective::allgather, sizeof(Seat)), &mine, seats.data()));
+    side_.devices.capability =
         std::min_element(seats.begin(), seats.end(), [](const auto& a, const auto& b) {
             return a.capability < b.capability;
         })->capability;
@@ -161,22 +157,22 @@ Result<DeviceWay> Communicator::agree_on_devices(device::Ordinal device) {
     const auto all = check_seats(seats, nullptr);
     if (all) return DeviceWay::library;
     const bool inside = several && check_seats(seats, &hosts);
-    log::info("rank {}: device memory goes {}: {}", rank(),
+    log::info("rank {}: device memory goes {}: {}", side_.rank(),
               inside ? "the hierarchical way" : "through the host's", all.error().message);
     return inside ? DeviceWay::hierarchical : DeviceWay::staged;
 }
 
 // The first of each group makes it; all hear whether all could.
-Result<std::vector<std::byte>> Communicator::share_device_id(bool of_host) {
-    const Hosts& hosts = *group_.hosts();
+Result<std::vector<std::byte>> DeviceJoin::share_id(bool of_host) {
+    const Hosts& hosts = *side_.core.group.hosts();
     const auto leader = [&](Rank host) { return of_host ? hosts.member(host, 0) : Rank{0}; };
-    const Rank mine = hosts.host_of(rank());
-    const auto rings = static_cast<std::size_t>(endpoint_->config().device_rings);
-    std::vector<std::byte> message(1 + rings * devices_.library->id_bytes());
+    const Rank mine = hosts.host_of(side_.rank());
+    const auto rings = static_cast<std::size_t>(side_.core.config().device_rings);
+    std::vector<std::byte> message(1 + rings * side_.devices.library->id_bytes());
     std::optional<Error> failed;
     auto at = message.begin() + 1;
-    for (std::size_t ring = 0; ring < rings && rank() == leader(mine) && !failed; ++ring) {
-        if (auto id = devices_.library->make_id()) {
+    for (std::size_t ring = 0; ring < rings && side_.rank() == leader(mine) && !failed; ++ring) {
+        if (auto id = side_.devices.library->make_id()) {
             at = std::copy(id->begin(), id->end(), at);
         } else {
             failed = std::move(id).error();
@@ -184,12 +180,14 @@ Result<std::vector<std::byte>> Communicator::share_device_id(bool of_host) {
     }
     message[0] = failed ? std::byte{0} : std::byte{1};
     const std::size_t bytes = message.size();
-    std::vector<std::byte> all(bytes * static_cast<std::size_t>(of_host ? size() : 1));
+    std::vector<std::byte> all(bytes * static_cast<std::size_t>(of_host ? side_.core.size() : 1));
     if (of_host) {
-        TUTTI_TRY(run_own(host_call(Collective::allgather, bytes), message.data(), all.data()));
+        TUTTI_TRY(side_.issuer.run_own(host_call(Collective::allgather, bytes), message.data(),
+                                       all.data()));
     } else {
         all = message;
-        TUTTI_TRY(run_own(host_call(Collective::broadcast, bytes), all.data(), all.data()));
+        TUTTI_TRY(
+            side_.issuer.run_own(host_call(Collective::broadcast, bytes), all.data(), all.data()));
     }
     if (failed) return tl::unexpected(*failed);
     const auto of = [&](Rank rank) {
@@ -203,79 +201,122 @@ Result<std::vector<std::byte>> Communicator::share_device_id(bool of_host) {
     return std::vector(id + 1, id + static_cast<std::ptrdiff_t>(bytes));
 }
 
-Result<std::shared_ptr<DeviceGroup>> Communicator::make_device_group(device::Ordinal device,
-                                                                     bool of_host) {
-    const Config& config = endpoint_->config();
-    const Hosts& hosts = *group_.hosts();
+Result<std::shared_ptr<DeviceGroup>> DeviceJoin::make_group(device::Ordinal device, bool of_host) {
+    const Config& config = side_.core.config();
+    const Hosts& hosts = *side_.core.group.hosts();
     DeviceGroupRequest request;
-    request.rank = of_host ? hosts.local_of(rank()) : rank();
-    request.size = of_host ? hosts.size_of(hosts.host_of(rank())) : size();
+    request.rank = of_host ? hosts.local_of(side_.rank()) : side_.rank();
+    request.size = of_host ? hosts.size_of(hosts.host_of(side_.rank())) : side_.core.size();
     request.device = device;
     request.timeout_ms = config.timeout_ms;
     request.rings = config.device_rings;
-    request.capability = devices_.capability;
+    request.capability = side_.devices.capability;
     request.shares = config.device_split == DeviceSplit::share;
-    TUTTI_ASSIGN(request.id, share_device_id(of_host));
-    request.all_begun = [this](bool mine) { return all_agree(mine).value_or(false); };
-    auto group = devices_.library->join(request, Deadline::after_ms(config.timeout_ms));
-    const auto agreed = all_agree(group.has_value());
-    if (!group) return wrap(std::move(group).error(), fmt::format("rank {}", rank()));
+    TUTTI_ASSIGN(request.id, share_id(of_host));
+    request.all_begun = [this](bool mine) { return side_.issuer.all_agree(mine).value_or(false); };
+    auto group = side_.devices.library->join(request, Deadline::after_ms(config.timeout_ms));
+    const auto agreed = side_.issuer.all_agree(group.has_value());
+    if (!group) return wrap(std::move(group).error(), fmt::format("rank {}", side_.rank()));
     if (!agreed) return tl::unexpected(agreed.error());
     if (!*agreed)
         return fail(Code::system, "rank {}: another rank could not join the devices' group",
-                    rank());
+                    side_.rank());
     return *group;
 }
 
-/// Whether every rank says so.
-Result<bool> Communicator::all_agree(bool mine) {
-    std::array<uint8_t, 1> all{mine ? uint8_t{1} : uint8_t{0}};
-    Call agree = host_call(Collective::allreduce, 1);
-    agree.op = Op::min;
-    TUTTI_TRY(run_own(agree, all.data(), all.data()));
-    return all[0] != 0;
+// To a group that was joined just now: in the order in which they came.
+Result<> DeviceJoin::tell_memory() {
+    for (const Devices::Known& known : side_.devices.memory)
+        TUTTI_TRY(side_.devices.group->add_memory(known.data, known.bytes, known.window));
+    return {};
+}
+
+Result<> DeviceJoin::may_join() const {
+    const bool joined = side_.devices.joined() &&
+                        (side_.core.config().device == DeviceWay::staged || side_.is_settled());
+    if (joined || side_.core.size() == 1 || !DeviceGroupBatch::here().gathering()) return {};
+    return fail(Code::invalid,
+                "rank {}: the ranks have not joined on their devices, which cannot be gathered: "
+                "call tutti_comm_use_device before, each rank on a thread",
+                side_.rank());
+}
+
+Result<> DeviceJoin::use(device::Ordinal device) {
+    TUTTI_TRY(side_.core.may_call());
+    TUTTI_TRY(side_.need_driver());
+    if (side_.devices.joined() && side_.devices.device != device)
+        return fail(Code::invalid, "rank {}: the communicator's device is {}, not {}", side_.rank(),
+                    side_.devices.device, device);
+    TUTTI_TRY(side_.issuer.admission().enter(0, side_.core.limit_ms(-1)));
+    return join(device);
 }
 
 // ---- parts of a communicator -------------------------------------------------------------------
 
-/// Whether what is split off this communicator shares its group's resources.
-bool Communicator::splits_devices() const {
-    return endpoint_->config().device_split == DeviceSplit::share && devices_.group &&
-           !devices_.of_host && devices_.settled && devices_.generation == generation_;
+namespace {
+
+struct DeviceShare final : OffloadShare {
+    explicit DeviceShare(const Devices& whole) : from(whole) {}
+    Devices from;
+    Result<std::shared_ptr<DeviceGroup>> group;
+};
+
+}  // namespace
+
+bool DeviceJoin::splits() const {
+    return side_.core.config().device_split == DeviceSplit::share && side_.devices.group &&
+           !side_.devices.of_host && side_.is_settled();
 }
 
-// A part of which some rank got no group has none: it joins like any other.
-Result<> Communicator::take_devices(const Devices& from,
-                                    Result<std::shared_ptr<DeviceGroup>> group) {
-    TUTTI_ASSIGN(const bool all, all_agree(group.has_value()));
+std::unique_ptr<OffloadShare> DeviceJoin::split(const OffloadSplit& part) {
+    const auto all_begun = [this](bool begun) {
+        return side_.issuer.all_agree(begun).value_or(false);
+    };
+    auto group = side_.devices.group->split({part.color, part.rank, part.size, all_begun},
+                                            Deadline::after_ms(side_.core.config().timeout_ms));
+    if (part.color < 0) return nullptr;
+    auto share = std::make_unique<DeviceShare>(side_.devices);
+    share->group = std::move(group);
+    return share;
+}
+
+Result<> DeviceJoin::adopt(std::unique_ptr<OffloadShare> share) {
+    auto& [from, group] = static_cast<DeviceShare&>(*share);
+    TUTTI_ASSIGN(const bool all, side_.issuer.all_agree(group.has_value()));
     if (!all) {
-        log::info("rank {}: the communicator's part joins its devices anew: {}", rank(),
+        log::info("rank {}: the communicator's part joins its devices anew: {}", side_.rank(),
                   group ? "another rank's could not be split" : group.error().message);
         return {};
     }
-    devices_.device = from.device;
-    devices_.context = from.context;
-    devices_.library = from.library;
-    devices_.group = *group;
-    TUTTI_ASSIGN(devices_.staging, StagingArea::make(from.context->driver(), from.device));
-    devices_.settled = true;
-    devices_.generation = generation_;
-    device_planner_.use({devices_.group, devices_.staging, false});
+    Devices& devices = side_.devices;
+    devices.device = from.device;
+    devices.context = from.context;
+    devices.library = from.library;
+    devices.group = *group;
+    TUTTI_ASSIGN(devices.staging, StagingArea::make(from.context->driver(), from.device));
+    devices.settled = true;
+    devices.generation = side_.core.generation;
+    side_.planner.use({devices.group, devices.staging, false});
     return {};
 }
 
-// Pinned memory is made while no collective runs: it may have to wait for the device. What is
-// staged another thread moves meanwhile, if there is one.
-Result<> Communicator::wait_for_idle_device() {
-    const Deadline deadline = Deadline::after_ms(endpoint_->config().timeout_ms);
-    while ((devices_.group && !devices_.group->idle()) || (manual() && streams_.busy_outside())) {
-        if (auto over = agreement_.over()) return tl::unexpected(*over);
-        if (deadline.passed())
-            return fail(Code::timeout, "rank {}: the device is still busy", rank());
-        progress();
-        ::usleep(idle_poll_us);
+void DeviceJoin::leave() {
+    constexpr int64_t most_ms = 1000;
+    Devices& devices = side_.devices;
+    for (PlanCache& plans : side_.core.plans)
+        plans.drop([](Path path) { return path != Path::host; });
+    side_.planner.use({});
+    for (const Devices::Known& known : devices.memory) {
+        if (devices.group) devices.group->remove_memory(known.data);
+        if (known.window) devices.library->free(devices.device, known.data);
     }
-    return {};
+    devices.memory.clear();
+    if (devices.group && devices.generation == side_.core.generation &&
+        !side_.core.agreement.over())
+        devices.group->leave(Deadline::after_ms(most_ms));
+    devices.group.reset();
+    devices.staging.reset();
+    devices.context.reset();
 }
 
 }  // namespace tutti

@@ -36,12 +36,9 @@ struct DeviceLaunch {
     DevicePart& device;
 };
 
-/// The plan, with an operation that is launched.
-inline std::unique_ptr<Plan> launched(std::unique_ptr<Plan> plan,
-                                      std::unique_ptr<DeviceOperation> operation) {
-    plan->launched = operation.get();
-    plan->operation = std::move(operation);
-    return plan;
+/// Plans of all paths but the host's have such an operation.
+inline DeviceOperation& operation_of(Plan& plan) {
+    return static_cast<DeviceOperation&>(*plan.operation);
 }
 
 }  // namespace tutti

@@ -12,13 +12,13 @@ std::string describe_record(const Exchange::Record& record) {
 
 }  // namespace
 
-Exchange::Exchange(Rank own_rank, const std::vector<DeviceTransfer>& all, bool through_host)
+Exchange::Exchange(Rank own_rank, const std::vector<OffloadMessage>& all, bool through_host)
     : rank(own_rank), staged(through_host) {
     external = true;
     released = false;
-    for (const DeviceTransfer& one : all) {
-        Part& part = parts.emplace_back();
-        part.asked = one;
+    for (const OffloadMessage& given : all) {
+        Part& part = parts.emplace_back(given);
+        const DeviceTransfer& one = part.asked;
         if (one.message.sends)
             part.record = {one.message.bytes, one.tag, static_cast<int32_t>(one.dtype)};
         Transfer& on_host = part.on_host;

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/offload.h"
 #include "cuda/library.h"
 #include "gpu/device_request.h"
 #include "p2p/bundle.h"
@@ -17,6 +18,12 @@ namespace tutti {
 
 /// One of them, as the caller gave it.
 struct DeviceTransfer {
+    explicit DeviceTransfer(const OffloadMessage& given)
+        : message{given.sends, given.peer, given.memory, given.bytes},
+          tag(given.tag),
+          dtype(given.dtype),
+          into(given.into) {}
+
     DeviceMessage message;
     int32_t tag = 0;
     Dtype dtype = Dtype::uint8;
@@ -32,6 +39,7 @@ struct Exchange final : Bundle {
         bool operator==(const Record&) const = default;
     };
     struct Part {
+        explicit Part(const OffloadMessage& given) : asked(given) {}
         DeviceTransfer asked;
         Record record;     // sent, or received
         Transfer on_host;  // of the record; staged: of the message
@@ -43,7 +51,7 @@ struct Exchange final : Bundle {
     // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
     static constexpr int32_t witness_tag = -1;
 
-    Exchange(Rank rank, const std::vector<DeviceTransfer>& all, bool through_host);
+    Exchange(Rank rank, const std::vector<OffloadMessage>& all, bool through_host);
 
     std::optional<End> advance(bool& moved) override;
     bool let_go() override;

@@ -12,8 +12,6 @@
 
 namespace tutti {
 
-class DeviceOperation;
-
 struct Plan {
     /// Copies what the call refers to: a plan outlives the call that it was made for.
     Plan(const Call& wanted, uint32_t on_stream);
@@ -25,15 +23,13 @@ struct Plan {
     uint32_t stream = 0;
     Tag tag;  // all but the sequence
     std::unique_ptr<Operation> operation;
-    DeviceOperation* launched =
-        nullptr;                      // the same, where a part of it is put on a device's stream
-    std::unique_ptr<Plan> on_device;  // the same call on device memory, once it was needed
-    uint64_t generation = 0;          // of the device group that it was bound to
-    void* device_stream = nullptr;    // of a persistent plan's runs
+    std::unique_ptr<Plan> offloaded;  // the same call on an accelerator's memory, once needed
+    uint64_t generation = 0;          // of the group there that it was bound to
+    void* queue = nullptr;            // of a persistent plan's runs, on an accelerator
     int64_t timeout_ms = -1;          // likewise; < 0: the communicator's
     std::atomic<bool> busy{false};    // a request runs it
 
-    bool busy_anywhere() const { return busy || (on_device && on_device->busy); }
+    bool busy_anywhere() const { return busy || (offloaded && offloaded->busy); }
 };
 
 }  // namespace tutti

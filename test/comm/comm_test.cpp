@@ -18,7 +18,8 @@ Call barrier() {
 
 std::string allreduce(Communicator& comm, std::size_t count) {
     std::vector<float> x(count, static_cast<float>(comm.rank() + 1));
-    if (auto done = comm.run(sum_of(count), x.data(), x.data()); !done) return done.error().message;
+    if (auto done = comm.calls().run(sum_of(count), x.data(), x.data()); !done)
+        return done.error().message;
     const auto expected = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
     for (float value : x)
         if (value != expected) return fmt::format("count {}: {} is not {}", count, value, expected);
@@ -40,15 +41,16 @@ std::string send_while_answering(Communicator& comm, int round) {
     const bool first = comm.rank() == 0;
     std::vector<std::byte> large(160'000, static_cast<std::byte>(comm.rank())),
         small(40, static_cast<std::byte>(comm.rank()));
-    auto received = comm.start(
+    auto received = comm.messages().start(
         first ? message(false, any_source, 1, large) : message(false, 0, 2, small), 20'000);
     if (!received) return received.error().message;
-    std::thread waiter([&] { comm.wait(**received, -1); });
-    auto met = comm.run(barrier(), nullptr, nullptr);
+    std::thread waiter([&] { comm.progress().wait(**received, -1); });
+    auto met = comm.calls().run(barrier(), nullptr, nullptr);
     for (const int64_t until = now_ns() + round % 20 * 20'000; first && now_ns() < until;)
         cpu_relax();
-    auto sent = comm.start(first ? message(true, 1, 2, small) : message(true, 0, 1, large), 20'000);
-    if (sent) comm.wait(**sent, -1);
+    auto sent = comm.messages().start(
+        first ? message(true, 1, 2, small) : message(true, 0, 1, large), 20'000);
+    if (sent) comm.progress().wait(**sent, -1);
     waiter.join();
     if (!met) return met.error().message;
     if (!sent) return sent.error().message;
@@ -88,12 +90,12 @@ TEST_CASE("communicator: all sizes, on every transport, with ranks as threads") 
                     call.count = x.size();
                     call.dtype = Dtype::uint32;
                     call.root = root;
-                    if (auto done = comm.run(call, x.data(), x.data()); !done)
+                    if (auto done = comm.calls().run(call, x.data(), x.data()); !done)
                         return done.error().message;
                     if (x.back() != static_cast<uint32_t>(root)) return "wrong broadcast";
                 }
                 for (int i = 0; i < 20; ++i)
-                    if (auto done = comm.run(barrier(), nullptr, nullptr); !done)
+                    if (auto done = comm.calls().run(barrier(), nullptr, nullptr); !done)
                         return done.error().message;
                 return "";
             }));
@@ -155,14 +157,14 @@ TEST_CASE("communicator: many requests on several streams, waited for in any ord
             for (int i = 0; i < many; ++i) {
                 data.emplace_back(static_cast<std::size_t>(1 + i * 3000),
                                   static_cast<float>(rank + i));
-                auto request = comm.start(sum_of(data.back().size()), -1, -1, data.back().data(),
-                                          data.back().data());
+                auto request = comm.calls().start(sum_of(data.back().size()), -1, -1,
+                                                  data.back().data(), data.back().data());
                 if (!request) return request.error().message;
                 requests.push_back(std::move(*request));
             }
             for (int i = many - 1; i >= 0; --i) {
                 Request& request = *requests[static_cast<std::size_t>(i)];
-                if (!comm.wait(request, -1) || request.code != Code::ok)
+                if (!comm.progress().wait(request, -1) || request.code != Code::ok)
                     return request.error.message;
                 const auto expected = static_cast<float>(3 + 3 * i);
                 if (data[static_cast<std::size_t>(i)].back() != expected) return "wrong sum";
@@ -176,7 +178,7 @@ TEST_CASE("communicator: requests complete while the program only sleeps") {
     expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank rank) -> std::string {
         std::vector<float> x(300'000, 1.0f);
         if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        auto request = comm.start(sum_of(x.size()), 0, -1, x.data(), x.data());
+        auto request = comm.calls().start(sum_of(x.size()), 0, -1, x.data(), x.data());
         if (!request) return request.error().message;
         for (int i = 0; i < 10'000 && !(*request)->done(); ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -190,10 +192,10 @@ TEST_CASE("communicator: requests complete unwaited for after many that were wai
         std::vector<float> x(4), sum(4);
         for (int round = 0; round < 100; ++round) {
             x[0] = static_cast<float>(round);
-            auto request = comm.start(sum_of(x.size()), 0, -1, x.data(), sum.data());
+            auto request = comm.calls().start(sum_of(x.size()), 0, -1, x.data(), sum.data());
             if (!request) return request.error().message;
             const bool waits = round % 25 != 24;
-            if (waits) comm.wait(**request, -1);
+            if (waits) comm.progress().wait(**request, -1);
             for (int i = 0; !waits && i < 10'000 && !(*request)->done(); ++i)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             if (!(*request)->done()) return "not done without our help";
@@ -207,11 +209,11 @@ TEST_CASE("communicator: two threads wait for requests of one communicator") {
     expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank) -> std::string {
         for (int round = 0; round < 20; ++round) {
             std::vector<float> a(30'000, 1.0f), b(30'000, 2.0f);
-            auto first = comm.start(sum_of(a.size()), 0, -1, a.data(), a.data());
-            auto second = comm.start(sum_of(b.size()), 1, -1, b.data(), b.data());
+            auto first = comm.calls().start(sum_of(a.size()), 0, -1, a.data(), a.data());
+            auto second = comm.calls().start(sum_of(b.size()), 1, -1, b.data(), b.data());
             if (!first || !second) return "start failed";
-            std::thread other([&] { comm.wait(**second, -1); });
-            comm.wait(**first, -1);
+            std::thread other([&] { comm.progress().wait(**second, -1); });
+            comm.progress().wait(**first, -1);
             other.join();
             if (a[1] != 2.0f || b[1] != 4.0f) return "wrong sum";
         }
@@ -230,8 +232,8 @@ TEST_CASE("communicator: a mismatch fails everyone once, and the next calls matc
             expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
                 for (int round = 0; round < 5; ++round) {
                     std::vector<float> x(2000, 1.0f);
-                    const auto done =
-                        comm.run(sum_of(rank == round % 3 ? 2000 : 1000), x.data(), x.data());
+                    const auto done = comm.calls().run(sum_of(rank == round % 3 ? 2000 : 1000),
+                                                       x.data(), x.data());
                     if (done) return "the mismatch was not noticed";
                     if (done.error().code != Code::mismatch) return done.error().message;
                     for (const char* word : {"count 1000", "count 2000"})
@@ -256,12 +258,12 @@ TEST_CASE("communicator: strict checking of many calls that others make later") 
         std::vector<std::unique_ptr<Request>> requests;
         if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
         for (float& value : x) {
-            auto request = comm.start(sum_of(1), -1, -1, &value, &value);
+            auto request = comm.calls().start(sum_of(1), -1, -1, &value, &value);
             if (!request) return request.error().message;
             requests.push_back(std::move(*request));
         }
         for (const auto& request : requests)
-            if (!comm.wait(*request, -1) || request->code != Code::ok)
+            if (!comm.progress().wait(*request, -1) || request->code != Code::ok)
                 return request->error.message;
         return x.back() == 3.0f ? "" : "wrong sum";
     }));
@@ -280,11 +282,11 @@ TEST_CASE("communicator: abort from another thread ends a waiting call on every 
                 });
             }
             // Rank 2 never calls it, so it can only end by the abort.
-            auto done = rank == 2 ? Result<>{} : comm.run(barrier(), nullptr, nullptr);
+            auto done = rank == 2 ? Result<>{} : comm.calls().run(barrier(), nullptr, nullptr);
             if (aborter.joinable()) aborter.join();
             if (rank == 2) {
                 std::this_thread::sleep_for(std::chrono::milliseconds(100));
-                done = comm.run(barrier(), nullptr, nullptr);
+                done = comm.calls().run(barrier(), nullptr, nullptr);
             }
             if (done) return "a barrier succeeded without everyone";
             return done.error().code == Code::aborted && done.error().rank == 1
@@ -299,8 +301,8 @@ TEST_CASE("communicator: a deadline names the rank that did not call") {
     job.change = [](Config& config) { config.timeout_ms = 700; };
     expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
         if (rank == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-        const auto done = comm.run(sum_of(100'000), std::vector<float>(100'000).data(),
-                                   std::vector<float>(100'000).data());
+        const auto done = comm.calls().run(sum_of(100'000), std::vector<float>(100'000).data(),
+                                           std::vector<float>(100'000).data());
         if (done) return "succeeded without rank 2";
         if (done.error().code != Code::timeout) return done.error().message;
         return done.error().rank == 2 || rank == 2 ? "" : done.error().message;
@@ -313,10 +315,10 @@ TEST_CASE(
         if (rank == 1) return "";
         float x = 1;
         Call call = sum_of(1);
-        const auto alone = comm.run(call, &x, &x);
+        const auto alone = comm.calls().run(call, &x, &x);
         if (alone || alone.error().rank != 1) return "rank 1 is still there";
         call.algorithm = "hierarchical";
-        const auto refused = comm.run(call, &x, &x);
+        const auto refused = comm.calls().run(call, &x, &x);
         if (refused) return "two levels on one host";
         const std::string& why = refused.error().message;
         return why.find("all ranks are on one host") != std::string::npos ? "" : why;
@@ -326,19 +328,19 @@ TEST_CASE(
 TEST_CASE("communicator: plans are found again, and busy ones are not reused") {
     expect_no_problem(run({2, "inproc"}, [](Communicator& comm, Rank) -> std::string {
         std::vector<float> a(64, 1.0f), b(64, 1.0f);
-        auto first = comm.start(sum_of(64), 0, -1, a.data(), a.data());
-        auto second = comm.start(sum_of(64), 0, -1, b.data(), b.data());
+        auto first = comm.calls().start(sum_of(64), 0, -1, a.data(), a.data());
+        auto second = comm.calls().start(sum_of(64), 0, -1, b.data(), b.data());
         if (!first || !second) return "start failed";
-        comm.wait(**second, -1);
-        comm.wait(**first, -1);
+        comm.progress().wait(**second, -1);
+        comm.progress().wait(**first, -1);
         if (a[0] != 2.0f || b[0] != 2.0f) return "wrong sum";
-        auto plan = comm.make_plan(sum_of(64), 0);
+        auto plan = comm.calls().make_plan(sum_of(64), 0);
         if (!plan) return plan.error().message;
-        auto running = comm.start(**plan, a.data(), a.data());
+        auto running = comm.calls().start(**plan, a.data(), a.data());
         if (!running) return running.error().message;
-        const bool refused = !comm.run(**plan, a.data(), a.data()).has_value();
+        const bool refused = !comm.calls().run(**plan, a.data(), a.data()).has_value();
         const bool was_busy = !(*running)->done();
-        comm.wait(**running, -1);
+        comm.progress().wait(**running, -1);
         return refused || !was_busy ? "" : "a busy plan was started again";
     }));
 }
@@ -351,7 +353,7 @@ TEST_CASE("communicator: parts and messages, with ranks as threads") {
             if ((*part)->size() != 2 || (*part)->rank() != (rank < 2 ? 1 : 0)) return "wrong part";
             for (std::size_t count : {1ul, 50'000ul}) {
                 std::vector<float> x(count, static_cast<float>(rank));
-                if (auto done = (*part)->run(sum_of(count), x.data(), x.data()); !done)
+                if (auto done = (*part)->calls().run(sum_of(count), x.data(), x.data()); !done)
                     return done.error().message;
                 if (x.back() != static_cast<float>(rank % 2 == 0 ? 2 : 4)) return "wrong sum";
             }
@@ -363,18 +365,18 @@ TEST_CASE("communicator: parts and messages, with ranks as threads") {
                 receive->peer = any_source;
                 receive->memory = in.data();
                 receive->bytes = bytes;
-                auto receiving = comm.start(std::move(receive), -1);
+                auto receiving = comm.messages().start(std::move(receive), -1);
                 if (!receiving) return receiving.error().message;
-                auto sum = (*part)->start(sum_of(x.size()), 0, -1, x.data(), x.data());
+                auto sum = (*part)->calls().start(sum_of(x.size()), 0, -1, x.data(), x.data());
                 if (!sum) return sum.error().message;
                 Transfer send;
                 send.sends = true;
                 send.peer = (rank + 1) % 4;
                 send.memory = out.data();
                 send.bytes = bytes;
-                if (auto sent = comm.run(send); !sent) return sent.error().message;
-                comm.wait(**receiving, -1);
-                (*part)->wait(**sum, -1);
+                if (auto sent = comm.messages().run(send); !sent) return sent.error().message;
+                comm.progress().wait(**receiving, -1);
+                (*part)->progress().wait(**sum, -1);
                 if (in.back() != static_cast<std::byte>((rank + 3) % 4)) return "wrong message";
                 if (x[0] != 2.0f) return "wrong sum beside messages";
             }
@@ -441,9 +443,10 @@ TEST_CASE("communicator: the sender hears of a receive from anyone that its mess
         job.change = [](Config& config) { config.timeout_ms = 10'000; };
         expect_no_problem(run(job, [](Communicator& comm, Rank rank) -> std::string {
             std::vector<std::byte> data(rank == 0 ? 100 : 100'000);
-            auto started = comm.start(message(rank == 1, rank == 1 ? 0 : any_source, 3, data), -1);
+            auto started =
+                comm.messages().start(message(rank == 1, rank == 1 ? 0 : any_source, 3, data), -1);
             if (!started) return started.error().message;
-            comm.wait(**started, -1);
+            comm.progress().wait(**started, -1);
             if ((*started)->code != Code::invalid)
                 return "not refused: " + (*started)->error.message;
             return allreduce(comm, 10);

@@ -17,7 +17,7 @@ Result<> pass(Communicator& comm, bool sends, Rank peer) {
     transfer.peer = peer;
     transfer.memory = &data;
     transfer.bytes = 1;
-    return comm.run(transfer);
+    return comm.messages().run(transfer);
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ TEST_CASE("messages: to a rank that has left fail at once, and those to others a
         if (auto passed = to_other(); !passed) return passed.error().message;
         // A collective needs everyone; what goes between two does not.
         float x = 1;
-        const auto summed = comm.run(sum_of(1), &x, &x);
+        const auto summed = comm.calls().run(sum_of(1), &x, &x);
         if (summed || summed.error().rank != 2) return "a sum without everyone";
         if (auto passed = to_other(); !passed) return passed.error().message;
         return "";
@@ -67,7 +67,7 @@ TEST_CASE("messages: where a peer listens on its loopback only, the error says w
     };
     const auto problems = run(job, [](Communicator& comm, Rank rank) -> std::string {
         float x = 1;
-        const auto summed = comm.run(sum_of(1), &x, &x);
+        const auto summed = comm.calls().run(sum_of(1), &x, &x);
         return summed ? fmt::format("rank {} could sum", rank) : summed.error().message;
     });
     INFO(problems[0]);

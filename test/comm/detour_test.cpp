@@ -22,7 +22,7 @@ bool wait_for(Communicator& comm, Done done) {
     const Deadline deadline = Deadline::after_ms(30'000);
     while (!done()) {
         if (deadline.passed()) return false;
-        comm.progress();
+        comm.progress().advance();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return true;
@@ -30,7 +30,7 @@ bool wait_for(Communicator& comm, Done done) {
 
 std::string sum_once(Communicator& comm, std::size_t count) {
     std::vector<float> x(count, 1.0f);
-    const auto done = comm.run(sum_of(count), x.data(), x.data());
+    const auto done = comm.calls().run(sum_of(count), x.data(), x.data());
     if (!done) return done.error().message;
     return x.back() == static_cast<float>(comm.size()) ? "" : "a wrong sum";
 }
@@ -38,7 +38,8 @@ std::string sum_once(Communicator& comm, std::size_t count) {
 /// Calls with other counts than the others' fail everywhere, and the ones after them match again.
 std::string disagree(Communicator& comm, Rank other) {
     std::vector<float> x(2000, 1.0f);
-    const auto done = comm.run(sum_of(comm.rank() == other ? 2000 : 1000), x.data(), x.data());
+    const auto done =
+        comm.calls().run(sum_of(comm.rank() == other ? 2000 : 1000), x.data(), x.data());
     if (done) return "the mismatch was not noticed";
     if (done.error().code != Code::mismatch) return done.error().message;
     return sum_once(comm, 500);
@@ -88,7 +89,7 @@ TEST_CASE("communicator: parts hear all their ranks when others of the job have 
                 part.abort();
                 return "";
             }
-            const auto done = part.run(barrier(), nullptr, nullptr);
+            const auto done = part.calls().run(barrier(), nullptr, nullptr);
             if (done) return "a barrier succeeded without everyone";
             return done.error().code == Code::aborted ? "" : done.error().message;
         }();
@@ -115,7 +116,8 @@ TEST_CASE("communicator: a rank whose parent has left hears who aborts and who l
         return wait_for(comm, [&] { return sign.load(); });
     };
     expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
-        if (auto done = comm.run(barrier(), nullptr, nullptr); !done) return done.error().message;
+        if (auto done = comm.calls().run(barrier(), nullptr, nullptr); !done)
+            return done.error().message;
         if (rank == 1) {
             comm.destroy();
             left = true;
@@ -134,7 +136,7 @@ TEST_CASE("communicator: a rank whose parent has left hears who aborts and who l
             receive.peer = 0;
             receive.memory = data.data();
             receive.bytes = data.size();
-            const auto done = comm.run(receive);
+            const auto done = comm.messages().run(receive);
             told = true;
             if (done) return "a message that nobody sent has come";
             return done.error().code == (aborts ? Code::aborted : Code::peer_lost)

@@ -55,7 +55,8 @@ std::string compare(Communicator& comm, Call call, std::string_view intrinsic,
         auto& result = results[as_schedule ? 1 : 0];
         call.algorithm = as_schedule ? reference : intrinsic;
         const void* from = call.collective == Collective::broadcast ? result.data() : input.data();
-        if (auto done = comm.run(call, from, result.data()); !done) return done.error().message;
+        if (auto done = comm.calls().run(call, from, result.data()); !done)
+            return done.error().message;
     }
     if (results[0] == results[1]) return "";
     const std::size_t bytes = dtype_bytes(call.dtype);

@@ -13,7 +13,7 @@ using Requests = std::vector<std::unique_ptr<Request>>;
 
 std::string finish(Communicator& comm, const Requests& requests) {
     for (const auto& request : requests)
-        if (!comm.wait(*request, -1) || request->code.load() != Code::ok)
+        if (!comm.progress().wait(*request, -1) || request->code.load() != Code::ok)
             return request->error.message;
     return "";
 }
@@ -24,7 +24,7 @@ std::string sums_by_turn(Communicator& comm) {
     std::vector<std::vector<float>> sums(3, std::vector<float>(count, 1.0f));
     Requests requests;
     for (auto& x : sums) {
-        auto started = comm.start(sum_of(count), -1, -1, x.data(), x.data());
+        auto started = comm.calls().start(sum_of(count), -1, -1, x.data(), x.data());
         if (!started) return started.error().message;
         requests.push_back(std::move(*started));
     }
@@ -56,12 +56,13 @@ TEST_CASE("issue: a call that one rank was refused changes no other call's strea
                 Call unknown = sum_of(1);
                 unknown.algorithm = "magic";
                 float x = 1.0f;
-                if (rank == 0 && comm.start(unknown, -1, -1, &x, &x)) return "not refused";
+                if (rank == 0 && comm.calls().start(unknown, -1, -1, &x, &x)) return "not refused";
                 if (auto problem = sums_by_turn(comm); !problem.empty()) return problem;
-                if (rank == 1 && comm.make_plan(unknown, -1)) return "no plan was refused";
-                auto plan = comm.make_plan(sum_of(1), -1);
+                if (rank == 1 && comm.calls().make_plan(unknown, -1)) return "no plan was refused";
+                auto plan = comm.calls().make_plan(sum_of(1), -1);
                 if (!plan) return plan.error().message;
-                if (auto done = comm.run(**plan, &x, &x); !done) return done.error().message;
+                if (auto done = comm.calls().run(**plan, &x, &x); !done)
+                    return done.error().message;
                 return x == 2.0f ? "" : "wrong sum of a plan";
             }));
     }
@@ -71,31 +72,31 @@ TEST_CASE("issue: after a mismatch of calls by turn and others the streams are t
     for (const char* transport : transports_under_test)
         for (const int early : {1, 2, 3}) {
             INFO(transport << ", " << early << " calls by turn");
-            expect_no_problem(
-                run(on_two_streams(transport), [early](Communicator& comm, Rank rank) {
-                    std::vector<float> x(2000, 1.0f);
-                    Requests requests;
-                    for (int i = 0; i < early; ++i) {
-                        Code code = Code::ok;
-                        if (rank == 0) {
-                            auto begun = comm.start(sum_of(1000), -1, -1, x.data(), x.data());
-                            if (begun) {
-                                requests.push_back(std::move(*begun));
-                                continue;
-                            }
-                            code = begun.error().code;
-                        } else {
-                            const auto done = comm.run(sum_of(2000), x.data(), x.data());
-                            code = done ? Code::ok : done.error().code;
+            expect_no_problem(run(on_two_streams(transport), [early](Communicator& comm,
+                                                                     Rank rank) {
+                std::vector<float> x(2000, 1.0f);
+                Requests requests;
+                for (int i = 0; i < early; ++i) {
+                    Code code = Code::ok;
+                    if (rank == 0) {
+                        auto begun = comm.calls().start(sum_of(1000), -1, -1, x.data(), x.data());
+                        if (begun) {
+                            requests.push_back(std::move(*begun));
+                            continue;
                         }
-                        if (code != Code::mismatch) return std::string(code_name(code));
+                        code = begun.error().code;
+                    } else {
+                        const auto done = comm.calls().run(sum_of(2000), x.data(), x.data());
+                        code = done ? Code::ok : done.error().code;
                     }
-                    for (const auto& request : requests) {
-                        comm.wait(*request, -1);
-                        if (request->code != Code::mismatch) return request->error.message;
-                    }
-                    return sums_by_turn(comm);
-                }));
+                    if (code != Code::mismatch) return std::string(code_name(code));
+                }
+                for (const auto& request : requests) {
+                    comm.progress().wait(*request, -1);
+                    if (request->code != Code::mismatch) return request->error.message;
+                }
+                return sums_by_turn(comm);
+            }));
         }
 }
 
@@ -105,9 +106,9 @@ TEST_CASE("issue: the same call on different streams is a mismatch that says so"
         expect_no_problem(
             run(on_two_streams(transport), [](Communicator& comm, Rank rank) -> std::string {
                 float x = 1.0f;
-                auto started = comm.start(sum_of(1), rank, -1, &x, &x);
+                auto started = comm.calls().start(sum_of(1), rank, -1, &x, &x);
                 if (!started) return started.error().message;
-                comm.wait(**started, -1);
+                comm.progress().wait(**started, -1);
                 const Error& why = (*started)->error;
                 if ((*started)->code != Code::mismatch) return "no mismatch: " + why.message;
                 if (why.message.find("the ring") == std::string::npos) return why.message;
@@ -129,7 +130,7 @@ TEST_CASE("issue: all ranks are told which two cannot reach each other") {
         Call call = sum_of(100);
         call.collective = Collective::broadcast;
         call.algorithm = "chain";
-        const auto done = comm.run(call, data.data(), data.data());
+        const auto done = comm.calls().run(call, data.data(), data.data());
         ++over;
         // Whoever leaves is noticed, too.
         for (int i = 0; i < 20'000 && over < 3; ++i)
@@ -145,11 +146,11 @@ TEST_CASE("issue: all ranks are told which two cannot reach each other") {
 TEST_CASE("issue: a plan's own time-out ends its runs") {
     expect_no_problem(run({2, "shm"}, [](Communicator& comm, Rank rank) -> std::string {
         float x = 1.0f;
-        auto plan = comm.make_plan(sum_of(1), 0);
+        auto plan = comm.calls().make_plan(sum_of(1), 0);
         if (!plan) return plan.error().message;
         (*plan)->timeout_ms = 200;
         if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-        const auto done = comm.run(**plan, &x, &x);
+        const auto done = comm.calls().run(**plan, &x, &x);
         if (done) return "it was waited for";
         return done.error().code == Code::timeout ? "" : done.error().message;
     }));
@@ -162,9 +163,9 @@ TEST_CASE("issue: a time-out past all time is none") {
         expect_no_problem(run({2, "shm"}, [=](Communicator& comm, Rank rank) -> std::string {
             if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(300));
             float x = 1.0f;
-            auto started = comm.start(sum_of(1), 0, timeout_ms, &x, &x);
+            auto started = comm.calls().start(sum_of(1), 0, timeout_ms, &x, &x);
             if (!started) return started.error().message;
-            if (!comm.wait(**started, timeout_ms)) return "it was not waited for";
+            if (!comm.progress().wait(**started, timeout_ms)) return "it was not waited for";
             return (*started)->error.message;
         }));
     }
@@ -183,7 +184,7 @@ TEST_CASE("issue: who came late is not named at the deadline in place of who nev
         std::vector<float> in(10, 1.0f), out(40);
         if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
         Result<> done;
-        if (rank != 3) done = comm.run(gather, in.data(), out.data());
+        if (rank != 3) done = comm.calls().run(gather, in.data(), out.data());
         if (rank == 1) over = true;
         for (int i = 0; i < 20'000 && !over; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -210,13 +211,14 @@ TEST_CASE("issue: a deadline that passes after a mismatch ends the communicator 
             };
             if (rank == 2) wait_for_others();
             if (rank != 2) {
-                if (auto done = comm.run(first, x.data(), x.data()); !done)
+                if (auto done = comm.calls().run(first, x.data(), x.data()); !done)
                     return done.error().message;
-                const auto differs = comm.run(sum_of(rank == 0 ? 4 : 8), x.data(), x.data());
+                const auto differs =
+                    comm.calls().run(sum_of(rank == 0 ? 4 : 8), x.data(), x.data());
                 if (differs || differs.error().code != Code::mismatch) return "no mismatch";
             }
             for (int call = 0; call < 3; ++call) {
-                const auto done = comm.run(sum_of(1), x.data(), x.data());
+                const auto done = comm.calls().run(sum_of(1), x.data(), x.data());
                 // The news may be on its way to who comes back.
                 if (rank == 2 && !done && done.error().code == Code::mismatch) continue;
                 ++refused;

@@ -35,7 +35,7 @@ std::string sleep_until_done(int fd, const std::vector<Communicator*>& comms,
     while (!request.done()) {
         pollfd wait{.fd = fd, .events = POLLIN, .revents = 0};
         if (::poll(&wait, 1, lost_ms) == 0) return "nobody woke it";
-        for (Communicator* comm : comms) comm->progress();
+        for (Communicator* comm : comms) comm->progress().advance();
     }
     return request.error.message;
 }
@@ -44,9 +44,9 @@ std::string sleep_until_done(int fd, const std::vector<Communicator*>& comms,
 std::string meet(Communicator& comm) {
     for (int stream = 0; stream < 2; ++stream) {
         float x = 1.0f;
-        auto started = comm.start(sum_of(1), stream, -1, &x, &x);
+        auto started = comm.calls().start(sum_of(1), stream, -1, &x, &x);
         if (!started) return started.error().message;
-        comm.wait(**started, -1);
+        comm.progress().wait(**started, -1);
     }
     return "";
 }
@@ -69,7 +69,7 @@ std::string round(int fd, Communicator& late, const std::vector<Communicator*>& 
     };
     if (!sleeps) await(signs.begun);
     std::vector<float> x(100, 1.0f);
-    auto started = late.start(sum_of(x.size()), 1, -1, x.data(), x.data());
+    auto started = late.calls().start(sum_of(x.size()), 1, -1, x.data(), x.data());
     if (!started) return started.error().message;
     if (sleeps) signs.begun = number;
     if (sleeps) settle_down();
@@ -78,7 +78,7 @@ std::string round(int fd, Communicator& late, const std::vector<Communicator*>& 
     if (!problem.empty()) signs.broken = true;
     if (sleeps) signs.over = number;
     await(signs.over);
-    late.wait(**started, -1);
+    late.progress().wait(**started, -1);
     return problem.empty() && x.back() != 2.0f ? "wrong sum" : problem;
 }
 
@@ -88,7 +88,7 @@ std::string all_rounds(Communicator& late, const std::vector<Communicator*>& com
     int fd = -1;  // the same of all
     for (Communicator* comm : comms) {
         if (auto problem = meet(*comm); !problem.empty()) return problem;
-        fd = comm->progress_fd();
+        fd = comm->progress().fd();
     }
     for (int number = 1; number <= rounds && !signs.broken; ++number)
         if (auto problem = round(fd, late, comms, signs, number, between); !problem.empty())
@@ -107,7 +107,7 @@ TEST_CASE("manual: a blocking call loses no wake-up of what else is under way") 
         expect_no_problem(run(by_hand(transport), [&](Communicator& comm, Rank) {
             return all_rounds(comm, {&comm}, signs, [&]() -> std::string {
                 float x = 1.0f;
-                const auto done = comm.run(sum_of(1), &x, &x);
+                const auto done = comm.calls().run(sum_of(1), &x, &x);
                 return done ? "" : done.error().message;
             });
         }));
@@ -122,7 +122,7 @@ TEST_CASE("manual: moving one communicator loses no wake-up of another") {
             auto part = comm.split(0, comm.rank());
             if (!part) return part.error().message;
             const auto problem = all_rounds(**part, {&comm, part->get()}, signs, [&] {
-                if (comm.rank() == 0) comm.progress();
+                if (comm.rank() == 0) comm.progress().advance();
                 return std::string();
             });
             (*part)->destroy();
@@ -145,12 +145,13 @@ TEST_CASE("manual: who waits moves its other communicators too") {
             if (!part) return part.error().message;
             std::vector<float> x(std::size_t{1} << 20, 1.0f);
             for (int i = 0; i < 3; ++i) {
-                auto started = (*part)->start(sum_of(x.size()), 0, -1, x.data(), x.data());
+                auto started = (*part)->calls().start(sum_of(x.size()), 0, -1, x.data(), x.data());
                 if (!started) return started.error().message;
-                if (rank == 1) (*part)->wait(**started, -1);
+                if (rank == 1) (*part)->progress().wait(**started, -1);
                 float y = 1.0f;
-                if (auto done = comm.run(sum_of(1), &y, &y); !done) return done.error().message;
-                (*part)->wait(**started, -1);
+                if (auto done = comm.calls().run(sum_of(1), &y, &y); !done)
+                    return done.error().message;
+                (*part)->progress().wait(**started, -1);
                 if ((*started)->code != Code::ok) return (*started)->error.message;
             }
             (*part)->destroy();
@@ -176,7 +177,7 @@ TEST_CASE("manual: a receive does not wait for a sender that computes") {
                 transfer->peer = peer;
                 transfer->bytes = 100'000;
                 transfer->memory = data.data() + transfer->bytes * static_cast<std::size_t>(peer);
-                auto started = comm.start(std::move(transfer), -1);
+                auto started = comm.messages().start(std::move(transfer), -1);
                 if (started) requests.push_back(std::move(*started));
                 return started ? std::string() : started.error().message;
             };
@@ -188,7 +189,7 @@ TEST_CASE("manual: a receive does not wait for a sender that computes") {
             const int64_t took_ns = now_ns() - began_ns;
             if (rank == 0) posted = true;
             for (const auto& request : requests) {
-                comm.wait(*request, -1);
+                comm.progress().wait(*request, -1);
                 if (problem.empty()) problem = request->error.message;
             }
             if (rank == 0 && problem.empty() && took_ns > most_ns)

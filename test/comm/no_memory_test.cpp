@@ -40,7 +40,7 @@ Job strict_job(Check check) {
 std::string call_often(Communicator& comm, int times) {
     float x = 1.0f;
     for (int i = 0; i < times; ++i)
-        if (auto done = comm.run(sum_of(1), &x, &x); !done) return done.error().message;
+        if (auto done = comm.calls().run(sum_of(1), &x, &x); !done) return done.error().message;
     return "";
 }
 
@@ -67,7 +67,7 @@ Result<> pass(Communicator& comm) {
     transfer.peer = 1 - comm.rank();
     transfer.memory = data.data();
     transfer.bytes = data.size();
-    return comm.run(transfer);
+    return comm.messages().run(transfer);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ TEST_CASE("no memory: the flight recorder does without") {
         for (int i = 0; i < before; ++i) {
             const auto problem = refusing(0, [&]() -> Result<> {
                 float x = 1.0f;
-                return i == 0 ? Result<>() : comm.run(sum_of(1), &x, &x);
+                return i == 0 ? Result<>() : comm.calls().run(sum_of(1), &x, &x);
             });
             if (i > 1 && !problem.empty()) return problem;
             if (auto first = i == 0 ? call_often(comm, 1) : ""; !first.empty()) return first;
@@ -89,7 +89,7 @@ TEST_CASE("no memory: the flight recorder does without") {
 TEST_CASE("no memory: a call that cannot be agreed on ends, and so does the communicator") {
     expect_ends(Check::strict, [](Communicator& comm) -> Result<> {
         float x = 1.0f;
-        return comm.run(sum_of(1), &x, &x);
+        return comm.calls().run(sum_of(1), &x, &x);
     });
 }
 

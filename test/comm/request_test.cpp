@@ -31,11 +31,11 @@ TEST_CASE("request: is done for who tests it once its descriptor is readable") {
         Request request;
         const auto fd = request.completion.event_fd();
         if (!fd) return fd.error().message;
-        if (comm.wait(request, 0)) return "done before it was";
+        if (comm.progress().wait(request, 0)) return "done before it was";
         std::thread completing([&] { complete_late(request); });
         pollfd wait{.fd = *fd, .events = POLLIN, .revents = 0};
         const bool readable = ::poll(&wait, 1, lost_ms) == 1;
-        const bool done = comm.wait(request, 0);
+        const bool done = comm.progress().wait(request, 0);
         completing.join();
         if (!readable) return "the descriptor is not readable";
         return done ? "" : "the descriptor is readable, and the request in progress";
@@ -47,23 +47,23 @@ TEST_CASE("request: its callback may start nothing and wait for nothing") {
         std::vector<float> x(10, 1.0f);
         Call barrier;
         barrier.collective = Collective::barrier;
-        auto request = comm.start(barrier, -1, -1, nullptr, nullptr);
+        auto request = comm.calls().start(barrier, -1, -1, nullptr, nullptr);
         if (!request) return request.error().message;
         std::vector<Code> codes;
         const auto note = [&](const auto& result) {
             codes.push_back(result ? Code::ok : result.error().code);
         };
         const bool set = (*request)->completion.set_callback([&](Code) {
-            note(comm.run(sum_of(x.size()), x.data(), x.data()));
-            note(comm.start(sum_of(x.size()), -1, -1, x.data(), x.data()));
+            note(comm.calls().run(sum_of(x.size()), x.data(), x.data()));
+            note(comm.calls().start(sum_of(x.size()), -1, -1, x.data(), x.data()));
             note(comm.split(0, 0));
-            note(comm.may_wait(**request));
+            note(comm.progress().may_wait(**request));
         });
-        if (!set || !comm.wait(**request, lost_ms)) return "the barrier did not end";
+        if (!set || !comm.progress().wait(**request, lost_ms)) return "the barrier did not end";
         for (const Code code : codes)
             if (code != Code::invalid) return "a call from the callback was not refused";
         if (codes.size() != 4) return "the callback was not called";
-        const auto after = comm.run(sum_of(x.size()), x.data(), x.data());
+        const auto after = comm.calls().run(sum_of(x.size()), x.data(), x.data());
         return after ? "" : after.error().message;
     }));
 }
@@ -78,10 +78,10 @@ TEST_CASE("request: who tests it does not wait for a callback that runs") {
         });
         std::thread completing([&] { complete_late(request); });
         while (!running) std::this_thread::yield();
-        const bool during = comm.wait(request, 0);
+        const bool during = comm.progress().wait(request, 0);
         tested = true;
         while (!request.completion.fired()) std::this_thread::yield();
-        const bool after = comm.wait(request, 0);
+        const bool after = comm.progress().wait(request, 0);
         completing.join();
         if (during) return "done in its own callback";
         return after ? "" : "the callback has run, and the request is in progress";

@@ -92,7 +92,7 @@ TEST_CASE("split: dup, split, split_host and a barrier do not pass for one anoth
          [](Communicator& comm) -> Result<std::shared_ptr<Communicator>> {
              Call call;
              call.collective = Collective::barrier;
-             TUTTI_TRY(comm.run(call, nullptr, nullptr));
+             TUTTI_TRY(comm.calls().run(call, nullptr, nullptr));
              return std::shared_ptr<Communicator>();
          }},
     };
@@ -130,7 +130,7 @@ TEST_CASE("split: a rank that fails after the others were promised it tells them
                         return error.message;
                     if (comm.rank() == 0) faults.way = Faults::Way::answer;
                     float x = 1;
-                    const auto summed = comm.run(sum_of(1), &x, &x);
+                    const auto summed = comm.calls().run(sum_of(1), &x, &x);
                     if (!summed) return summed.error().message;
                     return x == 4 ? "" : "a wrong sum afterwards";
                 });

@@ -32,7 +32,7 @@ std::string pass(Communicator& comm, bool sends, std::vector<std::byte>& data) {
     transfer.peer = 1 - comm.rank();
     transfer.memory = data.data();
     transfer.bytes = data.size();
-    const auto done = comm.run(transfer);
+    const auto done = comm.messages().run(transfer);
     return done ? "" : done.error().message;
 }
 
@@ -54,7 +54,7 @@ std::string send_and_compute(Communicator& comm, std::atomic<bool>& there, bool 
     float x = 1.0f;
     std::unique_ptr<Request> request;
     if (beside && sends) {
-        auto started = comm.start(sum_of(1), 0, -1, &x, &x);
+        auto started = comm.calls().start(sum_of(1), 0, -1, &x, &x);
         if (!started) return started.error().message;
         request = std::move(*started);
     }
@@ -62,10 +62,10 @@ std::string send_and_compute(Communicator& comm, std::atomic<bool>& there, bool 
     if (!sends) there = true;
     if (problem.empty() && !comes(there)) problem = "it waits for this rank's next call";
     if (beside && !sends) {
-        auto started = comm.run(sum_of(1), &x, &x);
+        auto started = comm.calls().run(sum_of(1), &x, &x);
         if (!started) return started.error().message;
     }
-    if (request) comm.wait(*request, -1);
+    if (request) comm.progress().wait(*request, -1);
     return problem;
 }
 

@@ -52,13 +52,14 @@ struct Sum {
     explicit Sum(std::size_t count) : data(count, 1.0f) {}
     std::string start(Communicator& comm, int stream) {
         std::fill(data.begin(), data.end(), 1.0f);
-        auto started = comm.start(sum_of(data.size()), stream, -1, data.data(), data.data());
+        auto started =
+            comm.calls().start(sum_of(data.size()), stream, -1, data.data(), data.data());
         if (!started) return started.error().message;
         request = std::move(*started);
         return "";
     }
     std::string wait(Communicator& comm) {
-        comm.wait(*request, -1);
+        comm.progress().wait(*request, -1);
         if (!request->error.message.empty()) return request->error.message;
         return data.back() == 2.0f ? "" : "wrong sum";
     }
@@ -78,13 +79,13 @@ struct Message {
         transfer->peer = 1 - comm.rank();
         transfer->memory = data.data();
         transfer->bytes = data.size();
-        auto started = comm.start(std::move(transfer), -1);
+        auto started = comm.messages().start(std::move(transfer), -1);
         if (!started) return started.error().message;
         request = std::move(*started);
         return "";
     }
     std::string wait(Communicator& comm) {
-        comm.wait(*request, -1);
+        comm.progress().wait(*request, -1);
         return request->error.message;
     }
     std::array<std::byte, 4> data{};
@@ -224,16 +225,16 @@ TEST_CASE("waiting: for a plan's last run takes little of the processor") {
         job.change = [progress](Config& config) { config.progress = progress; };
         expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
             float x = 1.0f;
-            auto plan = comm.make_plan(sum_of(1), -1);
+            auto plan = comm.calls().make_plan(sum_of(1), -1);
             if (!plan) return plan.error().message;
             if (rank == 1) std::this_thread::sleep_for(std::chrono::milliseconds(late_ms));
-            auto started = comm.start(**plan, &x, &x);
+            auto started = comm.calls().start(**plan, &x, &x);
             if (!started) return started.error().message;
             const int64_t before_ms = processor_ms();
-            comm.wait_for_last_run(**plan);
+            comm.progress().wait_for_last_run(**plan);
             const int64_t took_ms = processor_ms() - before_ms;
             if ((*plan)->busy_anywhere()) return "it is not over";
-            comm.wait(**started, -1);
+            comm.progress().wait(**started, -1);
             return took_ms < late_ms / 3 ? "" : fmt::format("it took {} ms", took_ms);
         }));
     }
@@ -264,7 +265,7 @@ TEST_CASE("waiting: a thread that gives up leaves the others their wake-ups") {
                     signs.took(now_ns() - signs.began_ns);
                 });
                 fall_asleep();
-                comm.wait(*given_up.request, 5);
+                comm.progress().wait(*given_up.request, 5);
                 fall_asleep();
                 signs.asleep = number;
                 sleeper.join();

@@ -19,7 +19,6 @@ MAX_FUNCTION_LINES = 70
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
-    "Communicator": 127,
     "Endpoint": 110,
     "Hub": 97,
     "Connection": 57,
@@ -27,7 +26,7 @@ LARGE_CLASSES = {
     "OfiPort": 48,
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 744
+HEADLESS_COMMENTS = 739
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")
@@ -62,8 +61,9 @@ BUILDS_ON = {
     "p2p": {"run"},
     "comm": {"p2p"},
     "gpu/operations": {"cuda", "engine"},
-    "gpu": {"gpu/operations", "comm"},
-    "capi": {"gpu", "api"},
+    "gpu/plan": {"gpu/operations", "plan"},
+    "gpu": {"gpu/plan", "comm"},
+    "capi": {"comm", "api"},
     "catalogs": set(),
     "collectives": {"schedule"},
     "transports": {"transport/mapped", "transport/registration", "fabric", "cuda"},
@@ -75,9 +75,6 @@ BUILDS_ON = {
 }
 # Where the sources are behind that table. A line may only go.
 AGAINST_THE_TABLE = {
-    "lib/comm/communicator.cpp": {"gpu/device_group_batch.h"},
-    "lib/comm/communicator.h": {"gpu/device_planner.h", "gpu/devices.h", "gpu/exchange.h"},
-    "lib/comm/issue.cpp": {"gpu/device_group_batch.h"},
     "lib/comm/progress.cpp": {"transport/posted/flow.h"},
     "lib/job/endpoint.cpp": {"transport/posted/flow.h"},
     "lib/job/endpoint_join.cpp": {"comm/at_exit.h", "cuda/driver.h"},

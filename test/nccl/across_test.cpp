@@ -40,7 +40,7 @@ const Call sum5000 = call_of(Collective::allreduce, 5000);
 void still_works(Ranked& r) {
     const OnDevice data(r.rank, std::vector<float>(5000, 1));
     Call call = sum5000;
-    r.works(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), "afterwards");
+    r.works(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())), "afterwards");
     r.holds(data.floats() == std::vector<float>(5000, static_cast<float>(r.size)), "its sums");
 }
 
@@ -72,10 +72,10 @@ TEST_CASE("hosts: other operators and types, and what goes through the host all 
         Call wanted = call_of(Collective::scan, 3001);
         wanted.algorithm = "hierarchical";
         const OnDevice data(r.rank, values_of(r.rank, 3001));
-        r.fails(r.comm->start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
+        r.fails(r.comm->calls().start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
                 "no hierarchical way");
         wanted.algorithm = "nccl";
-        r.fails(r.comm->start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
+        r.fails(r.comm->calls().start(wanted, -1, -1, data.get(), data.get()), Code::unsupported,
                 "done by 'hierarchical' or 'staged'");
         still_works(r);
     });
@@ -98,7 +98,7 @@ TEST_CASE("hosts: uneven ones go the hierarchical way with whole messages") {
             blocks.algorithm = "hierarchical";
             const OnDevice data(r.rank, std::vector<float>(1000, 1)),
                 all(r.rank, std::vector<float>(1000 * static_cast<std::size_t>(r.size)));
-            r.fails(r.comm->start(blocks, -1, -1, data.get(), all.get()), Code::unsupported,
+            r.fails(r.comm->calls().start(blocks, -1, -1, data.get(), all.get()), Code::unsupported,
                     "different numbers of ranks");
             still_works(r);
         });
@@ -130,8 +130,8 @@ TEST_CASE("hosts: uneven ones find different calls, and all goes on") {
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
         Call call = sum5000;
         if (r.rank == 2) call.count = 4000;
-        r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
-                "called different things");
+        r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
+                Code::mismatch, "called different things");
         still_works(r);
     });
 }
@@ -146,7 +146,7 @@ TEST_CASE("hosts: single ranks go through the host, one host by its library") {
         Call call = sum5000;
         call.algorithm = "hierarchical";
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
-        r.fails(r.comm->start(call, -1, -1, data.get(), data.get()), Code::unsupported,
+        r.fails(r.comm->calls().start(call, -1, -1, data.get(), data.get()), Code::unsupported,
                 "not by 'hierarchical'");
         still_works(r);
     });
@@ -163,8 +163,8 @@ TEST_CASE("hosts: two operations at a time, on both streams") {
             b(r.rank, std::vector<float>(count, 2));
         const Call call = call_of(Collective::allreduce, count);
         for (int round = 0; round < 2; ++round) {
-            auto first = r.comm->start(call, 0, -1, a.get(), a.get());
-            auto second = r.comm->start(call, 1, -1, b.get(), b.get());
+            auto first = r.comm->calls().start(call, 0, -1, a.get(), a.get());
+            auto second = r.comm->calls().start(call, 1, -1, b.get(), b.get());
             r.works(r.finish(std::move(first)), "the first");
             r.works(r.finish(std::move(second)), "the second");
         }
@@ -183,7 +183,8 @@ TEST_CASE("hosts: copies run side by side, and the wire has a share only") {
             constexpr std::size_t count = 3'000'000;
             const OnDevice data(r.rank, std::vector<float>(count, 1));
             const Call call = call_of(Collective::allreduce, count);
-            r.works(r.finish(r.comm->start(call, 0, -1, data.get(), data.get())), "allreduce");
+            r.works(r.finish(r.comm->calls().start(call, 0, -1, data.get(), data.get())),
+                    "allreduce");
             r.holds(data.floats() == std::vector<float>(count, 4), "the values");
         });
     REQUIRE((tutti::test::sanitized || fake_cuda_overlaps(0) - before >= 2));
@@ -199,12 +200,12 @@ TEST_CASE("hosts: different calls are found wherever they are, and all goes on")
             const OnDevice data(r.rank, std::vector<float>(5000, 1));
             Call call = sum5000;
             if (r.rank == odd) call.op = Op::max;
-            r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
-                    "called different things");
+            r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
+                    Code::mismatch, "called different things");
             still_works(r);
             if (r.rank == odd) call.count = 4000;
-            r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
-                    "called different things");
+            r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
+                    Code::mismatch, "called different things");
             still_works(r);
         });
 }
@@ -220,7 +221,8 @@ TEST_CASE("hosts: a rank that does not come is named, and the buffers are let go
         }
         const device::Stream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
-        r.fails(r.finish(r.comm->start(sum5000, 0, 700, data.get(), data.get(), stream.handle())),
+        r.fails(r.finish(r.comm->calls().start(sum5000, 0, 700, data.get(), data.get(),
+                                               stream.handle())),
                 Code::timeout, "rank 3 has not called it");
         fake_cuda_synchronize(stream.handle());
         ++heard;
@@ -242,8 +244,8 @@ TEST_CASE("hosts: an abort, NCCL's errors and a broken device end it everywhere"
             if (what >= 0 && r.rank == 1) fake_cuda_tell(what, 1);
             if (what < 0 && r.rank == 1) return r.comm->abort();
             fake_cuda_increment(stream.handle(), data.get(), 5000, 100'000);
-            const auto failed =
-                r.finish(r.comm->start(sum5000, 0, -1, data.get(), data.get(), stream.handle()));
+            const auto failed = r.finish(
+                r.comm->calls().start(sum5000, 0, -1, data.get(), data.get(), stream.handle()));
             r.fails(failed, what < 0 ? Code::aborted : Code::system,
                     what < 0 ? "rank 1 called tutti_comm_abort" : "internal error");
             fake_cuda_synchronize(stream.handle());
@@ -263,7 +265,7 @@ TEST_CASE("hosts: strict checking launches nothing before all called the same") 
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
         Call call = sum5000;
         if (r.rank == 1) call.op = Op::max;
-        r.fails(r.comm->run(call, data.get(), data.get()), Code::mismatch, "max");
+        r.fails(r.comm->calls().run(call, data.get(), data.get()), Code::mismatch, "max");
         r.holds(data.floats() == std::vector<float>(5000, 1), "the output is untouched");
         still_works(r);
     });
@@ -296,20 +298,20 @@ TEST_CASE("hosts: one thread calls for several ranks, several times") {
                 DeviceGroupBatch::here().open();
                 for (std::size_t i = 0; i < n; ++i) {
                     Communicator& comm = *all[i]->comm;
-                    first.works(comm.run(call_of(Collective::allreduce, count), data[i]->get(),
-                                         data[i]->get()),
+                    first.works(comm.calls().run(call_of(Collective::allreduce, count),
+                                                 data[i]->get(), data[i]->get()),
                                 "allreduce");
-                    first.works(comm.run(call_of(Collective::broadcast, count, Dtype::float32,
-                                                 Op::sum, all.back()->rank),
-                                         data[i]->get(), data[i]->get()),
+                    first.works(comm.calls().run(call_of(Collective::broadcast, count,
+                                                         Dtype::float32, Op::sum, all.back()->rank),
+                                                 data[i]->get(), data[i]->get()),
                                 "broadcast");
-                    first.works(comm.run(call_of(Collective::allgather, count), data[i]->get(),
-                                         gathered[i]->get()),
+                    first.works(comm.calls().run(call_of(Collective::allgather, count),
+                                                 data[i]->get(), gathered[i]->get()),
                                 "allgather");
                 }
                 first.works(DeviceGroupBatch::here().close(), "launch");
                 for (std::size_t i = 0; i < n; ++i) {
-                    first.works(all[i]->comm->sync(-1), "sync");
+                    first.works(all[i]->comm->offload().sync(-1), "sync");
                     first.holds(data[i]->floats() == sum, "the sums");
                     first.holds(gathered[i]->floats() == blocks, "the blocks");
                 }
@@ -328,14 +330,15 @@ TEST_CASE("hosts: one thread calls messages before and behind what comes in part
         std::vector<std::unique_ptr<OnDevice>> data;
         const OnDevice sent(0, values_of(0, 100)), got(1, std::vector<float>(100));
         DeviceGroupBatch::here().open();
-        first.works(first.comm->run({send_of(sent, 100, 1)}), "send");
+        first.works(first.comm->offload().run({send_of(sent, 100, 1)}), "send");
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(5000, 1)));
-            first.works(r->comm->run(sum5000, data.back()->get(), data.back()->get()), "run");
+            first.works(r->comm->calls().run(sum5000, data.back()->get(), data.back()->get()),
+                        "run");
         }
-        first.works(all[1]->comm->run({receive_of(got, 100, 0)}), "receive");
+        first.works(all[1]->comm->offload().run({receive_of(got, 100, 0)}), "receive");
         first.works(DeviceGroupBatch::here().close(), "launch");
-        for (Ranked* r : all) first.works(r->comm->sync(-1), "sync");
+        for (Ranked* r : all) first.works(r->comm->offload().sync(-1), "sync");
         first.holds(got.floats() == values_of(0, 100), "the message");
         for (const auto& each : data)
             first.holds(each->floats() == std::vector<float>(5000, 4), "the sums");
@@ -350,10 +353,11 @@ TEST_CASE("hosts: what one thread calls fails on all its ranks, whatever part of
         DeviceGroupBatch::here().open();
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(5000, 1)));
-            first.works(r->comm->run(sum5000, data.back()->get(), data.back()->get()), "run");
+            first.works(r->comm->calls().run(sum5000, data.back()->get(), data.back()->get()),
+                        "run");
         }
         first.fails(DeviceGroupBatch::here().close(), Code::system, "internal error");
-        for (Ranked* r : all) first.holds(!r->comm->sync(-1), "all fail");
+        for (Ranked* r : all) first.holds(!r->comm->offload().sync(-1), "all fail");
     });
 }
 
@@ -366,14 +370,14 @@ TEST_CASE("auto: one library for all where all can join it") {
         Call call = sum5000;
         call.algorithm = "nccl";
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
-        r.works(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), "by NCCL");
+        r.works(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())), "by NCCL");
     });
 }
 
 TEST_CASE("hosts: two ranks of a host on one GPU are both named") {
     run(job_on({0, 0, 1, 1}), [](Ranked& r) {
         const OnDevice data(r.rank / 2, std::vector<float>(5000, 1));
-        r.fails(r.comm->run(sum5000, data.get(), data.get()), Code::unsupported,
+        r.fails(r.comm->calls().run(sum5000, data.get(), data.get()), Code::unsupported,
                 "ranks 0 and 1 both use the GPU 0000:10:00.0");
     });
 }

@@ -13,10 +13,11 @@ const Call sum100 = call_of(Collective::allreduce, 100);
 /// The communicator works, on both kinds of memory.
 void still_works(Ranked& r, void* stream = nullptr) {
     const OnDevice in(r.rank, std::vector<float>(100, 1)), out(r.rank, std::vector<float>(100));
-    r.works(r.finish(r.comm->start(sum100, -1, -1, in.get(), out.get(), stream)), "afterwards");
+    r.works(r.finish(r.comm->calls().start(sum100, -1, -1, in.get(), out.get(), stream)),
+            "afterwards");
     r.holds(out.floats()[99] == static_cast<float>(r.size), "afterwards: the values");
     std::vector<float> host(100, 1);
-    r.works(r.comm->run(sum100, host.data(), host.data()), "afterwards, on the host");
+    r.works(r.comm->calls().run(sum100, host.data(), host.data()), "afterwards, on the host");
     r.holds(host[0] == static_cast<float>(r.size), "afterwards: the host's values");
 }
 
@@ -32,20 +33,20 @@ TEST_CASE("device streams: the host is not held up, and kernels before and after
     for (const char* algorithm : {"", "staged"})
         run({.ranks = 2}, [&](Ranked& r) {
             const device::Stream stream = stream_of(r);
-            r.works(r.comm->set_device_stream(stream.handle()), "set");
+            r.works(r.comm->offload().set_queue(stream.handle()), "set");
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             Call call = sum100;
             call.algorithm = algorithm;
-            r.works(r.comm->run(call, data.get(), data.get()), "the first, which joins");
-            r.works(r.comm->sync(-1), "sync");
+            r.works(r.comm->calls().run(call, data.get(), data.get()), "the first, which joins");
+            r.works(r.comm->offload().sync(-1), "sync");
             constexpr int slow_us = 150'000;
             for (int round = 0; round < 2; ++round) {
                 fake_cuda_increment(stream.handle(), data.get(), 100, slow_us);
-                r.works(r.comm->run(call, data.get(), data.get()), "run");
+                r.works(r.comm->calls().run(call, data.get(), data.get()), "run");
                 fake_cuda_increment(stream.handle(), data.get(), 100, 0);
             }
-            r.fails(r.comm->sync(1), Code::timeout, "not done after 1 ms");
-            r.works(r.comm->sync(-1), "sync");
+            r.fails(r.comm->offload().sync(1), Code::timeout, "not done after 1 ms");
+            r.works(r.comm->offload().sync(-1), "sync");
             fake_cuda_synchronize(stream.handle());
             // 1 → 2, then x → 2 (x + 1) + 1 twice
             r.holds(data.floats() == std::vector<float>(100, 17), "the values");
@@ -57,18 +58,18 @@ TEST_CASE("device streams: a pair of streams is ordered by calls, not by waiting
         const device::Stream calc = stream_of(r), own = stream_of(r);
         const auto context = device::Context::retain(*device::driver(), r.rank);
         const device::Context::Scope current(*context);
-        r.works(r.comm->set_device_stream(own.handle()), "set");
+        r.works(r.comm->offload().set_queue(own.handle()), "set");
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         for (int round = 0; round < 3; ++round) {
             fake_cuda_increment(calc.handle(), data.get(), 100, 20'000);
-            r.works(r.comm->hold_own_stream(calc.handle()), "calc first");
-            r.works(r.comm->run(sum100, data.get(), data.get()), "run");
-            r.works(r.comm->hold_stream(calc.handle()), "then calc");
+            r.works(r.comm->offload().hold_own_queue(calc.handle()), "calc first");
+            r.works(r.comm->calls().run(sum100, data.get(), data.get()), "run");
+            r.works(r.comm->offload().hold_queue(calc.handle()), "then calc");
         }
         fake_cuda_increment(calc.handle(), data.get(), 100, 0);
         fake_cuda_synchronize(calc.handle());
         r.holds(data.floats() == std::vector<float>(100, 23), "x → 2 (x + 1) three times, and 1");
-        r.works(r.comm->sync(-1), "sync");
+        r.works(r.comm->offload().sync(-1), "sync");
     });
 }
 
@@ -79,7 +80,7 @@ TEST_CASE("device streams: two ranks of a process on one GPU need one each") {
         const device::Context context = *device::Context::retain(*device::driver(), 0);
         const device::Stream own = std::move(*device::Stream::create(context));
         const auto start = [&](void* stream) {
-            return r.comm->start(sum100, 0, -1, data.get(), data.get(), stream);
+            return r.comm->calls().start(sum100, 0, -1, data.get(), data.get(), stream);
         };
         Result<std::unique_ptr<Request>> sum;
         if (r.rank == 0) sum = start(nullptr);
@@ -118,16 +119,17 @@ TEST_CASE("device streams: nothing is put on one that is captured into a graph")
             const auto refuses = [&] {
                 fake_cuda_capture(stream.handle(), true);
                 for (void* on : {static_cast<void*>(stream.handle()), static_cast<void*>(nullptr)})
-                    r.fails(r.comm->start(sum100, -1, -1, data.get(), data.get(), on),
+                    r.fails(r.comm->calls().start(sum100, -1, -1, data.get(), data.get(), on),
                             Code::unsupported, words);
             };
             refuses();  // before the ranks have joined, too
             fake_cuda_capture(stream.handle(), false);
             still_works(r, stream.handle());
             refuses();
-            r.fails(r.comm->start({{{true, 1 - r.rank, data.get(), 400}}}, -1, stream.handle()),
+            r.fails(r.comm->offload().start({{{true, 1 - r.rank, data.get(), 400}}}, -1,
+                                            stream.handle()),
                     Code::unsupported, words);
-            r.fails(r.comm->hold_own_stream(stream.handle()), Code::unsupported, words);
+            r.fails(r.comm->offload().hold_own_queue(stream.handle()), Code::unsupported, words);
             fake_cuda_capture(stream.handle(), false);
             still_works(r, stream.handle());
         });
@@ -135,18 +137,19 @@ TEST_CASE("device streams: nothing is put on one that is captured into a graph")
 
 TEST_CASE("device memory: plans run on it, blocking and not") {
     run({.ranks = 2}, [](Ranked& r) {
-        auto plan = r.comm->make_plan(sum100, 0);
+        auto plan = r.comm->calls().make_plan(sum100, 0);
         if (!r.works(plan, "plan")) return;
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         for (int round = 0; round < 3; ++round) {
-            r.works(r.finish(r.comm->start(**plan, data.get(), data.get())), "start");
-            r.works(r.comm->run(**plan, data.get(), data.get()), "run");
-            r.works(r.comm->run(**plan, data.get(), data.get()), "run again, without a sync");
+            r.works(r.finish(r.comm->calls().start(**plan, data.get(), data.get())), "start");
+            r.works(r.comm->calls().run(**plan, data.get(), data.get()), "run");
+            r.works(r.comm->calls().run(**plan, data.get(), data.get()),
+                    "run again, without a sync");
         }
-        r.works(r.comm->sync(-1), "sync");
+        r.works(r.comm->offload().sync(-1), "sync");
         r.holds(data.floats()[7] == 512, "nine times two");
         std::vector<float> host(100, 1);
-        r.works(r.comm->run(**plan, host.data(), host.data()), "on the host");
+        r.works(r.comm->calls().run(**plan, host.data(), host.data()), "on the host");
         r.holds(host[0] == 2, "the host's values");
     });
 }
@@ -160,12 +163,12 @@ TEST_CASE("device memory: many operations are under way at a time, over both str
         for (std::size_t i = 0; i < most; ++i) {
             data.push_back(std::make_unique<OnDevice>(
                 r.rank, std::vector<float>(100, 1.0f + static_cast<float>(i))));
-            auto request = r.comm->start(sum100, -1, -1, data[i]->get(), data[i]->get());
+            auto request = r.comm->calls().start(sum100, -1, -1, data[i]->get(), data[i]->get());
             if (!r.works(request, "start")) return;
             requests.push_back(std::move(*request));
         }
         for (std::size_t i = 0; i < most; ++i) {
-            r.comm->wait(*requests[i], -1);
+            r.comm->progress().wait(*requests[i], -1);
             r.holds(requests[i]->code.load() == Code::ok, "a request failed");
             r.holds(data[i]->floats()[99] == 2 * (1.0f + static_cast<float>(i)), "the values");
         }
@@ -181,8 +184,8 @@ TEST_CASE("mismatch: other operators on devices are found, although NCCL would n
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         Call call = sum100;
         if (r.rank == 1) call.op = Op::max;
-        r.works(r.comm->run(call, data.get(), data.get()), "it is launched");
-        r.fails(r.comm->sync(-1), Code::mismatch, "max");
+        r.works(r.comm->calls().run(call, data.get(), data.get()), "it is launched");
+        r.fails(r.comm->offload().sync(-1), Code::mismatch, "max");
         still_works(r);
     });
 }
@@ -195,8 +198,8 @@ TEST_CASE("mismatch: other lengths and collectives hang in NCCL, and are ended")
             Call call = sum100;
             if (r.rank == 2 && lengths) call.count = 50;
             if (r.rank == 2 && !lengths) call.collective = Collective::broadcast;
-            r.fails(r.finish(r.comm->start(call, -1, -1, data.get(), data.get())), Code::mismatch,
-                    "called different things");
+            r.fails(r.finish(r.comm->calls().start(call, -1, -1, data.get(), data.get())),
+                    Code::mismatch, "called different things");
             still_works(r);
         });
 }
@@ -207,7 +210,7 @@ TEST_CASE("mismatch: host memory on one rank and a device's on another") {
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         std::vector<float> host(100, 1);
         std::byte* mine = r.rank == 0 ? data.get() : reinterpret_cast<std::byte*>(host.data());
-        r.fails(r.finish(r.comm->start(sum100, -1, -1, mine, mine)), Code::mismatch,
+        r.fails(r.finish(r.comm->calls().start(sum100, -1, -1, mine, mine)), Code::mismatch,
                 "called different things");
         still_works(r);
     });
@@ -220,10 +223,11 @@ TEST_CASE("mismatch: the operation before it still succeeds") {
             second(r.rank, std::vector<float>(100, 1));
         const device::Stream stream = stream_of(r);
         fake_cuda_increment(stream.handle(), first.get(), 100, 400'000);
-        auto early = r.comm->start(sum100, 0, -1, first.get(), first.get(), stream.handle());
+        auto early =
+            r.comm->calls().start(sum100, 0, -1, first.get(), first.get(), stream.handle());
         Call call = sum100;
         if (r.rank == 1) call.op = Op::min;
-        auto late = r.comm->start(call, 0, -1, second.get(), second.get(), stream.handle());
+        auto late = r.comm->calls().start(call, 0, -1, second.get(), second.get(), stream.handle());
         r.works(r.finish(std::move(early)), "the earlier one");
         r.holds(first.floats()[5] == 4, "its values");
         r.fails(r.finish(std::move(late)), Code::mismatch, "min");
@@ -237,7 +241,7 @@ TEST_CASE("strict checking: nothing is launched before all called the same") {
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         Call call = sum100;
         if (r.rank == 1) call.op = Op::max;
-        const auto result = r.comm->run(call, data.get(), data.get());
+        const auto result = r.comm->calls().run(call, data.get(), data.get());
         r.fails(result, Code::mismatch, "max");
         r.holds(data.floats() == std::vector<float>(100, 1), "the output is untouched");
         still_works(r);
@@ -254,7 +258,8 @@ TEST_CASE("deadline: the rank that did not call is named, and NCCL lets go of th
         if (r.rank == 1) return stay_away(heard);
         const device::Stream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(r.finish(r.comm->start(sum100, 0, 700, data.get(), data.get(), stream.handle())),
+        r.fails(r.finish(
+                    r.comm->calls().start(sum100, 0, 700, data.get(), data.get(), stream.handle())),
                 Code::timeout, "rank 1 has not called it");
         fake_cuda_synchronize(stream.handle());
         r.holds(data.floats() == std::vector<float>(100, 1), "untouched");
@@ -271,7 +276,8 @@ TEST_CASE("deadline: of an earlier operation, found while NCCL takes its time wi
         const device::Stream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         const auto start = [&](int64_t timeout_ms) {
-            return r.comm->start(sum100, 0, timeout_ms, data.get(), data.get(), stream.handle());
+            return r.comm->calls().start(sum100, 0, timeout_ms, data.get(), data.get(),
+                                         stream.handle());
         };
         auto earlier = start(700);
         r.works(earlier, "the earlier one");
@@ -289,8 +295,8 @@ TEST_CASE("abort: ends what is on the device, from another thread") {
             return r.comm->abort();
         }
         const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(r.finish(r.comm->start(sum100, -1, -1, data.get(), data.get())), Code::aborted,
-                "rank 1 called tutti_comm_abort");
+        r.fails(r.finish(r.comm->calls().start(sum100, -1, -1, data.get(), data.get())),
+                Code::aborted, "rank 1 called tutti_comm_abort");
     });
 }
 
@@ -302,7 +308,8 @@ TEST_CASE("abort: the buffers are the caller's again only when NCCL's kernels ha
         const Told slow(fake_slow_abort, 0);
         const device::Stream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(r.finish(r.comm->start(sum100, 0, 300, data.get(), data.get(), stream.handle())),
+        r.fails(r.finish(
+                    r.comm->calls().start(sum100, 0, 300, data.get(), data.get(), stream.handle())),
                 Code::timeout, "rank 1 has not called it");
         const auto then = data.bytes();
         fake_cuda_synchronize(stream.handle());
@@ -322,7 +329,8 @@ TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
             const device::Stream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             fake_cuda_increment(stream.handle(), data.get(), 100, 100'000);
-            r.fails(r.finish(r.comm->start(sum100, 0, -1, data.get(), data.get(), stream.handle())),
+            r.fails(r.finish(r.comm->calls().start(sum100, 0, -1, data.get(), data.get(),
+                                                   stream.handle())),
                     Code::system, "internal error: the stand-in was told to fail");
             fake_cuda_synchronize(stream.handle());
         });
@@ -342,8 +350,8 @@ TEST_CASE("errors: a launch that fails as a peer has gone waits for the name of 
         const Told lose(fake_lose_launch, 0);
         launches = true;
         const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(r.finish(r.comm->start(sum100, 0, -1, data.get(), data.get())), Code::aborted,
-                "rank 1 called tutti_comm_abort");
+        r.fails(r.finish(r.comm->calls().start(sum100, 0, -1, data.get(), data.get())),
+                Code::aborted, "rank 1 called tutti_comm_abort");
     });
 }
 
@@ -354,12 +362,12 @@ TEST_CASE("errors: a broken device fails the operation, and the host's communica
         other.job = "host only";
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         if (r.rank == 0) fake_cuda_break(0, 700);
-        const auto failed = r.finish(r.comm->start(sum100, -1, -1, data.get(), data.get()));
+        const auto failed = r.finish(r.comm->calls().start(sum100, -1, -1, data.get(), data.get()));
         r.fails(failed, Code::system, "CUDA_ERROR_ILLEGAL_ADDRESS");
         auto host = Communicator::create(other, nullptr);
         if (!r.works(host, "a new communicator")) return;
         std::vector<float> values(100, 1);
-        r.works((*host)->run(sum100, values.data(), values.data()), "on the host");
+        r.works((*host)->calls().run(sum100, values.data(), values.data()), "on the host");
         r.holds(values[0] == 2, "its values");
         (*host)->destroy();
     });
@@ -376,8 +384,9 @@ TEST_CASE("errors: a buffer of a device that has failed is not taken for the hos
         together.arrive_and_wait();
         fake_cuda_break(r.rank, 700);
         const std::string words = "CUDA_ERROR_ILLEGAL_ADDRESS";
-        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::system, words);
-        r.fails(r.comm->run({{{true, 1 - r.rank, data.get(), 400}}}), Code::system, words);
+        r.fails(r.comm->calls().run(sum100, data.get(), data.get()), Code::system, words);
+        r.fails(r.comm->offload().run({{{true, 1 - r.rank, data.get(), 400}}}), Code::system,
+                words);
         together.arrive_and_wait();
         fake_cuda_break(r.rank, 0);
         still_works(r);
@@ -400,7 +409,8 @@ TEST_CASE("errors: ranks with host memory only join, measure and split beside a 
             auto part = (*host)->split(0, r.rank);
             float value = 1;
             if (r.works(part, "split"))
-                r.works((*part)->run(call_of(Collective::allreduce, 1), &value, &value), "sum");
+                r.works((*part)->calls().run(call_of(Collective::allreduce, 1), &value, &value),
+                        "sum");
             r.holds(value == 3, "the sum");
             if (part) (*part)->destroy();
             (*host)->destroy();
@@ -417,27 +427,28 @@ TEST_CASE("bad input: mixed buffers, other devices, other devices' streams") {
     run({.ranks = 2}, [](Ranked& r) {
         std::vector<float> host(1 << 20);
         const OnDevice own(r.rank, host), other(r.rank + 2, std::vector<float>(100));
-        r.fails(r.comm->run(sum100, host.data(), own.get()), Code::invalid,
+        r.fails(r.comm->calls().run(sum100, host.data(), own.get()), Code::invalid,
                 fmt::format("the input is host memory, the output memory of device {}", r.rank));
-        r.fails(r.comm->start(sum100, -1, -1, own.get(), other.get()), Code::invalid,
+        r.fails(r.comm->calls().start(sum100, -1, -1, own.get(), other.get()), Code::invalid,
                 "both must be of one kind");
         still_works(r);
-        r.fails(r.comm->run(sum100, other.get(), other.get()), Code::invalid,
+        r.fails(r.comm->calls().run(sum100, other.get(), other.get()), Code::invalid,
                 fmt::format("the buffers are memory of device {}, the communicator's device is {}",
                             r.rank + 2, r.rank));
         const auto context = device::Context::retain(*device::driver(), r.rank + 2);
         const auto stream = device::Stream::create(*context);
-        r.fails(r.comm->start(sum100, -1, -1, own.get(), own.get(), stream->handle()),
+        r.fails(r.comm->calls().start(sum100, -1, -1, own.get(), own.get(), stream->handle()),
                 Code::invalid, fmt::format("the device stream is device {}'s", r.rank + 2));
-        r.fails(r.comm->set_device_stream(stream->handle()), Code::invalid, "device stream is");
+        r.fails(r.comm->offload().set_queue(stream->handle()), Code::invalid, "device stream is");
         Call named = sum100;
         named.algorithm = "ring";
-        r.fails(r.comm->start(named, -1, -1, own.get(), own.get()), Code::unsupported,
+        r.fails(r.comm->calls().start(named, -1, -1, own.get(), own.get()), Code::unsupported,
                 "not by 'ring'");
         named.algorithm = "nccl";
         named.op = Op::max;
         named.dtype = Dtype::int16;
-        r.fails(r.comm->start(named, -1, -1, own.get(), own.get()), Code::unsupported, "int16");
+        r.fails(r.comm->calls().start(named, -1, -1, own.get(), own.get()), Code::unsupported,
+                "int16");
         still_works(r);
     });
 }
@@ -445,10 +456,10 @@ TEST_CASE("bad input: mixed buffers, other devices, other devices' streams") {
 TEST_CASE("bad input: two ranks on one GPU are both named") {
     run({.ranks = 3}, [](Ranked& r) {
         const OnDevice data(r.rank / 2, std::vector<float>(100, 1));
-        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::unsupported,
+        r.fails(r.comm->calls().run(sum100, data.get(), data.get()), Code::unsupported,
                 "ranks 0 and 1 both use the GPU 0000:10:00.0");
         std::vector<float> host(100, 1);
-        r.works(r.comm->run(sum100, host.data(), host.data()), "the host goes on");
+        r.works(r.comm->calls().run(sum100, host.data(), host.data()), "the host goes on");
     });
 }
 
@@ -456,9 +467,9 @@ TEST_CASE("bad input: joining fails on one rank, all hear of it, the host goes o
     const Setting fail("FAKE_NCCL_FAIL_JOIN", "1");
     run({.ranks = 2}, [](Ranked& r) {
         const OnDevice data(r.rank, std::vector<float>(100, 1));
-        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::system,
+        r.fails(r.comm->calls().run(sum100, data.get(), data.get()), Code::system,
                 r.rank == 1 ? "internal error" : "another rank could not join");
         std::vector<float> host(100, 1);
-        r.works(r.comm->run(sum100, host.data(), host.data()), "the host goes on");
+        r.works(r.comm->calls().run(sum100, host.data(), host.data()), "the host goes on");
     });
 }

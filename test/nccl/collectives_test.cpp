@@ -40,10 +40,10 @@ void compare(Ranked& r, const Call& call, const std::string& what) {
         expected = in;
         fake_cuda_poke(output.get(), in.data(), in.size());
     }
-    r.works(r.comm->run(host, one_buffer ? expected.data() : in.data(), expected.data()),
+    r.works(r.comm->calls().run(host, one_buffer ? expected.data() : in.data(), expected.data()),
             what + " on the host");
     const auto* from = one_buffer ? output.get() : input.get();
-    r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), what);
+    r.works(r.finish(r.comm->calls().start(call, -1, -1, from, output.get())), what);
     r.holds(output.bytes() == expected, what + ": other values than on the host");
 }
 
@@ -156,7 +156,8 @@ TEST_CASE("device memory: a rank without blocks is on its stream's device, and n
         const OnDevice in(r.rank, values_of(r.rank, 1)), out(r.rank, values_of(2, 1));
         const void* const from = takes_part ? in.get() : nullptr;
         void* const to = takes_part ? out.get() : nullptr;
-        r.works(r.finish(r.comm->start(call, -1, -1, from, to, stream.handle())), "alltoallv");
+        r.works(r.finish(r.comm->calls().start(call, -1, -1, from, to, stream.handle())),
+                "alltoallv");
         fake_cuda_synchronize(stream.handle());
         if (takes_part) r.holds(out.floats() == values_of(1 - r.rank, 1), "the other's element");
         compare(r, call_of(Collective::allreduce, 100), "afterwards");
@@ -172,14 +173,15 @@ TEST_CASE("device memory: a rank without blocks is where its pointers are") {
         Call all = call_of(Collective::alltoall, 0);
         all.uneven = true;
         all.input = all.output = {one, {}};
-        r.works(r.comm->run(all, in.get(), out.get()), "alltoallv");
-        r.works(r.comm->sync(-1), "sync");
+        r.works(r.comm->calls().run(all, in.get(), out.get()), "alltoallv");
+        r.works(r.comm->offload().sync(-1), "sync");
         if (takes_part) r.holds(out.floats()[0] == values_of(1 - r.rank, 1)[0], "the element");
         Call gather = call_of(Collective::gather, takes_part ? 1 : 0);
         gather.uneven = true;
         if (r.rank == 0) gather.output = {of_root, {}};
-        r.works(r.comm->run(gather, in.get(), r.rank == 0 ? out.get() : nullptr), "gatherv");
-        r.works(r.comm->sync(-1), "sync");
+        r.works(r.comm->calls().run(gather, in.get(), r.rank == 0 ? out.get() : nullptr),
+                "gatherv");
+        r.works(r.comm->offload().sync(-1), "sync");
         if (r.rank == 0) r.holds(out.floats()[1] == values_of(1, 1)[0], "rank 1's");
     });
 }
@@ -191,27 +193,28 @@ TEST_CASE("device memory: in place") {
             const OnDevice all(r.rank, values);
             Call sum = call_of(Collective::allreduce, 4);
             sum.algorithm = algorithm;
-            r.works(r.finish(r.comm->start(sum, 0, -1, all.get(), all.get())), "allreduce");
+            r.works(r.finish(r.comm->calls().start(sum, 0, -1, all.get(), all.get())), "allreduce");
             r.holds(all.floats() == std::vector<float>{2, 4, 6, 8}, "allreduce in place");
             Call scatter = call_of(Collective::reduce_scatter, 2);
             scatter.algorithm = algorithm;
             std::byte* own = all.get() + 8 * r.rank;
-            r.works(r.finish(r.comm->start(scatter, 0, -1, all.get(), own)), "reduce_scatter");
+            r.works(r.finish(r.comm->calls().start(scatter, 0, -1, all.get(), own)),
+                    "reduce_scatter");
             const std::vector<float> wanted =
                 r.rank == 0 ? std::vector<float>{4, 8, 6, 8} : std::vector<float>{2, 4, 12, 16};
             r.holds(all.floats() == wanted, "reduce_scatter in place");
             Call gather = call_of(Collective::allgather, 2);
             gather.algorithm = algorithm;
-            r.works(r.finish(r.comm->start(gather, 0, -1, own, all.get())), "allgather");
+            r.works(r.finish(r.comm->calls().start(gather, 0, -1, own, all.get())), "allgather");
             r.holds(all.floats() == std::vector<float>{4, 8, 12, 16}, "allgather in place");
         }
         const OnDevice all(r.rank, values);
         const Call exchange = call_of(Collective::alltoall, 2);
-        r.fails(r.comm->start(exchange, 0, -1, all.get(), all.get()), Code::unsupported,
+        r.fails(r.comm->calls().start(exchange, 0, -1, all.get(), all.get()), Code::unsupported,
                 "in place");
         Call staged = exchange;
         staged.algorithm = "staged";
-        r.works(r.finish(r.comm->start(staged, 0, -1, all.get(), all.get())), "alltoall");
+        r.works(r.finish(r.comm->calls().start(staged, 0, -1, all.get(), all.get())), "alltoall");
         const float kept = r.rank == 0 ? 1 : 3;
         r.holds(all.floats() == std::vector<float>{kept, kept + 1, kept, kept + 1},
                 "alltoall in place");
@@ -257,11 +260,11 @@ TEST_CASE("device memory: several inputs are added on the device, with the host'
                     Call call = call_of(Collective::allreduce, length, dtype, op);
                     call.inputs = inputs;
                     const std::string what = fmt::format("{} inputs, {}", inputs, name_of(call));
-                    r.works(r.comm->run(call, host_list.data(), expected.data()), what);
+                    r.works(r.comm->calls().run(call, host_list.data(), expected.data()), what);
                     for (int round = 0; round < 2; ++round) {
-                        r.works(
-                            r.finish(r.comm->start(call, -1, -1, device_list.data(), output.get())),
-                            what);
+                        r.works(r.finish(r.comm->calls().start(call, -1, -1, device_list.data(),
+                                                               output.get())),
+                                what);
                         r.holds(output.bytes() == expected, what + ": other bits");
                     }
                 }
@@ -277,21 +280,22 @@ TEST_CASE("device memory: ranks on host memory take part in what is staged") {
         const Call call = call_of(Collective::allreduce, 5000);
         for (int round = 0; round < 3; ++round) {
             if (r.rank == round) {
-                r.works(r.comm->run(call, mine.data(), host_out.data()), "on the host");
+                r.works(r.comm->calls().run(call, mine.data(), host_out.data()), "on the host");
                 r.holds(host_out[4999] == 6, "the host's values");
             } else {
-                r.works(r.comm->run(call, in.get(), out.get()), "on the device");
-                r.works(r.comm->sync(-1), "sync");
+                r.works(r.comm->calls().run(call, in.get(), out.get()), "on the device");
+                r.works(r.comm->offload().sync(-1), "sync");
                 r.holds(out.floats()[4999] == 6, "the device's values");
             }
         }
         // One rank's buffers may differ too.
-        r.works(r.comm->run(call, mine.data(), out.get()), "from the host to the device");
-        r.works(r.comm->sync(-1), "sync");
+        r.works(r.comm->calls().run(call, mine.data(), out.get()), "from the host to the device");
+        r.works(r.comm->offload().sync(-1), "sync");
         r.holds(out.floats()[0] == 6, "mixed");
         std::fill(host_out.begin(), host_out.end(), 0.0F);
-        r.works(r.comm->run(call, in.get(), host_out.data()), "from the device to the host");
-        r.works(r.comm->sync(-1), "sync");
+        r.works(r.comm->calls().run(call, in.get(), host_out.data()),
+                "from the device to the host");
+        r.works(r.comm->offload().sync(-1), "sync");
         r.holds(host_out[0] == 6 && host_out[4999] == 6, "mixed, the other way");
     });
 }

@@ -52,7 +52,7 @@ Result<std::unique_ptr<Request>> start_on_host(Ranked& r, bool sends, Rank peer,
     t->memory = reinterpret_cast<std::byte*>(memory.data());
     t->bytes = memory.size() * sizeof(float);
     t->dtype = Dtype::float32;
-    return r.comm->start(std::move(t), -1);
+    return r.comm->messages().start(std::move(t), -1);
 }
 Result<> on_host(Ranked& r, bool sends, Rank peer, std::vector<float>& memory) {
     return r.finish(start_on_host(r, sends, peer, memory));
@@ -187,7 +187,7 @@ TEST_CASE("direct messages: many at once between two ranks, and each other way o
         constexpr int many = 12;
         const Rank peer = 1 - r.rank;
         std::vector<std::unique_ptr<OnDevice>> sent, got;
-        std::vector<DeviceTransfer> group;
+        std::vector<OffloadMessage> group;
         for (int i = 0; i < many; ++i) {
             const std::size_t floats = 8'000 + static_cast<std::size_t>(i) * 10'000;
             sent.push_back(std::make_unique<OnDevice>(r.rank, values_of(i + r.rank, floats)));
@@ -196,7 +196,7 @@ TEST_CASE("direct messages: many at once between two ranks, and each other way o
             group.insert(group.begin(), receive_of(*got.back(), floats, peer, i));
         }
         std::vector<float> values = values_of(40 + r.rank, large), theirs(large);
-        auto device = r.comm->start(group, -1, nullptr);
+        auto device = r.comm->offload().start(group, -1, nullptr);
         auto out = start_on_host(r, true, peer, values, many);
         r.works(r.finish(start_on_host(r, false, peer, theirs, many)), "received on the host");
         r.works(r.finish(std::move(out)), "sent on the host");
@@ -221,7 +221,7 @@ void send_between_kernels(Ranked& r, bool right) {
     const device::Stream stream = stream_of(r);
     const OnDevice data(0, std::vector<float>(large, 1));
     fake_cuda_increment(stream.handle(), data.get(), large, 20'000);
-    auto request = r.comm->start({send_of(data, large, 1)}, -1, stream.handle());
+    auto request = r.comm->offload().start({send_of(data, large, 1)}, -1, stream.handle());
     fake_cuda_increment(stream.handle(), data.get(), large, 0);
     r.works(r.finish(std::move(request)), "send");
     fake_cuda_synchronize(stream.handle());
@@ -249,7 +249,7 @@ TEST_CASE("direct messages: a receive waits for what is before it, and what is b
         }
         // Would add to what was received if that came too early.
         fake_cuda_increment(stream.handle(), data.get(), large, 100'000);
-        auto request = r.comm->start({receive_of(data, large, 0)}, -1, stream.handle());
+        auto request = r.comm->offload().start({receive_of(data, large, 0)}, -1, stream.handle());
         fake_cuda_increment(stream.handle(), data.get(), large, 0);
         r.works(r.finish(std::move(request)), "receive");
         fake_cuda_synchronize(stream.handle());
@@ -267,12 +267,12 @@ TEST_CASE("direct messages: sent from where another of the group is received, a 
 }
 
 /// Each called by itself and launched together.
-void gather(Ranked& r, const std::vector<DeviceTransfer>& messages) {
+void gather(Ranked& r, const std::vector<OffloadMessage>& messages) {
     const device::Stream stream = stream_of(r);
     std::vector<Result<std::unique_ptr<Request>>> all;
     DeviceGroupBatch::here().open();
-    for (const DeviceTransfer& one : messages)
-        all.push_back(r.comm->start(std::vector{one}, -1, stream.handle()));
+    for (const OffloadMessage& one : messages)
+        all.push_back(r.comm->offload().start(std::vector{one}, -1, stream.handle()));
     r.works(DeviceGroupBatch::here().close(), "launch");
     for (auto& request : all) r.works(r.finish(std::move(request)), "a message");
 }
@@ -337,9 +337,9 @@ TEST_CASE("direct messages: deadlines and an abort end them, and the stream goes
                 }
                 const device::Stream stream = stream_of(r);
                 const OnDevice data(0, std::vector<float>(large, 1));
-                auto request =
-                    r.comm->start({sends ? send_of(data, large, 1) : receive_of(data, large, 1)},
-                                  aborts ? -1 : 300, stream.handle());
+                auto request = r.comm->offload().start(
+                    {sends ? send_of(data, large, 1) : receive_of(data, large, 1)},
+                    aborts ? -1 : 300, stream.handle());
                 fake_cuda_increment(stream.handle(), data.get(), large, 0);
                 ++ready;
                 r.fails(r.finish(std::move(request)), aborts ? Code::aborted : Code::timeout,

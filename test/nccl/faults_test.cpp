@@ -117,7 +117,8 @@ public:
     }
     bool sums(const Call& call, const OnDevice& in, const OnDevice& out, void* stream,
               const std::string& what) {
-        return fine(r.finish(r.comm->start(call, 0, -1, in.get(), out.get(), stream)), what);
+        return fine(r.finish(r.comm->calls().start(call, 0, -1, in.get(), out.get(), stream)),
+                    what);
     }
     bool all_of_it(bool through_nccl);
 
@@ -126,17 +127,18 @@ private:
 };
 
 bool Program::all_of_it(bool through_nccl) {
-    if (!fine(r.comm->use_device(r.rank), "use_device")) return false;
+    if (!fine(r.comm->offload().use(r.rank), "use_device")) return false;
     auto context = device::Context::retain(*device::driver(), r.rank);
     if (!fine(context, "the program's own context")) return false;
     auto made = device::Stream::create(*context);
     if (!fine(made, "the program's own stream")) return false;
     const device::Stream stream = std::move(*made);
-    if (!fine(r.comm->set_device_stream(stream.handle()), "set_device_stream")) return false;
+    if (!fine(r.comm->offload().set_queue(stream.handle()), "set_device_stream")) return false;
     const OnDevice data(r.rank, std::vector<float>(large, 1)),
         more(r.rank, std::vector<float>(large * static_cast<std::size_t>(r.size)));
-    if (!fine(r.comm->hold_own_stream(nullptr), "hold_own_stream")) return false;
-    if (!fine(r.comm->add_device_memory(data.get(), large * 4), "add_device_memory")) return false;
+    if (!fine(r.comm->offload().hold_own_queue(nullptr), "hold_own_stream")) return false;
+    if (!fine(r.comm->offload().add_memory(data.get(), large * 4), "add_device_memory"))
+        return false;
     const Call sum = call_of(Collective::allreduce, large);
     if (!sums(sum, data, data, stream.handle(), "allreduce")) return false;
     r.holds(data.floats() == std::vector<float>(large, static_cast<float>(r.size)), "the sums");
@@ -161,7 +163,8 @@ bool Program::all_of_it(bool through_nccl) {
     Call several = call_of(Collective::allreduce, 1000);
     several.inputs = 2;
     const void* inputs[] = {data.get(), more.get()};
-    if (!fine(r.finish(r.comm->start(several, 0, -1, inputs, scattered.get(), stream.handle())),
+    if (!fine(r.finish(
+                  r.comm->calls().start(several, 0, -1, inputs, scattered.get(), stream.handle())),
               "allreduce_multi"))
         return false;
     const Rank next = (r.rank + 1) % r.size, before = (r.rank + r.size - 1) % r.size;
@@ -170,24 +173,25 @@ bool Program::all_of_it(bool through_nccl) {
               "messages"))
         return false;
     if (through_nccl) {
-        const auto window = r.comm->allocate_on_device(1000);
+        const auto window = r.comm->offload().allocate(1000);
         if (!fine(window, "allocate_on_device")) return false;
-        if (!fine(r.comm->remove_device_memory(*window, true), "give it back")) return false;
+        if (!fine(r.comm->offload().remove_memory(*window, true), "give it back")) return false;
     }
-    if (!fine(r.comm->remove_device_memory(data.get(), false), "remove_device_memory"))
+    if (!fine(r.comm->offload().remove_memory(data.get(), false), "remove_device_memory"))
         return false;
     auto part = r.comm->split(0, r.rank);
     if (!fine(part, "split")) return false;
-    const bool part_fine = fine(r.finish((*part)->start(call_of(Collective::allreduce, 100), 0, -1,
-                                                        data.get(), data.get(), stream.handle())),
-                                "the part's allreduce");
+    const bool part_fine =
+        fine(r.finish((*part)->calls().start(call_of(Collective::allreduce, 100), 0, -1, data.get(),
+                                             data.get(), stream.handle())),
+             "the part's allreduce");
     (*part)->destroy();
-    return part_fine && fine(r.comm->sync(-1), "sync");
+    return part_fine && fine(r.comm->offload().sync(-1), "sync");
 }
 
 void host_works(Ranked& r) {
     std::vector<float> data(100, 1);
-    r.works(r.comm->run(call_of(Collective::allreduce, 100), data.data(), data.data()),
+    r.works(r.comm->calls().run(call_of(Collective::allreduce, 100), data.data(), data.data()),
             "on the host");
     r.holds(data == std::vector<float>(100, static_cast<float>(r.size)), "the host's sums");
 }

@@ -15,6 +15,8 @@
 
 #include "comm/communicator.h"
 #include "cuda/fake_cuda.h"
+#include "cuda/handles.h"
+#include "gpu/operations/device_fold.h"
 #include "support/catch.h"
 #include "support/sanitized.h"
 
@@ -89,7 +91,7 @@ struct Ranked {
     }
     Result<> finish(Result<std::unique_ptr<Request>> request) {
         if (!request) return tl::unexpected(request.error());
-        comm->wait(**request, -1);
+        comm->progress().wait(**request, -1);
         if ((*request)->code.load() == Code::ok) return {};
         return tl::unexpected((*request)->error);
     }
@@ -179,7 +181,7 @@ inline void by_one_thread(const Job& job,
     std::vector<Ranked*> all(static_cast<std::size_t>(job.ranks));
     std::barrier together(job.ranks);
     run(job, [&](Ranked& r) {
-        r.works(r.comm->use_device(r.rank), "join");
+        r.works(r.comm->offload().use(r.rank), "join");
         all[static_cast<std::size_t>(r.rank)] = &r;
         together.arrive_and_wait();
         if (r.rank == 0) body(all);
@@ -222,11 +224,11 @@ inline void compare_floats(Ranked& r, const Call& call, std::size_t in_length,
     Call host = call;
     host.algorithm = {};
     const auto* host_in = reinterpret_cast<const std::byte*>(one ? expected.data() : in.data());
-    r.works(r.comm->run(host, host_in, expected.data()), name + " on the host");
+    r.works(r.comm->calls().run(host, host_in, expected.data()), name + " on the host");
     for (int round = 0; round < (tutti::test::sanitized ? 1 : 2); ++round) {
         if (one) fake_cuda_poke(output.get(), in.data(), in.size() * sizeof(float));
         const std::byte* from = one ? output.get() : input.get();
-        r.works(r.finish(r.comm->start(call, -1, -1, from, output.get())), name);
+        r.works(r.finish(r.comm->calls().start(call, -1, -1, from, output.get())), name);
         r.holds(output.floats() == expected, name + ": other values than on the host");
     }
 }
@@ -234,20 +236,20 @@ inline void compare_floats(Ranked& r, const Call& call, std::size_t in_length,
 /// Several allreduces in place, each behind a slow kernel that adds one and before a quick one.
 inline void sum_between_kernels(Ranked& r, std::size_t count) {
     const device::Stream stream = stream_of(r);
-    r.works(r.comm->set_device_stream(stream.handle()), "set");
+    r.works(r.comm->offload().set_queue(stream.handle()), "set");
     const OnDevice data(r.rank, std::vector<float>(count, 1));
     const Call call = call_of(Collective::allreduce, count);
     float wanted = 1;
     for (int round = 0; round < 3; ++round) {
         fake_cuda_increment(stream.handle(), data.get(), count, 30'000);
-        r.works(r.comm->run(call, data.get(), data.get()), "run");
+        r.works(r.comm->calls().run(call, data.get(), data.get()), "run");
         fake_cuda_increment(stream.handle(), data.get(), count, 0);
         wanted = static_cast<float>(r.size) * (wanted + 1) + 1;
     }
-    r.works(r.comm->sync(-1), "sync");
+    r.works(r.comm->offload().sync(-1), "sync");
     fake_cuda_synchronize(stream.handle());
     r.holds(data.floats() == std::vector<float>(count, wanted), "the values");
-    r.works(r.comm->set_device_stream(nullptr), "set back");
+    r.works(r.comm->offload().set_queue(nullptr), "set back");
 }
 
 }  // namespace gpu_test

@@ -8,21 +8,21 @@
 
 namespace gpu_test {
 
-inline DeviceTransfer send_of(const OnDevice& data, std::size_t floats, Rank to, int32_t tag = 0) {
-    return {{true, to, data.get(), floats * sizeof(float)}, tag, Dtype::float32, nullptr};
+inline OffloadMessage send_of(const OnDevice& data, std::size_t floats, Rank to, int32_t tag = 0) {
+    return {true, to, data.get(), floats * sizeof(float), tag, Dtype::float32, nullptr};
 }
-inline DeviceTransfer receive_of(const OnDevice& data, std::size_t floats, Rank from,
+inline OffloadMessage receive_of(const OnDevice& data, std::size_t floats, Rank from,
                                  int32_t tag = 0, Received* into = nullptr) {
-    return {{false, from, data.get(), floats * sizeof(float)}, tag, Dtype::float32, into};
+    return {false, from, data.get(), floats * sizeof(float), tag, Dtype::float32, into};
 }
 
 inline void join(Ranked& r) {
-    r.works(r.comm->use_device(r.rank), "joining");
+    r.works(r.comm->offload().use(r.rank), "joining");
 }
 
-inline Result<> both_ways(Ranked& r, const std::vector<DeviceTransfer>& messages,
+inline Result<> both_ways(Ranked& r, const std::vector<OffloadMessage>& messages,
                           int64_t timeout_ms = -1, void* stream = nullptr) {
-    return r.finish(r.comm->start(messages, timeout_ms, stream));
+    return r.finish(r.comm->offload().start(messages, timeout_ms, stream));
 }
 
 inline void ring(Ranked& r, std::size_t floats) {
@@ -44,7 +44,7 @@ inline void all_pairs(Ranked& r, int round) {
         return static_cast<std::size_t>((from * 5 + to * 3 + round) % 7) * 4'001;
     };
     std::vector<std::unique_ptr<OnDevice>> sent, got;
-    std::vector<DeviceTransfer> group;
+    std::vector<OffloadMessage> group;
     std::vector<Received> told(static_cast<std::size_t>(r.size));
     for (Rank peer = 0; peer < r.size; ++peer) {
         const std::size_t out = length(r.rank, peer), in = length(peer, r.rank);
@@ -81,16 +81,16 @@ inline void peer_that_does_not_come(Ranked& r, std::atomic<int>& heard) {
 
 inline void messages_between_kernels(Ranked& r) {
     const device::Stream stream = stream_of(r);
-    r.works(r.comm->set_device_stream(stream.handle()), "set");
+    r.works(r.comm->offload().set_queue(stream.handle()), "set");
     const OnDevice data(r.rank, std::vector<float>(100, 1));
     for (int round = 0; round < 3; ++round) {
         fake_cuda_increment(stream.handle(), data.get(), 100, 20'000);
-        if (r.rank == 0) r.works(r.comm->run({send_of(data, 100, 1)}), "send");
-        if (r.rank == 1) r.works(r.comm->run({receive_of(data, 100, 0)}), "receive");
-        r.works(r.comm->run(call_of(Collective::allreduce, 100), data.get(), data.get()),
+        if (r.rank == 0) r.works(r.comm->offload().run({send_of(data, 100, 1)}), "send");
+        if (r.rank == 1) r.works(r.comm->offload().run({receive_of(data, 100, 0)}), "receive");
+        r.works(r.comm->calls().run(call_of(Collective::allreduce, 100), data.get(), data.get()),
                 "allreduce");
     }
-    r.works(r.comm->sync(-1), "sync");
+    r.works(r.comm->offload().sync(-1), "sync");
     // x → 2 (x + 1) three times
     r.holds(data.floats() == std::vector<float>(100, 22), "the values");
 }

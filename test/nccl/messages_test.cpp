@@ -31,13 +31,16 @@ TEST_CASE("device messages: pairs of three and four ranks at a time, the others 
             const Rank last = r.size - 1;
             const OnDevice data(r.rank, values_of(r.rank, length(last)));
             if (r.rank > 0)
-                r.works(r.comm->run({receive_of(data, length(r.rank - 1), r.rank - 1)}), "from");
+                r.works(r.comm->offload().run({receive_of(data, length(r.rank - 1), r.rank - 1)}),
+                        "from");
             if (r.rank < last)
-                r.works(r.comm->run({send_of(data, length(r.rank), r.rank + 1)}), "to");
-            if (r.rank == last) r.works(r.comm->run({send_of(data, length(last), 0, 1)}), "back");
+                r.works(r.comm->offload().run({send_of(data, length(r.rank), r.rank + 1)}), "to");
+            if (r.rank == last)
+                r.works(r.comm->offload().run({send_of(data, length(last), 0, 1)}), "back");
             if (r.rank == 0)
-                r.works(r.comm->run({receive_of(data, length(last), last, 1)}), "and here");
-            r.works(r.comm->sync(-1), "sync");
+                r.works(r.comm->offload().run({receive_of(data, length(last), last, 1)}),
+                        "and here");
+            r.works(r.comm->offload().sync(-1), "sync");
             std::vector<float> wanted;
             for (Rank from = 0; from < r.size; ++from) {
                 const auto values = values_of(from, length(from));
@@ -78,9 +81,9 @@ TEST_CASE("device messages: another length, tag or type is told with both sides'
         run({.ranks = 2}, [what](Ranked& r) {
             join(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
-            DeviceTransfer message =
+            OffloadMessage message =
                 r.rank == 0 ? send_of(data, 100, 1, 5) : receive_of(data, 100, 0, 5);
-            if (r.rank == 0 && what == 0) message.message.bytes = 80;
+            if (r.rank == 0 && what == 0) message.bytes = 80;
             if (r.rank == 0 && what == 1) message.tag = 6;
             if (r.rank == 0 && what == 2) message.dtype = Dtype::int32;
             const auto done = both_ways(r, {message});
@@ -123,14 +126,14 @@ TEST_CASE("device messages: what cannot be is said before anything is launched")
         r.fails(both_ways(r, {send_of(data, 100, 1 - r.rank)}), Code::unsupported,
                 "tutti_comm_use_device");
         join(r);
-        r.fails(r.comm->use_device(r.rank + 2), Code::invalid, "the communicator's device is");
+        r.fails(r.comm->offload().use(r.rank + 2), Code::invalid, "the communicator's device is");
         r.fails(both_ways(r, {receive_of(data, 100, any_source)}), Code::unsupported,
                 "TUTTI_ANY_SOURCE");
         r.fails(both_ways(r, {send_of(data, 100, 2)}), Code::invalid, "out of range");
         r.fails(both_ways(r, {send_of(other, 100, 0)}), Code::invalid, "memory of device");
         std::vector<float> host(1 << 20, 1);
-        DeviceTransfer mixed = send_of(data, 100, 1 - r.rank);
-        mixed.message.memory = reinterpret_cast<std::byte*>(host.data());
+        OffloadMessage mixed = send_of(data, 100, 1 - r.rank);
+        mixed.memory = reinterpret_cast<std::byte*>(host.data());
         r.fails(both_ways(r, {mixed}), Code::invalid, "host memory");
         const OnDevice theirs(r.rank, std::vector<float>(100));
         r.works(both_ways(r, {send_of(data, 100, 1 - r.rank), receive_of(theirs, 100, 1 - r.rank)}),

@@ -2,6 +2,7 @@
 // launches of several ranks by one thread.
 #include <atomic>
 
+#include "cuda/memory.h"
 #include "gpu/device_group_batch.h"
 #include "nccl/job.h"
 
@@ -17,9 +18,9 @@ Job with(Rank ranks, std::function<void(Config&)> change) {
 
 void sums(Ranked& r, Communicator& comm, int stream, const std::string& what) {
     const OnDevice data(r.rank, std::vector<float>(100, 1));
-    auto request = comm.start(sum100, stream, -1, data.get(), data.get());
+    auto request = comm.calls().start(sum100, stream, -1, data.get(), data.get());
     if (!r.works(request, what)) return;
-    comm.wait(**request, -1);
+    comm.progress().wait(**request, -1);
     r.holds((*request)->code.load() == Code::ok,
             what + ": it failed: " + (*request)->error.message);
     r.holds(data.floats() == std::vector<float>(100, static_cast<float>(comm.size())),
@@ -46,12 +47,13 @@ TEST_CASE(
             for (std::size_t i = 0; i < most; ++i) {
                 data.push_back(std::make_unique<OnDevice>(
                     r.rank, std::vector<float>(100, static_cast<float>(i))));
-                auto request = r.comm->start(sum100, -1, -1, data[i]->get(), data[i]->get());
+                auto request =
+                    r.comm->calls().start(sum100, -1, -1, data[i]->get(), data[i]->get());
                 if (!r.works(request, "start")) return;
                 requests.push_back(std::move(*request));
             }
             for (std::size_t i = 0; i < most; ++i) {
-                r.comm->wait(*requests[i], -1);
+                r.comm->progress().wait(*requests[i], -1);
                 r.holds(data[i]->floats()[99] == 2 * static_cast<float>(i), "the values");
             }
         });
@@ -64,8 +66,8 @@ TEST_CASE("rings: a mismatch ends those of all rings in one group, and they are 
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         Call call = sum100;
         if (r.rank == 1) call.count = 50;
-        r.fails(r.finish(r.comm->start(call, 1, -1, data.get(), data.get())), Code::mismatch,
-                "called different things");
+        r.fails(r.finish(r.comm->calls().start(call, 1, -1, data.get(), data.get())),
+                Code::mismatch, "called different things");
         sums(r, *r.comm, 0, "afterwards");
         sums(r, *r.comm, 1, "afterwards, the other ring");
     });
@@ -108,11 +110,11 @@ TEST_CASE("split: what ends a part's NCCL communicator ends its parent's, never 
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         Call call = sum100;
         if (r.rank == 1) call.count = 50;
-        r.fails(r.finish((*part)->start(call, 0, -1, data.get(), data.get())), Code::mismatch,
-                "called different things");
+        r.fails(r.finish((*part)->calls().start(call, 0, -1, data.get(), data.get())),
+                Code::mismatch, "called different things");
         const OnDevice more(r.rank, std::vector<float>(100, 1));
-        r.fails(r.finish(r.comm->start(sum100, 0, -1, more.get(), more.get())), Code::aborted,
-                "aborted");
+        r.fails(r.finish(r.comm->calls().start(sum100, 0, -1, more.get(), more.get())),
+                Code::aborted, "aborted");
         (*part)->destroy();
     });
 }
@@ -123,31 +125,32 @@ TEST_CASE("known memory: registered when the ranks join, again after a mismatch,
     run(with(2, [](Config& c) { c.device_rings = 2; }), [](Ranked& r) {
         const OnDevice early(r.rank, std::vector<float>(100, 1)),
             late(r.rank, std::vector<float>(100, 1));
-        r.works(r.comm->add_device_memory(early.get(), 400), "before they join");
-        r.works(r.comm->use_device(r.rank), "join");
-        r.works(r.comm->add_device_memory(late.get(), 400), "afterwards");
-        r.fails(r.comm->add_device_memory(late.get(), 400), Code::invalid, "registered already");
-        const auto window = r.comm->allocate_on_device(1000);
+        r.works(r.comm->offload().add_memory(early.get(), 400), "before they join");
+        r.works(r.comm->offload().use(r.rank), "join");
+        r.works(r.comm->offload().add_memory(late.get(), 400), "afterwards");
+        r.fails(r.comm->offload().add_memory(late.get(), 400), Code::invalid, "registered already");
+        const auto window = r.comm->offload().allocate(1000);
         if (!r.works(window, "a window")) return;
         r.holds(device::memory_of(*window)->device == r.rank, "where it is");
-        r.works(r.finish(r.comm->start(sum100, 0, -1, early.get(), *window)), "into the window");
+        r.works(r.finish(r.comm->calls().start(sum100, 0, -1, early.get(), *window)),
+                "into the window");
         Call call = sum100;
         if (r.rank == 1) call.op = Op::max;
-        r.fails(r.finish(r.comm->start(call, 0, -1, late.get(), late.get())), Code::mismatch,
-                "max");
+        r.fails(r.finish(r.comm->calls().start(call, 0, -1, late.get(), late.get())),
+                Code::mismatch, "max");
         sums(r, *r.comm, 1, "joined anew");
-        const auto none = r.comm->remove_device_memory(*window, false);
+        const auto none = r.comm->offload().remove_memory(*window, false);
         r.fails(none, Code::invalid, "has not registered");
-        r.works(r.comm->remove_device_memory(*window, true), "free");
-        r.works(r.comm->remove_device_memory(early.get(), false), "deregister");
-        const auto again = r.comm->remove_device_memory(early.get(), false);
+        r.works(r.comm->offload().remove_memory(*window, true), "free");
+        r.works(r.comm->offload().remove_memory(early.get(), false), "deregister");
+        const auto again = r.comm->offload().remove_memory(early.get(), false);
         r.holds(again && !*again, "once is enough");
     });
 }
 
 TEST_CASE("known memory: a window needs ranks that have joined") {
     run({.ranks = 2}, [](Ranked& r) {
-        r.fails(r.comm->allocate_on_device(100), Code::unsupported, "tutti_comm_use_device");
+        r.fails(r.comm->offload().allocate(100), Code::unsupported, "tutti_comm_use_device");
     });
 }
 
@@ -167,23 +170,23 @@ TEST_CASE("launches: one thread calls for several ranks, several times, and mess
             DeviceGroupBatch::here().open();
             for (Ranked* r : all) {
                 const auto i = static_cast<std::size_t>(r->rank);
-                auto sum = r->comm->start(sum100, -1, -1, data[i]->get(), got[i]->get());
+                auto sum = r->comm->calls().start(sum100, -1, -1, data[i]->get(), got[i]->get());
                 if (!first.works(sum, "start")) break;
                 requests.push_back(std::move(*sum));
                 const auto bytes = 100 * sizeof(float);
                 const Rank next = (r->rank + 1) % 3, before_it = (r->rank + 2) % 3;
-                first.works(r->comm->run({{{true, next, data[i]->get(), bytes}},
-                                          {{false, before_it, got[i]->get(), bytes}},
-                                          {{true, next, nullptr, 0}, 1},
-                                          {{false, before_it, nullptr, 0}, 1}}),
+                first.works(r->comm->offload().run({{true, next, data[i]->get(), bytes},
+                                                    {false, before_it, got[i]->get(), bytes},
+                                                    {true, next, nullptr, 0, 1},
+                                                    {false, before_it, nullptr, 0, 1}}),
                             "messages");
             }
             first.works(DeviceGroupBatch::here().close(), "launch");
             for (std::size_t i = 0; i < requests.size(); ++i) {
-                all[i]->comm->wait(*requests[i], -1);
+                all[i]->comm->progress().wait(*requests[i], -1);
                 first.holds(requests[i]->code.load() == Code::ok,
                             "a request failed: " + requests[i]->error.message);
-                first.works(all[i]->comm->sync(-1), "sync");
+                first.works(all[i]->comm->offload().sync(-1), "sync");
                 first.holds(got[i]->floats() == values_of(static_cast<Rank>((i + 2) % 3), 100),
                             "the neighbour's values");
             }
@@ -203,19 +206,19 @@ TEST_CASE("launches: blocking forms, through the host too, and a failure that al
             call.algorithm = algorithm;
             DeviceGroupBatch::here().open();
             for (std::size_t i = 0; i < 2; ++i)
-                first.works(all[i]->comm->run(call, data[i]->get(), data[i]->get()), "run");
+                first.works(all[i]->comm->calls().run(call, data[i]->get(), data[i]->get()), "run");
             first.works(DeviceGroupBatch::here().close(), "launch");
-            for (Ranked* r : all) first.works(r->comm->sync(-1), "sync");
+            for (Ranked* r : all) first.works(r->comm->offload().sync(-1), "sync");
         }
         for (std::size_t i = 0; i < 2; ++i)
             first.holds(data[i]->floats() == std::vector<float>(100, 4), "the values");
         const Told refuse(fake_fail_launch, 1);
         DeviceGroupBatch::here().open();
         for (std::size_t i = 0; i < 2; ++i)
-            first.works(all[i]->comm->run(sum100, data[i]->get(), data[i]->get()), "run");
+            first.works(all[i]->comm->calls().run(sum100, data[i]->get(), data[i]->get()), "run");
         first.fails(DeviceGroupBatch::here().close(), Code::system, "internal error");
         for (Ranked* r : all) {
-            const auto done = r->comm->sync(-1);
+            const auto done = r->comm->offload().sync(-1);
             first.holds(!done, "both fail");
         }
     });
@@ -233,8 +236,8 @@ TEST_CASE("launches: of a group that fails nothing runs on when that is told") {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
             streams.push_back(stream_of(*r));
             fake_cuda_increment(streams.back().handle(), data.back()->get(), 100, 100'000);
-            auto sum = r->comm->start(sum100, 0, -1, data.back()->get(), data.back()->get(),
-                                      streams.back().handle());
+            auto sum = r->comm->calls().start(sum100, 0, -1, data.back()->get(), data.back()->get(),
+                                              streams.back().handle());
             if (!first.works(sum, "start")) return;
             requests.push_back(std::move(*sum));
         }
@@ -260,29 +263,31 @@ TEST_CASE("launches: what would wait for a gathered call is refused, and goes on
         DeviceGroupBatch::here().open();
         for (Ranked* r : all) {
             data.push_back(std::make_unique<OnDevice>(r->rank, std::vector<float>(100, 1)));
-            auto sum = r->comm->start(sum100, 0, -1, data.back()->get(), data.back()->get());
-            auto behind = r->comm->start(call_of(Collective::allreduce, 1), 0, -1,
-                                         &host[data.size() - 1], &host[data.size() - 1]);
+            auto sum =
+                r->comm->calls().start(sum100, 0, -1, data.back()->get(), data.back()->get());
+            auto behind = r->comm->calls().start(call_of(Collective::allreduce, 1), 0, -1,
+                                                 &host[data.size() - 1], &host[data.size() - 1]);
             if (!first.works(sum, "start") || !first.works(behind, "start on the host")) return;
             requests.push_back(std::move(*sum));
             on_host.push_back(std::move(*behind));
-            first.works(r->comm->run(sum100, data.back()->get(), data.back()->get()), "run");
+            first.works(r->comm->calls().run(sum100, data.back()->get(), data.back()->get()),
+                        "run");
         }
         const std::string words = "tutti_launch_end";
-        first.fails(comm.may_wait(*requests[0]), Code::invalid, words);
-        first.fails(comm.may_wait(*on_host[0]), Code::invalid, words);
-        first.fails(comm.sync(-1), Code::invalid, words);
+        first.fails(comm.progress().may_wait(*requests[0]), Code::invalid, words);
+        first.fails(comm.progress().may_wait(*on_host[0]), Code::invalid, words);
+        first.fails(comm.offload().sync(-1), Code::invalid, words);
         float value = 1;
-        first.fails(comm.run(call_of(Collective::allreduce, 1), &value, &value), Code::invalid,
-                    words);
-        first.holds(!comm.wait(*requests[0], 0), "polled: not done");
+        first.fails(comm.calls().run(call_of(Collective::allreduce, 1), &value, &value),
+                    Code::invalid, words);
+        first.holds(!comm.progress().wait(*requests[0], 0), "polled: not done");
         first.works(DeviceGroupBatch::here().close(), "launch");
         for (Ranked* r : all) {
             const auto i = static_cast<std::size_t>(r->rank);
             first.works(first.finish(std::move(requests[i])), "the sum");
-            first.works(r->comm->may_wait(*on_host[i]), "may wait");
+            first.works(r->comm->progress().may_wait(*on_host[i]), "may wait");
             first.works(first.finish(std::move(on_host[i])), "on the host");
-            first.works(r->comm->sync(-1), "sync");
+            first.works(r->comm->offload().sync(-1), "sync");
             first.holds(data[i]->floats() == std::vector<float>(100, 4) && host[i] == 2, "values");
         }
     });
@@ -293,8 +298,8 @@ TEST_CASE("launches: a communicator that is destroyed before them ends what it h
         Ranked& first = *all[0];
         const OnDevice data(0, std::vector<float>(100, 1));
         DeviceGroupBatch::here().open();
-        auto sum = first.comm->start(sum100, 0, -1, data.get(), data.get());
-        first.works(first.comm->run(sum100, data.get(), data.get()), "run");
+        auto sum = first.comm->calls().start(sum100, 0, -1, data.get(), data.get());
+        first.works(first.comm->calls().run(sum100, data.get(), data.get()), "run");
         first.comm->destroy();
         first.works(DeviceGroupBatch::here().close(), "nothing is left to launch");
         first.fails(first.finish(std::move(sum)), Code::aborted, "destroyed the communicator");
@@ -306,7 +311,7 @@ TEST_CASE("launches: what cannot be gathered is refused at once") {
     run({.ranks = 2}, [](Ranked& r) {
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         DeviceGroupBatch::here().open();
-        r.fails(r.comm->run(sum100, data.get(), data.get()), Code::invalid,
+        r.fails(r.comm->calls().run(sum100, data.get(), data.get()), Code::invalid,
                 "tutti_comm_use_device");
         r.works(DeviceGroupBatch::here().close(), "nothing to launch");
         sums(r, *r.comm, 0, "not gathered");

@@ -88,7 +88,7 @@ TEST_CASE("staged messages: between a device and a host's memory") {
             t.memory = reinterpret_cast<std::byte*>(memory.data());
             t.bytes = floats * sizeof(float);
             t.dtype = Dtype::float32;
-            r.works(r.comm->run(t), "on the host");
+            r.works(r.comm->messages().run(t), "on the host");
         };
         if (r.rank == 0) {
             r.works(both_ways(r, {send_of(data, floats, 1, 2)}), "send");
@@ -111,7 +111,7 @@ TEST_CASE("staged messages: a group has its memory before it is launched, and it
         const OnDevice mine(r.rank, values_of(r.rank, 100)),
             theirs(r.rank, std::vector<float>(100));
         const device::Stream in = stream_of(r), out = stream_of(r);
-        auto received = r.comm->start({receive_of(theirs, 100, peer)}, -1, in.handle());
+        auto received = r.comm->offload().start({receive_of(theirs, 100, peer)}, -1, in.handle());
         together.arrive_and_wait();
         r.works(both_ways(r, {send_of(mine, 100, peer)}, -1, out.handle()), "send");
         r.works(r.finish(std::move(received)), "receive");
@@ -129,8 +129,8 @@ TEST_CASE("staged: a program that moves everything itself does so before memory 
         const OnDevice data(r.rank, std::vector<float>(1000, 1));
         std::vector<std::unique_ptr<Request>> requests;
         for (const std::size_t count : {100, 1000}) {
-            auto sum = r.comm->start(call_of(Collective::allreduce, count), -1, -1, data.get(),
-                                     data.get());
+            auto sum = r.comm->calls().start(call_of(Collective::allreduce, count), -1, -1,
+                                             data.get(), data.get());
             if (!r.works(sum, "start")) return;
             requests.push_back(std::move(*sum));
         }
@@ -145,12 +145,13 @@ TEST_CASE("staged messages: both send first, one by one, and to oneself") {
         const OnDevice mine(r.rank, values_of(r.rank, floats)),
             theirs(r.rank, std::vector<float>(floats)), self(r.rank, std::vector<float>(floats));
         const Rank peer = 1 - r.rank;
-        r.works(r.comm->run({send_of(mine, floats, peer)}), "send");
-        r.works(r.comm->run({receive_of(theirs, floats, peer)}), "receive");
-        r.works(r.comm->run({send_of(mine, floats, r.rank, 9), receive_of(self, floats, r.rank, 9),
-                             send_of(mine, 0, peer, 8), receive_of(self, 0, peer, 8)}),
+        r.works(r.comm->offload().run({send_of(mine, floats, peer)}), "send");
+        r.works(r.comm->offload().run({receive_of(theirs, floats, peer)}), "receive");
+        r.works(r.comm->offload().run({send_of(mine, floats, r.rank, 9),
+                                       receive_of(self, floats, r.rank, 9),
+                                       send_of(mine, 0, peer, 8), receive_of(self, 0, peer, 8)}),
                 "to itself, and nothing");
-        r.works(r.comm->sync(-1), "sync");
+        r.works(r.comm->offload().sync(-1), "sync");
         r.holds(theirs.floats() == values_of(peer, floats), "the other's values");
         r.holds(self.floats() == values_of(r.rank, floats), "its own");
     });
@@ -170,11 +171,11 @@ TEST_CASE("staged messages: the host goes on while a receive waits") {
         go.memory = reinterpret_cast<std::byte*>(&word);
         go.bytes = sizeof word;
         // Rank 1 sends what rank 0 has begun to receive only once rank 0 has gone on.
-        if (r.rank == 0) r.works(r.comm->run({receive_of(data, 100, 1)}), "receive");
-        r.works(r.comm->run(go), "the word");
+        if (r.rank == 0) r.works(r.comm->offload().run({receive_of(data, 100, 1)}), "receive");
+        r.works(r.comm->messages().run(go), "the word");
         const OnDevice other(r.rank, std::vector<float>(100, 5));
-        if (r.rank == 1) r.works(r.comm->run({send_of(other, 100, 0)}), "send");
-        r.works(r.comm->sync(-1), "sync");
+        if (r.rank == 1) r.works(r.comm->offload().run({send_of(other, 100, 0)}), "send");
+        r.works(r.comm->offload().sync(-1), "sync");
         if (r.rank == 0) r.holds(data.floats() == std::vector<float>(100, 5), "the values");
     });
 }
@@ -187,8 +188,8 @@ TEST_CASE("staged messages: streams do not wait for each other, and tags keep th
             b(r.rank, std::vector<float>(floats, 2)), c(r.rank, std::vector<float>(floats, 3));
         const device::Stream first = stream_of(r), second = stream_of(r);
         std::vector<Result<std::unique_ptr<Request>>> all;
-        const auto start = [&](const DeviceTransfer& one, const device::Stream& on) {
-            all.push_back(r.comm->start(std::vector{one}, -1, on.handle()));
+        const auto start = [&](const OffloadMessage& one, const device::Stream& on) {
+            all.push_back(r.comm->offload().start(std::vector{one}, -1, on.handle()));
         };
         if (r.rank == 0) {
             start(receive_of(a, floats, 1, 1), first);
@@ -218,11 +219,12 @@ TEST_CASE("staged messages: a stream that does not wait gives other values") {
         const OnDevice data(r.rank, std::vector<float>(floats, 1));
         if (r.rank == 0) {
             fake_cuda_increment(stream.handle(), data.get(), floats, 50'000);
-            r.works(r.finish(r.comm->start({send_of(data, floats, 1)}, -1, stream.handle())),
-                    "send");
+            r.works(
+                r.finish(r.comm->offload().start({send_of(data, floats, 1)}, -1, stream.handle())),
+                "send");
             return;
         }
-        auto request = r.comm->start({receive_of(data, floats, 0)}, -1, stream.handle());
+        auto request = r.comm->offload().start({receive_of(data, floats, 0)}, -1, stream.handle());
         fake_cuda_increment(stream.handle(), data.get(), floats, 0);
         r.works(r.finish(std::move(request)), "receive");
         fake_cuda_synchronize(stream.handle());
@@ -258,7 +260,7 @@ TEST_CASE("staged messages: one that does not fit is its own trouble") {
             }
             const OnDevice c(r.rank, std::vector<float>(floats)),
                 d(r.rank, std::vector<float>(floats));
-            DeviceTransfer odd = receive_of(c, small ? floats - 1 : floats, 0, 1);
+            OffloadMessage odd = receive_of(c, small ? floats - 1 : floats, 0, 1);
             if (!small) odd.dtype = Dtype::int32;
             r.fails(both_ways(r, {odd, receive_of(d, floats, 0, 2)}),
                     small ? Code::invalid : Code::mismatch, "rank 0 sent");
@@ -289,15 +291,15 @@ TEST_CASE("staged messages: an abort and a broken device end them, also what nob
             const device::Stream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             fake_cuda_increment(stream.handle(), data.get(), 100, 50'000);
-            auto request = r.comm->start({receive_of(data, 100, 1), send_of(data, 100, 1, 4)}, -1,
-                                         stream.handle());
-            r.works(r.comm->run({receive_of(data, 100, 1, 5)}), "another");
+            auto request = r.comm->offload().start(
+                {receive_of(data, 100, 1), send_of(data, 100, 1, 4)}, -1, stream.handle());
+            r.works(r.comm->offload().run({receive_of(data, 100, 1, 5)}), "another");
             ++ready;
             if (breaks) fake_cuda_break(0, 700);
             r.fails(r.finish(std::move(request)), breaks ? Code::system : Code::aborted,
                     breaks ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "tutti_comm_abort");
             fake_cuda_break(0, 0);
-            r.holds(!r.comm->sync(-1), "the other one fails too");
+            r.holds(!r.comm->offload().sync(-1), "the other one fails too");
             fake_cuda_synchronize(stream.handle());
             over = 1;
         });
@@ -316,13 +318,14 @@ TEST_CASE("staged messages: one thread calls for several ranks") {
             for (Ranked* one : all) {
                 data.push_back(std::make_unique<OnDevice>(one->rank, values_of(one->rank, 9'000)));
                 got.push_back(std::make_unique<OnDevice>(one->rank, std::vector<float>(9'000)));
-                r.works(one->comm->run({send_of(*data.back(), 9'000, (one->rank + 1) % 3),
-                                        receive_of(*got.back(), 9'000, (one->rank + 2) % 3)}),
-                        "messages");
+                r.works(
+                    one->comm->offload().run({send_of(*data.back(), 9'000, (one->rank + 1) % 3),
+                                              receive_of(*got.back(), 9'000, (one->rank + 2) % 3)}),
+                    "messages");
             }
             r.works(DeviceGroupBatch::here().close(), "launch");
             for (std::size_t i = 0; i < all.size(); ++i) {
-                r.works(all[i]->comm->sync(-1), "sync");
+                r.works(all[i]->comm->offload().sync(-1), "sync");
                 r.holds(got[i]->floats() == values_of(static_cast<Rank>((i + 2) % 3), 9'000),
                         "the neighbour's values");
             }
@@ -344,9 +347,9 @@ TEST_CASE("staged messages: gathered, each called by itself, the receive first")
             const device::Stream stream = stream_of(r);
             std::vector<Result<std::unique_ptr<Request>>> all;
             DeviceGroupBatch::here().open();
-            for (const DeviceTransfer& one :
+            for (const OffloadMessage& one :
                  {receive_of(theirs, 9'000, 1 - r.rank, 3), send_of(mine, 9'000, 1 - r.rank, 3)})
-                all.push_back(r.comm->start(std::vector{one}, -1, stream.handle()));
+                all.push_back(r.comm->offload().start(std::vector{one}, -1, stream.handle()));
             r.works(DeviceGroupBatch::here().close(), "launch");
             for (auto& request : all) r.works(r.finish(std::move(request)), "a message");
             r.holds(theirs.floats() == values_of(1 - r.rank, 9'000), "the other's values");
@@ -361,8 +364,9 @@ TEST_CASE("staged: a program that frees device memory meanwhile waits for its st
         const OnDevice data(r.rank, std::vector<float>(floats, 1));
         const device::Stream stream = stream_of(r);
         const Call sum = call_of(Collective::allreduce, floats);
-        r.works(r.finish(r.comm->start(sum, 0, -1, data.get(), data.get(), stream.handle())),
-                "one that makes pinned memory");
+        r.works(
+            r.finish(r.comm->calls().start(sum, 0, -1, data.get(), data.get(), stream.handle())),
+            "one that makes pinned memory");
         const auto both = [&](int freers, const auto& start) {
             if (r.rank == 1) {
                 wait_for(freeing, freers);
@@ -374,11 +378,13 @@ TEST_CASE("staged: a program that frees device memory meanwhile waits for its st
             r.works(r.finish(std::move(request)), "rank 0's");
             freer.join();
         };
-        both(1, [&] { return r.comm->start(sum, 0, -1, data.get(), data.get(), stream.handle()); });
+        both(1, [&] {
+            return r.comm->calls().start(sum, 0, -1, data.get(), data.get(), stream.handle());
+        });
         r.holds(data.floats() == std::vector<float>(floats, 4), "the sum of sums");
         const OnDevice theirs(r.rank, std::vector<float>(floats));
         both(2, [&] {
-            return r.comm->start(
+            return r.comm->offload().start(
                 {send_of(data, floats, 1 - r.rank, 3), receive_of(theirs, floats, 1 - r.rank, 3)},
                 -1, stream.handle());
         });
@@ -394,8 +400,8 @@ TEST_CASE("staged messages: what cannot be is said before anything is launched")
         r.fails(both_ways(r, {send_of(data, 100, 1 - r.rank, -3)}), Code::invalid, "negative");
         r.fails(both_ways(r, {send_of(other, 100, 0)}), Code::invalid, "memory of device");
         std::vector<float> host(1 << 20, 1);
-        DeviceTransfer mixed = send_of(data, 100, 1 - r.rank);
-        mixed.message.memory = reinterpret_cast<std::byte*>(host.data());
+        OffloadMessage mixed = send_of(data, 100, 1 - r.rank);
+        mixed.memory = reinterpret_cast<std::byte*>(host.data());
         r.fails(both_ways(r, {mixed}), Code::invalid, "host memory");
         const device::Stream theirs = std::move(
             *device::Stream::create(*device::Context::retain(*device::driver(), r.rank + 2)));

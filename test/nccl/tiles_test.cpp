@@ -59,8 +59,9 @@ TEST_CASE("tiles: other types and operators") {
                 std::vector<std::byte> expected(length);
                 const OnDevice input(r.rank, in), output(r.rank, expected);
                 const Call call = call_of(Collective::allreduce, count, dtype, op);
-                r.works(r.comm->run(call, in.data(), expected.data()), "on the host");
-                r.works(r.finish(r.comm->start(call, -1, -1, input.get(), output.get())), "tiled");
+                r.works(r.comm->calls().run(call, in.data(), expected.data()), "on the host");
+                r.works(r.finish(r.comm->calls().start(call, -1, -1, input.get(), output.get())),
+                        "tiled");
                 r.holds(output.bytes() == expected, std::string(dtype_name(dtype)));
             }
     });
@@ -79,8 +80,8 @@ TEST_CASE("tiles: copies from the device and to it run side by side, in little p
     for (int round = 0; round < most_rounds && fake_cuda_overlaps(0) - before < 3; ++round)
         run(tiled_job, [](Ranked& r) {
             const OnDevice data(r.rank, values_of(r.rank, count));
-            r.works(r.finish(r.comm->start(call_of(Collective::allreduce, count), -1, -1,
-                                           data.get(), data.get())),
+            r.works(r.finish(r.comm->calls().start(call_of(Collective::allreduce, count), -1, -1,
+                                                   data.get(), data.get())),
                     "allreduce");
             r.holds(data.floats() == sums_of(r.size, count), "the sums");
         });
@@ -96,8 +97,8 @@ TEST_CASE("tiles: copies from the device and to it run side by side, in little p
     };
     run(job, [](Ranked& r) {
         const OnDevice data(r.rank, values_of(r.rank, count));
-        r.works(r.finish(r.comm->start(call_of(Collective::allreduce, count), -1, -1, data.get(),
-                                       data.get())),
+        r.works(r.finish(r.comm->calls().start(call_of(Collective::allreduce, count), -1, -1,
+                                               data.get(), data.get())),
                 "in one piece");
     });
     REQUIRE(fake_cuda_overlaps(0) == whole);
@@ -111,8 +112,8 @@ TEST_CASE("tiles: a stream that does not wait gives other values, so nobody wait
             const device::Stream stream = stream_of(r);
             const OnDevice data(r.rank, values_of(r.rank, count));
             fake_cuda_increment(stream.handle(), data.get(), count, 50'000);
-            r.works(r.finish(r.comm->start(call_of(Collective::allreduce, count), -1, -1,
-                                           data.get(), data.get(), stream.handle())),
+            r.works(r.finish(r.comm->calls().start(call_of(Collective::allreduce, count), -1, -1,
+                                                   data.get(), data.get(), stream.handle())),
                     "allreduce");
             fake_cuda_synchronize(stream.handle());
             std::vector<float> wanted = sums_of(r.size, count);
@@ -134,8 +135,8 @@ TEST_CASE("tiles: host memory on one rank, and different kinds on another") {
             const bool from_host = (round + r.rank) % 4 < 2, to_host = (round + r.rank) % 2 == 0;
             const void* source = from_host ? static_cast<const void*>(mine.data()) : in.get();
             void* target = to_host ? static_cast<void*>(host.data()) : out.get();
-            r.works(r.comm->run(call, source, target), "run");
-            r.works(r.comm->sync(-1), "sync");
+            r.works(r.comm->calls().run(call, source, target), "run");
+            r.works(r.comm->offload().sync(-1), "sync");
             r.holds((to_host ? host : out.floats()) == wanted, "the sums");
         }
     });
@@ -147,11 +148,12 @@ TEST_CASE("tiles: a different call is found, a rank that does not come is named,
         const OnDevice data(r.rank, std::vector<float>(count, 1));
         Call call = call_of(Collective::allreduce, count);
         if (r.rank == 1) call.op = Op::max;
-        r.fails(r.finish(r.comm->start(call, 0, -1, data.get(), data.get())), Code::mismatch,
-                "called different things");
+        r.fails(r.finish(r.comm->calls().start(call, 0, -1, data.get(), data.get())),
+                Code::mismatch, "called different things");
         const OnDevice again(r.rank, std::vector<float>(count, 1));
         call.op = Op::sum;
-        r.works(r.finish(r.comm->start(call, 0, -1, again.get(), again.get())), "it goes on");
+        r.works(r.finish(r.comm->calls().start(call, 0, -1, again.get(), again.get())),
+                "it goes on");
         r.holds(again.floats() == std::vector<float>(count, 2), "the sums");
         if (r.rank == 1) {
             for (int i = 0; i < 20'000 && !heard; ++i)
@@ -159,7 +161,8 @@ TEST_CASE("tiles: a different call is found, a rank that does not come is named,
             return;
         }
         const device::Stream stream = stream_of(r);
-        r.fails(r.finish(r.comm->start(call, 0, 500, again.get(), again.get(), stream.handle())),
+        r.fails(r.finish(
+                    r.comm->calls().start(call, 0, 500, again.get(), again.get(), stream.handle())),
                 Code::timeout, "rank 1 has not called it");
         fake_cuda_synchronize(stream.handle());
         heard = true;
@@ -171,13 +174,13 @@ TEST_CASE("tiles: a device that breaks in the middle ends the call with the driv
     run(tiled_job, [&](Ranked& r) {
         const OnDevice data(r.rank, std::vector<float>(count, 1));
         const Call call = call_of(Collective::allreduce, count);
-        r.works(r.finish(r.comm->start(call, 0, -1, data.get(), data.get())), "the first");
+        r.works(r.finish(r.comm->calls().start(call, 0, -1, data.get(), data.get())), "the first");
         ++through;
         for (int i = 0; i < 20'000 && through < 2; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         const device::Stream stream = stream_of(r);
         fake_cuda_increment(stream.handle(), data.get(), count, 60'000);
-        auto request = r.comm->start(call, 0, -1, data.get(), data.get(), stream.handle());
+        auto request = r.comm->calls().start(call, 0, -1, data.get(), data.get(), stream.handle());
         if (r.rank == 0) fake_cuda_break(0, 700);
         r.fails(r.finish(std::move(request)), Code::system, "CUDA_ERROR_ILLEGAL_ADDRESS");
     });

@@ -94,7 +94,7 @@ Result<std::vector<Bench::Runner>> Bench::make_runners(const Call& call) {
         runner.time = {.algorithm = std::string(choice.name),
                        .terms = choice.terms,
                        .inner_us = choice.inner_us};
-        TUTTI_ASSIGN(runner.plan, comm_.make_plan(named, 0));
+        TUTTI_ASSIGN(runner.plan, comm_.calls().make_plan(named, 0));
         runners.push_back(std::move(runner));
     }
     return runners;
@@ -102,11 +102,12 @@ Result<std::vector<Bench::Runner>> Bench::make_runners(const Call& call) {
 
 Result<double> Bench::block_us(Runner& runner, const Call& call) {
     const bool in_place = traits_of(call.collective).cut == Cut::whole;
-    TUTTI_TRY(comm_.run(barrier(), nullptr, nullptr));
+    TUTTI_TRY(comm_.calls().run(barrier(), nullptr, nullptr));
     const auto start = Clock::now();
     for (int64_t i = 0; i < runner.iterations; ++i)
-        TUTTI_TRY(comm_.run(*runner.plan, in_place ? out_.data() : in_.data(), out_.data()));
-    if (one_way(call.collective)) TUTTI_TRY(comm_.run(barrier(), nullptr, nullptr));
+        TUTTI_TRY(
+            comm_.calls().run(*runner.plan, in_place ? out_.data() : in_.data(), out_.data()));
+    if (one_way(call.collective)) TUTTI_TRY(comm_.calls().run(barrier(), nullptr, nullptr));
     return us_since(start) / static_cast<double>(runner.iterations);
 }
 
@@ -115,7 +116,7 @@ Result<> Bench::largest(std::vector<double>& values) {
     call.count = values.size();
     call.dtype = Dtype::float64;
     call.op = Op::max;
-    return comm_.run(call, values.data(), values.data());
+    return comm_.calls().run(call, values.data(), values.data());
 }
 
 // About how long one run takes, the same on all ranks: the fastest of a few, because a single slow

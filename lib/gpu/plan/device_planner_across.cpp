@@ -2,8 +2,7 @@
 // the same number on their hosts exchange their shares over tutti's wire.
 #include <numeric>
 
-#include "gpu/device_planner.h"
-#include "gpu/device_request.h"
+#include "gpu/plan/device_planner.h"
 
 namespace tutti {
 namespace {
@@ -192,7 +191,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_across(const Call& call, uint3
     tiles.in_place = whole;
     TUTTI_ASSIGN(tiles.around, across(std::move(inside), means_.staging->context));
     TUTTI_ASSIGN(auto tiled, tile(std::move(tiles)));
-    return launched(std::move(plan), std::move(tiled));
+    plan->operation = std::move(tiled);
+    return plan;
 }
 
 }  // namespace tutti

@@ -1,8 +1,7 @@
-#include "gpu/device_planner.h"
+#include "gpu/plan/device_planner.h"
 
 #include <cstring>
 
-#include "gpu/device_request.h"
 #include "gpu/operations/beside.h"
 #include "gpu/operations/tiled.h"
 #include "plan/buffer_range.h"
@@ -146,7 +145,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_library(const Call& call, uint
     auto plan = std::make_unique<Plan>(call, stream);
     planner_.make_tag(*plan, Choice{}, reduction);
     plan->tag.plan ^= library_mark;
-    return launched(std::move(plan), beside(std::move(on_device), std::move(fingerprint)));
+    plan->operation = beside(std::move(on_device), std::move(fingerprint));
+    return plan;
 }
 
 // What does not come in several tiles after all is staged as a whole. The tiles are this rank's
@@ -178,7 +178,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_tiled(const Call& call, uint32
     tiles.wires.push_back(std::move(wire));
     planner_.make_tag(*plan, *choice, reduction);
     TUTTI_ASSIGN(auto tiled, tile(std::move(tiles)));
-    return launched(std::move(plan), std::move(tiled));
+    plan->operation = std::move(tiled);
+    return plan;
 }
 
 /// nullptr: the inputs come to the host one by one, and are added there.
@@ -216,7 +217,8 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_staged(const Call& call, uint3
     plan->tag = inner->tag;
     TUTTI_ASSIGN(auto staged,
                  stage(means_.staging, std::move(request), std::move(inner->operation)));
-    return launched(std::move(plan), std::move(staged));
+    plan->operation = std::move(staged);
+    return plan;
 }
 
 }  // namespace tutti

@@ -1,0 +1,136 @@
+#include "comm/admission.h"
+
+#include <algorithm>
+#include <new>
+
+#include "comm/offload.h"
+#include "wait/backoff.h"
+
+namespace tutti {
+
+uint32_t Admission::stream_for(int wanted) const {
+    if (wanted >= 0) return static_cast<uint32_t>(wanted);
+    return static_cast<uint32_t>(operation_number(core_.sequence) %
+                                 static_cast<uint64_t>(core_.streams.count()));
+}
+
+Result<> Admission::enter(uint32_t stream, int64_t timeout_ms) {
+    if (!core_.agreement.alarm()) return {};
+    Stream& s = core_.streams[stream];
+    TUTTI_TRY(wait_to_enter(s, timeout_ms));
+    core_.streams.release(s);
+    return {};
+}
+
+// On success the stream is owned.
+Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
+    const Deadline deadline = Deadline::after_ms(timeout_ms);
+    const int64_t began_ns = now_ns();
+    int64_t ask_ns = Inquiry::ask_at(began_ns, began_ns, timeout_ms);
+    Backoff backoff(core_.oversubscribed);
+    for (;;) {
+        {
+            Owned owned(stream.owner);
+            Error error;
+            const auto entry = core_.agreement.admit(operation_number(core_.sequence) + 1, error);
+            if (entry == Agreement::Entry::proceed) {
+                owned.keep();
+                return {};
+            }
+            if (entry == Agreement::Entry::refused) {
+                owned.drop();
+                core_.settle();
+                core_.streams.dump_once();
+                return tl::unexpected(std::move(error));
+            }
+        }
+        core_.settle();
+        TUTTI_TRY(core_.offload->may_wait_for_all());
+        if (deadline.passed()) return tl::unexpected(not_all_back(timeout_ms));
+        if (const int64_t now = now_ns(); now >= ask_ns) {
+            ask_ns = Inquiry::ask_at(began_ns, now, timeout_ms);
+            core_.agreement.inquiry().ask_who_is_behind();
+        }
+        core_.endpoint->pump();
+        // Others may have to get on with another communicator before they come back.
+        bool moved = false;
+        if (core_.manual()) core_.endpoint->serve_clients(moved);
+        if (backoff.next(moved) == Backoff::Turn::sleep)
+            core_.endpoint->sleep(1, core_.endpoint->rounds());
+    }
+}
+
+// The call that gave up has no number, and others may yet make it: it fails for everyone, or what
+// follows would be taken for other calls than it is.
+Error Admission::not_all_back(int64_t timeout_ms) {
+    const Late late = core_.agreement.inquiry().behind();
+    Error error{Code::timeout, late.first(), 0,
+                fmt::format("rank {}: after a mismatch, not all ranks came back within {} ms",
+                            core_.rank(), timeout_ms)};
+    if (late.answered) error.message += fmt::format(": {} did not", late.names());
+    core_.agreement.raise(error);
+    core_.streams.dump_once();
+    return core_.agreement.over().value_or(error);
+}
+
+Result<> Admission::own(Stream& stream, int64_t timeout_ms) {
+    Owned owned(stream.owner);
+    if (!core_.agreement.alarm() && !core_.destroyed.load(std::memory_order_relaxed)) [[likely]] {
+        owned.keep();
+        return {};
+    }
+    owned.drop();
+    TUTTI_TRY(core_.may_start());
+    return wait_to_enter(stream, timeout_ms);
+}
+
+// A mismatch that came and went since the request was prepared has changed the next operation's
+// number, and the groups on accelerators.
+bool Admission::is_outdated(const Request& request, const Plan& plan) const {
+    if (request.external && request.is_outdated(core_.generation.load())) return true;
+    return request.round_robin_stream && plan.stream != stream_for(-1);
+}
+
+Result<Admission::Place> Admission::submit(Request& request, Plan& plan, int64_t timeout_ms) {
+    Stream& stream = core_.streams[plan.stream];
+    TUTTI_TRY(own(stream, timeout_ms));
+    if (is_outdated(request, plan)) [[unlikely]] {
+        core_.streams.release(stream);
+        return Place::outdated;
+    }
+    request.plan = &plan;
+    request.operation = plan.operation.get();
+    request.timeout_ms = timeout_ms;
+    request.tag = plan.tag;
+    if (!plan.inputs.empty()) [[unlikely]] {
+        const auto* inputs = static_cast<const void* const*>(request.in);
+        std::copy_n(inputs, plan.inputs.size(), plan.inputs.begin());
+        request.in = plan.inputs.data();
+    }
+    request.tag.sequence = core_.sequence + 1;
+    // The last step that may fail: from here on the request runs.
+    if (core_.strict) TUTTI_TRY(propose(stream, request.tag));
+    core_.sequence.store(request.tag.sequence, std::memory_order_relaxed);
+    plan.busy.store(true, std::memory_order_relaxed);  // published with the stream
+    core_.recorder.begin(request.tag, core_.planner.bytes_of(plan.call), plan.stream);
+    core_.streams.push(stream, request);
+    return Place::given;
+}
+
+// The caller owns the stream, and gives it back where there is no memory for the proposal. The
+// other ranks wait for this one and have to know.
+Result<> Admission::propose(Stream& stream, const Tag& tag) {
+    try {
+        core_.agreement.strict().propose(tag);
+        return {};
+    } catch (const std::bad_alloc&) {
+        core_.streams.release(stream);
+    }
+    const Error error{Code::no_memory, core_.rank(), 0,
+                      fmt::format("rank {}: there is no memory to agree with the others on {}",
+                                  core_.rank(), describe_call(tag))};
+    core_.agreement.raise(error);
+    return tl::unexpected(error);
+}
+
+}  // namespace tutti

@@ -1,0 +1,37 @@
+// Gives a request its place in the order of operations, which is the same on every rank; while
+// there is an alarm, the caller waits here until the communicator works again.
+#pragma once
+
+#include "comm/core.h"
+
+namespace tutti {
+
+/// The issuing thread's.
+class Admission {
+public:
+    explicit Admission(Core& core) : core_(core) {}
+
+    /// The stream of the next operation; wanted < 0: round robin by its number, which is the same
+    /// on every rank whatever became of the operations before it.
+    uint32_t stream_for(int wanted) const;
+    /// Before preparing a call, which talks to peers and the store: waits until the communicator
+    /// works, so that nobody waits for ranks that are gone.
+    Result<> enter(uint32_t stream, int64_t timeout_ms);
+
+    enum class Place : uint8_t {
+        given,     // the request runs, and the caller owns its stream
+        outdated,  // a mismatch has changed what the request was prepared for: begin again
+    };
+    Result<Place> submit(Request& request, Plan& plan, int64_t timeout_ms);
+
+private:
+    Result<> wait_to_enter(Stream& stream, int64_t timeout_ms);
+    Result<> own(Stream& stream, int64_t timeout_ms);
+    Error not_all_back(int64_t timeout_ms);
+    Result<> propose(Stream& stream, const Tag& tag);
+    bool is_outdated(const Request& request, const Plan& plan) const;
+
+    Core& core_;
+};
+
+}  // namespace tutti

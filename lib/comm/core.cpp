@@ -1,0 +1,65 @@
+#include "comm/core.h"
+
+namespace tutti {
+
+Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, AgreementHost& host)
+    : endpoint(std::move(joined)),
+      group(std::move(members)),
+      strict(endpoint->config().check == Check::strict),
+      oversubscribed(endpoint->oversubscribed()),
+      channels(*endpoint, group),
+      agreement(group.rank(), group.size(), group.id(), host),
+      waiting(*endpoint),
+      planner(*endpoint, channels, {group.rank(), group.size(), one_host}),
+      plans(static_cast<std::size_t>(endpoint->config().nrings)),
+      streams(endpoint->config(), group.rank(), agreement, recorder, waiting),
+      transfers(endpoint->config(), group, planner.max_message_bytes(), channels, agreement,
+                waiting),
+      memory(group.rank(), endpoint->transports()) {}
+
+Result<> Core::forked() const {
+    if (home.here()) return {};
+    return fail(
+        Code::unsupported,
+        "this process was forked after rank {} made the communicator: make a new one in the "
+        "child, or exec",
+        rank());
+}
+
+Result<> Core::may_call() const {
+    TUTTI_TRY(forked());
+    if (!Completion::calling_back()) [[likely]]
+        return {};
+    return fail(Code::invalid,
+                "rank {}: a completion callback may not start, wait for or end anything: the "
+                "operation waits for the callback's return. Tell another thread to do it",
+                rank());
+}
+
+Result<> Core::may_start() const {
+    if (!destroyed.load(std::memory_order_relaxed)) return {};
+    return fail(Code::aborted, "rank {}: the communicator was destroyed", rank());
+}
+
+void Core::set_hosts(Hosts hosts) {
+    group.set_hosts(std::move(hosts));
+    planner.use(*group.hosts());
+}
+
+void Core::settle() {
+    // Messages that were sent before the news may have arrived unread.
+    if (agreement.ended()) endpoint->progress();
+    streams.settle();
+    bool moved = false;
+    transfers.drive(moved);
+    endpoint->ring();
+}
+
+void Core::resume(uint64_t last) {
+    const auto held = streams.hold_all();
+    generation.fetch_add(1);
+    sequence = last;
+    planner.reset_intrinsics();
+}
+
+}  // namespace tutti

@@ -1,0 +1,71 @@
+// The state that the parts of one communicator share.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "control/agreement.h"
+#include "job/endpoint.h"
+#include "job/forks.h"
+#include "p2p/transfers.h"
+#include "plan/channel_table.h"
+#include "plan/plan_cache.h"
+#include "plan/planner.h"
+#include "record/recorder.h"
+#include "run/streams.h"
+#include "run/user_memory.h"
+#include "run/waiting.h"
+
+namespace tutti {
+
+class Offload;
+
+/// Each member builds on those before it.
+struct Core {
+    Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, AgreementHost& host);
+
+    Rank rank() const { return group.rank(); }
+    Rank size() const { return group.size(); }
+    const Config& config() const { return endpoint->config(); }
+    bool manual() const { return endpoint->manual(); }
+    /// < 0: the communicator's own limit.
+    int64_t limit_ms(int64_t wanted_ms) const {
+        return wanted_ms < 0 ? config().timeout_ms : wanted_ms;
+    }
+    /// unsupported in a child that was forked since: the communicator is the parent's.
+    Result<> forked() const;
+    /// The same for calls that start or wait for something: invalid inside a completion callback.
+    Result<> may_call() const;
+    /// aborted once it was destroyed.
+    Result<> may_start() const;
+    void set_hosts(Hosts hosts);
+    /// Moves on what the agreement has decided.
+    void settle();
+    /// A new epoch begins behind that operation. Holds all streams meanwhile.
+    void resume(uint64_t last);
+
+    const std::shared_ptr<Endpoint> endpoint;
+    Group group;
+    const bool strict;
+    const bool oversubscribed;
+    const HomeProcess home;
+    ChannelTable channels;
+    Recorder recorder;
+    Agreement agreement;
+    Waiting waiting;
+    Planner planner;
+    std::vector<PlanCache> plans;  // by stream
+    Streams streams;
+    Transfers transfers;
+    UserMemory memory;
+    std::weak_ptr<Communicator> self;     // for requests, which keep the communicator
+    Offload* offload = nullptr;           // the communicator's, before its first call
+    std::atomic<uint64_t> generation{1};  // of groups on accelerators; resume() begins one
+    std::atomic<bool> destroyed{false};
+    // Of the last operation. The issuing thread's, which owns the operation's stream when it
+    // advances the number; resume() sets it with all streams held.
+    std::atomic<uint64_t> sequence{0};
+};
+
+}  // namespace tutti

@@ -1,0 +1,53 @@
+#include "comm/failures.h"
+
+#include <unistd.h>
+
+namespace tutti {
+namespace {
+
+constexpr int64_t news_grace_ms = 1000;
+
+// A peer that could not be reached may have died a moment ago: the control plane knows its name. At
+// the call's deadline there has been time enough for news, and for want of memory there is no other
+// cause.
+template <typename Known>
+void wait_for_news(Core& core, const Error& error, Known known) {
+    const Deadline news = Deadline::after_ms(news_grace_ms);
+    const bool own = error.code == Code::timeout || error.code == Code::no_memory;
+    while (!own && !known() && !news.passed()) {
+        core.endpoint->pump();
+        ::usleep(1000);
+    }
+}
+
+}  // namespace
+
+void tell_failed(Core& core, const Error& error) {
+    core.agreement.raise({error.code, error.rank == nobody ? core.rank() : error.rank, 0,
+                          fmt::format("rank {}: {}", core.rank(), error.message)});
+}
+
+Error binding_failed(Core& core, const Error& error) {
+    // All ranks refuse the same call; but only two know that they cannot reach each other.
+    const bool refused = error.code == Code::invalid || error.code == Code::unsupported;
+    if (refused && error.rank == nobody) return error;
+    wait_for_news(core, error, [&] { return core.agreement.alarm(); });
+    if (!core.agreement.alarm()) tell_failed(core, error);
+    // The others must not wait for this call, which some may have begun.
+    const uint64_t next = core.sequence + 1;
+    core.agreement.give_up(next);
+    return core.agreement.verdict(next).value_or(error);
+}
+
+// A rank that has left ends the messages to and from it, and nothing else: collectives have their
+// own verdict.
+Error contact_failed(Core& core, const Transfer& transfer, const Error& error) {
+    Agreement& agreement = core.agreement;
+    const auto left = [&] { return agreement.has_left(transfer.peer); };
+    wait_for_news(core, error, [&] { return agreement.ended() || left(); });
+    if (!agreement.ended() && left()) return Transfers::left_error(transfer.peer);
+    if (!agreement.ended()) tell_failed(core, error);
+    return agreement.over().value_or(error);
+}
+
+}  // namespace tutti

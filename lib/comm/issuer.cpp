@@ -1,0 +1,228 @@
+#include "comm/issuer.h"
+
+#include <array>
+#include <new>
+
+#include "comm/failures.h"
+#include "comm/offload.h"
+#include "net/serving.h"
+
+namespace tutti {
+
+// ---- plans
+// ---------------------------------------------------------------------------------------
+
+// nullptr: there is none.
+Result<Plan*> Issuer::cached(const Call& call, uint32_t stream) {
+    // A plan must not outlive its operator's handle.
+    if (is_user_op(call.op)) [[unlikely]] {
+        if (!find_operator(call.op)) TUTTI_TRY(core_.planner.check(call, static_cast<int>(stream)));
+    }
+    return core_.plans[stream].find(call);
+}
+
+Result<Plan*> Issuer::plan_for(const Call& call, uint32_t stream, int64_t timeout_ms) {
+    TUTTI_ASSIGN(Plan * plan, cached(call, stream));
+    if (plan) return plan;
+    // Not under the stream's ownership: binding may wait for peers.
+    TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream, timeout_ms));
+    return core_.plans[stream].keep(std::move(bound));
+}
+
+// nullptr: the call goes through the door.
+Result<Plan*> Issuer::host_plan(const OffloadCall& asked, uint32_t stream, int64_t timeout_ms) {
+    const auto goes_there = [&] {
+        return core_.offload->takes(asked.call, asked.in, asked.out, asked.queue);
+    };
+    TUTTI_ASSIGN(bool goes, goes_there());
+    if (goes) return nullptr;
+    TUTTI_ASSIGN(Plan * plan, cached(asked.call, stream));
+    if (plan) [[likely]]
+        return plan;
+    // The program may have loaded a driver since the last such call: then the buffers may be its.
+    if (core_.offload->appeared()) {
+        TUTTI_ASSIGN(goes, goes_there());
+        if (goes) return nullptr;
+    }
+    return plan_for(asked.call, stream, timeout_ms);
+}
+
+Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t stream,
+                                                int64_t timeout_ms) {
+    TUTTI_TRY(core_.planner.check(call, static_cast<int>(stream)));
+    if (core_.agreement.alarm()) {
+        // Others may have left because they were refused the same call: this rank hears why.
+        if (call.path == Path::host) TUTTI_TRY(core_.planner.choose_on_host(call));
+        TUTTI_TRY(admission_.enter(stream, timeout_ms));
+    }
+    auto plan = make_plan_or_say(call, stream, timeout_ms);
+    if (!plan) return tl::unexpected(binding_failed(core_, plan.error()));
+    return plan;
+}
+
+// Where memory ran out the other ranks have to know: they wait for this one.
+Result<std::unique_ptr<Plan>> Issuer::make_plan_or_say(const Call& call, uint32_t stream,
+                                                       int64_t timeout_ms) {
+    const net::GiveUpWhen over(core_.agreement.ended());
+    try {
+        const Deadline deadline = Deadline::after_ms(timeout_ms);
+        return call.path == Path::host ? core_.planner.make(call, stream, deadline)
+                                       : core_.offload->bind(call, stream, deadline);
+    } catch (const std::bad_alloc&) {
+        return fail(Code::no_memory, "there is no memory to prepare {} of {} elements",
+                    collective_name(call.collective), call.count);
+    }
+}
+
+Result<std::unique_ptr<Plan>> Issuer::make_plan(const Call& call, int stream) {
+    TUTTI_TRY(core_.may_call());
+    TUTTI_TRY(core_.planner.check(call, stream));
+    const auto count = static_cast<uint64_t>(core_.streams.count());
+    const uint64_t own = stream < 0 ? plans_made_ % count : static_cast<uint64_t>(stream);
+    TUTTI_ASSIGN(auto plan, bind_plan(call, static_cast<uint32_t>(own), core_.limit_ms(-1)));
+    if (stream < 0) ++plans_made_;
+    return plan;
+}
+
+// ---- blocking calls
+// -------------------------------------------------------------------------------------
+
+// Before the call has its place in a stream's order.
+Result<> Issuer::may_block(const Call& call, uint32_t stream) const {
+    if (core_.streams[stream].queued.load(std::memory_order_relaxed) == 0) [[likely]]
+        return {};
+    return core_.offload->may_block(call, stream);
+}
+
+Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, void* out) {
+    TUTTI_TRY(may_block(plan.call, plan.stream));
+    Request request;
+    request.in = in;
+    request.out = out;
+    // On a stream that the caller names nothing is ever outdated.
+    TUTTI_TRY(admission_.submit(request, plan, timeout_ms));
+    return progress_.finish_blocking(request);
+}
+
+Result<> Issuer::run(const Call& call, const void* in, void* out) {
+    TUTTI_TRY(core_.may_call());
+    const OffloadCall asked{.call = call, .in = in, .out = out, .stream = 0};
+    const int64_t timeout_ms = core_.limit_ms(-1);
+    TUTTI_ASSIGN(Plan * plan, host_plan(asked, 0, timeout_ms));
+    if (!plan) [[unlikely]]
+        return core_.offload->run(asked);
+    return run_on_host(*plan, timeout_ms, in, out);
+}
+
+Result<> Issuer::run_own(const Call& call, const void* in, void* out) {
+    const int64_t timeout_ms = core_.limit_ms(-1);
+    TUTTI_ASSIGN(Plan * plan, plan_for(call, 0, timeout_ms));
+    return run_on_host(*plan, timeout_ms, in, out);
+}
+
+Result<> Issuer::begin(std::string_view name) {
+    Call call;
+    call.collective = Collective::barrier;
+    call.name = CallName::of(name).value();
+    return run_own(call, nullptr, nullptr);
+}
+
+Result<bool> Issuer::all_agree(bool mine) {
+    std::array<uint8_t, 1> all{mine ? uint8_t{1} : uint8_t{0}};
+    Call agree;
+    agree.count = all.size();
+    agree.op = Op::min;
+    TUTTI_TRY(run_own(agree, all.data(), all.data()));
+    return all[0] != 0;
+}
+
+// ---- non-blocking calls
+// -------------------------------------------------------------------------------------
+
+// nullptr: the operation's number, and with it the stream, is another by now.
+Result<std::unique_ptr<Request>> Issuer::start_on_host(Plan& plan, const OffloadCall& asked) {
+    auto request = std::make_unique<Request>();
+    request->in = asked.in;
+    request->out = asked.out;
+    request->round_robin_stream = asked.stream < 0;
+    request->keep = core_.self.lock();
+    TUTTI_ASSIGN(const auto place,
+                 admission_.submit(*request, plan, core_.limit_ms(asked.timeout_ms)));
+    if (place == Admission::Place::outdated) return nullptr;
+    core_.waiting.add_pending();
+    bool moved = false;
+    Stream& stream = core_.streams[plan.stream];
+    core_.streams.drive(stream, moved);
+    core_.streams.release(stream);
+    request->done() ? core_.endpoint->returns() : progress_.hand_over();
+    return request;
+}
+
+Result<std::unique_ptr<Request>> Issuer::start(const Call& call, int stream, int64_t timeout_ms,
+                                               const void* in, void* out, void* queue) {
+    TUTTI_TRY(core_.may_call());
+    TUTTI_TRY(core_.planner.check(call, stream));
+    const OffloadCall asked{.call = call,
+                            .in = in,
+                            .out = out,
+                            .stream = stream,
+                            .timeout_ms = timeout_ms,
+                            .queue = queue};
+    for (;;) {
+        TUTTI_ASSIGN(Plan * plan,
+                     host_plan(asked, admission_.stream_for(stream), core_.limit_ms(timeout_ms)));
+        if (!plan) [[unlikely]]
+            return core_.offload->start(asked);
+        TUTTI_ASSIGN(auto request, start_on_host(*plan, asked));
+        if (request) return request;
+    }
+}
+
+// ---- runs of plans
+// -------------------------------------------------------------------------------------
+
+// A blocking run on an accelerator's memory had returned before it was done; any other is the
+// caller's mistake.
+Result<> Issuer::wait_until_free(Plan& plan) {
+    TUTTI_TRY(core_.offload->sync(-1));
+    if (!plan.busy_anywhere()) return {};
+    return fail(Code::invalid, "rank {}: the plan's last run is not done", core_.rank());
+}
+
+// Before a plan runs again.
+Result<bool> Issuer::offloaded(Plan& plan, const void* in, const void* out) {
+    TUTTI_TRY(core_.may_call());
+    if (plan.busy_anywhere()) [[unlikely]]
+        TUTTI_TRY(wait_until_free(plan));
+    return core_.offload->takes(plan.call, in, out, plan.queue);
+}
+
+namespace {
+
+OffloadCall run_of(Plan& plan, const void* in, void* out) {
+    return {.call = plan.call,
+            .in = in,
+            .out = out,
+            .plan = &plan,
+            .stream = static_cast<int>(plan.stream),
+            .timeout_ms = plan.timeout_ms,
+            .queue = plan.queue};
+}
+
+}  // namespace
+
+Result<> Issuer::run(Plan& plan, const void* in, void* out) {
+    TUTTI_ASSIGN(const bool goes, offloaded(plan, in, out));
+    if (goes) [[unlikely]]
+        return core_.offload->run(run_of(plan, in, out));
+    return run_on_host(plan, core_.limit_ms(plan.timeout_ms), in, out);
+}
+
+Result<std::unique_ptr<Request>> Issuer::start(Plan& plan, const void* in, void* out) {
+    TUTTI_ASSIGN(const bool goes, offloaded(plan, in, out));
+    if (goes) [[unlikely]]
+        return core_.offload->start(run_of(plan, in, out));
+    return start_on_host(plan, run_of(plan, in, out));
+}
+
+}  // namespace tutti

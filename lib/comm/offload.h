@@ -1,0 +1,142 @@
+// The one door from a communicator to an accelerator: calls on memory that the host's operations
+// cannot touch. The GPU's room implements it; a build without one has an implementation that
+// refuses. Nothing else in this room, or in those below it, knows of accelerators.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "p2p/transfer.h"
+#include "plan/plan.h"
+#include "run/request.h"
+
+namespace tutti {
+
+struct Core;
+class Issuer;
+class ProgressEngine;
+
+/// One collective call, with the buffers of this run.
+struct OffloadCall {
+    const Call& call;
+    const void* in = nullptr;
+    void* out = nullptr;
+    Plan* plan = nullptr;  // the caller's, where it has one
+    int stream = -1;       // < 0: round robin
+    int64_t timeout_ms = -1;
+    void* queue =
+        nullptr;  // the accelerator's, as the caller names it; nullptr: the communicator's
+};
+
+/// A send or a receive.
+struct OffloadMessage {
+    bool sends = false;
+    Rank peer = nobody;
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+    int32_t tag = 0;
+    Dtype dtype = Dtype::uint8;
+    Received* into = nullptr;
+};
+
+/// One rank's share of a split.
+struct OffloadSplit {
+    int32_t color = 0;  // < 0: the rank joins no part
+    Rank rank = 0, size = 1;
+};
+
+/// A part's ranks, before it is known whether all of them could be split.
+class OffloadShare {
+public:
+    virtual ~OffloadShare() = default;
+};
+
+/// The issuing thread's, but for owns() and may_wait().
+class Offload {
+public:
+    virtual ~Offload() = default;
+
+    // Questions of the host's path.
+    /// True: this door serves the call. Reports an earlier call's failure first.
+    virtual Result<bool> takes(const Call& call, const void* in, const void* out, void* queue) = 0;
+    /// Looks for a driver where none was known. True: there is one now, ask takes() again.
+    virtual bool appeared() = 0;
+    /// Binds a call whose path is not the host's; it was checked.
+    virtual Result<std::unique_ptr<Plan>> bind(const Call& call, uint32_t stream,
+                                               Deadline deadline) = 0;
+    /// invalid while this thread gathers launches of that stream: the call would wait for itself.
+    virtual Result<> may_block(const Call& call, uint32_t stream) const = 0;
+    /// The same for a wait for that request.
+    virtual Result<> may_wait(const Request& request) const = 0;
+    /// The same for waiting until all ranks have come back from a mismatch.
+    virtual Result<> may_wait_for_all() const = 0;
+
+    // The calls.
+    /// Returns when the operation is on its queue; the next call reports a later failure.
+    virtual Result<> run(const OffloadCall& call) = 0;
+    virtual Result<std::unique_ptr<Request>> start(const OffloadCall& call) = 0;
+    /// The same for messages, which are launched together.
+    virtual Result<> run(const std::vector<OffloadMessage>& messages) = 0;
+    virtual Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& messages,
+                                                   int64_t timeout_ms, void* queue) = 0;
+    /// Waits for all that ran without a request; the first failure among it.
+    virtual Result<> sync(int64_t timeout_ms) = 0;
+
+    // Memory and queues.
+    /// Whether the memory is an accelerator's; an error where its driver has failed.
+    virtual Result<bool> owns(const void* memory) const = 0;
+    /// Joins the other ranks on that accelerator now instead of with the first call. Collective.
+    virtual Result<> use(int ordinal) = 0;
+    /// The queue of calls that name none; nullptr: the default one.
+    virtual Result<> set_queue(void* queue) = 0;
+    /// Work that comes on the communicator's queue waits for what is on `before` by now.
+    virtual Result<> hold_own_queue(void* before) = 0;
+    /// Work that comes on `after` waits for what is on the communicator's queue by now.
+    virtual Result<> hold_queue(void* after) = 0;
+    /// Memory that the ranks map into each other's. Collective.
+    virtual Result<std::byte*> allocate(std::size_t bytes) = 0;
+    virtual Result<> add_memory(std::byte* data, std::size_t bytes) = 0;
+    /// False: the communicator knows no memory that begins there.
+    virtual Result<bool> remove_memory(std::byte* data, bool handed_out) = 0;
+
+    // Parts of a communicator.
+    /// Whether what is split off shares this communicator's resources.
+    virtual bool splits() const = 0;
+    /// Every rank of the communicator; nullptr for a rank that joins no part.
+    virtual std::unique_ptr<OffloadShare> split(const OffloadSplit& part) = 0;
+    /// Every rank of the part, which is this communicator.
+    virtual Result<> adopt(std::unique_ptr<OffloadShare> share) = 0;
+
+    // The end.
+    /// Waits for what ran without a request, and drops launches that are gathered.
+    virtual void finish(int64_t timeout_ms) = 0;
+    /// Gives everything back.
+    virtual void leave() = 0;
+};
+
+/// Launches that the calling thread gathers, of all its communicators.
+class LaunchBatch {
+public:
+    virtual ~LaunchBatch() = default;
+    virtual Result<> open() = 0;
+    /// Launches all that was gathered; the first failure.
+    virtual Result<> close() = 0;
+    virtual bool gathering() const = 0;
+    /// For work that has to wait for a launch that is gathered.
+    virtual void after_close(std::function<void()> work) = 0;
+};
+
+/// What an implementation builds on.
+struct OffloadHost {
+    Core& core;
+    Issuer& issuer;
+    ProgressEngine& progress;
+};
+
+/// The implementation that was built in.
+std::unique_ptr<Offload> make_offload(const OffloadHost& host);
+LaunchBatch& launch_batch();
+
+}  // namespace tutti

@@ -1,0 +1,61 @@
+// Moves what was issued on one communicator, and waits for it.
+#pragma once
+
+#include <atomic>
+
+#include "comm/core.h"
+
+namespace tutti {
+
+/// Any thread may call what does not say otherwise.
+class ProgressEngine {
+public:
+    explicit ProgressEngine(Core& core) : core_(core) {}
+
+    /// Drives a blocking call that was submitted, its stream owned, to its end.
+    Result<> finish_blocking(Request& request);
+    /// 0: one look; < 0: until the operation is over. False if the time was too short.
+    bool wait(Request& request, int64_t timeout_ms);
+    /// invalid inside a completion callback, and for requests that this thread has yet to launch.
+    Result<> may_wait(const Request& request) const;
+    /// Before a plan goes. Its run has a deadline, and works in the plan's memory.
+    void wait_for_last_run(const Plan& plan);
+    /// One look at everything, for programs that make progress themselves.
+    void advance();
+    /// From now on the descriptor becomes readable when something may move, until advance() has
+    /// moved it.
+    int fd();
+    /// A non-blocking operation that is not done is another thread's from now on: the service
+    /// thread's, or of a thread that sleeps and has not announced itself on its stream.
+    void hand_over();
+    void look_at_clocks();
+
+    // The endpoint's service thread, or that of a program that waits for another communicator.
+    /// Drives non-blocking operations that no thread waits for; false if there are none.
+    bool drive(bool& moved);
+    /// Before and after that thread sleeps. Threads that wait announce their own sleep; the last of
+    /// them kicks the service thread.
+    bool arm(bool on);
+
+private:
+    /// What a thread has done while it waited, and has to make good.
+    struct Waited {
+        bool slept = false;   // so that it has recalled what others may sleep on
+        bool others = false;  // it has moved other communicators'
+        bool drives = false;  // for those that sleep beside it
+    };
+    bool wait_driving(Request& request, int64_t timeout_ms, Waited& waited);
+    void sleep_until_moved(const Request& request, int64_t limit_ms);
+    void announce();
+    void finish_call();
+    void recall();
+    bool drive_all(bool& moved);
+    bool arm_all(bool on);
+
+    Core& core_;
+    // With manual progress, peers ring for what the program waits for by a descriptor.
+    std::atomic<bool> announces_{false}, announced_{false};
+    bool armed_ = false;  // by arm(), under the endpoint's mutex
+};
+
+}  // namespace tutti

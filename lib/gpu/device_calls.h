@@ -1,0 +1,50 @@
+// Collectives on device memory: recognised by their buffers, launched by the caller in the order of
+// the calls, and polled from then on.
+#pragma once
+
+#include "gpu/device_join.h"
+#include "gpu/device_launcher.h"
+#include "gpu/device_queues.h"
+#include "gpu/device_side.h"
+
+namespace tutti {
+
+/// The issuing thread's.
+class DeviceCalls {
+public:
+    /// The parts that a call goes through.
+    struct Parts {
+        DeviceQueues& queues;
+        DeviceJoin& join;
+        DeviceLauncher& launcher;
+    };
+    DeviceCalls(DeviceSide& side, const Parts& parts) : side_(side), parts_(parts) {}
+
+    /// Whether the buffers, or where there are none the caller, say that the call is a device's.
+    Result<bool> takes(const Call& call, const void* in, const void* out,
+                       void* device_stream) const;
+    Result<std::unique_ptr<Request>> start(const OffloadCall& asked);
+
+private:
+    /// One call, with what was found out about it.
+    struct Run {
+        const OffloadCall& asked;
+        Kinds kinds;
+        device::Ordinal device;
+        void* stream;
+        bool in_place;
+    };
+    Result<Kinds> kinds(const Call& call, const void* in, const void* out) const;
+    Result<Kinds> kinds_of_list(const Call& call, const void* in, const void* out) const;
+    Result<bool> has_device_buffer(const Call& call, const void* in, const void* out) const;
+    Result<Run> look_at(const OffloadCall& asked) const;
+    Result<std::unique_ptr<Request>> attempt(const Run& run);
+    Result<Call> routed(const Run& run) const;
+    Result<Plan*> plan_for(const Call& call, Plan* own, uint32_t stream);
+    Result<std::unique_ptr<DeviceRequest>> make_request(const Run& run, Plan& plan);
+
+    DeviceSide& side_;
+    const Parts parts_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,41 @@
+// How the ranks of a communicator come to a device library's group: each says what it has, rank 0's
+// identifier goes round, all join, and all hear whether all could. Calls come in the same order on
+// every rank, so the first one on device memory is where everyone does this.
+#pragma once
+
+#include "gpu/device_side.h"
+
+namespace tutti {
+
+/// The issuing thread's.
+class DeviceJoin {
+public:
+    explicit DeviceJoin(DeviceSide& side) : side_(side) {}
+
+    /// Joins the other ranks on that device, unless they have joined since the last mismatch.
+    Result<> join(device::Ordinal device);
+    /// The same as a call of its own.
+    Result<> use(device::Ordinal device);
+    /// invalid while this thread gathers launches: the other ranks may be waiting for it.
+    Result<> may_join() const;
+    /// In order where that is possible: the others leave too, or a deadline ends it.
+    void leave();
+
+    /// Whether what is split off this communicator shares its group's resources.
+    bool splits() const;
+    /// nullptr for a rank that joins no part.
+    std::unique_ptr<OffloadShare> split(const OffloadSplit& part);
+    /// A part of which some rank got no group has none: it joins like any other communicator.
+    Result<> adopt(std::unique_ptr<OffloadShare> share);
+
+private:
+    Result<> join_library(device::Ordinal device);
+    Result<std::shared_ptr<DeviceGroup>> make_group(device::Ordinal device, bool of_host);
+    Result<DeviceWay> agree(device::Ordinal device);
+    Result<std::vector<std::byte>> share_id(bool of_host);
+    Result<> tell_memory();
+
+    DeviceSide& side_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,101 @@
+#include "gpu/device_launcher.h"
+
+#include <unistd.h>
+
+#include "gpu/device_group_batch.h"
+
+namespace tutti {
+namespace {
+
+constexpr useconds_t strict_poll_us = 20;
+
+}  // namespace
+
+Result<> DeviceLauncher::launch(const DeviceLaunch& launch) {
+    if (DeviceGroupBatch::here().gathering()) {
+        DeviceGroupBatch::here().add({side_.core.self.lock(), this}, launch);
+        return {};
+    }
+    auto launched = may_launch(launch.request);
+    if (launched) launched = put_on_stream(launch);
+    return finish(launch.request, launched);
+}
+
+bool DeviceLauncher::gives_up(const Request& request) {
+    side_.core.endpoint->pump();
+    side_.progress.look_at_clocks();
+    if (!side_.core.agreement.alarm()) return false;
+    // A message belongs to no operation's epoch: only the end of all ends it.
+    return request.plan ? side_.core.agreement.verdict(request.tag.sequence).has_value()
+                        : side_.core.agreement.over().has_value();
+}
+
+Result<> DeviceLauncher::may_launch(Request& request) {
+    while (side_.core.strict && request.plan &&
+           !side_.core.agreement.strict().agreed(request.tag.sequence)) {
+        if (gives_up(request)) return fail(Code::aborted, "it was not launched");
+        ::usleep(strict_poll_us);
+    }
+    return {};
+}
+
+Result<> DeviceLauncher::put_on_stream(const DeviceLaunch& launch) {
+    if (!launch.device.operation) return {};
+    return launch.device.operation->launch(launch.request.in, launch.request.out,
+                                           launch.device.stream,
+                                           [&] { return gives_up(launch.request); });
+}
+
+uint32_t DeviceLauncher::parts(const DevicePart& device) {
+    return device.operation ? device.operation->launch_parts() : 0;
+}
+
+Result<> DeviceLauncher::put_on_stream(const DeviceLaunch& launch, uint32_t part) {
+    return launch.device.operation->launch_part(part, launch.request.in, launch.request.out,
+                                                launch.device.stream,
+                                                [&] { return gives_up(launch.request); });
+}
+
+Result<> DeviceLauncher::mark(const DevicePart& device, uint32_t part) {
+    return device.operation->mark_part(part, device.stream);
+}
+
+Result<> DeviceLauncher::settle(const DeviceLaunch& launch, uint32_t part) {
+    return launch.device.operation->settle_part(part, launch.device.stream,
+                                                [&] { return gives_up(launch.request); });
+}
+
+void DeviceLauncher::tell_failed(const Request& request, const Error& error) {
+    if (gives_up(request)) return;
+    side_.core.agreement.raise(
+        {error.code, side_.rank(), 0,
+         fmt::format("rank {}: {}: {}", side_.rank(),
+                     request.plan ? describe_call(request.tag) : "messages on device memory",
+                     error.message)});
+}
+
+Result<> DeviceLauncher::finish(Request& request, const Result<>& launched) {
+    if (!launched) tell_failed(request, launched.error());
+    request.released.store(true, std::memory_order_release);
+    bool moved = false;
+    if (request.plan) {
+        Stream& stream = side_.core.streams[request.plan->stream];
+        {
+            Owned owned(stream.owner);
+            owned.keep();
+        }
+        side_.core.streams.drive(stream, moved);
+        side_.core.streams.release(stream);
+    } else {
+        side_.core.transfers.drive(moved);
+    }
+    if (launched) {
+        if (!request.done() && !side_.core.manual()) side_.core.endpoint->kick();
+        return {};
+    }
+    // Whoever holds the stream ends it; it has a deadline.
+    side_.progress.wait(request, -1);
+    return tl::unexpected(request.error);
+}
+
+}  // namespace tutti

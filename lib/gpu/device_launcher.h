@@ -1,0 +1,36 @@
+// Puts the device's part of a request, which has its place in the order, on its stream.
+#pragma once
+
+#include "gpu/device_request.h"
+#include "gpu/device_side.h"
+
+namespace tutti {
+
+/// The issuing thread's. The steps are apart for launches that a thread gathers
+/// (device_group_batch.h): each waits for nothing that comes in a later one.
+class DeviceLauncher {
+public:
+    explicit DeviceLauncher(DeviceSide& side) : side_(side) {}
+
+    /// All steps, or adds it to what this thread gathers. Not with the stream owned: it may have to
+    /// wait for NCCL, and a thread that settles a mismatch meanwhile needs the stream. The request
+    /// stays as it is until it is launched.
+    Result<> launch(const DeviceLaunch& launch);
+
+    const DeviceLibrary* library() const { return side_.devices.library.get(); }
+    Result<> may_launch(Request& request);
+    static uint32_t parts(const DevicePart& device);
+    Result<> put_on_stream(const DeviceLaunch& launch, uint32_t part);
+    static Result<> mark(const DevicePart& device, uint32_t part);
+    Result<> settle(const DeviceLaunch& launch, uint32_t part);
+    void tell_failed(const Request& request, const Error& error);
+    Result<> finish(Request& request, const Result<>& launched);
+
+private:
+    bool gives_up(const Request& request);
+    Result<> put_on_stream(const DeviceLaunch& launch);
+
+    DeviceSide& side_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,154 @@
+#include "gpu/device_messenger.h"
+
+#include <algorithm>
+
+#include "comm/failures.h"
+#include "cuda/stream_work.h"
+#include "gpu/device_group_batch.h"
+#include "gpu/staged_messages.h"
+
+namespace tutti {
+namespace {
+
+// What is launched together is not in order: of two that share memory the later goes by a copy,
+// which is made before either comes or after both are over; within one group, what is sent.
+Result<bool> may_be_direct(const device::Context& context, const Exchange& exchange,
+                           const DeviceMessage& message) {
+    const device::Driver& driver = context.driver();
+    if (!message.sends && !device::flushes_remote_writes(driver, context.device())) return false;
+    if (message.sends && exchange.collides(message)) return false;
+    for (const Exchange* other : DeviceGroupBatch::here().exchanges())
+        if (other->collides(message)) return false;
+    TUTTI_ASSIGN(const bool managed, device::is_managed(driver, message.memory));
+    return !managed;
+}
+
+}  // namespace
+
+// Through the host, or by the devices' library: that needs all ranks in one group.
+Result<bool> DeviceMessenger::stages() const {
+    if (side_.core.config().device == DeviceWay::staged) return true;
+    const bool all_ranks = side_.devices.group && !side_.devices.of_host;
+    if (side_.devices.settled && (!all_ranks || side_.devices.generation == side_.core.generation))
+        return !all_ranks;
+    return fail(Code::unsupported,
+                "rank {}: for messages on device memory the ranks have to join first: call "
+                "tutti_comm_use_device, or a collective on device memory, on all of them before",
+                side_.rank());
+}
+
+// What all of them must be.
+Result<> DeviceMessenger::check(const std::vector<OffloadMessage>& messages, bool staged) const {
+    for (const OffloadMessage& m : messages) {
+        const char* const what = m.sends ? "send" : "recv";
+        if (!staged && !m.sends && m.peer == any_source)
+            return fail(Code::unsupported,
+                        "rank {}: recv on device memory: TUTTI_ANY_SOURCE has no way in NCCL: name "
+                        "the sender, receive in host memory, or set TUTTI_DEVICE=staged on every "
+                        "rank",
+                        side_.rank());
+        Transfer like;
+        like.sends = m.sends;
+        like.peer = m.peer;
+        like.user_tag = m.tag;
+        like.memory = m.memory;
+        like.bytes = m.bytes;
+        if (auto fine = side_.core.transfers.check(like); !fine)
+            return wrap(fine.error(), fmt::format("rank {}", side_.rank()));
+        TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(m.memory));
+        if (m.bytes > 0 && kind.device != side_.devices.device)
+            return fail(Code::invalid,
+                        "rank {}: {}: the buffer is {}, the communicator's device is {}: messages "
+                        "of one group are all of one kind",
+                        side_.rank(), what, device::describe(kind), side_.devices.device);
+    }
+    return {};
+}
+
+/// Where messages go through the host, ranks need not join for them.
+Result<> DeviceMessenger::find_device_of(const std::vector<OffloadMessage>& messages) {
+    if (side_.devices.joined()) return {};
+    for (const OffloadMessage& one : messages) {
+        TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(one.memory));
+        if (kind.on_device()) return parts_.join.join(kind.device);
+    }
+    return fail(Code::invalid, "rank {}: none of the messages is on device memory", side_.rank());
+}
+
+// Straight from and to the device where the channel takes that.
+Result<> DeviceMessenger::choose_ways(Exchange& exchange) const {
+    for (Exchange::Part& part : exchange.parts) {
+        const DeviceMessage& message = part.asked.message;
+        part.pinned_bytes = message.bytes;
+        if (!side_.core.transfers.takes_device(part.on_host)) continue;
+        TUTTI_ASSIGN(part.direct, may_be_direct(*side_.devices.context, exchange, message));
+        if (part.direct)
+            part.pinned_bytes =
+                message.sends ? 0 : std::min(message.bytes, side_.core.transfers.message_bytes());
+    }
+    return {};
+}
+
+Result<std::unique_ptr<DeviceOperation>> DeviceMessenger::stage(std::deque<Exchange::Part>& parts) {
+    const std::size_t bytes = staging_bytes(parts);
+    auto memory = side_.devices.staging->pinned.reuse(bytes);
+    if (!memory) {
+        TUTTI_TRY(side_.wait_for_idle());
+        TUTTI_ASSIGN(memory, side_.devices.staging->pinned.allocate(bytes));
+    }
+    return stage_messages(side_.devices.staging, std::move(memory), parts);
+}
+
+// Opens the channels of all messages, before the first of them moves.
+Result<> DeviceMessenger::connect(Exchange& exchange, int64_t timeout_ms) {
+    Core& core = side_.core;
+    const bool meets = exchange.staged && core.endpoint->takes_devices();
+    for (Exchange::Part& part : exchange.parts) {
+        part.on_host.meets = meets;
+        if (auto connected = core.transfers.connect(part.on_host, timeout_ms); !connected)
+            return tl::unexpected(contact_failed(core, part.on_host, connected.error()));
+    }
+    return {};
+}
+
+/// Makes the operation of those that have bytes.
+Result<> DeviceMessenger::prepare(Exchange& exchange) {
+    if (exchange.staged) {
+        TUTTI_TRY(choose_ways(exchange));
+        TUTTI_ASSIGN(exchange.moves, stage(exchange.parts));
+        return {};
+    }
+    std::vector<DeviceMessage> moving;
+    for (const Exchange::Part& part : exchange.parts)
+        if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);
+    if (moving.empty()) return {};
+    TUTTI_ASSIGN(exchange.moves, side_.devices.group->bind_messages(std::move(moving), 0));
+    return {};
+}
+
+Result<std::unique_ptr<Request>> DeviceMessenger::start(const std::vector<OffloadMessage>& messages,
+                                                        int64_t timeout_ms, void* device_stream) {
+    Core& core = side_.core;
+    TUTTI_TRY(core.may_start());
+    if (auto over = core.agreement.over()) return tl::unexpected(*over);
+    TUTTI_ASSIGN(const bool staged, stages());
+    if (staged) TUTTI_TRY(find_device_of(messages));
+    TUTTI_TRY(check(messages, staged));
+    void* const stream = device_stream ? device_stream : side_.devices.stream;
+    TUTTI_TRY(parts_.queues.check_owner(stream));
+    TUTTI_TRY(parts_.queues.check_runs(side_.devices.device, stream));
+    auto exchange = std::make_unique<Exchange>(core.rank(), messages, staged);
+    TUTTI_TRY(connect(*exchange, timeout_ms));
+    TUTTI_TRY(prepare(*exchange));
+    exchange->device.operation = exchange->moves.get();
+    exchange->device.stream = stream;
+    exchange->timeout_ms = core.limit_ms(timeout_ms);
+    exchange->keep = core.self.lock();
+    DeviceGroupBatch::here().make_room();
+    core.waiting.add_pending();
+    core.transfers.post(*exchange);
+    TUTTI_TRY(parts_.launcher.launch({*exchange, exchange->device}));
+    return exchange;
+}
+
+}  // namespace tutti

@@ -1,0 +1,42 @@
+// Sends and receives of device memory.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "gpu/device_join.h"
+#include "gpu/device_launcher.h"
+#include "gpu/device_queues.h"
+#include "gpu/exchange.h"
+
+namespace tutti {
+
+/// The issuing thread's.
+class DeviceMessenger {
+public:
+    /// The parts that messages go through.
+    struct Parts {
+        DeviceQueues& queues;
+        DeviceJoin& join;
+        DeviceLauncher& launcher;
+    };
+    DeviceMessenger(DeviceSide& side, const Parts& parts) : side_(side), parts_(parts) {}
+
+    /// Messages that are launched together.
+    Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& messages,
+                                           int64_t timeout_ms, void* device_stream);
+
+private:
+    Result<bool> stages() const;
+    Result<> check(const std::vector<OffloadMessage>& messages, bool staged) const;
+    Result<> find_device_of(const std::vector<OffloadMessage>& messages);
+    Result<> connect(Exchange& exchange, int64_t timeout_ms);
+    Result<> prepare(Exchange& exchange);
+    Result<> choose_ways(Exchange& exchange) const;
+    Result<std::unique_ptr<DeviceOperation>> stage(std::deque<Exchange::Part>& parts);
+
+    DeviceSide& side_;
+    const Parts parts_;
+};
+
+}  // namespace tutti

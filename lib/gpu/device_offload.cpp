@@ -1,0 +1,142 @@
+// The GPU's side of a communicator, behind the door that comm declares.
+#include "comm/offload.h"
+
+#include "gpu/detached.h"
+#include "gpu/device_calls.h"
+#include "gpu/device_group_batch.h"
+#include "gpu/device_memory.h"
+#include "gpu/device_messenger.h"
+
+namespace tutti {
+namespace {
+
+class DeviceOffload final : public Offload {
+public:
+    explicit DeviceOffload(const OffloadHost& host)
+        : side_(host),
+          queues_(side_),
+          join_(side_),
+          memory_(side_),
+          launcher_(side_),
+          calls_(side_, {queues_, join_, launcher_}),
+          messenger_(side_, {queues_, join_, launcher_}),
+          detached_(side_) {}
+
+    Result<bool> takes(const Call& call, const void* in, const void* out, void* queue) override {
+        if (!detached_.empty()) [[unlikely]]
+            TUTTI_TRY(detached_.take_error());
+        if (!device::driver() && !queue) [[likely]]
+            return false;
+        return calls_.takes(call, in, out, queue);
+    }
+    bool appeared() override {
+        return !device::driver() &&
+               device::find_driver(side_.core.config().cuda_library).has_value();
+    }
+    Result<std::unique_ptr<Plan>> bind(const Call& call, uint32_t stream,
+                                       Deadline deadline) override {
+        return side_.planner.make(call, stream, deadline);
+    }
+
+    Result<> may_block(const Call& call, uint32_t stream) const override;
+    Result<> may_wait(const Request& request) const override;
+    Result<> may_wait_for_all() const override;
+
+    Result<> run(const OffloadCall& call) override {
+        return detached_.keep([&] { return calls_.start(call); });
+    }
+    Result<std::unique_ptr<Request>> start(const OffloadCall& call) override {
+        return calls_.start(call);
+    }
+    Result<> run(const std::vector<OffloadMessage>& messages) override {
+        return detached_.keep([&] { return start(messages, -1, nullptr); });
+    }
+    Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& messages,
+                                           int64_t timeout_ms, void* queue) override {
+        TUTTI_TRY(side_.core.may_call());
+        TUTTI_TRY(detached_.take_error());
+        return messenger_.start(messages, timeout_ms, queue);
+    }
+    Result<> sync(int64_t timeout_ms) override { return detached_.sync(timeout_ms); }
+
+    Result<bool> owns(const void* memory) const override {
+        TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(memory));
+        return kind.on_device();
+    }
+    Result<> use(int ordinal) override { return join_.use(ordinal); }
+    Result<> set_queue(void* queue) override { return queues_.set(queue); }
+    Result<> hold_own_queue(void* before) override {
+        return queues_.order(before, side_.devices.stream);
+    }
+    Result<> hold_queue(void* after) override { return queues_.order(side_.devices.stream, after); }
+    Result<std::byte*> allocate(std::size_t bytes) override { return memory_.allocate(bytes); }
+    Result<> add_memory(std::byte* data, std::size_t bytes) override {
+        return memory_.add(data, bytes);
+    }
+    Result<bool> remove_memory(std::byte* data, bool handed_out) override {
+        return memory_.remove(data, handed_out);
+    }
+
+    bool splits() const override { return join_.splits(); }
+    std::unique_ptr<OffloadShare> split(const OffloadSplit& part) override {
+        return join_.split(part);
+    }
+    Result<> adopt(std::unique_ptr<OffloadShare> share) override {
+        return join_.adopt(std::move(share));
+    }
+
+    void finish(int64_t timeout_ms) override {
+        (void)detached_.sync(timeout_ms);
+        DeviceGroupBatch::here().forget(launcher_);
+    }
+    void leave() override {
+        detached_.clear();
+        join_.leave();
+    }
+
+private:
+    // Each member builds on those before it.
+    DeviceSide side_;
+    DeviceQueues queues_;
+    DeviceJoin join_;
+    DeviceMemory memory_;
+    DeviceLauncher launcher_;
+    DeviceCalls calls_;
+    DeviceMessenger messenger_;
+    Detached detached_;
+};
+
+Result<> DeviceOffload::may_block(const Call& call, uint32_t stream) const {
+    if (!DeviceGroupBatch::here().holds(launcher_, stream)) [[likely]]
+        return {};
+    return fail(Code::invalid,
+                "rank {}: {} would wait behind calls on stream {} that tutti_launch_end launches: "
+                "call that before, or take the non-blocking form or another stream",
+                side_.rank(), collective_name(call.collective), stream);
+}
+
+Result<> DeviceOffload::may_wait(const Request& request) const {
+    if (!DeviceGroupBatch::here().holds(launcher_, request)) return {};
+    return fail(Code::invalid,
+                "rank {}: {} is launched by tutti_launch_end, or comes after what is: call that "
+                "before waiting for it",
+                side_.rank(),
+                request.plan ? describe_call(request.tag) : "a message on device memory");
+}
+
+// What is not launched yet does not end, and all are waited for.
+Result<> DeviceOffload::may_wait_for_all() const {
+    if (!DeviceGroupBatch::here().holds(launcher_)) return {};
+    return fail(Code::invalid,
+                "rank {}: collective mismatch inside tutti_launch_start/end: call "
+                "tutti_launch_end, which says more, before anything else",
+                side_.rank());
+}
+
+}  // namespace
+
+std::unique_ptr<Offload> make_offload(const OffloadHost& host) {
+    return std::make_unique<DeviceOffload>(host);
+}
+
+}  // namespace tutti

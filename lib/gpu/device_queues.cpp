@@ -1,0 +1,57 @@
+#include "gpu/device_queues.h"
+
+#include <optional>
+
+namespace tutti {
+
+Result<> DeviceQueues::check_owner(void* device_stream) {
+    if (device_stream == side_.devices.checked_stream) return {};
+    auto own = side_.devices.context->owns(static_cast<device::StreamHandle>(device_stream));
+    if (!own) return wrap(own.error(), fmt::format("rank {}", side_.rank()));
+    side_.devices.checked_stream = device_stream;
+    return {};
+}
+
+Result<> DeviceQueues::check_runs(device::Ordinal device, void* device_stream) const {
+    std::optional<device::Context> context = side_.devices.context;
+    if (!context) {
+        TUTTI_ASSIGN(context, device::Context::retain(*device::driver(), device));
+    }
+    const auto runs = context->runs(static_cast<device::StreamHandle>(device_stream));
+    return runs ? Result<>{} : wrap(runs.error(), fmt::format("rank {}", side_.rank()));
+}
+
+Result<> DeviceQueues::set(void* device_stream) {
+    TUTTI_TRY(side_.core.forked());
+    TUTTI_TRY(side_.need_driver());
+    if (side_.devices.joined())
+        if (auto own =
+                side_.devices.context->owns(static_cast<device::StreamHandle>(device_stream));
+            !own)
+            return wrap(own.error(), fmt::format("rank {}", side_.rank()));
+    side_.devices.stream = device_stream;
+    side_.devices.stream_was_set = true;
+    return {};
+}
+
+Result<> DeviceQueues::order(void* before, void* after) {
+    TUTTI_TRY(side_.core.forked());
+    TUTTI_TRY(side_.need_driver());
+    if (before == after) return {};
+    std::optional<device::Context> context = side_.devices.context;
+    if (!context) {
+        // Before the first collective the device is the one that the program works with.
+        device::Ordinal device = 0;
+        if (device::driver()->context_device(&device) != device::success)
+            return fail(Code::invalid, "rank {}: no device is current on this thread",
+                        side_.rank());
+        TUTTI_ASSIGN(context, device::Context::retain(*device::driver(), device));
+    }
+    for (void* stream : {before, after}) TUTTI_TRY(check_runs(context->device(), stream));
+    const device::Context::Scope current(*context);
+    TUTTI_ASSIGN(const device::Event mark, device::Event::create(*context));
+    TUTTI_TRY(mark.record(static_cast<device::StreamHandle>(before)));
+    return mark.hold(static_cast<device::StreamHandle>(after));
+}
+
+}  // namespace tutti

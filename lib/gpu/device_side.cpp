@@ -1,0 +1,37 @@
+#include "gpu/device_side.h"
+
+#include <unistd.h>
+
+namespace tutti {
+namespace {
+
+constexpr int64_t idle_poll_us = 50;
+
+}  // namespace
+
+Result<> DeviceSide::need_driver() const {
+    const auto found = device::find_driver(core.config().cuda_library);
+    if (!found) return wrap(found.error(), fmt::format("rank {}", rank()));
+    return {};
+}
+
+Result<device::MemoryKind> DeviceSide::memory_of(const void* buffer) const {
+    auto kind = device::memory_of(buffer);
+    if (!kind) return wrap(kind.error(), fmt::format("rank {}", rank()));
+    return kind;
+}
+
+Result<> DeviceSide::wait_for_idle() {
+    const Deadline deadline = Deadline::after_ms(core.config().timeout_ms);
+    while ((devices.group && !devices.group->idle()) ||
+           (core.manual() && core.streams.busy_outside())) {
+        if (auto over = core.agreement.over()) return tl::unexpected(*over);
+        if (deadline.passed())
+            return fail(Code::timeout, "rank {}: the device is still busy", rank());
+        progress.advance();
+        ::usleep(idle_poll_us);
+    }
+    return {};
+}
+
+}  // namespace tutti
