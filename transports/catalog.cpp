@@ -16,10 +16,14 @@ constexpr TransportKind kinds[] = {
 #endif
 };
 
+#if TUTTI_HAVE_NCCL
 constexpr DeviceLibraryKind libraries[] = {
     {"nccl", "NVIDIA's GPUs, through NCCL 2.18 or newer as it is found at run time",
      make_nccl_library},
 };
+#else
+constexpr std::span<const DeviceLibraryKind> libraries;
+#endif
 
 }  // namespace
 

@@ -62,6 +62,9 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
         return fail(Code::invalid, "a completion callback may not make a communicator");
     TUTTI_TRY(check_whole(given));
     Config config = given;
+    // The endpoint refuses it, where it can still tell the other ranks.
+    if (auto fits = check_offload(config); !fits && !config.refused)
+        config.refused = std::move(fits).error();
     if (config.size > 1 && config.store.empty() && !own_store)
         TUTTI_TRY(find_store(config, own_store));
     std::string generation = Endpoint::next_generation(config, own_store.get());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "config/config.h"
 #include "p2p/transfer.h"
 #include "plan/plan.h"
 #include "run/request.h"
@@ -135,6 +136,8 @@ struct OffloadHost {
     ProgressEngine& progress;
 };
 
+/// Settings that this build or this machine cannot fulfil: an error, before the rank joins a job.
+Result<> check_offload(const Config& config);
 /// The implementation that was built in.
 std::unique_ptr<Offload> make_offload(const OffloadHost& host);
 LaunchBatch& launch_batch();

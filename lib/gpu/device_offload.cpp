@@ -135,6 +135,13 @@ Result<> DeviceOffload::may_wait_for_all() const {
 
 }  // namespace
 
+// A driver that was named must be there; any other is looked for again when it matters.
+Result<> check_offload(const Config& config) {
+    const auto found = device::find_driver(config.cuda_library);
+    if (found || config.cuda_library.empty() || config.cuda_library == "auto") return {};
+    return wrap(found.error(), fmt::format("rank {}: TUTTI_CUDA_LIBRARY", config.rank));
+}
+
 std::unique_ptr<Offload> make_offload(const OffloadHost& host) {
     return std::make_unique<DeviceOffload>(host);
 }

@@ -14,7 +14,6 @@
 #include "base/log.h"
 #include "comm/at_exit.h"
 #include "control/tree.h"
-#include "cuda/driver.h"
 #include "job/endpoint.h"
 #include "job/forks.h"
 #include "job/known_names.h"
@@ -208,10 +207,6 @@ Result<> Endpoint::check_settings() const {
     if (auto known = check_algorithm(config_); !known) return wrap(known.error(), "TUTTI_ALGO");
     TUTTI_TRY(check_transports(config_));
     if (config_.size > 1) TUTTI_TRY(own_address());
-    // One that was named must be there; any other is looked for again when it matters.
-    if (const auto found = device::find_driver(config_.cuda_library);
-        !found && !config_.cuda_library.empty() && config_.cuda_library != "auto")
-        return wrap(found.error(), fmt::format("rank {}: TUTTI_CUDA_LIBRARY", config_.rank));
     return {};
 }
 

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 INFO = os.environ["TUTTI_INFO"]
+WITH_GPUS = unittest.skipUnless("TUTTI_FAKE_CUDA" in os.environ, "this build has no GPU support")
 SECTIONS = ["build", "cpu", "numa", "memory", "limits", "interfaces", "rdma", "gpus", "transports", "launch"]
 HANG_GUARD_S = 60
 MIB = 1 << 20
@@ -171,6 +172,7 @@ class ActedMachine(Info):
         self.assertEqual(item["adapter"], "Amazon EFA")
         self.assertIn("modprobe efa", item["why_not"])
 
+    @WITH_GPUS
     def test_what_lies_between_the_gpus(self):
         os.environ["TUTTI_CUDA_LIBRARY"] = os.environ["TUTTI_FAKE_CUDA"]
         self.addCleanup(os.environ.pop, "TUTTI_CUDA_LIBRARY")
@@ -183,6 +185,7 @@ class ActedMachine(Info):
         self.addCleanup(os.environ.pop, "FAKE_CUDA_DEVICES")
         self.assertEqual(self.json("gpus")["gpus"]["gpu_0_links"]["links"], ["-"])
 
+    @WITH_GPUS
     def test_gpus_are_seen_and_why_they_cannot_be_used(self):
         self.pci("0000:17:00.0", "0x10de", "0x2330", "0x030200", "nvidia")
         self.pci("0000:02:00.0", "0x1a03", "0x2000", "0x030000", "ast")  # a server's console
@@ -193,6 +196,7 @@ class ActedMachine(Info):
         self.assertEqual((gpu["model"], gpu["driver"], gpu["usable"]), ("NVIDIA H100", "nvidia", False))
         self.assertIn("cannot be loaded from /nowhere/libcuda.so", gpu["why_not"])
 
+    @WITH_GPUS
     def test_the_libraries_of_gpus_are_named_where_the_bus_shows_none(self):
         for variable, stand_in in (("TUTTI_CUDA_LIBRARY", "TUTTI_FAKE_CUDA"), ("TUTTI_NCCL_LIBRARY", "TUTTI_FAKE_NCCL")):
             os.environ[variable] = os.environ[stand_in]
@@ -203,6 +207,15 @@ class ActedMachine(Info):
         self.assertRegex(gpus["nccl_library"], r"^NCCL \d+\.\d+\.\d+ .*/")
         os.environ["TUTTI_CUDA_LIBRARY"] = "/nowhere/libcuda.so"
         self.assertIn("cannot be loaded from /nowhere/libcuda.so", self.text("--root", self.root, "gpus"))
+
+    @unittest.skipIf("TUTTI_FAKE_CUDA" in os.environ, "this build has GPU support")
+    def test_a_build_without_gpus_says_so(self):
+        self.pci("0000:17:00.0", "0x10de", "0x2330", "0x030200", "nvidia")
+        gpus = self.json("--root", self.root, "gpus")["gpus"]
+        self.assertIn("no GPU support", gpus["cuda_library"])
+        [gpu] = gpus["items"]
+        self.assertFalse(gpu["usable"])
+        self.assertIn("no GPU support", gpu["why_not"])
 
     def test_nodes_and_huge_pages(self):
         for node in (0, 1, 10):
