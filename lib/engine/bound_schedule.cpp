@@ -12,7 +12,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     in_ = static_cast<std::byte*>(const_cast<void*>(in));
     out_ = static_cast<std::byte*>(out);
     streams_ = p_.window.slots == 0 && are_apart(in, p_.in_bytes, out, p_.out_bytes);
-    trouble_ = {};
+    failure_ = {};
     lanes_left_ = 0;
     allowed_ = p_.window.slots > 0 ? 0 : p_.layout.tiles();
     for (BoundLane& lane : p_.lanes) {
@@ -23,22 +23,22 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     }
 }
 
-Code BoundSchedule::progress() {
-    moved_ = false;
+Poll BoundSchedule::progress() {
+    bool moved = false;
     for (BoundLane& lane : p_.lanes) {
         while (lane.tile < allowed_) {
             const Turn turn = run_step(lane);
-            if (turn == Turn::failed) return trouble_.code;
+            if (turn == Turn::failed) return failure_;
             if (turn == Turn::waiting) break;
-            moved_ = true;
+            moved = true;
             lane.offered = lane.placed = false;
             if (++lane.step < lane.steps.size()) continue;
             lane.step = 0;
             if (++lane.tile == p_.layout.tiles()) --lanes_left_;
         }
     }
-    if (lanes_left_ > 0) return Code::in_progress;
-    return sends_are_over() ? Code::ok : Code::in_progress;
+    const bool over = lanes_left_ == 0 && sends_are_over();
+    return {over ? Code::ok : Code::in_progress, moved};
 }
 
 void BoundSchedule::allow(uint32_t stretches) {
@@ -147,7 +147,7 @@ BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& ste
     const Receiver::Message message = receiver->peek(expected, bytes);
     if (!message.data) return Turn::waiting;
     if (message.tag != expected) {
-        trouble_ = {Code::mismatch, step.recv->peer, message.tag};
+        failure_ = {{Code::mismatch, step.recv->peer, 0, {}}, message.tag};
         return Turn::failed;
     }
     data = message.data;

@@ -98,9 +98,7 @@ public:
     explicit BoundSchedule(Parts parts) : p_(std::move(parts)) {}
 
     void start(const Tag& tag, const void* in, void* out) override;
-    Code progress() override;
-    bool moved() const override { return moved_; }
-    const Trouble& trouble() const override { return trouble_; }
+    Poll progress() override;
     void cancel() override;
     void arm(bool on) override;
     Code health() const override;
@@ -152,8 +150,7 @@ private:
     uint32_t lanes_left_ = 0;
     uint32_t allowed_ = 0;  // tiles
     bool streams_ = false;  // the caller's buffers are apart
-    bool moved_ = false;
-    Trouble trouble_;
+    Failure failure_;
 };
 
 }  // namespace tutti

@@ -45,9 +45,7 @@ public:
             prepare_block(at, std::min(block_, r_.elements - at), target + at * wide_bytes_);
         inner_->start(tag, target, out);
     }
-    Code progress() override { return inner_->progress(); }
-    bool moved() const override { return inner_->moved(); }
-    const Trouble& trouble() const override { return inner_->trouble(); }
+    Poll progress() override { return inner_->progress(); }
     void cancel() override { inner_->cancel(); }
     void arm(bool on) override { inner_->arm(on); }
     Code health() const override { return inner_->health(); }

@@ -5,7 +5,7 @@
 namespace tutti {
 
 Wires::Wires(std::vector<std::unique_ptr<BoundSchedule>> all, std::size_t element_bytes)
-    : all_(std::move(all)), element_bytes_(element_bytes), failed_(all_.front().get()) {
+    : all_(std::move(all)), element_bytes_(element_bytes) {
     for (const auto& wire : all_) {
         slots_ = std::max(slots_, wire->window().slots);
         stretches_ = std::max(stretches_, wire->window().stretches);
@@ -32,16 +32,13 @@ void Wires::start(const Tag& tag, const void* in, void* out) {
                        static_cast<std::byte*>(out) + place(Space::output, w, 0));
 }
 
-Code Wires::progress() {
-    moved_ = false;
-    Code all = Code::ok;
+Poll Wires::progress() {
+    Poll all = Code::ok;
     for (const auto& wire : all_) {
-        const Code code = wire->progress();
-        moved_ |= wire->moved();
-        if (code == Code::in_progress) all = code;
-        if (code == Code::ok || code == Code::in_progress) continue;
-        failed_ = wire.get();
-        return code;
+        const Poll one = wire->progress();
+        if (one.failure) return one;
+        all.moved |= one.moved;
+        if (one.pending()) all.code = one.code;
     }
     return all;
 }

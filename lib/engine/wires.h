@@ -23,9 +23,7 @@ public:
     std::size_t place(Space space, std::size_t wire, uint32_t slot) const;
 
     void start(const Tag& tag, const void* in, void* out) override;
-    Code progress() override;
-    bool moved() const override { return moved_; }
-    const Trouble& trouble() const override { return failed_->trouble(); }
+    Poll progress() override;
     void cancel() override;
     void arm(bool on) override;
     Code health() const override;
@@ -42,8 +40,6 @@ private:
     const std::vector<std::unique_ptr<BoundSchedule>> all_;
     const std::size_t element_bytes_;
     uint32_t slots_ = 0, stretches_ = 0;
-    bool moved_ = false;
-    const BoundSchedule* failed_;  // the one that has, or any
 };
 
 }  // namespace tutti

@@ -59,8 +59,7 @@ public:
         published_ = false;
         running_ = true;
     }
-    Code progress() override;
-    const Trouble& trouble() const override { return trouble_; }
+    Poll progress() override;
     void cancel() override {
         running_ = false;
         hub_.cancel(stream_);
@@ -79,8 +78,8 @@ public:
 
 private:
     void publish();
-    Code gather();
-    Code differs(const Peer* peer, const Tag& tag);
+    Poll gather();
+    Poll differs(const Peer* peer, const Tag& tag);
 
     const std::shared_ptr<Member> member_;
     Hub& hub_;
@@ -97,7 +96,7 @@ private:
     uint64_t number_ = 0, turn_ = 0;
     std::size_t next_ = 0;  // whose contribution is the next to look at
     bool published_ = false, running_ = false, armed_ = false;
-    Trouble trouble_;
+    Failure failure_;
 };
 
 void FlatOperation::publish() {
@@ -113,17 +112,15 @@ void FlatOperation::publish() {
     stream_.unsent.store(all & ~(uint64_t{1} << own_), std::memory_order_release);
 }
 
-Code FlatOperation::differs(const Peer* peer, const Tag& tag) {
+Poll FlatOperation::differs(const Peer* peer, const Tag& tag) {
     const auto member = std::find(board_.peers.begin(), board_.peers.end(), peer);
-    trouble_ = {.code = Code::mismatch,
-                .peer = static_cast<Rank>(member - board_.peers.begin()),
-                .got = tag};
+    failure_ = {{Code::mismatch, static_cast<Rank>(member - board_.peers.begin()), 0, {}}, tag};
     running_ = false;
-    return Code::mismatch;
+    return failure_;
 }
 
 /// ok: every contribution is here, with the tag it must have, and this rank's has left.
-Code FlatOperation::gather() {
+Poll FlatOperation::gather() {
     for (; next_ < board_.size(); ++next_) {
         if (next_ == own_) continue;
         if (!stream_.has(next_, number_, turn_)) return Code::in_progress;
@@ -140,22 +137,22 @@ Code FlatOperation::gather() {
     return sent ? Code::ok : Code::in_progress;
 }
 
-Code FlatOperation::progress() {
+Poll FlatOperation::progress() {
     if (!running_) return Code::ok;
     if (!published_) publish();
     // This rank's contribution goes first.
     const bool all_sent = stream_.unsent.load(std::memory_order_relaxed) == 0;
-    Code code = all_sent ? gather() : Code::in_progress;
-    for (bool on = true; code == Code::in_progress && on;) {
+    Poll poll = all_sent ? gather() : Poll(Code::in_progress);
+    for (bool on = true; poll.pending() && on;) {
         const std::size_t before = next_;
         const std::size_t member = before < board_.size() ? before : own_;
         const auto* stray = hub_.exchange(board_, stream_, {member, number_, turn_, tag_});
         if (stray) [[unlikely]]
             return differs(&stray->flow->peer, stray->tag);
-        code = gather();
+        poll = gather();
         on = next_ > before;
     }
-    if (code != Code::ok) return code;
+    if (poll.code != Code::ok) return poll;
     if (stream_.unread.load(std::memory_order_relaxed)) [[unlikely]]
         if (const auto* stray = hub_.stray(stream_, tag_))
             return differs(&stray->flow->peer, stray->tag);

@@ -53,17 +53,17 @@ std::optional<Bundle::End> Exchange::advance(bool& moved) {
         if (state != Code::ok) return End{part.on_host.error};
     }
     if (auto wrong = misfit()) return End{std::move(*wrong), true};
-    const Code state = moves ? moves->progress() : Code::ok;
-    if (state == Code::in_progress) return std::nullopt;
-    return state == Code::ok ? succeed() : fail(state);
+    const Poll poll = moves ? moves->progress() : Poll(Code::ok);
+    if (poll.pending()) return std::nullopt;
+    return poll.failure ? fail(poll.failure->error) : succeed();
 }
 
 // As on the host, a message that went wrong is one message's trouble; the others are there.
 std::optional<Bundle::End> Exchange::advance_staged(bool& moved) {
-    const Code state = moves->progress();
-    moved |= moves->moved();
-    if (state == Code::in_progress) return std::nullopt;
-    if (state != Code::ok) return fail(state);
+    const Poll poll = moves->progress();
+    moved |= poll.moved;
+    if (poll.pending()) return std::nullopt;
+    if (poll.failure) return fail(poll.failure->error);
     for (const Part& part : parts)
         if (!part.on_host.done()) return std::nullopt;
     for (const Part& part : parts)
@@ -82,11 +82,10 @@ Bundle::End Exchange::succeed() {
 }
 
 // A collective of other calls has taken aborted ones with it: that is told by itself.
-Bundle::End Exchange::fail(Code why) const {
-    const Trouble& trouble = moves->trouble();
-    return {{why, trouble.peer == nobody ? rank : trouble.peer, 0,
-             fmt::format("rank {}: messages on device memory: {}", rank, trouble.cause)},
-            why != Code::aborted};
+Bundle::End Exchange::fail(const Error& why) const {
+    return {{why.code, why.rank == nobody ? rank : why.rank, 0,
+             fmt::format("rank {}: messages on device memory: {}", rank, why.message)},
+            why.code != Code::aborted};
 }
 
 bool Exchange::let_go() {

@@ -70,7 +70,7 @@ private:
     std::optional<Error> misfit() const;
     std::optional<End> advance_staged(bool& moved);
     End succeed();
-    End fail(Code why) const;
+    End fail(const Error& why) const;
 };
 
 }  // namespace tutti

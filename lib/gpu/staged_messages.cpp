@@ -71,18 +71,13 @@ public:
     }
     void start(const Tag&, const void*, void*) override {}
 
-    Code progress() override {
+    Poll progress() override {
         moved_ = false;
-        if (trouble_.code != Code::ok) return trouble_.code;
-        const auto moved_on = go_on();
-        if (!moved_on) {
-            trouble_ = {moved_on.error().code, nobody, {}, moved_on.error().message};
-            return trouble_.code;
-        }
-        return phase_ == Phase::idle ? Code::ok : Code::in_progress;
+        if (!failed())
+            if (const auto moved_on = go_on(); !moved_on) fail(moved_on.error());
+        if (failed()) return failure_;
+        return {phase_ == Phase::idle ? Code::ok : Code::in_progress, moved_};
     }
-    bool moved() const override { return moved_; }
-    const Trouble& trouble() const override { return trouble_; }
     void cancel() override {
         if (phase_ == Phase::idle) return;
         if (copied_beside_) device::wait_a_while(kept_);
@@ -103,10 +98,10 @@ private:
             std::memcpy(pinned_, from, bytes);
         }
         bool bring(std::byte* to, const std::byte* from, std::size_t bytes) override {
-            if (all_.trouble_.code != Code::ok) return false;
+            if (all_.failed()) return false;
             if (!begun_) keep(from, bytes);
             const auto there = all_.copy_beside(begun_, to, pinned_, bytes);
-            if (!there) all_.trouble_ = {there.error().code, nobody, {}, there.error().message};
+            if (!there) all_.fail(there.error());
             return there && *there;
         }
         const std::byte* kept() const { return pinned_; }
@@ -234,6 +229,9 @@ private:
         moved_ = true;
     }
 
+    bool failed() const { return failure_.error.code != Code::ok; }
+    void fail(const Error& error) { failure_.error = {error.code, nobody, 0, error.message}; }
+
     /// The caller's stream goes on, whatever became of the messages.
     void release() { store(messages_come, static_cast<uint32_t>(awaited_.size())); }
 
@@ -258,7 +256,7 @@ private:
     Phase phase_ = Phase::idle;
     bool moved_ = false;
     device::HealthLook health_;
-    Trouble trouble_;
+    Failure failure_;
 };
 
 }  // namespace

@@ -63,17 +63,17 @@ void Streams::drive(Stream& stream, bool& moved) {
             operation.start(request->tag, request->in, request->out);
             moved = true;  // whoever is about to sleep has not announced it to this one
         }
-        const Code code = operation.progress();
-        if (code == Code::in_progress) {
-            moved |= operation.moved();
-            if (agreement_.alarm() && gives_up(*request)) continue;
+        const Poll poll = operation.progress();
+        if (poll.pending()) {
+            moved |= poll.moved;
+            if (agreement_.alarm() && gives_up(*request, poll.moved)) continue;
             return;
         }
         moved = true;
-        if (code == Code::ok) {
-            succeed(stream);
+        if (poll.failure) {
+            fail_head(stream, *poll.failure);
         } else {
-            fail_head(stream, code);
+            succeed(stream);
         }
     }
 }
@@ -148,15 +148,16 @@ Error Streams::annotate(const Error& error, const Tag& tag) const {
 }
 
 // What the operation itself found wrong becomes everybody's news.
-void Streams::fail_head(Stream& stream, Code code) {
+void Streams::fail_head(Stream& stream, const Failure& failure) {
     const Request& request = *stream.head;
-    const Trouble trouble = request.operation->trouble();
-    Error error{code, trouble.peer, 0,
-                trouble.cause.empty() ? fmt::format("rank {}: {}", trouble.peer, code_name(code))
-                                      : fmt::format("rank {}: {}", rank_, trouble.cause)};
-    if (!trouble.cause.empty() && error.rank == nobody) error.rank = rank_;
-    if (code == Code::mismatch) {
-        agreement_.raise_mismatch(request.tag, trouble.peer, trouble.got);
+    const Error& cause = failure.error;
+    Error error{cause.code, cause.rank, 0,
+                cause.message.empty()
+                    ? fmt::format("rank {}: {}", cause.rank, code_name(cause.code))
+                    : fmt::format("rank {}: {}", rank_, cause.message)};
+    if (!cause.message.empty() && error.rank == nobody) error.rank = rank_;
+    if (error.code == Code::mismatch) {
+        agreement_.raise_mismatch(request.tag, cause.rank, failure.got);
     } else {
         agreement_.raise(error);
     }
@@ -174,7 +175,7 @@ void Streams::use_arrived(Stream& stream) {
         if (!may_run) return;
         if (!std::exchange(request->started, true))
             request->operation->start(request->tag, request->in, request->out);
-        if (request->operation->progress() != Code::ok) return;
+        if (request->operation->progress().code != Code::ok) return;
         succeed(stream);
     }
 }
@@ -185,11 +186,11 @@ bool Streams::survives(const Request& request) const {
 
 /// After a loss, with a head that did not end by what has arrived. True: it must end. The loss is
 /// told in many ways, which may be quicker than the last of the data.
-bool Streams::gives_up(Request& request) {
+bool Streams::gives_up(Request& request, bool moved) {
     const Rank lost = agreement_.survived(request.tag.sequence);
     if (lost == nobody) return false;
     const int64_t now = now_ns();
-    if (request.operation->moved()) request.stuck_ns = 0;
+    if (moved) request.stuck_ns = 0;
     if (request.stuck_ns == 0) request.stuck_ns = now;
     const bool lacks = request.operation->waits_for() == lost;
     if (now - request.stuck_ns < (lacks ? on_the_way_ns : passed_on_ns)) return false;

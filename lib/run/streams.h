@@ -73,11 +73,11 @@ private:
     void complete(Request& request, Code code, const Error& error);
     void pop(Stream& stream, Code code, const Error& error);
     void succeed(Stream& stream);
-    void fail_head(Stream& stream, Code code);
+    void fail_head(Stream& stream, const Failure& failure);
     void purge(Stream& stream);
     void use_arrived(Stream& stream);
     bool survives(const Request& request) const;
-    bool gives_up(Request& request);
+    bool gives_up(Request& request, bool moved);
     void look_at_clock(Stream& stream, int64_t now);
     void note_failed(Code code, uint64_t sequence);
     Error deadline_passed(const Request& request, Rank waits_for) const;

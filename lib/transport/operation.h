@@ -9,12 +9,22 @@
 
 namespace tutti {
 
-/// Why an operation cannot go on.
-struct Trouble {
-    Code code = Code::ok;
-    Rank peer = nobody;  // whose message or silence it was
-    Tag got;             // mismatch: the other side's call
-    std::string cause;   // where a library said more than the code does
+/// Why a run cannot go on.
+struct Failure {
+    Error error{Code::ok, nobody, 0, {}};  // rank: whose message or silence it was
+    Tag got;                               // mismatch: the other side's call
+};
+
+/// The state of a run, as progress() finds it.
+struct Poll {
+    Poll(Code reached, bool progressed = false) : code(reached), moved(progressed) {}
+    Poll(const Failure& why) : code(why.error.code), moved(true), failure(&why) {}
+    bool pending() const { return code == Code::in_progress; }
+    friend bool operator==(const Poll& poll, Code code) { return poll.code == code; }
+
+    Code code;                         // ok: it is over
+    bool moved;                        // something was done: a waiter that sees none backs off
+    const Failure* failure = nullptr;  // of an error: the operation's own, until its next start()
 };
 
 class Operation {
@@ -23,12 +33,8 @@ public:
 
     /// Begins a run. in and out may be the same memory. Only when no run is under way.
     virtual void start(const Tag& tag, const void* in, void* out) = 0;
-    /// Goes as far as it can without waiting: ok (done), in_progress, or what is wrong.
-    virtual Code progress() = 0;
-    /// Whether the last progress() got anything done; a waiter that sees none backs off.
-    virtual bool moved() const { return false; }
-    /// Filled when progress() returned an error.
-    virtual const Trouble& trouble() const = 0;
+    /// Goes as far as it can without waiting.
+    virtual Poll progress() = 0;
     /// Abandons the run: afterwards no one touches the caller's buffers.
     virtual void cancel() = 0;
     /// on: the thread is about to sleep; peers must ring the doorbell when they move this on.

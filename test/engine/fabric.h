@@ -68,19 +68,16 @@ private:
 };
 
 /// Drives all operations in turn until all are done; the first error ends it.
-inline Code drive_all(const std::vector<std::unique_ptr<Operation>>& operations) {
+inline Poll drive_all(const std::vector<std::unique_ptr<Operation>>& operations) {
     std::vector<bool> done(operations.size());
     for (int idle = 0; idle < 3; ++idle) {
         bool all = true;
         for (std::size_t r = 0; r < operations.size(); ++r) {
             if (done[r]) continue;
-            const Code code = operations[r]->progress();
-            if (operations[r]->moved() || code == Code::ok) idle = -1;
-            if (code == Code::ok) {
-                done[r] = true;
-            } else if (code != Code::in_progress) {
-                return code;
-            }
+            const Poll poll = operations[r]->progress();
+            if (poll.failure) return poll;
+            done[r] = poll == Code::ok;
+            if (poll.moved || done[r]) idle = -1;
             all &= done[r];
         }
         if (all) return Code::ok;

@@ -110,7 +110,7 @@ struct Listener {
         put(header, what);
         for (int i = 0; i < 4; ++i) ranks.endpoint(0).turn();
     }
-    Code sum_with(float own, float* result) {
+    Poll sum_with(float own, float* result) {
         sum->start(make_tag(1, 2), &own, result);
         return sum->progress();
     }
@@ -212,9 +212,10 @@ TEST_CASE("fabric: a flat exchange tells of a message that an earlier call left 
     // Also when all that it waits for is there before it looks.
     if (GENERATE(false, true)) ranks.endpoint(0).turn();
     here->start(make_tag(12), &values[0], &values[0]);
-    REQUIRE(finish(*here) == Code::mismatch);
-    REQUIRE(here->trouble().peer == 1);
-    REQUIRE(here->trouble().got == make_tag(11));
+    const Poll poll = finish(*here);
+    REQUIRE(poll == Code::mismatch);
+    REQUIRE(poll.failure->error.rank == 1);
+    REQUIRE(poll.failure->got == make_tag(11));
     REQUIRE(finish(*there) == Code::ok);
 
     // One of a call that is yet to come is no such message.
@@ -299,7 +300,7 @@ TEST_CASE("fabric: messages of a rank outside the group are no concern of its fl
     (*mine)->start(make_tag(2), &values[0], &values[0]);
     (*theirs)->start(make_tag(2), &values[1], &values[1]);
     REQUIRE(eventually({&ranks.endpoint(0), &ranks.endpoint(1)}, [&] {
-        const Code here = (*mine)->progress(), there = (*theirs)->progress();
+        const Poll here = (*mine)->progress(), there = (*theirs)->progress();
         return here != Code::in_progress && there != Code::in_progress;
     }));
     REQUIRE(values == std::array<float, 2>{42, 42});

@@ -68,17 +68,17 @@ private:
     std::vector<std::unique_ptr<IntrinsicGroup>> groups_;
 };
 
-inline Code finish(Operation& operation) {
+inline Poll finish(Operation& operation) {
     const auto deadline = Deadline::after_ms(patience_ms);
     for (int turn = 0;; ++turn) {
-        const Code code = operation.progress();
-        if (code != Code::in_progress) return code;
+        const Poll poll = operation.progress();
+        if (!poll.pending()) return poll;
         if (turn % 16 == 15) std::this_thread::yield();
         if (turn % 4096 == 0 && deadline.passed()) return Code::timeout;
     }
 }
 
-inline Code run(Operation& operation, const Tag& tag, const void* in, void* out) {
+inline Poll run(Operation& operation, const Tag& tag, const void* in, void* out) {
     operation.start(tag, in, out);
     return finish(operation);
 }
@@ -105,18 +105,18 @@ inline void check_mismatch(FlatRanks& ranks) {
     for (Rank r = 0; r < 3; ++r) sums.push_back(ranks.bind(r, allreduce_shape(2)));
     const auto sum_of = [&](Rank me, const Tag& tag) {
         std::array<float, 2> data{1, static_cast<float>(me)};
-        const Code code = run(*sums[static_cast<std::size_t>(me)], tag, data.data(), data.data());
-        return code == Code::ok && (data[0] != 3 || data[1] != 3) ? Code::system : code;
+        const Poll poll = run(*sums[static_cast<std::size_t>(me)], tag, data.data(), data.data());
+        return poll == Code::ok && (data[0] != 3 || data[1] != 3) ? Poll(Code::system) : poll;
     };
     Tag other = make_tag(1);
     other.count = 99;
     REQUIRE(ranks.each([&](Rank me) {
         const bool odd = me == 1;
-        const Code code = sum_of(me, odd ? other : make_tag(1));
-        const Trouble& trouble = sums[static_cast<std::size_t>(me)]->trouble();
-        const bool right = code == Code::mismatch && trouble.code == Code::mismatch &&
-                           trouble.peer == (odd ? 0 : 1) &&
-                           trouble.got == (odd ? make_tag(1) : other);
+        const Poll poll = sum_of(me, odd ? other : make_tag(1));
+        const bool right = poll == Code::mismatch && poll.failure &&
+                           poll.failure->error.code == Code::mismatch &&
+                           poll.failure->error.rank == (odd ? 0 : 1) &&
+                           poll.failure->got == (odd ? make_tag(1) : other);
         sums[static_cast<std::size_t>(me)]->cancel();
         return right ? 0 : 1;
     }) == 0);
@@ -139,7 +139,7 @@ inline void check_waking(FlatRanks& ranks, uint64_t operations) {
         for (uint64_t number = 1; number <= operations; ++number) {
             if (number % 2 == static_cast<uint64_t>(me)) ::usleep(2000);
             operation->start(make_tag(number), nullptr, nullptr);
-            Code code = operation->progress();
+            Poll code = operation->progress();
             while (code == Code::in_progress && !deadline.passed()) {
                 operation->arm(true);
                 code = operation->progress();

@@ -157,7 +157,7 @@ TEST_CASE("flat: rounds 16-bit sums once, to the same bits on all ranks") {
         REQUIRE(ranks.each([&](Rank me) {
             auto operation = ranks.bind(me, allreduce_shape(count, Dtype::bfloat16));
             std::vector<uint16_t> data = in[static_cast<std::size_t>(me)];
-            const Code code = run(*operation, make_tag(1), data.data(), data.data());
+            const Poll code = run(*operation, make_tag(1), data.data(), data.data());
             return code == Code::ok && data == expected ? 0 : 1;
         }) == 0);
     }
@@ -178,8 +178,8 @@ TEST_CASE("flat: tells a broadcast's root in its next call when the others calle
         tag.root = me;
         double data = me;
         if (run(*mine, tag, &data, &data) != Code::ok) return 1;
-        const Code code = run(*next, make_tag(2), nullptr, nullptr);
-        return code == Code::mismatch && next->trouble().got.root == 1 - me ? 0 : 10;
+        const Poll poll = run(*next, make_tag(2), nullptr, nullptr);
+        return poll == Code::mismatch && poll.failure->got.root == 1 - me ? 0 : 10;
     }) == 0);
 }
 

@@ -74,9 +74,9 @@ public:
         if (!settled) membership_->stop();
         return settled;
     }
-    void start(const Tag&, const void*, void*) override { trouble_ = {}; }
+    void start(const Tag&, const void*, void*) override { failure_ = {}; }
 
-    Code progress() override {
+    Poll progress() override {
         if (!launched_) return Code::ok;
         const auto passed = done_.passed();
         // Kernels of an aborted communicator end too, with nothing to show for it.
@@ -86,10 +86,9 @@ public:
         }
         const auto health = passed ? membership_->health() : tl::unexpected(passed.error());
         if (health) return Code::in_progress;
-        trouble_ = {health.error().code, health.error().rank, {}, health.error().message};
-        return trouble_.code;
+        failure_ = {health.error(), {}};
+        return failure_;
     }
-    const Trouble& trouble() const override { return trouble_; }
     bool may_cancel() override {
         return !launched_ || membership_->stopped() || runs_->is_first(link_);
     }
@@ -126,7 +125,7 @@ private:
     const std::size_t ring_;
     const device::Event done_;
     Runs::Link link_;
-    Trouble trouble_;
+    Failure failure_;
     device::StreamHandle callers_ = nullptr;
     bool asked_ = false;     // NCCL was, for what may be on the stream
     bool launched_ = false;  // it is, marked, and not known to be over

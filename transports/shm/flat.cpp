@@ -46,7 +46,6 @@ public:
         published_ = false;
         running_ = true;
     }
-    const Trouble& trouble() const final { return trouble_; }
     void cancel() final { running_ = false; }
     void arm(bool on) final {
         const uint64_t bit = uint64_t{1} << rank_;
@@ -86,7 +85,7 @@ protected:
             return Code::in_progress;
         if (theirs.tag == tag) [[likely]]
             return Code::ok;
-        trouble_ = {.code = Code::mismatch, .peer = rank, .got = theirs.tag};
+        failure_ = {{Code::mismatch, rank, 0, {}}, theirs.tag};
         running_ = false;
         return Code::mismatch;
     }
@@ -114,7 +113,11 @@ protected:
         return Code::ok;
     }
 
-    Code finish(uint64_t seen) {
+    /// The result of a step that is not over.
+    Poll reached(Code code) const {
+        return code == Code::in_progress ? Poll(code) : Poll(failure_);
+    }
+    Poll finish(uint64_t seen) {
         state_.seen = seen;
         running_ = false;
         return Code::ok;
@@ -157,7 +160,7 @@ private:
     }
 
     StreamingStorePolicy past_cache_{bytes_ < long_bytes ? gain_of_short : gain_of_long};
-    Trouble trouble_;
+    Failure failure_;
 };
 
 /// Allreduce, and barrier as the allreduce of nothing.
@@ -168,11 +171,11 @@ public:
           reduction_(shape, size_),
           contributions_(static_cast<std::size_t>(size_)) {}
 
-    Code progress() override {
+    Poll progress() override {
         if (!running_) return Code::ok;
         if (!published_) publish(!reduction_.empty());
-        if (const Code code = gather(); code != Code::ok) return code;
-        if (const Code code = settle(); code != Code::ok) return code;
+        if (const Code code = gather(); code != Code::ok) return reached(code);
+        if (const Code code = settle(); code != Code::ok) return reached(code);
         if (!reduction_.empty()) reduce();
         return finish(number_);
     }
@@ -197,20 +200,21 @@ public:
     FlatBroadcast(std::shared_ptr<FlatMember> member, const IntrinsicShape& shape)
         : FlatOperation(std::move(member), shape), root_(shape.root) {}
 
-    Code progress() override {
+    Poll progress() override {
         if (!running_) return Code::ok;
         if (!published_) {
             if (rank_ == root_) {
                 publish(true);
                 if (out_ != nullptr) keep(in_);
             } else {
-                if (const Code code = look(number_, root_, tag_); code != Code::ok) return code;
+                if (const Code code = look(number_, root_, tag_); code != Code::ok)
+                    return reached(code);
                 // Copied before it is acknowledged: an acknowledged payload is not read again.
                 keep(payload(root_));
                 publish(false);
             }
         }
-        if (const Code code = settle(); code != Code::ok) return code;
+        if (const Code code = settle(); code != Code::ok) return reached(code);
         return finish(state_.seen);
     }
     Rank waits_for() const override {

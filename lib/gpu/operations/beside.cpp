@@ -18,25 +18,23 @@ public:
     void start(const Tag& tag, const void* in, void* out) override {
         agreed_ = false;
         started_ = true;
-        failed_ = nullptr;
         device_->start(tag, in, out);
         fingerprint_->start(tag, nullptr, nullptr);
     }
     // What the ranks called comes first: the device's trouble may only follow from it.
-    Code progress() override {
+    Poll progress() override {
+        bool moved = false;
         if (!agreed_) {
-            const Code code = fingerprint_->progress();
-            agreed_ = code == Code::ok;
+            const Poll fingerprint = fingerprint_->progress();
+            agreed_ = fingerprint.code == Code::ok;
             started_ = !agreed_;
-            if (code != Code::ok && code != Code::in_progress) return fail(*fingerprint_, code);
+            if (fingerprint.failure) return fingerprint;
+            moved = fingerprint.moved;
         }
-        const Code code = device_->progress();
-        if (code == Code::ok) return agreed_ ? Code::ok : Code::in_progress;
-        return code == Code::in_progress ? code : fail(*device_, code);
-    }
-    bool moved() const override { return !agreed_ && fingerprint_->moved(); }
-    const Trouble& trouble() const override {
-        return failed_ ? failed_->trouble() : device_->trouble();
+        const Poll device = device_->progress();
+        if (device.failure) return device;
+        const bool over = agreed_ && device.code == Code::ok;
+        return {over ? Code::ok : Code::in_progress, moved};
     }
     void cancel() override {
         if (started_) fingerprint_->cancel();
@@ -48,14 +46,8 @@ public:
     Rank waits_for() const override { return agreed_ ? nobody : fingerprint_->waits_for(); }
 
 private:
-    Code fail(const Operation& operation, Code code) {
-        failed_ = &operation;
-        return code;
-    }
-
     const std::unique_ptr<DeviceOperation> device_;
     const std::unique_ptr<Operation> fingerprint_;
-    const Operation* failed_ = nullptr;
     bool started_ = false, agreed_ = false;  // the fingerprint's
 };
 

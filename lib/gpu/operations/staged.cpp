@@ -49,36 +49,32 @@ public:
     }
     void start(const Tag& tag, const void*, void*) override {
         tag_ = tag;
-        trouble_ = {};
-        moved_ = false;
+        failure_ = {};
         health_.news();
         if (phase_ == Phase::launched) phase_ = Phase::fetching;
     }
 
-    Code progress() override {
-        moved_ = false;
+    Poll progress() override {
+        bool moved = false;
         if (phase_ == Phase::fetching) {
             // Pairs with the device's write: the input was copied before.
-            if (!there(word_fetched)) return look();
-            moved_ = true;
+            if (!there(word_fetched)) return look(moved);
+            moved = true;
             phase_ = Phase::running;
             inner_->start(tag_, list_.empty() ? from_ : list_.data(), result_);
         }
         if (phase_ == Phase::running) {
-            const Code code = inner_->progress();
-            moved_ |= inner_->moved();
-            if (code != Code::ok) return code;
+            Poll inner = inner_->progress();
+            inner.moved |= moved;
+            if (inner.code != Code::ok) return inner;
+            moved = inner.moved;
             release();
         }
         if (phase_ == Phase::storing) {
-            if (!there(word_stored)) return look();
+            if (!there(word_stored)) return look(moved);
             phase_ = Phase::idle;
         }
         return Code::ok;
-    }
-    bool moved() const override { return moved_; }
-    const Trouble& trouble() const override {
-        return phase_ == Phase::running && trouble_.code == Code::ok ? inner_->trouble() : trouble_;
     }
     void cancel() override {
         if (phase_ == Phase::idle) return;
@@ -169,15 +165,15 @@ private:
     }
 
     /// Nothing comes from a device that has failed.
-    Code look() {
-        if (!health_.due()) return Code::in_progress;
+    Poll look(bool moved) {
+        if (!health_.due()) return {Code::in_progress, moved};
         const auto asked = stored_.passed();
-        return asked ? Code::in_progress : failed(asked.error());
+        return asked ? Poll(Code::in_progress, moved) : failed(asked.error());
     }
 
-    Code failed(const Error& error) {
-        trouble_ = {error.code, error.rank, {}, error.message};
-        return error.code;
+    Poll failed(const Error& error) {
+        failure_ = {error, {}};
+        return failure_;
     }
 
     const std::shared_ptr<const StagingArea> area_;
@@ -188,13 +184,12 @@ private:
     std::vector<const void*> list_;  // of inputs in pinned memory, if there are several
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;
-    bool moved_ = false;
     std::byte* in_ = nullptr;     // the copy
     const void* from_ = nullptr;  // that, or the caller's on the host; so is result_
     std::byte* result_ = nullptr;
     device::HealthLook health_;
     Tag tag_;
-    Trouble trouble_;
+    Failure failure_;
 };
 
 }  // namespace

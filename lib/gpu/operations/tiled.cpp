@@ -86,39 +86,36 @@ public:
 
     void start(const Tag& tag, const void*, void*) override {
         tag_ = tag;
-        trouble_ = {};
-        moved_ = false;
+        failure_ = {};
         health_.news();
         phase_ = r_.first ? Phase::first : Phase::wire;
         running().start(tag_, inputs_, outputs_);
     }
 
-    Code progress() override {
-        moved_ = false;
+    Poll progress() override {
+        bool moved = false;
         if (phase_ == Phase::first) {
-            const Code code = r_.first->progress();
-            moved_ = r_.first->moved();
-            if (code != Code::ok) return code == Code::in_progress ? look(code) : code;
+            const Poll first = r_.first->progress();
+            if (first.code != Code::ok) return look(first);
+            moved = first.moved;
             phase_ = Phase::wire;
             w_->start(tag_, inputs_, outputs_);
         }
         if (phase_ == Phase::wire) {
-            const Code code = move_wire();
-            if (code != Code::ok) return code == Code::in_progress ? look(code) : code;
+            Poll wire = move_wire();
+            wire.moved |= moved;
+            if (wire.code != Code::ok) return look(wire);
+            moved = wire.moved;
             phase_ = Phase::storing;
         }
         if (phase_ == Phase::storing) {
             const auto there = e_.finished.passed();
             if (!there) return failed(there.error());
-            if (!*there) return look(Code::in_progress);
+            if (!*there) return look({Code::in_progress, moved});
             if (const auto health = r_.around->health(); !health) return failed(health.error());
             end();
         }
         return Code::ok;
-    }
-    bool moved() const override { return moved_; }
-    const Trouble& trouble() const override {
-        return trouble_.code == Code::ok && runs_on_host() ? running().trouble() : trouble_;
     }
     void cancel() override {
         if (!under_way_) return;
@@ -283,28 +280,29 @@ private:
 
     // ---- moving
 
-    Code move_wire() {
+    Poll move_wire() {
         // Pairs with the device's write: the tile was copied before.
         const uint32_t fetched =
             std::atomic_ref(word(tiles_fetched)).load(std::memory_order_acquire) - after_tiles(0);
         w_->allow(fetched);
-        const Code code = w_->progress();
-        moved_ |= w_->moved();
-        if (code != Code::ok && code != Code::in_progress) return code;
+        Poll poll = w_->progress();
+        if (poll.failure) return poll;
         // A rank alone has nothing to do on the wire, and still has to wait for its input.
         const uint32_t done = std::min(w_->finished(), fetched);
         store(tiles_done, after_tiles(done));
         if (w_->drained()) store(tiles_freed, after_tiles(done));
-        return done == w_->stretches() ? code : Code::in_progress;
+        if (done < w_->stretches()) poll.code = Code::in_progress;
+        return poll;
     }
 
-    /// Nothing comes from a device that has failed.
-    Code look(Code code) {
-        if (moved_) health_.news();
-        if (moved_ || !health_.due()) return code;
+    /// Nothing comes from a device that has failed: looks at it where the run stands still.
+    Poll look(const Poll& poll) {
+        if (poll.failure) return poll;
+        if (poll.moved) health_.news();
+        if (poll.moved || !health_.due()) return poll;
         if (const auto asked = e_.finished.passed(); !asked) return failed(asked.error());
         if (const auto health = r_.around->health(); !health) return failed(health.error());
-        return code;
+        return poll;
     }
 
     void wait_for_streams() const {
@@ -322,9 +320,9 @@ private:
         under_way_ = false;
     }
 
-    Code failed(const Error& error) {
-        trouble_ = {error.code, error.rank, {}, error.message};
-        return error.code;
+    Poll failed(const Error& error) {
+        failure_ = {error, {}};
+        return failure_;
     }
 
     const TiledRequest r_;
@@ -345,9 +343,9 @@ private:
     uint32_t base_ = 0;  // what the words say at the end of the run
     device::HealthLook health_;
     Phase phase_ = Phase::idle;
-    bool under_way_ = false, moved_ = false;
+    bool under_way_ = false;
     Tag tag_;
-    Trouble trouble_;
+    Failure failure_;
 };
 
 Result<Events> make_all_events(const device::Context& context, uint32_t slots) {
