@@ -6,10 +6,10 @@
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/execution/executors.h"
+#include "trainer/execution/gradient_stream.h"
 #include "trainer/plan/layout.h"
 #include "trainer/settings.h"
 #include "trainer/sync/averaging.h"
-#include "trainer/sync/gradient_stream.h"
 #include "trainer/sync/micro_sums.h"
 #include "trainer/sync/sparse.h"
 

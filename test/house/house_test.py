@@ -33,7 +33,7 @@ FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "b
 CATALOGS = {"collectives/catalog.h", "transports/catalog.h"}
 
 # The rooms that each room builds on. It may include these, and the rooms that those build on in turn. A room that lies
-# in another one has a row of its own.
+# in another one has a row of its own; the row "trainer" is for the files directly in that folder.
 BUILDS_ON = {
     "base": set(),
     "os": {"base"},
@@ -68,7 +68,17 @@ BUILDS_ON = {
     "collectives": {"schedule"},
     "transports": {"transport/mapped", "transport/registration", "fabric", "cuda"},
     "api": set(),
-    "trainer": {"api"},
+    "trainer/base": {"api"},
+    "trainer/model": {"trainer/base"},
+    "trainer/device": {"trainer/base"},
+    "trainer/plan": {"trainer/model", "trainer/device"},
+    "trainer/sync": {"trainer/plan"},
+    "trainer/execution": {"trainer/sync"},
+    "trainer/checkpoint": {"trainer/base"},
+    "trainer/parallel": {"trainer/device"},
+    "trainer/sharded": {"trainer/base"},
+    "trainer": {"trainer/execution", "trainer/checkpoint"},
+    "trainer/capi": {"trainer"},
     "python": {"api"},
     "examples": {"api"},
     "bench": {"api"},
@@ -182,8 +192,9 @@ class Includes(unittest.TestCase):
         self.assertEqual(errors, [])
         self.assertEqual(behind, AGAINST_THE_TABLE, "remove what is no longer true from AGAINST_THE_TABLE")
 
-    def test_every_room_of_the_library_has_a_row_and_no_two_build_on_each_other(self):
+    def test_every_room_of_the_library_and_the_trainer_has_a_row_and_no_two_build_on_each_other(self):
         rooms = {path.parent.relative_to(SOURCE / "lib").as_posix() for path in (SOURCE / "lib").rglob("*.h")}
+        rooms |= {name_of(path.parent) for path in (SOURCE / "trainer").rglob("*.cpp")}
         self.assertEqual(rooms - set(BUILDS_ON), set())
         for room, others in BUILDS_ON.items():
             self.assertEqual([other for other in others if room in reachable(other)], [], room)
@@ -203,6 +214,8 @@ class Includes(unittest.TestCase):
                                ("lib/engine/a.cpp", "rendezvous/store.h"),
                                ("lib/engine/a.cpp", "collectives/catalog.h"),
                                ("bench/tutti_bench.cpp", "comm/comm.h"), ("examples/a.c", "base/fd.h"),
+                               ("trainer/sync/a.h", "trainer/execution/b.h"), ("trainer/plan/a.h", "trainer/sync/b.h"),
+                               ("trainer/checkpoint/a.h", "trainer/trainer.h"), ("trainer/sync/a.h", "base/fd.h"),
                                ("lib/comm/a.cpp", "tutti/tutti.h"), ("include/tutti/tutti.hpp", "base/fd.h")):
             self.assertIsNotNone(include_error(name, included), f"{name} may not include {included}")
         for name, included in (("lib/rendezvous/a.cpp", "net/socket.h"), ("lib/rendezvous/a.cpp", "base/fd.h"),
@@ -210,6 +223,8 @@ class Includes(unittest.TestCase):
                                ("lib/select/a.cpp", "transports/catalog.h"), ("lib/capi/a.cpp", "tutti/tutti.h"),
                                ("transports/shm/a.cpp", "transports/catalog.h"),
                                ("transports/shm/a.cpp", "transports/shm/b.h"), ("lib/base/a.cpp", "fmt/core.h"),
+                               ("trainer/execution/a.h", "trainer/sync/b.h"), ("trainer/capi/a.cpp", "trainer/trainer.h"),
+                               ("trainer/trainer.h", "trainer/sync/b.h"), ("trainer/sync/a.cpp", "tutti/tutti.h"),
                                ("test/engine/a.cpp", "comm/comm.h"), ("bench/kernels/a.cpp", "reduce/reduce.h")):
             self.assertIsNone(include_error(name, included), f"{name} may include {included}")
 

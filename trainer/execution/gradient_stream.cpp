@@ -1,4 +1,4 @@
-#include "trainer/sync/gradient_stream.h"
+#include "trainer/execution/gradient_stream.h"
 
 #include <algorithm>
 
