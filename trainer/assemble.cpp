@@ -196,7 +196,7 @@ Result<> tutti_trainer::append_update(Program& program) {
                 program.nodes.push_back(std::move(node));
             }
         };
-        on_each("way of ", &Averaging::compute_delta);
+        on_each("delta of ", &Averaging::compute_delta);
         Node average = node_on(group, "average of " + group.name, none);
         average.task = add_task({.name = average.name,
                                  .op = TUTTI_AVG,

@@ -140,7 +140,7 @@ Result<> tutti_trainer::bind_tasks() {
         for (const Node& node : last_.nodes)
             if (node.task != none && node.name.starts_with("average of ") &&
                 tasks_[static_cast<std::size_t>(node.task)].in.empty()) {
-                bind_group(node.task, parameters_[g], averaging_->ways(g));
+                bind_group(node.task, parameters_[g], averaging_->deltas(g));
                 ++g;
             }
     }

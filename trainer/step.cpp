@@ -48,7 +48,7 @@ Result<> tutti_trainer::sync() {
         for (auto& [task, request] : under_way) TRAINER_TRY(collectives_.end(*task));
     }
     if (trains_) TRAINER_TRY(load_iteration(iteration_name));
-    if (averaging_) TRAINER_TRY(averaging_->remember());
+    if (averaging_) TRAINER_TRY(averaging_->take_snapshot());
     synced_ = true;
     return {};
 }

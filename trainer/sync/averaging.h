@@ -1,5 +1,5 @@
-// LocalSGD: every k steps the replicas' ways since the last time are averaged. Ways and snapshots
-// of 16-bit parameters are float32.
+// LocalSGD: every k steps the replicas average the deltas of their parameters since the last
+// average. Deltas and snapshots of 16-bit parameters are float32.
 #pragma once
 
 #include <deque>
@@ -14,19 +14,19 @@ public:
         : parameters_(parameters), devices_(std::move(devices)) {}
     Result<> allocate();
 
-    /// The parameters as they are now are where the next ways begin.
-    Result<> remember();
-    /// way = parameters - snapshot
+    /// Takes a snapshot of the parameters: the next deltas are relative to it.
+    Result<> take_snapshot();
+    /// delta = parameters - snapshot
     Result<> compute_delta(std::size_t group, std::size_t device);
-    /// snapshot and parameters = snapshot + way, which is by now the average
+    /// snapshot and parameters = snapshot + delta, which the collective has averaged before
     Result<> apply_delta(std::size_t group, std::size_t device);
-    std::vector<void*> ways(std::size_t group) const;
+    std::vector<void*> deltas(std::size_t group) const;
 
 private:
     Result<> widen(std::size_t group, std::size_t device, void* to);
 
     struct Pieces {
-        std::vector<DeviceMemory> snapshot, way;  // by device
+        std::vector<DeviceMemory> snapshot, delta;  // by device
     };
     std::deque<Group>& parameters_;
     std::vector<Device*> devices_;
