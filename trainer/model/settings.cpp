@@ -1,4 +1,4 @@
-#include "trainer/settings.h"
+#include "trainer/model/settings.h"
 
 #include <sched.h>
 #include <unistd.h>
