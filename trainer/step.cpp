@@ -18,7 +18,7 @@ Result<> tutti_trainer::need_working(const char* call) const {
 
 // The others hear of it at once, wherever in the step it was.
 Result<> tutti_trainer::ended_by(Result<> failure) {
-    if (!failure) engine_.give_up(failure.error());
+    if (!failure) engine_.abort_after(failure.error());
     if (!failure && comm_.size() > 1) broken_ = failure.error().message;
     return failure;
 }
@@ -34,7 +34,7 @@ Result<> tutti_trainer::sync() {
             Task& task = tasks_[static_cast<std::size_t>(t)];
             Result<tutti_request*> request = collectives_.begin(task);
             if (!request) {
-                engine_.give_up(request.error());
+                engine_.abort_after(request.error());
                 outcome = tl::unexpected<Error>(std::move(request).error());
                 break;
             }

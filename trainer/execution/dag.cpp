@@ -116,7 +116,7 @@ void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
         else
             prefer_mismatch(outcome_, cause);
         lock.unlock();
-        engine_.give_up(cause);
+        engine_.abort_after(cause);
         lock.lock();
     }
     --running_;

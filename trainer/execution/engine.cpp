@@ -91,10 +91,6 @@ Result<bool> Engine::wait(const Node& node, tutti_request** request, int64_t tim
     return true;
 }
 
-void Engine::give_up(const Error& cause) {
-    if (!cause.agreed && comm_.size() > 1) tutti_comm_abort(comm_.get());
-}
-
 }  // namespace tutti::trainer
 
 bool tutti_step::declares(int buffer) const {

@@ -41,7 +41,7 @@ public:
     Result<bool> wait(const Node& node, tutti_request** request, int64_t timeout_ms = -1);
 
     /// After a failure the other ranks must not wait for this one; unless they all have it.
-    void give_up(const Error& cause);
+    void abort_after(const Error& cause) const { comm_.abort_after(cause); }
 
 private:
     Task& task_of(const Node& node) { return tasks_[static_cast<std::size_t>(node.task)]; }

@@ -82,7 +82,7 @@ Result<> GradientStream::complete_oldest() {
 
 /// Ends what is under way after a failure, which a mismatch found there replaces.
 void GradientStream::drop(Result<>& failure) {
-    engine_.give_up(failure.error());
+    engine_.abort_after(failure.error());
     for (Pending& p : pending_) {
         const auto over = engine_.wait(program_.nodes[p.bucket], &p.request);
         if (!over) prefer_mismatch(failure, over.error());

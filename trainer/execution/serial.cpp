@@ -45,7 +45,7 @@ Result<> SerialExecutor::run_in_order(Program& program, const RunContext& contex
 Result<> SerialExecutor::run(Program& program, const RunContext& context) {
     Result<> done = contain([&] { return run_in_order(program, context); });
     if (done) return done;
-    engine_.give_up(done.error());
+    engine_.abort_after(done.error());
     for (Pending& p : pending_) {
         const auto over = engine_.wait(program.nodes[static_cast<std::size_t>(p.node)], &p.request);
         if (!over) prefer_mismatch(done, over.error());

@@ -5,34 +5,11 @@
 namespace tutti::trainer {
 namespace {
 
-Result<tutti_comm*> create_alone() {
-    tutti_config* config = nullptr;
-    TRAINER_TRY(from_call(tutti_config_create(&config), "settings"));
-    tutti_comm* comm = nullptr;
-    tutti_status status = tutti_config_set(config, "rank", "0");
-    if (status == TUTTI_OK) status = tutti_config_set(config, "size", "1");
-    if (status == TUTTI_OK) status = tutti_comm_create(config, &comm);
-    tutti_config_destroy(config);
-    TRAINER_TRY(from_call(status, "a communicator of this process alone"));
-    return comm;
-}
-
-Result<tutti_comm*> duplicate(tutti_comm* comm) {
-    tutti_comm* copy = nullptr;
-    TRAINER_TRY(from_call(tutti_comm_dup(comm, &copy), "a copy of the communicator"));
-    return copy;
-}
-
 std::byte* block(void* data, std::size_t index, std::size_t bytes) {
     return static_cast<std::byte*>(data) + index * bytes;
 }
 
 }  // namespace
-
-Result<Comm> Comm::copy_of(tutti_comm* comm) {
-    TRAINER_ASSIGN(tutti_comm* const own, comm ? duplicate(comm) : create_alone());
-    return Comm(own);
-}
 
 Collectives::Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_order)
     : comm_(comm),

@@ -3,32 +3,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "trainer/device/device.h"
+#include "trainer/sync/replicas.h"
 
 namespace tutti::trainer {
-
-/// A communicator of the trainer's own.
-class Comm {
-public:
-    /// A copy of comm; of this process alone if that is NULL.
-    static Result<Comm> copy_of(tutti_comm* comm);
-    tutti_comm* get() const { return comm_.get(); }
-    int rank() const { return tutti_comm_rank(get()); }
-    int size() const { return tutti_comm_size(get()); }
-    int rings() const { return tutti_comm_ring_count(get()); }
-    int local_size() const { return tutti_comm_local_size(get()); }
-
-private:
-    explicit Comm(tutti_comm* own) : comm_(own) {}
-    struct Destroy {
-        void operator()(tutti_comm* comm) const { tutti_comm_destroy(comm); }
-    };
-    std::unique_ptr<tutti_comm, Destroy> comm_;
-};
 
 /// The host's memory in the place of devices', where libtutti cannot reach that.
 struct Staging {

@@ -1,0 +1,44 @@
+// The replicas of a model: every device of every rank has one.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "trainer/device/device.h"
+
+namespace tutti::trainer {
+
+/// A communicator of the trainer's own.
+class Comm {
+public:
+    /// A copy of comm; of this process alone if that is NULL.
+    static Result<Comm> copy_of(tutti_comm* comm);
+    tutti_comm* get() const { return comm_.get(); }
+    int rank() const { return tutti_comm_rank(get()); }
+    int size() const { return tutti_comm_size(get()); }
+    int rings() const { return tutti_comm_ring_count(get()); }
+    int local_size() const { return tutti_comm_local_size(get()); }
+    /// Ends the communicator after a failure that the other ranks do not have, too, so that they do
+    /// not wait for this one.
+    void abort_after(const Error& cause) const;
+
+private:
+    explicit Comm(tutti_comm* own) : comm_(own) {}
+    struct Destroy {
+        void operator()(tutti_comm* comm) const { tutti_comm_destroy(comm); }
+    };
+    std::unique_ptr<tutti_comm, Destroy> comm_;
+};
+
+/// Numbered by rank, then by device. Every rank has as many devices.
+struct Replicas {
+    Comm comm;
+    std::vector<Device*> devices;  // of this process
+
+    int local() const { return static_cast<int>(devices.size()); }
+    int count() const { return local() * comm.size(); }
+    int number(int device) const { return comm.rank() * local() + device; }
+    Device& device(int index) const { return *devices[static_cast<std::size_t>(index)]; }
+};
+
+}  // namespace tutti::trainer
