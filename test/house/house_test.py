@@ -22,11 +22,10 @@ LARGE_CLASSES = {
     "Endpoint": 110,
     "Hub": 97,
     "Connection": 57,
-    "tutti_trainer": 56,
     "OfiPort": 48,
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 738
+HEADLESS_COMMENTS = 730
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")
@@ -77,7 +76,8 @@ BUILDS_ON = {
     "trainer/checkpoint": {"trainer/base"},
     "trainer/parallel": {"trainer/device"},
     "trainer/sharded": {"trainer/base"},
-    "trainer": {"trainer/execution", "trainer/checkpoint"},
+    "trainer/assembly": {"trainer/sync"},
+    "trainer": {"trainer/assembly", "trainer/execution", "trainer/checkpoint"},
     "trainer/capi": {"trainer"},
     "python": {"api"},
     "examples": {"api"},

@@ -281,7 +281,7 @@ tutti_status tutti_trainer_sync(tutti_trainer* trainer) {
 
 tutti_status tutti_trainer_step(tutti_trainer* trainer, const int64_t* samples, int64_t* total) {
     return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
-        TRAINER_ASSIGN(const int64_t all, t.step(samples));
+        TRAINER_ASSIGN(const int64_t all, t.steps().run(samples));
         if (total) *total = all;
         return {};
     });
@@ -303,22 +303,22 @@ tutti_status tutti_trainer_sparse_pull(tutti_trainer* trainer, const char* param
 }
 
 tutti_status tutti_trainer_begin(tutti_trainer* trainer) {
-    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.begin(); });
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.steps().begin(); });
 }
 
 tutti_status tutti_trainer_grad_ready(tutti_trainer* trainer, int device, const char* parameter) {
     return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
         TRAINER_TRY(need(parameter, "parameter"));
-        return t.grad_ready(device, parameter);
+        return t.steps().ready(device, parameter);
     });
 }
 
 tutti_status tutti_trainer_finish(tutti_trainer* trainer) {
-    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.finish(); });
+    return on_trainer(__func__, trainer, [](tutti_trainer& t) { return t.steps().finish(); });
 }
 
 int tutti_trainer_buffer_count(const tutti_trainer* trainer, int device) {
-    if (!trainer || device < 0 || device >= trainer->devices()) return -1;
+    if (!trainer || device < 0 || device >= trainer->recorder().devices()) return -1;
     int count = 0;
     while (nth(*trainer, device, count)) ++count;
     return count;
@@ -337,7 +337,7 @@ tutti_status tutti_trainer_find(const tutti_trainer* trainer, int device, const 
                                 tutti_buffer_info* info) {
     return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
         TRAINER_TRY(need(name, "name"));
-        TRAINER_ASSIGN(const Buffer* const buffer, t.find(device, name));
+        TRAINER_ASSIGN(const Buffer* const buffer, t.recorder().look_up(device, name));
         return describe(*buffer, info);
     });
 }
@@ -347,7 +347,7 @@ tutti_status tutti_trainer_read(tutti_trainer* trainer, int device, const char* 
     return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
         TRAINER_TRY(need(name, "name"));
         TRAINER_TRY(need(host, "host"));
-        return t.read(device, name, host, bytes);
+        return t.state().read(device, name, host, bytes);
     });
 }
 
@@ -364,7 +364,7 @@ int tutti_trainer_param_count(const tutti_trainer* trainer, const char* scope) {
     int count = -1;
     on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
         TRAINER_TRY(need(scope, "scope"));
-        TRAINER_ASSIGN(const auto list, t.params(scope));
+        TRAINER_ASSIGN(const auto list, t.state().params(scope));
         count = static_cast<int>(list.size());
         return {};
     });
@@ -375,7 +375,7 @@ tutti_status tutti_trainer_param(const tutti_trainer* trainer, const char* scope
                                  tutti_buffer_info* info) {
     return on_trainer(__func__, trainer, [&](const tutti_trainer& t) -> Result<> {
         TRAINER_TRY(need(scope, "scope"));
-        TRAINER_ASSIGN(const auto list, t.params(scope));
+        TRAINER_ASSIGN(const auto list, t.state().params(scope));
         if (index < 0 || static_cast<std::size_t>(index) >= list.size())
             return invalid("scope '{}' has no parameter {}; there are {}", scope, index,
                            list.size());
@@ -404,7 +404,7 @@ tutti_status tutti_trainer_load(tutti_trainer* trainer, const char* path,
 tutti_status tutti_trainer_checkpoint(tutti_trainer* trainer, tutti_checkpoint* checkpoint) {
     return on_trainer(__func__, trainer, [&](tutti_trainer& t) -> Result<> {
         TRAINER_TRY(need(checkpoint, "checkpoint"));
-        return t.add_to(checkpoint->entries);
+        return t.state().add_to(checkpoint->entries);
     });
 }
 

@@ -60,10 +60,13 @@ namespace tutti::trainer {
 
 using Device = tutti_device;
 
-/// What values of a type are added up in: 16 bits would be rounded at every addition.
+constexpr bool is_floating(tutti_dtype dtype) {
+    return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2;
+}
 constexpr bool is_narrow(tutti_dtype dtype) {
     return dtype == TUTTI_FLOAT16 || dtype == TUTTI_BFLOAT16;
 }
+/// The type in which the layer adds values of a type: 16 bits would be rounded at each addition.
 constexpr tutti_dtype sum_dtype(tutti_dtype dtype) {
     return is_narrow(dtype) ? TUTTI_FLOAT32 : dtype;
 }

@@ -22,7 +22,7 @@ namespace tutti::trainer {
 
 class Engine {
 public:
-    Engine(const Recorder& recorder, std::vector<Device*> devices, Comm& comm,
+    Engine(const Recorder& recorder, std::vector<Device*> devices, const Comm& comm,
            Collectives& collectives, std::deque<Task>& tasks)
         : recorder_(recorder),
           devices_(std::move(devices)),
@@ -51,7 +51,7 @@ private:
 
     const Recorder& recorder_;
     std::vector<Device*> devices_;
-    Comm& comm_;
+    const Comm& comm_;
     Collectives& collectives_;
     std::deque<Task>& tasks_;
     std::optional<Checker> checker_;

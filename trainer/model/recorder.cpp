@@ -61,6 +61,14 @@ int Recorder::find(int device, const std::string& name) const {
     return found == by_name_.end() ? none : found->second;
 }
 
+Result<const Buffer*> Recorder::look_up(int device, const std::string& name) const {
+    if (device < 0 || device >= devices_)
+        return invalid("device {} is out of range; there are {}", device, devices_);
+    const int found = find(device, name);
+    if (found == none) return invalid("device_{} has no buffer '{}'", device, name);
+    return &buffer(found);
+}
+
 std::vector<int> Recorder::of_kind(int device, tutti_buffer_kind kind) const {
     std::vector<int> found;
     for (std::size_t i = 0; i < buffers_.size(); ++i)

@@ -16,6 +16,9 @@ namespace tutti::trainer {
 
 constexpr int none = -1;
 
+/// The name of the layer's counter of steps, a buffer of each device.
+inline constexpr const char* iteration_name = "iteration";
+
 struct Buffer {
     std::string name;  // without the device's scope
     int device = 0;
@@ -74,6 +77,8 @@ public:
     void add(Operation operation) { operations_.push_back(std::move(operation)); }
     /// none if there is no such buffer.
     int find(int device, const std::string& name) const;
+    /// The buffer, or an error that names the device or the name that is wrong.
+    Result<const Buffer*> look_up(int device, const std::string& name) const;
     int devices() const { return devices_; }
 
     std::deque<Buffer>& buffers() { return buffers_; }

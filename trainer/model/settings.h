@@ -24,6 +24,14 @@ struct Settings {
     bool check = false;
     bool external = false;
     tutti_trainer* parameters_of = nullptr;
+
+    /// The replicas train one model, not models that LocalSGD averages now and then.
+    bool synchronous() const { return local_steps == 0; }
+    /// The weight of one replica's micro-batch in a mean over all that one update is made of.
+    double mean_scale(int replicas) const {
+        const int together = synchronous() ? replicas : 1;
+        return 1.0 / (static_cast<double>(together) * micro_batches);
+    }
 };
 
 /// INVALID for what makes no sense, naming option or variable.

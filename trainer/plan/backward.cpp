@@ -13,10 +13,6 @@ bool has_backward(const Operation& op) {
     return op.backward != nullptr || op.collective.has_value();
 }
 
-bool floating(tutti_dtype dtype) {
-    return dtype >= TUTTI_FLOAT16 && dtype <= TUTTI_FLOAT8_E5M2;
-}
-
 using Marks = std::vector<bool>;
 
 bool any(const Marks& marks, const std::vector<int>& list) {
@@ -52,7 +48,7 @@ Result<Marks> depends_on_parameters(const Recorder& recorder) {
         if (op.phase != Phase::forward || !has_backward(op) || !any(marks, op.reads)) continue;
         for (int b : op.writes) {
             const Buffer& buffer = recorder.buffer(b);
-            if (buffer.kind != TUTTI_ACTIVATION || !floating(buffer.dtype)) continue;
+            if (buffer.kind != TUTTI_ACTIVATION || !is_floating(buffer.dtype)) continue;
             TRAINER_TRY(refuse_second_writer(recorder, op, b, writers));
             marks[static_cast<std::size_t>(b)] = true;
         }
@@ -232,7 +228,7 @@ Result<> declare_gradients(Recorder& recorder, bool external) {
     for (int b = 0; b < static_cast<int>(wanted.size()); ++b) {
         const Buffer& buffer = recorder.buffer(b);
         if (buffer.gradient != none || buffer.gradient_of != none) continue;
-        if (buffer.kind == TUTTI_PARAMETER && !floating(buffer.dtype))
+        if (buffer.kind == TUTTI_PARAMETER && !is_floating(buffer.dtype))
             return invalid("parameter '{}' is of {}; what has no gradient is of kind computed",
                            buffer.full_name(), tutti_dtype_name(buffer.dtype));
         if (wanted[static_cast<std::size_t>(b)] || buffer.kind == TUTTI_PARAMETER)

@@ -25,6 +25,21 @@ std::vector<void*> Group::pointers() const {
     return list;
 }
 
+std::vector<int> Group::all_members() const {
+    std::vector<int> list;
+    for (const auto& of_device : members)
+        list.insert(list.end(), of_device.begin(), of_device.end());
+    return list;
+}
+
+Node group_node(const Group& group, const std::string& name, int device) {
+    Node node{.name = name, .device = device};
+    node.writes =
+        device == none ? group.all_members() : group.members[static_cast<std::size_t>(device)];
+    node.reads = node.writes;
+    return node;
+}
+
 std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& sizes) {
     std::vector<std::vector<int>> parameters;  // by bucket
     std::vector<int> declared = recorder.of_kind(0, TUTTI_PARAMETER);
@@ -72,8 +87,8 @@ std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind)
     return groups;
 }
 
-Result<> place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
-               std::size_t alignment) {
+Result<> place_group(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
+                     std::size_t alignment) {
     for (std::size_t d = 0; d < devices.size(); ++d) {
         std::size_t bytes = 0;
         for (int b : group.members[d]) bytes += round_up(recorder.buffer(b).bytes, alignment);

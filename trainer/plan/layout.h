@@ -1,4 +1,4 @@
-// Where buffers lie: what is synchronised together in one piece, the rest in one arena a device.
+// The layout of memory: groups of buffers that collectives move, and arenas that buffers share.
 #pragma once
 
 #include <vector>
@@ -20,13 +20,17 @@ struct Group {
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     std::vector<void*> pointers() const;
-    /// Where sums are made, and their type.
+    std::vector<int> all_members() const;
+    /// The memory in which the layer adds, and the type in which it does.
     void* sums(std::size_t device) const {
         return wide.empty() ? memory[device].data() : wide[device].data();
     }
     tutti_dtype sums_dtype() const { return wide.empty() ? dtype : sum_dtype(dtype); }
     std::size_t sums_bytes() const { return count() * tutti_dtype_size(sums_dtype()); }
 };
+
+/// A node that reads and writes a group's members on a device; none: on all.
+Node group_node(const Group& group, const std::string& name, int device);
 
 struct BucketSizes {
     std::size_t bytes = 0;
@@ -40,8 +44,8 @@ std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& siz
 std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind);
 
 /// Gives a group its memory and its members their addresses.
-Result<> place(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
-               std::size_t alignment);
+Result<> place_group(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
+                     std::size_t alignment);
 
 /// Gives a group of a 16-bit type room for sums.
 Result<> place_sums(Group& group, const std::vector<Device*>& devices);

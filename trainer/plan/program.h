@@ -1,4 +1,4 @@
-// What a step runs: nodes in an order that is the same on every rank, and what each waits for.
+// The programs of a step: nodes in an order that is the same on every rank, and their dependencies.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace tutti::trainer {
 
-/// What the nodes of one run have in common.
+/// The values that the nodes of one run have in common.
 struct RunContext {
     int micro = 0;
     int micro_batches = 1;
@@ -49,12 +49,22 @@ struct Program {
     std::vector<Node> nodes;
 };
 
+/// The programs of a step.
+struct StepPlan {
+    Program micro;  // of each micro-batch but the last
+    Program last;   // of the last one, with collectives and update
+};
+
 /// One entry of a device's list: an operation, or its place in a collective of all devices.
 struct Item {
     Node node;
     std::optional<CollectiveCall> collective;
 };
 using Items = std::vector<Item>;
+
+/// Marks the nodes before which a gradient becomes zero: in each program the first that touches it.
+/// fixed_order: the sums over micro-batches are not made in the dense gradients.
+void mark_zeroes(StepPlan& plan, const Recorder& recorder, bool fixed_order);
 
 /// Fills before and after from reads and writes, and from the memory that buffers share.
 void find_dependencies(Program& program, const Recorder& recorder);

@@ -2,6 +2,33 @@
 
 namespace tutti::trainer {
 
+void Averaging::append_on_devices(Program& program, std::size_t group, const char* what, int every,
+                                  DeltaFunction function) {
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+        Node node =
+            group_node(parameters_[group], what + parameters_[group].name, static_cast<int>(d));
+        node.own = [this, group, d, every, function](const RunContext& context) {
+            return context.is_turn(every) ? (this->*function)(group, d) : Result<>();
+        };
+        program.nodes.push_back(std::move(node));
+    }
+}
+
+void Averaging::append_to(Program& program, int every) {
+    for (std::size_t g = 0; g < parameters_.size(); ++g) {
+        const Group& group = parameters_[g];
+        append_on_devices(program, g, "delta of ", every, &Averaging::compute_delta);
+        Node average = group_node(group, "average of " + group.name, none);
+        average.task = tasks_.add({.name = average.name,
+                                   .op = TUTTI_AVG,
+                                   .dtype = sum_dtype(group.dtype),
+                                   .every = every});
+        group_tasks_.push_back(average.task);
+        program.nodes.push_back(std::move(average));
+        append_on_devices(program, g, "step of ", every, &Averaging::apply_delta);
+    }
+}
+
 Result<> Averaging::allocate() {
     for (const Group& group : parameters_) {
         Pieces& pieces = pieces_.emplace_back();
@@ -49,10 +76,12 @@ Result<> Averaging::apply_delta(std::size_t g, std::size_t d) {
     return is_narrow(group.dtype) ? widen(g, d, snapshot) : Result<>();
 }
 
-std::vector<void*> Averaging::deltas(std::size_t group) const {
-    std::vector<void*> list;
-    for (const DeviceMemory& delta : pieces_[group].delta) list.push_back(delta.data());
-    return list;
+void Averaging::bind() {
+    for (std::size_t g = 0; g < group_tasks_.size(); ++g) {
+        std::vector<void*> deltas;
+        for (const DeviceMemory& delta : pieces_[g].delta) deltas.push_back(delta.data());
+        tasks_.bind_group(group_tasks_[g], parameters_[g], std::move(deltas));
+    }
 }
 
 }  // namespace tutti::trainer

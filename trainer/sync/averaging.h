@@ -3,34 +3,44 @@
 #pragma once
 
 #include <deque>
+#include <vector>
 
-#include "trainer/plan/layout.h"
+#include "trainer/sync/task_table.h"
 
 namespace tutti::trainer {
 
+/// A snapshot is the same on all replicas: the parameters after the last average.
 class Averaging {
 public:
-    Averaging(std::deque<Group>& parameters, std::vector<Device*> devices)
-        : parameters_(parameters), devices_(std::move(devices)) {}
-    Result<> allocate();
+    Averaging(std::deque<Group>& parameters, const std::vector<Device*>& devices, TaskTable& tasks)
+        : parameters_(parameters), devices_(devices), tasks_(tasks) {}
 
+    /// Appends the nodes of each group: its deltas, their average, the parameters that follow.
+    void append_to(Program& program, int every);
+    /// The parameters have their memory.
+    Result<> allocate();
+    void bind();
     /// Takes a snapshot of the parameters: the next deltas are relative to it.
     Result<> take_snapshot();
+
+private:
     /// delta = parameters - snapshot
     Result<> compute_delta(std::size_t group, std::size_t device);
     /// snapshot and parameters = snapshot + delta, which the collective has averaged before
     Result<> apply_delta(std::size_t group, std::size_t device);
-    std::vector<void*> deltas(std::size_t group) const;
-
-private:
     Result<> widen(std::size_t group, std::size_t device, void* to);
+    using DeltaFunction = Result<> (Averaging::*)(std::size_t, std::size_t);
+    void append_on_devices(Program& program, std::size_t group, const char* what, int every,
+                           DeltaFunction function);
 
     struct Pieces {
         std::vector<DeviceMemory> snapshot, delta;  // by device
     };
     std::deque<Group>& parameters_;
-    std::vector<Device*> devices_;
-    std::vector<Pieces> pieces_;  // by group
+    const std::vector<Device*>& devices_;
+    TaskTable& tasks_;
+    std::vector<int> group_tasks_;  // by group
+    std::vector<Pieces> pieces_;    // by group
 };
 
 }  // namespace tutti::trainer

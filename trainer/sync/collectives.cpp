@@ -11,7 +11,7 @@ std::byte* block(void* data, std::size_t index, std::size_t bytes) {
 
 }  // namespace
 
-Collectives::Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_order)
+Collectives::Collectives(const Comm& comm, std::vector<Device*> devices, bool fixed_order)
     : comm_(comm),
       devices_(std::move(devices)),
       fixed_order_(fixed_order),

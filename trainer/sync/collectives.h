@@ -52,7 +52,7 @@ struct Task {
 /// and the devices' share after.
 class Collectives {
 public:
-    Collectives(Comm& comm, std::vector<Device*> devices, bool fixed_order);
+    Collectives(const Comm& comm, std::vector<Device*> devices, bool fixed_order);
 
     /// Allocates what the task needs while it runs.
     Result<> prepare(Task& task);
@@ -88,7 +88,7 @@ private:
     Result<> copy_all(Task& task, std::size_t bytes);
     tutti_call_opts options(const Task& task) const;
 
-    Comm& comm_;
+    const Comm& comm_;
     std::vector<Device*> devices_;
     bool fixed_order_;
     bool staged_;  // a device's memory is its own: no call and no other device is given it

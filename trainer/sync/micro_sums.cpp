@@ -2,9 +2,29 @@
 
 namespace tutti::trainer {
 
-Result<> MicroSums::allocate(int micro_batches) {
-    // Sums put away at once: one for each bit of the number of micro-batches before the last.
-    const auto most = static_cast<unsigned>(micro_batches - 1);
+void MicroSums::append_nodes(Program& program, BucketFunction function) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b)
+        for (std::size_t d = 0; d < devices_.size(); ++d) {
+            Node node =
+                group_node(buckets_[b], "micro-batches, " + buckets_[b].name, static_cast<int>(d));
+            node.own = [this, function, b, d](const RunContext& context) {
+                return (this->*function)(b, d, context.micro);
+            };
+            program.nodes.push_back(std::move(node));
+        }
+}
+
+void MicroSums::append_stores(Program& micro) {
+    append_nodes(micro, &MicroSums::store);
+}
+
+void MicroSums::append_sums(Program& last, bool rounds) {
+    append_nodes(last, rounds ? &MicroSums::add_stored_and_round : &MicroSums::add_stored);
+}
+
+Result<> MicroSums::allocate() {
+    // Sums stored at once: one for each bit of the number of micro-batches before the last.
+    const auto most = static_cast<unsigned>(micro_batches_ - 1);
     for (const Group& bucket : buckets_) {
         auto& of_bucket = levels_.emplace_back();
         for (Device* device : devices_) {
@@ -25,12 +45,6 @@ Result<> MicroSums::widen(std::size_t bucket, std::size_t device) {
                                      group.sums_dtype(), group.sums(device));
 }
 
-Result<> MicroSums::round(std::size_t bucket, std::size_t device) {
-    const Group& group = buckets_[bucket];
-    return devices_[device]->convert(group.count(), group.sums_dtype(), group.sums(device),
-                                     group.dtype, group.memory[device].data());
-}
-
 Result<> MicroSums::add(std::size_t bucket, std::size_t device, const DeviceMemory& level) {
     const Group& group = buckets_[bucket];
     return devices_[device]->axpby(group.count(), group.sums_dtype(), 1, level.data(), 1,
@@ -38,7 +52,7 @@ Result<> MicroSums::add(std::size_t bucket, std::size_t device, const DeviceMemo
 }
 
 // A binary counter: a carry is a sum of two sums of the same length.
-Result<> MicroSums::put_away(std::size_t bucket, std::size_t device, int micro) {
+Result<> MicroSums::store(std::size_t bucket, std::size_t device, int micro) {
     auto& levels = levels_[bucket][device].of;
     std::size_t l = 0;
     TRAINER_TRY(widen(bucket, device));
@@ -47,12 +61,19 @@ Result<> MicroSums::put_away(std::size_t bucket, std::size_t device, int micro) 
                                   buckets_[bucket].sums_bytes());
 }
 
-Result<> MicroSums::take_up(std::size_t bucket, std::size_t device, int micro) {
+Result<> MicroSums::add_stored(std::size_t bucket, std::size_t device, int micro) {
     auto& levels = levels_[bucket][device].of;
     TRAINER_TRY(widen(bucket, device));
     for (std::size_t l = 0; l < levels.size(); ++l)
         if ((micro >> l) & 1) TRAINER_TRY(add(bucket, device, levels[l]));
     return {};
+}
+
+Result<> MicroSums::add_stored_and_round(std::size_t bucket, std::size_t device, int micro) {
+    const Group& group = buckets_[bucket];
+    TRAINER_TRY(add_stored(bucket, device, micro));
+    return devices_[device]->convert(group.count(), group.sums_dtype(), group.sums(device),
+                                     group.dtype, group.memory[device].data());
 }
 
 }  // namespace tutti::trainer

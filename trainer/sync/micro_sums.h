@@ -3,26 +3,35 @@
 #pragma once
 
 #include <deque>
+#include <vector>
 
 #include "trainer/plan/layout.h"
 
 namespace tutti::trainer {
 
+/// Of a step's micro-batches the last adds the sums of those before it to its own gradients.
 class MicroSums {
 public:
-    MicroSums(std::deque<Group>& buckets, std::vector<Device*> devices)
-        : buckets_(buckets), devices_(std::move(devices)) {}
-    Result<> allocate(int micro_batches);
+    MicroSums(std::deque<Group>& buckets, const std::vector<Device*>& devices, int micro_batches)
+        : buckets_(buckets), devices_(devices), micro_batches_(micro_batches) {}
 
-    /// After micro-batch number micro, which is not the last: puts the bucket's gradients away.
-    Result<> put_away(std::size_t bucket, std::size_t device, int micro);
-    /// After the last: adds what was put away to them, where the bucket's sums are made.
-    Result<> take_up(std::size_t bucket, std::size_t device, int micro);
-
-    /// Sums back into the bucket, where they are of another type.
-    Result<> round(std::size_t bucket, std::size_t device);
+    /// Appends the nodes that store a micro-batch's gradients.
+    void append_stores(Program& micro);
+    /// Appends the nodes of the last micro-batch. rounds: the sums become the gradients, as no
+    /// collective does that.
+    void append_sums(Program& last, bool rounds);
+    /// The buckets have their memory.
+    Result<> allocate();
 
 private:
+    /// After micro-batch number micro, which is not the last.
+    Result<> store(std::size_t bucket, std::size_t device, int micro);
+    /// After the last one, number micro: makes the bucket's sums of all micro-batches.
+    Result<> add_stored(std::size_t bucket, std::size_t device, int micro);
+    /// add_stored, and the sums back into the bucket where they are of another type.
+    Result<> add_stored_and_round(std::size_t bucket, std::size_t device, int micro);
+    using BucketFunction = Result<> (MicroSums::*)(std::size_t, std::size_t, int);
+    void append_nodes(Program& program, BucketFunction function);
     Result<> widen(std::size_t bucket, std::size_t device);
     struct Levels {
         std::vector<DeviceMemory> of;  // level l: a sum of 2^l micro-batches
@@ -30,7 +39,8 @@ private:
     Result<> add(std::size_t bucket, std::size_t device, const DeviceMemory& level);
 
     std::deque<Group>& buckets_;
-    std::vector<Device*> devices_;
+    const std::vector<Device*>& devices_;
+    int micro_batches_;
     std::vector<std::vector<Levels>> levels_;  // by bucket and device
 };
 

@@ -6,6 +6,11 @@
 namespace tutti::trainer {
 namespace {
 
+// The buffers of one device's list.
+struct ListBuffers {
+    int values, rows, count;
+};
+
 struct List {
     std::vector<int64_t> rows;
     std::vector<std::byte> values;
@@ -18,7 +23,7 @@ std::size_t row_bytes(const Buffer& table) {
 
 // The devices' lists one after the other; false if one says that it has more than its room.
 Result<bool> take_lists(const Recorder& recorder, const std::vector<Device*>& devices,
-                        const std::vector<SparseEntries>& entries, List& list) {
+                        const std::vector<ListBuffers>& entries, List& list) {
     for (std::size_t d = 0; d < devices.size(); ++d) {
         const Buffer& values = recorder.buffer(entries[d].values);
         int64_t count = 0;
@@ -39,7 +44,7 @@ Result<bool> take_lists(const Recorder& recorder, const std::vector<Device*>& de
 }
 
 // The lists of all ranks, in their order.
-Result<List> gather(Comm& comm, const List& own, bool valid, std::size_t bytes_of_row,
+Result<List> gather(const Comm& comm, const List& own, bool valid, std::size_t bytes_of_row,
                     const std::string& name) {
     const auto ranks = static_cast<std::size_t>(comm.size());
     std::vector<int64_t> counts(ranks);
@@ -94,10 +99,9 @@ List merged(const List& list, std::size_t row_elements) {
     return sums;
 }
 
-}  // namespace
-
+// Returns the bytes of all lists.
 Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices,
-                            Comm& comm, const std::vector<SparseEntries>& entries) {
+                            const Comm& comm, const std::vector<ListBuffers>& entries) {
     const Buffer& first = recorder.buffer(entries.front().values);
     const std::size_t bytes = row_bytes(first);
     List own;
@@ -122,6 +126,31 @@ Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>
         TRAINER_TRY(device.copy(recorder.buffer(entries[d].count).data, &count, sizeof(count)));
     }
     return all.rows.size() * sizeof(int64_t) + all.values.size();
+}
+
+}  // namespace
+
+void append_sparse_sums(Program& program, TaskTable& tasks, const Recorder& recorder,
+                        const Replicas& replicas) {
+    for (int b : recorder.of_kind(0, TUTTI_PARAMETER)) {
+        if (!recorder.buffer(b).sparse()) continue;
+        const std::string& name = recorder.buffer(b).name;
+        Node node{.name = "sparse gradient of " + name};
+        std::vector<ListBuffers> lists;
+        for (int d = 0; d < replicas.local(); ++d) {
+            const Buffer& table = recorder.buffer(recorder.find(d, name));
+            lists.push_back({table.gradient, table.sparse_rows, table.sparse_count});
+            node.reads.insert(node.reads.end(),
+                              {table.gradient, table.sparse_rows, table.sparse_count});
+        }
+        node.writes = node.reads;
+        Task task{.name = node.name, .whole_of = b};
+        task.whole = [&recorder, &replicas, lists = std::move(lists)] {
+            return sum_sparse(recorder, replicas.devices, replicas.comm, lists);
+        };
+        node.task = tasks.add(std::move(task));
+        program.nodes.push_back(std::move(node));
+    }
 }
 
 namespace {
@@ -158,7 +187,7 @@ std::size_t total(const std::vector<std::size_t>& counts) {
 }
 
 // Tells every rank how many rows are asked of it; or, by -1, that this rank cannot take part.
-Result<Requests> agree_on(Comm& comm, std::span<const int64_t> rows, int64_t rows_of_rank,
+Result<Requests> agree_on(const Comm& comm, std::span<const int64_t> rows, int64_t rows_of_rank,
                           const std::string& problem) {
     TRAINER_TRY(begin_named(comm.get(), "sparse pull"));
     const auto ranks = static_cast<std::size_t>(comm.size());
@@ -181,7 +210,7 @@ Result<Requests> agree_on(Comm& comm, std::span<const int64_t> rows, int64_t row
 
 }  // namespace
 
-Result<> pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> rows,
+Result<> pull_rows(const ShardedTable& table, const Comm& comm, std::span<const int64_t> rows,
                    std::byte* values) {
     const auto devices = static_cast<int64_t>(table.shards.size());
     const int64_t replicas = devices * comm.size();

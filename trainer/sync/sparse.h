@@ -6,19 +6,15 @@
 #include <vector>
 
 #include "trainer/model/recorder.h"
-#include "trainer/sync/collectives.h"
+#include "trainer/sync/task_table.h"
 
 namespace tutti::trainer {
 
-/// One device's list.
-struct SparseEntries {
-    int values, rows, count;  // buffers
-};
-
-/// Every device's list becomes the sum of all lists of all ranks: each row once, in order, its
-/// values added in the order of the replicas. Returns the bytes of all lists.
-Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices,
-                            Comm& comm, const std::vector<SparseEntries>& entries);
+/// Appends a collective for each sparse parameter: its gradient's list on every device becomes the
+/// sum of the lists of all replicas, each row once, in order, its values added in the order of the
+/// replicas. Also on one replica alone: the update finds each row once.
+void append_sparse_sums(Program& program, TaskTable& tasks, const Recorder& recorder,
+                        const Replicas& replicas);
 
 struct ShardedTable {
     std::vector<const Buffer*> shards;  // by local device
@@ -27,7 +23,7 @@ struct ShardedTable {
 };
 
 /// Row rows[i] to the i-th place of values. Every rank calls it; all fail together.
-Result<> pull_rows(const ShardedTable& table, Comm& comm, std::span<const int64_t> rows,
+Result<> pull_rows(const ShardedTable& table, const Comm& comm, std::span<const int64_t> rows,
                    std::byte* values);
 
 }  // namespace tutti::trainer

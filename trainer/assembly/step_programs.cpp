@@ -1,0 +1,65 @@
+#include "trainer/assembly/step_programs.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "trainer/plan/backward.h"
+
+namespace tutti::trainer {
+namespace {
+
+// A collective that the builders declared, or the reverse of one: its node gets a task.
+auto add_collectives(const Recorder& recorder, TaskTable& tasks) {
+    return [&recorder, &tasks](Node& node, const std::vector<Item>& parts) {
+        const CollectiveCall& call = *parts.front().collective;
+        const Buffer& input = recorder.buffer(parts.front().node.reads.front());
+        node.task = tasks.add({.name = node.name,
+                               .kind = call.kind,
+                               .op = call.op,
+                               .root = call.root,
+                               .dtype = input.dtype,
+                               .count = input.count()});
+        std::vector<int> in, out;
+        for (const Item& part : parts) {
+            in.push_back(part.node.reads.front());
+            out.push_back(part.node.writes.front());
+        }
+        tasks.use_buffers(node.task, std::move(in), std::move(out));
+    };
+}
+
+}  // namespace
+
+Result<ComputeProgram> make_compute_program(Recorder& recorder, const Replicas& replicas,
+                                            TaskTable& tasks, bool with_backward) {
+    const auto add_task = add_collectives(recorder, tasks);
+    ComputeProgram made;
+    std::vector<Items> lists;
+    for (int d = 0; d < replicas.local(); ++d) {
+        Items items = items_of(recorder, d, Phase::input, replicas.devices);
+        Items forward = items_of(recorder, d, Phase::forward, replicas.devices);
+        std::ranges::move(forward, std::back_inserter(items));
+        lists.push_back(std::move(items));
+    }
+    TRAINER_TRY(merge(made.program, std::move(lists), recorder, add_task));
+    made.backward_begin = made.program.nodes.size();
+    if (!with_backward) return made;
+    lists.clear();
+    for (int d = 0; d < replicas.local(); ++d) {
+        TRAINER_ASSIGN(Items items, backward_items(recorder, d, replicas.number(d),
+                                                   replicas.count(), replicas.devices));
+        lists.push_back(std::move(items));
+    }
+    TRAINER_TRY(merge(made.program, std::move(lists), recorder, add_task));
+    return made;
+}
+
+Result<> append_update(Program& program, const Recorder& recorder, const Replicas& replicas,
+                       TaskTable& tasks) {
+    std::vector<Items> lists;
+    for (int d = 0; d < replicas.local(); ++d)
+        lists.push_back(items_of(recorder, d, Phase::update, replicas.devices));
+    return merge(program, std::move(lists), recorder, add_collectives(recorder, tasks));
+}
+
+}  // namespace tutti::trainer

@@ -1,0 +1,28 @@
+// Parameters that operations compute and no optimiser touches, such as batch-norm statistics.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "trainer/sync/task_table.h"
+
+namespace tutti::trainer {
+
+/// Each group is broadcast from one replica, or averaged over all, every so many steps.
+class ComputedSync {
+public:
+    ComputedSync(std::deque<Group>& groups, TaskTable& tasks) : groups_(groups), tasks_(tasks) {}
+
+    /// mean: floating-point groups are averaged.
+    void append_to(Program& program, bool mean, int every);
+    void bind();
+    /// The replica that has the newest values: the first that had samples.
+    void set_root(int replica);
+
+private:
+    std::deque<Group>& groups_;
+    TaskTable& tasks_;
+    std::vector<int> group_tasks_;  // by group
+};
+
+}  // namespace tutti::trainer

@@ -1,0 +1,34 @@
+// The synchronisation of a model's whole state, before the first step and after changes by hand.
+#pragma once
+
+#include <vector>
+
+#include "trainer/sync/task_table.h"
+
+namespace tutti::trainer {
+
+/// A broadcast of each group from replica 0, all under way at once.
+class StateBroadcast {
+public:
+    StateBroadcast(TaskTable& tasks, Collectives& collectives, const Comm& comm)
+        : tasks_(tasks), collectives_(collectives), comm_(comm) {}
+
+    /// Adds the groups' tasks. Their memory is there.
+    void add_tasks(const std::vector<Group*>& groups);
+    /// Every rank calls it. After a failure it returns when nothing is under way any more.
+    Result<> run();
+
+private:
+    struct Started {
+        Task* task;
+        tutti_request* request;
+    };
+    Result<> start_all(std::vector<Started>& started);
+
+    TaskTable& tasks_;
+    Collectives& collectives_;
+    const Comm& comm_;
+    std::vector<int> group_tasks_;
+};
+
+}  // namespace tutti::trainer
