@@ -22,14 +22,14 @@ Result<std::vector<Device*>> devices_of(const tutti_parallelize_spec& spec) {
 }
 
 // The spec's settings, and its devices into replicas.
-Result<Settings> read_spec(const tutti_parallelize_spec& spec, Replicas& replicas) {
-    TRAINER_ASSIGN(Settings settings, settings_of(spec.options));
+Result<TrainerSettings> read_spec(const tutti_parallelize_spec& spec, Replicas& replicas) {
+    TRAINER_ASSIGN(TrainerSettings settings, settings_of(spec.options));
     TRAINER_ASSIGN(replicas.devices, devices_of(spec));
     TRAINER_TRY(complete_settings(settings, replicas));
     return settings;
 }
 
-MemoryOptions memory_options(const Settings& settings, bool trains) {
+MemoryOptions memory_options(const TrainerSettings& settings, bool trains) {
     return {.alignment = settings.check ? Checker::page_bytes : cache_line_bytes,
             .shares = (settings.share_memory || !trains) && !settings.check,
             .sums = settings.fixed_order};
@@ -37,7 +37,7 @@ MemoryOptions memory_options(const Settings& settings, bool trains) {
 
 }  // namespace
 
-tutti_trainer::tutti_trainer(const Settings& settings, Replicas replicas, bool trains)
+tutti_trainer::tutti_trainer(const TrainerSettings& settings, Replicas replicas, bool trains)
     : settings_(settings),
       replicas_(std::move(replicas)),
       recorder_(replicas_.local()),
@@ -56,7 +56,7 @@ Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallel
     // Before anything is refused: all ranks make the copy.
     TRAINER_ASSIGN(Comm comm, Comm::copy_of(spec.comm));
     Replicas replicas{.comm = std::move(comm), .devices = {}};
-    const Result<Settings> settings = read_spec(spec, replicas);
+    const Result<TrainerSettings> settings = read_spec(spec, replicas);
     if (!settings) {
         // The other ranks hear of it where they agree on what was declared.
         (void)agree(replicas.comm, 0, tl::unexpected<Error>(settings.error()));

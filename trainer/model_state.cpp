@@ -60,9 +60,9 @@ Result<std::vector<ModelState::Param>> ModelState::params(const std::string& sco
 Result<> ModelState::add_to(checkpoint::Entries& entries) const {
     for (const Buffer& buffer : recorder_.buffers()) {
         if (!buffer.kept()) continue;
-        checkpoint::Entry entry{.dtype = buffer.dtype, .shape = buffer.shape, .parts = {}};
-        checkpoint::Part part{.rows = buffer.shape.front(),
-                              .data = static_cast<std::byte*>(buffer.data)};
+        checkpoint::StateEntry entry{.dtype = buffer.dtype, .shape = buffer.shape, .parts = {}};
+        checkpoint::EntryPart part{.rows = buffer.shape.front(),
+                                   .data = static_cast<std::byte*>(buffer.data)};
         if (buffer.distributed()) {
             entry.sharded = true;
             entry.shape.front() = buffer.total_rows;

@@ -13,7 +13,7 @@ namespace tutti::trainer {
 /// The values between two steps. A buffer that shares its memory has none.
 class ModelState {
 public:
-    ModelState(const Recorder& recorder, const Replicas& replicas)
+    ModelState(const ModelRecorder& recorder, const Replicas& replicas)
         : recorder_(recorder), replicas_(replicas) {}
 
     Result<> read(int device, const std::string& name, void* host, std::size_t bytes) const;
@@ -29,7 +29,7 @@ public:
     Result<> add_to(checkpoint::Entries& entries) const;
 
 private:
-    const Recorder& recorder_;
+    const ModelRecorder& recorder_;
     const Replicas& replicas_;
 };
 

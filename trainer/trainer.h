@@ -18,7 +18,7 @@ public:
     /// Either all ranks have one or none has.
     static Result<std::unique_ptr<tutti_trainer>> build(const tutti_parallelize_spec& spec);
 
-    const tutti::trainer::Recorder& recorder() const { return recorder_; }
+    const tutti::trainer::ModelRecorder& recorder() const { return recorder_; }
     const tutti::trainer::ModelState& state() const { return state_; }
     tutti::trainer::Steps& steps() { return steps_; }
 
@@ -35,17 +35,17 @@ public:
     Result<uint64_t> reduced_bytes(const std::string& parameter) const;
 
 private:
-    tutti_trainer(const tutti::trainer::Settings& settings, tutti::trainer::Replicas replicas,
-                  bool trains);
+    tutti_trainer(const tutti::trainer::TrainerSettings& settings,
+                  tutti::trainer::Replicas replicas, bool trains);
     /// From declarations to programs, memory and tasks.
     Result<> assemble();
     void form_groups();
     Result<tutti::trainer::StepPlan> make_programs();
     Result<> place_and_bind(const tutti::trainer::StepPlan& plan);
 
-    const tutti::trainer::Settings settings_;
+    const tutti::trainer::TrainerSettings settings_;
     const tutti::trainer::Replicas replicas_;
-    tutti::trainer::Recorder recorder_;
+    tutti::trainer::ModelRecorder recorder_;
     tutti::trainer::ModelMemory memory_;
     tutti::trainer::TaskTable tasks_;
     tutti::trainer::Collectives collectives_;

@@ -47,7 +47,7 @@ void run_checkpoint_header(ByteView input) {
     const auto header = parse_header(with_checksum(std::string(as_text(in.rest()))), data_bytes);
     if (!header) return require(!header.error().message.empty(), "an error without a reason");
     uint64_t at = 0;
-    for (const Stored& entry : header->entries) {
+    for (const StoredEntry& entry : header->entries) {
         require(entry.begin == at && entry.end >= at && entry.end <= data_bytes,
                 "an entry lies outside of the file");
         at = entry.end;
@@ -59,12 +59,12 @@ void run_checkpoint_header(ByteView input) {
 }
 
 std::vector<Bytes> seeds_checkpoint_header() {
-    Header header;
+    FileHeader header;
     header.texts = {{"epoch", "12"}};
     header.entries = {
         {.name = "fc/weight", .dtype = TUTTI_FLOAT32, .shape = {3, 4}, .begin = 0, .end = 48},
         {.name = "step", .dtype = TUTTI_INT64, .shape = {}, .begin = 48, .end = 56}};
-    const auto seed = [](const Header& of, uint64_t data_bytes) {
+    const auto seed = [](const FileHeader& of, uint64_t data_bytes) {
         return joined({ByteWriter().put(data_bytes).take(),
                        to_bytes(std::string_view(write_header(of)).substr(length_bytes))});
     };

@@ -33,8 +33,8 @@ void run_checkpoint_manifest(ByteView input) {
 
 std::vector<Bytes> seeds_checkpoint_manifest() {
     const auto of_rank = [](int64_t first_row) {
-        Entry whole{.dtype = TUTTI_FLOAT32, .shape = {3, 4}};
-        Entry shard{.dtype = TUTTI_INT64, .shape = {10}, .sharded = true};
+        StateEntry whole{.dtype = TUTTI_FLOAT32, .shape = {3, 4}};
+        StateEntry shard{.dtype = TUTTI_INT64, .shape = {10}, .sharded = true};
         shard.parts = {{.first_row = first_row, .rows = 5}};
         return write_manifest({{"fc/weight", whole}, {"table", shard}});
     };

@@ -75,7 +75,7 @@ Result<> compare_signatures(const Comm& comm, const std::string& signature) {
     return {};
 }
 
-Result<> number_rows(Recorder& recorder, const Replicas& replicas) {
+Result<> number_rows(ModelRecorder& recorder, const Replicas& replicas) {
     const Comm& comm = replicas.comm;
     const std::size_t devices = replicas.devices.size();
     std::vector<int> shards;  // of device 0; the other devices and ranks have as many

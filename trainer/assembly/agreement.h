@@ -19,6 +19,6 @@ Result<> compare_signatures(const Comm& comm, const std::string& signature);
 
 /// Gives the shards that do not say where they begin their rows: they follow one another in the
 /// order of the replicas.
-Result<> number_rows(Recorder& recorder, const Replicas& replicas);
+Result<> number_rows(ModelRecorder& recorder, const Replicas& replicas);
 
 }  // namespace tutti::trainer

@@ -8,20 +8,20 @@
 namespace tutti::trainer {
 namespace {
 
-const char* builder_name(Phase phase) {
-    return phase == Phase::input     ? "input builder"
-           : phase == Phase::forward ? "forward builder"
-                                     : "update builder";
+const char* builder_name(BuilderPhase phase) {
+    return phase == BuilderPhase::input     ? "input builder"
+           : phase == BuilderPhase::forward ? "forward builder"
+                                            : "update builder";
 }
 
 // Runs builders, one at a time. A builder's failure is the error that its calls left behind.
 class Builders {
 public:
-    Builders(const tutti_parallelize_spec& spec, const Settings& settings, const Replicas& replicas,
-             Recorder& recorder)
+    Builders(const tutti_parallelize_spec& spec, const TrainerSettings& settings,
+             const Replicas& replicas, ModelRecorder& recorder)
         : spec_(spec), settings_(settings), replicas_(replicas), recorder_(recorder) {}
 
-    Result<> run(Phase phase, int device) {
+    Result<> run(BuilderPhase phase, int device) {
         tutti_model model{.recorder = &recorder_,
                           .device = device,
                           .replica = replicas_.number(device),
@@ -41,7 +41,7 @@ public:
         if (!built)
             return fail(built.error().status, "the {} of scope device_{} failed: {}", model.builder,
                         device, built.error().message);
-        if (phase != Phase::forward) return {};
+        if (phase != BuilderPhase::forward) return {};
         if (losses.list.empty() && !settings_.external)
             return invalid("the forward builder of scope device_{} returned no list of losses",
                            device);
@@ -54,25 +54,25 @@ private:
         const double scale = settings_.mean_scale(replicas_.count());
         const bool of_rate = settings_.scale_learning_rate;
         switch (model.phase) {
-            case Phase::input:
+            case BuilderPhase::input:
                 return spec_.input(&model, spec_.user);
-            case Phase::forward:
+            case BuilderPhase::forward:
                 return spec_.forward(&model, of_rate ? 1 : scale, &losses, spec_.user);
-            case Phase::update:
+            case BuilderPhase::update:
                 return spec_.update(&model, of_rate ? scale : 1, spec_.user);
         }
         return TUTTI_ERR_INVALID;
     }
 
     const tutti_parallelize_spec& spec_;
-    const Settings& settings_;
+    const TrainerSettings& settings_;
     const Replicas& replicas_;
-    Recorder& recorder_;
+    ModelRecorder& recorder_;
 };
 
 // A checkpoint has the counter of steps also where the update does not need it, or has it in a
 // scope.
-Result<> declare_iteration(Recorder& recorder) {
+Result<> declare_iteration(ModelRecorder& recorder) {
     for (int d = 0; d < recorder.devices(); ++d) {
         const int found = recorder.find(d, iteration_name);
         if (found != none && !recorder.buffer(found).counts_steps)
@@ -94,21 +94,21 @@ Result<> declare_iteration(Recorder& recorder) {
 
 }  // namespace
 
-Result<> declare_model(const tutti_parallelize_spec& spec, const Settings& settings,
-                       const Replicas& replicas, Recorder& recorder) {
+Result<> declare_model(const tutti_parallelize_spec& spec, const TrainerSettings& settings,
+                       const Replicas& replicas, ModelRecorder& recorder) {
     if (!spec.forward) return invalid("there is no forward builder");
     Builders builders(spec, settings, replicas, recorder);
     for (int d = 0; d < replicas.local(); ++d) {
-        if (spec.input) TRAINER_TRY(builders.run(Phase::input, d));
-        TRAINER_TRY(builders.run(Phase::forward, d));
+        if (spec.input) TRAINER_TRY(builders.run(BuilderPhase::input, d));
+        TRAINER_TRY(builders.run(BuilderPhase::forward, d));
     }
     if (!spec.update) return {};
     TRAINER_TRY(declare_gradients(recorder, settings.external));
-    for (int d = 0; d < replicas.local(); ++d) TRAINER_TRY(builders.run(Phase::update, d));
+    for (int d = 0; d < replicas.local(); ++d) TRAINER_TRY(builders.run(BuilderPhase::update, d));
     return declare_iteration(recorder);
 }
 
-Result<> complete_settings(Settings& settings, const Replicas& replicas) {
+Result<> complete_settings(TrainerSettings& settings, const Replicas& replicas) {
     constexpr int usual_rings = 2;
     const int there = replicas.comm.rings();
     if (settings.rings > there)

@@ -10,11 +10,11 @@ namespace tutti::trainer {
 /// Runs the input and the forward builder for each device of this process, then, where the model
 /// trains, declares the gradients and runs the update builder for each. The recorder has all that
 /// they declared, the first error ends it.
-Result<> declare_model(const tutti_parallelize_spec& spec, const Settings& settings,
-                       const Replicas& replicas, Recorder& recorder);
+Result<> declare_model(const tutti_parallelize_spec& spec, const TrainerSettings& settings,
+                       const Replicas& replicas, ModelRecorder& recorder);
 
 /// Gives the options that the caller left open their values, which depend on the communicator and
 /// the devices.
-Result<> complete_settings(Settings& settings, const Replicas& replicas);
+Result<> complete_settings(TrainerSettings& settings, const Replicas& replicas);
 
 }  // namespace tutti::trainer

@@ -9,8 +9,8 @@ namespace tutti::trainer {
 namespace {
 
 // A collective that the builders declared, or the reverse of one: its node gets a task.
-auto add_collectives(const Recorder& recorder, TaskTable& tasks) {
-    return [&recorder, &tasks](Node& node, const std::vector<Item>& parts) {
+auto add_collectives(const ModelRecorder& recorder, TaskTable& tasks) {
+    return [&recorder, &tasks](ProgramNode& node, const std::vector<DeviceItem>& parts) {
         const CollectiveCall& call = *parts.front().collective;
         const Buffer& input = recorder.buffer(parts.front().node.reads.front());
         node.task = tasks.add({.name = node.name,
@@ -20,7 +20,7 @@ auto add_collectives(const Recorder& recorder, TaskTable& tasks) {
                                .dtype = input.dtype,
                                .count = input.count()});
         std::vector<int> in, out;
-        for (const Item& part : parts) {
+        for (const DeviceItem& part : parts) {
             in.push_back(part.node.reads.front());
             out.push_back(part.node.writes.front());
         }
@@ -30,14 +30,14 @@ auto add_collectives(const Recorder& recorder, TaskTable& tasks) {
 
 }  // namespace
 
-Result<ComputeProgram> make_compute_program(Recorder& recorder, const Replicas& replicas,
+Result<ComputeProgram> make_compute_program(ModelRecorder& recorder, const Replicas& replicas,
                                             TaskTable& tasks, bool with_backward) {
     const auto add_task = add_collectives(recorder, tasks);
     ComputeProgram made;
-    std::vector<Items> lists;
+    std::vector<DeviceItems> lists;
     for (int d = 0; d < replicas.local(); ++d) {
-        Items items = items_of(recorder, d, Phase::input, replicas.devices);
-        Items forward = items_of(recorder, d, Phase::forward, replicas.devices);
+        DeviceItems items = items_of(recorder, d, BuilderPhase::input, replicas.devices);
+        DeviceItems forward = items_of(recorder, d, BuilderPhase::forward, replicas.devices);
         std::ranges::move(forward, std::back_inserter(items));
         lists.push_back(std::move(items));
     }
@@ -46,19 +46,19 @@ Result<ComputeProgram> make_compute_program(Recorder& recorder, const Replicas& 
     if (!with_backward) return made;
     lists.clear();
     for (int d = 0; d < replicas.local(); ++d) {
-        TRAINER_ASSIGN(Items items, backward_items(recorder, d, replicas.number(d),
-                                                   replicas.count(), replicas.devices));
+        TRAINER_ASSIGN(DeviceItems items, backward_items(recorder, d, replicas.number(d),
+                                                         replicas.count(), replicas.devices));
         lists.push_back(std::move(items));
     }
     TRAINER_TRY(merge(made.program, std::move(lists), recorder, add_task));
     return made;
 }
 
-Result<> append_update(Program& program, const Recorder& recorder, const Replicas& replicas,
+Result<> append_update(Program& program, const ModelRecorder& recorder, const Replicas& replicas,
                        TaskTable& tasks) {
-    std::vector<Items> lists;
+    std::vector<DeviceItems> lists;
     for (int d = 0; d < replicas.local(); ++d)
-        lists.push_back(items_of(recorder, d, Phase::update, replicas.devices));
+        lists.push_back(items_of(recorder, d, BuilderPhase::update, replicas.devices));
     return merge(program, std::move(lists), recorder, add_collectives(recorder, tasks));
 }
 

@@ -14,11 +14,11 @@ struct ComputeProgram {
 
 /// Inputs and forward operations of all devices and, if wanted, the backward pass of them. Declares
 /// the gradients that it needs on the way, and adds the tasks of collectives.
-Result<ComputeProgram> make_compute_program(Recorder& recorder, const Replicas& replicas,
+Result<ComputeProgram> make_compute_program(ModelRecorder& recorder, const Replicas& replicas,
                                             TaskTable& tasks, bool with_backward);
 
 /// Appends the operations of the update builders.
-Result<> append_update(Program& program, const Recorder& recorder, const Replicas& replicas,
+Result<> append_update(Program& program, const ModelRecorder& recorder, const Replicas& replicas,
                        TaskTable& tasks);
 
 }  // namespace tutti::trainer

@@ -63,7 +63,7 @@ Result<> declare_state(tutti_model* model, const char* name, tutti_dtype dtype,
     spec.kind = TUTTI_STATE;
     spec.dtype = dtype;
     spec.bytes = tutti_dtype_size(dtype);
-    if (model->phase != Phase::update) return invalid("{} is for the update builder", name);
+    if (model->phase != BuilderPhase::update) return invalid("{} is for the update builder", name);
     TRAINER_ASSIGN(*made, model->declare(spec));
     return {};
 }
@@ -144,9 +144,10 @@ tutti_status tutti_model_gradient(tutti_model* model, tutti_buffer of, tutti_buf
         if (!m.recorder->valid(of)) return invalid("{} is no buffer", of);
         const Buffer& buffer = m.recorder->buffer(of);
         if (buffer.gradient == none)
-            return invalid(
-                "'{}' has no gradient{}", buffer.full_name(),
-                m.phase == Phase::update ? "" : " yet; they are made after the forward builders");
+            return invalid("'{}' has no gradient{}", buffer.full_name(),
+                           m.phase == BuilderPhase::update
+                               ? ""
+                               : " yet; they are made after the forward builders");
         *gradient = buffer.gradient;
         return {};
     });

@@ -8,12 +8,12 @@
 namespace tutti::trainer::checkpoint {
 namespace {
 
-Result<Entry> make_entry(const char* name, tutti_dtype dtype, int dims, const int64_t* shape) {
+Result<StateEntry> make_entry(const char* name, tutti_dtype dtype, int dims, const int64_t* shape) {
     if (dims < 0 || (dims > 0 && shape == nullptr))
         return fail(TUTTI_ERR_INVALID,
                     "checkpoint: entry '{}': {} dimensions, and a shape that is {}", name, dims,
                     shape ? "there" : "NULL");
-    Entry entry;
+    StateEntry entry;
     entry.dtype = dtype;
     if (dims > 0) entry.shape.assign(shape, shape + dims);
     return entry;
@@ -55,7 +55,7 @@ tutti_status tutti_checkpoint_add(tutti_checkpoint* checkpoint, const char* name
     return guard([&]() -> Result<> {
         if (!checkpoint) return null_argument("tutti_checkpoint_add", "checkpoint");
         if (!name) return null_argument("tutti_checkpoint_add", "name");
-        TRAINER_ASSIGN(Entry entry, make_entry(name, dtype, dims, shape));
+        TRAINER_ASSIGN(StateEntry entry, make_entry(name, dtype, dims, shape));
         const int64_t rows = std::max<int64_t>(0, entry.rows());
         return add_part(checkpoint->entries, name, std::move(entry),
                         {.first_row = 0, .rows = rows, .data = static_cast<std::byte*>(data)});
@@ -71,7 +71,7 @@ tutti_status tutti_checkpoint_add_shard(tutti_checkpoint* checkpoint, const char
         if (dims == 0)
             return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' has no rows to be a shard of",
                         name);
-        TRAINER_ASSIGN(Entry entry, make_entry(name, dtype, dims, shape));
+        TRAINER_ASSIGN(StateEntry entry, make_entry(name, dtype, dims, shape));
         entry.sharded = true;
         return add_part(
             checkpoint->entries, name, std::move(entry),

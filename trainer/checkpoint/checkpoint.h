@@ -27,7 +27,7 @@ Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* co
 Result<Strictness> read_strictness(const tutti_checkpoint_opts* opts);
 
 /// The part of an entry that a device of this process has.
-const Part& part_of(const Entry& entry, const Shard& shard);
+const EntryPart& part_of(const StateEntry& entry, const Shard& shard);
 
 }  // namespace tutti::trainer::checkpoint
 

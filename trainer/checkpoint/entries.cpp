@@ -27,7 +27,7 @@ Result<> check_name(const char* whole, std::string_view name) {
     return {};
 }
 
-Result<> check_agrees(const char* whole, const Entry& entry, const Entry& known) {
+Result<> check_agrees(const char* whole, const StateEntry& entry, const StateEntry& known) {
     if (known.sharded != entry.sharded)
         return fail(TUTTI_ERR_INVALID,
                     "checkpoint: entry '{}' is a shard on one device, whole on another", whole);
@@ -39,13 +39,13 @@ Result<> check_agrees(const char* whole, const Entry& entry, const Entry& known)
 
 }  // namespace
 
-uint64_t Entry::bytes() const {
+uint64_t StateEntry::bytes() const {
     uint64_t bytes = tutti_dtype_size(dtype);
     for (const int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
     return bytes;
 }
 
-uint64_t Entry::row_bytes() const {
+uint64_t StateEntry::row_bytes() const {
     uint64_t bytes = tutti_dtype_size(dtype);
     for (std::size_t i = 1; i < shape.size(); ++i) bytes *= static_cast<uint64_t>(shape[i]);
     return bytes;
@@ -116,7 +116,7 @@ std::string describe(tutti_dtype dtype, const std::vector<int64_t>& shape) {
                        shape.empty() ? "1 element" : fmt::format("{}", fmt::join(shape, " × ")));
 }
 
-Result<> add_part(Entries& entries, const char* whole, Entry entry, Part part) {
+Result<> add_part(Entries& entries, const char* whole, StateEntry entry, EntryPart part) {
     const auto [device, name] = parse_scope(whole);
     TRAINER_TRY(check_name(whole, name));
     const auto bytes = checked_bytes(entry.dtype, entry.shape);
@@ -131,13 +131,13 @@ Result<> add_part(Entries& entries, const char* whole, Entry entry, Part part) {
         return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}': its data is NULL", whole);
     part.device = device;
     auto [found, is_new] = entries.try_emplace(std::string(name), entry);
-    Entry& known = found->second;
+    StateEntry& known = found->second;
     if (!is_new) TRAINER_TRY(check_agrees(whole, entry, known));
     const bool twice = std::any_of(known.parts.begin(), known.parts.end(),
-                                   [&](const Part& p) { return p.device == part.device; });
+                                   [&](const EntryPart& p) { return p.device == part.device; });
     if (twice) return fail(TUTTI_ERR_INVALID, "checkpoint: entry '{}' was added before", whole);
     known.parts.push_back(part);
-    std::sort(known.parts.begin(), known.parts.end(), [&](const Part& a, const Part& b) {
+    std::sort(known.parts.begin(), known.parts.end(), [&](const EntryPart& a, const EntryPart& b) {
         if (known.sharded && a.first_row != b.first_row) return a.first_row < b.first_row;
         return a.device < b.device;
     });

@@ -30,7 +30,7 @@ private:
 };
 
 /// Consecutive rows of a value that lie in one piece of memory of one device.
-struct Part {
+struct EntryPart {
     int64_t first_row = 0;
     int64_t rows = 0;
     std::byte* data = nullptr;
@@ -40,11 +40,11 @@ struct Part {
     const Copier& copier_or(const Copier& of_list) const { return copier.copy ? copier : of_list; }
 };
 
-struct Entry {
+struct StateEntry {
     tutti_dtype dtype = -1;
     std::vector<int64_t> shape;
     bool sharded = false;
-    std::vector<Part> parts;  // sharded: in the order of their rows; else one for each device
+    std::vector<EntryPart> parts;  // sharded: in the order of their rows; else one for each device
 
     int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
     uint64_t bytes() const;
@@ -52,7 +52,7 @@ struct Entry {
 };
 
 /// Sorted by name: every rank goes through them in the same order.
-using Entries = std::map<std::string, Entry, std::less<>>;
+using Entries = std::map<std::string, StateEntry, std::less<>>;
 
 /// "device_3/fc/weight" is "fc/weight" of device 3; a name without such a scope is device 0's.
 struct ScopedName {
@@ -73,6 +73,6 @@ Result<uint64_t> checked_bytes(tutti_dtype dtype, const std::vector<int64_t>& sh
 std::string describe(tutti_dtype dtype, const std::vector<int64_t>& shape);
 
 /// Adds one device's copy or part; name is the caller's, scope included.
-Result<> add_part(Entries& entries, const char* name, Entry entry, Part part);
+Result<> add_part(Entries& entries, const char* name, StateEntry entry, EntryPart part);
 
 }  // namespace tutti::trainer::checkpoint

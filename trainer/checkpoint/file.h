@@ -37,17 +37,17 @@ class CheckpointFile {
 public:
     /// Reads and checks the header.
     static Result<CheckpointFile> open(const std::string& path);
-    const Header& header() const { return header_; }
+    const FileHeader& header() const { return header_; }
     /// Reads every entry and holds it against its checksum.
     Result<> verify() const;
     /// Bytes of an entry, from offset on.
-    Result<> read(const Stored& entry, uint64_t offset, std::span<std::byte> to) const;
+    Result<> read(const StoredEntry& entry, uint64_t offset, std::span<std::byte> to) const;
 
 private:
-    Result<> verify(const Stored& entry, std::span<std::byte> buffer) const;
+    Result<> verify(const StoredEntry& entry, std::span<std::byte> buffer) const;
     std::string path_;
     Descriptor fd_;
-    Header header_;
+    FileHeader header_;
     uint64_t data_at_ = 0;
 };
 

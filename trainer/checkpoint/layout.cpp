@@ -97,7 +97,7 @@ Result<> check_own_checksum(std::string_view json) {
     return damaged("its header does not match the header's checksum");
 }
 
-Result<Stored> parse_entry(const std::string& name, const Json& json) {
+Result<StoredEntry> parse_entry(const std::string& name, const Json& json) {
     const auto bad = [&](std::string_view what) {
         return damaged(fmt::format("entry '{}': {}", name, what));
     };
@@ -105,7 +105,7 @@ Result<Stored> parse_entry(const std::string& name, const Json& json) {
         !json.contains("shape") || !json["shape"].is_array() || !json.contains("data_offsets") ||
         !json["data_offsets"].is_array() || json["data_offsets"].size() != 2)
         return bad("its description has no dtype, shape and data_offsets");
-    Stored stored{.name = name, .dtype = dtype_named(json["dtype"].get<std::string>())};
+    StoredEntry stored{.name = name, .dtype = dtype_named(json["dtype"].get<std::string>())};
     if (stored.dtype < 0)
         return fail(TUTTI_ERR_INVALID, "entry '{}': its type {} is none that tutti knows", name,
                     json["dtype"].get<std::string>());
@@ -146,7 +146,7 @@ Result<int> parse_format(const Json& metadata) {
     return version;
 }
 
-Result<> take_metadata(const Json& metadata, Header& header) {
+Result<> take_metadata(const Json& metadata, FileHeader& header) {
     for (const auto& [key, value] : metadata.items())
         if (!value.is_string()) return damaged(fmt::format("metadata '{}' is no text", key));
     TRAINER_TRY(parse_format(metadata));
@@ -154,7 +154,7 @@ Result<> take_metadata(const Json& metadata, Header& header) {
         return damaged("its header has no checksum of itself");
     for (const auto& [key, value] : metadata.items())
         if (!key.starts_with(reserved_prefix)) header.texts[key] = value.get<std::string>();
-    for (Stored& entry : header.entries) {
+    for (StoredEntry& entry : header.entries) {
         const std::string key = fmt::format("{}{}", entry_key, entry.name);
         if (!metadata.contains(key))
             return damaged(fmt::format("entry '{}' has no checksum", entry.name));
@@ -166,12 +166,12 @@ Result<> take_metadata(const Json& metadata, Header& header) {
 }
 
 /// The entries lie one after the other and fill the data.
-Result<> check_places(std::vector<Stored>& entries, uint64_t data_bytes) {
-    std::sort(entries.begin(), entries.end(), [](const Stored& a, const Stored& b) {
+Result<> check_places(std::vector<StoredEntry>& entries, uint64_t data_bytes) {
+    std::sort(entries.begin(), entries.end(), [](const StoredEntry& a, const StoredEntry& b) {
         return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
     });
     uint64_t at = 0;
-    for (const Stored& entry : entries) {
+    for (const StoredEntry& entry : entries) {
         if (entry.begin != at)
             return damaged(fmt::format("entry '{}' begins at byte {} of the data, not {}",
                                        entry.name, entry.begin, at));
@@ -196,16 +196,16 @@ uint32_t checksum_of(uint32_t before, const void* data, std::size_t bytes) {
 
 // The order is the file's, which nlohmann::json would not keep, and ordered_json looks for each new
 // key among all that it has.
-std::string write_header(const Header& header) {
+std::string write_header(const FileHeader& header) {
     std::string text = fmt::format(R"({{"{}":{{"{}":"{}","{}":"{}")", metadata_key, format_key,
                                    format_version, header_key, std::string(digits, '0'));
-    for (const Stored& entry : header.entries)
+    for (const StoredEntry& entry : header.entries)
         text += fmt::format(R"(,{}:"{:08x}")", quoted(fmt::format("{}{}", entry_key, entry.name)),
                             entry.checksum);
     for (const auto& [key, value] : header.texts)
         text += fmt::format(",{}:{}", quoted(key), quoted(value));
     text += "}";
-    for (const Stored& entry : header.entries)
+    for (const StoredEntry& entry : header.entries)
         text += fmt::format(R"(,{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                             quoted(entry.name), name_of(entry.dtype), fmt::join(entry.shape, ","),
                             entry.begin, entry.end);
@@ -219,7 +219,7 @@ std::string write_header(const Header& header) {
     return length + text;
 }
 
-Result<Header> parse_header(std::string_view text, uint64_t data_bytes) {
+Result<FileHeader> parse_header(std::string_view text, uint64_t data_bytes) {
     TRAINER_TRY(check_own_checksum(text));
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded() || !json.is_object()) return damaged("its header is no JSON");
@@ -227,10 +227,10 @@ Result<Header> parse_header(std::string_view text, uint64_t data_bytes) {
     if (!json.contains(metadata) || !json[metadata].is_object()) {
         TRAINER_TRY(parse_format(Json::object()));
     }
-    Header header;
+    FileHeader header;
     for (const auto& [key, value] : json.items()) {
         if (key == metadata_key) continue;
-        TRAINER_ASSIGN(Stored entry, parse_entry(key, value));
+        TRAINER_ASSIGN(StoredEntry entry, parse_entry(key, value));
         header.entries.push_back(std::move(entry));
     }
     TRAINER_TRY(take_metadata(json[metadata], header));

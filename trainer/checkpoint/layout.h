@@ -18,7 +18,7 @@ inline constexpr uint64_t length_bytes = 8;
 // safetensors' own limit.
 inline constexpr uint64_t max_header_bytes = 100'000'000;
 
-struct Stored {
+struct StoredEntry {
     std::string name;
     tutti_dtype dtype = -1;
     std::vector<int64_t> shape;
@@ -27,17 +27,17 @@ struct Stored {
     uint32_t checksum = 0;  // CRC-32 of its bytes
 };
 
-struct Header {
+struct FileHeader {
     std::map<std::string, std::string> texts;
-    std::vector<Stored> entries;  // in the order of their bytes
+    std::vector<StoredEntry> entries;  // in the order of their bytes
 };
 
 /// The file up to its data: length, JSON, padding. As long for all checksums.
-std::string write_header(const Header& header);
+std::string write_header(const FileHeader& header);
 
 /// The header's JSON, checked against itself and data_bytes, which is what the file has behind it.
 /// Nothing in it is believed: it may be damaged, or made by anyone.
-Result<Header> parse_header(std::string_view json, uint64_t data_bytes);
+Result<FileHeader> parse_header(std::string_view json, uint64_t data_bytes);
 
 uint32_t checksum_of(uint32_t before, const void* data, std::size_t bytes);
 

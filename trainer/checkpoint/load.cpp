@@ -7,7 +7,7 @@
 #include "trainer/base/boundary.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/file.h"
-#include "trainer/checkpoint/group.h"
+#include "trainer/checkpoint/rank_group.h"
 
 namespace tutti::trainer::checkpoint {
 namespace {
@@ -18,7 +18,7 @@ using Json = nlohmann::json;
 struct Source {
     CheckpointFile file;
     Manifest manifest;
-    std::map<std::string_view, const Stored*> stored;
+    std::map<std::string_view, const StoredEntry*> stored;
 };
 
 Result<std::string> open_source(std::optional<Source>& source,
@@ -31,8 +31,8 @@ Result<std::string> open_source(std::optional<Source>& source,
         return fail(missing.error().status, "checkpoint '{}': {}", path, missing.error().message);
     TRAINER_TRY(file.verify());
     source.emplace(Source{std::move(file), std::move(manifest), {}});
-    const Header& header = source->file.header();
-    for (const Stored& entry : header.entries) source->stored.emplace(entry.name, &entry);
+    const FileHeader& header = source->file.header();
+    for (const StoredEntry& entry : header.entries) source->stored.emplace(entry.name, &entry);
     return Json{{"missing", *missing}, {"texts", header.texts}}.dump();
 }
 
@@ -58,7 +58,7 @@ Result<Loaded> parse_reply(const std::string& reply) {
 
 class Loading {
 public:
-    Loading(const Entries& entries, const Copier& copier, const Group& group,
+    Loading(const Entries& entries, const Copier& copier, const RankGroup& group,
             const std::optional<Source>& source)
         : entries_(entries),
           copier_(copier),
@@ -89,12 +89,12 @@ private:
     std::span<std::byte> piece(uint64_t left) {
         return std::span(buffer_).first(std::min<uint64_t>(piece_bytes, left));
     }
-    void put(const Part& part, uint64_t at, std::span<const std::byte> bytes) {
+    void put(const EntryPart& part, uint64_t at, std::span<const std::byte> bytes) {
         note(part.copier_or(copier_).to_device(part.data + at, bytes.data(), bytes.size()));
     }
 
-    Result<> deal(const std::string& name, const Wanted& wanted) {
-        const Stored& stored = *source_->stored.find(name)->second;
+    Result<> deal(const std::string& name, const ManifestEntry& wanted) {
+        const StoredEntry& stored = *source_->stored.find(name)->second;
         const uint64_t bytes = stored.end - stored.begin;
         if (wanted.sharded) {
             const auto rows = static_cast<uint64_t>(std::max<int64_t>(1, stored.shape[0]));
@@ -106,12 +106,12 @@ private:
             const auto read = piece(bytes - at);
             note(source_->file.read(stored, at, read));
             TRAINER_TRY(group_.broadcast(read));
-            for (const Part& part : entries_.find(name)->second.parts) put(part, at, read);
+            for (const EntryPart& part : entries_.find(name)->second.parts) put(part, at, read);
         }
         return {};
     }
 
-    Result<> deal_shard(const Stored& stored, const Shard& shard, uint64_t row_bytes) {
+    Result<> deal_shard(const StoredEntry& stored, const Shard& shard, uint64_t row_bytes) {
         const uint64_t begin = static_cast<uint64_t>(shard.first_row) * row_bytes;
         const uint64_t bytes = static_cast<uint64_t>(shard.rows) * row_bytes;
         for (uint64_t at = 0; at < bytes; at += piece_bytes) {
@@ -125,9 +125,9 @@ private:
         return {};
     }
 
-    Result<> take(const Entry& entry) {
+    Result<> take(const StateEntry& entry) {
         if (entry.sharded) {
-            for (const Part& part : entry.parts) {
+            for (const EntryPart& part : entry.parts) {
                 const uint64_t bytes = static_cast<uint64_t>(part.rows) * entry.row_bytes();
                 for (uint64_t at = 0; at < bytes; at += piece_bytes) {
                     const auto got = piece(bytes - at);
@@ -141,14 +141,14 @@ private:
         for (uint64_t at = 0; at < bytes; at += piece_bytes) {
             const auto got = piece(bytes - at);
             TRAINER_TRY(group_.broadcast(got));
-            for (const Part& part : entry.parts) put(part, at, got);
+            for (const EntryPart& part : entry.parts) put(part, at, got);
         }
         return {};
     }
 
     const Entries& entries_;
     const Copier& copier_;
-    const Group& group_;
+    const RankGroup& group_;
     const std::optional<Source>& source_;
     std::vector<std::byte> buffer_;
     Result<> outcome_;
@@ -158,7 +158,7 @@ private:
 
 Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* comm,
                     const std::string& path, Strictness strictness, bool* began) {
-    const Group group(comm);
+    const RankGroup group(comm);
     TRAINER_ASSIGN(const std::vector<std::string> manifests,
                    group.meet("checkpoint load", write_manifest(entries)));
     std::optional<Source> source;

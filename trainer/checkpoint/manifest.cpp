@@ -39,7 +39,7 @@ constexpr Field fields[] = {
     {"parts", are_parts, "a list of [first row, rows, device]"},
 };
 
-Result<Wanted> read_entry(const std::string& name, const Json& entry, int rank) {
+Result<ManifestEntry> read_entry(const std::string& name, const Json& entry, int rank) {
     if (!entry.is_object()) return garbled(rank, fmt::format("entry '{}' is no object", name));
     for (const Field& field : fields) {
         const auto found = entry.find(field.key);
@@ -49,10 +49,10 @@ Result<Wanted> read_entry(const std::string& name, const Json& entry, int rank) 
             return garbled(
                 rank, fmt::format("'{}' of entry '{}' is not {}", field.key, name, field.what));
     }
-    Wanted wanted{.dtype = entry.at("dtype").get<tutti_dtype>(),
-                  .shape = entry.at("shape").get<std::vector<int64_t>>(),
-                  .sharded = entry.at("sharded").get<bool>(),
-                  .shards = {}};
+    ManifestEntry wanted{.dtype = entry.at("dtype").get<tutti_dtype>(),
+                         .shape = entry.at("shape").get<std::vector<int64_t>>(),
+                         .sharded = entry.at("sharded").get<bool>(),
+                         .shards = {}};
     if (const auto bytes = checked_bytes(wanted.dtype, wanted.shape); !bytes)
         return garbled(rank, fmt::format("entry '{}': {}", name, bytes.error().message));
     const int64_t all = wanted.shape.empty() ? 1 : wanted.shape[0];
@@ -72,7 +72,7 @@ Result<Manifest> read_manifest(const std::string& text, int rank) {
     const Json json = Json::parse(text, nullptr, false);
     if (!json.is_object()) return garbled(rank, "it is no JSON object");
     for (const auto& [name, entry] : json.items()) {
-        TRAINER_ASSIGN(Wanted wanted, read_entry(name, entry, rank));
+        TRAINER_ASSIGN(ManifestEntry wanted, read_entry(name, entry, rank));
         manifest.emplace(name, std::move(wanted));
     }
     return manifest;
@@ -94,7 +94,7 @@ Result<> merge(Manifest& all, const Manifest& own, int rank) {
             all.emplace(name, wanted);
             continue;
         }
-        Wanted& known = found->second;
+        ManifestEntry& known = found->second;
         if (known.dtype != wanted.dtype || known.shape != wanted.shape)
             return differs(rank, name,
                            fmt::format("is {} on rank {}, {} on a lower one",
@@ -120,7 +120,7 @@ std::string write_manifest(const Entries& entries) {
     for (const auto& [name, entry] : entries) {
         Json parts = Json::array();
         if (entry.sharded)
-            for (const Part& part : entry.parts)
+            for (const EntryPart& part : entry.parts)
                 parts.push_back({part.first_row, part.rows, part.device});
         json[name] = {{"dtype", entry.dtype},
                       {"shape", entry.shape},
@@ -165,10 +165,10 @@ Result<> check_cover(const Manifest& manifest) {
     return {};
 }
 
-Result<std::vector<std::string>> match(const Manifest& manifest, const Header& header,
+Result<std::vector<std::string>> match(const Manifest& manifest, const FileHeader& header,
                                        Strictness strictness) {
-    std::map<std::string_view, const Stored*> stored;
-    for (const Stored& entry : header.entries) stored.emplace(entry.name, &entry);
+    std::map<std::string_view, const StoredEntry*> stored;
+    for (const StoredEntry& entry : header.entries) stored.emplace(entry.name, &entry);
     std::vector<std::string> missing;
     for (const auto& [name, wanted] : manifest) {
         const auto found = stored.find(name);
@@ -182,7 +182,7 @@ Result<std::vector<std::string>> match(const Manifest& manifest, const Header& h
             missing.push_back(name);
             continue;
         }
-        const Stored& there = *found->second;
+        const StoredEntry& there = *found->second;
         if (there.dtype != wanted.dtype || there.shape != wanted.shape)
             return fail(
                 TUTTI_ERR_INVALID,

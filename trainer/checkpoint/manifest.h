@@ -19,13 +19,13 @@ struct Shard {
     int64_t rows = 0;
 };
 
-struct Wanted {
+struct ManifestEntry {
     tutti_dtype dtype = -1;
     std::vector<int64_t> shape;
     bool sharded = false;
     std::vector<Shard> shards;  // by first row, then rank, then device
 };
-using Manifest = std::map<std::string, Wanted, std::less<>>;
+using Manifest = std::map<std::string, ManifestEntry, std::less<>>;
 
 std::string write_manifest(const Entries& entries);
 
@@ -40,7 +40,7 @@ struct Strictness {
     bool allow_extra = false;
 };
 /// Names that the file lacks, where that is allowed; an error for whatever else does not fit.
-Result<std::vector<std::string>> match(const Manifest& manifest, const Header& header,
+Result<std::vector<std::string>> match(const Manifest& manifest, const FileHeader& header,
                                        Strictness strictness);
 
 }  // namespace tutti::trainer::checkpoint

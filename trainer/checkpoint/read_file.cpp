@@ -89,11 +89,11 @@ Result<CheckpointFile> CheckpointFile::open(const std::string& path) {
 
 Result<> CheckpointFile::verify() const {
     std::vector<std::byte> buffer(piece_bytes);
-    for (const Stored& entry : header_.entries) TRAINER_TRY(verify(entry, buffer));
+    for (const StoredEntry& entry : header_.entries) TRAINER_TRY(verify(entry, buffer));
     return {};
 }
 
-Result<> CheckpointFile::verify(const Stored& entry, std::span<std::byte> buffer) const {
+Result<> CheckpointFile::verify(const StoredEntry& entry, std::span<std::byte> buffer) const {
     const uint64_t bytes = entry.end - entry.begin;
     uint32_t sum = 0;
     for (uint64_t at = 0; at < bytes;) {
@@ -109,7 +109,8 @@ Result<> CheckpointFile::verify(const Stored& entry, std::span<std::byte> buffer
                 path_, entry.name, entry.checksum, sum);
 }
 
-Result<> CheckpointFile::read(const Stored& entry, uint64_t offset, std::span<std::byte> to) const {
+Result<> CheckpointFile::read(const StoredEntry& entry, uint64_t offset,
+                              std::span<std::byte> to) const {
     auto done = read_at(fd_.get(), to.data(), to.size(), data_at_ + entry.begin + offset);
     if (done) return {};
     done.error().message = fmt::format("entry '{}': {}", entry.name, done.error().message);

@@ -6,7 +6,7 @@
 #include "trainer/base/boundary.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/file.h"
-#include "trainer/checkpoint/group.h"
+#include "trainer/checkpoint/rank_group.h"
 
 namespace tutti::trainer::checkpoint {
 namespace {
@@ -14,7 +14,7 @@ namespace {
 /// Rank 0's side: the header as it will be, and the file under way.
 class Saving {
 public:
-    Saving(const Entries& entries, const Copier& copier, const Group& group, Manifest manifest,
+    Saving(const Entries& entries, const Copier& copier, const RankGroup& group, Manifest manifest,
            PartialFile file)
         : entries_(entries),
           copier_(copier),
@@ -40,12 +40,12 @@ public:
 
     /// Goes on receiving after the file has failed: the senders do not know yet.
     Result<> write_all() {
-        for (Stored& stored : header_.entries) {
-            const Wanted& wanted = manifest_.find(stored.name)->second;
+        for (StoredEntry& stored : header_.entries) {
+            const ManifestEntry& wanted = manifest_.find(stored.name)->second;
             if (wanted.sharded) {
                 for (const Shard& shard : wanted.shards) TRAINER_TRY(take_shard(stored, shard));
             } else {
-                const Part& first = entries_.find(stored.name)->second.parts.front();
+                const EntryPart& first = entries_.find(stored.name)->second.parts.front();
                 take_own(stored, first, stored.end - stored.begin);
             }
         }
@@ -61,11 +61,11 @@ private:
     Result<> append(std::string_view text) {
         return file_.append(std::as_bytes(std::span(text.data(), text.size())));
     }
-    void take(Stored& stored, std::span<const std::byte> piece) {
+    void take(StoredEntry& stored, std::span<const std::byte> piece) {
         stored.checksum = checksum_of(stored.checksum, piece.data(), piece.size());
         if (outcome_) outcome_ = file_.append(piece);
     }
-    void take_own(Stored& stored, const Part& part, uint64_t bytes) {
+    void take_own(StoredEntry& stored, const EntryPart& part, uint64_t bytes) {
         const Copier& copier = part.copier_or(copier_);
         for (uint64_t at = 0; at < bytes && outcome_; at += piece_bytes) {
             const auto piece =
@@ -78,12 +78,12 @@ private:
         }
     }
     /// Fails only if the communicator does.
-    Result<> take_shard(Stored& stored, const Shard& shard) {
+    Result<> take_shard(StoredEntry& stored, const Shard& shard) {
         const uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(1, stored.shape[0]));
         const uint64_t bytes =
             static_cast<uint64_t>(shard.rows) * ((stored.end - stored.begin) / rows);
         if (shard.rank == group_.rank()) {
-            const Entry& own = entries_.find(stored.name)->second;
+            const StateEntry& own = entries_.find(stored.name)->second;
             take_own(stored, part_of(own, shard), bytes);
             return {};
         }
@@ -98,16 +98,16 @@ private:
 
     const Entries& entries_;
     const Copier& copier_;
-    const Group& group_;
+    const RankGroup& group_;
     Manifest manifest_;
     PartialFile file_;
-    Header header_;
+    FileHeader header_;
     std::vector<std::byte> buffer_;
     Result<> outcome_;
 };
 
 Result<> prepare(std::optional<Saving>& saving, const Entries& entries, const Texts& texts,
-                 const Copier& copier, const Group& group,
+                 const Copier& copier, const RankGroup& group,
                  const std::vector<std::string>& manifests, const std::string& path) {
     TRAINER_ASSIGN(Manifest manifest, merge_manifests(manifests));
     TRAINER_TRY(check_cover(manifest));
@@ -118,12 +118,12 @@ Result<> prepare(std::optional<Saving>& saving, const Entries& entries, const Te
 
 /// The other ranks' side: every part in the order in which rank 0 asks for them. Sends on after a
 /// copy has failed, for rank 0 waits.
-Result<> send_parts(const Entries& entries, const Copier& copier, const Group& group) {
+Result<> send_parts(const Entries& entries, const Copier& copier, const RankGroup& group) {
     Result<> outcome;
     std::vector<std::byte> buffer(piece_bytes);
     for (const auto& [name, entry] : entries) {
         if (!entry.sharded) continue;
-        for (const Part& part : entry.parts) {
+        for (const EntryPart& part : entry.parts) {
             const uint64_t bytes = static_cast<uint64_t>(part.rows) * entry.row_bytes();
             for (uint64_t at = 0; at < bytes; at += piece_bytes) {
                 const auto piece =
@@ -155,14 +155,14 @@ Result<> Copier::move(std::byte* to, const std::byte* from, std::size_t bytes, b
     return {};
 }
 
-const Part& part_of(const Entry& entry, const Shard& shard) {
+const EntryPart& part_of(const StateEntry& entry, const Shard& shard) {
     return *std::find_if(entry.parts.begin(), entry.parts.end(),
-                         [&](const Part& part) { return part.device == shard.device; });
+                         [&](const EntryPart& part) { return part.device == shard.device; });
 }
 
 Result<> save(const Entries& entries, const Texts& texts, const Copier& copier, tutti_comm* comm,
               const std::string& path) {
-    const Group group(comm);
+    const RankGroup group(comm);
     TRAINER_ASSIGN(const std::vector<std::string> manifests,
                    group.meet("checkpoint save", write_manifest(entries)));
     std::optional<Saving> saving;

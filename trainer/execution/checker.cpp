@@ -14,7 +14,7 @@ namespace {
 
 // What the signal handler may read: set before pages are protected, by the one who holds the mutex.
 std::mutex in_use;
-std::atomic<const Checker::Region*> first{nullptr};
+std::atomic<const Checker::ProtectedRegion*> first{nullptr};
 std::atomic<std::size_t> region_count{0};
 std::atomic<int> violated{none};  // the region
 struct sigaction previous;
@@ -23,7 +23,7 @@ struct sigaction previous;
 // value does not matter any more.
 void on_fault(int signal, siginfo_t* info, void*) {
     const auto* at = static_cast<const std::byte*>(info->si_addr);
-    const Checker::Region* regions = first.load();
+    const Checker::ProtectedRegion* regions = first.load();
     for (std::size_t i = 0; i < region_count.load(); ++i) {
         if (at < regions[i].data || at >= regions[i].data + regions[i].bytes) continue;
         int nothing = none;
@@ -34,7 +34,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
     ::sigaction(signal, &previous, nullptr);  // not ours: it faults again, and that one sees it
 }
 
-tutti_access allowed(const Node& node, int buffer) {
+tutti_access allowed(const ProgramNode& node, int buffer) {
     if (std::ranges::find(node.writes, buffer) != node.writes.end()) return TUTTI_ACCESS_WRITE;
     if (std::ranges::find(node.reads, buffer) != node.reads.end()) return TUTTI_ACCESS_READ;
     return TUTTI_ACCESS_NONE;
@@ -42,18 +42,18 @@ tutti_access allowed(const Node& node, int buffer) {
 
 }  // namespace
 
-Result<> Checker::protect(const Region& region, tutti_access access) {
+Result<> Checker::protect(const ProtectedRegion& region, tutti_access access) {
     const int device = recorder_.buffer(region.buffer).device;
     return devices_[static_cast<std::size_t>(device)]->protect(region.data, region.bytes, access);
 }
 
 Result<> Checker::protect_all() {
-    for (const Region& region : regions_)
+    for (const ProtectedRegion& region : regions_)
         if (region.access != TUTTI_ACCESS_WRITE) TRAINER_TRY(protect(region, region.access));
     return {};
 }
 
-Result<> Checker::begin(const Node& node) {
+Result<> Checker::begin(const ProgramNode& node) {
     in_use.lock();
     regions_.clear();
     for (int b = 0; b < static_cast<int>(recorder_.buffers().size()); ++b) {
@@ -76,13 +76,13 @@ Result<> Checker::begin(const Node& node) {
 
 Result<std::string> Checker::end() {
     Result<> opened;
-    for (const Region& region : regions_)
+    for (const ProtectedRegion& region : regions_)
         if (region.access != TUTTI_ACCESS_WRITE)
             if (auto one = protect(region, TUTTI_ACCESS_WRITE); !one) opened = std::move(one);
     ::sigaction(SIGSEGV, &previous, nullptr);
     std::string text;
     if (const int at = violated.load(); at != none) {
-        const Region& region = regions_[static_cast<std::size_t>(at)];
+        const ProtectedRegion& region = regions_[static_cast<std::size_t>(at)];
         const std::string name = recorder_.buffer(region.buffer).full_name();
         text = region.access == TUTTI_ACCESS_READ
                    ? fmt::format("writes '{}', which it declares as read only", name)

@@ -14,14 +14,14 @@ class Checker {
 public:
     static constexpr std::size_t page_bytes = 4096;
 
-    Checker(const Recorder& recorder, std::vector<Device*> devices)
+    Checker(const ModelRecorder& recorder, std::vector<Device*> devices)
         : recorder_(recorder), devices_(std::move(devices)) {}
 
-    Result<> begin(const Node& node);
+    Result<> begin(const ProgramNode& node);
     /// What the operation touched against its declaration, "" if nothing.
     Result<std::string> end();
 
-    struct Region {
+    struct ProtectedRegion {
         std::byte* data = nullptr;
         std::size_t bytes = 0;
         int buffer = none;
@@ -29,12 +29,12 @@ public:
     };
 
 private:
-    Result<> protect(const Region& region, tutti_access access);
+    Result<> protect(const ProtectedRegion& region, tutti_access access);
     Result<> protect_all();
 
-    const Recorder& recorder_;
+    const ModelRecorder& recorder_;
     std::vector<Device*> devices_;
-    std::vector<Region> regions_;
+    std::vector<ProtectedRegion> regions_;
 };
 
 }  // namespace tutti::trainer

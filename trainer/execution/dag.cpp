@@ -165,7 +165,7 @@ Result<> DagExecutor::issue(std::unique_lock<std::mutex>& lock) {
 // Collectives end in the order of their issue nearly always; to wait for the oldest is to drive
 // all.
 Result<> DagExecutor::finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms) {
-    Pending oldest = pending_.front();
+    PendingCollective oldest = pending_.front();
     pending_.pop_front();
     const bool failed = !outcome_;
     finishing_ = true;

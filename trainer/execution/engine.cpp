@@ -5,7 +5,7 @@
 namespace tutti::trainer {
 namespace {
 
-struct Work {
+struct OperationCall {
     tutti_step* step;
     tutti_status status = TUTTI_OK;
     std::string thrown;
@@ -13,7 +13,7 @@ struct Work {
 
 // An exception ends here: between this function and its caller may be a device's own runtime.
 void call_back(void* argument) {
-    auto* work = static_cast<Work*>(argument);
+    auto* work = static_cast<OperationCall*>(argument);
     try {
         work->status = work->step->node->call(work->step, work->step->node->user);
     } catch (const std::exception& error) {
@@ -27,7 +27,7 @@ void call_back(void* argument) {
 
 }  // namespace
 
-Result<> Engine::zero(const Node& node, const RunContext& context) {
+Result<> Engine::zero(const ProgramNode& node, const RunContext& context) {
     for (int b : node.zero) {
         if (context.micro > 0 && std::ranges::find(node.adds_up, b) != node.adds_up.end()) continue;
         const Buffer& buffer = recorder_.buffer(b);
@@ -36,9 +36,9 @@ Result<> Engine::zero(const Node& node, const RunContext& context) {
     return {};
 }
 
-Result<> Engine::call(const Node& node, const RunContext& context) {
+Result<> Engine::call(const ProgramNode& node, const RunContext& context) {
     tutti_step step{&recorder_, &node, &context, {}};
-    Work work{&step, TUTTI_OK, {}};
+    OperationCall work{&step, TUTTI_OK, {}};
     if (checker_) TRAINER_TRY(checker_->begin(node));
     const Result<> ran = device(node.device).run(call_back, &work);
     if (checker_) {
@@ -55,13 +55,13 @@ Result<> Engine::call(const Node& node, const RunContext& context) {
     return {};
 }
 
-Result<> Engine::run(const Node& node, const RunContext& context) {
+Result<> Engine::run(const ProgramNode& node, const RunContext& context) {
     TRAINER_TRY(zero(node, context));
     if (node.of_samples && context.ran_out(node.device)) return {};
     return node.own ? node.own(context) : call(node, context);
 }
 
-Result<tutti_request*> Engine::begin(const Node& node, const RunContext& context) {
+Result<tutti_request*> Engine::begin(const ProgramNode& node, const RunContext& context) {
     TRAINER_TRY(zero(node, context));
     Task& task = task_of(node);
     if (!context.is_turn(task.every)) return nullptr;
@@ -78,13 +78,13 @@ Result<tutti_request*> Engine::begin(const Node& node, const RunContext& context
     return nullptr;
 }
 
-Result<> Engine::end(const Node& node, const RunContext& context) {
+Result<> Engine::end(const ProgramNode& node, const RunContext& context) {
     Task& task = task_of(node);
     if (!context.is_turn(task.every)) return {};
     return collectives_.end(task);
 }
 
-Result<bool> Engine::wait(const Node& node, tutti_request** request, int64_t timeout_ms) {
+Result<bool> Engine::wait(const ProgramNode& node, tutti_request** request, int64_t timeout_ms) {
     const tutti_status status = tutti_wait(request, timeout_ms);
     if (status == TUTTI_IN_PROGRESS) return false;
     if (status != TUTTI_OK) TRAINER_TRY(from_call(status, fmt::format("'{}'", node.name)));

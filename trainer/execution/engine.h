@@ -9,8 +9,8 @@
 
 /// What a running operation is handed.
 struct tutti_step {
-    const tutti::trainer::Recorder* recorder;
-    const tutti::trainer::Node* node;
+    const tutti::trainer::ModelRecorder* recorder;
+    const tutti::trainer::ProgramNode* node;
     const tutti::trainer::RunContext* context;
     std::string failure;
 
@@ -22,7 +22,7 @@ namespace tutti::trainer {
 
 class Engine {
 public:
-    Engine(const Recorder& recorder, std::vector<Device*> devices, const Comm& comm,
+    Engine(const ModelRecorder& recorder, std::vector<Device*> devices, const Comm& comm,
            Collectives& collectives, std::deque<Task>& tasks)
         : recorder_(recorder),
           devices_(std::move(devices)),
@@ -33,28 +33,34 @@ public:
     void check_declarations() { checker_.emplace(recorder_, devices_); }
 
     /// Everything but collectives.
-    Result<> run(const Node& node, const RunContext& context);
+    Result<> run(const ProgramNode& node, const RunContext& context);
     /// A collective's request; NULL if there is nothing to wait for.
-    Result<tutti_request*> begin(const Node& node, const RunContext& context);
-    Result<> end(const Node& node, const RunContext& context);
+    Result<tutti_request*> begin(const ProgramNode& node, const RunContext& context);
+    Result<> end(const ProgramNode& node, const RunContext& context);
     /// The request's end, with the task's name if it failed. False: it runs on after timeout_ms.
-    Result<bool> wait(const Node& node, tutti_request** request, int64_t timeout_ms = -1);
+    Result<bool> wait(const ProgramNode& node, tutti_request** request, int64_t timeout_ms = -1);
 
     /// After a failure the other ranks must not wait for this one; unless they all have it.
     void abort_after(const Error& cause) const { comm_.abort_after(cause); }
 
 private:
-    Task& task_of(const Node& node) { return tasks_[static_cast<std::size_t>(node.task)]; }
+    Task& task_of(const ProgramNode& node) { return tasks_[static_cast<std::size_t>(node.task)]; }
     Device& device(int index) { return *devices_[static_cast<std::size_t>(index)]; }
-    Result<> zero(const Node& node, const RunContext& context);
-    Result<> call(const Node& node, const RunContext& context);
+    Result<> zero(const ProgramNode& node, const RunContext& context);
+    Result<> call(const ProgramNode& node, const RunContext& context);
 
-    const Recorder& recorder_;
+    const ModelRecorder& recorder_;
     std::vector<Device*> devices_;
     const Comm& comm_;
     Collectives& collectives_;
     std::deque<Task>& tasks_;
     std::optional<Checker> checker_;
+};
+
+/// A collective that was issued and has not ended.
+struct PendingCollective {
+    int node;  // of the program
+    tutti_request* request;
 };
 
 /// Replaces the failure that is to be told by another one of the same step, if that is a mismatch:

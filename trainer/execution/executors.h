@@ -20,17 +20,13 @@ public:
     Result<> run(Program& program, const RunContext& context) override;
 
 private:
-    struct Pending {
-        int node;
-        tutti_request* request;
-    };
     Result<> run_in_order(Program& program, const RunContext& context);
     Result<> complete_oldest(const Program& program, const RunContext& context);
     Result<> complete_through(const Program& program, const RunContext& context, int node);
 
     Engine& engine_;
     std::size_t max_in_flight_;
-    std::deque<Pending> pending_;
+    std::deque<PendingCollective> pending_;
 };
 
 /// The caller's thread is one of the pool's, so that a step begins and ends without a hand-over. A
@@ -43,11 +39,6 @@ public:
     Result<> run(Program& program, const RunContext& context) override;
 
 private:
-    struct Pending {
-        int node;
-        tutti_request* request;
-    };
-
     void serve();
     void stop();
     bool can_issue() const;
@@ -63,7 +54,7 @@ private:
     Result<> compute(std::unique_lock<std::mutex>& lock);
     void make_ready(int node);
     void done(int node);
-    Node& node(int index) { return program_->nodes[static_cast<std::size_t>(index)]; }
+    ProgramNode& node(int index) { return program_->nodes[static_cast<std::size_t>(index)]; }
 
     Engine& engine_;
     int max_in_flight_;
@@ -79,8 +70,8 @@ private:
     std::priority_queue<int, std::vector<int>, std::greater<>> ready_;
     std::vector<int> order_;  // the collectives
     std::size_t next_collective_ = 0;
-    std::vector<bool> may_issue_;  // by node
-    std::deque<Pending> pending_;  // issued, in that order, and nobody waits for it yet
+    std::vector<bool> may_issue_;            // by node
+    std::deque<PendingCollective> pending_;  // issued, in that order, and nobody waits for it yet
     bool issuing_ = false;
     bool finishing_ = false;  // a thread waits for a collective
     int in_flight_ = 0;

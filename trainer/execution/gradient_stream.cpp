@@ -68,14 +68,14 @@ Result<> GradientStream::issue(std::size_t bucket) {
     while (pending_.size() >= max_in_flight_) TRAINER_TRY(complete_oldest());
     TRAINER_ASSIGN(tutti_request* const request, engine_.begin(program_.nodes[bucket], context_));
     if (!request) return engine_.end(program_.nodes[bucket], context_);
-    pending_.push_back({bucket, request});
+    pending_.push_back({static_cast<int>(bucket), request});
     return {};
 }
 
 Result<> GradientStream::complete_oldest() {
-    Pending oldest = pending_.front();
+    PendingCollective oldest = pending_.front();
     pending_.pop_front();
-    const Node& node = program_.nodes[oldest.bucket];
+    const ProgramNode& node = program_.nodes[static_cast<std::size_t>(oldest.node)];
     TRAINER_TRY(engine_.wait(node, &oldest.request));
     return engine_.end(node, context_);
 }
@@ -83,8 +83,9 @@ Result<> GradientStream::complete_oldest() {
 /// Ends what is under way after a failure, which a mismatch found there replaces.
 void GradientStream::drop(Result<>& failure) {
     engine_.abort_after(failure.error());
-    for (Pending& p : pending_) {
-        const auto over = engine_.wait(program_.nodes[p.bucket], &p.request);
+    for (PendingCollective& p : pending_) {
+        const auto over =
+            engine_.wait(program_.nodes[static_cast<std::size_t>(p.node)], &p.request);
         if (!over) prefer_mismatch(failure, over.error());
     }
     pending_.clear();

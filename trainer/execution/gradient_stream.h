@@ -27,10 +27,6 @@ public:
     Result<> finish();
 
 private:
-    struct Pending {
-        std::size_t bucket;
-        tutti_request* request;
-    };
     Result<> issue_what_is_ready(std::unique_lock<std::mutex>& lock);
     Result<> issue(std::size_t bucket);
     Result<> complete_oldest();
@@ -49,7 +45,7 @@ private:
     std::vector<int> bucket_of_;        // by buffer
     std::vector<std::size_t> missing_;  // by bucket
     std::size_t next_ = 0;
-    std::deque<Pending> pending_;
+    std::deque<PendingCollective> pending_;
 };
 
 }  // namespace tutti::trainer

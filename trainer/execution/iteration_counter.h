@@ -12,7 +12,7 @@ namespace tutti::trainer {
 /// between steps.
 class IterationCounter {
 public:
-    IterationCounter(const Recorder& recorder, const Replicas& replicas)
+    IterationCounter(const ModelRecorder& recorder, const Replicas& replicas)
         : recorder_(recorder), replicas_(replicas) {}
 
     int64_t value() const { return value_; }
@@ -24,7 +24,7 @@ public:
 private:
     Result<> store() const;
 
-    const Recorder& recorder_;
+    const ModelRecorder& recorder_;
     const Replicas& replicas_;
     int64_t value_ = 0;
 };

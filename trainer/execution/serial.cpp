@@ -4,9 +4,9 @@
 namespace tutti::trainer {
 
 Result<> SerialExecutor::complete_oldest(const Program& program, const RunContext& context) {
-    Pending oldest = pending_.front();
+    PendingCollective oldest = pending_.front();
     pending_.pop_front();
-    const Node& node = program.nodes[static_cast<std::size_t>(oldest.node)];
+    const ProgramNode& node = program.nodes[static_cast<std::size_t>(oldest.node)];
     TRAINER_TRY(engine_.wait(node, &oldest.request));
     return engine_.end(node, context);
 }
@@ -14,7 +14,7 @@ Result<> SerialExecutor::complete_oldest(const Program& program, const RunContex
 Result<> SerialExecutor::complete_through(const Program& program, const RunContext& context,
                                           int node) {
     const auto waiting = [&] {
-        for (const Pending& p : pending_)
+        for (const PendingCollective& p : pending_)
             if (p.node == node) return true;
         return false;
     };
@@ -24,7 +24,7 @@ Result<> SerialExecutor::complete_through(const Program& program, const RunConte
 
 Result<> SerialExecutor::run_in_order(Program& program, const RunContext& context) {
     for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
-        const Node& node = program.nodes[static_cast<std::size_t>(n)];
+        const ProgramNode& node = program.nodes[static_cast<std::size_t>(n)];
         if (!pending_.empty())
             for (int before : node.before) TRAINER_TRY(complete_through(program, context, before));
         if (node.task == none) {
@@ -46,7 +46,7 @@ Result<> SerialExecutor::run(Program& program, const RunContext& context) {
     Result<> done = contain([&] { return run_in_order(program, context); });
     if (done) return done;
     engine_.abort_after(done.error());
-    for (Pending& p : pending_) {
+    for (PendingCollective& p : pending_) {
         const auto over = engine_.wait(program.nodes[static_cast<std::size_t>(p.node)], &p.request);
         if (!over) prefer_mismatch(done, over.error());
     }

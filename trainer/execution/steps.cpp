@@ -16,7 +16,7 @@ void Steps::start(StepPlan plan, StepSync* sync) {
             engine_, sync_ ? sync_->gradients().take_nodes(plan_.last) : Program{},
             sync_ ? sync_->gradients().members() : std::vector<std::vector<int>>{},
             recorder_.buffers().size(), in_flight);
-        for (Node& node : plan_.last.nodes) node.zero.clear();
+        for (ProgramNode& node : plan_.last.nodes) node.zero.clear();
     }
     find_dependencies(plan_.micro, recorder_);
     find_dependencies(plan_.last, recorder_);

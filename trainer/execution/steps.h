@@ -16,7 +16,7 @@ namespace tutti::trainer {
 /// step is begin, ready for each gradient and finish; else it is run.
 class Steps {
 public:
-    Steps(const Settings& settings, const Recorder& recorder, const Replicas& replicas,
+    Steps(const TrainerSettings& settings, const ModelRecorder& recorder, const Replicas& replicas,
           Engine& engine, Readiness& readiness)
         : settings_(settings),
           recorder_(recorder),
@@ -41,8 +41,8 @@ public:
 private:
     Result<> run_micro_batches(RunContext& context);
 
-    const Settings& settings_;
-    const Recorder& recorder_;
+    const TrainerSettings& settings_;
+    const ModelRecorder& recorder_;
     const Replicas& replicas_;
     Engine& engine_;
     StepSync* sync_ = nullptr;

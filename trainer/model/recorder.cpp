@@ -46,7 +46,7 @@ Result<std::vector<int64_t>> shape_of(const tutti_buffer_spec& spec, std::size_t
 
 }  // namespace
 
-Result<int> Recorder::add(Buffer buffer) {
+Result<int> ModelRecorder::add(Buffer buffer) {
     const int index = static_cast<int>(buffers_.size());
     const auto [at, fresh] = by_name_.try_emplace(buffer.full_name(), index);
     if (!fresh)
@@ -56,12 +56,12 @@ Result<int> Recorder::add(Buffer buffer) {
     return index;
 }
 
-int Recorder::find(int device, const std::string& name) const {
+int ModelRecorder::find(int device, const std::string& name) const {
     const auto found = by_name_.find(fmt::format("device_{}/{}", device, name));
     return found == by_name_.end() ? none : found->second;
 }
 
-Result<const Buffer*> Recorder::look_up(int device, const std::string& name) const {
+Result<const Buffer*> ModelRecorder::look_up(int device, const std::string& name) const {
     if (device < 0 || device >= devices_)
         return invalid("device {} is out of range; there are {}", device, devices_);
     const int found = find(device, name);
@@ -69,7 +69,7 @@ Result<const Buffer*> Recorder::look_up(int device, const std::string& name) con
     return &buffer(found);
 }
 
-std::vector<int> Recorder::of_kind(int device, tutti_buffer_kind kind) const {
+std::vector<int> ModelRecorder::of_kind(int device, tutti_buffer_kind kind) const {
     std::vector<int> found;
     for (std::size_t i = 0; i < buffers_.size(); ++i)
         if (buffers_[i].device == device && buffers_[i].kind == kind)
@@ -93,7 +93,7 @@ Result<int> tutti_model::declare(const tutti_buffer_spec& spec) {
         return invalid("buffer '{}': {} is no kind", spec.name, static_cast<int>(spec.kind));
     const std::size_t element = tutti_dtype_size(spec.dtype);
     if (element == 0) return invalid("buffer '{}': {} is no dtype", spec.name, spec.dtype);
-    if (phase == Phase::update && spec.kind == TUTTI_PARAMETER)
+    if (phase == BuilderPhase::update && spec.kind == TUTTI_PARAMETER)
         return invalid("buffer '{}': the update builder cannot declare parameters; use kind state",
                        spec.name);
     Buffer buffer{.name = scoped(spec.name),
@@ -207,7 +207,7 @@ Result<> tutti_model::check_handles(const std::string& operation, const tutti_bu
 
 Result<> tutti_model::operation(const tutti_operation_spec& spec) {
     TRAINER_TRY(check_name("an operation", spec.name));
-    Operation op{.name = scoped(spec.name), .device = device, .phase = phase};
+    DeclaredOperation op{.name = scoped(spec.name), .device = device, .phase = phase};
     TRAINER_TRY(check_handles(op.full_name(), spec.reads, spec.read_count, "reads"));
     TRAINER_TRY(check_handles(op.full_name(), spec.writes, spec.write_count, "writes"));
     if (!spec.forward) return invalid("operation '{}' has no forward function", op.full_name());
@@ -222,7 +222,7 @@ Result<> tutti_model::operation(const tutti_operation_spec& spec) {
 
 Result<> tutti_model::collective(const tutti_collective_spec& spec) {
     TRAINER_TRY(check_name("a collective", spec.name));
-    Operation op{.name = scoped(spec.name), .device = device, .phase = phase};
+    DeclaredOperation op{.name = scoped(spec.name), .device = device, .phase = phase};
     TRAINER_TRY(check_handles(op.full_name(), &spec.in, 1, "in"));
     TRAINER_TRY(check_handles(op.full_name(), &spec.out, 1, "out"));
     if (spec.in == spec.out)
@@ -251,7 +251,7 @@ Result<> tutti_model::collective(const tutti_collective_spec& spec) {
 
 Result<> tutti_model::copy(const char* name, tutti_buffer from, tutti_buffer to) {
     TRAINER_TRY(check_name("a copy", name));
-    Operation op{.name = scoped(name), .device = device, .phase = phase};
+    DeclaredOperation op{.name = scoped(name), .device = device, .phase = phase};
     TRAINER_TRY(check_handles(op.full_name(), &from, 1, "from"));
     TRAINER_TRY(check_handles(op.full_name(), &to, 1, "to"));
     const Buffer& source = recorder->buffer(from);

@@ -47,7 +47,7 @@ struct Buffer {
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
 
-enum class Phase : uint8_t { input, forward, update };
+enum class BuilderPhase : uint8_t { input, forward, update };
 
 struct CollectiveCall {
     tutti_collective_kind kind = TUTTI_COLLECTIVE_ALLREDUCE;
@@ -56,10 +56,10 @@ struct CollectiveCall {
     tutti_backward_convention backward = TUTTI_BACKWARD_SUM;
 };
 
-struct Operation {
+struct DeclaredOperation {
     std::string name;
     int device = 0;
-    Phase phase = Phase::forward;
+    BuilderPhase phase = BuilderPhase::forward;
     std::vector<int> reads, writes;
     tutti_operation_fn forward = nullptr, backward = nullptr;
     void* user = nullptr;
@@ -69,12 +69,12 @@ struct Operation {
     std::string full_name() const { return fmt::format("device_{}/{}", device, name); }
 };
 
-class Recorder {
+class ModelRecorder {
 public:
-    explicit Recorder(int devices) : devices_(devices) {}
+    explicit ModelRecorder(int devices) : devices_(devices) {}
 
     Result<int> add(Buffer buffer);
-    void add(Operation operation) { operations_.push_back(std::move(operation)); }
+    void add(DeclaredOperation operation) { operations_.push_back(std::move(operation)); }
     /// none if there is no such buffer.
     int find(int device, const std::string& name) const;
     /// The buffer, or an error that names the device or the name that is wrong.
@@ -85,7 +85,7 @@ public:
     const std::deque<Buffer>& buffers() const { return buffers_; }
     Buffer& buffer(int index) { return buffers_[static_cast<std::size_t>(index)]; }
     const Buffer& buffer(int index) const { return buffers_[static_cast<std::size_t>(index)]; }
-    const std::vector<Operation>& operations() const { return operations_; }
+    const std::vector<DeclaredOperation>& operations() const { return operations_; }
     bool valid(int index) const {
         return index >= 0 && static_cast<std::size_t>(index) < buffers_.size();
     }
@@ -102,7 +102,7 @@ public:
 private:
     int devices_;
     std::deque<Buffer> buffers_;  // their names are handed out: none moves
-    std::vector<Operation> operations_;
+    std::vector<DeclaredOperation> operations_;
     std::unordered_map<std::string, int> by_name_;  // with the device's scope
 };
 
@@ -113,12 +113,12 @@ struct tutti_model {
     template <typename T = void>
     using Result = tutti::trainer::Result<T>;
 
-    tutti::trainer::Recorder* recorder = nullptr;
+    tutti::trainer::ModelRecorder* recorder = nullptr;
     int device = 0;
     int replica = 0;
     int replicas = 1;
     int micro_batches = 1;
-    tutti::trainer::Phase phase = tutti::trainer::Phase::forward;
+    tutti::trainer::BuilderPhase phase = tutti::trainer::BuilderPhase::forward;
     const char* builder = "forward builder";
     std::vector<std::string> scopes;
 

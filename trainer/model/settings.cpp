@@ -52,7 +52,7 @@ Result<int> at_least(const char* name, int value, int least) {
 }
 
 // What excludes what.
-Result<> check_together(const Settings& s) {
+Result<> check_together(const TrainerSettings& s) {
     if (s.uneven && s.scale_learning_rate)
         return invalid(
             "options.uneven weighs losses; with scale = learning rate there is no weight for "
@@ -69,7 +69,7 @@ Result<> check_together(const Settings& s) {
 
 }  // namespace
 
-Result<Settings> settings_of(const tutti_trainer_options* given) {
+Result<TrainerSettings> settings_of(const tutti_trainer_options* given) {
     tutti_trainer_options o = TUTTI_TRAINER_OPTIONS_INIT;
     if (given) {
         if (given->struct_size != sizeof(o))
@@ -78,7 +78,7 @@ Result<Settings> settings_of(const tutti_trainer_options* given) {
                 given->struct_size, sizeof(o));
         o = *given;
     }
-    Settings s;
+    TrainerSettings s;
     s.check = o.check_declarations || variable("TUTTI_TRAINER_CHECK") == "1";
     TRAINER_ASSIGN(const bool dag, dag_wanted(o.execution));
     s.dag = dag && !s.check;
@@ -106,7 +106,7 @@ Result<Settings> settings_of(const tutti_trainer_options* given) {
     return s;
 }
 
-std::string signature(const Settings& s) {
+std::string signature(const TrainerSettings& s) {
     const std::pair<const char*, std::size_t> numbers[] = {
         {"micro_batches", s.micro_batches},
         {"uneven", s.uneven},

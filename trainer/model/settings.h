@@ -6,7 +6,7 @@
 
 namespace tutti::trainer {
 
-struct Settings {
+struct TrainerSettings {
     bool dag = false;
     int threads = 0;  // 0: default_threads
     bool scale_learning_rate = false;
@@ -35,10 +35,10 @@ struct Settings {
 };
 
 /// INVALID for what makes no sense, naming option or variable.
-Result<Settings> settings_of(const tutti_trainer_options* options);
+Result<TrainerSettings> settings_of(const tutti_trainer_options* options);
 
 /// One line an option on which the collectives or their sums depend: the same text on all ranks.
-std::string signature(const Settings& settings);
+std::string signature(const TrainerSettings& settings);
 
 /// One a device and one more, but where the devices are cores, no more than there are for each of
 /// the host's ranks. A rank that is bound to some of the host's cores has those to itself.

@@ -19,13 +19,13 @@ std::vector<Device*> devices_of(const tutti_parallel_spec& spec, int count) {
 
 struct tutti_parallel {
     tutti_pool* pool = nullptr;
-    const std::shared_ptr<Exchange> exchange;
+    const std::shared_ptr<DeviceExchange> exchange;
     tutti_parallel(tutti_pool* of, const tutti_parallel_spec& spec)
-        : pool(of), exchange(std::make_shared<Exchange>(spec, devices_of(spec, of->size()))) {
+        : pool(of), exchange(std::make_shared<DeviceExchange>(spec, devices_of(spec, of->size()))) {
         pool->attach(exchange);
     }
     tutti_parallel(const tutti_parallel_spec& spec, int devices)
-        : exchange(std::make_shared<Exchange>(spec, devices_of(spec, devices))) {
+        : exchange(std::make_shared<DeviceExchange>(spec, devices_of(spec, devices))) {
         exchange->begin(devices, true);
     }
     ~tutti_parallel() {
@@ -86,7 +86,7 @@ tutti_status tutti_parallel_apply(tutti_pool* pool, tutti_replica_fn function, v
                         "tutti_parallel_apply: {} replicas; the pool has {} devices", replicas,
                         pool->size());
         if (outputs) std::fill_n(outputs, replicas, nullptr);
-        tutti_pool::Call call{.function = function, .user = user, .replicas = replicas};
+        tutti_pool::ApplyCall call{.function = function, .user = user, .replicas = replicas};
         const tutti_apply_opts defaults = TUTTI_APPLY_OPTS_INIT;
         TRAINER_ASSIGN(call.opts, read_struct(opts, defaults, "TUTTI_APPLY_OPTS_INIT"));
         call.evaluates = call.opts.training == 0;

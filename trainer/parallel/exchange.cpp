@@ -23,7 +23,7 @@ void add_up(const std::vector<const void*>& inputs, const std::vector<void*>& ou
 
 }  // namespace
 
-void Exchange::begin(int devices, bool at_once) {
+void DeviceExchange::begin(int devices, bool at_once) {
     const Lock lock(mutex_);
     devices_ = devices;
     at_once_ = at_once;
@@ -34,37 +34,37 @@ void Exchange::begin(int devices, bool at_once) {
     failure_.reset();
 }
 
-void Exchange::end() {
+void DeviceExchange::end() {
     const Lock lock(mutex_);
     devices_ = 0;
     open_.clear();
 }
 
-int Exchange::size() {
+int DeviceExchange::size() {
     const Lock lock(mutex_);
     return devices_;
 }
 
-void Exchange::leave(int device) {
+void DeviceExchange::leave(int device) {
     Lock lock(mutex_);
     departed_[static_cast<std::size_t>(device)] = true;
     check_departed();
     call_back(lock);
 }
 
-void Exchange::fail(const Error& cause) {
+void DeviceExchange::fail(const Error& cause) {
     Lock lock(mutex_);
     fail_locked(cause);
     call_back(lock);
 }
 
-void Exchange::fail_locked(const Error& cause) {
+void DeviceExchange::fail_locked(const Error& cause) {
     if (!failure_) failure_ = cause;
     changed_.notify_all();
 }
 
 /// Whoever waits for a device that is gone would wait for ever.
-void Exchange::check_departed() {
+void DeviceExchange::check_departed() {
     if (pushed_.empty()) return;
     const uint64_t furthest = *std::max_element(pushed_.begin(), pushed_.end());
     const auto ahead = std::max_element(pushed_.begin(), pushed_.end()) - pushed_.begin();
@@ -78,7 +78,7 @@ void Exchange::check_departed() {
                     .value());
 }
 
-Result<> Exchange::check_push(int device) const {
+Result<> DeviceExchange::check_push(int device) const {
     if (devices_ == 0)
         return trainer::fail(TUTTI_ERR_INVALID,
                              "exchange: no replicas run; call it inside tutti_parallel_apply");
@@ -96,7 +96,7 @@ Result<> Exchange::check_push(int device) const {
     return {};
 }
 
-Result<> Exchange::check_sizes(const Round& round) const {
+Result<> DeviceExchange::check_sizes(const Round& round) const {
     for (std::size_t d = 1; d < round.slots.size(); ++d)
         if (round.slots[d].bytes != round.slots[0].bytes)
             return trainer::fail_device(TUTTI_ERR_INVALID, static_cast<int>(d),
@@ -105,13 +105,13 @@ Result<> Exchange::check_sizes(const Round& round) const {
     return {};
 }
 
-Result<uint64_t> Exchange::push(int device, const void* in, void* out, std::size_t bytes) {
+Result<uint64_t> DeviceExchange::push(int device, const void* in, void* out, std::size_t bytes) {
     Lock lock(mutex_);
     TRAINER_TRY(check_push(device));
     uint64_t& next = pushed_[static_cast<std::size_t>(device)];
     const uint64_t number = next++;
     while (open_.size() <= number - completed_)
-        open_.push_back({std::vector<Slot>(static_cast<std::size_t>(devices_)), 0});
+        open_.push_back({std::vector<PushedValue>(static_cast<std::size_t>(devices_)), 0});
     Round& round = open_[number - completed_];
     round.slots[static_cast<std::size_t>(device)] = {in, out, bytes, true};
     if (++round.arrived == devices_) {
@@ -137,11 +137,11 @@ Result<uint64_t> Exchange::push(int device, const void* in, void* out, std::size
     return number;
 }
 
-Result<> Exchange::combine(const Round& round) {
+Result<> DeviceExchange::combine(const Round& round) {
     TRAINER_TRY(check_sizes(round));
     std::vector<const void*> inputs;
     std::vector<void*> outputs;
-    for (const Slot& slot : round.slots) {
+    for (const PushedValue& slot : round.slots) {
         inputs.push_back(slot.in);
         outputs.push_back(slot.out);
     }
@@ -167,7 +167,7 @@ Result<> Exchange::combine(const Round& round) {
     return {};
 }
 
-std::string Exchange::missing_devices(uint64_t round) const {
+std::string DeviceExchange::missing_devices(uint64_t round) const {
     std::string names;
     if (round - completed_ >= open_.size()) return names;
     const auto& slots = open_[round - completed_].slots;
@@ -176,7 +176,7 @@ std::string Exchange::missing_devices(uint64_t round) const {
     return names;
 }
 
-Result<> Exchange::pull(uint64_t round) {
+Result<> DeviceExchange::pull(uint64_t round) {
     Lock lock(mutex_);
     const auto over = [&] { return is_over(round); };
     const auto combined_now = [&] { return combining_ && round == completed_; };
@@ -196,17 +196,17 @@ Result<> Exchange::pull(uint64_t round) {
     return tl::unexpected<Error>(*failure_);
 }
 
-bool Exchange::is_over(uint64_t round) const {
+bool DeviceExchange::is_over(uint64_t round) const {
     return round < completed_ || (failure_ && !(combining_ && round == completed_));
 }
 
-void Exchange::then(uint64_t round, void (*function)(void*, tutti_status), void* user) {
+void DeviceExchange::then(uint64_t round, void (*function)(void*, tutti_status), void* user) {
     Lock lock(mutex_);
     callbacks_.push_back({round, function, user});
     call_back(lock);
 }
 
-void Exchange::call_back(Lock& lock) {
+void DeviceExchange::call_back(Lock& lock) {
     if (callbacks_.empty()) return;
     std::vector<std::pair<Callback, tutti_status>> due;
     std::erase_if(callbacks_, [&](const Callback& callback) {

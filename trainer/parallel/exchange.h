@@ -17,10 +17,10 @@ namespace tutti::trainer::parallel {
 
 /// Rounds complete in order: a device's next push comes after its push of this round, and the last
 /// one combines before it returns. The first failure ends all rounds that are not complete.
-class Exchange {
+class DeviceExchange {
 public:
     /// Of a pool: no devices take part until begin.
-    Exchange(const tutti_parallel_spec& spec, std::vector<Device*> devices)
+    DeviceExchange(const tutti_parallel_spec& spec, std::vector<Device*> devices)
         : spec_(spec), device_sum_(std::move(devices)) {}
 
     /// A parallel_apply starts: rounds count from where they are.
@@ -37,14 +37,14 @@ public:
     void then(uint64_t round, void (*function)(void*, tutti_status), void* user);
 
 private:
-    struct Slot {
+    struct PushedValue {
         const void* in = nullptr;
         void* out = nullptr;
         std::size_t bytes = 0;
         bool here = false;
     };
     struct Round {
-        std::vector<Slot> slots;
+        std::vector<PushedValue> slots;
         int arrived = 0;
     };
     struct Callback {

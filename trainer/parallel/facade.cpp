@@ -20,17 +20,17 @@ namespace {
 Result<tutti_value> apply(tutti_data_parallel& model, tutti_replica_fn function, void* user,
                           const std::vector<tutti_value>& inputs, int training, int recording,
                           bool evaluates) {
-    tutti_pool::Call call{.function = function,
-                          .user = user,
-                          .inputs = {},
-                          .replicas = static_cast<int>(inputs.size())};
+    tutti_pool::ApplyCall call{.function = function,
+                               .user = user,
+                               .inputs = {},
+                               .replicas = static_cast<int>(inputs.size())};
     for (const tutti_value& input : inputs) call.inputs.push_back(&input);
     call.opts.training = training;
     call.opts.recording = recording;
     call.opts.sync = model.spec.sync;
     call.evaluates = evaluates;
     TRAINER_ASSIGN(const tutti_pool::Outputs outputs, model.pool.apply(call));
-    Node list{.kind = TUTTI_VALUE_LIST};
+    ValueNode list{.kind = TUTTI_VALUE_LIST};
     for (std::size_t d = 0; d < outputs.size(); ++d) {
         if (!outputs[d])
             return fail_device(TUTTI_ERR_INVALID, static_cast<int>(d),
@@ -40,7 +40,7 @@ Result<tutti_value> apply(tutti_data_parallel& model, tutti_replica_fn function,
     return make_value(std::move(list));
 }
 
-Result<std::vector<tutti_value>> pair_up(const Node& outputs, const tutti_value& targets,
+Result<std::vector<tutti_value>> pair_up(const ValueNode& outputs, const tutti_value& targets,
                                          SplitPlan plan) {
     // As the batch was split: to as many devices as had a share of it.
     plan.devices = static_cast<int>(outputs.items.size());

@@ -10,13 +10,13 @@ namespace tutti::trainer::parallel {
 /// A communicator of a pool's own, so that a replica's failure ends what other hosts wait for, and
 /// does not touch the program's. All layers of the pool over one communicator share it: their
 /// rounds have one order.
-class Hosts {
+class HostComm {
 public:
     /// Collective.
-    static Result<std::shared_ptr<Hosts>> of(tutti_comm* program);
-    explicit Hosts(tutti_comm* program, tutti_comm* own) : program_(program), own_(own) {}
-    Hosts(const Hosts&) = delete;
-    ~Hosts() { tutti_comm_destroy(own_); }
+    static Result<std::shared_ptr<HostComm>> of(tutti_comm* program);
+    explicit HostComm(tutti_comm* program, tutti_comm* own) : program_(program), own_(own) {}
+    HostComm(const HostComm&) = delete;
+    ~HostComm() { tutti_comm_destroy(own_); }
 
     bool is_of(const tutti_comm* program) const { return program_ == program; }
     tutti_comm* get() const { return own_; }

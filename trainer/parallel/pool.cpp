@@ -9,7 +9,7 @@ using tutti::trainer::Error;
 using tutti::trainer::fail;
 using tutti::trainer::from_call;
 using tutti::trainer::Result;
-using tutti::trainer::parallel::Hosts;
+using tutti::trainer::parallel::HostComm;
 
 namespace {
 
@@ -44,7 +44,7 @@ void tutti_pool::stop() {
     for (std::thread& thread : threads_) thread.join();
 }
 
-void tutti_pool::attach(std::shared_ptr<Exchange> exchange) {
+void tutti_pool::attach(std::shared_ptr<DeviceExchange> exchange) {
     const std::lock_guard lock(mutex_);
     exchanges_.push_back(exchange);
     if (!call_) return;
@@ -55,36 +55,36 @@ void tutti_pool::attach(std::shared_ptr<Exchange> exchange) {
     if (first_) exchange->fail(released_by(*first_));
 }
 
-void tutti_pool::detach(const Exchange& exchange) {
+void tutti_pool::detach(const DeviceExchange& exchange) {
     const std::lock_guard lock(mutex_);
     std::erase_if(exchanges_, [&](const auto& known) { return known.get() == &exchange; });
 }
 
-Result<std::shared_ptr<Hosts>> Hosts::of(tutti_comm* program) {
+Result<std::shared_ptr<HostComm>> HostComm::of(tutti_comm* program) {
     tutti_comm* own = nullptr;
     TRAINER_TRY(from_call(tutti_comm_dup(program, &own), "a copy of the communicator"));
-    return std::make_shared<Hosts>(program, own);
+    return std::make_shared<HostComm>(program, own);
 }
 
-Result<std::shared_ptr<Hosts>> tutti_pool::hosts_of(tutti_comm* comm) {
+Result<std::shared_ptr<HostComm>> tutti_pool::hosts_of(tutti_comm* comm) {
     for (auto& known : hosts())
         if (known->is_of(comm)) return std::move(known);
-    TRAINER_ASSIGN(std::shared_ptr<Hosts> made, Hosts::of(comm));
+    TRAINER_ASSIGN(std::shared_ptr<HostComm> made, HostComm::of(comm));
     const std::lock_guard lock(mutex_);
     hosts_.push_back(made);
     return made;
 }
 
-std::vector<std::shared_ptr<Hosts>> tutti_pool::hosts() {
+std::vector<std::shared_ptr<HostComm>> tutti_pool::hosts() {
     const std::lock_guard lock(mutex_);
     std::erase_if(hosts_, [](const auto& hosts) { return hosts.expired(); });
-    std::vector<std::shared_ptr<Hosts>> known;
+    std::vector<std::shared_ptr<HostComm>> known;
     for (const auto& weak : hosts_)
         if (auto hosts = weak.lock()) known.push_back(std::move(hosts));
     return known;
 }
 
-Result<tutti_pool::Outputs> tutti_pool::apply(const Call& call) {
+Result<tutti_pool::Outputs> tutti_pool::apply(const ApplyCall& call) {
     const std::unique_lock busy(busy_, std::try_to_lock);
     if (!busy)
         return fail(TUTTI_ERR_INVALID,
@@ -101,7 +101,7 @@ Result<tutti_pool::Outputs> tutti_pool::apply(const Call& call) {
     return outputs;
 }
 
-void tutti_pool::begin(const Call& call) {
+void tutti_pool::begin(const ApplyCall& call) {
     const std::lock_guard lock(mutex_);
     replicas_.clear();
     for (int d = 0; d < call.replicas; ++d) {
@@ -135,7 +135,7 @@ void tutti_pool::run_at_once() {
     awake_ = 0;
 }
 
-void tutti_pool::run_one_after_another(const Call& call) {
+void tutti_pool::run_one_after_another(const ApplyCall& call) {
     for (tutti_replica& replica : replicas_) {
         run_replica(replica, call);
         if (first_) return;
@@ -157,7 +157,7 @@ void tutti_pool::work(int device) {
     }
 }
 
-void tutti_pool::run_replica(tutti_replica& replica, const Call& call) {
+void tutti_pool::run_replica(tutti_replica& replica, const ApplyCall& call) {
     tutti_status status = TUTTI_OK;
     // Of this thread's earlier work: a text that is there afterwards is the replica's.
     tutti::trainer::keep({TUTTI_OK, -1, -1, {}});

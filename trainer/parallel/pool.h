@@ -34,7 +34,7 @@ public:
 
     int size() const { return static_cast<int>(threads_.size()); }
 
-    struct Call {
+    struct ApplyCall {
         tutti_replica_fn function = nullptr;
         void* user = nullptr;
         std::vector<const tutti_value*> inputs;
@@ -43,32 +43,32 @@ public:
         bool evaluates = false;  // should send nothing: nobody on another host waits for it
     };
     using Outputs = std::vector<std::unique_ptr<tutti_value>>;
-    tutti::trainer::Result<Outputs> apply(const Call& call);
+    tutti::trainer::Result<Outputs> apply(const ApplyCall& call);
 
-    using Exchange = tutti::trainer::parallel::Exchange;
+    using DeviceExchange = tutti::trainer::parallel::DeviceExchange;
     /// Also from a replica of the call under way, whose replicas it serves from then on.
-    void attach(std::shared_ptr<Exchange> exchange);
-    void detach(const Exchange& exchange);
+    void attach(std::shared_ptr<DeviceExchange> exchange);
+    void detach(const DeviceExchange& exchange);
     /// A replica of the call under way comes to a sum over hosts, whatever the call's flags say.
     void adds_hosts() { adds_hosts_ = true; }
     /// Collective the first time: what the pool's layers over comm share.
-    tutti::trainer::Result<std::shared_ptr<tutti::trainer::parallel::Hosts>> hosts_of(
+    tutti::trainer::Result<std::shared_ptr<tutti::trainer::parallel::HostComm>> hosts_of(
         tutti_comm* comm);
 
 private:
-    using Exchanges = std::vector<std::shared_ptr<Exchange>>;
-    void begin(const Call& call);
+    using Exchanges = std::vector<std::shared_ptr<DeviceExchange>>;
+    void begin(const ApplyCall& call);
     void end();
     /// Device's replica is over; returns what it may be waited for in.
     Exchanges left(tutti_replica& replica);
     void work(int device);
     void stop();
     void run_at_once();
-    void run_one_after_another(const Call& call);
+    void run_one_after_another(const ApplyCall& call);
     /// A replica from its start to its end, whatever happens in it.
-    void run_replica(tutti_replica& replica, const Call& call);
+    void run_replica(tutti_replica& replica, const ApplyCall& call);
     void note_failure(const tutti::trainer::Error& cause);
-    std::vector<std::shared_ptr<tutti::trainer::parallel::Hosts>> hosts();
+    std::vector<std::shared_ptr<tutti::trainer::parallel::HostComm>> hosts();
     void tell_hosts();
 
     std::mutex busy_;  // held by the caller of apply
@@ -79,11 +79,11 @@ private:
     int awake_ = 0;    // devices of the call under way; none between calls
     int running_ = 0;  // of them, those that are not done
     bool stop_ = false;
-    const Call* call_ = nullptr;
+    const ApplyCall* call_ = nullptr;
     std::atomic<bool> adds_hosts_{false};  // in the call under way
     std::vector<tutti_replica> replicas_;
     std::optional<tutti::trainer::Error> first_;
     Exchanges exchanges_;
-    std::vector<std::weak_ptr<tutti::trainer::parallel::Hosts>> hosts_;
+    std::vector<std::weak_ptr<tutti::trainer::parallel::HostComm>> hosts_;
     std::vector<std::thread> threads_;
 };

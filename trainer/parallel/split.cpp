@@ -13,7 +13,7 @@ namespace {
 /// Where an item stands in its batch, for people: "batch['image'][0]".
 using Path = std::string;
 
-Path below(const Path& path, const Node& node, std::size_t index) {
+Path below(const Path& path, const ValueNode& node, std::size_t index) {
     return node.kind == TUTTI_VALUE_MAP ? fmt::format("{}['{}']", path, node.keys[index])
                                         : fmt::format("{}[{}]", path, index);
 }
@@ -32,7 +32,7 @@ Result<int> axis_of(const tutti_array& array, int axis, const Path& path) {
 }
 
 /// How many samples the batch has: the same in each of its arrays.
-Result<> count_samples(const Node& node, int axis, const Path& path,
+Result<> count_samples(const ValueNode& node, int axis, const Path& path,
                        std::optional<Samples>& samples) {
     for (std::size_t i = 0; i < node.items.size(); ++i)
         TRAINER_TRY(count_samples(*node.items[i].node, axis, below(path, node, i), samples));
@@ -47,19 +47,19 @@ Result<> count_samples(const Node& node, int axis, const Path& path,
     return {};
 }
 
-struct Share {
+struct SampleRange {
     int device = 0;
     int64_t first = 0;
     int64_t count = 0;
 };
 
 /// What an array's elements are cut into: outer runs, of which a share takes some inner pieces.
-struct Cut {
+struct ArrayCut {
     std::size_t outer = 1;
     std::size_t sample_bytes = 0;
     std::size_t stride = 0;
 
-    Cut(const tutti_array& array, int axis) : sample_bytes(tutti_dtype_size(array.dtype)) {
+    ArrayCut(const tutti_array& array, int axis) : sample_bytes(tutti_dtype_size(array.dtype)) {
         for (int d = 0; d < axis; ++d) outer *= static_cast<std::size_t>(array.shape[d]);
         for (int d = axis + 1; d < array.dims; ++d)
             sample_bytes *= static_cast<std::size_t>(array.shape[d]);
@@ -67,8 +67,8 @@ struct Cut {
     }
 };
 
-Result<> fill(const SplitPlan& plan, const Share& share, void* to, const std::byte* from,
-              const Cut& cut) {
+Result<> fill(const SplitPlan& plan, const SampleRange& share, void* to, const std::byte* from,
+              const ArrayCut& cut) {
     const std::size_t row = static_cast<std::size_t>(share.count) * cut.sample_bytes;
     if (plan.opts.copy) {
         const tutti_status status =
@@ -101,13 +101,13 @@ Result<std::shared_ptr<void>> allocate(const SplitPlan& plan, int device, std::s
 }
 
 Result<tutti_value> take_array(const tutti_value& value, const SplitPlan& plan,
-                               const Share& share) {
-    const Node& node = *value.node;
+                               const SampleRange& share) {
+    const ValueNode& node = *value.node;
     const int axis = plan.opts.axis < 0 ? plan.opts.axis + node.array.dims : plan.opts.axis;
-    const Cut cut(node.array, axis);
+    const ArrayCut cut(node.array, axis);
     const auto* from = static_cast<const std::byte*>(node.array.data) +
                        static_cast<std::size_t>(share.first) * cut.sample_bytes;
-    Node part{.kind = TUTTI_VALUE_ARRAY, .array = node.array, .owner = value.node};
+    ValueNode part{.kind = TUTTI_VALUE_ARRAY, .array = node.array, .owner = value.node};
     part.array.shape[axis] = share.count;
     if (!plan.opts.alloc && cut.outer == 1) {
         part.array.data = const_cast<std::byte*>(from);  // a view, which keeps the batch
@@ -122,12 +122,13 @@ Result<tutti_value> take_array(const tutti_value& value, const SplitPlan& plan,
     return make_value(std::move(part));
 }
 
-Result<tutti_value> take(const tutti_value& value, const SplitPlan& plan, const Share& share) {
-    const Node& node = *value.node;
+Result<tutti_value> take(const tutti_value& value, const SplitPlan& plan,
+                         const SampleRange& share) {
+    const ValueNode& node = *value.node;
     if (node.kind == TUTTI_VALUE_PLAIN) return value;
     if (node.kind == TUTTI_VALUE_ARRAY)
         return node.array.dims == 0 ? Result<tutti_value>(value) : take_array(value, plan, share);
-    Node part{.kind = node.kind, .keys = node.keys};
+    ValueNode part{.kind = node.kind, .keys = node.keys};
     for (const tutti_value& item : node.items) {
         TRAINER_ASSIGN(tutti_value taken, take(item, plan, share));
         part.items.push_back(std::move(taken));

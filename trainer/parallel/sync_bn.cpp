@@ -24,7 +24,7 @@ Result<> did(tutti_status status, int device, const char* what) {
 struct tutti_sync_bn {
 public:
     tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec, const tutti_bn_math& math,
-                  std::shared_ptr<Hosts> hosts);
+                  std::shared_ptr<HostComm> hosts);
     ~tutti_sync_bn() { pool_.detach(*exchange_); }
 
     struct Shape {
@@ -59,22 +59,23 @@ private:
     const std::size_t channels_;
     const double epsilon_, momentum_;
     std::vector<void*> running_mean_, running_var_;
-    const std::shared_ptr<Hosts> hosts_;  // null: this process alone
+    const std::shared_ptr<HostComm> hosts_;  // null: this process alone
     const tutti_bn_math math_;
-    const std::shared_ptr<Exchange> exchange_;
+    const std::shared_ptr<DeviceExchange> exchange_;
     std::vector<Saved> saved_;
     std::atomic<uint64_t> bytes_{0};
 };
 
 tutti_sync_bn::tutti_sync_bn(tutti_pool& pool, const tutti_sync_bn_spec& spec,
-                             const tutti_bn_math& math, std::shared_ptr<Hosts> hosts)
+                             const tutti_bn_math& math, std::shared_ptr<HostComm> hosts)
     : pool_(pool),
       channels_(spec.channels),
       epsilon_(spec.epsilon),
       momentum_(spec.momentum),
       hosts_(std::move(hosts)),
       math_(math),
-      exchange_(std::make_shared<Exchange>(tutti_parallel_spec{sizeof(tutti_parallel_spec), combine,
+      exchange_(
+          std::make_shared<DeviceExchange>(tutti_parallel_spec{sizeof(tutti_parallel_spec), combine,
                                                                this, TUTTI_FLOAT64, -1, nullptr},
                                            std::vector<Device*>())),
       saved_(static_cast<std::size_t>(pool.size())) {
@@ -249,7 +250,7 @@ tutti_status tutti_sync_bn_create(tutti_pool* pool, const tutti_sync_bn_spec* sp
         if (math.struct_size < sizeof math || !math.sums || !math.normalize ||
             !math.gradient_sums || !math.input_gradient || !math.load || !math.store)
             return fail(TUTTI_ERR_INVALID, "{}: spec.math lacks a function", function);
-        std::shared_ptr<Hosts> hosts;
+        std::shared_ptr<HostComm> hosts;
         if (known.comm && tutti_comm_size(known.comm) > 1) {
             TRAINER_ASSIGN(hosts, pool->hosts_of(known.comm));
         }

@@ -43,7 +43,8 @@ Result<> check_array(const tutti_array& array) {
     return {};
 }
 
-Result<> take_items(Node& node, const char* function, const tutti_value* const* items, int count) {
+Result<> take_items(ValueNode& node, const char* function, const tutti_value* const* items,
+                    int count) {
     if (count < 0) return fail(TUTTI_ERR_INVALID, "{}: {} items", function, count);
     if (count > 0 && !items) return null_argument(function, "items");
     for (int i = 0; i < count; ++i) {
@@ -53,7 +54,7 @@ Result<> take_items(Node& node, const char* function, const tutti_value* const* 
     return {};
 }
 
-const Node* node_of(const tutti_value* value) {
+const ValueNode* node_of(const tutti_value* value) {
     return value ? value->node.get() : nullptr;
 }
 
@@ -89,7 +90,7 @@ tutti_status tutti_value_create_sequence(tutti_value_kind kind, const tutti_valu
         if (!value) return null_argument(function, "value");
         if (kind != TUTTI_VALUE_LIST && kind != TUTTI_VALUE_TUPLE)
             return fail(TUTTI_ERR_INVALID, "{}: the kind is neither list nor tuple", function);
-        Node node{.kind = kind};
+        ValueNode node{.kind = kind};
         TRAINER_TRY(take_items(node, function, items, count));
         *value = new tutti_value(make_value(std::move(node)));
         return {};
@@ -102,7 +103,7 @@ tutti_status tutti_value_create_map(const char* const* keys, const tutti_value* 
         const char* function = "tutti_value_create_map";
         if (!value) return null_argument(function, "value");
         if (count > 0 && !keys) return null_argument(function, "keys");
-        Node node{.kind = TUTTI_VALUE_MAP};
+        ValueNode node{.kind = TUTTI_VALUE_MAP};
         TRAINER_TRY(take_items(node, function, items, count));
         std::set<std::string> seen;
         for (int i = 0; i < count; ++i) {
@@ -134,7 +135,7 @@ tutti_value_kind tutti_value_kind_of(const tutti_value* value) {
 }
 
 int tutti_value_count(const tutti_value* value) {
-    const Node* node = node_of(value);
+    const ValueNode* node = node_of(value);
     return node ? static_cast<int>(node->items.size()) : 0;
 }
 
@@ -144,18 +145,18 @@ const tutti_value* tutti_value_item(const tutti_value* value, int index) {
 }
 
 const char* tutti_value_key(const tutti_value* value, int index) {
-    const Node* node = node_of(value);
+    const ValueNode* node = node_of(value);
     if (!node || index < 0 || static_cast<std::size_t>(index) >= node->keys.size()) return nullptr;
     return node->keys[static_cast<std::size_t>(index)].c_str();
 }
 
 const tutti_array* tutti_value_array(const tutti_value* value) {
-    const Node* node = node_of(value);
+    const ValueNode* node = node_of(value);
     return node && node->kind == TUTTI_VALUE_ARRAY ? &node->array : nullptr;
 }
 
 void* tutti_value_plain(const tutti_value* value) {
-    const Node* node = node_of(value);
+    const ValueNode* node = node_of(value);
     return node ? node->plain : nullptr;
 }
 

@@ -9,16 +9,16 @@
 #include "tutti/trainer_parallel.h"
 
 namespace tutti::trainer::parallel {
-struct Node;
+struct ValueNode;
 }
 
 struct tutti_value {
-    std::shared_ptr<const tutti::trainer::parallel::Node> node;
+    std::shared_ptr<const tutti::trainer::parallel::ValueNode> node;
 };
 
 namespace tutti::trainer::parallel {
 
-struct Node {
+struct ValueNode {
     tutti_value_kind kind = TUTTI_VALUE_PLAIN;
     tutti_array array{};
     void* plain = nullptr;
@@ -27,8 +27,8 @@ struct Node {
     std::shared_ptr<const void> owner;  // of an array's memory or what a plain value points to
 };
 
-inline tutti_value make_value(Node node) {
-    return {std::make_shared<const Node>(std::move(node))};
+inline tutti_value make_value(ValueNode node) {
+    return {std::make_shared<const ValueNode>(std::move(node))};
 }
 
 /// INVALID for a number of devices that no process has.

@@ -9,7 +9,7 @@
 namespace tutti::trainer {
 namespace {
 
-bool has_backward(const Operation& op) {
+bool has_backward(const DeclaredOperation& op) {
     return op.backward != nullptr || op.collective.has_value();
 }
 
@@ -20,9 +20,9 @@ bool any(const Marks& marks, const std::vector<int>& list) {
 }
 
 // A gradient would stand for two values.
-Result<> refuse_second_writer(const Recorder& recorder, const Operation& op, int b,
-                              std::vector<const Operation*>& writers) {
-    const Operation*& writer = writers[static_cast<std::size_t>(b)];
+Result<> refuse_second_writer(const ModelRecorder& recorder, const DeclaredOperation& op, int b,
+                              std::vector<const DeclaredOperation*>& writers) {
+    const DeclaredOperation*& writer = writers[static_cast<std::size_t>(b)];
     if (std::ranges::find(op.reads, b) != op.reads.end())
         return invalid(
             "operation '{}' reads and writes '{}', which has a gradient; give the result a "
@@ -38,14 +38,15 @@ Result<> refuse_second_writer(const Recorder& recorder, const Operation& op, int
 }
 
 /// What depends on a parameter, or on something whose gradient was declared.
-Result<Marks> depends_on_parameters(const Recorder& recorder) {
+Result<Marks> depends_on_parameters(const ModelRecorder& recorder) {
     Marks marks(recorder.buffers().size());
-    std::vector<const Operation*> writers(marks.size());
+    std::vector<const DeclaredOperation*> writers(marks.size());
     for (std::size_t b = 0; b < marks.size(); ++b)
         marks[b] =
             recorder.buffers()[b].kind == TUTTI_PARAMETER || recorder.buffers()[b].gradient != none;
-    for (const Operation& op : recorder.operations()) {
-        if (op.phase != Phase::forward || !has_backward(op) || !any(marks, op.reads)) continue;
+    for (const DeclaredOperation& op : recorder.operations()) {
+        if (op.phase != BuilderPhase::forward || !has_backward(op) || !any(marks, op.reads))
+            continue;
         for (int b : op.writes) {
             const Buffer& buffer = recorder.buffer(b);
             if (buffer.kind != TUTTI_ACTIVATION || !is_floating(buffer.dtype)) continue;
@@ -56,7 +57,7 @@ Result<Marks> depends_on_parameters(const Recorder& recorder) {
     return marks;
 }
 
-Result<Marks> leads_to_loss(const Recorder& recorder, const Marks& depends) {
+Result<Marks> leads_to_loss(const ModelRecorder& recorder, const Marks& depends) {
     Marks marks(recorder.buffers().size());
     for (const auto& losses : recorder.losses)
         for (int loss : losses) {
@@ -69,14 +70,15 @@ Result<Marks> leads_to_loss(const Recorder& recorder, const Marks& depends) {
         }
     const auto& operations = recorder.operations();
     for (auto op = operations.rbegin(); op != operations.rend(); ++op) {
-        if (op->phase != Phase::forward || !has_backward(*op) || !any(marks, op->writes)) continue;
+        if (op->phase != BuilderPhase::forward || !has_backward(*op) || !any(marks, op->writes))
+            continue;
         for (int b : op->reads)
             if (depends[static_cast<std::size_t>(b)]) marks[static_cast<std::size_t>(b)] = true;
     }
     return marks;
 }
 
-Result<int> declare(Recorder& recorder, int of, const std::string& name, bool is_gradient) {
+Result<int> declare(ModelRecorder& recorder, int of, const std::string& name, bool is_gradient) {
     const Buffer& like = recorder.buffer(of);
     Buffer made{.name = name,
                 .device = like.device,
@@ -91,7 +93,7 @@ Result<int> declare(Recorder& recorder, int of, const std::string& name, bool is
     return index;
 }
 
-Node seed_of(const Recorder& recorder, int loss, Device* device) {
+ProgramNode seed_of(const ModelRecorder& recorder, int loss, Device* device) {
     const Buffer& buffer = recorder.buffer(loss);
     auto ones = std::make_shared<std::vector<std::byte>>(buffer.bytes);
     const std::size_t element = tutti_dtype_size(buffer.dtype);
@@ -102,10 +104,10 @@ Node seed_of(const Recorder& recorder, int loss, Device* device) {
                     buffer.dtype == TUTTI_FLOAT32 ? static_cast<const void*>(&single) : &wide,
                     element);
     }
-    Node node{.name = buffer.full_name() + "'s gradient", .device = buffer.device};
+    ProgramNode node{.name = buffer.full_name() + "'s gradient", .device = buffer.device};
     node.writes = {buffer.gradient};
     node.of_samples = true;
-    const Recorder* all = &recorder;
+    const ModelRecorder* all = &recorder;
     const int gradient = buffer.gradient;
     node.own = [all, gradient, ones, device](const RunContext&) {
         return device->copy(all->buffer(gradient).data, ones->data(), ones->size());
@@ -151,12 +153,12 @@ Result<Reversed> reverse(const CollectiveCall& call, const std::string& name, in
     return back;
 }
 
-Node addition(const Recorder& recorder, const std::string& name, int from, int to, double scale,
-              Device* device) {
-    Node node{.name = name, .device = recorder.buffer(to).device};
+ProgramNode addition(const ModelRecorder& recorder, const std::string& name, int from, int to,
+                     double scale, Device* device) {
+    ProgramNode node{.name = name, .device = recorder.buffer(to).device};
     node.reads = {from};
     node.writes = {to};
-    const Recorder* all = &recorder;
+    const ModelRecorder* all = &recorder;
     node.own = [all, from, to, scale, device](const RunContext&) {
         const Buffer& target = all->buffer(to);
         return device->axpby(target.count(), target.dtype, scale, all->buffer(from).data, 1,
@@ -166,15 +168,15 @@ Node addition(const Recorder& recorder, const std::string& name, int from, int t
 }
 
 // The collective of the gradients, then what it gave is added to the input's gradient.
-Result<> append_reversed(Items& items, Recorder& recorder, const Operation& op, int replica,
-                         int replicas, Device* device) {
+Result<> append_reversed(DeviceItems& items, ModelRecorder& recorder, const DeclaredOperation& op,
+                         int replica, int replicas, Device* device) {
     const int in = op.reads.front();
     const int out_gradient = recorder.buffer(op.writes.front()).gradient;
     TRAINER_ASSIGN(const Reversed back, reverse(*op.collective, op.full_name(), replicas));
     int from = out_gradient;
     if (back.communicates) {
         TRAINER_ASSIGN(from, declare(recorder, in, op.name + "_backward", false));
-        Node node{.name = op.full_name() + ", backward", .device = op.device};
+        ProgramNode node{.name = op.full_name() + ", backward", .device = op.device};
         node.reads = {out_gradient};
         node.writes = {from};
         node.of_samples = true;
@@ -187,8 +189,8 @@ Result<> append_reversed(Items& items, Recorder& recorder, const Operation& op, 
     return {};
 }
 
-Item reversed_operation(const Recorder& recorder, const Operation& op) {
-    Node node{.name = op.full_name() + ", backward", .device = op.device};
+DeviceItem reversed_operation(const ModelRecorder& recorder, const DeclaredOperation& op) {
+    ProgramNode node{.name = op.full_name() + ", backward", .device = op.device};
     node.reads = op.reads;
     node.reads.insert(node.reads.end(), op.writes.begin(), op.writes.end());
     for (int b : op.writes)
@@ -205,9 +207,10 @@ Item reversed_operation(const Recorder& recorder, const Operation& op) {
     return {std::move(node), {}};
 }
 
-std::function<Result<>(const RunContext&)> copy_of(const Recorder& recorder, const Operation& op,
+std::function<Result<>(const RunContext&)> copy_of(const ModelRecorder& recorder,
+                                                   const DeclaredOperation& op,
                                                    const std::vector<Device*>& devices) {
-    const Recorder* all = &recorder;
+    const ModelRecorder* all = &recorder;
     const int from = op.reads.front(), to = op.writes.front();
     Device* here = devices[static_cast<std::size_t>(op.device)];
     Device* there = devices[static_cast<std::size_t>(recorder.buffer(from).device)];
@@ -219,7 +222,7 @@ std::function<Result<>(const RunContext&)> copy_of(const Recorder& recorder, con
 
 }  // namespace
 
-Result<> declare_gradients(Recorder& recorder, bool external) {
+Result<> declare_gradients(ModelRecorder& recorder, bool external) {
     Marks wanted(recorder.buffers().size());
     if (!external) {
         TRAINER_ASSIGN(const Marks depends, depends_on_parameters(recorder));
@@ -237,33 +240,34 @@ Result<> declare_gradients(Recorder& recorder, bool external) {
     return {};
 }
 
-Items items_of(const Recorder& recorder, int device, Phase phase,
-               const std::vector<Device*>& devices) {
-    Items items;
-    for (const Operation& op : recorder.operations()) {
+DeviceItems items_of(const ModelRecorder& recorder, int device, BuilderPhase phase,
+                     const std::vector<Device*>& devices) {
+    DeviceItems items;
+    for (const DeclaredOperation& op : recorder.operations()) {
         if (op.device != device || op.phase != phase) continue;
-        Node node{.name = op.full_name(),
-                  .device = device,
-                  .reads = op.reads,
-                  .writes = op.writes,
-                  .call = op.forward,
-                  .user = op.user};
-        node.of_samples = phase != Phase::update;
+        ProgramNode node{.name = op.full_name(),
+                         .device = device,
+                         .reads = op.reads,
+                         .writes = op.writes,
+                         .call = op.forward,
+                         .user = op.user};
+        node.of_samples = phase != BuilderPhase::update;
         if (op.copies) node.own = copy_of(recorder, op, devices);
         items.push_back({std::move(node), op.collective});
     }
     return items;
 }
 
-Result<Items> backward_items(Recorder& recorder, int device, int replica, int replicas,
-                             const std::vector<Device*>& devices) {
-    Items items;
+Result<DeviceItems> backward_items(ModelRecorder& recorder, int device, int replica, int replicas,
+                                   const std::vector<Device*>& devices) {
+    DeviceItems items;
     Device* here = devices[static_cast<std::size_t>(device)];
     for (int loss : recorder.losses[static_cast<std::size_t>(device)])
         items.push_back({seed_of(recorder, loss, here), {}});
     const auto& operations = recorder.operations();
     for (auto op = operations.rbegin(); op != operations.rend(); ++op) {
-        if (op->device != device || op->phase != Phase::forward || !has_backward(*op)) continue;
+        if (op->device != device || op->phase != BuilderPhase::forward || !has_backward(*op))
+            continue;
         const auto has_gradient = [&](int b) { return recorder.buffer(b).gradient != none; };
         if (!std::ranges::any_of(op->writes, has_gradient) ||
             !std::ranges::any_of(op->reads, has_gradient))

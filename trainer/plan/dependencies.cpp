@@ -25,7 +25,7 @@ void touch(Use& use, int node) {
 std::vector<Use> order_by_buffers(Program& program, std::size_t buffers) {
     std::vector<Use> uses(buffers);
     for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
-        const Node& node = program.nodes[static_cast<std::size_t>(n)];
+        const ProgramNode& node = program.nodes[static_cast<std::size_t>(n)];
         const std::vector<int> reads = node.reads;
         std::vector<int> writes = node.writes;
         writes.insert(writes.end(), node.zero.begin(), node.zero.end());
@@ -55,8 +55,8 @@ bool same_memory(const Buffer& a, const Buffer& b) {
 
 }  // namespace
 
-void find_dependencies(Program& program, const Recorder& recorder) {
-    for (Node& node : program.nodes) {
+void find_dependencies(Program& program, const ModelRecorder& recorder) {
+    for (ProgramNode& node : program.nodes) {
         node.before.clear();
         node.after.clear();
     }

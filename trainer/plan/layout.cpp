@@ -6,7 +6,7 @@ namespace tutti::trainer {
 namespace {
 
 // The buffer of the same name on each device.
-std::vector<std::vector<int>> on_all_devices(const Recorder& recorder,
+std::vector<std::vector<int>> on_all_devices(const ModelRecorder& recorder,
                                              const std::vector<int>& of_first) {
     std::vector<std::vector<int>> members(static_cast<std::size_t>(recorder.devices()));
     for (int d = 0; d < recorder.devices(); ++d)
@@ -19,28 +19,28 @@ std::vector<std::vector<int>> on_all_devices(const Recorder& recorder,
 
 }  // namespace
 
-std::vector<void*> Group::pointers() const {
+std::vector<void*> BufferGroup::pointers() const {
     std::vector<void*> list;
     for (const DeviceMemory& piece : memory) list.push_back(piece.data());
     return list;
 }
 
-std::vector<int> Group::all_members() const {
+std::vector<int> BufferGroup::all_members() const {
     std::vector<int> list;
     for (const auto& of_device : members)
         list.insert(list.end(), of_device.begin(), of_device.end());
     return list;
 }
 
-Node group_node(const Group& group, const std::string& name, int device) {
-    Node node{.name = name, .device = device};
+ProgramNode group_node(const BufferGroup& group, const std::string& name, int device) {
+    ProgramNode node{.name = name, .device = device};
     node.writes =
         device == none ? group.all_members() : group.members[static_cast<std::size_t>(device)];
     node.reads = node.writes;
     return node;
 }
 
-std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& sizes) {
+std::vector<BufferGroup> make_buckets(const ModelRecorder& recorder, const BucketSizes& sizes) {
     std::vector<std::vector<int>> parameters;  // by bucket
     std::vector<int> declared = recorder.of_kind(0, TUTTI_PARAMETER);
     std::size_t filled = 0;
@@ -57,11 +57,11 @@ std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& siz
         parameters.back().push_back(*at);
         filled += parameter.bytes;
     }
-    std::vector<Group> buckets;
+    std::vector<BufferGroup> buckets;
     for (const auto& list : parameters) {
-        Group bucket{.name = fmt::format("bucket {}", buckets.size()),
-                     .dtype = recorder.buffer(list.front()).dtype,
-                     .members = on_all_devices(recorder, list)};
+        BufferGroup bucket{.name = fmt::format("bucket {}", buckets.size()),
+                           .dtype = recorder.buffer(list.front()).dtype,
+                           .members = on_all_devices(recorder, list)};
         for (auto& members : bucket.members)
             for (int& member : members) member = recorder.buffer(member).gradient;
         buckets.push_back(std::move(bucket));
@@ -69,8 +69,8 @@ std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& siz
     return buckets;
 }
 
-std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind) {
-    std::vector<Group> groups;
+std::vector<BufferGroup> make_groups(const ModelRecorder& recorder, tutti_buffer_kind kind) {
+    std::vector<BufferGroup> groups;
     const char* what = kind == TUTTI_PARAMETER  ? "parameters"
                        : kind == TUTTI_COMPUTED ? "computed buffers"
                                                 : "state";
@@ -87,8 +87,8 @@ std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind)
     return groups;
 }
 
-Result<> place_group(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
-                     std::size_t alignment) {
+Result<> place_group(BufferGroup& group, ModelRecorder& recorder,
+                     const std::vector<Device*>& devices, std::size_t alignment) {
     for (std::size_t d = 0; d < devices.size(); ++d) {
         std::size_t bytes = 0;
         for (int b : group.members[d]) bytes += round_up(recorder.buffer(b).bytes, alignment);
@@ -104,7 +104,7 @@ Result<> place_group(Group& group, Recorder& recorder, const std::vector<Device*
     return {};
 }
 
-Result<> place_sums(Group& group, const std::vector<Device*>& devices) {
+Result<> place_sums(BufferGroup& group, const std::vector<Device*>& devices) {
     if (!is_narrow(group.dtype)) return {};
     for (Device* device : devices) {
         TRAINER_ASSIGN(DeviceMemory memory,
@@ -114,7 +114,7 @@ Result<> place_sums(Group& group, const std::vector<Device*>& devices) {
     return {};
 }
 
-std::size_t pack(const Recorder& recorder, const std::vector<Lifetime>& lifetimes,
+std::size_t pack(const ModelRecorder& recorder, const std::vector<Lifetime>& lifetimes,
                  std::size_t alignment, std::vector<std::size_t>& offsets) {
     std::vector<std::size_t> order(lifetimes.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -144,11 +144,11 @@ std::size_t pack(const Recorder& recorder, const std::vector<Lifetime>& lifetime
     return total;
 }
 
-std::vector<Lifetime> lifetimes_of(const Program& program, const Recorder& recorder, int device,
-                                   const std::vector<bool>& shareable) {
+std::vector<Lifetime> lifetimes_of(const Program& program, const ModelRecorder& recorder,
+                                   int device, const std::vector<bool>& shareable) {
     std::vector<Lifetime> by_buffer(recorder.buffers().size());
     for (int n = 0; n < static_cast<int>(program.nodes.size()); ++n) {
-        const Node& node = program.nodes[static_cast<std::size_t>(n)];
+        const ProgramNode& node = program.nodes[static_cast<std::size_t>(n)];
         for (const auto* list : {&node.reads, &node.writes, &node.zero})
             for (int b : *list) {
                 if (!shareable[static_cast<std::size_t>(b)] || recorder.buffer(b).device != device)

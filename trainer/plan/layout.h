@@ -10,7 +10,7 @@ namespace tutti::trainer {
 
 /// Buffers that lie one after the other, at the same offsets on every device, so that one
 /// collective moves them. Gaps between them are zero and stay so.
-struct Group {
+struct BufferGroup {
     std::string name;
     tutti_dtype dtype = TUTTI_FLOAT32;
     std::vector<std::vector<int>> members;  // by device
@@ -30,7 +30,7 @@ struct Group {
 };
 
 /// A node that reads and writes a group's members on a device; none: on all.
-Node group_node(const Group& group, const std::string& name, int device);
+ProgramNode group_node(const BufferGroup& group, const std::string& name, int device);
 
 struct BucketSizes {
     std::size_t bytes = 0;
@@ -39,16 +39,16 @@ struct BucketSizes {
 
 /// The gradients that are reduced, last declared first: the first bucket smaller, so that the
 /// reduction begins early. One dtype each.
-std::vector<Group> make_buckets(const Recorder& recorder, const BucketSizes& sizes);
+std::vector<BufferGroup> make_buckets(const ModelRecorder& recorder, const BucketSizes& sizes);
 /// The buffers of a kind that are synchronised, a group for each dtype.
-std::vector<Group> make_groups(const Recorder& recorder, tutti_buffer_kind kind);
+std::vector<BufferGroup> make_groups(const ModelRecorder& recorder, tutti_buffer_kind kind);
 
 /// Gives a group its memory and its members their addresses.
-Result<> place_group(Group& group, Recorder& recorder, const std::vector<Device*>& devices,
-                     std::size_t alignment);
+Result<> place_group(BufferGroup& group, ModelRecorder& recorder,
+                     const std::vector<Device*>& devices, std::size_t alignment);
 
 /// Gives a group of a 16-bit type room for sums.
-Result<> place_sums(Group& group, const std::vector<Device*>& devices);
+Result<> place_sums(BufferGroup& group, const std::vector<Device*>& devices);
 
 struct Lifetime {
     int buffer = none;
@@ -56,11 +56,11 @@ struct Lifetime {
 };
 /// Offsets for buffers such that those that live at one time do not overlap: the largest first,
 /// each at the lowest place that is free. Returns the bytes of all.
-std::size_t pack(const Recorder& recorder, const std::vector<Lifetime>& lifetimes,
+std::size_t pack(const ModelRecorder& recorder, const std::vector<Lifetime>& lifetimes,
                  std::size_t alignment, std::vector<std::size_t>& offsets);
 /// First and last use of each shareable buffer of the device; unused ones are left out.
-std::vector<Lifetime> lifetimes_of(const Program& program, const Recorder& recorder, int device,
-                                   const std::vector<bool>& shareable);
+std::vector<Lifetime> lifetimes_of(const Program& program, const ModelRecorder& recorder,
+                                   int device, const std::vector<bool>& shareable);
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t alignment) {
     return (bytes + alignment - 1) / alignment * alignment;

@@ -11,7 +11,8 @@ const char* kind_name(tutti_collective_kind kind) {
     return names[kind];
 }
 
-Result<> check_same(const Item& first, const Item& other, const Recorder& recorder) {
+Result<> check_same(const DeviceItem& first, const DeviceItem& other,
+                    const ModelRecorder& recorder) {
     const CollectiveCall& a = *first.collective;
     const CollectiveCall& b = *other.collective;
     const Buffer& x = recorder.buffer(first.node.reads.front());
@@ -26,10 +27,10 @@ Result<> check_same(const Item& first, const Item& other, const Recorder& record
     return {};
 }
 
-Node join(const std::vector<Item>& parts) {
-    Node node{.name = parts.front().node.name};
+ProgramNode join(const std::vector<DeviceItem>& parts) {
+    ProgramNode node{.name = parts.front().node.name};
     node.of_samples = parts.front().node.of_samples;
-    for (const Item& part : parts) {
+    for (const DeviceItem& part : parts) {
         node.reads.insert(node.reads.end(), part.node.reads.begin(), part.node.reads.end());
         node.writes.insert(node.writes.end(), part.node.writes.begin(), part.node.writes.end());
     }
@@ -37,8 +38,8 @@ Node join(const std::vector<Item>& parts) {
 }
 
 // A copy of another device's buffer comes after what that device's list still writes to it.
-const Node* held_up_by(const Item& item, const std::vector<Items>& lists,
-                       const std::vector<std::size_t>& at, const Recorder& recorder) {
+const ProgramNode* held_up_by(const DeviceItem& item, const std::vector<DeviceItems>& lists,
+                              const std::vector<std::size_t>& at, const ModelRecorder& recorder) {
     if (item.collective) return nullptr;
     for (int b : item.node.reads) {
         const int other = recorder.buffer(b).device;
@@ -51,12 +52,12 @@ const Node* held_up_by(const Item& item, const std::vector<Items>& lists,
     return nullptr;
 }
 
-Result<> refuse_held_up(const std::vector<Items>& lists, const std::vector<std::size_t>& at,
-                        const Recorder& recorder) {
+Result<> refuse_held_up(const std::vector<DeviceItems>& lists, const std::vector<std::size_t>& at,
+                        const ModelRecorder& recorder) {
     for (std::size_t d = 0; d < lists.size(); ++d) {
         if (at[d] == lists[d].size()) continue;
-        const Item& item = lists[d][at[d]];
-        if (const Node* writer = held_up_by(item, lists, at, recorder))
+        const DeviceItem& item = lists[d][at[d]];
+        if (const ProgramNode* writer = held_up_by(item, lists, at, recorder))
             return invalid(
                 "copy '{}' reads what '{}' writes after a collective that waits for the copy; "
                 "declare it after that collective",
@@ -67,11 +68,11 @@ Result<> refuse_held_up(const std::vector<Items>& lists, const std::vector<std::
 
 }  // namespace
 
-Result<> merge(Program& program, std::vector<Items> lists, const Recorder& recorder,
-               const std::function<void(Node&, const std::vector<Item>&)>& joined) {
+Result<> merge(Program& program, std::vector<DeviceItems> lists, const ModelRecorder& recorder,
+               const std::function<void(ProgramNode&, const std::vector<DeviceItem>&)>& joined) {
     std::vector<std::size_t> at(lists.size());
     std::size_t left = 0;
-    for (const Items& list : lists) left += list.size();
+    for (const DeviceItems& list : lists) left += list.size();
     while (left > 0) {
         bool moved = false;
         for (std::size_t d = 0; d < lists.size(); ++d) {
@@ -83,15 +84,15 @@ Result<> merge(Program& program, std::vector<Items> lists, const Recorder& recor
         }
         if (moved) continue;
         TRAINER_TRY(refuse_held_up(lists, at, recorder));
-        std::vector<Item> parts;  // every device that is not done stands at a collective
+        std::vector<DeviceItem> parts;  // every device that is not done stands at a collective
         for (std::size_t d = 0; d < lists.size(); ++d)
             if (at[d] < lists[d].size()) parts.push_back(std::move(lists[d][at[d]++]));
         if (parts.size() != lists.size())
             return invalid("collective '{}' is not declared by all {} devices",
                            parts.front().node.name, lists.size());
-        for (const Item& part : parts) TRAINER_TRY(check_same(parts.front(), part, recorder));
+        for (const DeviceItem& part : parts) TRAINER_TRY(check_same(parts.front(), part, recorder));
         left -= parts.size();
-        Node node = join(parts);
+        ProgramNode node = join(parts);
         joined(node, parts);
         program.nodes.push_back(std::move(node));
     }

@@ -8,21 +8,22 @@ void ModelMemory::form_groups() {
     for (auto [kind, groups] : {std::pair{TUTTI_PARAMETER, &parameters_},
                                 {TUTTI_COMPUTED, &computed_},
                                 {TUTTI_STATE, &state_}})
-        for (Group& group : make_groups(recorder_, kind)) groups->push_back(std::move(group));
+        for (BufferGroup& group : make_groups(recorder_, kind)) groups->push_back(std::move(group));
 }
 
 void ModelMemory::form_buckets(const BucketSizes& sizes) {
-    for (Group& bucket : make_buckets(recorder_, sizes)) buckets_.push_back(std::move(bucket));
+    for (BufferGroup& bucket : make_buckets(recorder_, sizes))
+        buckets_.push_back(std::move(bucket));
 }
 
-std::vector<Group*> ModelMemory::kept_groups() {
-    std::vector<Group*> list;
+std::vector<BufferGroup*> ModelMemory::kept_groups() {
+    std::vector<BufferGroup*> list;
     for (auto* groups : {&parameters_, &computed_, &state_})
-        for (Group& group : *groups) list.push_back(&group);
+        for (BufferGroup& group : *groups) list.push_back(&group);
     return list;
 }
 
-Result<> ModelMemory::adopt_parameters(const Recorder& from) {
+Result<> ModelMemory::adopt_parameters(const ModelRecorder& from) {
     if (from.devices() != recorder_.devices())
         return invalid("options.parameters_of has {} devices, this model {}", from.devices(),
                        recorder_.devices());
@@ -41,11 +42,12 @@ Result<> ModelMemory::adopt_parameters(const Recorder& from) {
 
 Result<> ModelMemory::place(const Program& program) {
     const std::size_t alignment = options_.alignment;
-    for (Group* group : kept_groups())
+    for (BufferGroup* group : kept_groups())
         TRAINER_TRY(place_group(*group, recorder_, devices_, alignment));
-    for (Group& bucket : buckets_) TRAINER_TRY(place_group(bucket, recorder_, devices_, alignment));
+    for (BufferGroup& bucket : buckets_)
+        TRAINER_TRY(place_group(bucket, recorder_, devices_, alignment));
     if (options_.sums)
-        for (Group& bucket : buckets_) TRAINER_TRY(place_sums(bucket, devices_));
+        for (BufferGroup& bucket : buckets_) TRAINER_TRY(place_sums(bucket, devices_));
     const std::vector<bool> shareable = shareable_buffers();
     for (int d = 0; d < recorder_.devices(); ++d) TRAINER_TRY(place_arena(program, d, shareable));
     return write_initial_values();
@@ -103,7 +105,7 @@ std::size_t ModelMemory::device_bytes() const {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
         std::size_t bytes = arenas_[d].bytes();
         for (const auto* groups : {&parameters_, &computed_, &state_, &buckets_})
-            for (const Group& group : *groups)
+            for (const BufferGroup& group : *groups)
                 bytes += group.memory[d].bytes() + (group.wide.empty() ? 0 : group.sums_bytes());
         most = std::max(most, bytes);
     }

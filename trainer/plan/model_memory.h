@@ -18,7 +18,7 @@ struct MemoryOptions {
 /// in one arena a device. Groups stay where they are: others keep references to them.
 class ModelMemory {
 public:
-    ModelMemory(Recorder& recorder, const std::vector<Device*>& devices, MemoryOptions options)
+    ModelMemory(ModelRecorder& recorder, const std::vector<Device*>& devices, MemoryOptions options)
         : recorder_(recorder), devices_(devices), options_(options) {}
 
     /// Forms the groups of parameters, computed buffers and state.
@@ -26,16 +26,16 @@ public:
     void form_buckets(const BucketSizes& sizes);
     /// The parameters and computed buffers are the other model's, in that one's memory: they form
     /// no groups here.
-    Result<> adopt_parameters(const Recorder& from);
+    Result<> adopt_parameters(const ModelRecorder& from);
     /// Gives each buffer its address, and learning rates their first values. Buffers share memory
     /// if the program uses them at different times.
     Result<> place(const Program& program);
 
-    std::deque<Group>& parameters() { return parameters_; }
-    std::deque<Group>& computed() { return computed_; }
-    std::deque<Group>& buckets() { return buckets_; }
+    std::deque<BufferGroup>& parameters() { return parameters_; }
+    std::deque<BufferGroup>& computed() { return computed_; }
+    std::deque<BufferGroup>& buckets() { return buckets_; }
     /// The groups that are synchronised and saved.
-    std::vector<Group*> kept_groups();
+    std::vector<BufferGroup*> kept_groups();
     int bucket_count() const { return static_cast<int>(buckets_.size()); }
     /// The bytes in use on the device that has most in use.
     std::size_t device_bytes() const;
@@ -45,10 +45,10 @@ private:
     Result<> place_arena(const Program& program, int device, const std::vector<bool>& shareable);
     Result<> write_initial_values();
 
-    Recorder& recorder_;
+    ModelRecorder& recorder_;
     const std::vector<Device*>& devices_;
     MemoryOptions options_;
-    std::deque<Group> parameters_, computed_, state_, buckets_;
+    std::deque<BufferGroup> parameters_, computed_, state_, buckets_;
     std::vector<DeviceMemory> arenas_;  // by device
 };
 

@@ -30,7 +30,7 @@ struct RunContext {
     bool is_turn(int every) const { return (iteration + 1) % every == 0; }
 };
 
-struct Node {
+struct ProgramNode {
     std::string name;   // with its scope, for messages
     int device = none;  // none: of all devices
     std::vector<int> reads, writes;
@@ -46,7 +46,7 @@ struct Node {
 };
 
 struct Program {
-    std::vector<Node> nodes;
+    std::vector<ProgramNode> nodes;
 };
 
 /// The programs of a step.
@@ -56,17 +56,17 @@ struct StepPlan {
 };
 
 /// One entry of a device's list: an operation, or its place in a collective of all devices.
-struct Item {
-    Node node;
+struct DeviceItem {
+    ProgramNode node;
     std::optional<CollectiveCall> collective;
 };
-using Items = std::vector<Item>;
+using DeviceItems = std::vector<DeviceItem>;
 
 /// Marks the nodes before which a gradient becomes zero: in each program the first that touches it.
 /// fixed_order: the sums over micro-batches are not made in the dense gradients.
-void mark_zeroes(StepPlan& plan, const Recorder& recorder, bool fixed_order);
+void mark_zeroes(StepPlan& plan, const ModelRecorder& recorder, bool fixed_order);
 
 /// Fills before and after from reads and writes, and from the memory that buffers share.
-void find_dependencies(Program& program, const Recorder& recorder);
+void find_dependencies(Program& program, const ModelRecorder& recorder);
 
 }  // namespace tutti::trainer

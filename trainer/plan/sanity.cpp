@@ -5,8 +5,8 @@
 namespace tutti::trainer {
 namespace {
 
-Result<> check_own(const Recorder& recorder, const Operation& op, const std::vector<int>& list,
-                   const char* verb) {
+Result<> check_own(const ModelRecorder& recorder, const DeclaredOperation& op,
+                   const std::vector<int>& list, const char* verb) {
     for (int b : list) {
         const Buffer& buffer = recorder.buffer(b);
         if (buffer.device == op.device) continue;
@@ -18,7 +18,7 @@ Result<> check_own(const Recorder& recorder, const Operation& op, const std::vec
     return {};
 }
 
-const Buffer* find(const Recorder& recorder, int device, const std::string& name,
+const Buffer* find(const ModelRecorder& recorder, int device, const std::string& name,
                    tutti_buffer_kind kind) {
     const int found = recorder.find(device, name);
     if (found == none || recorder.buffer(found).kind != kind) return nullptr;
@@ -46,7 +46,7 @@ Result<> check_pair(const Buffer& a, const Buffer& b) {
     return {};
 }
 
-Result<> check_against_first(const Recorder& recorder, int device, tutti_buffer_kind kind) {
+Result<> check_against_first(const ModelRecorder& recorder, int device, tutti_buffer_kind kind) {
     for (int b : recorder.of_kind(0, kind)) {
         const Buffer& first = recorder.buffer(b);
         const Buffer* other = find(recorder, device, first.name, kind);
@@ -64,8 +64,8 @@ Result<> check_against_first(const Recorder& recorder, int device, tutti_buffer_
 
 }  // namespace
 
-Result<> check_sanity(const Recorder& recorder) {
-    for (const Operation& op : recorder.operations()) {
+Result<> check_sanity(const ModelRecorder& recorder) {
+    for (const DeclaredOperation& op : recorder.operations()) {
         if (op.collective || op.copies) continue;
         TRAINER_TRY(check_own(recorder, op, op.reads, "reads"));
         TRAINER_TRY(check_own(recorder, op, op.writes, "writes"));
@@ -76,7 +76,7 @@ Result<> check_sanity(const Recorder& recorder) {
     return {};
 }
 
-std::string signature(const Recorder& recorder, int device) {
+std::string signature(const ModelRecorder& recorder, int device) {
     std::string text;
     for (tutti_buffer_kind kind : {TUTTI_PARAMETER, TUTTI_COMPUTED, TUTTI_STATE})
         for (int b : recorder.of_kind(device, kind)) {

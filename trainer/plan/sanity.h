@@ -6,10 +6,10 @@
 namespace tutti::trainer {
 
 /// No operation touches another device's buffer, and all devices have the same parameters.
-Result<> check_sanity(const Recorder& recorder);
+Result<> check_sanity(const ModelRecorder& recorder);
 
 /// One line a parameter or computed buffer, the same text on ranks that fit together. Shards have
 /// their names alone.
-std::string signature(const Recorder& recorder, int device);
+std::string signature(const ModelRecorder& recorder, int device);
 
 }  // namespace tutti::trainer

@@ -11,17 +11,18 @@ bool contains(const std::vector<int>& list, int buffer) {
 
 // Micro-batches add to the gradient of a parameter; but not with a fixed order, which stores it
 // after each one, nor if only the last one touches it.
-bool accumulates(const Recorder& recorder, const Program& micro, bool fixed_order, int gradient) {
+bool accumulates(const ModelRecorder& recorder, const Program& micro, bool fixed_order,
+                 int gradient) {
     const int of = recorder.buffer(gradient).gradient_of;
     if (of == none || recorder.buffer(of).kind != TUTTI_PARAMETER) return false;
     if (fixed_order && recorder.buffer(of).bucketed()) return false;
-    return std::ranges::any_of(micro.nodes, [gradient](const Node& node) {
+    return std::ranges::any_of(micro.nodes, [gradient](const ProgramNode& node) {
         return contains(node.reads, gradient) || contains(node.writes, gradient);
     });
 }
 
 // A list of rows has only its length set to zero: the rows behind its end have no meaning.
-bool begins_at_zero(const Recorder& recorder, int b) {
+bool begins_at_zero(const ModelRecorder& recorder, int b) {
     const Buffer& buffer = recorder.buffer(b);
     if (buffer.kind != TUTTI_GRADIENT) return false;
     if (buffer.gradient_of == none || !recorder.buffer(buffer.gradient_of).sparse()) return true;
@@ -30,10 +31,10 @@ bool begins_at_zero(const Recorder& recorder, int b) {
 
 }  // namespace
 
-void mark_zeroes(StepPlan& plan, const Recorder& recorder, bool fixed_order) {
+void mark_zeroes(StepPlan& plan, const ModelRecorder& recorder, bool fixed_order) {
     for (Program* program : {&plan.micro, &plan.last}) {
         std::vector<bool> seen(recorder.buffers().size());
-        for (Node& node : program->nodes) {
+        for (ProgramNode& node : program->nodes) {
             const bool seeds = node.own && node.reads.empty();
             for (const auto* list : {&node.reads, &node.writes})
                 for (int b : *list) {

@@ -30,7 +30,7 @@ tutti_status tutti_shard_range(int64_t classes, int shards, int shard, int64_t* 
                                int64_t* count) {
     return guard([&]() -> Result<> {
         if (!first || !count) return null_argument("tutti_shard_range", first ? "count" : "first");
-        TRAINER_ASSIGN(const Range range, range_of(classes, shards, shard));
+        TRAINER_ASSIGN(const ClassRange range, range_of(classes, shards, shard));
         *first = range.first;
         *count = range.count;
         return {};
@@ -42,7 +42,7 @@ tutti_status tutti_shard_index(const int64_t* labels, size_t count, int64_t clas
     return guard([&]() -> Result<> {
         if (count > 0 && (!labels || !out))
             return null_argument("tutti_shard_index", labels ? "out" : "labels");
-        TRAINER_ASSIGN(const Range range, range_of(classes, shards, shard));
+        TRAINER_ASSIGN(const ClassRange range, range_of(classes, shards, shard));
         for (size_t i = 0; i < count; ++i)
             if (labels[i] != ignore && (labels[i] < 0 || labels[i] >= classes))
                 return fail(TUTTI_ERR_INVALID,
@@ -68,7 +68,7 @@ tutti_status tutti_sharded_fc_create(const tutti_sharded_fc_spec* spec, tutti_sh
         if (known.features == 0) return fail(TUTTI_ERR_INVALID, "{}: 0 features", function);
         const int ranks = known.comm ? tutti_comm_size(known.comm) : 1;
         const int rank = known.comm ? tutti_comm_rank(known.comm) : 0;
-        TRAINER_ASSIGN(const Range range, range_of(known.classes, ranks, rank));
+        TRAINER_ASSIGN(const ClassRange range, range_of(known.classes, ranks, rank));
         *layer = new tutti_sharded_fc(known, *known.math, range);
         return {};
     });

@@ -8,17 +8,17 @@ using tutti::trainer::fail;
 using tutti::trainer::from_call;
 using tutti::trainer::Result;
 using tutti::trainer::run_within;
-using tutti::trainer::sharded::Range;
+using tutti::trainer::sharded::ClassRange;
 
 namespace tutti::trainer::sharded {
 
-Result<Range> range_of(int64_t classes, int shards, int shard) {
+Result<ClassRange> range_of(int64_t classes, int shards, int shard) {
     if (classes < 1 || shards < 1 || shard < 0 || shard >= shards)
         return fail(TUTTI_ERR_INVALID, "sharded: shard {} of {} of {} classes", shard, shards,
                     classes);
     const int64_t each = classes / shards + (classes % shards != 0 ? 1 : 0);
     const int64_t first = std::min(classes, each * shard);
-    return Range{first, std::min(each, classes - first)};
+    return ClassRange{first, std::min(each, classes - first)};
 }
 
 Result<float*> Scratch::get(std::size_t count) {
@@ -36,7 +36,7 @@ Result<float*> Scratch::get(std::size_t count) {
 }  // namespace tutti::trainer::sharded
 
 tutti_sharded_fc::tutti_sharded_fc(const tutti_sharded_fc_spec& spec, const tutti_fc_math& math,
-                                   Range range)
+                                   ClassRange range)
     : spec_(spec),
       math_(math),
       range_(range),

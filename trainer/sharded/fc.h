@@ -10,11 +10,11 @@
 
 namespace tutti::trainer::sharded {
 
-struct Range {
+struct ClassRange {
     int64_t first = 0;
     int64_t count = 0;
 };
-Result<Range> range_of(int64_t classes, int shards, int shard);
+Result<ClassRange> range_of(int64_t classes, int shards, int shard);
 
 /// Memory of the program's kind that grows and is kept: batches are alike.
 class Scratch {
@@ -37,7 +37,7 @@ private:
 struct tutti_sharded_fc {
 public:
     tutti_sharded_fc(const tutti_sharded_fc_spec& spec, const tutti_fc_math& math,
-                     tutti::trainer::sharded::Range range);
+                     tutti::trainer::sharded::ClassRange range);
 
     tutti::trainer::Result<double> forward(const float* x, const int64_t* labels, std::size_t batch,
                                            const float* weight, const float* bias);
@@ -59,7 +59,7 @@ private:
 
     const tutti_sharded_fc_spec spec_;
     const tutti_fc_math math_;
-    const tutti::trainer::sharded::Range range_;
+    const tutti::trainer::sharded::ClassRange range_;
     const int ranks_, rank_;
     tutti::trainer::sharded::Scratch features_, logits_, all_dx_;
     std::vector<std::size_t> batches_;  // of each rank

@@ -5,7 +5,7 @@ namespace tutti::trainer {
 void Averaging::append_on_devices(Program& program, std::size_t group, const char* what, int every,
                                   DeltaFunction function) {
     for (std::size_t d = 0; d < devices_.size(); ++d) {
-        Node node =
+        ProgramNode node =
             group_node(parameters_[group], what + parameters_[group].name, static_cast<int>(d));
         node.own = [this, group, d, every, function](const RunContext& context) {
             return context.is_turn(every) ? (this->*function)(group, d) : Result<>();
@@ -16,9 +16,9 @@ void Averaging::append_on_devices(Program& program, std::size_t group, const cha
 
 void Averaging::append_to(Program& program, int every) {
     for (std::size_t g = 0; g < parameters_.size(); ++g) {
-        const Group& group = parameters_[g];
+        const BufferGroup& group = parameters_[g];
         append_on_devices(program, g, "delta of ", every, &Averaging::compute_delta);
-        Node average = group_node(group, "average of " + group.name, none);
+        ProgramNode average = group_node(group, "average of " + group.name, none);
         average.task = tasks_.add({.name = average.name,
                                    .op = TUTTI_AVG,
                                    .dtype = sum_dtype(group.dtype),
@@ -30,7 +30,7 @@ void Averaging::append_to(Program& program, int every) {
 }
 
 Result<> Averaging::allocate() {
-    for (const Group& group : parameters_) {
+    for (const BufferGroup& group : parameters_) {
         Pieces& pieces = pieces_.emplace_back();
         for (Device* device : devices_) {
             for (auto* list : {&pieces.snapshot, &pieces.delta}) {
@@ -51,13 +51,13 @@ Result<> Averaging::take_snapshot() {
 }
 
 Result<> Averaging::widen(std::size_t g, std::size_t d, void* to) {
-    const Group& group = parameters_[g];
+    const BufferGroup& group = parameters_[g];
     return devices_[d]->convert(group.count(), group.dtype, group.memory[d].data(),
                                 sum_dtype(group.dtype), to);
 }
 
 Result<> Averaging::compute_delta(std::size_t g, std::size_t d) {
-    const Group& group = parameters_[g];
+    const BufferGroup& group = parameters_[g];
     void* delta = pieces_[g].delta[d].data();
     TRAINER_TRY(widen(g, d, delta));
     return devices_[d]->axpby(group.count(), sum_dtype(group.dtype), -1,
@@ -65,7 +65,7 @@ Result<> Averaging::compute_delta(std::size_t g, std::size_t d) {
 }
 
 Result<> Averaging::apply_delta(std::size_t g, std::size_t d) {
-    const Group& group = parameters_[g];
+    const BufferGroup& group = parameters_[g];
     const tutti_dtype wide = sum_dtype(group.dtype);
     void* snapshot = pieces_[g].snapshot[d].data();
     TRAINER_TRY(

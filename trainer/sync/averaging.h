@@ -12,7 +12,8 @@ namespace tutti::trainer {
 /// A snapshot is the same on all replicas: the parameters after the last average.
 class Averaging {
 public:
-    Averaging(std::deque<Group>& parameters, const std::vector<Device*>& devices, TaskTable& tasks)
+    Averaging(std::deque<BufferGroup>& parameters, const std::vector<Device*>& devices,
+              TaskTable& tasks)
         : parameters_(parameters), devices_(devices), tasks_(tasks) {}
 
     /// Appends the nodes of each group: its deltas, their average, the parameters that follow.
@@ -36,7 +37,7 @@ private:
     struct Pieces {
         std::vector<DeviceMemory> snapshot, delta;  // by device
     };
-    std::deque<Group>& parameters_;
+    std::deque<BufferGroup>& parameters_;
     const std::vector<Device*>& devices_;
     TaskTable& tasks_;
     std::vector<int> group_tasks_;  // by group

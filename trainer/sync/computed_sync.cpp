@@ -3,14 +3,14 @@
 namespace tutti::trainer {
 
 void ComputedSync::append_to(Program& program, bool mean, int every) {
-    for (const Group& group : groups_) {
+    for (const BufferGroup& group : groups_) {
         const bool averages = mean && is_floating(group.dtype);
         Task task{.name = group.name,
                   .kind = averages ? TUTTI_COLLECTIVE_ALLREDUCE : TUTTI_COLLECTIVE_BROADCAST,
                   .op = TUTTI_AVG,
                   .dtype = group.dtype};
         task.every = every;
-        Node node = group_node(group, group.name, none);
+        ProgramNode node = group_node(group, group.name, none);
         node.task = tasks_.add(std::move(task));
         group_tasks_.push_back(node.task);
         program.nodes.push_back(std::move(node));

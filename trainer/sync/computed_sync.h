@@ -11,7 +11,8 @@ namespace tutti::trainer {
 /// Each group is broadcast from one replica, or averaged over all, every so many steps.
 class ComputedSync {
 public:
-    ComputedSync(std::deque<Group>& groups, TaskTable& tasks) : groups_(groups), tasks_(tasks) {}
+    ComputedSync(std::deque<BufferGroup>& groups, TaskTable& tasks)
+        : groups_(groups), tasks_(tasks) {}
 
     /// mean: floating-point groups are averaged.
     void append_to(Program& program, bool mean, int every);
@@ -20,7 +21,7 @@ public:
     void set_root(int replica);
 
 private:
-    std::deque<Group>& groups_;
+    std::deque<BufferGroup>& groups_;
     TaskTable& tasks_;
     std::vector<int> group_tasks_;  // by group
 };

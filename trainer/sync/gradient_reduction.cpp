@@ -5,7 +5,7 @@
 namespace tutti::trainer {
 
 void GradientReduction::add_tasks() {
-    for (const Group& bucket : buckets_) {
+    for (const BufferGroup& bucket : buckets_) {
         Task task{.name = "gradients, " + bucket.name, .dtype = bucket.dtype};
         task.is_bucket = true;
         bucket_tasks_.push_back(tasks_.add(std::move(task)));
@@ -13,7 +13,7 @@ void GradientReduction::add_tasks() {
 }
 
 void GradientReduction::insert_nodes(Program& program, std::size_t backward_begin) const {
-    std::vector<Node> nodes;
+    std::vector<ProgramNode> nodes;
     std::vector<std::size_t> ready(buckets_.size(), backward_begin);
     for (std::size_t b = 0; b < buckets_.size(); ++b) {
         const std::vector<int> members = buckets_[b].all_members();
@@ -25,7 +25,8 @@ void GradientReduction::insert_nodes(Program& program, std::size_t backward_begi
     std::size_t next = 0;
     for (std::size_t n = 0; n <= program.nodes.size(); ++n) {
         for (; next < buckets_.size() && ready[next] == n; ++next) {
-            Node node = group_node(buckets_[next], "gradients, " + buckets_[next].name, none);
+            ProgramNode node =
+                group_node(buckets_[next], "gradients, " + buckets_[next].name, none);
             node.task = bucket_tasks_[next];
             nodes.push_back(std::move(node));
         }
@@ -36,7 +37,7 @@ void GradientReduction::insert_nodes(Program& program, std::size_t backward_begi
 
 Program GradientReduction::take_nodes(Program& program) const {
     Program taken;
-    std::erase_if(program.nodes, [&](Node& node) {
+    std::erase_if(program.nodes, [&](ProgramNode& node) {
         if (node.task == none || std::ranges::find(bucket_tasks_, node.task) == bucket_tasks_.end())
             return false;
         node.zero.clear();
@@ -48,7 +49,7 @@ Program GradientReduction::take_nodes(Program& program) const {
 
 std::vector<std::vector<int>> GradientReduction::members() const {
     std::vector<std::vector<int>> list;
-    for (const Group& bucket : buckets_) list.push_back(bucket.all_members());
+    for (const BufferGroup& bucket : buckets_) list.push_back(bucket.all_members());
     return list;
 }
 
@@ -61,7 +62,7 @@ void GradientReduction::bind(bool sums_made) {
 }
 
 // The sum is made in float32 and rounded once, when all have been added.
-void GradientReduction::bind_sums(Task& task, const Group& bucket, bool sums_made) {
+void GradientReduction::bind_sums(Task& task, const BufferGroup& bucket, bool sums_made) {
     task.narrow = task.in;
     task.narrow_dtype = bucket.dtype;
     task.dtype = bucket.sums_dtype();

@@ -12,7 +12,7 @@ namespace tutti::trainer {
 /// replica, or LocalSGD) nothing is reduced.
 class GradientReduction {
 public:
-    GradientReduction(std::deque<Group>& buckets, TaskTable& tasks)
+    GradientReduction(std::deque<BufferGroup>& buckets, TaskTable& tasks)
         : buckets_(buckets), tasks_(tasks) {}
 
     void add_tasks();
@@ -30,9 +30,9 @@ public:
     void bind(bool sums_made);
 
 private:
-    void bind_sums(Task& task, const Group& bucket, bool sums_made);
+    void bind_sums(Task& task, const BufferGroup& bucket, bool sums_made);
 
-    std::deque<Group>& buckets_;
+    std::deque<BufferGroup>& buckets_;
     TaskTable& tasks_;
     std::vector<int> bucket_tasks_;  // by bucket
 };

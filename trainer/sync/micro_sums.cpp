@@ -5,7 +5,7 @@ namespace tutti::trainer {
 void MicroSums::append_nodes(Program& program, BucketFunction function) {
     for (std::size_t b = 0; b < buckets_.size(); ++b)
         for (std::size_t d = 0; d < devices_.size(); ++d) {
-            Node node =
+            ProgramNode node =
                 group_node(buckets_[b], "micro-batches, " + buckets_[b].name, static_cast<int>(d));
             node.own = [this, function, b, d](const RunContext& context) {
                 return (this->*function)(b, d, context.micro);
@@ -25,7 +25,7 @@ void MicroSums::append_sums(Program& last, bool rounds) {
 Result<> MicroSums::allocate() {
     // Sums stored at once: one for each bit of the number of micro-batches before the last.
     const auto most = static_cast<unsigned>(micro_batches_ - 1);
-    for (const Group& bucket : buckets_) {
+    for (const BufferGroup& bucket : buckets_) {
         auto& of_bucket = levels_.emplace_back();
         for (Device* device : devices_) {
             Levels& levels = of_bucket.emplace_back();
@@ -40,13 +40,13 @@ Result<> MicroSums::allocate() {
 }
 
 Result<> MicroSums::widen(std::size_t bucket, std::size_t device) {
-    const Group& group = buckets_[bucket];
+    const BufferGroup& group = buckets_[bucket];
     return devices_[device]->convert(group.count(), group.dtype, group.memory[device].data(),
                                      group.sums_dtype(), group.sums(device));
 }
 
 Result<> MicroSums::add(std::size_t bucket, std::size_t device, const DeviceMemory& level) {
-    const Group& group = buckets_[bucket];
+    const BufferGroup& group = buckets_[bucket];
     return devices_[device]->axpby(group.count(), group.sums_dtype(), 1, level.data(), 1,
                                    group.sums(device));
 }
@@ -70,7 +70,7 @@ Result<> MicroSums::add_stored(std::size_t bucket, std::size_t device, int micro
 }
 
 Result<> MicroSums::add_stored_and_round(std::size_t bucket, std::size_t device, int micro) {
-    const Group& group = buckets_[bucket];
+    const BufferGroup& group = buckets_[bucket];
     TRAINER_TRY(add_stored(bucket, device, micro));
     return devices_[device]->convert(group.count(), group.sums_dtype(), group.sums(device),
                                      group.dtype, group.memory[device].data());

@@ -12,7 +12,8 @@ namespace tutti::trainer {
 /// Of a step's micro-batches the last adds the sums of those before it to its own gradients.
 class MicroSums {
 public:
-    MicroSums(std::deque<Group>& buckets, const std::vector<Device*>& devices, int micro_batches)
+    MicroSums(std::deque<BufferGroup>& buckets, const std::vector<Device*>& devices,
+              int micro_batches)
         : buckets_(buckets), devices_(devices), micro_batches_(micro_batches) {}
 
     /// Appends the nodes that store a micro-batch's gradients.
@@ -38,7 +39,7 @@ private:
     };
     Result<> add(std::size_t bucket, std::size_t device, const DeviceMemory& level);
 
-    std::deque<Group>& buckets_;
+    std::deque<BufferGroup>& buckets_;
     const std::vector<Device*>& devices_;
     int micro_batches_;
     std::vector<std::vector<Levels>> levels_;  // by bucket and device

@@ -22,7 +22,7 @@ std::size_t row_bytes(const Buffer& table) {
 }
 
 // The devices' lists one after the other; false if one says that it has more than its room.
-Result<bool> take_lists(const Recorder& recorder, const std::vector<Device*>& devices,
+Result<bool> take_lists(const ModelRecorder& recorder, const std::vector<Device*>& devices,
                         const std::vector<ListBuffers>& entries, List& list) {
     for (std::size_t d = 0; d < devices.size(); ++d) {
         const Buffer& values = recorder.buffer(entries[d].values);
@@ -100,7 +100,7 @@ List merged(const List& list, std::size_t row_elements) {
 }
 
 // Returns the bytes of all lists.
-Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>& devices,
+Result<uint64_t> sum_sparse(const ModelRecorder& recorder, const std::vector<Device*>& devices,
                             const Comm& comm, const std::vector<ListBuffers>& entries) {
     const Buffer& first = recorder.buffer(entries.front().values);
     const std::size_t bytes = row_bytes(first);
@@ -130,12 +130,12 @@ Result<uint64_t> sum_sparse(const Recorder& recorder, const std::vector<Device*>
 
 }  // namespace
 
-void append_sparse_sums(Program& program, TaskTable& tasks, const Recorder& recorder,
+void append_sparse_sums(Program& program, TaskTable& tasks, const ModelRecorder& recorder,
                         const Replicas& replicas) {
     for (int b : recorder.of_kind(0, TUTTI_PARAMETER)) {
         if (!recorder.buffer(b).sparse()) continue;
         const std::string& name = recorder.buffer(b).name;
-        Node node{.name = "sparse gradient of " + name};
+        ProgramNode node{.name = "sparse gradient of " + name};
         std::vector<ListBuffers> lists;
         for (int d = 0; d < replicas.local(); ++d) {
             const Buffer& table = recorder.buffer(recorder.find(d, name));

@@ -13,7 +13,7 @@ namespace tutti::trainer {
 /// Appends a collective for each sparse parameter: its gradient's list on every device becomes the
 /// sum of the lists of all replicas, each row once, in order, its values added in the order of the
 /// replicas. Also on one replica alone: the update finds each row once.
-void append_sparse_sums(Program& program, TaskTable& tasks, const Recorder& recorder,
+void append_sparse_sums(Program& program, TaskTable& tasks, const ModelRecorder& recorder,
                         const Replicas& replicas);
 
 struct ShardedTable {

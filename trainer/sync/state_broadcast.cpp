@@ -2,8 +2,8 @@
 
 namespace tutti::trainer {
 
-void StateBroadcast::add_tasks(const std::vector<Group*>& groups) {
-    for (const Group* group : groups) {
+void StateBroadcast::add_tasks(const std::vector<BufferGroup*>& groups) {
+    for (const BufferGroup* group : groups) {
         group_tasks_.push_back(tasks_.add({.name = group->name,
                                            .operation = sync_name,
                                            .kind = TUTTI_COLLECTIVE_BROADCAST,

@@ -14,7 +14,7 @@ public:
         : tasks_(tasks), collectives_(collectives), comm_(comm) {}
 
     /// Adds the groups' tasks. Their memory is there.
-    void add_tasks(const std::vector<Group*>& groups);
+    void add_tasks(const std::vector<BufferGroup*>& groups);
     /// Every rank calls it. After a failure it returns when nothing is under way any more.
     Result<> run();
 

@@ -6,8 +6,8 @@
 
 namespace tutti::trainer {
 
-StepSync::StepSync(const Settings& settings, const Recorder& recorder, const Replicas& replicas,
-                   ModelMemory& memory, TaskTable& tasks)
+StepSync::StepSync(const TrainerSettings& settings, const ModelRecorder& recorder,
+                   const Replicas& replicas, ModelMemory& memory, TaskTable& tasks)
     : settings_(settings),
       recorder_(recorder),
       replicas_(replicas),
@@ -22,7 +22,7 @@ StepSync::StepSync(const Settings& settings, const Recorder& recorder, const Rep
 
 // The layer adds on devices: 16-bit types in float32.
 Result<> StepSync::check_addable(const char* option) const {
-    for (const Group& group : memory_.parameters()) {
+    for (const BufferGroup& group : memory_.parameters()) {
         if (group.dtype == TUTTI_FLOAT32 || group.dtype == TUTTI_FLOAT64) continue;
         if (!is_narrow(group.dtype))
             return invalid("{} is for parameters of 16 bits and more; there are some of {}", option,

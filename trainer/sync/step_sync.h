@@ -16,8 +16,8 @@ namespace tutti::trainer {
 /// and then, never both. In the order of the calls: groups, nodes, memory, bind.
 class StepSync {
 public:
-    StepSync(const Settings& settings, const Recorder& recorder, const Replicas& replicas,
-             ModelMemory& memory, TaskTable& tasks);
+    StepSync(const TrainerSettings& settings, const ModelRecorder& recorder,
+             const Replicas& replicas, ModelMemory& memory, TaskTable& tasks);
 
     /// INVALID for groups whose values the devices cannot add as the options ask for.
     Result<> check() const;
@@ -37,8 +37,8 @@ public:
 private:
     Result<> check_addable(const char* option) const;
 
-    const Settings& settings_;
-    const Recorder& recorder_;
+    const TrainerSettings& settings_;
+    const ModelRecorder& recorder_;
     const Replicas& replicas_;
     ModelMemory& memory_;
     TaskTable& tasks_;

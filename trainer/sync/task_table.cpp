@@ -12,7 +12,7 @@ void TaskTable::use_buffers(int task, std::vector<int> in, std::vector<int> out)
     bindings_.push_back({task, std::move(in), std::move(out)});
 }
 
-void TaskTable::bind_buffers(const Recorder& recorder) {
+void TaskTable::bind_buffers(const ModelRecorder& recorder) {
     for (const Binding& binding : bindings_) {
         Task& task = at(binding.task);
         for (int b : binding.in) task.in.push_back(recorder.buffer(b).data);
@@ -21,7 +21,7 @@ void TaskTable::bind_buffers(const Recorder& recorder) {
     bindings_.clear();
 }
 
-void TaskTable::bind_group(int index, const Group& group, std::vector<void*> pointers) {
+void TaskTable::bind_group(int index, const BufferGroup& group, std::vector<void*> pointers) {
     Task& task = at(index);
     task.count = group.count();
     task.in = task.out = std::move(pointers);

@@ -23,9 +23,9 @@ public:
 
     /// The task's buffers, by device; bind_buffers gives it their addresses.
     void use_buffers(int task, std::vector<int> in, std::vector<int> out);
-    void bind_buffers(const Recorder& recorder);
+    void bind_buffers(const ModelRecorder& recorder);
     /// The task reads and writes at the pointers, one a device, as many elements as the group has.
-    void bind_group(int task, const Group& group, std::vector<void*> pointers);
+    void bind_group(int task, const BufferGroup& group, std::vector<void*> pointers);
 
 private:
     struct Binding {

@@ -1,4 +1,4 @@
-#include "trainer/checkpoint/group.h"
+#include "trainer/checkpoint/rank_group.h"
 
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ Result<> wait_for(Start&& start) {
 
 }  // namespace
 
-Result<std::vector<std::string>> Group::gather(const std::string& text) const {
+Result<std::vector<std::string>> RankGroup::gather(const std::string& text) const {
     if (size_ == 1) return std::vector{text};
     const auto ranks = static_cast<std::size_t>(size_);
     const std::size_t own = text.size();
@@ -47,12 +47,12 @@ Result<std::vector<std::string>> Group::gather(const std::string& text) const {
     return texts;
 }
 
-Result<std::vector<std::string>> Group::meet(const char* name, const std::string& text) const {
+Result<std::vector<std::string>> RankGroup::meet(const char* name, const std::string& text) const {
     TRAINER_TRY(begin_named(comm_, name));
     return gather(text);
 }
 
-Result<std::string> Group::broadcast(Result<std::string> text) const {
+Result<std::string> RankGroup::broadcast(Result<std::string> text) const {
     if (size_ == 1) return text;
     // Status, rank at fault, length of the text or of the error's message.
     std::array<int64_t, 3> said{};
@@ -70,28 +70,28 @@ Result<std::string> Group::broadcast(Result<std::string> text) const {
         Error{static_cast<tutti_status>(said[0]), static_cast<int>(said[1]), -1, std::move(words)});
 }
 
-Result<> Group::broadcast(std::span<std::byte> bytes) const {
+Result<> RankGroup::broadcast(std::span<std::byte> bytes) const {
     if (size_ == 1) return {};
     return wait_for([&](auto* opts, auto* request) {
         return tutti_ibroadcast(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, 0, opts, request);
     });
 }
 
-Result<> Group::send(std::span<const std::byte> bytes, int rank) const {
+Result<> RankGroup::send(std::span<const std::byte> bytes, int rank) const {
     return wait_for([&](auto* opts, auto* request) {
         return tutti_isend(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, rank, message_tag, opts,
                            request);
     });
 }
 
-Result<> Group::receive(std::span<std::byte> bytes, int rank) const {
+Result<> RankGroup::receive(std::span<std::byte> bytes, int rank) const {
     return wait_for([&](auto* opts, auto* request) {
         return tutti_irecv(comm_, bytes.data(), bytes.size(), TUTTI_UINT8, rank, message_tag,
                            nullptr, opts, request);
     });
 }
 
-Result<> Group::agree(const Result<>& own) const {
+Result<> RankGroup::agree(const Result<>& own) const {
     if (size_ == 1) return own;
     const std::string word =
         own ? "" : fmt::format("{} {}", static_cast<int>(own.error().status), own.error().message);

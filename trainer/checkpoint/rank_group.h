@@ -11,9 +11,9 @@
 
 namespace tutti::trainer::checkpoint {
 
-class Group {
+class RankGroup {
 public:
-    explicit Group(tutti_comm* comm)
+    explicit RankGroup(tutti_comm* comm)
         : comm_(comm),
           rank_(comm ? tutti_comm_rank(comm) : 0),
           size_(comm ? tutti_comm_size(comm) : 1) {}
