@@ -34,11 +34,11 @@ Result<> agree(const Comm& comm, int devices, const Result<>& own) {
         return begun;
     }
     std::array<int64_t, 2> least = {own ? no_rank : comm.rank(), -devices};
-    const Result<> heard = from_call(
+    const Result<> reduced = from_call(
         tutti_allreduce(comm.get(), least.data(), least.data(), 2, TUTTI_INT64, TUTTI_MIN),
         "agreement on what was declared");
     TRAINER_TRY(own);
-    TRAINER_TRY(heard);
+    TRAINER_TRY(reduced);
     if (least[0] != no_rank)
         return tl::unexpected<Error>(
             {.status = TUTTI_ERR_INVALID,

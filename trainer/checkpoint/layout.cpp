@@ -146,7 +146,7 @@ Result<int> parse_format(const Json& metadata) {
     return version;
 }
 
-Result<> take_metadata(const Json& metadata, FileHeader& header) {
+Result<> read_metadata(const Json& metadata, FileHeader& header) {
     for (const auto& [key, value] : metadata.items())
         if (!value.is_string()) return damaged(fmt::format("metadata '{}' is no text", key));
     TRAINER_TRY(parse_format(metadata));
@@ -233,7 +233,7 @@ Result<FileHeader> parse_header(std::string_view text, uint64_t data_bytes) {
         TRAINER_ASSIGN(StoredEntry entry, parse_entry(key, value));
         header.entries.push_back(std::move(entry));
     }
-    TRAINER_TRY(take_metadata(json[metadata], header));
+    TRAINER_TRY(read_metadata(json[metadata], header));
     TRAINER_TRY(check_places(header.entries, data_bytes));
     return header;
 }

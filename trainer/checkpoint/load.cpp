@@ -74,65 +74,67 @@ public:
         };
         if (group_.is_root()) {
             for (const auto& [name, wanted] : source_->manifest)
-                if (!skipped(name)) TRAINER_TRY(deal(name, wanted));
+                if (!skipped(name)) TRAINER_TRY(send_entry(name, wanted));
         } else {
             for (const auto& [name, entry] : entries_)
-                if (!skipped(name)) TRAINER_TRY(take(entry));
+                if (!skipped(name)) TRAINER_TRY(receive_entry(entry));
         }
         return outcome_;
     }
 
 private:
-    void note(Result<> result) {
+    void keep_first_error(Result<> result) {
         if (!result && outcome_) outcome_ = std::move(result);
     }
     std::span<std::byte> piece(uint64_t left) {
         return std::span(buffer_).first(std::min<uint64_t>(piece_bytes, left));
     }
-    void put(const EntryPart& part, uint64_t at, std::span<const std::byte> bytes) {
-        note(part.copier_or(copier_).to_device(part.data + at, bytes.data(), bytes.size()));
+    void copy_to_part(const EntryPart& part, uint64_t at, std::span<const std::byte> bytes) {
+        keep_first_error(
+            part.copier_or(copier_).to_device(part.data + at, bytes.data(), bytes.size()));
     }
 
-    Result<> deal(const std::string& name, const ManifestEntry& wanted) {
+    Result<> send_entry(const std::string& name, const ManifestEntry& wanted) {
         const StoredEntry& stored = *source_->stored.find(name)->second;
         const uint64_t bytes = stored.end - stored.begin;
         if (wanted.sharded) {
             const auto rows = static_cast<uint64_t>(std::max<int64_t>(1, stored.shape[0]));
             for (const Shard& shard : wanted.shards)
-                TRAINER_TRY(deal_shard(stored, shard, bytes / rows));
+                TRAINER_TRY(send_shard(stored, shard, bytes / rows));
             return {};
         }
         for (uint64_t at = 0; at < bytes; at += piece_bytes) {
             const auto read = piece(bytes - at);
-            note(source_->file.read(stored, at, read));
+            keep_first_error(source_->file.read(stored, at, read));
             TRAINER_TRY(group_.broadcast(read));
-            for (const EntryPart& part : entries_.find(name)->second.parts) put(part, at, read);
+            for (const EntryPart& part : entries_.find(name)->second.parts)
+                copy_to_part(part, at, read);
         }
         return {};
     }
 
-    Result<> deal_shard(const StoredEntry& stored, const Shard& shard, uint64_t row_bytes) {
+    Result<> send_shard(const StoredEntry& stored, const Shard& shard, uint64_t row_bytes) {
         const uint64_t begin = static_cast<uint64_t>(shard.first_row) * row_bytes;
         const uint64_t bytes = static_cast<uint64_t>(shard.rows) * row_bytes;
         for (uint64_t at = 0; at < bytes; at += piece_bytes) {
             const auto read = piece(bytes - at);
-            note(source_->file.read(stored, begin + at, read));
+            keep_first_error(source_->file.read(stored, begin + at, read));
             if (shard.rank == group_.rank())
-                put(part_of(entries_.find(stored.name)->second, shard), at, read);
+                copy_to_part(part_of(entries_.find(stored.name)->second, shard), at, read);
             else
                 TRAINER_TRY(group_.send(read, shard.rank));
         }
         return {};
     }
 
-    Result<> take(const StateEntry& entry) {
+    Result<> receive_entry(const StateEntry& entry) {
         if (entry.sharded) {
             for (const EntryPart& part : entry.parts) {
                 const uint64_t bytes = static_cast<uint64_t>(part.rows) * entry.row_bytes();
                 for (uint64_t at = 0; at < bytes; at += piece_bytes) {
                     const auto got = piece(bytes - at);
                     TRAINER_TRY(group_.receive(got, 0));
-                    put(part, at, got);
+                    copy_to_part(part, at, got);
                 }
             }
             return {};
@@ -141,7 +143,7 @@ private:
         for (uint64_t at = 0; at < bytes; at += piece_bytes) {
             const auto got = piece(bytes - at);
             TRAINER_TRY(group_.broadcast(got));
-            for (const EntryPart& part : entry.parts) put(part, at, got);
+            for (const EntryPart& part : entry.parts) copy_to_part(part, at, got);
         }
         return {};
     }
@@ -160,7 +162,7 @@ Result<Loaded> load(const Entries& entries, const Copier& copier, tutti_comm* co
                     const std::string& path, Strictness strictness, bool* began) {
     const RankGroup group(comm);
     TRAINER_ASSIGN(const std::vector<std::string> manifests,
-                   group.meet("checkpoint load", write_manifest(entries)));
+                   group.begin_and_gather("checkpoint load", write_manifest(entries)));
     std::optional<Source> source;
     Result<std::string> ready = std::string();
     if (group.is_root())

@@ -47,7 +47,8 @@ Result<std::vector<std::string>> RankGroup::gather(const std::string& text) cons
     return texts;
 }
 
-Result<std::vector<std::string>> RankGroup::meet(const char* name, const std::string& text) const {
+Result<std::vector<std::string>> RankGroup::begin_and_gather(const char* name,
+                                                             const std::string& text) const {
     TRAINER_TRY(begin_named(comm_, name));
     return gather(text);
 }
@@ -55,19 +56,19 @@ Result<std::vector<std::string>> RankGroup::meet(const char* name, const std::st
 Result<std::string> RankGroup::broadcast(Result<std::string> text) const {
     if (size_ == 1) return text;
     // Status, rank at fault, length of the text or of the error's message.
-    std::array<int64_t, 3> said{};
+    std::array<int64_t, 3> packed{};
     std::string words;
     if (is_root()) {
         words = text ? *text : text.error().message;
-        said = {text ? TUTTI_OK : text.error().status, text ? -1 : text.error().rank,
-                static_cast<int64_t>(words.size())};
+        packed = {text ? TUTTI_OK : text.error().status, text ? -1 : text.error().rank,
+                  static_cast<int64_t>(words.size())};
     }
-    TRAINER_TRY(broadcast(std::as_writable_bytes(std::span(said))));
-    words.resize(static_cast<std::size_t>(said[2]));
+    TRAINER_TRY(broadcast(std::as_writable_bytes(std::span(packed))));
+    words.resize(static_cast<std::size_t>(packed[2]));
     TRAINER_TRY(broadcast(std::as_writable_bytes(std::span(words))));
-    if (said[0] == TUTTI_OK) return words;
-    return tl::unexpected<Error>(
-        Error{static_cast<tutti_status>(said[0]), static_cast<int>(said[1]), -1, std::move(words)});
+    if (packed[0] == TUTTI_OK) return words;
+    return tl::unexpected<Error>(Error{static_cast<tutti_status>(packed[0]),
+                                       static_cast<int>(packed[1]), -1, std::move(words)});
 }
 
 Result<> RankGroup::broadcast(std::span<std::byte> bytes) const {
@@ -98,17 +99,18 @@ Result<> RankGroup::agree(const Result<>& own) const {
     TRAINER_ASSIGN(const std::vector<std::string> words, gather(word));
     Result<std::string> verdict = std::string();
     for (int rank = 0; rank < static_cast<int>(words.size()) && verdict; ++rank) {
-        const std::string& said = words[static_cast<std::size_t>(rank)];
-        if (said.empty()) continue;
-        const std::size_t space = said.find(' ');
+        const std::string& packed = words[static_cast<std::size_t>(rank)];
+        if (packed.empty()) continue;
+        const std::size_t space = packed.find(' ');
         int status = TUTTI_ERR_SYSTEM;
-        (void)std::from_chars(said.data(), said.data() + std::min(space, said.size()), status);
-        verdict =
-            tl::unexpected<Error>(Error{static_cast<tutti_status>(status), rank, -1,
-                                        fmt::format("rank {}: {}", rank, said.substr(space + 1))});
+        (void)std::from_chars(packed.data(), packed.data() + std::min(space, packed.size()),
+                              status);
+        verdict = tl::unexpected<Error>(
+            Error{static_cast<tutti_status>(status), rank, -1,
+                  fmt::format("rank {}: {}", rank, packed.substr(space + 1))});
     }
-    const auto heard = broadcast(std::move(verdict));
-    if (!heard) return tl::unexpected<Error>(heard.error());
+    const auto received = broadcast(std::move(verdict));
+    if (!received) return tl::unexpected<Error>(received.error());
     return {};
 }
 

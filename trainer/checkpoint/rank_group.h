@@ -25,7 +25,8 @@ public:
     /// Every rank's text, at rank 0; nothing elsewhere. name is what the ranks are to do: those
     /// that do something else get MISMATCH. The one call that has the communicator's deadline: the
     /// others may not have come to it. What follows waits for as long as it takes.
-    Result<std::vector<std::string>> meet(const char* name, const std::string& text) const;
+    Result<std::vector<std::string>> begin_and_gather(const char* name,
+                                                      const std::string& text) const;
     /// Rank 0's text, or its error, on every rank.
     Result<std::string> broadcast(Result<std::string> text) const;
     Result<> broadcast(std::span<std::byte> bytes) const;

@@ -43,10 +43,10 @@ public:
         for (StoredEntry& stored : header_.entries) {
             const ManifestEntry& wanted = manifest_.find(stored.name)->second;
             if (wanted.sharded) {
-                for (const Shard& shard : wanted.shards) TRAINER_TRY(take_shard(stored, shard));
+                for (const Shard& shard : wanted.shards) TRAINER_TRY(append_shard(stored, shard));
             } else {
                 const EntryPart& first = entries_.find(stored.name)->second.parts.front();
-                take_own(stored, first, stored.end - stored.begin);
+                append_own(stored, first, stored.end - stored.begin);
             }
         }
         return outcome_;
@@ -61,37 +61,37 @@ private:
     Result<> append(std::string_view text) {
         return file_.append(std::as_bytes(std::span(text.data(), text.size())));
     }
-    void take(StoredEntry& stored, std::span<const std::byte> piece) {
+    void append_piece(StoredEntry& stored, std::span<const std::byte> piece) {
         stored.checksum = checksum_of(stored.checksum, piece.data(), piece.size());
         if (outcome_) outcome_ = file_.append(piece);
     }
-    void take_own(StoredEntry& stored, const EntryPart& part, uint64_t bytes) {
+    void append_own(StoredEntry& stored, const EntryPart& part, uint64_t bytes) {
         const Copier& copier = part.copier_or(copier_);
         for (uint64_t at = 0; at < bytes && outcome_; at += piece_bytes) {
             const auto piece =
                 std::span(buffer_).first(std::min<uint64_t>(piece_bytes, bytes - at));
             auto copied = copier.from_device(piece.data(), part.data + at, piece.size());
             if (copied)
-                take(stored, piece);
+                append_piece(stored, piece);
             else
                 outcome_ = std::move(copied);
         }
     }
     /// Fails only if the communicator does.
-    Result<> take_shard(StoredEntry& stored, const Shard& shard) {
+    Result<> append_shard(StoredEntry& stored, const Shard& shard) {
         const uint64_t rows = static_cast<uint64_t>(std::max<int64_t>(1, stored.shape[0]));
         const uint64_t bytes =
             static_cast<uint64_t>(shard.rows) * ((stored.end - stored.begin) / rows);
         if (shard.rank == group_.rank()) {
             const StateEntry& own = entries_.find(stored.name)->second;
-            take_own(stored, part_of(own, shard), bytes);
+            append_own(stored, part_of(own, shard), bytes);
             return {};
         }
         for (uint64_t at = 0; at < bytes; at += piece_bytes) {
             const auto piece =
                 std::span(buffer_).first(std::min<uint64_t>(piece_bytes, bytes - at));
             TRAINER_TRY(group_.receive(piece, shard.rank));
-            take(stored, piece);
+            append_piece(stored, piece);
         }
         return {};
     }
@@ -164,7 +164,7 @@ Result<> save(const Entries& entries, const Texts& texts, const Copier& copier, 
               const std::string& path) {
     const RankGroup group(comm);
     TRAINER_ASSIGN(const std::vector<std::string> manifests,
-                   group.meet("checkpoint save", write_manifest(entries)));
+                   group.begin_and_gather("checkpoint save", write_manifest(entries)));
     std::optional<Saving> saving;
     Result<> ready;
     // What is thrown, too, is told: the others wait for it.

@@ -55,7 +55,7 @@ Result<> DagExecutor::run(Program& program, const RunContext& context) {
     for (std::size_t more = ready_.size(); more > 1; --more) changed_.notify_one();
     while (!is_over()) {
         if (has_work()) {
-            take_one(lock);
+            run_next(lock);
             continue;
         }
         caller_sleeps_ = true;
@@ -84,7 +84,7 @@ bool DagExecutor::next_is_ready() const {
 }
 
 // What is ready is computed before anybody waits, but room for the next collective is looked for.
-bool DagExecutor::is_held_up() const {
+bool DagExecutor::is_issue_blocked() const {
     return in_flight_ >= max_in_flight_ && next_is_ready() && !finishing_ && !pending_.empty();
 }
 
@@ -99,12 +99,12 @@ void DagExecutor::serve() {
     for (;;) {
         changed_.wait(lock, [this] { return stop_ || has_work(); });
         if (stop_) return;
-        take_one(lock);
+        run_next(lock);
         if (caller_sleeps_ && is_over()) changed_.notify_all();
     }
 }
 
-void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
+void DagExecutor::run_next(std::unique_lock<std::mutex>& lock) {
     ++running_;
     Result<> result = contain([&] { return next(lock); });
     if (!lock.owns_lock()) lock.lock();  // what an operation's own code throws
@@ -123,7 +123,7 @@ void DagExecutor::take_one(std::unique_lock<std::mutex>& lock) {
 }
 
 Result<> DagExecutor::next(std::unique_lock<std::mutex>& lock) {
-    if (outcome_ && is_held_up()) TRAINER_TRY(finish(lock, poll));
+    if (outcome_ && is_issue_blocked()) TRAINER_TRY(finish(lock, poll));
     if (outcome_ && can_issue()) return issue(lock);
     if (outcome_ && !ready_.empty()) return compute(lock);
     if (!finishing_ && !pending_.empty()) return finish(lock, until_done);

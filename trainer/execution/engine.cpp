@@ -57,7 +57,7 @@ Result<> Engine::call(const ProgramNode& node, const RunContext& context) {
 
 Result<> Engine::run(const ProgramNode& node, const RunContext& context) {
     TRAINER_TRY(zero(node, context));
-    if (node.of_samples && context.ran_out(node.device)) return {};
+    if (node.of_samples && context.has_no_samples(node.device)) return {};
     return node.own ? node.own(context) : call(node, context);
 }
 
@@ -68,7 +68,7 @@ Result<tutti_request*> Engine::begin(const ProgramNode& node, const RunContext& 
     if (node.of_samples)
         for (int b : node.reads) {
             const Buffer& buffer = recorder_.buffer(b);
-            if (!context.ran_out(buffer.device)) continue;
+            if (!context.has_no_samples(buffer.device)) continue;
             if (buffer.kind == TUTTI_ACTIVATION || buffer.kind == TUTTI_GRADIENT)
                 TRAINER_TRY(device(buffer.device).zero(buffer.data, buffer.bytes));
         }

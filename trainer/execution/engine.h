@@ -66,9 +66,9 @@ struct PendingCollective {
 /// Replaces the failure that is to be told by another one of the same step, if that is a mismatch:
 /// a mismatch is the cause of what comes after it, such as a call that is refused because the other
 /// ranks have left.
-inline void prefer_mismatch(Result<>& told, const Error& other) {
-    const bool is_cause = !told && told.error().status != TUTTI_ERR_MISMATCH;
-    if (is_cause && other.status == TUTTI_ERR_MISMATCH) told = tl::unexpected<Error>(other);
+inline void prefer_mismatch(Result<>& failure, const Error& other) {
+    const bool is_cause = !failure && failure.error().status != TUTTI_ERR_MISMATCH;
+    if (is_cause && other.status == TUTTI_ERR_MISMATCH) failure = tl::unexpected<Error>(other);
 }
 
 class Executor {

@@ -43,11 +43,11 @@ private:
     void stop();
     bool can_issue() const;
     bool next_is_ready() const;
-    bool is_held_up() const;
+    bool is_issue_blocked() const;
     bool has_work() const;
     bool is_over() const;
     void start(Program& program, const RunContext& context);
-    void take_one(std::unique_lock<std::mutex>& lock);
+    void run_next(std::unique_lock<std::mutex>& lock);
     Result<> next(std::unique_lock<std::mutex>& lock);
     Result<> issue(std::unique_lock<std::mutex>& lock);
     Result<> finish(std::unique_lock<std::mutex>& lock, int64_t timeout_ms);

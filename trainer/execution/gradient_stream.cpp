@@ -22,33 +22,33 @@ GradientStream::GradientStream(Engine& engine, Program buckets,
 GradientStream::~GradientStream() {
     if (pending_.empty()) return;
     Result<> destroyed = fail(TUTTI_ERR_ABORTED, "the trainer was destroyed in a step");
-    drop(destroyed);
+    abort(destroyed);
 }
 
 void GradientStream::begin(const RunContext& context) {
     const std::lock_guard lock(mutex_);
     context_ = context;
-    told_.assign(bucket_of_.size(), false);
+    ready_.assign(bucket_of_.size(), false);
     missing_.clear();
     for (const auto& members : members_) missing_.push_back(members.size());
     next_ = 0;
     outcome_ = {};
-    under_way_ = true;
+    in_step_ = true;
 }
 
 Result<> GradientStream::ready(int gradient, const std::string& name) {
     std::unique_lock lock(mutex_);
     if (!outcome_) return outcome_;
     const auto at = static_cast<std::size_t>(gradient);
-    if (told_[at]) return invalid("the gradient of '{}' was ready before in this step", name);
-    told_[at] = true;
+    if (ready_[at]) return invalid("the gradient of '{}' was ready before in this step", name);
+    ready_[at] = true;
     if (bucket_of_[at] == none) return {};  // a shard
     --missing_[static_cast<std::size_t>(bucket_of_[at])];
-    return issue_what_is_ready(lock);
+    return issue_ready(lock);
 }
 
 // One thread issues at a time; another's bucket is found by the one that is at it.
-Result<> GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock) {
+Result<> GradientStream::issue_ready(std::unique_lock<std::mutex>& lock) {
     if (issuing_) return {};
     issuing_ = true;
     Result<> done;
@@ -56,7 +56,7 @@ Result<> GradientStream::issue_what_is_ready(std::unique_lock<std::mutex>& lock)
         const std::size_t bucket = next_++;
         lock.unlock();
         done = contain([&] { return issue(bucket); });
-        if (!done) drop(done);
+        if (!done) abort(done);
         lock.lock();
     }
     issuing_ = false;
@@ -81,7 +81,7 @@ Result<> GradientStream::complete_oldest() {
 }
 
 /// Ends what is under way after a failure, which a mismatch found there replaces.
-void GradientStream::drop(Result<>& failure) {
+void GradientStream::abort(Result<>& failure) {
     engine_.abort_after(failure.error());
     for (PendingCollective& p : pending_) {
         const auto over =
@@ -95,12 +95,12 @@ Result<> GradientStream::finish() {
     std::unique_lock lock(mutex_);
     std::fill(missing_.begin(), missing_.end(), 0);
     Result<> done = outcome_;
-    if (done) done = issue_what_is_ready(lock);
-    under_way_ = false;
+    if (done) done = issue_ready(lock);
+    in_step_ = false;
     lock.unlock();
     if (!done) return done;
     while (done && !pending_.empty()) done = complete_oldest();
-    if (!done) drop(done);
+    if (!done) abort(done);
     return done;
 }
 

@@ -20,17 +20,17 @@ public:
     GradientStream(const GradientStream&) = delete;
 
     void begin(const RunContext& context);
-    bool under_way() const { return under_way_; }
+    bool in_step() const { return in_step_; }
     /// From any thread. INVALID if it was told before. After a failure the same one, until finish.
     Result<> ready(int gradient, const std::string& name);
     /// Those that nobody told of count as they are; waits for all.
     Result<> finish();
 
 private:
-    Result<> issue_what_is_ready(std::unique_lock<std::mutex>& lock);
+    Result<> issue_ready(std::unique_lock<std::mutex>& lock);
     Result<> issue(std::size_t bucket);
     Result<> complete_oldest();
-    void drop(Result<>& failure);
+    void abort(Result<>& failure);
 
     Engine& engine_;
     Program program_;
@@ -38,10 +38,10 @@ private:
     std::size_t max_in_flight_;
     RunContext context_;
     std::mutex mutex_;
-    std::atomic<bool> under_way_{false};
+    std::atomic<bool> in_step_{false};
     bool issuing_ = false;
     Result<> outcome_;                  // of what was issued in this step
-    std::vector<bool> told_;            // by buffer
+    std::vector<bool> ready_;           // by buffer
     std::vector<int> bucket_of_;        // by buffer
     std::vector<std::size_t> missing_;  // by bucket
     std::size_t next_ = 0;

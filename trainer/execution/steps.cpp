@@ -61,7 +61,7 @@ Result<> Steps::run_micro_batches(RunContext& context) {
 Result<> Steps::begin() {
     TRAINER_TRY(readiness_.check("tutti_trainer_begin"));
     if (!stream_) return invalid("options.external_autograd is not set: call tutti_trainer_step");
-    if (stream_->under_way()) return invalid("tutti_trainer_begin before the last step's finish");
+    if (stream_->in_step()) return invalid("tutti_trainer_begin before the last step's finish");
     for (const Buffer& buffer : recorder_.buffers())
         if (buffer.kind == TUTTI_GRADIENT)
             TRAINER_TRY(readiness_.end_after(
@@ -71,7 +71,7 @@ Result<> Steps::begin() {
 }
 
 Result<> Steps::ready(int device, const std::string& parameter) {
-    if (!stream_ || !stream_->under_way())
+    if (!stream_ || !stream_->in_step())
         return invalid("tutti_trainer_grad_ready of '{}' outside of begin and finish", parameter);
     TRAINER_ASSIGN(const Buffer* const buffer, recorder_.look_up(device, parameter));
     if (buffer->kind != TUTTI_PARAMETER)
@@ -83,7 +83,7 @@ Result<> Steps::ready(int device, const std::string& parameter) {
 }
 
 Result<> Steps::finish() {
-    if (!stream_ || !stream_->under_way()) return invalid("tutti_trainer_finish without begin");
+    if (!stream_ || !stream_->in_step()) return invalid("tutti_trainer_finish without begin");
     TRAINER_TRY(readiness_.end_after(contain([&]() -> Result<> {
         TRAINER_TRY(stream_->finish());
         return executor_->run(plan_.last, {.iteration = iteration_.value()});

@@ -102,7 +102,7 @@ Result<int> tutti_model::declare(const tutti_buffer_spec& spec) {
                   .dtype = spec.dtype,
                   .flags = spec.flags};
     TRAINER_ASSIGN(buffer.shape, shape_of(spec, element, &buffer.bytes));
-    TRAINER_TRY(take_rows(buffer, spec.total_rows));
+    TRAINER_TRY(set_rows(buffer, spec.total_rows));
     if (spec.flags & TUTTI_SPARSE) {
         TRAINER_ASSIGN(const int parameter, recorder->add(std::move(buffer)));
         return declare_sparse(parameter, spec.sparse_rows);
@@ -128,7 +128,7 @@ Result<int> tutti_model::declare_gradient(const tutti_buffer_spec& spec, Buffer 
 }
 
 // Which rows of the whole a shard has; without total_rows the trainer finds out from all ranks.
-Result<> tutti_model::take_rows(Buffer& buffer, int64_t total_rows) const {
+Result<> tutti_model::set_rows(Buffer& buffer, int64_t total_rows) const {
     if (total_rows == 0) return {};
     if (!buffer.distributed() || total_rows < 0)
         return invalid(

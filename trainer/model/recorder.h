@@ -134,7 +134,7 @@ struct tutti_model {
 private:
     Result<int> declare_gradient(const tutti_buffer_spec& spec, tutti::trainer::Buffer buffer);
     Result<int> declare_sparse(int parameter, int64_t rows);
-    Result<> take_rows(tutti::trainer::Buffer& buffer, int64_t total_rows) const;
+    Result<> set_rows(tutti::trainer::Buffer& buffer, int64_t total_rows) const;
     Result<> check_handles(const std::string& operation, const tutti_buffer* list,
                            std::size_t count, const char* what) const;
 };

@@ -49,13 +49,13 @@ void DeviceExchange::leave(int device) {
     Lock lock(mutex_);
     departed_[static_cast<std::size_t>(device)] = true;
     check_departed();
-    call_back(lock);
+    run_callbacks(lock);
 }
 
 void DeviceExchange::fail(const Error& cause) {
     Lock lock(mutex_);
     fail_locked(cause);
-    call_back(lock);
+    run_callbacks(lock);
 }
 
 void DeviceExchange::fail_locked(const Error& cause) {
@@ -132,7 +132,7 @@ Result<uint64_t> DeviceExchange::push(int device, const void* in, void* out, std
     } else {
         check_departed();
     }
-    call_back(lock);
+    run_callbacks(lock);
     if (failure_ && number >= completed_) return tl::unexpected<Error>(*failure_);
     return number;
 }
@@ -187,7 +187,7 @@ Result<> DeviceExchange::pull(uint64_t round) {
             trainer::fail(TUTTI_ERR_TIMEOUT, "exchange: no contribution of device {} in {} ms",
                           missing_devices(round), timeout_ms);
         fail_locked(late.value());
-        call_back(lock);
+        run_callbacks(lock);
         return late;
     }
     // An operator ends by itself; its outputs are not given up while it writes to them.
@@ -203,10 +203,10 @@ bool DeviceExchange::is_over(uint64_t round) const {
 void DeviceExchange::then(uint64_t round, void (*function)(void*, tutti_status), void* user) {
     Lock lock(mutex_);
     callbacks_.push_back({round, function, user});
-    call_back(lock);
+    run_callbacks(lock);
 }
 
-void DeviceExchange::call_back(Lock& lock) {
+void DeviceExchange::run_callbacks(Lock& lock) {
     if (callbacks_.empty()) return;
     std::vector<std::pair<Callback, tutti_status>> due;
     std::erase_if(callbacks_, [&](const Callback& callback) {

@@ -63,7 +63,7 @@ private:
     /// Complete or failed, and nobody writes to its outputs any more.
     bool is_over(uint64_t round) const;
     /// Calls those whose round is over, without the lock.
-    void call_back(Lock& lock);
+    void run_callbacks(Lock& lock);
 
     const tutti_parallel_spec spec_;
     DeviceSum device_sum_;  // one round at a time

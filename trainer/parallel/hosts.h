@@ -21,7 +21,7 @@ public:
     bool is_of(const tutti_comm* program) const { return program_ == program; }
     tutti_comm* get() const { return own_; }
     /// The others hear of it in their next sum at the latest. From any thread.
-    void give_up() const { tutti_comm_abort(own_); }
+    void abort() const { tutti_comm_abort(own_); }
 
 private:
     const tutti_comm* const program_;

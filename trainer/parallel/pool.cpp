@@ -178,11 +178,11 @@ void tutti_pool::run_replica(tutti_replica& replica, const ApplyCall& call) {
         note_failure({status, last.rank, replica.device,
                       fmt::format("device {}: {}", replica.device, replica.error),
                       last.status == status && last.agreed});
-    for (const auto& exchange : left(replica)) exchange->leave(replica.device);
+    for (const auto& exchange : mark_left(replica)) exchange->leave(replica.device);
 }
 
 // One that is made later sees for itself who has left.
-tutti_pool::Exchanges tutti_pool::left(tutti_replica& replica) {
+tutti_pool::Exchanges tutti_pool::mark_left(tutti_replica& replica) {
     const std::lock_guard lock(mutex_);
     replica.left = true;
     return exchanges_;
@@ -197,10 +197,10 @@ void tutti_pool::note_failure(const Error& cause) {
         exchanges = exchanges_;
     }
     for (const auto& exchange : exchanges) exchange->fail(released_by(cause));
-    if (!cause.agreed && (!call_->evaluates || adds_hosts_)) tell_hosts();
+    if (!cause.agreed && (!call_->evaluates || adds_hosts_)) abort_hosts();
 }
 
 // They may be in the sum that this host's replica did not come to.
-void tutti_pool::tell_hosts() {
-    for (const auto& hosts : hosts()) hosts->give_up();
+void tutti_pool::abort_hosts() {
+    for (const auto& hosts : hosts()) hosts->abort();
 }

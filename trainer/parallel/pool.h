@@ -50,7 +50,7 @@ public:
     void attach(std::shared_ptr<DeviceExchange> exchange);
     void detach(const DeviceExchange& exchange);
     /// A replica of the call under way comes to a sum over hosts, whatever the call's flags say.
-    void adds_hosts() { adds_hosts_ = true; }
+    void set_adds_hosts() { adds_hosts_ = true; }
     /// Collective the first time: what the pool's layers over comm share.
     tutti::trainer::Result<std::shared_ptr<tutti::trainer::parallel::HostComm>> hosts_of(
         tutti_comm* comm);
@@ -60,7 +60,7 @@ private:
     void begin(const ApplyCall& call);
     void end();
     /// Device's replica is over; returns what it may be waited for in.
-    Exchanges left(tutti_replica& replica);
+    Exchanges mark_left(tutti_replica& replica);
     void work(int device);
     void stop();
     void run_at_once();
@@ -69,7 +69,7 @@ private:
     void run_replica(tutti_replica& replica, const ApplyCall& call);
     void note_failure(const tutti::trainer::Error& cause);
     std::vector<std::shared_ptr<tutti::trainer::parallel::HostComm>> hosts();
-    void tell_hosts();
+    void abort_hosts();
 
     std::mutex busy_;  // held by the caller of apply
     // Taken before an exchange's own, never while one calls back.

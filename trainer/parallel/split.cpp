@@ -100,8 +100,8 @@ Result<std::shared_ptr<void>> allocate(const SplitPlan& plan, int device, std::s
                                         device](void* p) { free(user, device, p); });
 }
 
-Result<tutti_value> take_array(const tutti_value& value, const SplitPlan& plan,
-                               const SampleRange& share) {
+Result<tutti_value> split_array(const tutti_value& value, const SplitPlan& plan,
+                                const SampleRange& share) {
     const ValueNode& node = *value.node;
     const int axis = plan.opts.axis < 0 ? plan.opts.axis + node.array.dims : plan.opts.axis;
     const ArrayCut cut(node.array, axis);
@@ -122,15 +122,15 @@ Result<tutti_value> take_array(const tutti_value& value, const SplitPlan& plan,
     return make_value(std::move(part));
 }
 
-Result<tutti_value> take(const tutti_value& value, const SplitPlan& plan,
-                         const SampleRange& share) {
+Result<tutti_value> split_value(const tutti_value& value, const SplitPlan& plan,
+                                const SampleRange& share) {
     const ValueNode& node = *value.node;
     if (node.kind == TUTTI_VALUE_PLAIN) return value;
     if (node.kind == TUTTI_VALUE_ARRAY)
-        return node.array.dims == 0 ? Result<tutti_value>(value) : take_array(value, plan, share);
+        return node.array.dims == 0 ? Result<tutti_value>(value) : split_array(value, plan, share);
     ValueNode part{.kind = node.kind, .keys = node.keys};
     for (const tutti_value& item : node.items) {
-        TRAINER_ASSIGN(tutti_value taken, take(item, plan, share));
+        TRAINER_ASSIGN(tutti_value taken, split_value(item, plan, share));
         part.items.push_back(std::move(taken));
     }
     return make_value(std::move(part));
@@ -166,7 +166,8 @@ Result<std::vector<tutti_value>> split(const tutti_value& batch, const SplitPlan
     int64_t first = 0;
     for (int64_t d = 0; d < used; ++d) {
         const int64_t own = count / used + (d < count % used ? 1 : 0);
-        TRAINER_ASSIGN(tutti_value part, take(batch, plan, {static_cast<int>(d), first, own}));
+        TRAINER_ASSIGN(tutti_value part,
+                       split_value(batch, plan, {static_cast<int>(d), first, own}));
         parts.push_back(std::move(part));
         first += own;
     }

@@ -119,7 +119,7 @@ Result<> tutti_sync_bn::add_hosts(double* sums, std::size_t count) const {
 }
 
 Result<> tutti_sync_bn::add_up(int device, std::vector<double>& sums) {
-    if (hosts_) pool_.adds_hosts();  // before the push: one that fails is told of, too
+    if (hosts_) pool_.set_adds_hosts();  // before the push: one that fails is told of, too
     TRAINER_ASSIGN(const uint64_t round,
                    exchange_->push(device, sums.data(), sums.data(), sums.size() * sizeof(double)));
     return exchange_->pull(round);

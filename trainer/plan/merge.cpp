@@ -38,8 +38,9 @@ ProgramNode join(const std::vector<DeviceItem>& parts) {
 }
 
 // A copy of another device's buffer comes after what that device's list still writes to it.
-const ProgramNode* held_up_by(const DeviceItem& item, const std::vector<DeviceItems>& lists,
-                              const std::vector<std::size_t>& at, const ModelRecorder& recorder) {
+const ProgramNode* pending_writer(const DeviceItem& item, const std::vector<DeviceItems>& lists,
+                                  const std::vector<std::size_t>& at,
+                                  const ModelRecorder& recorder) {
     if (item.collective) return nullptr;
     for (int b : item.node.reads) {
         const int other = recorder.buffer(b).device;
@@ -52,12 +53,12 @@ const ProgramNode* held_up_by(const DeviceItem& item, const std::vector<DeviceIt
     return nullptr;
 }
 
-Result<> refuse_held_up(const std::vector<DeviceItems>& lists, const std::vector<std::size_t>& at,
-                        const ModelRecorder& recorder) {
+Result<> check_pending_writers(const std::vector<DeviceItems>& lists,
+                               const std::vector<std::size_t>& at, const ModelRecorder& recorder) {
     for (std::size_t d = 0; d < lists.size(); ++d) {
         if (at[d] == lists[d].size()) continue;
         const DeviceItem& item = lists[d][at[d]];
-        if (const ProgramNode* writer = held_up_by(item, lists, at, recorder))
+        if (const ProgramNode* writer = pending_writer(item, lists, at, recorder))
             return invalid(
                 "copy '{}' reads what '{}' writes after a collective that waits for the copy; "
                 "declare it after that collective",
@@ -77,13 +78,13 @@ Result<> merge(Program& program, std::vector<DeviceItems> lists, const ModelReco
         bool moved = false;
         for (std::size_t d = 0; d < lists.size(); ++d) {
             if (at[d] == lists[d].size() || lists[d][at[d]].collective) continue;
-            if (held_up_by(lists[d][at[d]], lists, at, recorder)) continue;
+            if (pending_writer(lists[d][at[d]], lists, at, recorder)) continue;
             program.nodes.push_back(std::move(lists[d][at[d]++].node));
             moved = true;
             --left;
         }
         if (moved) continue;
-        TRAINER_TRY(refuse_held_up(lists, at, recorder));
+        TRAINER_TRY(check_pending_writers(lists, at, recorder));
         std::vector<DeviceItem> parts;  // every device that is not done stands at a collective
         for (std::size_t d = 0; d < lists.size(); ++d)
             if (at[d] < lists[d].size()) parts.push_back(std::move(lists[d][at[d]++]));

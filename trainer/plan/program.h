@@ -25,7 +25,7 @@ struct RunContext {
         if (total == 0) return loss_scale;
         return static_cast<double>(samples_of(device)) / static_cast<double>(total);
     }
-    bool ran_out(int device) const { return device != none && samples_of(device) == 0; }
+    bool has_no_samples(int device) const { return device != none && samples_of(device) == 0; }
     /// Whether this step is one of those that something happens after.
     bool is_turn(int every) const { return (iteration + 1) % every == 0; }
 };

@@ -47,7 +47,7 @@ tutti_sharded_fc::tutti_sharded_fc(const tutti_sharded_fc_spec& spec, const tutt
       all_dx_(math_),
       batches_(static_cast<std::size_t>(ranks_)) {}
 
-Result<> tutti_sharded_fc::did(tutti_status status, const char* what) const {
+Result<> tutti_sharded_fc::check_math(tutti_status status, const char* what) const {
     if (status == TUTTI_OK) return {};
     return fail(status, "sharded_fc: {} failed: {}", what, tutti_status_string(status));
 }
@@ -79,7 +79,7 @@ Result<> tutti_sharded_fc::gather(const float* x, const int64_t* labels, std::si
     if (ranks_ == 1) {
         std::copy_n(labels, batch, labels_.data());
         // Kept for the backward pass, when x may be gone; only the program's functions touch it.
-        return did(math_.copy(math_.user, features, x, batch * spec_.features), "copy");
+        return check_math(math_.copy(math_.user, features, x, batch * spec_.features), "copy");
     }
     TRAINER_TRY(from_call(
         tutti_allgatherv(spec_.comm, labels, labels_.data(), counts.data(), nullptr, TUTTI_INT64),
@@ -96,14 +96,15 @@ Result<> tutti_sharded_fc::gather_features(const float* x, float* features,
     if (staged) {
         own_.resize(own);
         all_.resize(all);
-        if (own > 0) TRAINER_TRY(did(math_.to_host(math_.user, own_.data(), x, own), "to_host"));
+        if (own > 0)
+            TRAINER_TRY(check_math(math_.to_host(math_.user, own_.data(), x, own), "to_host"));
     }
     TRAINER_TRY(from_call(
         tutti_allgatherv(spec_.comm, staged ? own_.data() : x, staged ? all_.data() : features,
                          counts.data(), nullptr, TUTTI_FLOAT32),
         "sharded_fc: features"));
     if (!staged || all == 0) return {};
-    return did(math_.from_host(math_.user, features, all_.data(), all), "from_host");
+    return check_math(math_.from_host(math_.user, features, all_.data(), all), "from_host");
 }
 
 Result<> tutti_sharded_fc::scatter_gradients(const float* all_dx, float* dx,
@@ -112,7 +113,7 @@ Result<> tutti_sharded_fc::scatter_gradients(const float* all_dx, float* dx,
     const std::size_t all = samples_ * spec_.features;
     const bool staged = math_.to_host != nullptr;
     if (staged && all > 0)
-        TRAINER_TRY(did(math_.to_host(math_.user, all_.data(), all_dx, all), "to_host"));
+        TRAINER_TRY(check_math(math_.to_host(math_.user, all_.data(), all_dx, all), "to_host"));
     TRAINER_TRY(run_within(
         "fc backward", "sharded_fc: gradients of the features", [&](auto* opts, auto* request) {
             return tutti_ireduce_scatterv(spec_.comm, staged ? all_.data() : all_dx,
@@ -120,7 +121,7 @@ Result<> tutti_sharded_fc::scatter_gradients(const float* all_dx, float* dx,
                                           TUTTI_SUM, opts, request);
         }));
     if (!staged || own == 0) return {};
-    return did(math_.from_host(math_.user, dx, own_.data(), own), "from_host");
+    return check_math(math_.from_host(math_.user, dx, own_.data(), own), "from_host");
 }
 
 /// All ranks see all labels, so all of them refuse.
@@ -149,11 +150,11 @@ Result<> tutti_sharded_fc::compute_logits(const float* weight, const float* bias
     });
     if (samples_ == 0 || columns == 0) return {};
     TRAINER_ASSIGN(const float* const features, features_.get(0));
-    TRAINER_TRY(did(math_.gemm(math_.user, 0, 1, samples_, columns, spec_.features, features,
-                               weight, 0, logits),
-                    "gemm"));
+    TRAINER_TRY(check_math(math_.gemm(math_.user, 0, 1, samples_, columns, spec_.features, features,
+                                      weight, 0, logits),
+                           "gemm"));
     if (!bias) return {};
-    return did(math_.add_bias(math_.user, logits, samples_, columns, bias), "add_bias");
+    return check_math(math_.add_bias(math_.user, logits, samples_, columns, bias), "add_bias");
 }
 
 Result<> tutti_sharded_fc::exponentiate() {
@@ -161,17 +162,18 @@ Result<> tutti_sharded_fc::exponentiate() {
     TRAINER_ASSIGN(float* const logits, logits_.get(0));
     max_.resize(samples_);
     sums_.assign(2 * samples_, 0);
-    TRAINER_TRY(did(math_.row_max(math_.user, logits, samples_, columns, max_.data()), "row_max"));
+    TRAINER_TRY(
+        check_math(math_.row_max(math_.user, logits, samples_, columns, max_.data()), "row_max"));
     if (ranks_ > 1)
         TRAINER_TRY(from_call(tutti_allreduce(spec_.comm, max_.data(), max_.data(), samples_,
                                               TUTTI_FLOAT32, TUTTI_MAX),
                               "sharded_fc: maxima"));
-    TRAINER_TRY(did(
+    TRAINER_TRY(check_math(
         math_.pick(math_.user, logits, samples_, columns, columns_.data(), sums_.data() + samples_),
         "pick"));
-    TRAINER_TRY(
-        did(math_.exponentials(math_.user, logits, samples_, columns, max_.data(), sums_.data()),
-            "exponentials"));
+    TRAINER_TRY(check_math(
+        math_.exponentials(math_.user, logits, samples_, columns, max_.data(), sums_.data()),
+        "exponentials"));
     if (ranks_ == 1) return {};
     return from_call(tutti_allreduce(spec_.comm, sums_.data(), sums_.data(), sums_.size(),
                                      TUTTI_FLOAT64, TUTTI_SUM),
@@ -202,19 +204,19 @@ Result<> tutti_sharded_fc::backward(double loss_scale, const float* weight, floa
     TRAINER_ASSIGN(float* const logits, logits_.get(0));
     TRAINER_ASSIGN(const float* const features, features_.get(0));
     TRAINER_ASSIGN(float* const all_dx, all_dx_.get(samples_ * spec_.features));
-    TRAINER_TRY(did(math_.gradient(math_.user, logits, samples_, columns, factors.data(),
-                                   columns_.data(), share),
-                    "gradient"));
+    TRAINER_TRY(check_math(math_.gradient(math_.user, logits, samples_, columns, factors.data(),
+                                          columns_.data(), share),
+                           "gradient"));
     if (dbias)
-        TRAINER_TRY(
-            did(math_.column_sums(math_.user, logits, samples_, columns, dbias), "column_sums"));
-    TRAINER_TRY(did(math_.gemm(math_.user, 1, 0, columns, spec_.features, samples_, logits,
-                               features, 0, dweight),
-                    "gemm"));
+        TRAINER_TRY(check_math(math_.column_sums(math_.user, logits, samples_, columns, dbias),
+                               "column_sums"));
+    TRAINER_TRY(check_math(math_.gemm(math_.user, 1, 0, columns, spec_.features, samples_, logits,
+                                      features, 0, dweight),
+                           "gemm"));
     float* const sum = ranks_ == 1 ? dx : all_dx;
-    TRAINER_TRY(
-        did(math_.gemm(math_.user, 0, 0, samples_, spec_.features, columns, logits, weight, 0, sum),
-            "gemm"));
+    TRAINER_TRY(check_math(
+        math_.gemm(math_.user, 0, 0, samples_, spec_.features, columns, logits, weight, 0, sum),
+        "gemm"));
     if (ranks_ == 1) return {};
     std::vector<std::size_t> counts = batches_;
     for (std::size_t& count : counts) count *= spec_.features;

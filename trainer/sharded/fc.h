@@ -55,7 +55,7 @@ private:
     /// Softmax's numerators, their sums over all shards, and each sample's own logit.
     Done exponentiate();
     double mean_loss();
-    Done did(tutti_status status, const char* what) const;
+    Done check_math(tutti_status status, const char* what) const;
 
     const tutti_sharded_fc_spec spec_;
     const tutti_fc_math math_;

@@ -43,7 +43,7 @@ tutti_call_opts Collectives::options(const Task& task) const {
     return opts;
 }
 
-Result<void*> Collectives::lend(Task& task, std::size_t d) {
+Result<void*> Collectives::stage_input(Task& task, std::size_t d) {
     if (!staged_) return task.in[d];
     task.staging.in.resize(devices_.size() * task.bytes());
     std::byte* const at = block(task.staging.in.data(), d, task.bytes());
@@ -51,21 +51,22 @@ Result<void*> Collectives::lend(Task& task, std::size_t d) {
     return at;
 }
 
-void* Collectives::borrow(Task& task, void* to, std::size_t bytes) {
+void* Collectives::stage_output(Task& task, void* to, std::size_t bytes) {
     if (!staged_) return to;
     task.staging.out.resize(bytes);
     task.staging.to = to;
     return task.staging.out.data();
 }
 
-Result<> Collectives::give_back(Task& task) {
+Result<> Collectives::copy_staged_output(Task& task) {
     void* const to = std::exchange(task.staging.to, nullptr);
     if (!to) return {};
     return devices_.front()->copy(to, task.staging.out.data(), task.staging.out.size());
 }
 
 // From device 0's memory.
-Result<> Collectives::copy_out(Task& task, std::size_t to, const void* from, std::size_t bytes) {
+Result<> Collectives::copy_to_device(Task& task, std::size_t to, const void* from,
+                                     std::size_t bytes) {
     return devices_[to]->copy_from(*devices_.front(), task.out[to], from, bytes);
 }
 
@@ -78,7 +79,7 @@ Result<> Collectives::add(Task& task, std::size_t to, std::size_t from) {
     return devices_[to]->axpby(task.count, task.dtype, 1, more, 1, task.out[to]);
 }
 
-Result<> Collectives::put_in(Task& task, std::size_t d, void* to) {
+Result<> Collectives::copy_input(Task& task, std::size_t d, void* to) {
     if (staged_) return devices_[d]->copy(to, task.in[d], task.bytes());
     return devices_.front()->copy_from(*devices_[d], to, task.in[d], task.bytes());
 }
@@ -101,9 +102,9 @@ Result<tutti_request*> Collectives::add_on_devices(Task& task) {
     } else {
         for (std::size_t d = 1; d < devices_.size(); ++d) TRAINER_TRY(add(task, 0, d));
     }
-    if (alone()) return nullptr;
+    if (is_single_rank()) return nullptr;
     void* const own = task.out.front();
-    void* const sum = borrow(task, own, task.bytes());
+    void* const sum = stage_output(task, own, task.bytes());
     TRAINER_TRY(devices_.front()->copy(sum, own, task.bytes()));
     tutti_request* request = nullptr;
     TRAINER_TRY(from_call(
@@ -117,17 +118,17 @@ Result<tutti_request*> Collectives::reduce_all(Task& task, void* out) {
     const bool may_add = adds && task.op == TUTTI_SUM && out == task.out.front();
     if (may_add && (fixed_order_ || (staged_ && !task.staging.peers.empty())))
         return add_on_devices(task);
-    if (alone() && devices_.size() == 1) {
+    if (is_single_rank() && devices_.size() == 1) {
         TRAINER_TRY(devices_.front()->copy(out, task.in.front(), task.bytes()));
         return nullptr;
     }
     std::vector<void*> staged;
     for (std::size_t d = 0; staged_ && d < devices_.size(); ++d) {
-        TRAINER_ASSIGN(void* const lent, lend(task, d));
-        staged.push_back(lent);
+        TRAINER_ASSIGN(void* const staged_input, stage_input(task, d));
+        staged.push_back(staged_input);
     }
     const std::vector<void*>& in = staged_ ? staged : task.in;
-    void* const result = borrow(task, out, task.bytes());
+    void* const result = stage_output(task, out, task.bytes());
     const tutti_call_opts opts = options(task);
     tutti_request* request = nullptr;
     const tutti_status status =
@@ -148,8 +149,8 @@ Result<tutti_request*> Collectives::broadcast(Task& task) {
     if (here)
         TRAINER_TRY(devices_.front()->copy_from(*devices_[root % devices], own,
                                                 task.in[root % devices], task.bytes()));
-    if (alone()) return nullptr;
-    void* const data = borrow(task, own, task.bytes());
+    if (is_single_rank()) return nullptr;
+    void* const data = stage_output(task, own, task.bytes());
     if (here) {
         TRAINER_TRY(devices_.front()->copy(data, own, task.bytes()));
         task.staging.to = nullptr;  // it is there
@@ -164,8 +165,8 @@ Result<tutti_request*> Collectives::broadcast(Task& task) {
 
 Result<tutti_request*> Collectives::reduce(Task& task) {
     if (devices_.size() > 1) return reduce_all(task, task.out.front());
-    TRAINER_ASSIGN(void* const in, lend(task, 0));
-    void* const out = borrow(task, task.out.front(), task.bytes());
+    TRAINER_ASSIGN(void* const in, stage_input(task, 0));
+    void* const out = stage_output(task, task.out.front(), task.bytes());
     if (comm_.rank() != task.root) task.staging.to = nullptr;  // nothing comes
     const tutti_call_opts opts = options(task);
     tutti_request* request = nullptr;
@@ -177,20 +178,20 @@ Result<tutti_request*> Collectives::reduce(Task& task) {
 
 Result<tutti_request*> Collectives::allgather(Task& task) {
     const auto devices = devices_.size();
-    if (alone()) {
+    if (is_single_rank()) {
         for (std::size_t d = 0; d < devices; ++d)
             TRAINER_TRY(devices_.front()->copy_from(
                 *devices_[d], block(task.out.front(), d, task.bytes()), task.in[d], task.bytes()));
         return nullptr;
     }
     const std::size_t replicas = devices * static_cast<std::size_t>(comm_.size());
-    void* const all = borrow(task, task.out.front(), task.bytes() * replicas);
+    void* const all = stage_output(task, task.out.front(), task.bytes() * replicas);
     for (std::size_t d = 0; d < devices; ++d)
-        TRAINER_TRY(put_in(task, d, block(all, here() + d, task.bytes())));
+        TRAINER_TRY(copy_input(task, d, block(all, first_replica() + d, task.bytes())));
     const tutti_call_opts opts = options(task);
     tutti_request* request = nullptr;
-    TRAINER_TRY(from_call(tutti_iallgather(comm_.get(), block(all, here(), task.bytes()), all,
-                                           task.count * devices, task.dtype, &opts, &request),
+    TRAINER_TRY(from_call(tutti_iallgather(comm_.get(), block(all, first_replica(), task.bytes()),
+                                           all, task.count * devices, task.dtype, &opts, &request),
                           task.name));
     return request;
 }
@@ -198,13 +199,14 @@ Result<tutti_request*> Collectives::allgather(Task& task) {
 Result<tutti_request*> Collectives::reduce_scatter(Task& task) {
     if (devices_.size() > 1) return reduce_all(task, task.scratch.data());
     const auto ranks = static_cast<std::size_t>(comm_.size());
-    TRAINER_ASSIGN(void* const in, lend(task, 0));
+    TRAINER_ASSIGN(void* const in, stage_input(task, 0));
     const tutti_call_opts opts = options(task);
     tutti_request* request = nullptr;
-    TRAINER_TRY(from_call(
-        tutti_ireduce_scatter(comm_.get(), in, borrow(task, task.out.front(), task.bytes() / ranks),
-                              task.count / ranks, task.dtype, task.op, &opts, &request),
-        task.name));
+    TRAINER_TRY(
+        from_call(tutti_ireduce_scatter(comm_.get(), in,
+                                        stage_output(task, task.out.front(), task.bytes() / ranks),
+                                        task.count / ranks, task.dtype, task.op, &opts, &request),
+                  task.name));
     return request;
 }
 
@@ -213,10 +215,10 @@ Result<tutti_request*> Collectives::begin(Task& task) {
     if (task.whole) {
         TRAINER_ASSIGN(const uint64_t bytes, task.whole());
         task.whole_bytes += bytes;
-        if (!alone()) bytes_ += bytes;
+        if (!is_single_rank()) bytes_ += bytes;
         return nullptr;
     }
-    if (!alone()) bytes_ += task.bytes();
+    if (!is_single_rank()) bytes_ += task.bytes();
     if (task.widens) TRAINER_TRY(widen(task));
     switch (task.kind) {
         case TUTTI_COLLECTIVE_ALLREDUCE:
@@ -233,9 +235,9 @@ Result<tutti_request*> Collectives::begin(Task& task) {
     return nullptr;
 }
 
-Result<> Collectives::copy_all(Task& task, std::size_t bytes) {
+Result<> Collectives::copy_to_devices(Task& task, std::size_t bytes) {
     for (std::size_t d = 1; d < devices_.size(); ++d)
-        TRAINER_TRY(copy_out(task, d, task.out.front(), bytes));
+        TRAINER_TRY(copy_to_device(task, d, task.out.front(), bytes));
     return {};
 }
 
@@ -248,34 +250,34 @@ Result<> Collectives::widen(Task& task) {
 
 Result<> Collectives::end(Task& task) {
     if (task.whole) return {};
-    TRAINER_TRY(give_back(task));
-    TRAINER_TRY(spread(task));
+    TRAINER_TRY(copy_staged_output(task));
+    TRAINER_TRY(copy_results(task));
     for (std::size_t d = 0; d < task.narrow.size(); ++d)
         TRAINER_TRY(devices_[d]->convert(task.count, task.dtype, task.out[d], task.narrow_dtype,
                                          task.narrow[d]));
     return {};
 }
 
-Result<> Collectives::spread(Task& task) {
+Result<> Collectives::copy_results(Task& task) {
     const auto devices = devices_.size();
     const auto replicas = devices * static_cast<std::size_t>(comm_.size());
     switch (task.kind) {
         case TUTTI_COLLECTIVE_ALLREDUCE:
         case TUTTI_COLLECTIVE_BROADCAST:
-            return copy_all(task, task.bytes());
+            return copy_to_devices(task, task.bytes());
         case TUTTI_COLLECTIVE_ALLGATHER:
-            return copy_all(task, task.bytes() * replicas);
+            return copy_to_devices(task, task.bytes() * replicas);
         case TUTTI_COLLECTIVE_REDUCE: {
             const auto root = static_cast<std::size_t>(task.root);
             if (root / devices != static_cast<std::size_t>(comm_.rank())) return {};
-            return copy_out(task, root % devices, task.out.front(), task.bytes());
+            return copy_to_device(task, root % devices, task.out.front(), task.bytes());
         }
         case TUTTI_COLLECTIVE_REDUCE_SCATTER: {
             if (devices == 1) return {};
             const std::size_t bytes = task.bytes() / replicas;
             for (std::size_t d = 0; d < devices; ++d)
-                TRAINER_TRY(
-                    copy_out(task, d, block(task.scratch.data(), here() + d, bytes), bytes));
+                TRAINER_TRY(copy_to_device(
+                    task, d, block(task.scratch.data(), first_replica() + d, bytes), bytes));
             return {};
         }
     }

@@ -65,8 +65,10 @@ public:
     uint64_t bytes() const { return bytes_; }
 
 private:
-    std::size_t here() const { return static_cast<std::size_t>(comm_.rank()) * devices_.size(); }
-    bool alone() const { return comm_.size() == 1; }
+    std::size_t first_replica() const {
+        return static_cast<std::size_t>(comm_.rank()) * devices_.size();
+    }
+    bool is_single_rank() const { return comm_.size() == 1; }
     Result<tutti_request*> broadcast(Task& task);
     Result<tutti_request*> allgather(Task& task);
     Result<tutti_request*> reduce(Task& task);
@@ -77,15 +79,15 @@ private:
     Result<> add(Task& task, std::size_t to, std::size_t from);
     Result<> add_in_pairs(Task& task);
     /// What libtutti reads in the place of a device's memory, and writes in that of device 0's.
-    Result<void*> lend(Task& task, std::size_t device);
-    void* borrow(Task& task, void* to, std::size_t bytes);
-    Result<> give_back(Task& task);
+    Result<void*> stage_input(Task& task, std::size_t device);
+    void* stage_output(Task& task, void* to, std::size_t bytes);
+    Result<> copy_staged_output(Task& task);
     /// Input d to a place in what borrow returned for device 0's memory.
-    Result<> put_in(Task& task, std::size_t d, void* to);
-    Result<> copy_out(Task& task, std::size_t to, const void* from, std::size_t bytes);
+    Result<> copy_input(Task& task, std::size_t d, void* to);
+    Result<> copy_to_device(Task& task, std::size_t to, const void* from, std::size_t bytes);
     Result<> widen(Task& task);
-    Result<> spread(Task& task);
-    Result<> copy_all(Task& task, std::size_t bytes);
+    Result<> copy_results(Task& task);
+    Result<> copy_to_devices(Task& task, std::size_t bytes);
     tutti_call_opts options(const Task& task) const;
 
     const Comm& comm_;
