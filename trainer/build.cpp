@@ -53,12 +53,12 @@ tutti_trainer::tutti_trainer(const TrainerSettings& settings, Replicas replicas,
 }
 
 Result<std::unique_ptr<tutti_trainer>> tutti_trainer::build(const tutti_parallelize_spec& spec) {
-    // Before anything is refused: all ranks make the copy.
+    // All ranks make the copy, before any of them may refuse its spec.
     TRAINER_ASSIGN(Comm comm, Comm::copy_of(spec.comm));
     Replicas replicas{.comm = std::move(comm), .devices = {}};
     const Result<TrainerSettings> settings = read_spec(spec, replicas);
     if (!settings) {
-        // The other ranks hear of it where they agree on what was declared.
+        // The other ranks get the failure in their own agree.
         (void)agree(replicas.comm, 0, tl::unexpected<Error>(settings.error()));
         return tl::unexpected<Error>(settings.error());
     }

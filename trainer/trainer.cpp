@@ -1,4 +1,4 @@
-// What a trainer does after it was built, where that takes several of its parts.
+// The calls of a trainer that involve several of its parts.
 #include "trainer/trainer.h"
 
 #include <algorithm>

@@ -8,8 +8,8 @@
 #include "trainer/model_state.h"
 #include "trainer/sync/state_broadcast.h"
 
-/// The parts, each with the members before it, which it refers to. What one part does alone is done
-/// through it; member functions are for what takes several.
+/// Owns the parts. Each refers only to members before it, and the C API calls a part directly where
+/// one is enough; the member functions are for calls that involve several.
 struct tutti_trainer {
     template <typename T = void>
     using Result = tutti::trainer::Result<T>;

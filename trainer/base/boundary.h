@@ -1,4 +1,4 @@
-// Where C++ stops in the trainer layer: results become statuses, exceptions are caught, and the
+// The C boundary of the trainer layer: results become statuses, exceptions are caught, and the
 // last error is kept for tutti_trainer_last_error.
 #pragma once
 
@@ -14,7 +14,7 @@ Error& last_error();
 tutti_status keep(const Error& error);
 Error in_function(const char* function, Error error);
 
-/// What the current exception comes to; call it in a catch block.
+/// The current exception as an error; call it in a catch block.
 Error current_exception();
 
 /// The body's result, whatever it throws.

@@ -29,7 +29,7 @@ tl::unexpected<Error> fail(tutti_status status, fmt::format_string<Args...> text
         Error{status, -1, -1, fmt::format(text, std::forward<Args>(args)...)});
 }
 
-/// What a program asked for that makes no sense.
+/// The error of a request that the program should not have made.
 template <typename... Args>
 tl::unexpected<Error> invalid(fmt::format_string<Args...> text, Args&&... args) {
     return fail(TUTTI_ERR_INVALID, text, std::forward<Args>(args)...);
@@ -46,7 +46,8 @@ tl::unexpected<Error> fail_device(tutti_status status, int device, fmt::format_s
 /// "what: strerror(saved_errno)".
 tl::unexpected<Error> fail_errno(int saved_errno, std::string_view what);
 
-/// What a call of tutti.h came to; its sentence with what was being done in front.
+/// A status of tutti.h as a result. The error's message names the work in progress, then has
+/// tutti_last_error's sentence.
 Result<> from_call(tutti_status status, std::string_view doing);
 
 /// Begins an operation that is made of several collectives: MISMATCH, with both names, on every

@@ -1,4 +1,4 @@
-// What a program asks to save or restore, by the names under which it is stored.
+// The values that a program asks to save or restore, by the names under which they are stored.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace tutti::trainer::checkpoint {
 
-/// How values come from and go to a device; a null function means the host's memory.
+/// The program's function that copies from and to a device; NULL: values are in the host's memory.
 struct Copier {
     tutti_checkpoint_copy copy = nullptr;
     void* user = nullptr;

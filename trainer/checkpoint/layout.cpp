@@ -69,7 +69,7 @@ std::string quoted(const std::string& text) {
     return Json(text).dump();
 }
 
-/// Where the header's own checksum stands in its text; npos where there is none.
+/// The position of the header's own checksum in its text; npos if it has none.
 std::size_t own_checksum_at(std::string_view json) {
     const std::string before = fmt::format("\"{}\":\"", header_key);
     const std::size_t at = json.find(before);
@@ -77,7 +77,7 @@ std::size_t own_checksum_at(std::string_view json) {
     return at + before.size();
 }
 
-/// Of the text with its own checksum's digits as zeros.
+/// The checksum of the text with zeros for that checksum's own digits.
 uint32_t own_checksum(std::string_view json, std::size_t at) {
     uint32_t sum = checksum_of(0, json.data(), at);
     sum = checksum_of(sum, "00000000", digits);

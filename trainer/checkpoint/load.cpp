@@ -14,7 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// What rank 0 knows before a value is touched: the file is whole and fits.
+/// The file and all ranks' manifests, at rank 0. No value is touched before the file was verified
+/// and matched against the manifests.
 struct Source {
     CheckpointFile file;
     Manifest manifest;
@@ -66,8 +67,8 @@ public:
           source_(source),
           buffer_(piece_bytes) {}
 
-    /// All ranks go through the entries by name. What fails at one rank does not stop the others:
-    /// its error is told at the end.
+    /// All ranks iterate over the entries by name. A rank that fails continues, so that the others
+    /// do not wait for it, and returns its first error at the end.
     Result<> run(const std::vector<std::string>& missing) {
         const auto skipped = [&](const std::string& name) {
             return std::binary_search(missing.begin(), missing.end(), name);

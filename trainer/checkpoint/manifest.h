@@ -1,4 +1,4 @@
-// What all ranks together ask for: told to rank 0, which reads and writes for them.
+// The manifest: each rank sends its list of entries to rank 0, which reads and writes for all.
 #pragma once
 
 #include <cstdint>

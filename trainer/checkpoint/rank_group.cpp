@@ -11,8 +11,8 @@ namespace {
 constexpr int message_tag = 0x7c;
 constexpr const char* doing = "checkpoint";
 
-// What the others wait for is a disk or a copy function, and takes as long as that takes. A rank
-// that dies ends the wait.
+// The call has no deadline: the other ranks wait for a disk or a copy function of the program,
+// which may take any time. The loss of a rank ends the wait.
 template <typename Start>
 Result<> wait_for(Start&& start) {
     tutti_call_opts opts = TUTTI_CALL_OPTS_INIT;

@@ -38,7 +38,7 @@ public:
         return append(header);
     }
 
-    /// Goes on receiving after the file has failed: the senders do not know yet.
+    /// Continues to receive after a write to the file has failed: the senders do not know yet.
     Result<> write_all() {
         for (StoredEntry& stored : header_.entries) {
             const ManifestEntry& wanted = manifest_.find(stored.name)->second;
@@ -167,7 +167,8 @@ Result<> save(const Entries& entries, const Texts& texts, const Copier& copier, 
                    group.begin_and_gather("checkpoint save", write_manifest(entries)));
     std::optional<Saving> saving;
     Result<> ready;
-    // What is thrown, too, is told: the others wait for it.
+    // Rank 0 broadcasts its errors, exceptions included, because the other ranks wait for its
+    // answer.
     if (group.is_root())
         ready = contain(
             [&] { return prepare(saving, entries, texts, copier, group, manifests, path); });

@@ -11,7 +11,7 @@
 
 namespace tutti::trainer::checkpoint {
 namespace {
-// How often a file may be renamed between our opening and our locking it.
+// The attempts to lock a file that other processes rename between our open and our lock.
 constexpr int lock_attempts = 100;
 }  // namespace
 

@@ -12,7 +12,8 @@
 namespace tutti::trainer {
 namespace {
 
-// What the signal handler may read: set before pages are protected, by the one who holds the mutex.
+// The signal handler reads these. The thread that holds the mutex sets them before it protects
+// pages.
 std::mutex in_use;
 std::atomic<const Checker::ProtectedRegion*> first{nullptr};
 std::atomic<std::size_t> region_count{0};

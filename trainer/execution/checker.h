@@ -18,7 +18,8 @@ public:
         : recorder_(recorder), devices_(std::move(devices)) {}
 
     Result<> begin(const ProgramNode& node);
-    /// What the operation touched against its declaration, "" if nothing.
+    /// The first access of the operation that its declaration lacks, in words; "" if there was
+    /// none.
     Result<std::string> end();
 
     struct ProtectedRegion {

@@ -67,13 +67,13 @@ Result<> DagExecutor::run(Program& program, const RunContext& context) {
     return std::move(outcome_);
 }
 
-// After a failure what runs comes to its end, and what was issued.
+// After a failure the running nodes and the issued collectives still end.
 bool DagExecutor::is_over() const {
     if (running_ > 0) return false;
     return remaining_ == 0 || (!outcome_ && in_flight_ == 0);
 }
 
-// In the program's order on every rank: whoever is first here is first everywhere.
+// Every rank issues in the program's order.
 bool DagExecutor::can_issue() const {
     return in_flight_ < max_in_flight_ && next_is_ready();
 }
@@ -83,7 +83,8 @@ bool DagExecutor::next_is_ready() const {
            may_issue_[static_cast<std::size_t>(order_[next_collective_])];
 }
 
-// What is ready is computed before anybody waits, but room for the next collective is looked for.
+// The next collective is ready, but as many as may be are in flight. A thread then polls for the
+// end of the oldest before it computes a ready node; it waits only if no node is ready.
 bool DagExecutor::is_issue_blocked() const {
     return in_flight_ >= max_in_flight_ && next_is_ready() && !finishing_ && !pending_.empty();
 }
@@ -110,7 +111,7 @@ void DagExecutor::run_next(std::unique_lock<std::mutex>& lock) {
     if (!lock.owns_lock()) lock.lock();  // what an operation's own code throws
     if (!result) {
         const Error cause = std::move(result).error();
-        // First the cause: what the others see of the end is only its consequence.
+        // The first failure is the cause; later ones are consequences of the abort.
         if (outcome_)
             outcome_ = tl::unexpected<Error>(cause);
         else

@@ -7,7 +7,7 @@
 #include "trainer/plan/program.h"
 #include "trainer/sync/collectives.h"
 
-/// What a running operation is handed.
+/// The argument of a running operation.
 struct tutti_step {
     const tutti::trainer::ModelRecorder* recorder;
     const tutti::trainer::ProgramNode* node;

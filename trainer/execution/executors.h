@@ -63,7 +63,7 @@ private:
     bool stop_ = false;
     bool caller_sleeps_ = false;
 
-    // Of the run under way.
+    // The state of the current run.
     Program* program_ = nullptr;
     const RunContext* context_ = nullptr;
     std::vector<int> waits_;  // by node: how many it still waits for

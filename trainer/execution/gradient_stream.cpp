@@ -47,7 +47,8 @@ Result<> GradientStream::ready(int gradient, const std::string& name) {
     return issue_ready(lock);
 }
 
-// One thread issues at a time; another's bucket is found by the one that is at it.
+// One thread issues at a time. It looks for complete buckets until there are none, so that others
+// leave theirs to it.
 Result<> GradientStream::issue_ready(std::unique_lock<std::mutex>& lock) {
     if (issuing_) return {};
     issuing_ = true;
@@ -80,7 +81,8 @@ Result<> GradientStream::complete_oldest() {
     return engine_.end(node, context_);
 }
 
-/// Ends what is under way after a failure, which a mismatch found there replaces.
+/// Aborts after a failure and waits for the collectives in flight. If one of them has a mismatch,
+/// that replaces the failure.
 void GradientStream::abort(Result<>& failure) {
     engine_.abort_after(failure.error());
     for (PendingCollective& p : pending_) {

@@ -1,4 +1,5 @@
-// Buckets of a framework with its own autograd: told parameter by parameter, reduced in order.
+// Buckets of a framework with its own autograd, which reports gradient by gradient that it is
+// ready. The buckets are reduced in their order.
 #pragma once
 
 #include <atomic>
@@ -15,15 +16,16 @@ public:
     GradientStream(Engine& engine, Program buckets, std::vector<std::vector<int>> members,
                    std::size_t all_buffers, int max_in_flight);
 
-    /// What is under way ends before its memory goes.
+    /// Aborts and waits for the collectives in flight before their memory is freed.
     ~GradientStream();
     GradientStream(const GradientStream&) = delete;
 
     void begin(const RunContext& context);
     bool in_step() const { return in_step_; }
-    /// From any thread. INVALID if it was told before. After a failure the same one, until finish.
+    /// The gradient has its value. From any thread. INVALID if it was reported before in this step.
+    /// After a failure it returns that failure until finish.
     Result<> ready(int gradient, const std::string& name);
-    /// Those that nobody told of count as they are; waits for all.
+    /// Issues the remaining buckets, with the gradients as they are, and waits for all collectives.
     Result<> finish();
 
 private:

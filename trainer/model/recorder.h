@@ -1,4 +1,4 @@
-// What the builders declare, for all local devices: buffers and operations in their order.
+// The declarations of the builders for all local devices: buffers and operations in their order.
 #pragma once
 
 #include <array>

@@ -30,7 +30,7 @@ Result<bool> dag_wanted(tutti_execution option) {
     return value == "dag";
 }
 
-// 0: nobody says.
+// 0: neither option nor variable is set.
 Result<int> threads_wanted(int option) {
     if (option < 0 || option > most_threads)
         return invalid("options.threads is {}; 0 to {} are possible", option, most_threads);
@@ -51,7 +51,7 @@ Result<int> at_least(const char* name, int value, int least) {
     return value;
 }
 
-// What excludes what.
+// Options that exclude each other.
 Result<> check_together(const TrainerSettings& s) {
     if (s.uneven && s.scale_learning_rate)
         return invalid(

@@ -63,7 +63,7 @@ void DeviceExchange::fail_locked(const Error& cause) {
     changed_.notify_all();
 }
 
-/// Whoever waits for a device that is gone would wait for ever.
+/// Fails the rounds that a departed device has not pushed: other devices would wait for ever.
 void DeviceExchange::check_departed() {
     if (pushed_.empty()) return;
     const uint64_t furthest = *std::max_element(pushed_.begin(), pushed_.end());

@@ -1,4 +1,5 @@
-// Exchange among the devices of a process: each gives a value a round and gets what they come to.
+// Exchange among the devices of a process: in each round every device gives a value and gets the
+// combined value.
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +20,13 @@ namespace tutti::trainer::parallel {
 /// one combines before it returns. The first failure ends all rounds that are not complete.
 class DeviceExchange {
 public:
-    /// Of a pool: no devices take part until begin.
+    /// No devices take part until the pool calls begin.
     DeviceExchange(const tutti_parallel_spec& spec, std::vector<Device*> devices)
         : spec_(spec), device_sum_(std::move(devices)) {}
 
     /// A parallel_apply starts: rounds count from where they are.
     void begin(int devices, bool at_once);
-    /// It is over; nobody waits any more.
+    /// The parallel_apply is over: all replicas have returned.
     void end();
     /// A device will push no more.
     void leave(int device);
@@ -60,9 +61,9 @@ private:
     void fail_locked(const Error& cause);
     Result<> combine(const Round& round);
     std::string missing_devices(uint64_t round) const;
-    /// Complete or failed, and nobody writes to its outputs any more.
+    /// The round is complete or failed, and no thread writes to its outputs any more.
     bool is_over(uint64_t round) const;
-    /// Calls those whose round is over, without the lock.
+    /// Calls the callbacks of the rounds that are over, without the lock.
     void run_callbacks(Lock& lock);
 
     const tutti_parallel_spec spec_;

@@ -20,7 +20,8 @@ public:
 
     bool is_of(const tutti_comm* program) const { return program_ == program; }
     tutti_comm* get() const { return own_; }
-    /// The others hear of it in their next sum at the latest. From any thread.
+    /// Ends the communicator: the other hosts fail in their next sum at the latest. From any
+    /// thread.
     void abort() const { tutti_comm_abort(own_); }
 
 private:

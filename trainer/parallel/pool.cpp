@@ -13,7 +13,7 @@ using tutti::trainer::parallel::HostComm;
 
 namespace {
 
-/// What those are told who waited for a replica that failed.
+/// The error of replicas that waited for a replica that failed.
 Error released_by(Error cause) {
     cause.message = fmt::format("released, because {}", cause.message);
     return cause;
@@ -48,7 +48,7 @@ void tutti_pool::attach(std::shared_ptr<DeviceExchange> exchange) {
     const std::lock_guard lock(mutex_);
     exchanges_.push_back(exchange);
     if (!call_) return;
-    // Nobody has pushed yet, so nobody is called back.
+    // The exchange has no pushes yet, so that no callback is due.
     exchange->begin(call_->replicas, call_->opts.sync != 0);
     for (const tutti_replica& replica : replicas_)
         if (replica.left) exchange->leave(replica.device);
@@ -159,7 +159,7 @@ void tutti_pool::work(int device) {
 
 void tutti_pool::run_replica(tutti_replica& replica, const ApplyCall& call) {
     tutti_status status = TUTTI_OK;
-    // Of this thread's earlier work: a text that is there afterwards is the replica's.
+    // Clears this thread's last error, so that a text found afterwards is the replica's.
     tutti::trainer::keep({TUTTI_OK, -1, -1, {}});
     try {
         status = call.function(&replica, call.user);
@@ -181,7 +181,7 @@ void tutti_pool::run_replica(tutti_replica& replica, const ApplyCall& call) {
     for (const auto& exchange : mark_left(replica)) exchange->leave(replica.device);
 }
 
-// One that is made later sees for itself who has left.
+// The exchanges that exist now. attach tells later ones which replicas have left.
 tutti_pool::Exchanges tutti_pool::mark_left(tutti_replica& replica) {
     const std::lock_guard lock(mutex_);
     replica.left = true;
@@ -200,7 +200,7 @@ void tutti_pool::note_failure(const Error& cause) {
     if (!cause.agreed && (!call_->evaluates || adds_hosts_)) abort_hosts();
 }
 
-// They may be in the sum that this host's replica did not come to.
+// Other hosts may wait in a sum that the failed replica of this host did not reach.
 void tutti_pool::abort_hosts() {
     for (const auto& hosts : hosts()) hosts->abort();
 }

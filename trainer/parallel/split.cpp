@@ -10,7 +10,7 @@
 namespace tutti::trainer::parallel {
 namespace {
 
-/// Where an item stands in its batch, for people: "batch['image'][0]".
+/// The position of an item in its batch, for error messages: "batch['image'][0]".
 using Path = std::string;
 
 Path below(const Path& path, const ValueNode& node, std::size_t index) {
@@ -31,7 +31,7 @@ Result<int> axis_of(const tutti_array& array, int axis, const Path& path) {
     return at;
 }
 
-/// How many samples the batch has: the same in each of its arrays.
+/// The number of samples of the batch, which must be the same in each of its arrays.
 Result<> count_samples(const ValueNode& node, int axis, const Path& path,
                        std::optional<Samples>& samples) {
     for (std::size_t i = 0; i < node.items.size(); ++i)
@@ -53,7 +53,7 @@ struct SampleRange {
     int64_t count = 0;
 };
 
-/// What an array's elements are cut into: outer runs, of which a share takes some inner pieces.
+/// An array as outer runs of samples; a device gets some consecutive samples of each run.
 struct ArrayCut {
     std::size_t outer = 1;
     std::size_t sample_bytes = 0;

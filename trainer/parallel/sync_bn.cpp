@@ -40,7 +40,7 @@ public:
     uint64_t bytes() const { return bytes_; }
 
 private:
-    /// What a device keeps from a training forward for its backward.
+    /// The values that a device stores in a training forward for its backward.
     struct Saved {
         std::vector<double> mean, inverse;
         double count = 0;  // of the joined batch, elements of a channel

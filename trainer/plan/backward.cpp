@@ -37,7 +37,7 @@ Result<> refuse_second_writer(const ModelRecorder& recorder, const DeclaredOpera
     return {};
 }
 
-/// What depends on a parameter, or on something whose gradient was declared.
+/// Marks the buffers that depend on a parameter, or on a buffer whose gradient was declared.
 Result<Marks> depends_on_parameters(const ModelRecorder& recorder) {
     Marks marks(recorder.buffers().size());
     std::vector<const DeclaredOperation*> writers(marks.size());

@@ -1,4 +1,4 @@
-// Where a model's buffers lie on this process's devices.
+// The memory of a model's buffers on this process's devices.
 #pragma once
 
 #include <deque>

@@ -1,4 +1,4 @@
-// What must hold of the declarations before anything is allocated.
+// Checks of the declarations before any memory is allocated.
 #pragma once
 
 #include "trainer/model/recorder.h"

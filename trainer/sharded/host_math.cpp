@@ -1,4 +1,4 @@
-// What the layer does to logits in the host's memory. Products are the program's own.
+// The layer's functions on logits in the host's memory. The program provides the products.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

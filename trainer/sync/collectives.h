@@ -10,7 +10,7 @@
 
 namespace tutti::trainer {
 
-/// The host's memory in the place of devices', where libtutti cannot reach that.
+/// Memory of the host that stands in for devices' memory which libtutti cannot reach.
 struct Staging {
     std::vector<std::byte> in;  // the devices' inputs, one after the other
     std::vector<std::byte> out;
@@ -48,15 +48,15 @@ struct Task {
     std::size_t bytes() const { return count * tutti_dtype_size(dtype); }
 };
 
-/// Issues tasks in the order of the calls. In three parts: the devices' share before, the request,
-/// and the devices' share after.
+/// Issues tasks in the order of the calls, each in three parts: work on the devices, the request,
+/// work on the devices again.
 class Collectives {
 public:
     Collectives(const Comm& comm, std::vector<Device*> devices, bool fixed_order);
 
     /// Allocates what the task needs while it runs.
     Result<> prepare(Task& task);
-    /// The devices' share and the call. NULL: there is nothing to wait for.
+    /// The work on the devices before the request, and its issue. NULL: nothing was issued.
     Result<tutti_request*> begin(Task& task);
     /// When the request is done: every device gets its result.
     Result<> end(Task& task);
@@ -78,11 +78,12 @@ private:
     Result<tutti_request*> add_on_devices(Task& task);
     Result<> add(Task& task, std::size_t to, std::size_t from);
     Result<> add_in_pairs(Task& task);
-    /// What libtutti reads in the place of a device's memory, and writes in that of device 0's.
+    /// The memory that libtutti reads for a device, and writes for device 0: the device's own, or
+    /// the host's staging memory.
     Result<void*> stage_input(Task& task, std::size_t device);
     void* stage_output(Task& task, void* to, std::size_t bytes);
     Result<> copy_staged_output(Task& task);
-    /// Input d to a place in what borrow returned for device 0's memory.
+    /// Copies input d into memory that stage_output returned.
     Result<> copy_input(Task& task, std::size_t d, void* to);
     Result<> copy_to_device(Task& task, std::size_t to, const void* from, std::size_t bytes);
     Result<> widen(Task& task);

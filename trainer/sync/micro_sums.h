@@ -9,7 +9,8 @@
 
 namespace tutti::trainer {
 
-/// Of a step's micro-batches the last adds the sums of those before it to its own gradients.
+/// Each micro-batch of a step stores its gradients in sums, and the last one adds the sums to its
+/// own gradients.
 class MicroSums {
 public:
     MicroSums(std::deque<BufferGroup>& buckets, const std::vector<Device*>& devices,

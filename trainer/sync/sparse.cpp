@@ -161,7 +161,7 @@ struct Requests {
     std::vector<std::size_t> in_counts;   // rows that each rank asks of this one
 };
 
-// What is wrong with this rank's part, "" if nothing.
+// The error in this rank's request or shards, "" if there is none.
 std::string problem_of(const ShardedTable& table, int first_replica, int64_t per_replica,
                        std::span<const int64_t> rows) {
     for (int64_t row : rows)

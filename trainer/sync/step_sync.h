@@ -12,8 +12,8 @@
 
 namespace tutti::trainer {
 
-/// Of a model that trains. Gradients are reduced in each step, or (LocalSGD) deltas averaged now
-/// and then, never both. In the order of the calls: groups, nodes, memory, bind.
+/// A model that trains has one. It reduces gradients in each step, or (LocalSGD) averages deltas
+/// every few steps, never both. Order of the calls: check, append, allocate, bind.
 class StepSync {
 public:
     StepSync(const TrainerSettings& settings, const ModelRecorder& recorder,
