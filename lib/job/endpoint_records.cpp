@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/told_error.h"
 #include "job/endpoint.h"
-#include "job/rank_owner.h"
+#include "job/records/rank_owner.h"
 
 namespace tutti {
 namespace {

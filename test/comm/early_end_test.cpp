@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "comm/job.h"
-#include "job/claim_watch.h"
+#include "job/records/claim_watch.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
 #include "os/process.h"

@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "comm/job.h"
-#include "job/rank_owner.h"
+#include "job/records/rank_owner.h"
 #include "net/socket.h"
 #include "os/process.h"
 

@@ -1,7 +1,7 @@
 // What ranks leave in the store for each other, which another program may have written over.
 #include "fuzz/catalog.h"
-#include "job/peer_record.h"
-#include "job/rank_owner.h"
+#include "job/records/peer_record.h"
+#include "job/records/rank_owner.h"
 
 namespace tutti::fuzz {
 

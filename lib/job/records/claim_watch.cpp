@@ -1,4 +1,4 @@
-#include "job/claim_watch.h"
+#include "job/records/claim_watch.h"
 
 #include <unistd.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/types.h"
-#include "job/rank_owner.h"
+#include "job/records/rank_owner.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "job/peer_record.h"
+#include "job/records/peer_record.h"
 
 #include "base/bytes.h"
 

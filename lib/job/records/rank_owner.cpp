@@ -1,4 +1,4 @@
-#include "job/rank_owner.h"
+#include "job/records/rank_owner.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
