@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <chrono>
 
-#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/serving.h"
 #include "transport/posted/flow.h"
@@ -18,7 +17,6 @@ namespace {
 constexpr int service_tick_ms = 1000;
 constexpr int64_t contact_ms = 1000;    // for a channel to a peer that is known to be there
 constexpr int64_t failed_news_ms = 30;  // for the last ones, where everyone hears of a failure
-constexpr int watch_ms = 1;             // between looks at what does not ring
 constexpr const char* come_out =
     "It listens on its host's loopback only: there, set TUTTI_IFACE to an interface or address "
     "that other hosts reach (no name that means 127.…), and TUTTI_SECRET, without which ranks "
@@ -87,13 +85,13 @@ bool Endpoint::say_goodbye(Deadline deadline) {
 }
 
 void Endpoint::give_up_on(Rank rank) {
-    const std::lock_guard lock(clients_mutex_);
+    const auto lock = clients_.hold();
     given_up_.insert(rank);
 }
 
 /// True if there are any. What this rank still owes them has a moment to go.
 bool Endpoint::drop_given_up() {
-    const std::lock_guard lock(clients_mutex_);
+    const auto lock = clients_.hold();
     for (const auto& [rank, cause] : lost_) given_up_.insert(rank);
     for (const Rank rank : given_up_) {
         control_.finish(rank);
@@ -128,11 +126,8 @@ void Endpoint::remove_records(Deadline deadline) {
 }
 
 void Endpoint::add(uint32_t comm, EndpointClient* client) {
-    const std::lock_guard lock(clients_mutex_);
-    clients_[comm] = client;
-    // What came before the communicator was there; what is for others waits on.
-    for (auto& [id, receiver] : early_channels_.take_all()) opened(id, std::move(receiver));
-    for (auto& [from, news] : early_news_.take(comm)) client->news(from, news);
+    const auto lock = clients_.hold();
+    if (clients_.add(comm, client)) ring();
     for (auto& [peer, cause] : lost_) client->peer_lost(peer, cause);
     for (const Rank peer : unreachable_) client->unreachable(peer);
     tell_next(nobody);
@@ -146,16 +141,11 @@ bool Endpoint::claim_ids(uint32_t first, uint32_t count) {
 }
 
 bool Endpoint::remove(uint32_t comm, Deadline deadline) {
-    std::unique_lock lock(clients_mutex_, std::defer_lock);
-    if (deadline.never()) lock.lock();
-    while (!lock.owns_lock() && !lock.try_lock()) {
-        if (deadline.passed()) return false;
-        ::usleep(100);
-    }
-    clients_.erase(comm);
-    removed_.insert(comm);
+    const auto lock = clients_.hold(deadline);
+    if (!lock.owns_lock()) return false;
+    const bool last = clients_.remove(comm);
     for (const auto& transport : transports_) transport->retire(comm);
-    return clients_.empty();
+    return last;
 }
 
 const PeerRecord* Endpoint::known_peer(Rank rank) {
@@ -180,7 +170,7 @@ Result<const PeerRecord*> Endpoint::keep_peer(Rank rank, std::string_view text) 
 }
 
 Result<Opened> Endpoint::open(const ChannelId& id, Deadline deadline) {
-    const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
+    const net::ServeWhileWaiting serving(manual() ? &wakeups_.reactor() : nullptr);
     return connect(id, deadline);
 }
 
@@ -194,7 +184,7 @@ void Endpoint::open_later(const ChannelId& id) {
 
 std::optional<Endpoint::Wanted> Endpoint::next_wanted() {
     // Before the look: whoever asks after it wakes this thread.
-    kicked_ = false;
+    wakeups_.answer_kick();
     const std::lock_guard lock(mutex_);
     if (opening_ || leaving_) return std::nullopt;
     Wanted next;
@@ -213,9 +203,9 @@ std::optional<Endpoint::Wanted> Endpoint::next_wanted() {
 // The peer may be at the same, and only who serves its reactor goes on: so this thread does. And
 // nothing is held meanwhile that a handler of this rank or of one in the same process needs.
 void Endpoint::open_wanted() {
-    if (!kicked_) return;  // nobody has asked since this was last looked at
+    if (!wakeups_.kicked()) return;  // nobody has asked since this was last looked at
     while (const auto next = next_wanted()) {
-        const net::ServeWhileWaiting serving(&reactor_);
+        const net::ServeWhileWaiting serving(&wakeups_.reactor());
         if (next->channel)
             open_channel(*next->channel);
         else
@@ -230,20 +220,8 @@ void Endpoint::open_wanted() {
 }
 
 void Endpoint::open_channel(const ChannelId& id) {
-    {
-        const std::lock_guard lock(clients_mutex_);
-        EndpointClient* const client = client_of(id);
-        if (!client || !client->still_wanted(id)) return;
-    }
-    auto opened = connect(id, Deadline::after_ms(contact_ms));
-    const std::lock_guard lock(clients_mutex_);
-    if (EndpointClient* const client = client_of(id)) client->connected(id, std::move(opened));
-}
-
-/// With clients_mutex_; nullptr: it is gone.
-EndpointClient* Endpoint::client_of(const ChannelId& id) {
-    const auto found = clients_.find(id.comm);
-    return found == clients_.end() ? nullptr : found->second;
+    if (clients_.still_wanted(id))
+        clients_.connected(id, connect(id, Deadline::after_ms(contact_ms)));
 }
 
 // All records were there when the job was complete: one that is not has gone with its rank.
@@ -279,43 +257,25 @@ void Endpoint::before_sleep() {
 
 void Endpoint::pump() {
     if (!manual()) return;
-    reactor_.poll(0);
+    wakeups_.reactor().poll(0);
     open_wanted();
-}
-
-void Endpoint::sleep(int timeout_ms, uint64_t since) {
-    if (watched_ > 0) timeout_ms = std::min(timeout_ms, watch_ms);
-    const int called = (manual() ? reactor_ : data_reactor_).poll(timeout_ms, since);
-    // It may have been the service thread's wake-up, which moves what nobody waits for.
-    if (called > 0 && dozing_) kick();
-}
-
-void Endpoint::ring() {
-    ring_event_fd(doorbell_.get());
-}
-
-void Endpoint::kick() {
-    if (!kicked_.exchange(true)) ring_event_fd(kick_.get());
 }
 
 // ---- from peers --------------------------------------------------------------------------------
 
 void Endpoint::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
-    {
-        const std::lock_guard lock(clients_mutex_);
-        const auto client = clients_.find(id.comm);
-        if (client == clients_.end()) {
-            if (removed_.contains(id.comm)) return;
-            if (early_channels_.keep(id, std::move(receiver))) return;
+    switch (clients_.opened(id, std::move(receiver))) {
+        case ClientTable::Taken::given:
+            return ring();
+        case ClientTable::Taken::kept_or_dropped:
+            return;
+        case ClientTable::Taken::too_many:
             return lose(id.peer,
                         fmt::format("it opened more than {} channels of communicators that rank {} "
                                     "does not have",
-                                    peer_limits.early_channels, config_.rank),
+                                    PeerLimits{}.early_channels, config_.rank),
                         nobody);
-        }
-        client->second->opened(id, std::move(receiver));
     }
-    ring();
 }
 
 void Endpoint::peer_lost(Rank peer, const std::string& cause) {
@@ -326,7 +286,7 @@ void Endpoint::peer_lost(Rank peer, const std::string& cause) {
 // Passed on to everyone, also by a rank that leaves: some communicators have it as a member whose
 // other members have no connection to it.
 void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
-    const std::lock_guard lock(clients_mutex_);
+    const auto lock = clients_.hold();
     if (left_.count(peer) > 0 || !lost_.emplace(peer, cause).second) return;
     for (const auto& transport : transports_) transport->peer_gone(peer);
     announce_loss(peer, cause, except);
@@ -339,36 +299,7 @@ void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
         });
         return;
     }
-    for (auto& [comm, client] : clients_) client->peer_lost(peer, cause);
-}
-
-// ---- the service thread
-// --------------------------------------------------------------------------
-
-bool Endpoint::serve_clients(bool& moved) {
-    const std::lock_guard lock(clients_mutex_);
-    bool busy = false;
-    for (auto& [comm, client] : clients_) busy |= client->drive(moved);
-    return busy;
-}
-
-bool Endpoint::arm_clients(bool on) {
-    const std::lock_guard lock(clients_mutex_);
-    bool all = true;
-    for (auto& [comm, client] : clients_) all &= client->arm(on);
-    return all;
-}
-
-// Nothing is to be driven. A call that has returned may have left output, which the kernel takes
-// while the program computes; who waits sends it too, and would only be disturbed. Whoever returns
-// and sees sends_rest_ is seen here: the flag is taken back before the count is looked at again.
-void Endpoint::rest(int timeout_ms) {
-    const bool sends = unsent_ > 0 && waiters_ == 0;
-    sends_rest_ = sends;
-    if (sends) reactor_.watch(data_reactor_.fd(), true);
-    reactor_.poll(timeout_ms);
-    if (sends) reactor_.watch(data_reactor_.fd(), false);
-    sends_rest_ = false;
+    clients_.peer_lost(peer, cause);
 }
 
 void Endpoint::serve() {
@@ -377,26 +308,23 @@ void Endpoint::serve() {
         open_wanted();
         bool moved = false;
         if (!serve_clients(moved)) {
-            rest(handover_.sleep_ms(service_tick_ms));
+            wakeups_.sleep_idle(wakeups_.handover().sleep_ms(service_tick_ms));
             backoff.reset();
             continue;
         }
         backoff.set_oversubscribed(oversubscribed());
         const Backoff::Turn turn = backoff.next(moved);
-        if (moved || turn != Backoff::Turn::spin) handover_.needed();
-        if (turn == Backoff::Turn::look) reactor_.poll(0);
+        if (moved || turn != Backoff::Turn::spin) wakeups_.handover().needed();
+        if (turn == Backoff::Turn::look) wakeups_.reactor().poll(0);
         if (turn != Backoff::Turn::sleep) continue;
 
         // Announced first, then looked once more: whatever comes after that look rings.
         Sleeper::take_moved();
-        dozing_ = true;
+        wakeups_.set_dozing(true);
         moved = !arm_clients(true);
-        if (serve_clients(moved) && !Sleeper::take_moved() && !moved && !kicked_) {
-            reactor_.watch(data_reactor_.fd(), true);
-            reactor_.poll(watched_ > 0 ? watch_ms : config_.look_ms);
-            reactor_.watch(data_reactor_.fd(), false);
-        }
-        dozing_ = false;
+        if (serve_clients(moved) && !Sleeper::take_moved() && !moved && !wakeups_.kicked())
+            wakeups_.doze();
+        wakeups_.set_dozing(false);
         arm_clients(false);
         backoff.woke();
     }

@@ -15,49 +15,23 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/id_set.h"
 #include "config/config.h"
 #include "control/bootstrap.h"
 #include "control/control_tree.h"
-#include "control/early_news.h"
 #include "control/group.h"
 #include "control/news.h"
 #include "control/tree_message.h"
-#include "job/early_channels.h"
+#include "job/client_table.h"
 #include "job/records/claim_watch.h"
 #include "job/records/peer_record.h"
 #include "net/acceptor.h"
-#include "net/reactor.h"
 #include "os/thread.h"
 #include "rendezvous/store.h"
 #include "select/tuning.h"
 #include "transport/transport.h"
-#include "wait/handover.h"
+#include "wait/wakeups.h"
 
 namespace tutti {
-
-/// A channel's sending half, and what it goes over.
-using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
-
-/// What an endpoint tells its communicators, and the work its thread does for them.
-class EndpointClient {
-public:
-    virtual ~EndpointClient() = default;
-    virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
-    /// A channel that was asked for by open_later() is about to be opened: false if it is not
-    /// wanted any more. Else what came of it follows.
-    virtual bool still_wanted(const ChannelId& id) = 0;
-    virtual void connected(const ChannelId& id, Result<Opened> opened) = 0;
-    virtual void news(Rank from, const News& news) = 0;
-    virtual void peer_lost(Rank peer, const std::string& cause) = 0;
-    /// That peer's process has ended, in order or not: nothing listens at its address.
-    virtual void unreachable(Rank peer) = 0;
-    /// Drives non-blocking operations; false if there is nothing that this thread should drive.
-    virtual bool drive(bool& moved) = 0;
-    /// Before and after the service thread sleeps on the data reactor. False: another thread is at
-    /// it, look once more.
-    virtual bool arm(bool on) = 0;
-};
 
 class Endpoint final : private ChannelSink {
 public:
@@ -136,37 +110,22 @@ public:
     void before_sleep();
     /// Serves the control plane if no thread does. For loops that wait.
     void pump();
-    /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first,
-    /// and ask for rounds() before that.
-    void sleep(int timeout_ms, uint64_t since);
-    int look_ms() const { return config_.look_ms; }
-    uint64_t rounds() const { return (manual() ? reactor_ : data_reactor_).rounds(); }
-    /// While something is watched, nobody sleeps for long: it does not ring.
-    void watch(int change) { watched_.fetch_add(change); }
-    /// Wakes whoever sleeps on the data reactor.
-    void ring();
-    /// Tells the service thread that there is work to drive.
-    void kick();
-    /// A non-blocking operation is under way, and nobody waits for it yet.
-    void issued() {
-        if (handover_.issued()) kick();
-    }
-    /// A thread of the program waits, and drives meanwhile.
-    void claimed() {
-        if (handover_.claimed()) kick();
-    }
-    /// So many more threads of the program wait: they send what is unsent, too.
-    void count_waiters(int change) { waiters_.fetch_add(change); }
-    /// A call returns. What the kernel has not taken of its output, nobody else may send for long.
-    void returns() {
-        if (unsent_.load(std::memory_order_relaxed) > 0 && !sends_rest_ && !manual()) [[unlikely]]
-            kick();
-    }
+    Wakeups& wakeups() { return wakeups_; }
+    void sleep(int timeout_ms, uint64_t since) { wakeups_.sleep(timeout_ms, since); }
+    int look_ms() const { return wakeups_.look_ms(); }
+    uint64_t rounds() const { return wakeups_.rounds(); }
+    void watch(int change) { wakeups_.watch(change); }
+    void ring() { wakeups_.ring(); }
+    void kick() { wakeups_.kick(); }
+    void issued() { wakeups_.issued(); }
+    void claimed() { wakeups_.claimed(); }
+    void count_waiters(int change) { wakeups_.count_waiters(change); }
+    void returns() { wakeups_.returns(); }
+    int wait_fd() const { return wakeups_.wait_fd(); }
     /// Drives what no thread waits for, on all communicators. False: nothing is under way there.
-    bool serve_clients(bool& moved);
+    bool serve_clients(bool& moved) { return clients_.drive(moved); }
     /// Before and after a sleep. False: look once more.
-    bool arm_clients(bool on);
-    int wait_fd() const { return reactor_.fd(); }
+    bool arm_clients(bool on) { return clients_.arm(on); }
 
     /// Leaving will not wait for that rank: it is lost, or does not answer.
     void give_up_on(Rank rank);
@@ -179,8 +138,6 @@ public:
     static void close_stores();
 
 private:
-    static constexpr PeerLimits peer_limits{};
-
     Endpoint(const Config& config, std::string generation);
     Result<> set_up(std::shared_ptr<Store> own_store);
     Result<> check_settings() const;
@@ -218,7 +175,6 @@ private:
     void open_detour(Rank to);
     Result<UniqueFd> connect_control(Rank to, Deadline deadline);
     void meet_ring();
-    EndpointClient* client_of(const ChannelId& id);
     Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline);
     Error missing_error(int64_t waited_ms);
     template <typename Done>
@@ -254,7 +210,6 @@ private:
     void tell_next(Rank lost);
     void bootstrap_step(const std::function<void()>& step);
     void serve();
-    void rest(int timeout_ms);
 
     const Config config_;
     const int64_t started_s_;  // by the wall clock
@@ -274,8 +229,7 @@ private:
     std::optional<ClaimWatch> watch_;  // else
     int64_t look_ns_ = 0, look_pause_ns_ = 0;  // when trouble() looks again
 
-    Reactor reactor_, data_reactor_;
-    UniqueFd doorbell_, kick_;
+    Wakeups wakeups_;
     ControlTree control_;
     std::unique_ptr<net::Acceptor> acceptor_;
     std::string control_address_;
@@ -297,11 +251,7 @@ private:
     bool opening_ = false;    // one of those that were wanted
     bool serving_ = false;    // the service thread has not ended
     std::map<Rank, PeerRecord> peers_;
-    std::recursive_mutex clients_mutex_;  // of what follows, to ring_next_; before mutex_
-    std::map<uint32_t, EndpointClient*> clients_;
-    IdSet removed_;  // clients that were: what still comes for them is dropped
-    EarlyChannels early_channels_{peer_limits.early_channels};
-    EarlyNews early_news_;
+    ClientTable clients_;               // its lock is taken before mutex_, and guards what follows
     std::map<Rank, std::string> lost_;  // gone, and why
     std::set<Rank> left_;               // said that they would go
     std::set<Rank> unreachable_;        // nothing listens at their address any more
@@ -309,11 +259,7 @@ private:
     Rank ring_next_ = nobody;  // has been told of all that are lost
     std::set<Rank> given_up_;
 
-    Handover handover_;
-    std::atomic<int> watched_{0}, waiters_{0};
-    std::atomic<int> unsent_{0};           // connections
-    std::atomic<bool> sends_rest_{false};  // the service thread hears when one may send again
-    std::atomic<bool> stop_{false}, kicked_{false}, dozing_{false}, leaving_{false};
+    std::atomic<bool> stop_{false}, leaving_{false};
     Thread thread_;
 };
 

@@ -132,7 +132,7 @@ void Endpoint::open_detour(Rank to) {
     };
     const net::GiveUpWhen too_late(leaving_);
     const bool known_gone = [&] {
-        const std::lock_guard lock(clients_mutex_);
+        const auto lock = clients_.hold();
         return is_gone(to);
     }();
     Result<UniqueFd> fd = known_gone ? fail_rank(Code::peer_lost, to, "it is gone")
@@ -146,7 +146,7 @@ void Endpoint::open_detour(Rank to) {
     for (const Bytes& message : waiting.mapped()) control_.send(to, message);
 }
 
-/// Whether a rank has ended, in order or not, as far as this rank knows. With clients_mutex_.
+/// Whether a rank has ended, in order or not, as far as this rank knows. With the clients' lock.
 bool Endpoint::is_gone(Rank peer) const {
     return left_.count(peer) > 0 || lost_.count(peer) > 0 || unreachable_.count(peer) > 0;
 }
@@ -156,15 +156,14 @@ bool Endpoint::is_gone(Rank peer) const {
 void Endpoint::cut_off(Rank peer, const Error& why) {
     log::info("rank {}: no way to rank {} for news any more: {}", config_.rank, peer, why.message);
     const bool ended = why.code == Code::peer_lost && why.rank == peer;
-    const std::lock_guard lock(clients_mutex_);
+    const auto lock = clients_.hold();
     {
         const std::lock_guard waiting(mutex_);
         cut_off_.insert(peer);
         detours_.erase(peer);
     }
     tell_next(nobody);
-    if (ended && unreachable_.insert(peer).second)
-        for (auto& [comm, client] : clients_) client->unreachable(peer);
+    if (ended && unreachable_.insert(peer).second) clients_.unreachable(peer);
 }
 
 // The second way for a loss, next to the control tree, of which any rank may be gone: round the
@@ -264,7 +263,7 @@ void Endpoint::control_message(Rank from, ByteView bytes) {
         case Topic::leaving: {
             control_.send(from, TreeMessage{.topic = Topic::farewell}.encode());
             control_.retire(from);
-            const std::lock_guard lock(clients_mutex_);
+            const auto lock = clients_.hold();
             left_.insert(from);
             return tell_next(nobody);
         }
@@ -278,13 +277,7 @@ void Endpoint::take_news(const TreeMessage& message) {
             pass_on(message.from, as(Topic::returned, message).encode());
         return;
     }
-    const std::lock_guard lock(clients_mutex_);
-    const auto client = clients_.find(message.news.comm);
-    if (client != clients_.end()) {
-        client->second->news(message.from, message.news);
-    } else if (!leaving_ && !removed_.contains(message.news.comm)) {
-        early_news_.keep(message.from, message.news);
-    }
+    clients_.news(message.from, message.news, !leaving_);
 }
 
 void Endpoint::take_returned(const TreeMessage& message) {
@@ -301,7 +294,7 @@ void Endpoint::control_closed(Rank peer, ControlTree::LinkKind kind, const std::
         return lose(peer, fmt::format("its process ended ({})", cause), nobody);
     // It is called again: only if nothing listens there has it ended.
     {
-        const std::lock_guard lock(clients_mutex_);
+        const auto lock = clients_.hold();
         if (is_gone(peer) || ++ended_detours_[peer] > most_ended_detours) return;
         const std::lock_guard waiting(mutex_);
         detours_.try_emplace(peer);

@@ -10,7 +10,6 @@
 
 #include "base/blame.h"
 #include "base/catching.h"
-#include "base/event_fd.h"
 #include "base/log.h"
 #include "comm/at_exit.h"
 #include "control/tree.h"
@@ -167,7 +166,7 @@ void Endpoint::close_listeners() {
 
 // The store comes first: through it, a rank that cannot go on tells the others why.
 Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
-    const net::ServeWhileWaiting serving(manual() ? &reactor_ : nullptr);
+    const net::ServeWhileWaiting serving(manual() ? &wakeups_.reactor() : nullptr);
     usual_address_ = address_on_the_way(config_, deadline_);
     auto sound = check_settings();
     if (config_.size > 1) {
@@ -227,20 +226,7 @@ Result<> Endpoint::enter_store(std::shared_ptr<Store> own_store, Deadline deadli
 }
 
 Result<> Endpoint::prepare() {
-    TUTTI_ASSIGN(doorbell_, make_event_fd());
-    TUTTI_ASSIGN(kick_, make_event_fd());
-    TUTTI_TRY(
-        reactor_.add(data_reactor_.fd(), EPOLLIN, [this](uint32_t) { data_reactor_.poll(0); }));
-    if (!manual()) reactor_.watch(data_reactor_.fd(), false);
-    const auto drain = [](int fd) {
-        return [fd](uint32_t) {
-            uint64_t rung = 0;
-            while (::read(fd, &rung, sizeof rung) > 0) {
-            }
-        };
-    };
-    TUTTI_TRY(data_reactor_.add(doorbell_.get(), EPOLLIN, drain(doorbell_.get())));
-    TUTTI_TRY(reactor_.add(kick_.get(), EPOLLIN, drain(kick_.get())));
+    TUTTI_TRY(wakeups_.open());
     return open_transports();
 }
 
@@ -280,11 +266,11 @@ Result<> Endpoint::open_transports() {
     context.ofi_provider = config_.ofi_provider;
     context.fabric_ports = config_.fabric_ports;
     context.loopback_only = config_.secret.empty() && !config_.insecure;
-    context.doorbell_fd = doorbell_.get();
-    context.reactor = &reactor_;
-    context.data_reactor = &data_reactor_;
+    context.doorbell_fd = wakeups_.doorbell_fd();
+    context.reactor = &wakeups_.reactor();
+    context.data_reactor = &wakeups_.data_reactor();
     context.sink = this;
-    context.unsent = &unsent_;
+    context.unsent = &wakeups_.unsent();
     for (const std::string& name : config_.transports) {
         if (config_.size == 1) continue;
         const auto kinds = tutti::transports();
@@ -314,7 +300,8 @@ Result<> Endpoint::listen_control() {
     TUTTI_ASSIGN(at.port, net::local_port(listener.get()));
     control_address_ = net::format_host_port(at);
     acceptor_ = std::make_unique<net::Acceptor>(
-        reactor_, std::move(listener), net::AuthKey{config_.secret, "control/" + config_.job},
+        wakeups_.reactor(), std::move(listener),
+        net::AuthKey{config_.secret, "control/" + config_.job},
         [this](UniqueFd fd, Bytes hello) { take_connection(std::move(fd), hello); },
         net::Acceptor::Options{});
     return {};
@@ -492,7 +479,7 @@ bool Endpoint::wait_until(Done done) {
     while (!done()) {
         if (deadline_.passed()) return false;
         if (manual()) {
-            reactor_.poll(static_cast<int>(deadline_.left_ms(50)));
+            wakeups_.reactor().poll(static_cast<int>(deadline_.left_ms(50)));
         } else {
             std::unique_lock lock(mutex_);
             changed_.wait_for(lock, std::chrono::milliseconds(1));
@@ -526,10 +513,12 @@ Endpoint::Endpoint(const Config& config, std::string generation)
       generation_(std::move(generation)),
       job_hash_(hash_of(config_.store + '\n' + config_.job + '\n' + generation_)),
       deadline_(Deadline::after_ms(config.timeout_ms)),
-      control_(reactor_, {[this](Rank from, ByteView message) { control_message(from, message); },
-                          [this](Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
-                              control_closed(peer, kind, cause);
-                          }}) {
+      wakeups_(config_.progress == Progress::manual, config_.look_ms),
+      control_(wakeups_.reactor(),
+               {[this](Rank from, ByteView message) { control_message(from, message); },
+                [this](Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
+                    control_closed(peer, kind, cause);
+                }}) {
     host_id_ = config.host_id.empty() ? machine_id_ : config.host_id;
 }
 

@@ -19,13 +19,13 @@ MAX_FUNCTION_LINES = 70
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
-    "Endpoint": 110,
+    "Endpoint": 109,
     "Hub": 97,
     "Connection": 57,
     "OfiPort": 48,
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 689
+HEADLESS_COMMENTS = 688
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")
@@ -53,7 +53,7 @@ BUILDS_ON = {
     "rendezvous": {"net", "config"},
     "control": {"net", "record", "schedule"},
     "select": {"schedule", "transport/flat", "config", "catalogs"},
-    "wait": {"transport"},
+    "wait": {"transport", "net"},
     "job/records": {"rendezvous", "control"},
     "job": {"job/records", "select", "wait"},
     "plan": {"engine", "job"},

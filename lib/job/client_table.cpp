@@ -1,0 +1,97 @@
+#include "job/client_table.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace tutti {
+
+ClientTable::Lock ClientTable::hold(Deadline deadline) {
+    Lock lock(mutex_, std::defer_lock);
+    if (deadline.never()) lock.lock();
+    while (!lock.owns_lock() && !lock.try_lock() && !deadline.passed()) ::usleep(100);
+    return lock;
+}
+
+EndpointClient* ClientTable::find(uint32_t comm) const {
+    const auto found = clients_.find(comm);
+    return found == clients_.end() ? nullptr : found->second;
+}
+
+bool ClientTable::add(uint32_t comm, EndpointClient* client) {
+    const Lock lock = hold();
+    clients_[comm] = client;
+    bool given = false;
+    // A channel for another communicator waits on.
+    for (auto& [id, receiver] : early_channels_.take_all())
+        given |= opened(id, std::move(receiver)) == Taken::given;
+    for (auto& [from, news] : early_news_.take(comm)) client->news(from, news);
+    return given;
+}
+
+bool ClientTable::remove(uint32_t comm) {
+    const Lock lock = hold();
+    clients_.erase(comm);
+    removed_.insert(comm);
+    return clients_.empty();
+}
+
+bool ClientTable::empty() {
+    const Lock lock = hold();
+    return clients_.empty();
+}
+
+ClientTable::Taken ClientTable::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
+    const Lock lock = hold();
+    if (EndpointClient* const client = find(id.comm)) {
+        client->opened(id, std::move(receiver));
+        return Taken::given;
+    }
+    const bool fits = removed_.contains(id.comm) || early_channels_.keep(id, std::move(receiver));
+    return fits ? Taken::kept_or_dropped : Taken::too_many;
+}
+
+bool ClientTable::still_wanted(const ChannelId& id) {
+    const Lock lock = hold();
+    EndpointClient* const client = find(id.comm);
+    return client && client->still_wanted(id);
+}
+
+void ClientTable::connected(const ChannelId& id, Result<Opened> opened) {
+    const Lock lock = hold();
+    if (EndpointClient* const client = find(id.comm)) client->connected(id, std::move(opened));
+}
+
+void ClientTable::news(Rank from, const News& news, bool keep) {
+    const Lock lock = hold();
+    if (EndpointClient* const client = find(news.comm))
+        client->news(from, news);
+    else if (keep && !removed_.contains(news.comm))
+        early_news_.keep(from, news);
+}
+
+void ClientTable::peer_lost(Rank peer, const std::string& cause) {
+    const Lock lock = hold();
+    for (auto& [comm, client] : clients_) client->peer_lost(peer, cause);
+}
+
+void ClientTable::unreachable(Rank peer) {
+    const Lock lock = hold();
+    for (auto& [comm, client] : clients_) client->unreachable(peer);
+}
+
+bool ClientTable::drive(bool& moved) {
+    const Lock lock = hold();
+    bool busy = false;
+    for (auto& [comm, client] : clients_) busy |= client->drive(moved);
+    return busy;
+}
+
+bool ClientTable::arm(bool on) {
+    const Lock lock = hold();
+    bool all = true;
+    for (auto& [comm, client] : clients_) all &= client->arm(on);
+    return all;
+}
+
+}  // namespace tutti

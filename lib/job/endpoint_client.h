@@ -1,0 +1,38 @@
+// The endpoint's view of a communicator.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "control/news.h"
+#include "transport/channel.h"
+#include "transport/transport.h"
+
+namespace tutti {
+
+/// A channel's sending half, and the transport that it goes over.
+using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
+
+/// What an endpoint tells its communicators, and the work its thread does for them.
+class EndpointClient {
+public:
+    virtual ~EndpointClient() = default;
+    virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
+    /// A channel that was asked for by open_later() is about to be opened: false if it is not
+    /// wanted any more. Else what came of it follows.
+    virtual bool still_wanted(const ChannelId& id) = 0;
+    virtual void connected(const ChannelId& id, Result<Opened> opened) = 0;
+    virtual void news(Rank from, const News& news) = 0;
+    virtual void peer_lost(Rank peer, const std::string& cause) = 0;
+    /// That peer's process has ended, in order or not: nothing listens at its address.
+    virtual void unreachable(Rank peer) = 0;
+    /// Drives non-blocking operations; false if there is nothing that this thread should drive.
+    virtual bool drive(bool& moved) = 0;
+    /// Before and after the service thread sleeps on the data reactor. False: another thread is at
+    /// it, look once more.
+    virtual bool arm(bool on) = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,68 @@
+#include "wait/wakeups.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/event_fd.h"
+
+namespace tutti {
+namespace {
+
+constexpr int watch_ms = 1;  // between looks at what does not ring
+
+Reactor::Handler drain(int fd) {
+    return [fd](uint32_t) {
+        uint64_t rung = 0;
+        while (::read(fd, &rung, sizeof rung) > 0) {
+        }
+    };
+}
+
+}  // namespace
+
+Result<> Wakeups::open() {
+    TUTTI_ASSIGN(doorbell_, make_event_fd());
+    TUTTI_ASSIGN(kick_, make_event_fd());
+    TUTTI_TRY(
+        reactor_.add(data_reactor_.fd(), EPOLLIN, [this](uint32_t) { data_reactor_.poll(0); }));
+    if (!manual_) reactor_.watch(data_reactor_.fd(), false);
+    TUTTI_TRY(data_reactor_.add(doorbell_.get(), EPOLLIN, drain(doorbell_.get())));
+    return reactor_.add(kick_.get(), EPOLLIN, drain(kick_.get()));
+}
+
+void Wakeups::sleep(int timeout_ms, uint64_t since) {
+    if (watched_ > 0) timeout_ms = std::min(timeout_ms, watch_ms);
+    const int called = (manual_ ? reactor_ : data_reactor_).poll(timeout_ms, since);
+    // It may have been the service thread's wake-up, which moves what nobody waits for.
+    if (called > 0 && dozing_) kick();
+}
+
+void Wakeups::ring() {
+    ring_event_fd(doorbell_.get());
+}
+
+void Wakeups::kick() {
+    if (!kicked_.exchange(true)) ring_event_fd(kick_.get());
+}
+
+// A call that has returned may have left output, which the kernel takes while the program computes;
+// a thread that waits sends it too, and would only be disturbed. A thread that returns and sees
+// sends_unsent_ is seen here: the flag is taken back before the count is looked at again.
+void Wakeups::sleep_idle(int timeout_ms) {
+    const bool sends = unsent_ > 0 && waiters_ == 0;
+    sends_unsent_ = sends;
+    if (sends) reactor_.watch(data_reactor_.fd(), true);
+    reactor_.poll(timeout_ms);
+    if (sends) reactor_.watch(data_reactor_.fd(), false);
+    sends_unsent_ = false;
+}
+
+void Wakeups::doze() {
+    reactor_.watch(data_reactor_.fd(), true);
+    reactor_.poll(watched_ > 0 ? watch_ms : look_ms_);
+    reactor_.watch(data_reactor_.fd(), false);
+}
+
+}  // namespace tutti

@@ -1,0 +1,87 @@
+// Waking who sleeps for an endpoint: threads of the program, and the service thread.
+#pragma once
+
+#include <atomic>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "net/reactor.h"
+#include "wait/handover.h"
+
+namespace tutti {
+
+/// Two reactors, a doorbell in each. The data reactor has the sockets of transports and the
+/// doorbell, and the program's threads sleep on it. The control reactor has everything else, and
+/// the service thread sleeps on it, and on the data reactor where it drives or sends in the
+/// program's place. With manual progress there is no such thread: the control reactor always has
+/// the data reactor in it, and the program's threads sleep on both.
+///
+/// Nobody sleeps past what was published before ring() or kick(). Any thread may call anything but
+/// what is the service thread's.
+class Wakeups {
+public:
+    /// look_ms: the longest that a thread sleeps between looks.
+    Wakeups(bool manual, int look_ms) : manual_(manual), look_ms_(look_ms) {}
+
+    /// Makes the doorbells.
+    Result<> open();
+    bool manual() const { return manual_; }
+    Reactor& reactor() { return reactor_; }
+    Reactor& data_reactor() { return data_reactor_; }
+    int doorbell_fd() const { return doorbell_.get(); }
+    /// Connections with output that the kernel has not taken.
+    std::atomic<int>& unsent() { return unsent_; }
+
+    /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first,
+    /// and ask for rounds() before that.
+    void sleep(int timeout_ms, uint64_t since);
+    uint64_t rounds() const { return (manual_ ? reactor_ : data_reactor_).rounds(); }
+    int look_ms() const { return look_ms_; }
+    int wait_fd() const { return reactor_.fd(); }
+    /// While something is watched, nobody sleeps for long: it does not ring.
+    void watch(int change) { watched_.fetch_add(change); }
+    /// Wakes whoever sleeps on the data reactor.
+    void ring();
+    /// Tells the service thread that there is work to drive.
+    void kick();
+    /// A non-blocking operation is under way, and nobody waits for it yet.
+    void issued() {
+        if (handover_.issued()) kick();
+    }
+    /// A thread of the program waits, and drives meanwhile.
+    void claimed() {
+        if (handover_.claimed()) kick();
+    }
+    /// So many more threads of the program wait: they send what is unsent, too.
+    void count_waiters(int change) { waiters_.fetch_add(change); }
+    /// A call returns. What the kernel has not taken of its output, nobody else may send for long.
+    void returns() {
+        if (unsent_.load(std::memory_order_relaxed) > 0 && !sends_unsent_ && !manual_) [[unlikely]]
+            kick();
+    }
+
+    // The service thread's, or with manual progress that of a thread that takes its place.
+    /// Whether anybody has kicked since answer_kick(), which comes before the look at what for.
+    bool kicked() const { return kicked_; }
+    void answer_kick() { kicked_ = false; }
+    Handover& handover() { return handover_; }
+    /// Sleeps with nothing to drive.
+    void sleep_idle(int timeout_ms);
+    /// From the announcement of a sleep on both reactors until after it: threads that drain the
+    /// data reactor kick.
+    void set_dozing(bool on) { dozing_ = on; }
+    void doze();
+
+private:
+    const bool manual_;
+    const int look_ms_;
+    Reactor reactor_, data_reactor_;
+    UniqueFd doorbell_, kick_;
+    Handover handover_;
+    std::atomic<int> watched_{0}, waiters_{0};
+    std::atomic<int> unsent_{0};             // connections
+    std::atomic<bool> sends_unsent_{false};  // the service thread hears when one may send again
+    std::atomic<bool> kicked_{false}, dozing_{false};
+};
+
+}  // namespace tutti
