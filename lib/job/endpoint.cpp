@@ -17,11 +17,6 @@ namespace {
 constexpr int service_tick_ms = 1000;
 constexpr int64_t contact_ms = 1000;    // for a channel to a peer that is known to be there
 constexpr int64_t failed_news_ms = 30;  // for the last ones, where everyone hears of a failure
-constexpr const char* come_out =
-    "It listens on its host's loopback only: there, set TUTTI_IFACE to an interface or address "
-    "that other hosts reach (no name that means 127.…), and TUTTI_SECRET, without which ranks "
-    "listen on loopback alone";
-
 }  // namespace
 
 Endpoint::~Endpoint() {
@@ -33,17 +28,6 @@ bool Endpoint::oversubscribed() const {
     return bootstrap_->machine_ranks() > bootstrap_->machine_cores();
 }
 
-Capabilities Endpoint::capabilities(std::size_t transport) const {
-    Capabilities c = transports_[transport]->capabilities();
-    static_cast<LinkAttributes&>(c) = common_[transport];
-    return c;
-}
-
-bool Endpoint::takes_devices() const {
-    return std::any_of(transports_.begin(), transports_.end(),
-                       [](const auto& t) { return t->capabilities().takes_devices; });
-}
-
 void Endpoint::leave(Deadline deadline) {
     if (!say_goodbye(deadline)) return;
     stop_ = true;
@@ -51,16 +35,16 @@ void Endpoint::leave(Deadline deadline) {
     thread_.join();
     acceptor_.reset();
     control_.close();
-    will_.reset();
-    remove_records(deadline);
-    store_.reset();
+    directory_.withdraw_will();
+    directory_.withdraw_records(deadline);
+    directory_.close();
 }
 
 void Endpoint::leave_at_exit(Deadline deadline) {
     if (!say_goodbye(deadline) || !stop_serving(deadline)) return;
     control_.close();
-    will_.reset();
-    if (!host_programs_store_) remove_records(deadline);
+    directory_.withdraw_will();
+    if (!host_programs_store_) directory_.withdraw_records(deadline);
 }
 
 /// False: that has been done.
@@ -80,7 +64,7 @@ bool Endpoint::say_goodbye(Deadline deadline) {
         pump();
         ::usleep(100);
     }
-    for (const auto& transport : transports_) transport->close(deadline);
+    transports_.close(deadline);
     return true;
 }
 
@@ -95,7 +79,7 @@ bool Endpoint::drop_given_up() {
     for (const auto& [rank, cause] : lost_) given_up_.insert(rank);
     for (const Rank rank : given_up_) {
         control_.finish(rank);
-        for (const auto& transport : transports_) transport->peer_gone(rank);
+        transports_.peer_gone(rank);
     }
     return !given_up_.empty();
 }
@@ -114,15 +98,6 @@ bool Endpoint::stop_serving(Deadline deadline) {
     }
     thread_.join();
     return true;
-}
-
-void Endpoint::remove_records(Deadline deadline) {
-    if (!store_ || !claimed_) return;
-    for (const std::string& name : {key(config_.rank), key(config_.rank) + "/owner"})
-        if (auto removed = store_->remove(name, deadline); !removed) {
-            log::debug("rank {}: {}", config_.rank, removed.error().message);
-            break;  // nor would it answer the second
-        }
 }
 
 void Endpoint::add(uint32_t comm, EndpointClient* client) {
@@ -144,34 +119,13 @@ bool Endpoint::remove(uint32_t comm, Deadline deadline) {
     const auto lock = clients_.hold(deadline);
     if (!lock.owns_lock()) return false;
     const bool last = clients_.remove(comm);
-    for (const auto& transport : transports_) transport->retire(comm);
+    transports_.retire(comm);
     return last;
-}
-
-const PeerRecord* Endpoint::known_peer(Rank rank) {
-    const std::lock_guard lock(mutex_);
-    const auto found = peers_.find(rank);
-    return found == peers_.end() ? nullptr : &found->second;
-}
-
-Result<const PeerRecord*> Endpoint::peer(Rank rank, Deadline deadline) {
-    if (const PeerRecord* known = known_peer(rank)) return known;
-    TUTTI_ASSIGN(const std::string text, store_->get(key(rank), deadline));
-    return keep_peer(rank, text);
-}
-
-Result<const PeerRecord*> Endpoint::keep_peer(Rank rank, std::string_view text) {
-    auto record = PeerRecord::decode(text);
-    if (!record)
-        return fail_rank(Code::system, rank, "rank {}'s record in the store is malformed", rank);
-    // Another thread's may be there by now, and in use.
-    const std::lock_guard lock(mutex_);
-    return &peers_.try_emplace(rank, std::move(*record)).first->second;
 }
 
 Result<Opened> Endpoint::open(const ChannelId& id, Deadline deadline) {
     const net::ServeWhileWaiting serving(manual() ? &wakeups_.reactor() : nullptr);
-    return connect(id, deadline);
+    return connector_.open(id, deadline);
 }
 
 void Endpoint::open_later(const ChannelId& id) {
@@ -221,38 +175,7 @@ void Endpoint::open_wanted() {
 
 void Endpoint::open_channel(const ChannelId& id) {
     if (clients_.still_wanted(id))
-        clients_.connected(id, connect(id, Deadline::after_ms(contact_ms)));
-}
-
-// All records were there when the job was complete: one that is not has gone with its rank.
-Result<Opened> Endpoint::connect(const ChannelId& id, Deadline deadline) {
-    TUTTI_ASSIGN(const PeerRecord* record, peer_if_there(id.peer, deadline));
-    std::string tried;
-    bool by_network = false;
-    for (const auto& transport : transports_) {
-        tried += fmt::format("{}{}", tried.empty() ? "" : ", ", transport->name());
-        by_network |= !transport->capabilities().same_host_only;
-        const auto to = find(*transport, id.peer, deadline);
-        if (!to || !transport->may_reach(*to)) continue;
-        auto sender = transport->open(id, *to, deadline);
-        if (sender) return std::pair{std::move(*sender), transport.get()};
-        if (sender.error().code != Code::unsupported)
-            return wrap(sender.error(),
-                        fmt::format("connecting to rank {} by {}", id.peer, transport->name()));
-        tried += fmt::format(" ({})", sender.error().message);
-    }
-    return fail_rank(
-        Code::unsupported, id.peer, "no transport reaches rank {} (host {}); tried: {}. {}",
-        id.peer, record->host_id, tried,
-        by_network && hides(*record, deadline) ? come_out : "Add one to TUTTI_TRANSPORT");
-}
-
-void Endpoint::progress() {
-    for (const auto& transport : transports_) transport->progress();
-}
-
-void Endpoint::before_sleep() {
-    for (const auto& transport : transports_) transport->before_sleep();
+        clients_.connected(id, connector_.open(id, Deadline::after_ms(contact_ms)));
 }
 
 void Endpoint::pump() {
@@ -288,7 +211,7 @@ void Endpoint::peer_lost(Rank peer, const std::string& cause) {
 void Endpoint::lose(Rank peer, const std::string& cause, Rank except) {
     const auto lock = clients_.hold();
     if (left_.count(peer) > 0 || !lost_.emplace(peer, cause).second) return;
-    for (const auto& transport : transports_) transport->peer_gone(peer);
+    transports_.peer_gone(peer);
     announce_loss(peer, cause, except);
     tell_next(peer);
     if (clients_.empty()) {

@@ -22,8 +22,12 @@
 #include "control/news.h"
 #include "control/tree_message.h"
 #include "job/client_table.h"
-#include "job/records/claim_watch.h"
-#include "job/records/peer_record.h"
+#include "job/connector.h"
+#include "job/job_stores.h"
+#include "job/records/failure_notice.h"
+#include "job/records/join_watch.h"
+#include "job/records/peer_directory.h"
+#include "job/transport_set.h"
 #include "net/acceptor.h"
 #include "os/thread.h"
 #include "rendezvous/store.h"
@@ -35,13 +39,13 @@ namespace tutti {
 
 class Endpoint final : private ChannelSink {
 public:
-    /// What tells apart the jobs that a process joins one after the other in the same store. Taken
-    /// before anything can fail: an attempt counts on every rank, however far it comes, so that the
-    /// next one is the same everywhere.
-    static std::string next_generation(const Config& config, const Store* own_store);
+    static std::string next_generation(const Config& config, const Store* own_store) {
+        return job_stores::next_generation(config, own_store);
+    }
     /// Joins the job: returns when all ranks are there. A store of the host program's own replaces
     /// config.store.
-    static Result<std::shared_ptr<Endpoint>> join(const Config& config, std::string generation,
+    static Result<std::shared_ptr<Endpoint>> join(const Config& config,
+                                                  const std::string& generation,
                                                   std::shared_ptr<Store> own_store);
     ~Endpoint() override;
 
@@ -51,10 +55,10 @@ public:
     bool oversubscribed() const;
     /// Ranks per core on the fullest machine, at least 1: the same on all ranks.
     double crowding() const { return std::max(1.0, bootstrap_->crowding()); }
-    /// A transport's, as the worst of all ranks' has them: what choices depend on is the same
-    /// everywhere.
-    Capabilities capabilities(std::size_t transport) const;
-    bool takes_devices() const;
+    Capabilities capabilities(std::size_t transport) const {
+        return transports_.capabilities(transport);
+    }
+    bool takes_devices() const { return transports_.takes_devices(); }
     /// The cost model's constants that were measured at start-up, for the wire that they were
     /// measured on; nullptr for others.
     const Constants* fitted(std::string_view wire) const {
@@ -67,16 +71,14 @@ public:
     /// The tuning file's, the same on all ranks.
     const Tuning& tuning() const { return tuning_; }
     bool manual() const { return config_.progress == Progress::manual; }
-    /// A communicator's whole collectives, and what they are called.
-    struct Intrinsics {
-        std::unique_ptr<IntrinsicGroup> group;
-        std::string_view name;
-    };
+    using Intrinsics = JoinedIntrinsics;
     /// The job's, if every rank could join them. Only once.
     Intrinsics take_intrinsics() { return std::move(intrinsics_); }
     /// A smaller communicator's, of one host or several: nothing if this rank cannot join. Then
     /// none may use them.
-    Intrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline);
+    Intrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline) const {
+        return connector_.join_intrinsics(group, one_host, deadline);
+    }
     /// What counts as this rank's host, as a number.
     uint64_t host_hash() const { return hash_of(host_id_); }
     /// The machine, whatever host it acts as.
@@ -87,7 +89,7 @@ public:
     uint32_t first_free_id() const { return next_id_; }
     /// Takes so many from `first` on, unless another thread has taken some of these meanwhile.
     bool claim_ids(uint32_t first, uint32_t count);
-    std::span<const std::unique_ptr<Transport>> transports() const { return transports_; }
+    std::span<const std::unique_ptr<Transport>> transports() const { return transports_.all(); }
 
     void add(uint32_t comm, EndpointClient* client);
     /// Afterwards the client is not called any more. True if it was the last one. False, too, if a
@@ -104,10 +106,8 @@ public:
     /// Looks up where the neighbours in the group's own tree are.
     void meet_neighbours(const Group& group, Deadline deadline);
 
-    /// Moves data of all transports. Cheap when there is none.
-    void progress();
-    /// As Transport's.
-    void before_sleep();
+    void progress() const { transports_.progress(); }
+    void before_sleep() const { transports_.before_sleep(); }
     /// Serves the control plane if no thread does. For loops that wait.
     void pump();
     Wakeups& wakeups() { return wakeups_; }
@@ -134,36 +134,26 @@ public:
     /// The same when the process ends: threads of the program may be inside, so nothing is freed,
     /// and a host program's store is not called any more.
     void leave_at_exit(Deadline deadline);
-    /// Ends what was kept for later communicators of this process, with its threads.
-    static void close_stores();
+    static void close_stores() { job_stores::close_kept(); }
 
 private:
-    Endpoint(const Config& config, std::string generation);
+    Endpoint(const Config& config, const std::string& generation);
     Result<> set_up(std::shared_ptr<Store> own_store);
     Result<> check_settings() const;
     Result<> enter_store(std::shared_ptr<Store> own_store, Deadline deadline);
     Result<> prepare();
     Result<std::string> own_address() const;
     void close_listeners();
-    Result<> claim_number();
-    void be_watched(Deadline patience);
-    std::optional<Error> trouble();
+    std::optional<Error> trouble() { return watch_.trouble(parent_there_, now_ns()); }
     Bootstrap::Self introduction(bool tuned) const;
-    Result<> open_transports();
+    TransportContext transport_context();
     Result<> listen_control();
     Result<> publish();
-    tl::unexpected<Error> taken_error(const RankOwner& self, const RankOwner& owner) const;
     Result<PeerRecord> parent_record(const std::optional<Error>& earlier);
-    bool hides(const PeerRecord& record, Deadline deadline) const;
     Result<> connect_parent();
-    void leave_word(const Error& error);
-    std::optional<Error> word_left();
-    std::optional<Error> read_word(std::string_view text) const;
-    std::string word_key() const { return generation_ + "/failed"; }
+    std::optional<Error> published_failure() const;
     Result<> assemble();
     bool join_job_intrinsics();
-    bool reaches_any(std::size_t transports, const Group& group, Deadline deadline);
-    Result<Opened> connect(const ChannelId& id, Deadline deadline);
     /// What is to be opened next: a channel, or else a way to a rank.
     struct Wanted {
         std::optional<ChannelId> channel;
@@ -175,15 +165,8 @@ private:
     void open_detour(Rank to);
     Result<UniqueFd> connect_control(Rank to, Deadline deadline);
     void meet_ring();
-    Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline);
-    Error missing_error(int64_t waited_ms);
     template <typename Done>
     bool wait_until(Done done);
-    const PeerRecord* known_peer(Rank rank);
-    Result<const PeerRecord*> peer(Rank rank, Deadline deadline);
-    Result<const PeerRecord*> peer_if_there(Rank rank, Deadline deadline);
-    Result<const PeerRecord*> keep_peer(Rank rank, std::string_view text);
-    std::string key(Rank rank) const;
 
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     void peer_lost(Rank peer, const std::string& cause) override;
@@ -197,7 +180,6 @@ private:
     bool say_goodbye(Deadline deadline);
     void finish_detours(Deadline deadline);
     bool stop_serving(Deadline deadline);
-    void remove_records(Deadline deadline);
     void take_leave(Deadline deadline, bool failed);
     bool drop_given_up();
     void announce_loss(Rank peer, const std::string& cause, Rank except);
@@ -212,33 +194,29 @@ private:
     void serve();
 
     const Config config_;
-    const int64_t started_s_;  // by the wall clock
     std::string host_id_, machine_id_;
     std::string usual_address_;  // of this machine, where the settings name none; may be empty
     Tuning tuning_;
     std::string fitted_wire_;
     Constants fitted_{};
-    const std::string generation_;
     const uint64_t job_hash_;
-    std::shared_ptr<Store> store_;
-    Deadline deadline_;                         // of joining
-    bool claimed_ = false, published_ = false;  // this rank's number; its record
-    bool may_tell_ = false;                     // the others of what goes wrong
+    PeerDirectory directory_;
+    const FailureNotice notice_;
+    JoinWatch watch_;
+    Deadline deadline_;      // of joining
+    bool may_tell_ = false;  // the others of what goes wrong
     bool host_programs_store_ = false;
-    std::unique_ptr<Will> will_;       // while it joins, where the store notices the process's end
-    std::optional<ClaimWatch> watch_;  // else
-    int64_t look_ns_ = 0, look_pause_ns_ = 0;  // when trouble() looks again
 
     Wakeups wakeups_;
     ControlTree control_;
     std::unique_ptr<net::Acceptor> acceptor_;
     std::string control_address_;
-    std::vector<std::unique_ptr<Transport>> transports_;
-    std::vector<LinkAttributes> common_;  // of each: what all ranks can go by
+    TransportSet transports_;
+    const Connector connector_;
     Intrinsics intrinsics_;
     std::atomic<uint32_t> next_id_{1};
 
-    std::mutex mutex_;  // of what follows, to peers_
+    std::mutex mutex_;  // of what follows, to serving_
     std::condition_variable changed_;
     std::unique_ptr<Bootstrap> bootstrap_;
     std::atomic<bool> start_failed_{false};  // as bootstrap_ says: for waits without the mutex
@@ -246,11 +224,10 @@ private:
     std::deque<ChannelId> wanted_;           // to be opened by whoever serves the reactor
     /// Messages that wait for a connection past a rank that is gone, by whom they are for.
     std::map<Rank, std::vector<Bytes>> detours_;
-    std::set<Rank> cut_off_;  // there was no way to them
-    Deadline detours_end_;    // of all together, once this rank leaves
-    bool opening_ = false;    // one of those that were wanted
-    bool serving_ = false;    // the service thread has not ended
-    std::map<Rank, PeerRecord> peers_;
+    std::set<Rank> cut_off_;            // there was no way to them
+    Deadline detours_end_;              // of all together, once this rank leaves
+    bool opening_ = false;              // one of those that were wanted
+    bool serving_ = false;              // the service thread has not ended
     ClientTable clients_;               // its lock is taken before mutex_, and guards what follows
     std::map<Rank, std::string> lost_;  // gone, and why
     std::set<Rank> left_;               // said that they would go

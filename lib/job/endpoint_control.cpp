@@ -99,16 +99,8 @@ Error Endpoint::version_error(const ControlTree::Hello& hello) const {
                     hello.rank, hello.version, config_.rank, ControlTree::Hello::current_version)};
 }
 
-// As peer(), of a rank that was there and may have taken its record along.
-Result<const PeerRecord*> Endpoint::peer_if_there(Rank rank, Deadline deadline) {
-    if (const PeerRecord* known = known_peer(rank)) return known;
-    TUTTI_ASSIGN(const auto text, store_->look(key(rank), deadline));
-    if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the store", rank);
-    return keep_peer(rank, *text);
-}
-
 Result<UniqueFd> Endpoint::connect_control(Rank to, Deadline deadline) {
-    TUTTI_ASSIGN(const PeerRecord* record, peer_if_there(to, deadline));
+    TUTTI_ASSIGN(const PeerRecord* record, directory_.find_if_there(to, deadline));
     TUTTI_ASSIGN(const net::HostPort address, net::parse_host_port(record->control));
     const net::AuthKey secret{config_.secret, "control/" + config_.job};
     const Bytes hello =
@@ -210,7 +202,7 @@ void Endpoint::meet_ring() {
     const bool outlives_ranks = of_launcher || !config_.store.starts_with("tcp:");
     const Rank most = outlives_ranks ? 0 : std::min(ring_known, config_.size - 1);
     for (Rank step = 1; step <= most; ++step) {
-        const auto record = peer((config_.rank + step) % config_.size, deadline_);
+        const auto record = directory_.find((config_.rank + step) % config_.size, deadline_);
         if (!record) return log::info("rank {}: {}", config_.rank, record.error().message);
     }
 }
@@ -219,7 +211,7 @@ void Endpoint::meet_neighbours(const Group& group, Deadline deadline) {
     std::vector<Rank> neighbours = tree_children(group.rank(), group.size());
     if (group.rank() != 0) neighbours.push_back(tree_parent(group.rank()));
     for (const Rank neighbour : neighbours) {
-        const auto record = peer(group.in_job(neighbour), deadline);
+        const auto record = directory_.find(group.in_job(neighbour), deadline);
         if (!record) log::info("rank {}: {}", config_.rank, record.error().message);
     }
 }

@@ -11,15 +11,12 @@
 #include "base/blame.h"
 #include "base/catching.h"
 #include "base/log.h"
-#include "comm/at_exit.h"
 #include "control/tree.h"
 #include "job/endpoint.h"
-#include "job/forks.h"
 #include "job/known_names.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "os/signals.h"
-#include "transports/catalog.h"
 
 namespace tutti {
 namespace {
@@ -29,6 +26,7 @@ constexpr const char* hidden_place =
 
 // A rank that cannot join anyway waits so long for the store, to tell the others.
 constexpr int64_t tell_ms = 3000;
+constexpr int publish_patience_ms = 60'000;  // if joining has no deadline
 
 // Of several networks, the one that leads to the store leads to the other ranks.
 std::string address_on_the_way(const Config& config, Deadline deadline) {
@@ -44,52 +42,6 @@ std::string read_machine_id() {
     std::string id;
     std::getline(file, id);
     return id.empty() ? "unknown machine" : id;
-}
-
-// Rank 0 serves the tcp store to later communicators too, so an opened one stays for the process. A
-// forked child has its own: its parent's would be one connection for both.
-std::mutex stores_mutex;
-std::map<std::string, std::shared_ptr<Store>>& kept_stores() {
-    static auto* stores = new std::map<std::string, std::shared_ptr<Store>>;
-    return *stores;
-}
-
-Result<std::shared_ptr<Store>> get_store(const Config& config, Deadline deadline) {
-    StoreOptions options;
-    options.url = config.store;
-    options.job = config.job;
-    options.secret = config.secret;
-    options.rank = config.rank;
-    options.hosted = config.store_hosted;
-    options.in_job = config.store_in_job;
-    options.insecure = config.insecure;
-    options.deadline = deadline;
-    if (!config.store.starts_with("tcp:")) {
-        TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
-        return std::shared_ptr<Store>(std::move(opened));
-    }
-    const std::string name = fmt::format("{}\n{}\n{}\n{}\n{}", config.store, config.job,
-                                         config.secret, config.rank, HomeProcess().depth());
-    {
-        const std::lock_guard lock(stores_mutex);
-        if (const auto found = kept_stores().find(name); found != kept_stores().end())
-            return found->second;
-    }
-    TUTTI_ASSIGN(std::unique_ptr<Store> opened, open_store(options));
-    at_exit::arm("store");
-    const std::lock_guard lock(stores_mutex);
-    return kept_stores()[name] = std::shared_ptr<Store>(std::move(opened));
-}
-
-// All ranks must choose alike: a transport that one rank lacks is used by none.
-void drop_lacking(std::vector<std::unique_ptr<Transport>>& transports,
-                  std::vector<LinkAttributes>& common) {
-    for (std::size_t i = transports.size(); i-- > 0;) {
-        if (!common[i].lacking) continue;
-        transports[i]->close(Deadline::after_ms(1000));
-        transports.erase(transports.begin() + static_cast<std::ptrdiff_t>(i));
-        common.erase(common.begin() + static_cast<std::ptrdiff_t>(i));
-    }
 }
 
 // When to say, in the log, what joining waits for: soon, then ever more rarely.
@@ -110,46 +62,21 @@ private:
 
 }  // namespace
 
-void Endpoint::close_stores() {
-    const std::string here = fmt::format("\n{}", HomeProcess().depth());
-    std::vector<std::shared_ptr<Store>> own;  // destroyed without the mutex
-    const std::lock_guard lock(stores_mutex);
-    std::erase_if(kept_stores(), [&](auto& kept) {
-        if (!kept.first.ends_with(here)) return false;
-        own.push_back(std::move(kept.second));
-        return true;
-    });
-}
-
-std::string Endpoint::next_generation(const Config& config, const Store* own_store) {
-    if (config.size == 1) return {};  // it meets nobody, and others may not make it
-    static auto* counts = new std::map<std::string, uint64_t>;
-    const uint32_t depth = HomeProcess().depth();
-    const std::string name =
-        fmt::format("{}\n{}\n{}\n{}\n{}", depth, config.attempt,
-                    own_store ? own_store->describe() : config.store, config.job, config.rank);
-    const std::lock_guard lock(stores_mutex);
-    const uint64_t number = (*counts)[name]++;
-    // A launcher that restarts its ranks keeps the store: the processes of each attempt count anew.
-    const std::string attempt = config.attempt == 0 ? "" : fmt::format("a{}", config.attempt);
-    const std::string forked = depth == 0 ? "" : fmt::format("f{}", depth);
-    return fmt::format("{}{}c{}", attempt, forked, number);
-}
-
-Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::string generation,
+Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
+                                                 const std::string& generation,
                                                  std::shared_ptr<Store> own_store) {
-    std::shared_ptr<Endpoint> endpoint(new Endpoint(config, std::move(generation)));
+    std::shared_ptr<Endpoint> endpoint(new Endpoint(config, generation));
     // The others wait for a rank that cannot go on, whatever the reason.
     if (auto done = catching([&] { return endpoint->set_up(std::move(own_store)); }); !done) {
         Error error = std::move(done).error();
         // A neighbour that is gone is a consequence: the cause may be known.
-        if (error.code == Code::peer_lost) error = endpoint->word_left().value_or(error);
+        if (error.code == Code::peer_lost) error = endpoint->published_failure().value_or(error);
         endpoint->bootstrap_step([&] {
             if (endpoint->bootstrap_) endpoint->bootstrap_->fail_with(error);
         });
-        // Leaving word takes a descriptor; a rank of which nobody knows needs these no more.
-        if (!endpoint->published_) endpoint->close_listeners();
-        endpoint->leave_word(error);
+        // Publishing takes a descriptor; a rank of which nobody knows needs these no more.
+        if (!endpoint->directory_.published()) endpoint->close_listeners();
+        if (endpoint->may_tell_) endpoint->notice_.publish(endpoint->directory_.store(), error);
         endpoint->leave(Deadline::after_ms(1000));
         error.message = fmt::format("rank {} of {} could not join job '{}': {}", config.rank,
                                     config.size, config.job, error.message);
@@ -159,7 +86,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config, std::stri
 }
 
 void Endpoint::close_listeners() {
-    for (const auto& transport : transports_) transport->close(Deadline::after_ms(1000));
+    transports_.close(Deadline::after_ms(1000));
     transports_.clear();
     acceptor_.reset();
 }
@@ -193,7 +120,7 @@ Result<> Endpoint::set_up(std::shared_ptr<Store> own_store) {
     auto assembled = assemble();
     if (assembled) meet_ring();
     if (!tuning) return tl::unexpected(std::move(tuning).error());
-    if (assembled) will_.reset();
+    if (assembled) directory_.withdraw_will();
     return assembled;
 }
 
@@ -211,23 +138,30 @@ Result<> Endpoint::check_settings() const {
 
 Result<> Endpoint::enter_store(std::shared_ptr<Store> own_store, Deadline deadline) {
     if (own_store) {
-        store_ = std::move(own_store);
+        directory_.enter(std::move(own_store));
         host_programs_store_ = true;
     } else {
         log::info("rank {} of {}: looks for the others in store {}", config_.rank, config_.size,
                   config_.store);
-        TUTTI_ASSIGN(store_, get_store(config_, deadline));
+        TUTTI_ASSIGN(auto store, job_stores::open(config_, deadline));
+        directory_.enter(std::move(store));
     }
     if (config_.rank >= config_.size) {
         may_tell_ = true;
         return {};
     }
-    return claim_number();
+    const auto patience =
+        Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_patience_ms)));
+    TUTTI_TRY(directory_.claim(RankOwner::this_process(machine_id_), config_.job, patience));
+    may_tell_ = true;
+    watch_.begin(patience);
+    return {};
 }
 
 Result<> Endpoint::prepare() {
     TUTTI_TRY(wakeups_.open());
-    return open_transports();
+    const NoSignals for_their_threads;
+    return transports_.listen(config_.transports, transport_context());
 }
 
 // tuned: the tuning file could be read.
@@ -249,12 +183,12 @@ Bootstrap::Self Endpoint::introduction(bool tuned) const {
                   {"device_rings", std::to_string(config_.device_rings)},
                   {"device_split", config_.device_split == DeviceSplit::share ? "share" : "own"},
                   {"check", config_.check == Check::strict ? "strict" : "frames"}};
-    for (const auto& transport : transports_) self.transports.push_back(transport->capabilities());
+    for (const auto& transport : transports_.all())
+        self.transports.push_back(transport->capabilities());
     return self;
 }
 
-Result<> Endpoint::open_transports() {
-    const NoSignals for_their_threads;
+TransportContext Endpoint::transport_context() {
     TransportContext context;
     context.rank = config_.rank;
     context.size = config_.size;
@@ -271,21 +205,7 @@ Result<> Endpoint::open_transports() {
     context.data_reactor = &wakeups_.data_reactor();
     context.sink = this;
     context.unsent = &wakeups_.unsent();
-    for (const std::string& name : config_.transports) {
-        if (config_.size == 1) continue;
-        const auto kinds = tutti::transports();
-        const auto kind = std::find_if(kinds.begin(), kinds.end(),
-                                       [&](const TransportKind& k) { return k.name == name; });
-        std::unique_ptr<Transport> transport = kind->make(context);
-        if (auto listening = transport->listen(); !listening) {
-            if (!transport->capabilities().lacking || config_.transports.size() == 1)
-                return wrap(listening.error(), fmt::format("transport {}", name));
-            log::warn("rank {}: the job does without {}: {}", config_.rank, name,
-                      listening.error().message);
-        }
-        transports_.push_back(std::move(transport));
-    }
-    return {};
+    return context;
 }
 
 Result<std::string> Endpoint::own_address() const {
@@ -312,8 +232,9 @@ Result<> Endpoint::listen_control() {
 Result<PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) {
     const Rank parent = tree_parent(config_.rank);
     for (Notices notices;;) {
-        const auto text = store_->get(
-            key(parent), Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(200))));
+        const auto text = directory_.store().get(
+            directory_.key(parent),
+            Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(200))));
         if (text) {
             auto record = PeerRecord::decode(*text);
             if (record) return *std::move(record);
@@ -325,20 +246,13 @@ Result<PeerRecord> Endpoint::parent_record(const std::optional<Error>& earlier) 
             return tl::unexpected(earlier ? *earlier : text.error());
         if (auto why = trouble()) return tl::unexpected(*std::move(why));
         if (deadline_.passed())
-            return tl::unexpected(earlier ? *earlier : missing_error(config_.timeout_ms));
+            return tl::unexpected(earlier ? *earlier
+                                          : directory_.missing_error(config_.timeout_ms));
         if (const auto waited_ms = notices.due_ms())
             log::info("rank {} waits: rank {} did not come within {} ms (store {})", config_.rank,
-                      parent, *waited_ms, store_->describe());
+                      parent, *waited_ms, directory_.store().describe());
         pump();
     }
-}
-
-/// Whether only its own host, which is not this one, reaches that rank: its control address is one
-/// of those that it listens on.
-bool Endpoint::hides(const PeerRecord& record, Deadline deadline) const {
-    const auto address = net::parse_host_port(record.control);
-    return record.host_id != host_id_ && address &&
-           net::is_loopback(address->host, deadline).value_or(false);
 }
 
 Result<> Endpoint::connect_parent() {
@@ -363,7 +277,7 @@ Result<> Endpoint::connect_parent() {
         if (fd) {
             if (auto met = net::introduce(fd->get(), secret, hello, deadline_); !met) {
                 // One that gives up, too, closes the connection.
-                if (auto word = word_left()) return tl::unexpected(*std::move(word));
+                if (auto failure = published_failure()) return tl::unexpected(*std::move(failure));
                 if (redial.again(met.error(), deadline_)) continue;
                 return wrap(met.error(), fmt::format("connecting to rank {}", parent));
             }
@@ -374,7 +288,7 @@ Result<> Endpoint::connect_parent() {
             bootstrap_step([this] { parent_there_ = true; });
             return {};
         }
-        const bool hidden = hides(record, deadline_);
+        const bool hidden = connector_.hides(record, deadline_);
         const char* where = hidden ? hidden_place : "";
         refused = wrap(fd.error(), fmt::format("connecting to rank {}{}", parent, where)).value();
         if (const Blame blame = blame_of(refused->sys_errno); blame != Blame::peer)
@@ -400,13 +314,14 @@ Result<> Endpoint::assemble() {
         const auto why = config_.size > 1 ? trouble() : std::nullopt;
         if (why) bootstrap_step([&] { bootstrap_->fail_with(*why); });
         const auto waited_ms = config_.rank == 0 ? notices.due_ms() : std::nullopt;
-        if (waited_ms) log::info("rank 0 waits: {}", missing_error(*waited_ms).message);
+        if (waited_ms) log::info("rank 0 waits: {}", directory_.missing_error(*waited_ms).message);
         return state() != State::gathering;
     };
-    if (!wait_until(gathered)) return tl::unexpected(missing_error(config_.timeout_ms));
+    if (!wait_until(gathered)) return tl::unexpected(directory_.missing_error(config_.timeout_ms));
     if (state() == State::link) {
-        bootstrap_step([&] { common_ = bootstrap_->worst(); });
-        drop_lacking(transports_, common_);
+        std::vector<LinkAttributes> worst;
+        bootstrap_step([&] { worst = bootstrap_->worst(); });
+        transports_.agree_on(std::move(worst));
         const bool joined = join_job_intrinsics();
         bootstrap_step([&] { bootstrap_->linked(joined); });
     }
@@ -427,53 +342,6 @@ bool Endpoint::join_job_intrinsics() {
     return intrinsics_.group != nullptr;
 }
 
-// Those of the transport that carries everything in this group.
-Endpoint::Intrinsics Endpoint::join_intrinsics(const Group& group, bool one_host,
-                                               Deadline deadline) {
-    for (std::size_t i = 0; i < transports_.size(); ++i) {
-        const Transport& transport = *transports_[i];
-        IntrinsicProvider* provider = transports_[i]->intrinsics();
-        if (!provider || group.size() > provider->most_ranks()) continue;
-        if (transport.capabilities().same_host_only && !one_host) continue;
-        // Ranks may find differently. Where joining waits for rank 0, as within a host, all try.
-        if (!transport.capabilities().same_host_only && reaches_any(i, group, deadline)) return {};
-        GroupRequest request;
-        request.comm = group.id();
-        request.rank = group.rank();
-        request.size = group.size();
-        request.streams = static_cast<uint32_t>(config_.nrings);
-        for (Rank rank = 0; rank < group.size(); ++rank)
-            request.members.push_back(group.in_job(rank));
-        request.find = [&](Rank rank) { return find(transport, rank, deadline); };
-        auto joined = provider->join(request, deadline);
-        if (joined) return {std::move(*joined), provider->name()};
-        log::info("rank {}: no {} collectives: {}", config_.rank, provider->name(),
-                  joined.error().message);
-        return {};
-    }
-    return {};
-}
-
-// Whether one of the first so many transports would be taken to a member.
-bool Endpoint::reaches_any(std::size_t transports, const Group& group, Deadline deadline) {
-    for (Rank rank = 0; transports > 0 && rank < group.size(); ++rank) {
-        if (rank == group.rank()) continue;
-        for (std::size_t i = 0; i < transports; ++i) {
-            const auto address = find(*transports_[i], group.in_job(rank), deadline);
-            if (address && transports_[i]->may_reach(*address)) return true;
-        }
-    }
-    return false;
-}
-
-Result<PeerAddress> Endpoint::find(const Transport& transport, Rank rank, Deadline deadline) {
-    TUTTI_ASSIGN(const PeerRecord* record, peer(rank, deadline));
-    const auto found = record->addresses.find(transport.name());
-    if (found == record->addresses.end())
-        return fail_rank(Code::unsupported, rank, "rank {} has no {}", rank, transport.name());
-    return PeerAddress{rank, record->host_id, found->second};
-}
-
 template <typename Done>
 bool Endpoint::wait_until(Done done) {
     while (!done()) {
@@ -486,6 +354,22 @@ bool Endpoint::wait_until(Done done) {
         }
     }
     return true;
+}
+
+std::optional<Error> Endpoint::published_failure() const {
+    return directory_.entered() ? notice_.published(directory_.store()) : std::nullopt;
+}
+
+Result<> Endpoint::publish() {
+    const auto patience =
+        Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_patience_ms)));
+    PeerRecord record;
+    record.size = config_.size;
+    record.host_id = host_id_;
+    record.control = control_address_;
+    for (const auto& transport : transports_.all())
+        record.addresses.emplace(transport->name(), transport->address());
+    return directory_.publish(record, patience);
 }
 
 // Feeds the state machine and sends what it wants sent.
@@ -506,20 +390,22 @@ void Endpoint::bootstrap_step(const std::function<void()>& step) {
     changed_.notify_all();
 }
 
-Endpoint::Endpoint(const Config& config, std::string generation)
+Endpoint::Endpoint(const Config& config, const std::string& generation)
     : config_(config),
-      started_s_(wall_clock_s()),
+      host_id_(config.host_id.empty() ? read_machine_id() : config.host_id),
       machine_id_(read_machine_id()),
-      generation_(std::move(generation)),
-      job_hash_(hash_of(config_.store + '\n' + config_.job + '\n' + generation_)),
+      job_hash_(hash_of(config_.store + '\n' + config_.job + '\n' + generation)),
+      directory_(generation, config_.rank, config_.size),
+      notice_(generation, config_.rank, config_.size),
+      watch_(config_.rank, config_.size, machine_id_, directory_, notice_),
       deadline_(Deadline::after_ms(config.timeout_ms)),
       wakeups_(config_.progress == Progress::manual, config_.look_ms),
       control_(wakeups_.reactor(),
                {[this](Rank from, ByteView message) { control_message(from, message); },
                 [this](Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
                     control_closed(peer, kind, cause);
-                }}) {
-    host_id_ = config.host_id.empty() ? machine_id_ : config.host_id;
-}
+                }}),
+      connector_(config_.rank, host_id_, static_cast<uint32_t>(config_.nrings), transports_,
+                 directory_) {}
 
 }  // namespace tutti

@@ -19,13 +19,13 @@ MAX_FUNCTION_LINES = 70
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
-    "Endpoint": 109,
+    "Endpoint": 92,
     "Hub": 97,
     "Connection": 57,
     "OfiPort": 48,
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 688
+HEADLESS_COMMENTS = 687
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")
@@ -88,7 +88,8 @@ BUILDS_ON = {
 AGAINST_THE_TABLE = {
     "lib/comm/progress.cpp": {"transport/posted/flow.h"},
     "lib/job/endpoint.cpp": {"transport/posted/flow.h"},
-    "lib/job/endpoint_join.cpp": {"comm/at_exit.h"},
+    "lib/job/endpoint_join.cpp": {"cuda/driver.h"},
+    "lib/job/job_stores.cpp": {"comm/at_exit.h"},
 }
 MOST_FILES = 28
 ANYTHING = ("tools", "test", "bench/kernels")

@@ -1,0 +1,57 @@
+// Connecting to other ranks over the transport that reaches them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "control/group.h"
+#include "job/endpoint_client.h"
+#include "job/records/peer_directory.h"
+#include "job/transport_set.h"
+#include "transport/intrinsic.h"
+
+namespace tutti {
+
+/// A communicator's whole collectives, and what they are called. Without a group there are none.
+struct JoinedIntrinsics {
+    std::unique_ptr<IntrinsicGroup> group;
+    std::string_view name;
+};
+
+/// Every channel goes over the first transport of the set that reaches its peer. Keeps nothing: any
+/// thread may call anything. It blocks at most until the deadline.
+class Connector {
+public:
+    /// host: what counts as this rank's. streams: of each communicator.
+    Connector(Rank rank, std::string host, uint32_t streams, const TransportSet& transports,
+              PeerDirectory& directory)
+        : rank_(rank),
+          streams_(streams),
+          host_(std::move(host)),
+          transports_(transports),
+          directory_(directory) {}
+
+    /// The sending half towards a peer, whose record was there when the job was complete.
+    Result<Opened> open(const ChannelId& id, Deadline deadline) const;
+    /// Of the transport that carries everything in this group: none if this rank cannot join. Then
+    /// no member may use them.
+    JoinedIntrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline) const;
+    /// Whether only its own host, which is not this one, reaches that rank: its control address is
+    /// one of those that it listens on.
+    bool hides(const PeerRecord& record, Deadline deadline) const;
+
+private:
+    Result<PeerAddress> find(const Transport& transport, Rank rank, Deadline deadline) const;
+    bool reaches_any(std::size_t transports, const Group& group, Deadline deadline) const;
+
+    const Rank rank_;
+    const uint32_t streams_;
+    const std::string host_;
+    const TransportSet& transports_;
+    PeerDirectory& directory_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,40 @@
+// Why a job could not start, as one of its ranks publishes it in the store.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "job/records/peer_directory.h"
+
+namespace tutti {
+
+/// For ranks that come after the others have given up, when none is left to tell them. The first
+/// failure that is published stays; what fails later fails because of it. A notice from long before
+/// this rank came is about an earlier job of the same name.
+class FailureNotice {
+public:
+    FailureNotice(const std::string& generation, Rank rank, Rank size)
+        : key_(generation + "/failed"), rank_(rank), size_(size) {}
+
+    /// A directory store forgets it with its writer, which therefore stays a moment.
+    void publish(Store& store, const Error& failure) const;
+    /// Asks the store for as long as a busy or distant one takes to answer.
+    std::optional<Error> published(Store& store) const;
+    /// Has the store publish that this process ended, if it does before withdraw_will(). False: the
+    /// store does not notice that.
+    Result<bool> publish_with_process_end(PeerDirectory& directory, Deadline deadline) const;
+
+    /// As published, of a store's text: nothing if it is not about this job.
+    std::optional<Error> decode(std::string_view text) const;
+
+private:
+    const std::string key_;
+    const Rank rank_, size_;
+    const int64_t started_s_ = wall_clock_s();
+};
+
+}  // namespace tutti

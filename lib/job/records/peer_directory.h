@@ -1,0 +1,67 @@
+// The ranks of a job as their store knows them.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "job/records/peer_record.h"
+#include "job/records/rank_owner.h"
+#include "rendezvous/store.h"
+
+namespace tutti {
+
+/// Holds what this rank has in the store (the claim on its number, its record, its will) and the
+/// records that it has looked up. A record that was kept stays where it is as long as the
+/// directory. Any thread may look ranks up; the rest is for the thread that joins or leaves.
+class PeerDirectory {
+public:
+    PeerDirectory(std::string generation, Rank rank, Rank size)
+        : generation_(std::move(generation)), rank_(rank), size_(size) {}
+
+    void enter(std::shared_ptr<Store> store) { store_ = std::move(store); }
+    bool entered() const { return store_ != nullptr; }
+    Store& store() const { return *store_; }
+    /// Lets go of the store.
+    void close() { store_.reset(); }
+
+    /// A rank's number is taken once. invalid: another process has it.
+    Result<> claim(const RankOwner& self, const std::string& job, Deadline deadline);
+    std::optional<std::string> claim_of(Rank rank, Deadline deadline) const;
+    Result<> publish(const PeerRecord& own, Deadline deadline);
+    bool published() const { return published_; }
+    /// As Store::leave_will(). False: the store does not notice the end of a process.
+    Result<bool> leave_will(const std::string& key, std::string_view value, Deadline deadline);
+    void withdraw_will() { will_.reset(); }
+    /// Takes back the claim and the record, if this rank has made the claim.
+    void withdraw_records(Deadline deadline);
+
+    std::string key(Rank rank) const;
+    /// Waits for the rank's record to be there.
+    Result<const PeerRecord*> find(Rank rank, Deadline deadline);
+    /// The same of a rank that was there and may have taken its record along.
+    Result<const PeerRecord*> find_if_there(Rank rank, Deadline deadline);
+    /// Names the ranks that did not come, as the store knows who has been there. It names none
+    /// that the store was not asked about.
+    Error missing_error(int64_t waited_ms) const;
+
+private:
+    std::string claim_key(Rank rank) const { return key(rank) + "/owner"; }
+    const PeerRecord* known(Rank rank);
+    Result<const PeerRecord*> keep(Rank rank, std::string_view text);
+
+    const std::string generation_;
+    const Rank rank_, size_;
+    std::shared_ptr<Store> store_;
+    std::unique_ptr<Will> will_;
+    bool claimed_ = false, published_ = false;  // this rank's number; its record
+    std::mutex mutex_;                          // guards peers_; nothing is called with it
+    std::map<Rank, PeerRecord> peers_;
+};
+
+}  // namespace tutti
