@@ -22,4 +22,12 @@ inline std::vector<Rank> tree_children(Rank rank, Rank size) {
     return children;
 }
 
+/// The neighbour of `from` on the way to another rank: down into the child's subtree that has it,
+/// else up.
+constexpr Rank tree_next_hop(Rank from, Rank to) {
+    for (Rank at = to; at != nobody; at = tree_parent(at))
+        if (tree_parent(at) == from) return at;
+    return tree_parent(from);
+}
+
 }  // namespace tutti

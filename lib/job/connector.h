@@ -36,8 +36,8 @@ public:
 
     /// The sending half towards a peer, whose record was there when the job was complete.
     Result<Opened> open(const ChannelId& id, Deadline deadline) const;
-    /// Of the transport that carries everything in this group: none if this rank cannot join. Then
-    /// no member may use them.
+    /// The collectives of the transport that carries everything in this group: none if this rank
+    /// cannot join. Then no member may use them.
     JoinedIntrinsics join_intrinsics(const Group& group, bool one_host, Deadline deadline) const;
     /// Whether only its own host, which is not this one, reaches that rank: its control address is
     /// one of those that it listens on.

@@ -15,7 +15,7 @@ namespace tutti {
 /// A channel's sending half, and the transport that it goes over.
 using Opened = std::pair<std::unique_ptr<Sender>, const Transport*>;
 
-/// What an endpoint tells its communicators, and the work its thread does for them.
+/// A communicator, as the endpoint tells it of its peers, and its thread works for it.
 class EndpointClient {
 public:
     virtual ~EndpointClient() = default;

@@ -16,9 +16,9 @@ Result<std::shared_ptr<Store>> open(const Config& config, Deadline deadline);
 /// Ends those that were kept, with their threads.
 void close_kept();
 
-/// What tells apart the jobs that a process joins one after the other in the same store. Taken
-/// before anything can fail: an attempt counts on every rank, however far it comes, so that the
-/// next one is the same everywhere.
+/// A name that tells apart the jobs that a process joins one after the other in the same store. It
+/// is taken before anything can fail: an attempt counts on every rank, however far it comes, so
+/// that the next one is the same everywhere.
 std::string next_generation(const Config& config, const Store* own_store);
 
 }  // namespace tutti::job_stores

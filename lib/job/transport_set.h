@@ -19,7 +19,7 @@ public:
     /// Makes those of the names, and lets them listen. The job does without one that lacks what it
     /// needs, if there are others.
     Result<> listen(const std::vector<std::string>& names, const TransportContext& context);
-    /// What all ranks can go by of each: one that a rank lacks is used by none.
+    /// The worst of each on any rank is what all go by. One that a rank lacks is used by none.
     void agree_on(std::vector<LinkAttributes> worst);
     void close(Deadline deadline);
     void clear() { transports_.clear(); }

@@ -37,8 +37,8 @@ std::string PeerDirectory::key(Rank rank) const {
     return fmt::format("{}/rank/{}", generation_, rank);
 }
 
-// What a killed run left behind in a store that outlives it (a directory) is recognised by its dead
-// process and replaced.
+// A claim that a killed run left behind in a store that outlives it (a directory) is recognised by
+// its dead process and replaced.
 Result<> PeerDirectory::claim(const RankOwner& self, const std::string& job, Deadline deadline) {
     std::string existing;
     TUTTI_ASSIGN(const bool mine,

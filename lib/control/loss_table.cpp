@@ -1,0 +1,52 @@
+#include "control/loss_table.h"
+
+#include <utility>
+
+namespace tutti {
+namespace {
+
+constexpr int most_ended_detours = 3;  // of one peer that are looked into
+
+}  // namespace
+
+bool LossTable::lose(Rank peer, std::string cause) {
+    return left_.count(peer) == 0 && lost_.emplace(peer, std::move(cause)).second;
+}
+
+bool LossTable::cut_off(Rank peer, bool ended) {
+    cut_off_.insert(peer);
+    return ended && unreachable_.insert(peer).second;
+}
+
+bool LossTable::detour_ended(Rank peer) {
+    return !is_gone(peer) && ++ended_detours_[peer] <= most_ended_detours;
+}
+
+bool LossTable::is_gone(Rank peer) const {
+    return left_.count(peer) > 0 || lost_.count(peer) > 0 || unreachable_.count(peer) > 0;
+}
+
+Rank LossTable::next_on_ring() const {
+    Rank next = rank_;
+    do next = (next + 1) % size_;
+    while (next != rank_ && (cut_off_.count(next) > 0 || is_gone(next)));
+    return next == rank_ ? nobody : next;
+}
+
+LossTable::ForRing LossTable::for_ring(Rank lost) {
+    ForRing tell;
+    if (lost_.empty()) return tell;
+    tell.next = next_on_ring();
+    if (tell.next == nobody) return tell;
+    const bool all = std::exchange(told_, tell.next) != tell.next;
+    for (const auto& [peer, cause] : lost_)
+        if (all || peer == lost) tell.lost.push_back(peer);
+    return tell;
+}
+
+const std::set<Rank>& LossTable::given_up() {
+    for (const auto& [rank, cause] : lost_) given_up_.insert(rank);
+    return given_up_;
+}
+
+}  // namespace tutti
