@@ -250,7 +250,7 @@ void Bootstrap::fail_with(const Error& error) {
     if (state_ != State::failed) spread(error, nobody);
 }
 
-void Bootstrap::met(Rank child) {
+void Bootstrap::child_connected(Rank child) {
     if (state_ == State::failed) send(child, encode_failure());
 }
 

@@ -51,7 +51,7 @@ public:
     /// This rank cannot go on (a deadline, a lost child): tells the others why.
     void fail_with(const Error& error);
     /// A child has connected: if the start has failed by then, it is told why, as the others were.
-    void met(Rank child);
+    void child_connected(Rank child);
 
     State state() const { return state_; }
     const Error& error() const { return error_; }

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/id_set.h"
+#include "control/early_channels.h"
 #include "control/early_news.h"
-#include "job/early_channels.h"
 #include "job/endpoint_client.h"
 #include "transport/peer_limits.h"
 

@@ -29,7 +29,7 @@ struct Job {
         met_parent.insert(rank);
         collect(rank);
         if (rank == 0) return;
-        ranks[static_cast<std::size_t>(tree_parent(rank))].met(rank);
+        ranks[static_cast<std::size_t>(tree_parent(rank))].child_connected(rank);
         collect(tree_parent(rank));
     }
     /// Delivers everything, in an order the seed chooses among the links (each stays in order).

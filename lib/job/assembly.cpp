@@ -1,0 +1,91 @@
+#include "job/assembly.h"
+
+#include <chrono>
+#include <utility>
+
+#include "control/tree_message.h"
+
+namespace tutti {
+
+// Feeds the state machine and sends what it wants sent.
+void Assembly::step(const std::function<void()>& step) {
+    std::vector<Bootstrap::Outgoing> outgoing;
+    {
+        const std::lock_guard lock(mutex_);
+        step();
+        if (bootstrap_) {
+            outgoing = bootstrap_->take_outgoing(parent_there_);
+            failed_ = bootstrap_->state() == Bootstrap::State::failed;
+        }
+    }
+    for (const Bootstrap::Outgoing& out : outgoing)
+        control_.send(
+            out.to,
+            TreeMessage{.topic = TreeMessage::Topic::bootstrap, .body = out.message}.encode());
+    changed_.notify_all();
+}
+
+void Assembly::begin(Bootstrap::Self self) {
+    step([&] { bootstrap_.emplace(std::move(self)); });
+}
+
+void Assembly::receive(Rank from, ByteView message) {
+    step([&] { bootstrap_->receive(from, message); });
+}
+
+void Assembly::child_connected(Rank child) {
+    step([&] { bootstrap_->child_connected(child); });
+}
+
+void Assembly::parent_connected() {
+    step([&] { parent_there_ = true; });
+}
+
+void Assembly::linked(bool ok) {
+    step([&] { bootstrap_->linked(ok); });
+}
+
+void Assembly::fail(const Error& error) {
+    step([&] {
+        if (bootstrap_) bootstrap_->fail_with(error);
+    });
+}
+
+void Assembly::fail_start(const Error& error) {
+    step([&] {
+        if (bootstrap_ && bootstrap_->state() != Bootstrap::State::done)
+            bootstrap_->fail_with(error);
+    });
+}
+
+Bootstrap::State Assembly::state() const {
+    const std::lock_guard lock(mutex_);
+    return bootstrap_->state();
+}
+
+bool Assembly::complete() const {
+    const std::lock_guard lock(mutex_);
+    return bootstrap_ && bootstrap_->state() == Bootstrap::State::done;
+}
+
+Error Assembly::error() const {
+    const std::lock_guard lock(mutex_);
+    return bootstrap_->error();
+}
+
+std::vector<LinkAttributes> Assembly::worst() const {
+    const std::lock_guard lock(mutex_);
+    return bootstrap_->worst();
+}
+
+bool Assembly::all_linked() const {
+    const std::lock_guard lock(mutex_);
+    return bootstrap_->all_linked();
+}
+
+void Assembly::wait_for_change(int64_t most_ms) const {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::milliseconds(most_ms));
+}
+
+}  // namespace tutti

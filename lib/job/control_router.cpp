@@ -1,0 +1,200 @@
+#include "job/control_router.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.h"
+#include "control/tree.h"
+#include "net/socket.h"
+
+namespace tutti {
+namespace {
+
+using Topic = TreeMessage::Topic;
+
+TreeMessage as(Topic topic, TreeMessage message) {
+    message.topic = topic;
+    return message;
+}
+
+Bytes encode_loss(Rank lost, const std::string& cause) {
+    return TreeMessage{.topic = Topic::loss, .lost = lost, .cause = cause}.encode();
+}
+
+Error version_error(Rank rank, const ControlTree::Hello& hello) {
+    return {Code::invalid, hello.rank, 0,
+            fmt::format("rank {} speaks version {} of the control protocol, rank {} version {}: "
+                        "install the same version of tutti everywhere",
+                        hello.rank, hello.version, rank, ControlTree::Hello::current_version)};
+}
+
+}  // namespace
+
+Result<std::string> ControlRouter::listen(const std::string& host, Reactor& reactor) {
+    net::HostPort at{.host = host};
+    TUTTI_ASSIGN(UniqueFd listener, net::listen_tcp(at));
+    TUTTI_ASSIGN(at.port, net::local_port(listener.get()));
+    acceptor_ = std::make_unique<net::Acceptor>(
+        reactor, std::move(listener), net::AuthKey{config_.secret, "control/" + config_.job},
+        [this](UniqueFd fd, Bytes hello) { accept(std::move(fd), hello); },
+        net::Acceptor::Options{});
+    return net::format_host_port(at);
+}
+
+void ControlRouter::accept(UniqueFd fd, ByteView bytes) {
+    const auto hello = ControlTree::Hello::decode(bytes);
+    const Rank rank = hello ? hello->rank : nobody;
+    const auto kind = hello ? hello->kind : ControlTree::LinkKind::branch;
+    const bool known = kind == ControlTree::LinkKind::detour
+                           ? in_job(rank) && rank != config_.rank
+                           : rank > 0 && in_job(rank) && tree_parent(rank) == config_.rank;
+    if (!known)
+        return log::warn("rank {}: refused a control connection that claims to be rank {}",
+                         config_.rank, rank);
+    // The child is attached nevertheless: failures are told alike in every version.
+    if (hello->version != ControlTree::Hello::current_version)
+        assembly_.fail_start(version_error(config_.rank, *hello));
+    if (const auto attached = control_.attach(rank, std::move(fd), kind); !attached)
+        return log::warn("rank {}: refused a control connection of rank {}: {}", config_.rank, rank,
+                         attached.error().message);
+    // A child that comes when the start has failed must not take this rank's end for one in order.
+    if (kind == ControlTree::LinkKind::branch)
+        assembly_.child_connected(rank);
+    else if (leaving_)
+        control_.send(rank, TreeMessage{.topic = Topic::leaving}.encode());
+}
+
+// Straight where there is a connection, else along the tree. False: the next rank there is gone.
+bool ControlRouter::pass_on(Rank to, ByteView message) {
+    return control_.send(to, message) || control_.send(tree_next_hop(config_.rank, to), message);
+}
+
+void ControlRouter::send(Rank to, const News& news) {
+    Bytes message =
+        TreeMessage{.topic = Topic::news, .to = to, .from = config_.rank, .news = news}.encode();
+    if (detours_.add_behind_others(to, message)) return;
+    if (!pass_on(to, message)) detours_.add(to, std::move(message));
+}
+
+void ControlRouter::take_message(Rank from, ByteView bytes) {
+    const auto message = TreeMessage::decode(bytes, config_.size);
+    if (!message)
+        return log::warn("rank {}: a malformed control message from rank {}", config_.rank, from);
+    switch (message->topic) {
+        case Topic::bootstrap:
+            return assembly_.receive(from, message->body);
+        case Topic::news:
+            return take_news(*message);
+        case Topic::returned:
+            return take_returned(*message);
+        case Topic::loss:
+            if (message->lost != config_.rank) lose(message->lost, message->cause, from);
+            return;
+        case Topic::farewell:
+            return control_.finish(from);
+        case Topic::leaving:
+            return take_leaving(from);
+    }
+}
+
+void ControlRouter::take_news(const TreeMessage& message) {
+    if (message.to != config_.rank) {
+        // Its sender can go round, knowing where those are that it writes to.
+        if (!pass_on(message.to, message.encode()))
+            pass_on(message.from, as(Topic::returned, message).encode());
+        return;
+    }
+    clients_.news(message.from, message.news, !leaving_);
+}
+
+void ControlRouter::take_returned(const TreeMessage& message) {
+    if (message.from != config_.rank) {
+        pass_on(message.from, message.encode());
+    } else if (message.to != config_.rank) {
+        detours_.add(message.to, as(Topic::news, message).encode());
+    }
+}
+
+void ControlRouter::take_leaving(Rank from) {
+    control_.send(from, TreeMessage{.topic = Topic::farewell}.encode());
+    control_.retire(from);
+    const auto lock = clients_.hold();
+    losses_.note_leaving(from);
+    tell_ring(nobody);
+}
+
+void ControlRouter::link_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
+    if (leaving_) return;
+    if (kind == ControlTree::LinkKind::branch)
+        return lose(peer, fmt::format("its process ended ({})", cause));
+    const auto lock = clients_.hold();
+    if (losses_.detour_ended(peer)) detours_.want(peer);
+}
+
+// Passed on to everyone, also by a rank that leaves: some communicators have it as a member whose
+// other members have no connection to it.
+void ControlRouter::lose(Rank peer, const std::string& cause, Rank except) {
+    const auto lock = clients_.hold();
+    if (!losses_.lose(peer, cause)) return;
+    transports_.peer_gone(peer);
+    control_.flood(encode_loss(peer, cause), except);
+    tell_ring(peer);
+    if (clients_.empty())
+        return assembly_.fail_start(
+            {Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)});
+    clients_.peer_lost(peer, cause);
+}
+
+// With the clients' lock. Before all are there, the control tree's ends are enough.
+void ControlRouter::tell_ring(Rank lost) {
+    if (clients_.empty() && !leaving_) return;
+    const LossTable::ForRing tell = losses_.for_ring(lost);
+    for (const Rank peer : tell.lost) {
+        Bytes message = encode_loss(peer, losses_.lost().at(peer));
+        if (!control_.send(tell.next, message)) detours_.add(tell.next, std::move(message));
+    }
+}
+
+void ControlRouter::tell_new(EndpointClient& client) {
+    for (auto& [peer, cause] : losses_.lost()) client.peer_lost(peer, cause);
+    for (const Rank peer : losses_.unreachable()) client.unreachable(peer);
+    tell_ring(nobody);
+}
+
+void ControlRouter::open_detour(Rank to) {
+    const bool known_gone = [&] {
+        const auto lock = clients_.hold();
+        return losses_.is_gone(to);
+    }();
+    const Result<> opened =
+        known_gone ? fail_rank(Code::peer_lost, to, "it is gone") : detours_.open(to);
+    if (!opened) cut_off(to, opened.error());
+}
+
+// Mostly it has left, too. Where it is slow, or its host does not answer, that is no end; else its
+// neighbours in the communicators' trees find each other.
+void ControlRouter::cut_off(Rank peer, const Error& why) {
+    log::info("rank {}: no way to rank {} for news any more: {}", config_.rank, peer, why.message);
+    const auto lock = clients_.hold();
+    detours_.close(peer);
+    const bool unreachable = losses_.cut_off(peer, why.code == Code::peer_lost && why.rank == peer);
+    tell_ring(nobody);
+    if (unreachable) clients_.unreachable(peer);
+}
+
+void ControlRouter::give_up_on(Rank rank) {
+    const auto lock = clients_.hold();
+    losses_.give_up_on(rank);
+}
+
+bool ControlRouter::drop_given_up() {
+    const auto lock = clients_.hold();
+    for (const Rank rank : losses_.given_up()) {
+        control_.finish(rank);
+        transports_.peer_gone(rank);
+    }
+    return !losses_.given_up().empty();
+}
+
+}  // namespace tutti

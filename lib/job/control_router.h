@@ -1,0 +1,87 @@
+// Control messages between the ranks of a job, and what they say of ranks that go.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/fd.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "control/control_tree.h"
+#include "control/loss_table.h"
+#include "control/tree_message.h"
+#include "job/assembly.h"
+#include "job/client_table.h"
+#include "job/detours.h"
+#include "job/transport_set.h"
+#include "net/acceptor.h"
+
+namespace tutti {
+
+/// Every message that this rank sends or passes on goes straight to its rank where there is a
+/// connection, else along the tree, else by a detour. Every loss is told to the neighbours in the
+/// tree, to the next rank on the ring and to the communicators, once.
+///
+/// The clients' lock guards the losses, so that a communicator that is added hears of each loss
+/// exactly once. send() takes no lock of this class: callers hold locks of communicators.
+class ControlRouter {
+public:
+    ControlRouter(const Config& config, ControlTree& control, Assembly& assembly, Detours& detours,
+                  ClientTable& clients, const TransportSet& transports,
+                  const std::atomic<bool>& leaving)
+        : config_(config),
+          control_(control),
+          assembly_(assembly),
+          detours_(detours),
+          clients_(clients),
+          transports_(transports),
+          leaving_(leaving) {}
+
+    /// Accepts connections of other ranks on that host's address, which this returns with its port.
+    Result<std::string> listen(const std::string& host, Reactor& reactor);
+    void stop_listening() { acceptor_.reset(); }
+
+    /// To any rank of the job. Its record must have been looked up for a detour, if the store may
+    /// be gone, too. From any thread.
+    void send(Rank to, const News& news);
+    /// Tells a communicator that is just added what happened before. With the clients' lock.
+    void tell_new(EndpointClient& client);
+    /// The peer's process is gone, or its connection broke: told to everyone but `except`. From any
+    /// thread.
+    void lose(Rank peer, const std::string& cause, Rank except = nobody);
+    /// Connects past the tree, or else takes it that there is no way to that rank. It blocks.
+    void open_detour(Rank to);
+
+    // From the control tree, on the reactor's thread.
+    void take_message(Rank from, ByteView bytes);
+    void link_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause);
+
+    /// Leaving will not wait for that rank: it is lost, or does not answer.
+    void give_up_on(Rank rank);
+    /// True if there are any. What this rank still owes them has a moment to go.
+    bool drop_given_up();
+
+private:
+    bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
+    void accept(UniqueFd fd, ByteView hello);
+    void take_news(const TreeMessage& message);
+    void take_returned(const TreeMessage& message);
+    void take_leaving(Rank from);
+    bool pass_on(Rank to, ByteView message);
+    void tell_ring(Rank lost);
+    void cut_off(Rank peer, const Error& why);
+
+    const Config& config_;
+    ControlTree& control_;
+    Assembly& assembly_;
+    Detours& detours_;
+    ClientTable& clients_;
+    const TransportSet& transports_;
+    const std::atomic<bool>& leaving_;
+    std::unique_ptr<net::Acceptor> acceptor_;
+    LossTable losses_{config_.rank, config_.size};  // the clients' lock guards it
+};
+
+}  // namespace tutti

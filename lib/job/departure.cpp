@@ -1,0 +1,62 @@
+#include "job/departure.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "control/tree_message.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t opening_ms = 2000;        // for the end of a connection that is being made
+constexpr int64_t last_detours_ms = 1000;   // for the last news of this rank
+constexpr int64_t failed_news_ms = 30;      // … where everyone hears of a failure
+constexpr int64_t farewell_ms = 200;        // for ranks that drive their communicators themselves
+constexpr int64_t failed_farewell_ms = 30;  // where news of the failure went before
+
+}  // namespace
+
+bool Departure::say_goodbye(Deadline deadline) {
+    if (leaving_) return false;  // what wants a detour since then gets none
+    const bool failed = router_.drop_given_up();
+    finish_detours(failed ? Deadline::after_ms(failed_news_ms) : deadline);
+    if (leaving_.exchange(true)) return false;
+    openings_.wait_until_idle(deadline.left_ms(opening_ms));
+    if (assembly_.complete()) say_leaving(deadline, failed);
+    flush(deadline);
+    transports_.close(deadline);
+    return true;
+}
+
+// The last news of this rank may be among them.
+void Departure::finish_detours(Deadline deadline) {
+    const auto patience =
+        Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(last_detours_ms)));
+    detours_.end_by(patience);
+    for (; !patience.passed() && detours_.next() != nobody; ::usleep(100)) service_.pump();
+}
+
+// A message that others send through this rank until they hear of it is passed on: each answers.
+void Departure::say_leaving(Deadline deadline, bool failed) {
+    // A peer that leaves, too, answers: else ranks that leave at once would wait for each other's
+    // end.
+    control_.flood_last(TreeMessage{.topic = TreeMessage::Topic::leaving}.encode());
+    const int64_t most_ms =
+        std::max<int64_t>(1, deadline.left_ms(failed ? failed_farewell_ms : farewell_ms));
+    for (const auto patience = Deadline::after_ms(most_ms);
+         !control_.finished() && !patience.passed(); ::usleep(20)) {
+        service_.pump();
+        // A neighbour keeps its link until this rank's transports have answered its goodbye.
+        transports_.progress();
+    }
+}
+
+void Departure::flush(Deadline deadline) {
+    while (!control_.flushed() && !deadline.passed()) {
+        service_.pump();
+        ::usleep(100);
+    }
+}
+
+}  // namespace tutti

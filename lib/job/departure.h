@@ -1,0 +1,51 @@
+// Leaving a job in order.
+#pragma once
+
+#include <atomic>
+
+#include "base/clock.h"
+#include "control/control_tree.h"
+#include "job/assembly.h"
+#include "job/control_router.h"
+#include "job/detours.h"
+#include "job/openings.h"
+#include "job/service_thread.h"
+#include "job/transport_set.h"
+
+namespace tutti {
+
+/// The last news of this rank go out, its neighbours hear that it leaves in order and answer, and
+/// its transports hang up: once, bounded by the deadline. From then on `leaving` is set.
+class Departure {
+public:
+    Departure(ControlTree& control, const Assembly& assembly, TransportSet& transports,
+              Detours& detours, ControlRouter& router, Openings& openings, ServiceThread& service,
+              std::atomic<bool>& leaving)
+        : control_(control),
+          assembly_(assembly),
+          transports_(transports),
+          detours_(detours),
+          router_(router),
+          openings_(openings),
+          service_(service),
+          leaving_(leaving) {}
+
+    /// False: that has been done.
+    bool say_goodbye(Deadline deadline);
+
+private:
+    void finish_detours(Deadline deadline);
+    void say_leaving(Deadline deadline, bool failed);
+    void flush(Deadline deadline);
+
+    ControlTree& control_;
+    const Assembly& assembly_;
+    TransportSet& transports_;
+    Detours& detours_;
+    ControlRouter& router_;
+    Openings& openings_;
+    ServiceThread& service_;
+    std::atomic<bool>& leaving_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,330 @@
+#include "job/joiner.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "control/tree.h"
+#include "job/job_stores.h"
+#include "job/known_names.h"
+#include "net/interfaces.h"
+#include "net/serving.h"
+#include "net/socket.h"
+#include "os/signals.h"
+
+namespace tutti {
+namespace {
+
+// A rank that cannot join anyway waits so long for the store, to tell the others.
+constexpr int64_t tell_ms = 3000;
+constexpr int64_t publish_ms = 60'000;  // if joining has no deadline
+constexpr int64_t look_up_ms = 200;     // of the parent's record, between looks for trouble
+constexpr unsigned call_again_us = 20'000;
+constexpr int64_t close_ms = 1000;
+constexpr Rank ring_known = 4;  // ranks after this one whose address it knows from the start
+
+// Of several networks, the one that leads to the store leads to the other ranks.
+std::string address_on_the_way(const Config& config, Deadline deadline) {
+    constexpr std::string_view scheme = "tcp://";
+    if (!config.store.starts_with(scheme)) return {};
+    const auto store = net::parse_host_port(std::string_view(config.store).substr(scheme.size()));
+    return store ? net::address_towards(*store, deadline) : std::string{};
+}
+
+bool loopback_only(const Config& config) {
+    return config.secret.empty() && !config.insecure;
+}
+
+Result<std::string> own_address(const Config& config, const std::string& usual_address) {
+    return net::choose_address({config.iface, loopback_only(config), usual_address});
+}
+
+// The settings that can be refused before anything is opened.
+Result<> check_settings(const Config& config, const std::string& usual_address) {
+    if (config.refused) return tl::unexpected(*config.refused);
+    if (config.rank >= config.size)
+        return fail(Code::invalid, "rank {} of a job of size {}: ranks go from 0 to {}",
+                    config.rank, config.size, config.size - 1);
+    if (auto known = check_algorithm(config); !known) return wrap(known.error(), "TUTTI_ALGO");
+    TUTTI_TRY(check_transports(config));
+    if (config.size > 1) TUTTI_TRY(own_address(config, usual_address));
+    return {};
+}
+
+// When to say, in the log, what joining waits for: soon, then ever more rarely.
+class Notices {
+public:
+    /// If it is time to: for how long it has been waiting.
+    std::optional<int64_t> due_ms() {
+        const int64_t waited_ms = (now_ns() - start_ns_) / 1'000'000;
+        if (waited_ms < next_ms_ || !log::enabled(log::Level::info)) return {};
+        next_ms_ = waited_ms * 2;
+        return waited_ms;
+    }
+
+private:
+    const int64_t start_ns_ = now_ns();
+    int64_t next_ms_ = 3000;
+};
+
+}  // namespace
+
+Joiner::Joiner(const Parts& parts, const std::string& generation)
+    : parts_(parts),
+      config_(parts.config),
+      deadline_(Deadline::after_ms(config_.timeout_ms)),
+      notice_(generation, config_.rank, config_.size),
+      watch_(config_.rank, config_.size, parts.identity.machine, parts.directory, notice_) {}
+
+Deadline Joiner::store_patience() const {
+    return Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(publish_ms)));
+}
+
+// The store comes first: through it, a rank that cannot go on tells the others why.
+Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
+    Wakeups& wakeups = parts_.wakeups;
+    const net::ServeWhileWaiting serving(wakeups.manual() ? &wakeups.reactor() : nullptr);
+    usual_address_ = address_on_the_way(config_, deadline_);
+    auto sound = check_settings(config_, usual_address_);
+    if (config_.size > 1) {
+        const auto tells = Deadline::after_ms(std::max<int64_t>(1, deadline_.left_ms(tell_ms)));
+        const auto entered = enter_store(std::move(own_store), sound ? deadline_ : tells);
+        if (sound) TUTTI_TRY(entered);
+    }
+    TUTTI_TRY(sound);
+    TUTTI_TRY(wakeups.open());
+    {
+        const NoSignals for_their_threads;
+        TUTTI_TRY(parts_.transports.listen(config_.transports, transport_context()));
+    }
+    // A rank that cannot read it still joins, so that the others hear of the difference at once.
+    auto tuning = load_tuning(config_.tuning);
+    parts_.assembly.begin(introduction(tuning ? tuning->fingerprint() : "unusable"));
+    if (config_.size > 1) {
+        TUTTI_ASSIGN(const std::string host, own_address(config_, usual_address_));
+        TUTTI_ASSIGN(const std::string address, parts_.router.listen(host, wakeups.reactor()));
+        TUTTI_TRY(publish(address));
+    }
+    if (!wakeups.manual()) TUTTI_TRY(parts_.service.start());
+    if (config_.rank != 0) TUTTI_TRY(connect_parent());
+    Joined joined;
+    auto assembled = assemble(joined.intrinsics);
+    if (assembled) look_up_ring();
+    if (!tuning) return tl::unexpected(std::move(tuning).error());
+    TUTTI_TRY(assembled);
+    parts_.directory.withdraw_will();
+    joined.tuning = *std::move(tuning);
+    return joined;
+}
+
+Error Joiner::give_up(Error error) {
+    // A neighbour that is gone is a consequence: the cause may be known.
+    if (error.code == Code::peer_lost) error = published_failure().value_or(error);
+    parts_.assembly.fail(error);
+    // Publishing takes a descriptor; a rank of which nobody knows needs these no more.
+    if (!parts_.directory.published()) {
+        parts_.transports.close(Deadline::after_ms(close_ms));
+        parts_.transports.clear();
+        parts_.router.stop_listening();
+    }
+    if (may_publish_) notice_.publish(parts_.directory.store(), error);
+    return error;
+}
+
+Result<> Joiner::enter_store(std::shared_ptr<Store> own_store, Deadline deadline) {
+    if (!own_store) {
+        log::info("rank {} of {}: looks for the others in store {}", config_.rank, config_.size,
+                  config_.store);
+        TUTTI_ASSIGN(own_store, job_stores::open(config_, deadline));
+    }
+    parts_.directory.enter(std::move(own_store));
+    may_publish_ = config_.rank >= config_.size;
+    if (may_publish_) return {};
+    const Deadline patience = store_patience();
+    TUTTI_TRY(parts_.directory.claim(RankOwner::this_process(parts_.identity.machine), config_.job,
+                                     patience));
+    may_publish_ = true;
+    watch_.begin(patience);
+    return {};
+}
+
+TransportContext Joiner::transport_context() const {
+    TransportContext context;
+    context.rank = config_.rank;
+    context.size = config_.size;
+    context.job = config_.job;
+    context.secret = config_.secret;
+    context.host_id = parts_.identity.host;
+    context.iface = config_.iface;
+    context.usual_address = usual_address_;
+    context.ofi_provider = config_.ofi_provider;
+    context.fabric_ports = config_.fabric_ports;
+    context.loopback_only = loopback_only(config_);
+    context.doorbell_fd = parts_.wakeups.doorbell_fd();
+    context.reactor = &parts_.wakeups.reactor();
+    context.data_reactor = &parts_.wakeups.data_reactor();
+    context.sink = &parts_.sink;
+    context.unsent = &parts_.wakeups.unsent();
+    return context;
+}
+
+Bootstrap::Self Joiner::introduction(std::string_view tuning) const {
+    Bootstrap::Self self;
+    self.rank = config_.rank;
+    self.size = config_.size;
+    self.host_id = parts_.identity.host;
+    self.machine_id = parts_.identity.machine;
+    self.cores = usable_cores();
+    self.agree = {{"nrings", std::to_string(config_.nrings)},
+                  {"transport", fmt::format("{}", fmt::join(config_.transports, ","))},
+                  {"fabric_ports", std::to_string(config_.fabric_ports)},
+                  {"algo", config_.algo},
+                  {"fit_ms", std::to_string(config_.fit_ms)},
+                  {"tuning", std::string(tuning)},
+                  {"device", config_.device == DeviceWay::staged ? "staged" : "library"},
+                  {"device_tile_bytes", std::to_string(config_.device_tile_bytes)},
+                  {"device_rings", std::to_string(config_.device_rings)},
+                  {"device_split", config_.device_split == DeviceSplit::share ? "share" : "own"},
+                  {"check", config_.check == Check::strict ? "strict" : "frames"}};
+    for (const auto& transport : parts_.transports.all())
+        self.transports.push_back(transport->capabilities());
+    return self;
+}
+
+Result<> Joiner::publish(const std::string& control_address) {
+    const Deadline patience = store_patience();
+    PeerRecord record;
+    record.size = config_.size;
+    record.host_id = parts_.identity.host;
+    record.control = control_address;
+    for (const auto& transport : parts_.transports.all())
+        record.addresses.emplace(transport->name(), transport->address());
+    return parts_.directory.publish(record, patience);
+}
+
+std::optional<Error> Joiner::published_failure() const {
+    if (!parts_.directory.entered()) return std::nullopt;
+    return notice_.published(parts_.directory.store());
+}
+
+Result<> Joiner::connect_parent() {
+    ParentSearch search(config_.rank, config_.size);
+    Notices notices;
+    net::Redial redial;
+    for (;;) {
+        switch (search.step()) {
+            case ParentSearch::Step::look_up: {
+                const int64_t most_ms = std::max<int64_t>(1, deadline_.left_ms(look_up_ms));
+                search.looked_up(parts_.directory.store().get(parts_.directory.key(search.parent()),
+                                                              Deadline::after_ms(most_ms)));
+                break;
+            }
+            case ParentSearch::Step::call:
+                call_parent(search, redial);
+                break;
+            case ParentSearch::Step::look_for_trouble: {
+                search.looked_for_trouble(watch_.trouble(has_parent_, now_ns()),
+                                          deadline_.passed());
+                if (search.step() != ParentSearch::Step::look_up) break;
+                const auto waited_ms = search.was_refused() ? std::nullopt : notices.due_ms();
+                if (waited_ms)
+                    log::info("rank {} waits: rank {} did not come within {} ms (store {})",
+                              config_.rank, search.parent(), *waited_ms,
+                              parts_.directory.store().describe());
+                parts_.service.pump();
+                if (search.was_refused()) ::usleep(call_again_us);
+                break;
+            }
+            case ParentSearch::Step::name_missing:
+                search.named_missing(parts_.directory.missing_error(config_.timeout_ms));
+                break;
+            case ParentSearch::Step::connected:
+                has_parent_ = true;
+                parts_.assembly.parent_connected();
+                return {};
+            case ParentSearch::Step::failed:
+                return tl::unexpected(search.error());
+        }
+    }
+}
+
+void Joiner::call_parent(ParentSearch& search, net::Redial& redial) {
+    auto fd = net::connect_tcp(search.address(), {.deadline = deadline_, .keep_trying = false});
+    if (!fd) return search.refused(fd.error(), parts_.connector.hides(search.record(), deadline_));
+    const net::AuthKey secret{config_.secret, "control/" + config_.job};
+    const auto hello = ControlTree::Hello{.rank = config_.rank}.encode();
+    if (const auto introduced = net::introduce(fd->get(), secret, hello, deadline_); !introduced) {
+        auto published = published_failure();
+        const bool again = !published && redial.again(introduced.error(), deadline_);
+        return search.turned_away(introduced.error(), std::move(published), again);
+    }
+    search.attached(
+        parts_.control.attach(search.parent(), std::move(*fd), ControlTree::LinkKind::branch));
+}
+
+Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
+    using State = Bootstrap::State;
+    Assembly& assembly = parts_.assembly;
+    // A rank that fails before its parent knows it can only publish that; the root tells everyone.
+    Notices notices;
+    const auto gathered = [&] {
+        const auto why = config_.size > 1 ? watch_.trouble(has_parent_, now_ns()) : std::nullopt;
+        if (why) assembly.fail(*why);
+        const auto waited_ms = config_.rank == 0 ? notices.due_ms() : std::nullopt;
+        if (waited_ms)
+            log::info("rank 0 waits: {}", parts_.directory.missing_error(*waited_ms).message);
+        return assembly.state() != State::gathering;
+    };
+    if (!wait_until(gathered))
+        return tl::unexpected(parts_.directory.missing_error(config_.timeout_ms));
+    if (assembly.state() == State::link) {
+        parts_.transports.agree_on(assembly.worst());
+        intrinsics = join_intrinsics();
+        assembly.linked(intrinsics.group != nullptr);
+    }
+    if (!wait_until([&] {
+            const State state = assembly.state();
+            return state == State::done || state == State::failed;
+        }))
+        return fail(Code::timeout, "not all ranks finished joining within {} ms",
+                    config_.timeout_ms);
+    if (!assembly.complete()) return tl::unexpected(assembly.error());
+    if (!assembly.all_linked()) intrinsics = {};
+    return {};
+}
+
+// None if this rank could not join those that everyone would use.
+JoinedIntrinsics Joiner::join_intrinsics() const {
+    if (config_.size == 1) return {};
+    const net::GiveUpWhen failed(parts_.assembly.failed());
+    return parts_.connector.join_intrinsics(Group(config_.rank, config_.size),
+                                            parts_.assembly.one_host(), deadline_);
+}
+
+template <typename Done>
+bool Joiner::wait_until(Done done) {
+    while (!done()) {
+        if (deadline_.passed()) return false;
+        if (parts_.wakeups.manual())
+            parts_.wakeups.reactor().poll(static_cast<int>(deadline_.left_ms(50)));
+        else
+            parts_.assembly.wait_for_change(1);
+    }
+    return true;
+}
+
+// A rank that ends may take the store along: this one knows where to call the next ranks.
+void Joiner::look_up_ring() {
+    const bool of_launcher = config_.store_hosted && !config_.store_in_job;
+    const bool outlives_ranks = of_launcher || !config_.store.starts_with("tcp:");
+    const Rank most = outlives_ranks ? 0 : std::min(ring_known, config_.size - 1);
+    for (Rank step = 1; step <= most; ++step) {
+        const auto record = parts_.directory.find((config_.rank + step) % config_.size, deadline_);
+        if (!record) return log::info("rank {}: {}", config_.rank, record.error().message);
+    }
+}
+
+}  // namespace tutti

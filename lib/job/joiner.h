@@ -1,0 +1,88 @@
+// Joining a job: store, listeners, the control tree, and the agreement that everyone is there.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "config/config.h"
+#include "job/assembly.h"
+#include "job/connector.h"
+#include "job/control_router.h"
+#include "job/records/failure_notice.h"
+#include "job/records/join_watch.h"
+#include "job/records/parent_search.h"
+#include "job/records/peer_directory.h"
+#include "job/service_thread.h"
+#include "job/transport_set.h"
+#include "net/acceptor.h"
+#include "rendezvous/store.h"
+#include "select/tuning.h"
+#include "wait/wakeups.h"
+
+namespace tutti {
+
+/// This rank, as the others tell it from theirs.
+struct HostIdentity {
+    std::string machine;  // this boot of it: ranks of equal ids share cores
+    std::string host;     // what counts as one; the machine, unless the settings say otherwise
+};
+
+/// Sets up the parts of an endpoint, and lives only as long as that takes: then all ranks are
+/// there, or the others know why this one cannot come. For one thread.
+class Joiner {
+public:
+    /// The parts of the endpoint that joining fills or starts. They outlive it.
+    struct Parts {
+        const Config& config;
+        const HostIdentity& identity;
+        PeerDirectory& directory;
+        Wakeups& wakeups;
+        ControlTree& control;
+        Assembly& assembly;
+        TransportSet& transports;
+        const Connector& connector;
+        ControlRouter& router;
+        ServiceThread& service;
+        ChannelSink& sink;  // of the transports
+    };
+    struct Joined {
+        Tuning tuning;                // the same on all ranks
+        JoinedIntrinsics intrinsics;  // of the whole job, if every rank could join them
+    };
+
+    Joiner(const Parts& parts, const std::string& generation);
+
+    /// A store of the host program's own replaces that of the settings.
+    Result<Joined> join(std::shared_ptr<Store> own_store);
+    /// After that has failed: tells the others, and returns the cause as far as it is known.
+    Error give_up(Error error);
+
+private:
+    Result<> enter_store(std::shared_ptr<Store> own_store, Deadline deadline);
+    TransportContext transport_context() const;
+    Bootstrap::Self introduction(std::string_view tuning) const;
+    Result<> publish(const std::string& control_address);
+    std::optional<Error> published_failure() const;
+    Result<> connect_parent();
+    void call_parent(ParentSearch& search, net::Redial& redial);
+    Result<> assemble(JoinedIntrinsics& intrinsics);
+    JoinedIntrinsics join_intrinsics() const;
+    void look_up_ring();
+    template <typename Done>
+    bool wait_until(Done done);
+    Deadline store_patience() const;
+
+    const Parts parts_;
+    const Config& config_;
+    const Deadline deadline_;
+    const FailureNotice notice_;
+    JoinWatch watch_;
+    std::string usual_address_;  // of this machine, where the settings name none; may be empty
+    bool has_parent_ = false;    // connected
+    bool may_publish_ = false;   // why this rank cannot join: the number is its own
+};
+
+}  // namespace tutti

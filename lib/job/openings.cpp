@@ -1,0 +1,66 @@
+#include "job/openings.h"
+
+#include <chrono>
+
+#include "net/serving.h"
+
+namespace tutti {
+namespace {
+
+constexpr int64_t contact_ms = 1000;  // for a channel to a peer that is known to be there
+
+}  // namespace
+
+void Openings::add(const ChannelId& id) {
+    {
+        const std::lock_guard lock(mutex_);
+        channels_.push_back(id);
+    }
+    wakeups_.kick();
+}
+
+std::optional<Openings::Wanted> Openings::begin_next() {
+    // Before the look: whoever asks after it wakes this thread.
+    wakeups_.answer_kick();
+    const std::lock_guard lock(mutex_);
+    if (opening_ || leaving_) return std::nullopt;
+    Wanted next;
+    if (!channels_.empty()) {
+        next.channel = channels_.front();
+        channels_.pop_front();
+    } else if (next.detour = detours_.next(); next.detour == nobody) {
+        return std::nullopt;
+    }
+    opening_ = true;
+    return next;
+}
+
+// The peer may be at the same, and only who serves its reactor goes on: so this thread does. And
+// nothing is held meanwhile that a handler of this rank or of one in the same process needs.
+void Openings::open_all() {
+    if (!wakeups_.kicked()) return;  // nobody has asked since this was last looked at
+    while (const auto next = begin_next()) {
+        const net::ServeWhileWaiting serving(&wakeups_.reactor());
+        open(*next);
+        {
+            const std::lock_guard lock(mutex_);
+            opening_ = false;
+        }
+        ended_.notify_all();
+        wakeups_.ring();
+    }
+}
+
+void Openings::open(const Wanted& wanted) {
+    if (!wanted.channel) return router_.open_detour(wanted.detour);
+    const ChannelId& id = *wanted.channel;
+    if (clients_.still_wanted(id))
+        clients_.connected(id, connector_.open(id, Deadline::after_ms(contact_ms)));
+}
+
+void Openings::wait_until_idle(int64_t most_ms) {
+    std::unique_lock lock(mutex_);
+    ended_.wait_for(lock, std::chrono::milliseconds(most_ms), [this] { return !opening_; });
+}
+
+}  // namespace tutti

@@ -1,0 +1,61 @@
+// Connections that callers want and cannot wait for.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+#include "job/client_table.h"
+#include "job/connector.h"
+#include "job/control_router.h"
+#include "job/detours.h"
+#include "wait/wakeups.h"
+
+namespace tutti {
+
+/// The thread that serves the reactor opens them, one at a time: channels first, then detours. Once
+/// this rank leaves, none is begun. Its mutex guards its data, and is taken before that of the
+/// detours.
+class Openings {
+public:
+    Openings(ClientTable& clients, const Connector& connector, Detours& detours,
+             ControlRouter& router, Wakeups& wakeups, const std::atomic<bool>& leaving)
+        : clients_(clients),
+          connector_(connector),
+          detours_(detours),
+          router_(router),
+          wakeups_(wakeups),
+          leaving_(leaving) {}
+
+    /// The communicator is told when the channel is open. From any thread.
+    void add(const ChannelId& id);
+    /// Opens all that is wanted. On the thread that serves the reactor, which is served meanwhile.
+    void open_all();
+    /// For the end of the one that is under way, as this rank leaves.
+    void wait_until_idle(int64_t most_ms);
+
+private:
+    /// A channel, or else the rank that a detour is wanted to.
+    struct Wanted {
+        std::optional<ChannelId> channel;
+        Rank detour = nobody;
+    };
+    std::optional<Wanted> begin_next();
+    void open(const Wanted& wanted);
+
+    ClientTable& clients_;
+    const Connector& connector_;
+    Detours& detours_;
+    ControlRouter& router_;
+    Wakeups& wakeups_;
+    const std::atomic<bool>& leaving_;
+    std::mutex mutex_;  // guards what follows
+    std::condition_variable ended_;
+    std::deque<ChannelId> channels_;
+    bool opening_ = false;
+};
+
+}  // namespace tutti

@@ -1,0 +1,87 @@
+#include "job/records/parent_search.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/blame.h"
+#include "control/tree.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* hidden_place =
+    " of another host, which listens on its loopback only (see TUTTI_IFACE and TUTTI_SECRET)";
+
+}  // namespace
+
+ParentSearch::ParentSearch(Rank rank, Rank size)
+    : rank_(rank), size_(size), parent_(tree_parent(rank)) {}
+
+void ParentSearch::fail(Error error) {
+    error_ = std::move(error);
+    step_ = Step::failed;
+}
+
+void ParentSearch::looked_up(const Result<std::string>& text) {
+    refused_now_ = false;
+    if (text) return take_record(*text);
+    if (text.error().code == Code::peer_lost) return fail(text.error());
+    if (text.error().code != Code::timeout) return fail(refused_ ? *refused_ : text.error());
+    step_ = Step::look_for_trouble;
+}
+
+void ParentSearch::take_record(std::string_view text) {
+    auto record = PeerRecord::decode(text);
+    if (!record)
+        return fail(
+            fail_rank(Code::system, parent_, "rank {}'s record in the store is malformed", parent_)
+                .value());
+    record_ = *std::move(record);
+    // The parent hears of any other difference, and tells all; but that one has no place for this
+    // rank.
+    if (rank_ >= record_.size)
+        return fail(fail_rank(Code::invalid, parent_,
+                              "size is '{}' on rank {} but '{}' on rank {}: it must be the same "
+                              "everywhere",
+                              size_, rank_, record_.size, parent_)
+                        .value());
+    auto address = net::parse_host_port(record_.control);
+    if (!address)
+        return fail(
+            wrap(address.error(), fmt::format("rank {}'s control address", parent_)).value());
+    address_ = *std::move(address);
+    step_ = Step::call;
+}
+
+void ParentSearch::refused(const Error& error, bool hidden) {
+    refused_now_ = true;
+    hidden_ = hidden;
+    refused_ =
+        wrap(error, fmt::format("connecting to rank {}{}", parent_, hidden ? hidden_place : ""))
+            .value();
+    if (blame_of(refused_->sys_errno) != Blame::peer) return fail(*refused_);
+    step_ = Step::look_for_trouble;
+}
+
+void ParentSearch::turned_away(const Error& error, std::optional<Error> published, bool again) {
+    // A parent that gives up, too, closes the connection.
+    if (published) return fail(*std::move(published));
+    if (!again) return fail(wrap(error, fmt::format("connecting to rank {}", parent_)).value());
+    step_ = Step::look_up;
+}
+
+void ParentSearch::attached(const Result<>& attached) {
+    if (!attached)
+        return fail(wrap(attached.error(), fmt::format("connecting to rank {}", parent_)).value());
+    step_ = Step::connected;
+}
+
+void ParentSearch::looked_for_trouble(std::optional<Error> trouble, bool late) {
+    // The others of a parent that is hidden from this rank only know that this rank is missing.
+    if (trouble) return fail(refused_now_ && hidden_ ? *refused_ : *std::move(trouble));
+    if (late && refused_) return fail(*refused_);
+    step_ = late ? Step::name_missing : Step::look_up;
+}
+
+}  // namespace tutti

@@ -1,0 +1,64 @@
+// Finding this rank's parent in the control tree: a state machine without I/O. The caller does what
+// step() says, and tells how that went.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "job/records/peer_record.h"
+#include "net/socket.h"
+
+namespace tutti {
+
+/// A record that a killed run left behind leads nowhere: the search asks again until its owner has
+/// renewed it. The error at its end is the best known cause: why the others cannot come, else why
+/// the last call was refused, else who is missing.
+class ParentSearch {
+public:
+    enum class Step : uint8_t {
+        look_up,           // the parent's record
+        call,              // address()
+        look_for_trouble,  // why the others cannot come; then pause, before the next look
+        name_missing,      // ranks
+        connected,
+        failed,  // error()
+    };
+
+    ParentSearch(Rank rank, Rank size);
+
+    Step step() const { return step_; }
+    Rank parent() const { return parent_; }
+    const PeerRecord& record() const { return record_; }
+    const net::HostPort& address() const { return address_; }
+    const Error& error() const { return error_; }
+    /// Whether the last call was refused: looking for trouble follows that, not a look-up.
+    bool was_refused() const { return refused_now_; }
+
+    /// The store's answer. timeout: the record is not there yet.
+    void looked_up(const Result<std::string>& text);
+    /// The call was refused. hidden: only ranks on the parent's own host reach it.
+    void refused(const Error& error, bool hidden);
+    /// The parent took the call, and hung up or would not have this rank. published: why the job
+    /// cannot start, if a rank has said so. again: it may be called once more.
+    void turned_away(const Error& error, std::optional<Error> published, bool again);
+    void attached(const Result<>& attached);
+    /// late: joining has taken as long as it may.
+    void looked_for_trouble(std::optional<Error> trouble, bool late);
+    void named_missing(Error missing) { fail(std::move(missing)); }
+
+private:
+    void fail(Error error);
+    void take_record(std::string_view text);
+
+    const Rank rank_, size_, parent_;
+    Step step_ = Step::look_up;
+    PeerRecord record_;
+    net::HostPort address_;
+    std::optional<Error> refused_;
+    bool refused_now_ = false, hidden_ = false;  // the last call
+    Error error_;
+};
+
+}  // namespace tutti

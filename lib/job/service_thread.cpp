@@ -1,0 +1,88 @@
+#include "job/service_thread.h"
+
+#include <chrono>
+
+#include "os/signals.h"
+#include "transport/posted/flow.h"
+#include "wait/backoff.h"
+
+namespace tutti {
+namespace {
+
+constexpr int service_tick_ms = 1000;
+constexpr int64_t stop_ms = 1000;
+
+}  // namespace
+
+Result<> ServiceThread::start() {
+    const NoSignals for_the_thread;
+    serving_ = true;
+    TUTTI_ASSIGN(thread_, Thread::start("the service thread", [this] { serve(); }));
+    return {};
+}
+
+void ServiceThread::pump() {
+    if (!wakeups_.manual()) return;
+    wakeups_.reactor().poll(0);
+    openings_.open_all();
+}
+
+void ServiceThread::ask_to_stop() {
+    stop_ = true;
+    wakeups_.kick();
+}
+
+void ServiceThread::stop() {
+    ask_to_stop();
+    thread_.join();
+}
+
+bool ServiceThread::stop(Deadline deadline) {
+    ask_to_stop();
+    // exit() was called from within a callback: that thread does nothing else any more.
+    if (thread_.is_this()) return true;
+    {
+        std::unique_lock lock(mutex_);
+        if (!ended_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(stop_ms)),
+                             [this] { return !serving_; }))
+            return false;
+    }
+    thread_.join();
+    return true;
+}
+
+void ServiceThread::serve() {
+    Backoff backoff;
+    while (!stop_) {
+        openings_.open_all();
+        bool moved = false;
+        if (!clients_.drive(moved)) {
+            wakeups_.sleep_idle(wakeups_.handover().sleep_ms(service_tick_ms));
+            backoff.reset();
+            continue;
+        }
+        backoff.set_oversubscribed(assembly_.oversubscribed());
+        const Backoff::Turn turn = backoff.next(moved);
+        if (moved || turn != Backoff::Turn::spin) wakeups_.handover().needed();
+        if (turn == Backoff::Turn::look) wakeups_.reactor().poll(0);
+        if (turn != Backoff::Turn::sleep) continue;
+        doze();
+        backoff.woke();
+    }
+    const std::lock_guard lock(mutex_);
+    serving_ = false;
+    ended_.notify_all();
+}
+
+// Announced first, then looked once more: whatever comes after that look rings.
+void ServiceThread::doze() {
+    Sleeper::take_moved();
+    wakeups_.set_dozing(true);
+    bool moved = !clients_.arm(true);
+    if (clients_.drive(moved) && !Sleeper::take_moved() && !moved && !wakeups_.kicked())
+        wakeups_.doze();
+    wakeups_.set_dozing(false);
+    clients_.arm(false);
+}
+
+}  // namespace tutti

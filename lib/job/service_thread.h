@@ -1,0 +1,51 @@
+// The thread of an endpoint, and what a program without it does in its place.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "job/assembly.h"
+#include "job/client_table.h"
+#include "job/openings.h"
+#include "os/thread.h"
+#include "wait/wakeups.h"
+
+namespace tutti {
+
+/// Serves the control reactor, opens what is wanted, and drives the operations that no thread of
+/// the program waits for. With manual progress it is never started, and loops of the program that
+/// wait call pump().
+class ServiceThread {
+public:
+    ServiceThread(Wakeups& wakeups, ClientTable& clients, Openings& openings,
+                  const Assembly& assembly)
+        : wakeups_(wakeups), clients_(clients), openings_(openings), assembly_(assembly) {}
+
+    Result<> start();
+    /// Serves the control plane if no thread does.
+    void pump();
+    void stop();
+    /// False: the program's completion callback keeps it beyond the deadline, or a second.
+    bool stop(Deadline deadline);
+
+private:
+    void serve();
+    void doze();
+    void ask_to_stop();
+
+    Wakeups& wakeups_;
+    ClientTable& clients_;
+    Openings& openings_;
+    const Assembly& assembly_;
+    std::atomic<bool> stop_{false};
+    std::mutex mutex_;  // guards serving_
+    std::condition_variable ended_;
+    bool serving_ = false;  // the thread has not ended
+    Thread thread_;
+};
+
+}  // namespace tutti
