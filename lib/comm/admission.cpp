@@ -56,7 +56,7 @@ Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
         bool moved = false;
         if (core_.manual()) core_.endpoint->serve_clients(moved);
         if (backoff.next(moved) == Backoff::Turn::sleep)
-            core_.endpoint->sleep(1, core_.endpoint->rounds());
+            core_.endpoint->wakeups().sleep(1, core_.endpoint->wakeups().rounds());
     }
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "job/job_stores.h"
 
 namespace tutti::at_exit {
 namespace {
@@ -57,7 +58,7 @@ void leave_all() {
     mine.changed.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(most_ms)),
                           [&] { return mine.living.empty(); });
     lock.unlock();
-    if (stores) Endpoint::close_stores();
+    if (stores) job_stores::close_kept();
 }
 
 void handler() {

@@ -8,6 +8,7 @@
 #include "comm/at_exit.h"
 #include "comm/calibrate.h"
 #include "comm/joined.h"
+#include "job/job_stores.h"
 #include "rendezvous/meeting.h"
 
 namespace tutti {
@@ -67,7 +68,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
         config.refused = std::move(fits).error();
     if (config.size > 1 && config.store.empty() && !own_store)
         TUTTI_TRY(find_store(config, own_store));
-    std::string generation = Endpoint::next_generation(config, own_store.get());
+    std::string generation = job_stores::next_generation(config, own_store.get());
     TUTTI_ASSIGN(std::shared_ptr<Endpoint> endpoint,
                  Endpoint::join(config, std::move(generation), std::move(own_store)));
     const bool one_host = endpoint->one_host();

@@ -15,7 +15,7 @@ Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, Agree
       streams(endpoint->config(), group.rank(), agreement, recorder, waiting),
       transfers(endpoint->config(), group, planner.max_message_bytes(), channels, agreement,
                 waiting),
-      memory(group.rank(), endpoint->transports()) {}
+      memory(group.rank(), endpoint->transports().all()) {}
 
 Result<> Core::forked() const {
     if (home.here()) return {};
@@ -48,11 +48,11 @@ void Core::set_hosts(Hosts hosts) {
 
 void Core::settle() {
     // Messages that were sent before the news may have arrived unread.
-    if (agreement.ended()) endpoint->progress();
+    if (agreement.ended()) endpoint->transports().progress();
     streams.settle();
     bool moved = false;
     transfers.drive(moved);
-    endpoint->ring();
+    endpoint->wakeups().ring();
 }
 
 void Core::resume(uint64_t last) {

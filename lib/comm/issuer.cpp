@@ -154,7 +154,7 @@ Result<std::unique_ptr<Request>> Issuer::start_on_host(Plan& plan, const Offload
     Stream& stream = core_.streams[plan.stream];
     core_.streams.drive(stream, moved);
     core_.streams.release(stream);
-    request->done() ? core_.endpoint->returns() : progress_.hand_over();
+    request->done() ? core_.endpoint->wakeups().returns() : progress_.hand_over();
     return request;
 }
 

@@ -14,7 +14,8 @@ struct OffloadCall;
 /// The issuing thread's.
 class Issuer {
 public:
-    Issuer(Core& core, ProgressEngine& progress) : core_(core), progress_(progress), admission_(core) {}
+    Issuer(Core& core, ProgressEngine& progress)
+        : core_(core), progress_(progress), admission_(core) {}
 
     /// Blocking: returns when the operation is over; on an accelerator's memory, when it is on the
     /// queue. The next call returns an error that such an operation ended with later.

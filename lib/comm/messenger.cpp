@@ -45,7 +45,7 @@ Result<std::unique_ptr<Request>> Messenger::start(std::unique_ptr<Transfer> tran
         core_.waiting.drop_pending();
         return tl::unexpected(std::move(posted).error());
     }
-    transfer->done() ? core_.endpoint->returns() : progress_.hand_over();
+    transfer->done() ? core_.endpoint->wakeups().returns() : progress_.hand_over();
     return transfer;
 }
 

@@ -22,7 +22,7 @@ Result<> ProgressEngine::finish_blocking(Request& request) {
         bool moved = false;
         core_.streams.drive(stream, moved);
         if (request.done()) break;
-        if (!moved) core_.endpoint->progress();
+        if (!moved) core_.endpoint->transports().progress();
     }
     if (!request.done()) request.driven_by_issuer = false;
     core_.streams.release(stream);
@@ -46,7 +46,7 @@ void ProgressEngine::look_at_clocks() {
 }
 
 bool ProgressEngine::arm_all(bool on) {
-    if (on) core_.endpoint->before_sleep();
+    if (on) core_.endpoint->transports().before_sleep();
     const bool streams = core_.streams.arm(on);
     return core_.transfers.arm(on) && streams;
 }
@@ -58,20 +58,21 @@ Result<> ProgressEngine::may_wait(const Request& request) const {
 
 bool ProgressEngine::wait(Request& request, int64_t timeout_ms) {
     if (request.done()) {
-        core_.endpoint->returns();
+        core_.endpoint->wakeups().returns();
         return true;
     }
     core_.waiting.enter();
-    if (!core_.manual()) core_.endpoint->claimed();
+    if (!core_.manual()) core_.endpoint->wakeups().claimed();
     recall();
     Waited waited;
     const bool done = wait_driving(request, timeout_ms, waited);
     if (waited.drives) core_.waiting.give_driving();
     announce();
     // The program may sleep on what others had announced, and this thread has moved on.
-    if (waited.others) core_.endpoint->ring();
-    if (core_.waiting.leave() && core_.waiting.pending() && !core_.manual()) core_.endpoint->kick();
-    core_.endpoint->returns();
+    if (waited.others) core_.endpoint->wakeups().ring();
+    if (core_.waiting.leave() && core_.waiting.pending() && !core_.manual())
+        core_.endpoint->wakeups().kick();
+    core_.endpoint->wakeups().returns();
     if (waited.slept) core_.waiting.rouse();  // others sleep on what this one recalled when it woke
     return done;
 }
@@ -94,7 +95,7 @@ bool ProgressEngine::wait_driving(Request& request, int64_t timeout_ms, Waited& 
             serves = core_.endpoint->serve_clients(moved);
             waited.others |= serves;
         }
-        if (!moved) core_.endpoint->progress();
+        if (!moved) core_.endpoint->transports().progress();
         const Backoff::Turn turn = backoff.next(moved);
         if (turn == Backoff::Turn::spin) continue;
         look_at_clocks();
@@ -102,7 +103,7 @@ bool ProgressEngine::wait_driving(Request& request, int64_t timeout_ms, Waited& 
         serves = core_.manual();
         if (limit.passed()) return request.wait_published();
         if (turn == Backoff::Turn::look) continue;
-        const auto most_ms = [&] { return limit.left_ms(core_.endpoint->look_ms()); };
+        const auto most_ms = [&] { return limit.left_ms(core_.endpoint->wakeups().look_ms()); };
         if (!waited.drives) waited.drives = core_.waiting.sleep_beside_driver(request, most_ms());
         if (waited.drives) {
             sleep_until_moved(request, most_ms());
@@ -117,14 +118,15 @@ bool ProgressEngine::wait_driving(Request& request, int64_t timeout_ms, Waited& 
 // before it announces, so that one of the two sees the other.
 void ProgressEngine::sleep_until_moved(const Request& request, int64_t limit_ms) {
     Sleeper::take_moved();
-    const uint64_t since = core_.endpoint->rounds();
+    const uint64_t since = core_.endpoint->wakeups().rounds();
     core_.waiting.fall_asleep();
     bool moved = !arm_all(true);
     if (core_.manual()) moved |= !core_.endpoint->arm_clients(true);
     drive_all(moved);
     if (core_.manual()) core_.endpoint->serve_clients(moved);
     moved |= Sleeper::take_moved();
-    if (!moved && !request.done()) core_.endpoint->sleep(static_cast<int>(limit_ms), since);
+    if (!moved && !request.done())
+        core_.endpoint->wakeups().sleep(static_cast<int>(limit_ms), since);
     if (core_.manual()) core_.endpoint->arm_clients(false);
     arm_all(false);
     core_.waiting.wake_up();
@@ -152,13 +154,14 @@ void ProgressEngine::wait_for_last_run(const Plan& plan) {
     while (plan.busy_anywhere()) {
         bool moved = false;
         drive_all(moved);
-        if (!moved) core_.endpoint->progress();
+        if (!moved) core_.endpoint->transports().progress();
         const Backoff::Turn turn = backoff.next(moved);
         if (turn == Backoff::Turn::spin) continue;
         look_at_clocks();
         core_.endpoint->pump();
         if (core_.manual()) core_.endpoint->serve_clients(moved);
-        if (turn == Backoff::Turn::sleep) core_.endpoint->sleep(1, core_.endpoint->rounds());
+        if (turn == Backoff::Turn::sleep)
+            core_.endpoint->wakeups().sleep(1, core_.endpoint->wakeups().rounds());
     }
     finish_call();
 }
@@ -166,7 +169,7 @@ void ProgressEngine::wait_for_last_run(const Plan& plan) {
 void ProgressEngine::advance() {
     recall();
     core_.endpoint->pump();
-    core_.endpoint->progress();
+    core_.endpoint->transports().progress();
     look_at_clocks();
     bool moved = false;
     drive_all(moved);
@@ -176,19 +179,19 @@ void ProgressEngine::advance() {
 int ProgressEngine::fd() {
     announces_ = true;
     announce();
-    return core_.endpoint->wait_fd();
+    return core_.endpoint->wakeups().wait_fd();
 }
 
 void ProgressEngine::hand_over() {
-    core_.manual() ? announce() : core_.endpoint->issued();
-    core_.endpoint->returns();
+    core_.manual() ? announce() : core_.endpoint->wakeups().issued();
+    core_.endpoint->wakeups().returns();
     core_.waiting.rouse();
 }
 
 /// The program goes on, and may come back late.
 void ProgressEngine::finish_call() {
     announce();
-    core_.endpoint->returns();
+    core_.endpoint->wakeups().returns();
 }
 
 // The program may sleep on the descriptor whenever a call of ours has returned: announced, then
@@ -202,7 +205,7 @@ void ProgressEngine::announce() {
     bool moved = Sleeper::take_moved();
     drive_all(moved);
     core_.endpoint->serve_clients(moved);
-    if (moved || Sleeper::take_moved()) core_.endpoint->ring();
+    if (moved || Sleeper::take_moved()) core_.endpoint->wakeups().ring();
 }
 
 void ProgressEngine::recall() {
@@ -213,7 +216,7 @@ void ProgressEngine::recall() {
 bool ProgressEngine::drive(bool& moved) {
     if (!core_.waiting.pending() || core_.waiting.waiters()) return false;
     drive_all(moved);
-    if (!moved) core_.endpoint->progress();
+    if (!moved) core_.endpoint->transports().progress();
     return core_.waiting.pending();
 }
 

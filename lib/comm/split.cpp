@@ -132,7 +132,7 @@ Result<> Splitter::assemble(Communicator& part) {
     Core& core = part.core_;
     const net::GiveUpWhen whole_over(core_.agreement.ended()), over(core.agreement.ended());
     const auto deadline = Deadline::after_ms(core.config().timeout_ms);
-    core.endpoint->meet_neighbours(core.group, deadline);
+    core.endpoint->look_up_neighbours(core.group, deadline);
     Endpoint::Intrinsics joined = core.endpoint->join_intrinsics(
         core.group, core.planner.selection_input().one_host, deadline);
     if (auto cause = core_.agreement.over()) return tl::unexpected(*std::move(cause));

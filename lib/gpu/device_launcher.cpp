@@ -90,7 +90,7 @@ Result<> DeviceLauncher::finish(Request& request, const Result<>& launched) {
         side_.core.transfers.drive(moved);
     }
     if (launched) {
-        if (!request.done() && !side_.core.manual()) side_.core.endpoint->kick();
+        if (!request.done() && !side_.core.manual()) side_.core.endpoint->wakeups().kick();
         return {};
     }
     // Whoever holds the stream ends it; it has a deadline.

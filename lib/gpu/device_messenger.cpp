@@ -102,7 +102,7 @@ Result<std::unique_ptr<DeviceOperation>> DeviceMessenger::stage(std::deque<Excha
 // Opens the channels of all messages, before the first of them moves.
 Result<> DeviceMessenger::connect(Exchange& exchange, int64_t timeout_ms) {
     Core& core = side_.core;
-    const bool meets = exchange.staged && core.endpoint->takes_devices();
+    const bool meets = exchange.staged && core.endpoint->transports().takes_devices();
     for (Exchange::Part& part : exchange.parts) {
         part.on_host.meets = meets;
         if (auto connected = core.transfers.connect(part.on_host, timeout_ms); !connected)

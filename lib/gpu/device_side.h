@@ -3,8 +3,8 @@
 
 #include "comm/issuer.h"
 #include "comm/offload.h"
-#include "gpu/plan/device_planner.h"
 #include "gpu/devices.h"
+#include "gpu/plan/device_planner.h"
 
 namespace tutti {
 

@@ -50,7 +50,9 @@ Endpoint::Endpoint(const Config& config, const std::string& generation, bool hos
       detours_(config_, directory_, control_, wakeups_, leaving_),
       router_(config_, control_, assembly_, detours_, clients_, transports_, leaving_),
       openings_(clients_, connector_, detours_, router_, wakeups_, leaving_),
-      service_(wakeups_, clients_, openings_, assembly_) {}
+      service_(wakeups_, clients_, openings_, assembly_),
+      departure_(control_, assembly_, transports_, detours_, router_, openings_, service_,
+                 leaving_) {}
 
 Endpoint::~Endpoint() {
     leave(Deadline::after_ms(leave_ms));
@@ -77,12 +79,8 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     return endpoint;
 }
 
-Departure Endpoint::departure() {
-    return {control_, assembly_, transports_, detours_, router_, openings_, service_, leaving_};
-}
-
 void Endpoint::leave(Deadline deadline) {
-    if (!departure().say_goodbye(deadline)) return;
+    if (!departure_.say_goodbye(deadline)) return;
     service_.stop();
     router_.stop_listening();
     control_.close();
@@ -92,7 +90,7 @@ void Endpoint::leave(Deadline deadline) {
 }
 
 void Endpoint::leave_at_exit(Deadline deadline) {
-    if (!departure().say_goodbye(deadline) || !service_.stop(deadline)) return;
+    if (!departure_.say_goodbye(deadline) || !service_.stop(deadline)) return;
     control_.close();
     directory_.withdraw_will();
     if (!host_programs_store_) directory_.withdraw_records(deadline);

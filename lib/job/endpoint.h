@@ -97,32 +97,8 @@ public:
     /// To any rank of the job, along the control tree, or past a rank of it that is gone.
     void send_control(Rank to, const News& news) { router_.send(to, news); }
 
+    const TransportSet& transports() const { return transports_; }
     Wakeups& wakeups() { return wakeups_; }
-    std::span<const std::unique_ptr<Transport>> transports() const { return transports_.all(); }
-    Capabilities capabilities(std::size_t transport) const {
-        return transports_.capabilities(transport);
-    }
-    bool takes_devices() const { return transports_.takes_devices(); }
-    void progress() const { transports_.progress(); }
-    void before_sleep() const { transports_.before_sleep(); }
-    void sleep(int timeout_ms, uint64_t since) { wakeups_.sleep(timeout_ms, since); }
-    int look_ms() const { return wakeups_.look_ms(); }
-    uint64_t rounds() const { return wakeups_.rounds(); }
-    void watch(int change) { wakeups_.watch(change); }
-    void ring() { wakeups_.ring(); }
-    void kick() { wakeups_.kick(); }
-    void issued() { wakeups_.issued(); }
-    void claimed() { wakeups_.claimed(); }
-    void count_waiters(int change) { wakeups_.count_waiters(change); }
-    void returns() { wakeups_.returns(); }
-    int wait_fd() const { return wakeups_.wait_fd(); }
-    static std::string next_generation(const Config& config, const Store* own_store) {
-        return job_stores::next_generation(config, own_store);
-    }
-    static void close_stores() { job_stores::close_kept(); }
-    void meet_neighbours(const Group& group, Deadline deadline) {
-        look_up_neighbours(group, deadline);
-    }
     /// As the parts do: serves the control plane, drives the communicators, announces a sleep.
     void pump() { service_.pump(); }
     bool serve_clients(bool& moved) { return clients_.drive(moved); }
@@ -138,7 +114,6 @@ public:
 
 private:
     Endpoint(const Config& config, const std::string& generation, bool host_programs_store);
-    Departure departure();
 
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     void peer_lost(Rank peer, const std::string& cause) override;
@@ -165,6 +140,7 @@ private:
     ControlRouter router_;
     Openings openings_;
     ServiceThread service_;
+    Departure departure_;
 };
 
 }  // namespace tutti

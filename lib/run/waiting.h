@@ -22,18 +22,18 @@ public:
     void drop_pending() { pending_.fetch_sub(1); }
 
     /// Operations on devices: nobody rings when they move on.
-    void watch() { endpoint_.watch(1); }
-    void unwatch() { endpoint_.watch(-1); }
+    void watch() { endpoint_.wakeups().watch(1); }
+    void unwatch() { endpoint_.wakeups().watch(-1); }
 
     /// Threads of the program that drive: the service thread leaves the work to them.
     bool waiters() const { return waiters_.load() > 0; }
     void enter() {
         waiters_.fetch_add(1);
-        endpoint_.count_waiters(1);
+        endpoint_.wakeups().count_waiters(1);
     }
     /// True for the last one.
     bool leave() {
-        endpoint_.count_waiters(-1);
+        endpoint_.wakeups().count_waiters(-1);
         return waiters_.fetch_sub(1) == 1;
     }
 
@@ -42,7 +42,7 @@ public:
     void wake_up() { sleepers_.fetch_sub(1); }
     /// Whoever has changed what they sleep on rings.
     void rouse() {
-        if (sleepers_.load(std::memory_order_seq_cst) > 0) endpoint_.ring();
+        if (sleepers_.load(std::memory_order_seq_cst) > 0) endpoint_.wakeups().ring();
     }
 
     /// Of several threads that have nothing left but to sleep, one drives for all of them. Until

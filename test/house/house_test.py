@@ -19,7 +19,6 @@ MAX_FUNCTION_LINES = 70
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
-    "Endpoint": 49,
     "Hub": 97,
     "Connection": 57,
     "OfiPort": 48,
