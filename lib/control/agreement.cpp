@@ -298,7 +298,7 @@ void Agreement::unreachable(Rank peer) {
     {
         const Lock lock(circle_.mutex);
         if (peer == circle_.rank || circle_.tree.has_left(peer)) return;
-        const int64_t now = now_ns();
+        const int64_t now = circle_.now_ns();
         bye_until_ns_[peer] = now + bye_patience_ns;
         if (next_lost_ns_ == 0) next_lost_ns_ = now + bye_patience_ns;
         // It may have been asked, or was to pass a question on.
@@ -310,11 +310,11 @@ void Agreement::unreachable(Rank peer) {
 
 void Agreement::look_at_unreachable() {
     const int64_t due = next_lost_ns_.load(std::memory_order_relaxed);
-    if (due == 0 || now_ns() < due) return;
+    if (due == 0 || circle_.now_ns() < due) return;
     std::vector<Rank> lost;
     {
         const Lock lock(circle_.mutex);
-        const int64_t now = now_ns();
+        const int64_t now = circle_.now_ns();
         int64_t next = 0;
         for (const auto& [rank, until] : bye_until_ns_) {
             if (until <= now)

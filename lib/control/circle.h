@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "control/live_tree.h"
 #include "control/news.h"
@@ -18,6 +19,8 @@ public:
     virtual ~AgreementHost() = default;
     virtual void send_control(Rank to, const News& news) = 0;
     virtual const Recorder& recorder() const = 0;
+    /// The clock of everything that the protocol times: a simulation has its own.
+    virtual int64_t clock_ns() const { return now_ns(); }
     /// While the program waits in this communicator: for which rank, nobody if that is not known.
     virtual std::optional<Rank> blocked_on() = 0;
     /// Something changed: end what must end, wake whoever sleeps. Never called with locks held.
@@ -34,6 +37,7 @@ struct Circle {
     /// To everyone who is there, along the communicator's own tree; each rank passes on what is new
     /// to it. With the mutex.
     void flood(const News& news, Rank except);
+    int64_t now_ns() const { return host.clock_ns(); }
 
     const Rank rank, size;
     const uint32_t comm;

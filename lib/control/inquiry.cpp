@@ -62,7 +62,7 @@ void Inquiry::take_stall(const News& news) {
         if (news.tag.epoch() != state_.epoch()) return;
         // Stalled ranks come in crowds: one question about an operation serves them all for a
         // while.
-        const int64_t now = now_ns();
+        const int64_t now = circle_.now_ns();
         if (news.tag.sequence <= stall_.tag.sequence && now < stall_ns_ + stall_window_ns) return;
         stall_ = news;
         stall_ns_ = now;
@@ -141,18 +141,18 @@ bool Inquiry::note_late(const News& news) {
 
 void Inquiry::ask(Rank neighbour, const News& news) {
     circle_.host.send_control(neighbour, news);
-    unheard_.try_emplace(neighbour, now_ns());
+    unheard_.try_emplace(neighbour, circle_.now_ns());
 }
 
 bool Inquiry::is_silent(Rank neighbour) const {
     const auto asked = unheard_.find(neighbour);
-    return asked != unheard_.end() && now_ns() - asked->second >= silence_ns;
+    return asked != unheard_.end() && circle_.now_ns() - asked->second >= silence_ns;
 }
 
 void Inquiry::tell_silent(Rank neighbour) {
     News silent = circle_.make(News::Kind::silent, {});
     silent.rank = neighbour;
-    silent.tag.count = static_cast<uint64_t>(ns_to_ms(now_ns() - unheard_[neighbour]));
+    silent.tag.count = static_cast<uint64_t>(ns_to_ms(circle_.now_ns() - unheard_[neighbour]));
     take_silent(silent, neighbour);
 }
 

@@ -1,17 +1,11 @@
 // What ranks hear of each other's ends, and whom they blame, where any of them may be gone.
-#include <chrono>
 #include <random>
-#include <thread>
 
 #include "control/agreement_ranks.h"
 
 namespace {
 
 using namespace agreement_test;
-
-void pause(int64_t for_ms) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(for_ms));
-}
 
 /// Ranks end in random order, each by dying or by leaving, until the last of them is lost; who has
 /// heard of that may leave at once.
@@ -63,7 +57,7 @@ TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died
     };
     for (int question = 0; question < 5; ++question) ask();
     // An end without a bye is a loss after a while.
-    pause(550);
+    for (const auto& ranks : trials) ranks->pause(550);
     for (const auto& ranks : trials)
         for (const Rank rank : ranks->present()) {
             (*ranks)[rank].agreement.look_at_unreachable();
@@ -113,7 +107,7 @@ TEST_CASE("ranks that end: a rank that cannot be reached has a while to say bye"
     CHECK_FALSE(ranks[1].agreement.has_left(3));
     if (says_bye) ranks.leave(3, 5);
     ranks.deliver();
-    pause(550);
+    ranks.pause(550);
     ranks[1].agreement.look_at_unreachable();
     CHECK(ranks[1].agreement.has_left(3) == says_bye);
     REQUIRE(ranks[1].agreement.over().has_value() == !says_bye);
@@ -134,7 +128,7 @@ TEST_CASE("who is late: those that wait themselves are not, and the chain of the
     for (int question = 0; question < 2; ++question) {
         ranks[8].agreement.inquiry().stalled(tag);
         ranks.deliver();
-        pause(150);
+        ranks.pause(150);
     }
     for (const Rank r : ranks.present()) {
         INFO("rank " << r);

@@ -22,8 +22,9 @@ struct Envelope {
 
 class Member final : public AgreementHost {
 public:
-    Member(Rank rank, Rank size, std::deque<Envelope>& wire)
-        : rank_(rank), wire_(wire), agreement(rank, size, 0, *this) {}
+    Member(Rank rank, Rank size, std::deque<Envelope>& wire, const int64_t& clock_ns)
+        : rank_(rank), wire_(wire), clock_ns_(clock_ns), agreement(rank, size, 0, *this) {}
+    int64_t clock_ns() const override { return clock_ns_; }
     void send_control(Rank to, const News& news) override { wire_.push_back({rank_, to, news}); }
     const Recorder& recorder() const override { return recorder_; }
     void call(const Tag& tag) { recorder_.begin(tag, 0, 0); }
@@ -40,6 +41,7 @@ public:
 private:
     const Rank rank_;
     std::deque<Envelope>& wire_;
+    const int64_t& clock_ns_;
     Recorder recorder_;
 
 public:
@@ -50,7 +52,8 @@ public:
 
 struct Ranks {
     explicit Ranks(Rank size) {
-        for (Rank r = 0; r < size; ++r) all.push_back(std::make_unique<Member>(r, size, wire));
+        for (Rank r = 0; r < size; ++r)
+            all.push_back(std::make_unique<Member>(r, size, wire, clock_ns));
     }
     Member& operator[](Rank rank) { return *all[static_cast<std::size_t>(rank)]; }
     /// After its last operation. What is on its way to it by now is dropped.
@@ -73,6 +76,10 @@ struct Ranks {
                 (*this)[e.from].agreement.unreachable(e.to);
         }
     }
+    /// Time passes only here.
+    void pause(int64_t for_ms) { clock_ns += for_ms * 1'000'000; }
+
+    int64_t clock_ns = 1'000'000'000'000;
     std::deque<Envelope> wire;
     std::set<Rank> gone;
     bool tells_of_ends = false;  // those that are gone are found to be by who writes to them

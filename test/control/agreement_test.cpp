@@ -1,7 +1,5 @@
 // Agreement among ranks without a network: every rank's words go into one queue.
-#include <chrono>
 #include <limits>
-#include <thread>
 
 #include "control/agreement_ranks.h"
 #include "control/early_news.h"
@@ -294,7 +292,7 @@ TEST_CASE("who is late: all are named, and those that have come since are not") 
         ranks[asks].agreement.inquiry().stalled(tag);
         ranks.deliver();
         // Questions about one operation are not passed on in crowds.
-        std::this_thread::sleep_for(std::chrono::milliseconds(60));
+        ranks.pause(60);
     };
     ask(5);
     for (auto& rank : ranks.all) {
@@ -324,7 +322,7 @@ TEST_CASE("who does not answer: is named, and nobody who only waits for it") {
         const auto ask = [&] {
             for (const Rank r : ranks.present()) ranks[r].agreement.inquiry().stalled(tag);
             ranks.deliver();
-            std::this_thread::sleep_for(std::chrono::milliseconds(150));
+            ranks.pause(150);
         };
         ask();
         for (const Rank r : ranks.present())
