@@ -21,10 +21,9 @@ MAX_MEMBER_FUNCTIONS = 30
 LARGE_CLASSES = {
     "Hub": 97,
     "Connection": 57,
-    "OfiPort": 48,
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 672
+HEADLESS_COMMENTS = 665
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")

@@ -2,8 +2,6 @@
 // back with the completion.
 #pragma once
 
-#include <vector>
-
 #include "transports/ofi/memory.h"
 #include "transports/ofi/wire.h"
 
@@ -30,20 +28,12 @@ struct Operation {
     Kind kind;
 };
 
-struct Bounce;
-
-/// The buffers for what comes to one endpoint.
-struct Receives {
-    fid_ep* endpoint = nullptr;
-    std::size_t bytes = 0;  // of the longest message
-    std::size_t goal = 0, posted = 0;
-    std::vector<Bounce*> resting;  // neither posted nor held
-};
+class ReceiveBuffers;
 
 /// A buffer that a message comes in.
-struct Bounce : Operation {
-    Bounce() : Operation(Kind::receive) {}
-    Receives* of = nullptr;
+struct BounceBuffer : Operation {
+    BounceBuffer() : Operation(Kind::receive) {}
+    ReceiveBuffers* of = nullptr;
     std::byte* data = nullptr;
     void* descriptor = nullptr;
 };

@@ -1,14 +1,8 @@
 #include "transports/ofi/port.h"
 
 #include <rdma/fi_errno.h>
-#include <sys/epoll.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <random>
 #include <thread>
 
 #include "base/log.h"
@@ -28,29 +22,9 @@ constexpr std::size_t most_staged = 128;
 // The completion queue never overruns: it has room for all that is posted, and for this many
 // payloads on their way at once.
 constexpr std::size_t most_payloads = 1024;
-// How long who sleeps may not notice what came, where the provider wakes nobody.
-constexpr long look_again_ns = 500'000;
-// Where edges wake: what had come before the last of them, and was not read.
-constexpr long missed_edge_ns = 5'000'000;
-// Of 1.17, the predecessor of what tcp is now: its descriptor stays readable for ever once it was,
-// whatever fi_trywait says. That there is more to read still makes an edge.
-constexpr std::string_view stays_readable = "net";
 // Elsewhere only the end of a send tells that it failed.
 constexpr std::string_view never_fails = "shm";
 constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;
-// A payload begins a cache line.
-constexpr std::size_t slot_offset_bytes =
-    round_up(envelope_bytes, cache_line_bytes) - envelope_bytes;
-
-constexpr std::size_t slot_bytes(std::size_t message_bytes) {
-    return round_up(slot_offset_bytes + message_bytes, cache_line_bytes);
-}
-
-uint64_t random_number() {
-    std::random_device device;
-    return uint64_t{device()} << 32 | device();
-}
-
 std::size_t share(std::size_t most, std::size_t queue) {
     return std::clamp<std::size_t>(queue / 2, 4, most);
 }
@@ -71,8 +45,7 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
       events_(&events),
       objects_(std::move(objects)),
       memory_(objects_, options.register_all),
-      port_(random_number()),
-      by_rank_(static_cast<std::size_t>(options.size)) {
+      peers_(objects_, options.rank, options.size) {
     const fi_info& info = *objects_.info;
     limits_.sockets = limits_.sockets_within = is_over_sockets(objects_.provider());
     limits_.eager_bytes =
@@ -83,16 +56,13 @@ OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents
     limits_.max_message_bytes = std::min(info.ep_attr->max_msg_size, largest_message_bytes);
     if (info.nic && info.nic->link_attr)
         limits_.bandwidth_gbs = static_cast<double>(info.nic->link_attr->speed) / 8e9;
-    first_.endpoint = objects_.endpoint.get();
-    first_.bytes = envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes);
-    second_.endpoint = objects_.second.get();
-    second_.bytes = envelope_bytes + limits_.copied_bytes;
+    first_.set_up(objects_.endpoint.get(),
+                  envelope_bytes + std::max(limits_.eager_bytes, max_address_bytes));
+    second_.set_up(objects_.second.get(), envelope_bytes + limits_.copied_bytes);
     if (objects_.provider() == never_fails) injected_bytes_ = info.tx_attr->inject_size;
     two_pieces_ = info.tx_attr->iov_limit >= 2;
-    staged_bytes_ = slot_bytes(two_pieces_ ? std::min(first_.bytes, envelope_bytes + copied_bytes)
-                                           : first_.bytes);
     address_ = ByteWriter()
-                   .put(port_)
+                   .put(peers_.port())
                    .put_text(objects_.provider())
                    .put_text(as_text(objects_.address))
                    .put_text(as_text(objects_.second_address))
@@ -107,9 +77,10 @@ OfiPort::~OfiPort() {
 // the endpoint must go first.
 void OfiPort::close_endpoint() {
     if (objects_.endpoint && (objects_.info->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
-        outgoing_.each([](Outgoing& out) { out.registered = {}; });
-        incoming_.each([](Incoming& in) { in.registered = {}; });
-        for (Block& block : blocks_) block.deregister();
+        payloads_.deregister();
+        sends_.deregister();
+        first_.deregister();
+        second_.deregister();
         memory_.close();
     }
     objects_.second.reset();
@@ -117,44 +88,16 @@ void OfiPort::close_endpoint() {
 }
 
 Result<> OfiPort::prepare() {
-    const bool edges = objects_.wake_fd >= 0 && objects_.provider() == stays_readable;
-    if (objects_.wake_fd < 0 || edges) {
-        timer_.reset(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-        if (!timer_) return fail_errno(errno, "timerfd_create");
-    }
-    if (edges) TUTTI_TRY(watch_edges());
-    const std::size_t fit = most_bounce_bytes / slot_bytes(first_.bytes);
-    first_.goal = share(std::clamp(fit, least_bounces, most_bounces), objects_.info->rx_attr->size);
-    const std::size_t staged = share(most_staged, objects_.info->tx_attr->size);
-    TUTTI_ASSIGN(Block block, Block::make(memory_, staged * staged_bytes_));
-    for (std::size_t i = 0; i < staged; ++i) {
-        Staged& one = staged_.emplace_back();
-        one.data = block.data() + i * staged_bytes_ + slot_offset_bytes;
-        one.descriptor = block.descriptor();
-        free_staged_.push_back(&one);
-    }
-    blocks_.push_back(std::move(block));
-    if (second_.endpoint) second_.goal = share(least_bounces, objects_.info->rx_attr->size);
-    for (Receives* receives : {&first_, &second_}) {
-        if (receives->goal == 0) continue;
-        TUTTI_TRY(grow(*receives));
-        TUTTI_TRY(post_bounces(*receives));
-    }
-    return {};
-}
-
-Result<> OfiPort::grow(Receives& receives) {
-    const std::size_t each = slot_bytes(receives.bytes);
-    TUTTI_ASSIGN(Block block, Block::make(memory_, receives.goal * each));
-    for (std::size_t i = 0; i < receives.goal; ++i) {
-        Bounce& one = bounces_.emplace_back();
-        one.of = &receives;
-        one.data = block.data() + i * each + slot_offset_bytes;
-        one.descriptor = block.descriptor();
-        receives.resting.push_back(&one);
-    }
-    blocks_.push_back(std::move(block));
-    return {};
+    TUTTI_TRY(wake_.open());
+    const std::size_t longest = first_.message_bytes();
+    const std::size_t fit =
+        std::clamp(most_bounce_bytes / slot_bytes(longest), least_bounces, most_bounces);
+    TUTTI_TRY(
+        sends_.allocate(memory_, share(most_staged, objects_.info->tx_attr->size),
+                        two_pieces_ ? std::min(longest, envelope_bytes + copied_bytes) : longest));
+    const std::size_t queue = objects_.info->rx_attr->size;
+    TUTTI_TRY(first_.start(share(fit, queue)));
+    return second_.start(objects_.second ? share(least_bounces, queue) : 0);
 }
 
 // ---- completions -----------------------------------------------------------------------------
@@ -165,68 +108,25 @@ bool OfiPort::progress(fabric::PortEvents& events) {
     look_after_peers();
     bool moved = is_behind() && retry();
     // What is there now; not what comes meanwhile, or a busy peer would keep us here for ever.
-    if (!read_completions() && completions_.empty()) return moved;
+    if (!completions_.read() && completions_.waiting().empty()) return moved;
     Completion completion;
-    for (std::size_t left = completions_.size(); left > 0 && next(completion); --left) {
+    for (std::size_t left = completions_.waiting().size();
+         left > 0 && completions_.next(completion); --left) {
         handle(completion);
         moved = true;
     }
     return moved;
 }
 
-bool OfiPort::next(Completion& completion) {
-    if (completions_.empty() && !read_completions()) return false;
-    completion = completions_.pop();
-    return true;
-}
-
-bool OfiPort::read_completions() {
-    if (!broken_.empty()) return false;
-    std::array<fi_cq_msg_entry, 16> entries;
-    const ssize_t got = fi_cq_read(objects_.completions.get(), entries.data(), entries.size());
-    if (got == -FI_EAVAIL) return read_error();
-    for (ssize_t i = 0; i < got; ++i) {
-        auto* operation = static_cast<Operation*>(entries[static_cast<std::size_t>(i)].op_context);
-        if (!operation) continue;
-        left(*operation);
-        completions_.push({operation, entries[static_cast<std::size_t>(i)].len, 0});
-    }
-    return got > 0;
-}
-
-bool OfiPort::read_error() {
-    fi_cq_err_entry entry{};
-    if (fi_cq_readerr(objects_.completions.get(), &entry, 0) <= 0) return false;
-    auto* operation = static_cast<Operation*>(entry.op_context);
-    if (!operation) {
-        log::debug("libfabric ({}): {}", objects_.provider(), reason(entry.err));
-        return false;
-    }
-    left(*operation);
-    completions_.push({operation, entry.len, entry.err == 0 ? FI_EIO : entry.err});
-    return true;
-}
-
-// A send that libfabric has done with.
-void OfiPort::left(Operation& operation) {
-    Peer* peer = nullptr;
-    if (operation.kind == Operation::Kind::staged) peer = static_cast<Staged&>(operation).peer;
-    if (operation.kind == Operation::Kind::payload_out)
-        peer = static_cast<Outgoing&>(operation).peer;
-    if (!peer || peer->leaving == 0) return;
-    --peer->leaving;
-    --leaving_;
-}
-
 void OfiPort::handle(const Completion& completion) {
     if (completion.error != 0) return failed(completion);
     switch (completion.operation->kind) {
         case Operation::Kind::receive:
-            return arrived(static_cast<Bounce&>(*completion.operation), completion.bytes);
+            return arrived(static_cast<BounceBuffer&>(*completion.operation), completion.bytes);
         case Operation::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);
-            if (!staged.second) reach(*staged.peer);
-            return give_staged(staged);
+            if (!staged.second) peers_.reach(*staged.peer, limits_.sockets);
+            return sends_.give(staged);
         }
         case Operation::Kind::payload_out:
             return finish(static_cast<Outgoing&>(*completion.operation), Code::ok);
@@ -249,17 +149,18 @@ void OfiPort::failed(const Completion& completion) {
     };
     switch (completion.operation->kind) {
         case Operation::Kind::receive: {
-            auto& bounce = static_cast<Bounce&>(*completion.operation);
-            --bounce.of->posted;
-            bounce.of->resting.push_back(&bounce);
-            log::debug("{}", cause("receiving up to", bounce.of->bytes));
-            return post_more(*bounce.of);
+            auto& bounce = static_cast<BounceBuffer&>(*completion.operation);
+            ReceiveBuffers& buffers = *bounce.of;
+            buffers.completed();
+            buffers.rest(bounce);
+            log::debug("{}", cause("receiving up to", buffers.message_bytes()));
+            return post_more(buffers);
         }
         case Operation::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);
             Peer& peer = *staged.peer;
             const std::size_t bytes = staged.bytes;
-            give_staged(staged);
+            sends_.give(staged);
             return lose(peer, cause("sending", bytes));
         }
         case Operation::Kind::payload_out: {
@@ -280,43 +181,8 @@ void OfiPort::failed(const Completion& completion) {
 }
 
 bool OfiPort::arm() {
-    if (!completions_.empty() || !control_.empty() || !granted_.empty()) return false;
-    if (!broken_.empty()) return true;
-    if (timer_) {
-        const long nanoseconds = edges_ ? missed_edge_ns : look_again_ns;
-        const itimerspec soon{.it_interval = {}, .it_value = {.tv_sec = 0, .tv_nsec = nanoseconds}};
-        const bool set = ::timerfd_settime(timer_.get(), 0, &soon, nullptr) == 0;
-        if (!edges_ || !set) return set;
-    }
-    fid* queue = &objects_.completions->fid;
-    return fi_trywait(objects_.fabric.get(), &queue, 1) == 0;
-}
-
-Result<> OfiPort::watch_edges() {
-    edges_.reset(::epoll_create1(EPOLL_CLOEXEC));
-    if (!edges_) return fail_errno(errno, "epoll_create1");
-    epoll_event edge{.events = EPOLLIN | EPOLLET, .data = {}}, level{.events = EPOLLIN, .data = {}};
-    if (::epoll_ctl(edges_.get(), EPOLL_CTL_ADD, objects_.wake_fd, &edge) != 0 ||
-        ::epoll_ctl(edges_.get(), EPOLL_CTL_ADD, timer_.get(), &level) != 0)
-        return fail_errno(errno, "epoll_ctl");
-    return {};
-}
-
-// Or whoever sleeps next is woken at once, over and over: to read what has come does not empty the
-// descriptor.
-void OfiPort::heard() {
-    if (!timer_ && !broken_.empty()) return;
-    if (!timer_) {
-        fid* queue = &objects_.completions->fid;
-        (void)fi_trywait(objects_.fabric.get(), &queue, 1);
-        return;
-    }
-    epoll_event events[2];
-    if (edges_ && ::epoll_wait(edges_.get(), events, 2, 0) < 0)
-        log::debug("libfabric ({}): edges: errno {}", objects_.provider(), errno);
-    uint64_t expirations = 0;
-    if (::read(timer_.get(), &expirations, sizeof expirations) < 0 && errno != EAGAIN)
-        log::debug("libfabric ({}): timer: errno {}", objects_.provider(), errno);
+    const bool idle = completions_.waiting().empty() && control_.empty() && granted_.empty();
+    return idle && wake_.arm();
 }
 
 Result<> OfiPort::add_memory(std::byte* data, std::size_t bytes) {
@@ -329,10 +195,10 @@ void OfiPort::remove_memory(std::byte* data, std::size_t bytes) {
 
 // Completions of anything else wait for progress(): no events come from here.
 void OfiPort::flush(Deadline deadline) {
-    while (broken_.empty() && (leaving_ > 0 || !control_.empty() || !granted_.empty())) {
+    while (broken_.empty() && (sends_.any_leaving() || !control_.empty() || !granted_.empty())) {
         retry();
-        const bool read = read_completions();
-        completions_.remove_if([&](const Completion& one) {
+        const bool read = completions_.read();
+        completions_.waiting().remove_if([&](const Completion& one) {
             const bool wanted = one.operation->kind == Operation::Kind::staged && one.error == 0;
             if (wanted) handle(one);
             return wanted;

@@ -8,15 +8,14 @@
 // that, and never waits unexpected in the provider.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
-#include <vector>
 
-#include "base/fd.h"
-#include "transports/ofi/operations.h"
-#include "transports/ofi/queue.h"
-#include "transports/ofi/slots.h"
+#include "transports/ofi/buffers.h"
+#include "transports/ofi/completions.h"
+#include "transports/ofi/payloads.h"
+#include "transports/ofi/peers.h"
+#include "transports/ofi/wake.h"
 
 namespace tutti::ofi {
 
@@ -56,11 +55,9 @@ public:
     fabric::SecondPath* second_path() override { return this; }
 
 private:
-    int wake_fd() const override {
-        return edges_ ? edges_.get() : timer_ ? timer_.get() : objects_.wake_fd;
-    }
+    int wake_fd() const override { return wake_.fd(); }
     bool arm() override;
-    void heard() override;
+    void heard() override { wake_.heard(); }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
@@ -76,36 +73,20 @@ private:
 
     OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents& events);
     Result<> prepare();
-    Result<> watch_edges();
 
-    // Peers.
-    Peer* find(Rank rank) const;
-    Peer* sender_of(const Prefix& prefix);
-    Peer& add_peer(Rank rank, uint64_t port);
-    Result<fi_addr_t> insert(const Peer& peer, ByteView where);
-    void reach(Peer& peer);
+    // The end of peers, and of the port.
     void lose(Peer& peer, const std::string& cause,
               fabric::Culprit culprit = fabric::Culprit::peer);
     void drop_waiting(Peer& peer);
-    bool waits_for(const Peer& peer);
     void look_after_peers();
     void give_up(std::string_view cause);
-    void silence() const;
     void close_endpoint();
 
     // Completions.
-    bool next(Completion& completion);
-    bool read_completions();
-    bool read_error();
-    void left(Operation& operation);
     void handle(const Completion& completion);
     void failed(const Completion& completion);
 
     // Sending.
-    Prefix prefix_to(const Peer& peer, Kind kind, uint64_t number, uint64_t bytes) const;
-    Staged* take_staged(Peer& peer);
-    void give_staged(Staged& staged);
-    ssize_t hand_over(Staged& staged);
     fabric::Progress post(Staged& staged);
     fabric::Progress inject(Staged& staged);
     fabric::Progress send_copied(Peer& peer, const std::byte* header, const std::byte* data,
@@ -115,13 +96,11 @@ private:
                                    void* context);
     fabric::Progress announce(Peer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, void* context);
-    void leaves(Peer& peer);
     fabric::Progress refused(Peer& peer, long code, std::string_view what, std::size_t bytes);
     void say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes);
     bool say_now(const Control& control);
     bool is_behind() const {
-        return !control_.empty() || !granted_.empty() || first_.posted < first_.goal ||
-               second_.posted < second_.goal;
+        return !control_.empty() || !granted_.empty() || first_.is_behind() || second_.is_behind();
     }
     bool retry();
     void granted(Peer& peer, const Prefix& prefix);
@@ -130,47 +109,35 @@ private:
     void finish(Outgoing& out, Code code);
 
     // Receiving.
-    Result<> grow(Receives& receives);
-    Result<> post_bounces(Receives& receives);
-    void post_more(Receives& receives);
-    void arrived(Bounce& bounce, std::size_t bytes);
-    bool take_message(Bounce& bounce, std::size_t bytes);
-    bool deliver_eager(Bounce& bounce, const Prefix& prefix);
-    void deliver_announced(Peer& peer, const Bounce& bounce, const Prefix& prefix,
+    void post_more(ReceiveBuffers& buffers);
+    void arrived(BounceBuffer& bounce, std::size_t bytes);
+    bool take_message(BounceBuffer& bounce, std::size_t bytes);
+    bool deliver_eager(BounceBuffer& bounce, const Prefix& prefix);
+    void deliver_announced(Peer& peer, const BounceBuffer& bounce, const Prefix& prefix,
                            std::size_t bytes);
     void fetched(Incoming& in, Code code);
 
     const PortOptions options_;
     fabric::PortEvents* events_;
     Objects objects_;
-    UniqueFd timer_;  // wakes who sleeps where the provider cannot, or may not
-    UniqueFd edges_;  // of a descriptor that stays readable, and the timer
+    WakeDescriptor wake_{objects_};
     Memory memory_;
-    uint64_t port_ = 0;  // our number
+    PeerTable peers_;
     fabric::PortLimits limits_;
     Bytes address_;
     std::string broken_;  // why the endpoint was closed before its time
 
-    std::vector<std::unique_ptr<Peer>> peers_;  // all there ever were: operations point to them
-    std::vector<Peer*> by_rank_;                // the present ones
-
-    std::vector<Block> blocks_;
-    std::size_t staged_bytes_ = 0;
     std::size_t injected_bytes_ = 0;  // messages up to here leave without telling
     bool two_pieces_ = false;         // a message may lie in two places
-    std::deque<Bounce> bounces_;
-    Receives first_, second_;
-    std::deque<Staged> staged_;
-    std::vector<Staged*> free_staged_;
-    Slots<Outgoing> outgoing_;
-    Slots<Incoming> incoming_;
+    SendBuffers sends_;
+    ReceiveBuffers first_{objects_, memory_}, second_{objects_, memory_};
+    Payloads payloads_;
+    CompletionReader completions_{objects_, sends_};
 
     Queue<Control> control_;   // that found no room yet
     Queue<uint64_t> granted_;  // payloads that found no room yet, by number
     uint32_t turns_ = 0;
     int64_t looked_ns_ = 0;
-    std::size_t leaving_ = 0;        // sends to those who are there that are not finished
-    Queue<Completion> completions_;  // read, and not handled yet
 };
 
 }  // namespace tutti::ofi

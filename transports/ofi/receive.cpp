@@ -9,51 +9,24 @@ namespace tutti::ofi {
 
 using fabric::Progress;
 
-/// An error: the endpoint takes no receives at all, and nothing would ever be heard.
-Result<> OfiPort::post_bounces(Receives& receives) {
-    while (receives.posted < receives.goal && broken_.empty()) {
-        if (receives.resting.empty()) {
-            // All are held: more memory, so that nobody waits for who does not read.
-            if (auto grown = grow(receives); !grown) {
-                if (receives.posted == 0) return grown;
-                log::warn("{}", grown.error().message);
-                return {};
-            }
-        }
-        Bounce& bounce = *receives.resting.back();
-        const ssize_t code =
-            fi_recv(receives.endpoint, bounce.data, receives.bytes, bounce.descriptor,
-                    FI_ADDR_UNSPEC, static_cast<Operation*>(&bounce));
-        if (code == -FI_EAGAIN) return {};
-        if (code != 0 && receives.posted == 0)
-            return fail(Code::system, "libfabric ({}): posting a receive: {}", objects_.provider(),
-                        reason(code));
-        if (code != 0) {
-            log::warn("libfabric ({}): posting a receive: {}", objects_.provider(), reason(code));
-            return {};
-        }
-        receives.resting.pop_back();
-        ++receives.posted;
-    }
-    return {};
+void OfiPort::post_more(ReceiveBuffers& buffers) {
+    if (const auto posted = buffers.post(); !posted) give_up(posted.error().message);
 }
 
-void OfiPort::post_more(Receives& receives) {
-    if (const auto posted = post_bounces(receives); !posted) give_up(posted.error().message);
-}
-
-void OfiPort::arrived(Bounce& bounce, std::size_t bytes) {
-    --bounce.of->posted;
-    if (!take_message(bounce, bytes)) bounce.of->resting.push_back(&bounce);
-    post_more(*bounce.of);
+void OfiPort::arrived(BounceBuffer& bounce, std::size_t bytes) {
+    ReceiveBuffers& buffers = *bounce.of;
+    buffers.completed();
+    if (!take_message(bounce, bytes)) buffers.rest(bounce);
+    post_more(buffers);
 }
 
 // True: the engine holds the buffer.
-bool OfiPort::take_message(Bounce& bounce, std::size_t bytes) {
+bool OfiPort::take_message(BounceBuffer& bounce, std::size_t bytes) {
     Prefix prefix;
     if (bytes < sizeof prefix) return false;
     std::memcpy(&prefix, bounce.data, sizeof prefix);
-    Peer* const peer = plausible(prefix, bytes, limits_.eager_bytes) ? sender_of(prefix) : nullptr;
+    Peer* const peer =
+        plausible(prefix, bytes, limits_.eager_bytes) ? peers_.sender_of(prefix) : nullptr;
     if (!peer) {
         log::debug("libfabric ({}): dropped a stranger's message of {} bytes", objects_.provider(),
                    bytes);
@@ -75,25 +48,21 @@ bool OfiPort::take_message(Bounce& bounce, std::size_t bytes) {
     return false;
 }
 
-bool OfiPort::deliver_eager(Bounce& bounce, const Prefix& prefix) {
+bool OfiPort::deliver_eager(BounceBuffer& bounce, const Prefix& prefix) {
     return events_->arrived({.header = bounce.data + sizeof prefix,
                              .data = prefix.bytes > 0 ? bounce.data + envelope_bytes : nullptr,
                              .bytes = prefix.bytes,
                              .hold = static_cast<Operation*>(&bounce)});
 }
 
-void OfiPort::deliver_announced(Peer& peer, const Bounce& bounce, const Prefix& prefix,
+void OfiPort::deliver_announced(Peer& peer, const BounceBuffer& bounce, const Prefix& prefix,
                                 std::size_t bytes) {
-    if (peer.address == FI_ADDR_NOTAVAIL) {
-        const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
-        const auto inserted = insert(peer, where);
-        if (!inserted)
-            return lose(peer, inserted.error().message,
-                        inserted.error().code == Code::no_memory ? fabric::Culprit::own
-                                                                 : fabric::Culprit::peer);
-        peer.address = *inserted;
-    }
-    Incoming& in = incoming_.take();
+    const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
+    if (const auto known = peers_.take_address(peer, where); !known)
+        return lose(
+            peer, known.error().message,
+            known.error().code == Code::no_memory ? fabric::Culprit::own : fabric::Culprit::peer);
+    Incoming& in = payloads_.incoming.take();
     in.peer = &peer;
     in.theirs = prefix.number;
     in.bytes = prefix.bytes;
@@ -140,13 +109,13 @@ void OfiPort::fetched(Incoming& in, Code code) {
 void OfiPort::release(void* hold) {
     auto* const operation = static_cast<Operation*>(hold);
     if (operation->kind == Operation::Kind::receive) {
-        auto& bounce = static_cast<Bounce&>(*operation);
-        bounce.of->resting.push_back(&bounce);
+        auto& bounce = static_cast<BounceBuffer&>(*operation);
+        bounce.of->rest(bounce);
         return;
     }
     auto& in = static_cast<Incoming&>(*operation);
     if (in.state == Incoming::State::announced) say(*in.peer, Kind::drop, in.theirs, 0);
-    incoming_.give(in);
+    payloads_.incoming.give(in);
 }
 
 }  // namespace tutti::ofi

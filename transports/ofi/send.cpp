@@ -15,60 +15,28 @@ using fabric::Progress;
 // when a process that was reached has died. Then they do not connect within this time.
 constexpr int64_t reconnect_ns = 500'000'000;
 
-}  // namespace
-
-Prefix OfiPort::prefix_to(const Peer& peer, Kind kind, uint64_t number, uint64_t bytes) const {
-    return {.kind = kind,
-            .source_rank = options_.rank,
-            .source = port_,
-            .target = peer.port,
-            .number = number,
-            .bytes = bytes};
-}
-
-// One peer that takes nothing leaves room for the others.
-Staged* OfiPort::take_staged(Peer& peer) {
-    if (free_staged_.empty() || peer.staged >= staged_.size() * 3 / 4) return nullptr;
-    Staged* const staged = free_staged_.back();
-    free_staged_.pop_back();
-    staged->peer = &peer;
-    staged->second = false;
-    ++peer.staged;
-    return staged;
-}
-
-void OfiPort::give_staged(Staged& staged) {
-    --staged.peer->staged;
-    free_staged_.push_back(&staged);
-}
-
-// libfabric has taken something for it.
-void OfiPort::leaves(Peer& peer) {
-    ++leaving_;
-    ++peer.leaving;
-    peer.refused_since_ns = 0;
-}
-
-ssize_t OfiPort::hand_over(Staged& staged) {
-    fid_ep* const endpoint = staged.second ? objects_.second.get() : objects_.endpoint.get();
+ssize_t hand_over(const Objects& objects, Staged& staged) {
+    fid_ep* const endpoint = staged.second ? objects.second.get() : objects.endpoint.get();
     return fi_send(endpoint, staged.data, staged.bytes, staged.descriptor,
                    staged.second ? staged.peer->second : staged.peer->address,
                    static_cast<Operation*>(&staged));
 }
 
+}  // namespace
+
 Progress OfiPort::post(Staged& staged) {
-    ssize_t code = hand_over(staged);
+    ssize_t code = hand_over(objects_, staged);
     // The first way will do until that connection is made, or has room.
     if (code == -FI_EAGAIN && staged.second) {
         staged.second = false;
-        code = hand_over(staged);
+        code = hand_over(objects_, staged);
     }
     if (code == 0) {
-        leaves(*staged.peer);
+        sends_.leaves(*staged.peer);
         return Progress::done;
     }
     Peer& peer = *staged.peer;
-    give_staged(staged);
+    sends_.give(staged);
     return refused(peer, code, "sending", staged.bytes);
 }
 
@@ -82,7 +50,7 @@ Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::siz
         return Progress::failed;
     }
     // There may be no room, here or there; or it was never there, and may yet come.
-    if (!peer.reached || peer.staged > 0 || peer.leaving > 0 || leaving_ >= staged_.size()) {
+    if (!peer.reached || sends_.may_be_full(peer)) {
         peer.refused_since_ns = 0;
         return Progress::busy;
     }
@@ -96,7 +64,7 @@ Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::siz
 
 Progress OfiPort::send(Rank rank, const std::byte* header, const std::byte* data, std::size_t bytes,
                        void* context) {
-    Peer* const peer = find(rank);
+    Peer* const peer = peers_.find(rank);
     if (!peer || peer->gone || !peer->connected || !broken_.empty()) return Progress::failed;
     if (bytes > limits_.eager_bytes) return announce(*peer, header, data, bytes, context);
     if (bytes <= copied_bytes || !two_pieces_)
@@ -107,7 +75,7 @@ Progress OfiPort::send(Rank rank, const std::byte* header, const std::byte* data
 
 Progress OfiPort::send_crossing(Rank rank, const std::byte* header, const std::byte* data,
                                 std::size_t bytes, unsigned way) {
-    Peer* const peer = find(rank);
+    Peer* const peer = peers_.find(rank);
     const bool second = way == 1 && bytes <= limits_.copied_bytes && objects_.second;
     if (!second || !peer || peer->second == FI_ADDR_NOTAVAIL)
         return send(rank, header, data, bytes, nullptr);
@@ -117,9 +85,9 @@ Progress OfiPort::send_crossing(Rank rank, const std::byte* header, const std::b
 
 /// With what stands in front of a payload that comes unasked.
 Staged* OfiPort::take_eager(Peer& peer, const std::byte* header, std::size_t bytes) {
-    Staged* const staged = take_staged(peer);
+    Staged* const staged = sends_.take(peer);
     if (!staged) return nullptr;
-    const Prefix prefix = prefix_to(peer, Kind::eager, 0, bytes);
+    const Prefix prefix = peers_.prefix_to(peer, Kind::eager, 0, bytes);
     std::memcpy(staged->data, &prefix, sizeof prefix);
     std::memcpy(staged->data + sizeof prefix, header, fabric::header_bytes);
     staged->bytes = envelope_bytes;
@@ -144,7 +112,7 @@ Progress OfiPort::inject(Staged& staged) {
     if (fi_inject(objects_.endpoint.get(), staged.data, staged.bytes, peer.address) != 0)
         return post(staged);
     peer.refused_since_ns = 0;
-    give_staged(staged);
+    sends_.give(staged);
     return Progress::done;
 }
 
@@ -154,22 +122,22 @@ Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size
     Peer& peer = *staged.peer;
     auto registered = memory_.use(data, bytes);
     if (!registered) {
-        give_staged(staged);
+        sends_.give(staged);
         lose(peer, registered.error().message, fabric::Culprit::own);
         return Progress::failed;
     }
-    Outgoing& out = outgoing_.take();
+    Outgoing& out = payloads_.outgoing.take();
     const std::array pieces = {iovec{staged.data, staged.bytes},
                                iovec{const_cast<std::byte*>(data), bytes}};
     std::array<void*, 2> descriptors = {staged.descriptor, registered->descriptor()};
     const ssize_t code = fi_sendv(objects_.endpoint.get(), pieces.data(), descriptors.data(), 2,
                                   peer.address, static_cast<Operation*>(&out));
     if (code != 0) {
-        outgoing_.give(out);
-        give_staged(staged);
+        payloads_.outgoing.give(out);
+        sends_.give(staged);
         return refused(peer, code, "sending", bytes);
     }
-    leaves(peer);
+    sends_.leaves(peer);
     out.state = Outgoing::State::sending;
     out.peer = &peer;
     out.bytes = bytes;
@@ -181,16 +149,16 @@ Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size
 
 Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte* data,
                            std::size_t bytes, void* context) {
-    Staged* const staged = take_staged(peer);
+    Staged* const staged = sends_.take(peer);
     if (!staged) return Progress::busy;
     auto registered = memory_.use(data, bytes);
     if (!registered) {
-        give_staged(*staged);
+        sends_.give(*staged);
         lose(peer, registered.error().message, fabric::Culprit::own);
         return Progress::failed;
     }
-    Outgoing& out = outgoing_.take();
-    const Prefix prefix = prefix_to(peer, Kind::announce, out.number, bytes);
+    Outgoing& out = payloads_.outgoing.take();
+    const Prefix prefix = peers_.prefix_to(peer, Kind::announce, out.number, bytes);
     std::memcpy(staged->data, &prefix, sizeof prefix);
     std::memcpy(staged->data + sizeof prefix, header, fabric::header_bytes);
     std::memcpy(staged->data + envelope_bytes, objects_.address.data(), objects_.address.size());
@@ -202,7 +170,7 @@ Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte*
     out.registered = std::move(*registered);
     const Progress posted = post(*staged);
     if (posted != Progress::done) {
-        outgoing_.give(out);
+        payloads_.outgoing.give(out);
         return posted;
     }
     out.peer = &peer;
@@ -212,14 +180,14 @@ Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte*
 // ---- grants ----------------------------------------------------------------------------------
 
 void OfiPort::say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes) {
-    const Control control{&peer, prefix_to(peer, kind, number, bytes)};
+    const Control control{&peer, peers_.prefix_to(peer, kind, number, bytes)};
     if (!control_.empty() || !say_now(control)) control_.push(control);
 }
 
 // False: not yet.
 bool OfiPort::say_now(const Control& control) {
     if (control.peer->gone || !broken_.empty()) return true;
-    Staged* const staged = take_staged(*control.peer);
+    Staged* const staged = sends_.take(*control.peer);
     if (!staged) return false;
     std::memcpy(staged->data, &control.prefix, sizeof control.prefix);
     staged->bytes = sizeof control.prefix;
@@ -238,19 +206,19 @@ bool OfiPort::retry() {
     }
     for (std::size_t left = granted_.size(); left > 0 && !granted_.empty(); --left) {
         const uint64_t number = granted_.pop();
-        Outgoing* const out = outgoing_.find(number);
+        Outgoing* const out = payloads_.outgoing.find(number);
         if (!out || send_payload(*out) == Left::yes)
             moved = true;
         else
             granted_.push(number);
     }
-    for (Receives* receives : {&first_, &second_})
-        if (receives->posted < receives->goal && !receives->resting.empty()) post_more(*receives);
+    for (ReceiveBuffers* buffers : {&first_, &second_})
+        if (buffers->is_behind() && buffers->has_resting()) post_more(*buffers);
     return moved;
 }
 
 void OfiPort::granted(Peer& peer, const Prefix& prefix) {
-    Outgoing* const out = outgoing_.find(prefix.number);
+    Outgoing* const out = payloads_.outgoing.find(prefix.number);
     if (!out || out->peer != &peer || out->state != Outgoing::State::announced) return;
     if (prefix.kind == Kind::drop) return finish(*out, Code::ok);
     out->tag = prefix.bytes;
@@ -264,7 +232,7 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
                  out.peer->address, out.tag, static_cast<Operation*>(&out));
     if (code == 0) {
         out.state = Outgoing::State::sending;
-        leaves(*out.peer);
+        sends_.leaves(*out.peer);
         return Left::yes;
     }
     return refused(*out.peer, code, "sending", out.bytes) == Progress::busy ? Left::no_room
@@ -274,7 +242,7 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
 /// Only what nobody has asked for yet: the rest libfabric has.
 bool OfiPort::move(void* context, std::byte* where) {
     bool moved = false;
-    outgoing_.each([&](Outgoing& out) {
+    payloads_.outgoing.each([&](Outgoing& out) {
         if (out.context != context || out.state == Outgoing::State::sending) return;
         auto registered = memory_.use(where, out.bytes);
         if (!registered) return;
@@ -288,10 +256,10 @@ bool OfiPort::move(void* context, std::byte* where) {
 void OfiPort::finish(Outgoing& out, Code code) {
     void* const context = out.context;
     if (out.staged) {
-        if (code == Code::ok) reach(*out.peer);
-        give_staged(*out.staged);
+        if (code == Code::ok) peers_.reach(*out.peer, limits_.sockets);
+        sends_.give(*out.staged);
     }
-    outgoing_.give(out);
+    payloads_.outgoing.give(out);
     events_->sent(context, code);
 }
 

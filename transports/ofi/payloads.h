@@ -1,13 +1,16 @@
-// Objects that stay where they are and have numbers that others can be told: a number that is not
-// taken any more finds nothing.
+// Payloads that go from the caller's memory to the caller's memory.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <vector>
 
+#include "transports/ofi/operations.h"
+
 namespace tutti::ofi {
 
+/// Objects that stay at their address and have numbers that peers can be told: a number that is not
+/// taken any more finds nothing.
 template <typename T>
 class Slots {
 public:
@@ -53,6 +56,27 @@ private:
     };
     std::deque<Slot> slots_;
     std::vector<uint32_t> free_;
+};
+
+/// All that are announced or under way, in both directions.
+struct Payloads {
+    Slots<Outgoing> outgoing;
+    Slots<Incoming> incoming;
+
+    bool any() const { return outgoing.taken() + incoming.taken() > 0; }
+    /// Whether something happens when that peer says so.
+    bool wait_for(const Peer& peer) {
+        bool waits = false;
+        outgoing.each([&](const Outgoing& out) { waits |= out.peer == &peer; });
+        incoming.each([&](const Incoming& in) {
+            waits |= in.peer == &peer && in.state == Incoming::State::fetching;
+        });
+        return waits;
+    }
+    void deregister() {
+        outgoing.each([](Outgoing& out) { out.registered = {}; });
+        incoming.each([](Incoming& in) { in.registered = {}; });
+    }
 };
 
 }  // namespace tutti::ofi

@@ -1,11 +1,14 @@
-// First in, first out, in memory that is kept: a steady state allocates nothing.
+// Completions that a port has read from its queue, in their order.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
+#include "transports/ofi/buffers.h"
+
 namespace tutti::ofi {
 
+/// First in, first out, in memory that is kept: a steady state allocates nothing.
 template <typename T>
 class Queue {
 public:
@@ -36,6 +39,30 @@ public:
 private:
     std::vector<T> items_;
     std::size_t first_ = 0;
+};
+
+/// Completions that were read and wait to be handled. A send counts as finished as soon as its
+/// completion is read.
+class CompletionReader {
+public:
+    CompletionReader(const Objects& objects, SendBuffers& sends)
+        : objects_(objects), sends_(sends) {}
+    /// False: there was nothing to read, or the endpoint is closed.
+    bool read();
+    bool next(Completion& completion) {
+        if (waiting_.empty() && !read()) return false;
+        completion = waiting_.pop();
+        return true;
+    }
+    /// Read, and not handled yet.
+    Queue<Completion>& waiting() { return waiting_; }
+
+private:
+    bool read_error();
+
+    const Objects& objects_;
+    SendBuffers& sends_;
+    Queue<Completion> waiting_;
 };
 
 }  // namespace tutti::ofi

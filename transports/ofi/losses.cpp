@@ -1,0 +1,94 @@
+// The end of a peer, or of the endpoint, and of the operations that wait for it.
+#include <thread>
+
+#include "base/log.h"
+#include "transports/ofi/port.h"
+
+namespace tutti::ofi {
+namespace {
+
+// A port that waits for a peer and sends it nothing would not hear of its death: it sends something
+// once in this time.
+constexpr int64_t ping_ns = 200'000'000;
+constexpr uint32_t turns_per_look = 16;
+
+// A disconnect waits that long for libfabric to let go of memory. A dead process's connections
+// break at once, and a cancelled receive ends at once.
+constexpr int let_go_ms = 1000;
+
+}  // namespace
+
+void OfiPort::lose(Peer& peer, const std::string& cause, fabric::Culprit culprit) {
+    if (std::exchange(peer.gone, true)) return;
+    events_->lost(peer.rank, cause, culprit);
+    drop_waiting(peer);
+}
+
+// Ends what libfabric does not have in its hands, and asks it to let go of the rest.
+void OfiPort::drop_waiting(Peer& peer) {
+    sends_.forget(peer);
+    control_.remove_if([&](const Control& c) { return c.peer == &peer; });
+    payloads_.outgoing.each([&](Outgoing& out) {
+        if (out.peer == &peer && out.state != Outgoing::State::sending)
+            finish(out, Code::peer_lost);
+    });
+    payloads_.incoming.each([&](Incoming& in) {
+        if (in.peer == &peer && in.state == Incoming::State::fetching && broken_.empty())
+            fi_cancel(&objects_.endpoint->fid, static_cast<Operation*>(&in));
+    });
+}
+
+void OfiPort::look_after_peers() {
+    if (++turns_ % turns_per_look != 0 || !payloads_.any()) return;
+    const int64_t now = now_ns();
+    if (now - looked_ns_ < ping_ns) return;
+    looked_ns_ = now;
+    for (Peer* peer : peers_.by_rank())
+        if (peer && peer->reached && !peer->gone && payloads_.wait_for(*peer))
+            say_now({peer, peers_.prefix_to(*peer, Kind::ping, 0, 0)});
+}
+
+Result<> OfiPort::connect(Rank rank, ByteView address) {
+    if (!broken_.empty()) return fail_rank(Code::system, rank, "{}", broken_);
+    return peers_.connect(rank, address);
+}
+
+void OfiPort::disconnect(Rank rank) {
+    Peer* const peer = peers_.find(rank);
+    if (!peer) return;
+    peer->gone = true;
+    drop_waiting(*peer);
+    const auto deadline = Deadline::after_ms(let_go_ms);
+    Completion completion;
+    while (payloads_.wait_for(*peer)) {
+        if (completions_.next(completion))
+            handle(completion);
+        else if (deadline.passed())
+            return give_up(fmt::format("it did not let go of a message of rank {} within {} ms",
+                                       peer->rank, let_go_ms));
+        else
+            std::this_thread::yield();
+    }
+}
+
+// libfabric holds memory of the caller's that it must not touch any more, and only closing the
+// endpoint makes sure of that; or it takes no receives. It ends the port for all, and none of those
+// who are still there is to blame.
+void OfiPort::give_up(std::string_view cause) {
+    broken_ = fmt::format("libfabric ({}): closed: {}", objects_.provider(), cause);
+    log::warn("{}", broken_);
+    close_endpoint();
+    wake_.silence();
+    completions_.waiting().clear();
+    control_.clear();
+    granted_.clear();
+    sends_.forget_all();
+    payloads_.outgoing.each([&](Outgoing& out) { finish(out, Code::peer_lost); });
+    payloads_.incoming.each([&](Incoming& in) {
+        if (in.state == Incoming::State::fetching) fetched(in, Code::peer_lost);
+    });
+    for (Peer* peer : std::vector<Peer*>(peers_.by_rank()))
+        if (peer && peer->connected) lose(*peer, broken_, fabric::Culprit::own);
+}
+
+}  // namespace tutti::ofi
