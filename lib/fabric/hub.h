@@ -22,6 +22,7 @@
 #include "fabric/slot_board.h"
 #include "os/library_fds.h"
 #include "transport/peer_limits.h"
+#include "transport/posted/ready_list.h"
 #include "transport/posted/retired.h"
 #include "transport/transport.h"
 

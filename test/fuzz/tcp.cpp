@@ -21,7 +21,7 @@ Tag tag_of(uint64_t sequence) {
     return {.sequence = sequence, .count = 5, .call = 1, .root = 0, .plan = 0};
 }
 
-struct Sink final : ConnectionEvents {
+struct Sink final : ChannelEvents {
     std::vector<std::unique_ptr<Receiver>> receivers;
     int losses = 0;
     void opened(const ChannelId&, std::unique_ptr<Receiver> receiver) override {

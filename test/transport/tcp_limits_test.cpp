@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t message_bytes = 60'000;
 constexpr std::size_t most_unread = 1'000'000;
 
-struct Events final : tcp::ConnectionEvents {
+struct Events final : ChannelEvents {
     std::vector<std::unique_ptr<Receiver>> receivers;  // in the order of their lanes
     std::string cause;
     void opened(const ChannelId&, std::unique_ptr<Receiver> receiver) override {

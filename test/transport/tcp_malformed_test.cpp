@@ -1,5 +1,6 @@
 // Frames that break the rules, from a peer that knows the secret: the connection ends with a cause,
 // and nothing else suffers.
+#include "transport/posted/flow_table.h"
 #include "transport/tcp_fixture.h"
 
 namespace tutti::test {
@@ -27,7 +28,7 @@ Buffer too_many_messages() {
 
 Buffer too_many_channels() {
     Buffer out;
-    for (uint32_t i = 0; i <= tcp::max_channels_taken; ++i) {
+    for (uint32_t i = 0; i <= max_channels_taken; ++i) {
         const Buffer one = open_frame(static_cast<uint16_t>(i), i * 31);
         out.insert(out.end(), one.begin(), one.end());
     }

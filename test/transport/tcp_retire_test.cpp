@@ -1,6 +1,7 @@
 // Communicators that have gone: their channels are forgotten, what was sent arrives all the same,
 // and what comes late is dropped.
 #include "transport/all_channels.h"
+#include "transport/posted/flow_table.h"
 #include "transport/tcp_fixture.h"
 
 namespace tutti::test {
@@ -32,7 +33,7 @@ private:
 TEST_CASE("tcp: forgets the channels of retired communicators, so that there are always new ones") {
     Duo duo(tcp_kind);
     const Buffer data = pattern(100, 1);
-    for (uint32_t comm = 1; comm <= tcp::max_channels + 100; ++comm) {
+    for (uint32_t comm = 1; comm <= max_channels + 100; ++comm) {
         auto sender =
             duo.a.transport->open({.peer = 1, .comm = comm, .lane = 0}, duo.b.address, soon());
         INFO((sender ? "" : sender.error().message));
@@ -59,7 +60,7 @@ TEST_CASE("tcp: forgets the channels of retired communicators, so that there are
 TEST_CASE("tcp: two ranks may open all their channels, whoever hears of them first") {
     for (const bool hears : {false, true}) {
         Duo duo(tcp_kind);
-        open_all_channels(duo, tcp::max_channels, hears);
+        open_all_channels(duo, max_channels, hears);
     }
 }
 

@@ -23,19 +23,22 @@ struct ReceiveQueue : ReceiveCounts {
     Offer offer;        // for the next message that the lane has not seen
 
     Message& at(uint64_t position) { return messages[position % credits_per_channel]; }
+    /// The owner releases all that has arrived, for a channel without a receiver.
+    void drop() {
+        uint64_t position = released.load(std::memory_order_relaxed);
+        for (; position < arrived.load(std::memory_order_relaxed); ++position)
+            if (const int cell = at(position).cell; cell != CellPool::none) cells.give(cell);
+        released.store(position, std::memory_order_seq_cst);
+    }
 };
 
-struct Flow {
-    Flow(uint32_t in_comm, uint16_t in_lane) : comm(in_comm), lane(in_lane) {}
-    const uint32_t comm;
-    const uint16_t lane;
-    SendQueue out;
+struct Flow : PostedFlow<Flow> {
+    /// unread_bytes: counts what its large messages take until they are read.
+    Flow(const ChannelId& in_id, std::atomic<std::size_t>& unread_bytes) : PostedFlow(in_id) {
+        in.cells.count_in(unread_bytes);
+    }
     ReceiveQueue in;
-    bool open_due = false;  // the peer must be told that there is a sender; the owner's
-    bool ours = false;      // this rank has opened it; likewise
-
-    std::atomic<bool> ready{false};
-    Flow* next_ready = nullptr;
+    bool travelling = false;  // the payload that was begun last is not all written; the owner's
 };
 
 }  // namespace tutti::tcp

@@ -16,12 +16,6 @@ inline constexpr uint32_t protocol_version = 3;
 /// Large enough that system calls and headers do not count, small enough that a message the kernel
 /// has just written is still in the second-level cache when it is reduced.
 inline constexpr std::size_t max_message_bytes = 256 * 1024;
-/// Channels that a rank opens on one connection.
-inline constexpr std::size_t max_channels = 4096;
-/// Those that it takes, its own among them: with the limit above and the credits, what a peer can
-/// make us hold. The peer opens as many, and has let go of some that this rank still has.
-inline constexpr std::size_t max_channels_taken = 2 * max_channels;
-
 /// What a rank says to a hello, before the first frame. crossing: it is connecting to the caller
 /// itself, and that connection is for both.
 enum class Answer : uint8_t { taken = 1, crossing };
@@ -39,6 +33,9 @@ struct Header {
     uint32_t bytes = 0;    // of payload behind this header; data only
     Tag tag;
 
+    static Header of(Kind kind, const ChannelId& id) {
+        return {.magic = magic_of(kind), .comm = id.comm, .lane = id.lane, .tag = {}};
+    }
     static uint32_t magic_of(Kind kind) { return frame_magic | static_cast<uint32_t>(kind); }
     Kind kind() const { return static_cast<Kind>(magic & ~frame_magic_mask); }
 };

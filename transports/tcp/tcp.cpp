@@ -42,9 +42,10 @@ bool is_loopback(std::string_view host) {
     return host.starts_with("127.") || host == "::1" || host == "localhost";
 }
 
-class TcpTransport final : public Transport, private tcp::ConnectionEvents {
+class TcpTransport final : public Transport {
 public:
-    explicit TcpTransport(const TransportContext& context) : context_(context) {
+    explicit TcpTransport(const TransportContext& context)
+        : context_(context), events_(context.sink) {
         capabilities_.max_message_bytes = tcp::max_message_bytes;
         capabilities_.credits = credits_per_channel;
         capabilities_.latency_us = 4;
@@ -85,8 +86,6 @@ private:
     void accepted(UniqueFd fd, const Bytes& hello);
     static void say_goodbye(int fd);
     static bool say(int fd, tcp::Answer answer);
-    void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
-    void lost(Rank peer, const std::string& cause) override;
 
     const TransportContext context_;
     Capabilities capabilities_;
@@ -94,14 +93,14 @@ private:
     bool only_loopback_ = false;
     std::unique_ptr<net::Acceptor> acceptor_;
     Retired retired_;
+    SinkEvents events_;
 
     std::mutex mutex_;  // guards what follows
     std::condition_variable changed_;
     std::set<Rank> calling_;  // two threads that open to one peer make one connection
     std::set<Rank> called_;   // whose connections we made
     std::vector<ConnectionPtr> connections_;  // kept to the end: progress() reads without the lock
-    std::set<Rank> lost_;
-    std::set<Rank> gone_;  // as others found out, or given up
+    std::set<Rank> gone_;                     // as others found out, or given up
     bool closed_ = false;
 
     std::array<std::atomic<Connection*>, direct_limit> direct_{};
@@ -262,7 +261,7 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
                                            .data_reactor = context_.data_reactor,
                                            .retired = &retired_,
                                            .unsent = context_.unsent,
-                                           .events = this});
+                                           .events = &events_});
     TUTTI_TRY(connection->watch());
     const std::size_t index = connections_.size();
     connections_.push_back(connection);
@@ -319,18 +318,6 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
 }
 
 // ---- running ---------------------------------------------------------------------------------
-
-void TcpTransport::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
-    context_.sink->opened(id, std::move(receiver));
-}
-
-void TcpTransport::lost(Rank peer, const std::string& cause) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!lost_.insert(peer).second) return;
-    }
-    context_.sink->peer_lost(peer, cause);
-}
 
 void TcpTransport::progress() {
     const std::size_t count = count_.load(std::memory_order_acquire);

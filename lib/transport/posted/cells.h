@@ -10,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -127,5 +128,16 @@ private:
     std::atomic<int64_t> used_ns_{0};  // a large cell
     bool listed_ = false;              // among those with large cells; the taker's
 };
+
+/// Copies a message from the caller's memory to a cell of its own. False: there is no memory.
+template <typename Message>
+bool copy_to_cell(CellPool& cells, Message& message) {
+    const int cell = cells.take(message.bytes);
+    if (cell == CellPool::none) return false;
+    if (message.bytes > 0) std::memcpy(cells.data(cell), message.data, message.bytes);
+    message.cell = cell;
+    message.data = cells.data(cell);
+    return true;
+}
 
 }  // namespace tutti

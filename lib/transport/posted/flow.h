@@ -7,60 +7,14 @@
 // the receiver has released the message's place.
 #pragma once
 
-#include <sched.h>
-
 #include <array>
 #include <atomic>
-#include <utility>
 
-#include "base/clock.h"
 #include "transport/channel.h"
 #include "transport/posted/cells.h"
+#include "transport/posted/sleeper.h"
 
 namespace tutti {
-
-/// Which thread sleeps until this half of the channel moves; nullptr: none.
-class Sleeper {
-public:
-    void announce(bool on) { thread_.store(on ? &moved() : nullptr, std::memory_order_seq_cst); }
-    /// True if another thread sleeps and must be woken. The caller has published first, both
-    /// sequentially consistent: either we see the sleeper here, or it sees what was published.
-    bool wants_waking() {
-        const bool* const thread = thread_.load(std::memory_order_seq_cst);
-        if (thread == nullptr || thread != &moved()) return thread != nullptr;
-        moved() = true;
-        return false;
-    }
-    /// Whether this thread itself moved, since it last asked, something that it had announced to
-    /// wait for. It may have looked there before: it must not sleep on that.
-    static bool take_moved() { return std::exchange(moved(), false); }
-
-private:
-    static bool& moved() {
-        static thread_local bool moved = false;
-        return moved;
-    }
-    std::atomic<const bool*> thread_{nullptr};
-};
-
-/// One thread at a time, and nobody who waits for long: the owner never blocks.
-class OwnerFlag {
-public:
-    bool taken() const { return taken_.load(std::memory_order_relaxed); }
-    bool try_take() { return !taken_.exchange(true, std::memory_order_seq_cst); }
-    /// False: closed for good meanwhile.
-    bool take(const std::atomic<bool>& closed) {
-        for (int turn = 0; !try_take(); ++turn) {
-            if (closed.load(std::memory_order_acquire)) return false;
-            turn % 64 == 63 ? static_cast<void>(sched_yield()) : cpu_relax();
-        }
-        return true;
-    }
-    void give() { taken_.store(false, std::memory_order_seq_cst); }
-
-private:
-    std::atomic<bool> taken_{false};
-};
 
 struct SendQueue {
     struct Message {
@@ -84,6 +38,10 @@ struct SendQueue {
     bool takes_device = false;      // said before there is one
 
     Message& at(uint64_t position) { return messages[position % credits_per_channel]; }
+    /// To the owner: whether the lane has pushed what is not sent.
+    bool has_unsent() const {
+        return sent.load(std::memory_order_relaxed) != pushed.load(std::memory_order_relaxed);
+    }
 };
 
 /// Where the lane wants a message. Written by the lane while the state is none, read by the owner
@@ -145,67 +103,19 @@ struct ReceiveCounts {
     }
 };
 
-/// Flows with something to send. Anyone may add; the owner has them in the order in which they
-/// came. A flow has `std::atomic<bool> ready` and `Flow* next_ready`.
+/// One channel, both directions, as every engine has it.
 template <typename Flow>
-class ReadyList {
-public:
-    /// Something was added that the owner has not taken.
-    bool added() const { return newest_.load(std::memory_order_seq_cst) != nullptr; }
-    void add(Flow& flow) {
-        if (flow.ready.exchange(true, std::memory_order_seq_cst)) return;
-        Flow* top = newest_.load(std::memory_order_relaxed);
-        do {
-            flow.next_ready = top;
-        } while (!newest_.compare_exchange_weak(top, &flow, std::memory_order_seq_cst));
-    }
+struct PostedFlow {
+    explicit PostedFlow(const ChannelId& in_id) : id(in_id) {}
 
-    // The owner's.
-    void append(Flow& flow) {
-        if (!flow.ready.exchange(true, std::memory_order_seq_cst)) link(flow);
-    }
-    void take_added() {
-        if (!added()) return;
-        // Pairs with add(): what was published before it is seen after this.
-        Flow* newest = newest_.exchange(nullptr, std::memory_order_seq_cst);
-        Flow* oldest = nullptr;
-        while (newest) {
-            Flow* next = newest->next_ready;
-            newest->next_ready = oldest;
-            oldest = newest;
-            newest = next;
-        }
-        while (oldest) {
-            Flow* next = oldest->next_ready;
-            link(*oldest);
-            oldest = next;
-        }
-    }
-    bool empty() const { return first_ == nullptr; }
-    /// The oldest, before its queues are looked at: what is published later puts it on the list
-    /// again.
-    Flow* pop() {
-        Flow* flow = first_;
-        first_ = flow->next_ready;
-        if (!first_) last_ = nullptr;
-        flow->ready.store(false, std::memory_order_seq_cst);
-        return flow;
-    }
-    void clear() {
-        take_added();
-        while (!empty()) pop();
-    }
+    const ChannelId id;
+    SendQueue out;
+    bool open_due = false;  // the peer must be told that there is a sender; the owner's
+    bool ours = false;      // this rank has opened it; likewise
 
-private:
-    void link(Flow& flow) {
-        flow.next_ready = nullptr;
-        (last_ ? last_->next_ready : first_) = &flow;
-        last_ = &flow;
-    }
-
-    std::atomic<Flow*> newest_{nullptr};
-    Flow* first_ = nullptr;
-    Flow* last_ = nullptr;
+    // The ready list's.
+    std::atomic<bool> ready{false};
+    Flow* next_ready = nullptr;
 };
 
 }  // namespace tutti

@@ -1,0 +1,114 @@
+// The way into an engine of posted channels: a connection, or a message library's port at work.
+//
+// Any thread may come in; an owner flag lets one in at a time. A thread that publishes something to
+// send puts its flow on the ready list first and tries the flag second; the owner gives the flag
+// back first and looks at the list second. So nothing published is left lying, and no thread waits.
+#pragma once
+
+#include <sched.h>
+
+#include <memory>
+
+#include "transport/posted/events.h"
+#include "transport/posted/ready_list.h"
+
+namespace tutti {
+
+/// Lets threads in and out. Events that the owner finds are delivered on its way out, without the
+/// flag, because the transport's client has locks of its own. Once it is closed no thread comes in.
+///
+/// The engine has, for leave() alone: settle(), which ends a turn; has_more(), whether anything was
+/// published meanwhile; flush(), which sends that; and make_receiver() of a flow.
+template <typename Flow>
+class EngineEntry {
+public:
+    explicit EngineEntry(ChannelEvents* events) : events_(events) {}
+
+    bool taken() const { return owner_.taken(); }
+    bool try_enter() { return owner_.try_take(); }
+    /// Waits for the flag: the owner never blocks for long. False: closed for good.
+    bool enter() { return owner_.take(closed_); }
+    /// Publishes a flow with something to send, which append() does for the owner. True: this
+    /// thread is in, to flush and leave. Mostly no other thread is in, and the list that threads
+    /// share can be left alone.
+    template <typename Append>
+    bool enter_to_send(Flow& flow, Append append) {
+        if (try_enter()) {
+            append();
+            return true;
+        }
+        ready_.add(flow);
+        return try_enter();
+    }
+    template <typename Engine>
+    void leave(Engine& engine) {
+        for (;;) {
+            engine.settle();
+            const std::unique_ptr<PendingEvents<Flow>> events = std::move(pending_);
+            if (events) delivering_.fetch_add(1, std::memory_order_seq_cst);
+            owner_.give();
+            if (events) {
+                deliver(engine, *events);
+                delivering_.fetch_sub(1, std::memory_order_seq_cst);
+            }
+            if (!engine.has_more() || !owner_.try_take()) return;
+            engine.flush();
+        }
+    }
+
+    // The owner's.
+    ReadyList<Flow>& ready() { return ready_; }
+    PendingEvents<Flow>& pending() {
+        if (!pending_) pending_ = std::make_unique<PendingEvents<Flow>>();
+        return *pending_;
+    }
+
+    /// Takes the engine for good, and waits at most until the deadline for a thread that is still
+    /// delivering. False: it was closed. unwatch(): from here on no thread needs to look.
+    template <typename Unwatch>
+    bool begin_close(Deadline deadline, Unwatch unwatch) {
+        if (!enter()) return false;
+        closing_ = true;
+        unwatch();
+        while (delivering_.load(std::memory_order_seq_cst) > 0 && !deadline.passed()) sched_yield();
+        return true;
+    }
+    /// The owner's: whether it has the engine for good.
+    bool closing() const { return closing_; }
+    void drop_pending() { pending_.reset(); }
+    void end_close() { closed_.store(true, std::memory_order_seq_cst); }
+    bool closed() const { return closed_.load(std::memory_order_relaxed); }
+
+private:
+    template <typename Engine>
+    void deliver(Engine& engine, const PendingEvents<Flow>& pending) {
+        for (Flow* flow : pending.opened) events_->opened(flow->id, engine.make_receiver(*flow));
+        for (const auto& [rank, cause] : pending.lost) events_->lost(rank, cause);
+    }
+
+    ChannelEvents* const events_;
+    OwnerFlag owner_;
+    std::atomic<bool> closed_{false};
+    std::atomic<int> delivering_{0};
+    ReadyList<Flow> ready_;
+    std::unique_ptr<PendingEvents<Flow>> pending_;
+    bool closing_ = false;
+};
+
+/// A thread's stay in an engine. Not held if the engine is closed.
+template <typename Engine>
+class EngineGuard {
+public:
+    explicit EngineGuard(Engine& engine) : engine_(engine), held_(engine.enter()) {}
+    ~EngineGuard() {
+        if (held_) engine_.leave();
+    }
+    EngineGuard(const EngineGuard&) = delete;
+    explicit operator bool() const { return held_; }
+
+private:
+    Engine& engine_;
+    const bool held_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,137 @@
+// The flows of an engine: opened, found, and forgotten when their communicator is gone.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "transport/posted/flow.h"
+#include "transport/posted/retired.h"
+
+namespace tutti {
+
+/// Channels that a rank opens to another in one engine.
+inline constexpr std::size_t max_channels = 4096;
+/// Channels that it takes, its own among them: with the credits and the size of a message, a bound
+/// on what a peer can make us hold. The peer opens as many, and has let go of some that this rank
+/// still has.
+inline constexpr std::size_t max_channels_taken = 2 * max_channels;
+
+/// A flow stays where it is until neither half of it is left, its communicator is retired, and
+/// nothing of it is queued or arriving. All of the engine's owner.
+template <typename Flow>
+class FlowTable {
+public:
+    /// medium: of one engine, for people: "connection".
+    FlowTable(const Retired* retired, std::string_view medium)
+        : retired_(retired), medium_(medium) {}
+
+    Flow* find(const ChannelId& id) {
+        Flow*& recent = recent_[place_of(id)];
+        if (recent && recent->id == id) return recent;
+        Flow* const found = look_up(id);
+        if (found) recent = found;
+        return found;
+    }
+    /// extra: what a flow is made with, besides its id. nullptr: the peer has too many.
+    template <typename... Extra>
+    Flow* find_or_add(const ChannelId& id, Extra&... extra) {
+        if (Flow* const flow = find(id)) return flow;
+        auto& flows = peers_[id.peer].flows;
+        if (flows.size() >= max_channels_taken) return nullptr;
+        return (flows[key_of(id)] = std::make_unique<Flow>(id, extra...)).get();
+    }
+    /// A flow for a sender, of which the peer is still to be told.
+    template <typename... Extra>
+    Result<Flow*> open(const ChannelId& id, Extra&... extra);
+    bool is_retired(uint32_t comm) const { return retired_->contains(comm); }
+
+    void close_sender(Flow& flow) {
+        flow.out.open.store(false, std::memory_order_relaxed);
+        half_closed(flow);
+    }
+    /// A half was closed. A channel may be opened again as long as its communicator lives.
+    void half_closed(Flow& flow) {
+        if (!flow.out.open.load(std::memory_order_relaxed) && !flow.in.live &&
+            is_retired(flow.id.comm))
+            forgotten_.push_back(&flow);
+    }
+    bool any_forgotten() const { return !forgotten_.empty(); }
+    /// Forgets the flows without a half left that are not in use; release() is called with each.
+    template <typename InUse, typename Release>
+    void forget(InUse in_use, Release release);
+
+    template <typename F>
+    void each(Rank peer, F f) {
+        if (const auto found = peers_.find(peer); found != peers_.end())
+            for (auto& [key, flow] : found->second.flows) f(*flow);
+    }
+
+private:
+    struct OfPeer {
+        std::unordered_map<uint64_t, std::unique_ptr<Flow>> flows;
+        std::size_t opened = 0;  // by this rank
+    };
+    static uint64_t key_of(const ChannelId& id) { return uint64_t{id.comm} << 16 | id.lane; }
+    static std::size_t place_of(const ChannelId& id) {
+        return (static_cast<std::size_t>(id.peer) * 17 + id.comm * 5 + id.lane) % cached_flows;
+    }
+    Flow* look_up(const ChannelId& id) {
+        const auto peer = peers_.find(id.peer);
+        if (peer == peers_.end()) return nullptr;
+        const auto found = peer->second.flows.find(key_of(id));
+        return found == peer->second.flows.end() ? nullptr : found->second.get();
+    }
+
+    static constexpr std::size_t cached_flows = 64;  // looked up without hashing
+
+    const Retired* const retired_;
+    const std::string_view medium_;
+    std::unordered_map<Rank, OfPeer> peers_;
+    std::array<Flow*, cached_flows> recent_{};
+    std::vector<Flow*> forgotten_;  // without a half left; they go when nothing is under way
+};
+
+template <typename Flow>
+template <typename... Extra>
+Result<Flow*> FlowTable<Flow>::open(const ChannelId& id, Extra&... extra) {
+    if (is_retired(id.comm))
+        return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
+    const Flow* const known = find(id);
+    std::size_t& opened = peers_[id.peer].opened;
+    const bool again = known && known->ours;
+    Flow* const flow = again || opened < max_channels ? find_or_add(id, extra...) : nullptr;
+    if (!flow)
+        return fail_rank(Code::invalid, id.peer,
+                         "rank {} has {} channels on one {} already: free communicators", id.peer,
+                         max_channels, medium_);
+    if (flow->out.open.load(std::memory_order_relaxed))
+        return fail_rank(Code::invalid, id.peer, "lane {} of communicator {} to rank {} is open",
+                         id.lane, id.comm, id.peer);
+    flow->out.open.store(true, std::memory_order_relaxed);
+    opened += std::exchange(flow->ours, true) ? 0 : 1;
+    flow->open_due = true;
+    return flow;
+}
+
+template <typename Flow>
+template <typename InUse, typename Release>
+void FlowTable<Flow>::forget(InUse in_use, Release release) {
+    std::erase_if(forgotten_, [&](Flow* flow) {
+        if (in_use(*flow)) return false;
+        release(*flow);
+        const ChannelId id = flow->id;
+        if (Flow*& recent = recent_[place_of(id)]; recent == flow) recent = nullptr;
+        OfPeer& peer = peers_[id.peer];
+        peer.opened -= flow->ours ? 1 : 0;
+        peer.flows.erase(key_of(id));
+        return true;
+    });
+}
+
+}  // namespace tutti

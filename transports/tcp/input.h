@@ -1,0 +1,78 @@
+// A connection's incoming direction: bytes from the socket, messages to their places. Everything a
+// peer sends is checked before it is used.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "transport/peer_limits.h"
+#include "transport/posted/engine_entry.h"
+#include "transports/tcp/late.h"
+
+namespace tutti::tcp {
+
+/// At most one message is arriving. Its bytes go where its receiver wanted it, or to a cell of its
+/// flow; a frame that breaks the rules ends the connection, and nothing behind it is looked at.
+class Input {
+public:
+    /// Both directions of the connection share these.
+    struct Shared {
+        Rank peer = nobody;
+        EngineEntry<Flow>& entry;
+        FlowTable<Flow>& flows;
+        LateMessages& late;
+        const SleeperWaker& waker;
+        std::atomic<std::size_t>& unread_bytes;
+    };
+    struct Failure {
+        Culprit culprit = Culprit::peer;
+        std::string cause;
+    };
+    Input(const Shared& shared, const PeerLimits& limits);
+
+    /// Reads until the kernel has no more, or a large message should wait for its offer. False: the
+    /// connection is over.
+    bool receive(int fd, bool everything);
+    const Failure& failure() const { return failure_; }
+    bool bye_received() const { return bye_received_; }
+    bool is_arriving(const Flow& flow) const { return flow_ == &flow; }
+    /// Nothing of the flow lies in the caller's memory afterwards, neither whole messages nor one
+    /// that is arriving. False: there is no memory for copies.
+    bool copy_offered(Flow& flow);
+    /// Nothing is arriving any more.
+    void clear() { flow_ = nullptr; }
+
+private:
+    enum class Next : uint8_t { read, later };
+
+    bool fail(std::string cause, Culprit culprit = Culprit::peer);
+    bool read_some(int fd, bool& dry);
+    Next parse(bool everything);
+    bool begin_frame(const Header& header);
+    bool begin_channel(const Header& header);
+    bool begin_data(Flow& flow, const Header& header);
+    bool take_credits(Flow& flow, uint32_t credits);
+    bool fill_offer(ReceiveQueue& in, uint64_t position);
+    bool fill_cell(ReceiveQueue& in);
+    void finish_message();
+    void finish_late();
+
+    static constexpr std::size_t input_bytes = 64 * 1024;
+
+    const Shared shared_;
+    const PeerLimits limits_;
+    bool bye_received_ = false, failed_ = false;
+    Failure failure_;
+
+    std::unique_ptr<std::byte[]> input_;
+    std::size_t begin_ = 0, end_ = 0;
+    std::size_t limit_ = input_bytes;
+    Flow* flow_ = nullptr;  // whose message is arriving
+    Header header_;
+    std::byte* to_ = nullptr;
+    int cell_ = CellPool::none;
+    std::size_t done_ = 0;
+    bool served_ = false;  // this turn has completed a message
+};
+
+}  // namespace tutti::tcp
