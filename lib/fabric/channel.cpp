@@ -7,12 +7,12 @@ namespace tutti::fabric {
 FabricReceiver::~FabricReceiver() {
     FabricReceiver::cancel();
     FabricReceiver::arm(false);
-    hub_->close_receiver(flow_);
+    engine_->close_receiver(flow_);
 }
 
 void FabricReceiver::arm(bool on) {
     flow_.in.sleeper.announce(on);
-    if (std::exchange(armed_, on) != on) hub_->arm(on);
+    if (std::exchange(armed_, on) != on) engine_->arm(on);
 }
 
 void FabricReceiver::put_offer(const Tag& tag, std::byte* where, std::size_t bytes,
@@ -25,7 +25,7 @@ void FabricReceiver::put_offer(const Tag& tag, std::byte* where, std::size_t byt
     in.offer.put(tag, where, bytes, position, on_device);
     // Pairs with the owner's look at the offer after it has said that the message waits.
     if (in.at(position).state.load(std::memory_order_seq_cst) == State::announced)
-        hub_->place_next(flow_);
+        engine_->place_next(flow_);
 }
 
 Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
@@ -34,7 +34,7 @@ Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
         const ReceiveQueue::Slot& slot = flow_.in.at(position);
         // Spent: the place of a message eight before, whose credit has not been given back.
         const State now = slot.state.load(std::memory_order_acquire);
-        if (now == State::announced) hub_->place_next(flow_);
+        if (now == State::announced) engine_->place_next(flow_);
         if (now != State::whole) return {};
         switch (match(expected, slot.tag)) {
             case TagMatch::stale:
@@ -46,8 +46,8 @@ Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
                 break;
         }
         if (slot.bytes == bytes) return {slot.data, slot.tag};
-        hub_->reject(flow_.peer,
-                     fmt::format("it sent {} bytes where its call has {}", slot.bytes, bytes));
+        engine_->reject(flow_.peer,
+                        fmt::format("it sent {} bytes where its call has {}", slot.bytes, bytes));
         release();
     }
 }
@@ -58,14 +58,14 @@ void FabricReceiver::release() {
     // Before the count: until the owner has reclaimed it, it must not look like the next message.
     in.at(position).state.store(State::spent, std::memory_order_relaxed);
     in.released.store(position + 1, std::memory_order_seq_cst);
-    if (in.credits_due()) hub_->kick(flow_);
+    if (in.credits_due()) engine_->kick(flow_);
 }
 
 Code FabricReceiver::health() const {
     ReceiveQueue& in = flow_.in;
     const uint64_t position = in.released.load(std::memory_order_relaxed);
     const bool whole = in.at(position).state.load(std::memory_order_acquire) == State::whole;
-    return whole ? Code::ok : hub_->health(flow_);
+    return whole ? Code::ok : engine_->health(flow_);
 }
 
 }  // namespace tutti::fabric

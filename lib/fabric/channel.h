@@ -1,16 +1,17 @@
 // The two halves of a fabric's channel: a lane's side of a flow.
 #pragma once
 
-#include "fabric/hub.h"
+#include "fabric/engine.h"
 #include "transport/posted/flow_sender.h"
 
 namespace tutti::fabric {
 
-using FabricSender = FlowSender<Hub, Flow>;
+using FabricSender = FlowSender<FabricEngine, Flow>;
 
 class FabricReceiver final : public Receiver {
 public:
-    FabricReceiver(std::shared_ptr<Hub> hub, Flow& flow) : hub_(std::move(hub)), flow_(flow) {}
+    FabricReceiver(std::shared_ptr<FabricEngine> engine, Flow& flow)
+        : engine_(std::move(engine)), flow_(flow) {}
     ~FabricReceiver() override;
 
     void offer(const Tag& tag, std::byte* where, std::size_t bytes) override {
@@ -22,7 +23,7 @@ public:
     }
     Message peek(const Tag& expected, std::size_t bytes) override;
     void release() override;
-    void cancel() override { hub_->cancel_receives(flow_); }
+    void cancel() override { engine_->cancel_receives(flow_); }
     void arm(bool on) override;
     Code health() const override;
 
@@ -30,7 +31,7 @@ private:
     using State = ReceiveQueue::State;
     void put_offer(const Tag& tag, std::byte* where, std::size_t bytes, bool on_device);
 
-    const std::shared_ptr<Hub> hub_;
+    const std::shared_ptr<FabricEngine> engine_;
     Flow& flow_;
     bool armed_ = false;
 };

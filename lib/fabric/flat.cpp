@@ -1,9 +1,9 @@
-// A hub's part of the flat exchange: contributions out to all peers, and into their slots.
+// An engine's part of the flat exchange: contributions out to all peers, and into their slots.
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "fabric/hub.h"
+#include "fabric/engine.h"
 
 namespace tutti::fabric {
 namespace {
@@ -45,7 +45,7 @@ std::size_t member_of(const SlotBoard& board, Rank rank) {
 
 }  // namespace
 
-Result<> Hub::join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port) {
+Result<> FabricEngine::join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port) {
     const Guard guard(*this);
     if (!guard || closing_) return fail(Code::aborted, "the transport is closed");
     for (std::size_t member = 0; member < board.size(); ++member) {
@@ -70,7 +70,7 @@ Result<> Hub::join(SlotBoard& board, std::span<const Contact> contacts, std::siz
     return {};
 }
 
-void Hub::leave(const SlotBoard& board) {
+void FabricEngine::leave(const SlotBoard& board) {
     const Guard guard(*this);
     for (const auto& stream : board.streams)
         if (stream)
@@ -81,27 +81,27 @@ void Hub::leave(const SlotBoard& board) {
     if (recent_board_ == &board) recent_board_ = nullptr;
 }
 
-SlotBoard* Hub::find_board(uint32_t comm) {
+SlotBoard* FabricEngine::find_board(uint32_t comm) {
     if (recent_board_ && recent_board_->comm == comm) return recent_board_;
     const auto found = boards_.find(comm);
     return found == boards_.end() ? nullptr : recent_board_ = found->second;
 }
 
 /// Of which flat stream it is a channel; null: of none.
-FlatStream* Hub::find_stream(const Flow& flow) {
+FlatStream* FabricEngine::find_stream(const Flow& flow) {
     if (boards_.empty()) return nullptr;
     const SlotBoard* const board = find_board(flow.comm);
     if (!board || !std::count(board->peers.begin(), board->peers.end(), &flow.peer)) return nullptr;
     return board->stream(flow.lane / lanes_per_stream);
 }
 
-void Hub::add_flow(FlatStream& stream, Flow& flow) {
+void FabricEngine::add_flow(FlatStream& stream, Flow& flow) {
     stream.flows.push_back(&flow);
     flow.flat = &stream;
     stream.unread = true;  // for all we know
 }
 
-const ReceiveQueue::Slot* Hub::stray(FlatStream& stream, const Tag& now) {
+const ReceiveQueue::Slot* FabricEngine::stray(FlatStream& stream, const Tag& now) {
     const Guard guard(*this);
     return guard ? find_stray(stream, now) : nullptr;
 }
@@ -109,8 +109,8 @@ const ReceiveQueue::Slot* Hub::stray(FlatStream& stream, const Tag& now) {
 // ---- out -------------------------------------------------------------------------------------
 
 // As for flows: published first, the flag tried second, and whoever gives it back looks again.
-const ReceiveQueue::Slot* Hub::exchange(SlotBoard& board, FlatStream& stream,
-                                        const Awaited& awaited) {
+const ReceiveQueue::Slot* FabricEngine::exchange(SlotBoard& board, FlatStream& stream,
+                                                 const Awaited& awaited) {
     if (!owner_.try_take()) {
         if (stream.unsent.load(std::memory_order_relaxed) == 0) return nullptr;
         contributions_added_.store(true, std::memory_order_seq_cst);
@@ -132,7 +132,7 @@ const ReceiveQueue::Slot* Hub::exchange(SlotBoard& board, FlatStream& stream,
 }
 
 /// To everyone who has not had it and can.
-void Hub::send_contribution(SlotBoard& board, FlatStream& stream) {
+void FabricEngine::send_contribution(SlotBoard& board, FlatStream& stream) {
     Contribution& out = stream.outgoing;
     const uint64_t unsent = stream.unsent.load(std::memory_order_acquire);
     uint64_t left = unsent;
@@ -161,7 +161,7 @@ void Hub::send_contribution(SlotBoard& board, FlatStream& stream) {
     if (left == 0) wake(stream.sleeper);
 }
 
-void Hub::send_contributions() {
+void FabricEngine::send_contributions() {
     contributions_held_ = false;
     for (const auto& [comm, board] : boards_)
         for (const auto& stream : board->streams)
@@ -169,14 +169,14 @@ void Hub::send_contributions() {
                 send_contribution(*board, *stream);
 }
 
-void Hub::cancel(FlatStream& stream) {
+void FabricEngine::cancel(FlatStream& stream) {
     const Guard guard(*this);
     stream.unsent.store(0, std::memory_order_relaxed);
 }
 
 // ---- in --------------------------------------------------------------------------------------
 
-void Hub::take_contribution(const Header& header, const Arrival& arrival) {
+void FabricEngine::take_contribution(const Header& header, const Arrival& arrival) {
     SlotBoard* const board = find_board(header.comm);
     const std::size_t member = board ? member_of(*board, header.sender) : 0;
     const bool belongs = board && member < board->size();

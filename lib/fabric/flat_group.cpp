@@ -6,22 +6,22 @@
 namespace tutti::fabric {
 namespace {
 
-/// This rank's membership. Operations keep it, and with it the hubs. A stream runs over the hub
-/// that its channels do.
+/// This rank's membership. Operations keep it, and with it the engines. A stream runs over the
+/// engine that its channels do.
 struct Member {
     struct Part {
-        std::shared_ptr<Hub> hub;
+        std::shared_ptr<FabricEngine> engine;
         std::unique_ptr<SlotBoard> board;
     };
-    Member(const std::vector<std::shared_ptr<Hub>>& hubs, const GroupRequest& group)
+    Member(const std::vector<std::shared_ptr<FabricEngine>>& engines, const GroupRequest& group)
         : streams(group.streams) {
-        for (std::size_t i = 0; i < hubs.size(); ++i)
-            parts.push_back({hubs[i], std::make_unique<SlotBoard>(
-                                          group.comm, group.rank, group.size, group.streams,
-                                          SlotBoard::Share{i, hubs.size()})});
+        for (std::size_t i = 0; i < engines.size(); ++i)
+            parts.push_back({engines[i], std::make_unique<SlotBoard>(
+                                             group.comm, group.rank, group.size, group.streams,
+                                             SlotBoard::Share{i, engines.size()})});
     }
     ~Member() {
-        for (const Part& part : parts) part.hub->leave(*part.board);
+        for (const Part& part : parts) part.engine->leave(*part.board);
     }
     Member(const Member&) = delete;
 
@@ -36,7 +36,7 @@ class FlatOperation final : public Operation {
 public:
     FlatOperation(std::shared_ptr<Member> member, const IntrinsicShape& shape)
         : member_(std::move(member)),
-          hub_(*member_->part(shape.stream).hub),
+          engine_(*member_->part(shape.stream).engine),
           board_(*member_->part(shape.stream).board),
           stream_(*board_.streams[shape.stream]),
           own_(static_cast<std::size_t>(board_.rank)),
@@ -46,7 +46,7 @@ public:
 
     // Another of the stream's operations may be announced by now.
     ~FlatOperation() override {
-        if (armed_) hub_.arm(false);
+        if (armed_) engine_.arm(false);
     }
 
     void start(const Tag& tag, const void* in, void* out) override {
@@ -62,14 +62,14 @@ public:
     Poll progress() override;
     void cancel() override {
         running_ = false;
-        hub_.cancel(stream_);
+        engine_.cancel(stream_);
     }
-    // Whoever announces it holds the hub once, also in another's place.
+    // Whoever announces it holds the engine once, also in another's place.
     void arm(bool on) override {
         stream_.sleeper.announce(on);
-        if (armed_) hub_.arm(false);
+        if (armed_) engine_.arm(false);
         armed_ = on;
-        if (on) hub_.arm(true);
+        if (on) engine_.arm(true);
     }
     Rank waits_for() const override {
         if (!running_ || next_ >= board_.size()) return nobody;
@@ -82,7 +82,7 @@ private:
     Poll differs(const Peer* peer, const Tag& tag);
 
     const std::shared_ptr<Member> member_;
-    Hub& hub_;
+    FabricEngine& engine_;
     SlotBoard& board_;
     FlatStream& stream_;
     const std::size_t own_;
@@ -107,7 +107,7 @@ void FlatOperation::publish() {
     out.header.position = static_cast<uint32_t>(number_);
     out.header.tag = tag_;
     if (bytes_ > 0) std::memcpy(out.payload.data(), in_, bytes_);
-    // Pairs with the hub's look: the contribution before who is to have it.
+    // Pairs with the engine's look: the contribution before who is to have it.
     const uint64_t all = (uint64_t{1} << board_.size()) - 1;
     stream_.unsent.store(all & ~(uint64_t{1} << own_), std::memory_order_release);
 }
@@ -127,8 +127,9 @@ Poll FlatOperation::gather() {
         const FlatStream::Slot& slot = stream_.slot(next_, number_);
         if (slot.tag != tag_) return differs(board_.peers[next_], slot.tag);
         if (slot.bytes != bytes_) {
-            hub_.reject(*board_.peers[next_],
-                        fmt::format("it sent {} bytes where its call has {}", slot.bytes, bytes_));
+            engine_.reject(
+                *board_.peers[next_],
+                fmt::format("it sent {} bytes where its call has {}", slot.bytes, bytes_));
             return Code::in_progress;
         }
         contributions_[next_] = slot.payload.data();
@@ -146,7 +147,7 @@ Poll FlatOperation::progress() {
     for (bool on = true; poll.pending() && on;) {
         const std::size_t before = next_;
         const std::size_t member = before < board_.size() ? before : own_;
-        const auto* stray = hub_.exchange(board_, stream_, {member, number_, turn_, tag_});
+        const auto* stray = engine_.exchange(board_, stream_, {member, number_, turn_, tag_});
         if (stray) [[unlikely]]
             return differs(&stray->flow->peer, stray->tag);
         poll = gather();
@@ -154,7 +155,7 @@ Poll FlatOperation::progress() {
     }
     if (poll.code != Code::ok) return poll;
     if (stream_.unread.load(std::memory_order_relaxed)) [[unlikely]]
-        if (const auto* stray = hub_.stray(stream_, tag_))
+        if (const auto* stray = engine_.stray(stream_, tag_))
             return differs(&stray->flow->peer, stray->tag);
     contributions_[own_] = in_;
     if (!reduction_.empty()) reduction_.run(contributions_, out_);
@@ -201,15 +202,15 @@ Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& g
         if (rank == group.rank) continue;
         TUTTI_ASSIGN(const PeerAddress found, group.find(group.in_job(rank)));
         TUTTI_ASSIGN(Address address, parse_(found));
-        if (address.ports.size() != hubs_.size())
+        if (address.ports.size() != engines_.size())
             return fail_rank(Code::unsupported, found.rank,
                              "flat: rank {} has {} ports, this one {}: see TUTTI_FABRIC_PORTS",
-                             found.rank, address.ports.size(), hubs_.size());
+                             found.rank, address.ports.size(), engines_.size());
         contacts[static_cast<std::size_t>(rank)] = {found.rank, std::move(address)};
     }
-    auto member = std::make_shared<Member>(hubs_, group);
-    for (std::size_t i = 0; i < hubs_.size(); ++i)
-        TUTTI_TRY(hubs_[i]->join(*member->parts[i].board, contacts, i));
+    auto member = std::make_shared<Member>(engines_, group);
+    for (std::size_t i = 0; i < engines_.size(); ++i)
+        TUTTI_TRY(engines_[i]->join(*member->parts[i].board, contacts, i));
     return std::make_unique<FlatGroup>(std::move(member));
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "fabric/hub.h"
+#include "fabric/engine.h"
 #include "transport/flat/flat_exchange.h"
 
 namespace tutti::fabric {
@@ -13,8 +13,8 @@ namespace tutti::fabric {
 class FlatProvider final : public IntrinsicProvider {
 public:
     using Parse = std::function<Result<Address>(const PeerAddress&)>;
-    FlatProvider(std::vector<std::shared_ptr<Hub>> hubs, Parse parse)
-        : hubs_(std::move(hubs)), parse_(std::move(parse)) {}
+    FlatProvider(std::vector<std::shared_ptr<FabricEngine>> engines, Parse parse)
+        : engines_(std::move(engines)), parse_(std::move(parse)) {}
 
     std::string_view name() const override { return flat_name; }
     std::string_view reference(Collective collective) const override {
@@ -25,7 +25,7 @@ public:
                                                  Deadline deadline) override;
 
 private:
-    const std::vector<std::shared_ptr<Hub>> hubs_;
+    const std::vector<std::shared_ptr<FabricEngine>> engines_;
     const Parse parse_;
 };
 

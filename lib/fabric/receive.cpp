@@ -1,9 +1,9 @@
-// A hub's incoming direction. Everything a peer sends is checked before it is used.
+// An engine's incoming direction. Everything a peer sends is checked before it is used.
 #include <cstring>
 #include <utility>
 
 #include "base/log.h"
-#include "fabric/hub.h"
+#include "fabric/engine.h"
 
 namespace tutti::fabric {
 namespace {
@@ -18,7 +18,7 @@ constexpr std::byte nothing{};  // where messages without a payload lie
 // ---- events
 // --------------------------------------------------------------------------------------
 
-bool Hub::arrived(const Arrival& arrival) {
+bool FabricEngine::arrived(const Arrival& arrival) {
     if (closed_.load(std::memory_order_relaxed)) return false;
     Header header;
     std::memcpy(&header, arrival.header, sizeof header);
@@ -72,7 +72,7 @@ bool Hub::arrived(const Arrival& arrival) {
 
 /// False: from someone who has not read our address, or nonsense. That is nobody's fault whom we
 /// could name, so it is only dropped.
-bool Hub::belongs_here(const Header& header, const Arrival& arrival) {
+bool FabricEngine::belongs_here(const Header& header, const Arrival& arrival) {
     const char* why = nullptr;
     const bool in_job = header.sender >= 0 && header.sender < options_.size;
     if ((header.magic & header_magic_mask) != header_magic || header.kind() < Kind::hello ||
@@ -90,7 +90,7 @@ bool Hub::belongs_here(const Header& header, const Arrival& arrival) {
     return why == nullptr;
 }
 
-void Hub::take_hello(Peer& peer, const Header& header, const Arrival& arrival) {
+void FabricEngine::take_hello(Peer& peer, const Header& header, const Arrival& arrival) {
     if (!arrival.data || header.bytes < sizeof(uint64_t))
         return break_rules(peer, "it said hello without an address");
     ByteReader in(ByteView(arrival.data, arrival.bytes));
@@ -108,18 +108,18 @@ void Hub::take_hello(Peer& peer, const Header& header, const Arrival& arrival) {
     owe(peer, Peer::welcome_due);
 }
 
-void Hub::take_bye(Peer& peer, const Header& header) {
+void FabricEngine::take_bye(Peer& peer, const Header& header) {
     peer.bye_received = true;
     peer.last = header.position;
     leave_if_done(peer);
 }
 
-void Hub::lost(Rank rank, const std::string& cause, Culprit culprit) {
+void FabricEngine::lost(Rank rank, const std::string& cause, Culprit culprit) {
     if (const auto found = peers_.find(rank); found != peers_.end())
         losing_.push_back({found->second.get(), cause, culprit});
 }
 
-void Hub::fetched(void* context, Code code) {
+void FabricEngine::fetched(void* context, Code code) {
     Slot& slot = *static_cast<Slot*>(context);
     slot.begun = false;
     // Otherwise it stays as it is: the peer is lost, and cancel() need not wait.
@@ -129,13 +129,13 @@ void Hub::fetched(void* context, Code code) {
 // ---- messages
 // ------------------------------------------------------------------------------------
 
-void Hub::announce(Flow& flow) {
+void FabricEngine::announce(Flow& flow) {
     flow.in.live |= !flow.in.told && !closing_;
     if (std::exchange(flow.in.told, true) || closing_) return;
     news().opened.push_back(&flow);
 }
 
-bool Hub::take_credits(Flow& flow, uint32_t credits) {
+bool FabricEngine::take_credits(Flow& flow, uint32_t credits) {
     if (flow.granted + credits > flow.out.begun + credits_per_channel) return false;
     flow.granted += credits;
     allow(flow);
@@ -144,7 +144,7 @@ bool Hub::take_credits(Flow& flow, uint32_t credits) {
 }
 
 /// True: the library's arrival is kept.
-bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
+bool FabricEngine::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
     const auto bad = [&](const std::string& cause) {
         break_rules(peer, cause);
         return false;
@@ -185,7 +185,7 @@ bool Hub::take_data(Peer& peer, const Header& header, const Arrival& arrival) {
 }
 
 /// Drops a message of a communicator that is gone, and owes the credit.
-bool Hub::take_late(Peer& peer, const Header& header) {
+bool FabricEngine::take_late(Peer& peer, const Header& header) {
     ++peer.received;
     if (late_credits_.size() >= max_channels_taken * credits_per_channel) {
         break_rules(peer, "it sent more to communicators that are gone than its credits allow");
@@ -201,14 +201,14 @@ bool Hub::take_late(Peer& peer, const Header& header) {
 }
 
 /// An offer that was taken, if the host can write there; else it is void.
-std::byte* Hub::unless_on_device(ReceiveQueue& in, std::byte* offered) {
+std::byte* FabricEngine::unless_on_device(ReceiveQueue& in, std::byte* offered) {
     if (!offered || !in.offer.on_device()) return offered;
     in.offer.clear();
     return nullptr;
 }
 
 /// Decides where a message lies: where it is wanted, where the library has it, or in a cell.
-bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
+bool FabricEngine::place(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
     Slot& slot = in.at(position);
     if (!in.live || arrival.bytes == 0) {
@@ -243,7 +243,7 @@ bool Hub::place(Flow& flow, uint64_t position, const Arrival& arrival) {
     return true;
 }
 
-bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
+bool FabricEngine::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
     Slot& slot = in.at(position);
     std::byte* to = unless_on_device(in, in.offer.take(slot.tag, slot.bytes, position));
@@ -259,7 +259,7 @@ bool Hub::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
 }
 
 /// False: there is no memory, or the peer has too much of it.
-bool Hub::take_cell(Slot& slot) {
+bool FabricEngine::take_cell(Slot& slot) {
     Peer& peer = slot.flow->peer;
     slot.cell = slot.flow->in.cells.take(slot.bytes);
     const std::size_t most = options_.limits.unread_bytes;
@@ -275,7 +275,7 @@ bool Hub::take_cell(Slot& slot) {
 }
 
 /// offered: the lane's memory; nullptr: a cell will do. False: as take_cell().
-bool Hub::find_place(Slot& slot, std::byte* offered) {
+bool FabricEngine::find_place(Slot& slot, std::byte* offered) {
     slot.offered = offered != nullptr;
     slot.on_device = offered && slot.flow->in.offer.on_device();
     slot.to = offered;
@@ -288,7 +288,7 @@ bool Hub::find_place(Slot& slot, std::byte* offered) {
 }
 
 /// False: the library has no room.
-bool Hub::fetch(Slot& slot) {
+bool FabricEngine::fetch(Slot& slot) {
     if (slot.flow->peer.state == Peer::State::gone) return true;
     slot.begun = true;
     const Progress result =
@@ -305,7 +305,7 @@ bool Hub::fetch(Slot& slot) {
 }
 
 /// The message is whole, and the lane may have it.
-void Hub::finish(Slot& slot) {
+void FabricEngine::finish(Slot& slot) {
     Flow& flow = *slot.flow;
     ReceiveQueue& in = flow.in;
     if (slot.state.load(std::memory_order_relaxed) == SlotState::fetching) slot.data = slot.to;
@@ -319,7 +319,7 @@ void Hub::finish(Slot& slot) {
 }
 
 /// For the lane, whose next message waits: to where it is offered, or else to a cell.
-void Hub::place_next(Flow& flow) {
+void FabricEngine::place_next(Flow& flow) {
     const Guard guard(*this);
     if (!guard) return;
     ReceiveQueue& in = flow.in;
@@ -330,7 +330,7 @@ void Hub::place_next(Flow& flow) {
 }
 
 /// Releases all that has arrived, for a channel without a receiver.
-void Hub::drop(ReceiveQueue& in) {
+void FabricEngine::drop(ReceiveQueue& in) {
     uint64_t position = in.released.load(std::memory_order_relaxed);
     while (in.at(position).state.load(std::memory_order_relaxed) == SlotState::whole)
         in.at(position++).state.store(SlotState::spent, std::memory_order_relaxed);
@@ -338,7 +338,7 @@ void Hub::drop(ReceiveQueue& in) {
 }
 
 /// Takes back the places of what the lane has released.
-void Hub::reclaim(ReceiveQueue& in) {
+void FabricEngine::reclaim(ReceiveQueue& in) {
     const uint64_t released = in.released.load(std::memory_order_seq_cst);
     for (; in.reclaimed < released; ++in.reclaimed) {
         Slot& slot = in.at(in.reclaimed);
@@ -352,7 +352,7 @@ void Hub::reclaim(ReceiveQueue& in) {
 // --------------------------------------------------------------------------------
 
 /// Nothing lies in the caller's memory afterwards, neither whole messages nor one that is arriving.
-void Hub::cancel_receives(Flow& flow) {
+void FabricEngine::cancel_receives(Flow& flow) {
     if (!enter()) return;
     ReceiveQueue& in = flow.in;
     for (Slot& slot : in.slots) {
@@ -371,7 +371,7 @@ void Hub::cancel_receives(Flow& flow) {
 }
 
 /// The rest of a message that is arriving in the caller's memory, if the library can be told.
-void Hub::fetch_to_cell(Slot& slot) {
+void FabricEngine::fetch_to_cell(Slot& slot) {
     CellPool& cells = slot.flow->in.cells;
     const int cell = slot.on_device ? CellPool::none : cells.take(slot.bytes);
     if (cell == CellPool::none) return;
@@ -382,7 +382,7 @@ void Hub::fetch_to_cell(Slot& slot) {
     slot.offered = false;
 }
 
-bool Hub::save_offered(Slot& slot) {
+bool FabricEngine::save_offered(Slot& slot) {
     CellPool& cells = slot.flow->in.cells;
     slot.offered = false;
     // The host cannot read it: whoever still wants it has it there.

@@ -1,15 +1,15 @@
-// A hub's outgoing direction: who has something to say, and handing it to the library.
+// An engine's outgoing direction: who has something to say, and handing it to the library.
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "fabric/hub.h"
+#include "fabric/engine.h"
 
 namespace tutti::fabric {
 
 /// Hands over what is queued, to each peer until the library has no room for it: one that takes
 /// nothing, or is not there yet, holds up no other.
-void Hub::flush() {
+void FabricEngine::flush() {
     ready_.take_added();
     // The list may grow meanwhile.
     for (std::size_t i = 0; i < talking_.size(); ++i)
@@ -36,13 +36,13 @@ void Hub::flush() {
 // ---- what is said to a peer, besides data
 // --------------------------------------------------------
 
-void Hub::owe(Peer& peer, uint8_t what) {
+void FabricEngine::owe(Peer& peer, uint8_t what) {
     if (peer.due == 0) talking_.push_back(&peer);
     peer.due |= what;
 }
 
 /// False: the library had no room.
-bool Hub::say(Peer& peer) {
+bool FabricEngine::say(Peer& peer) {
     constexpr std::pair<uint8_t, Kind> order[] = {{Peer::hello_due, Kind::hello},
                                                   {Peer::welcome_due, Kind::welcome},
                                                   {Peer::bye_due, Kind::bye},
@@ -55,7 +55,7 @@ bool Hub::say(Peer& peer) {
     return true;
 }
 
-bool Hub::say(Peer& peer, Kind kind) {
+bool FabricEngine::say(Peer& peer, Kind kind) {
     Header out = header(kind, peer);
     out.position = peer.sent;
     const bool hello = kind == Kind::hello;
@@ -66,14 +66,14 @@ bool Hub::say(Peer& peer, Kind kind) {
 }
 
 /// False: again after progress().
-bool Hub::accepted(Progress result, Peer& peer) {
+bool FabricEngine::accepted(Progress result, Peer& peer) {
     if (result == Progress::failed)
         losing_.push_back({&peer, "sending to it failed", Culprit::peer});
     if (result == Progress::busy) peer.busy_in = polls_;
     return result != Progress::busy;
 }
 
-Header Hub::header(Kind kind, const Peer& peer) const {
+Header FabricEngine::header(Kind kind, const Peer& peer) const {
     Header out;
     out.magic = Header::magic_of(kind);
     out.sender = options_.rank;
@@ -81,7 +81,7 @@ Header Hub::header(Kind kind, const Peer& peer) const {
     return out;
 }
 
-Header Hub::header(Kind kind, const Flow& flow) const {
+Header FabricEngine::header(Kind kind, const Flow& flow) const {
     Header out = header(kind, flow.peer);
     out.comm = flow.comm;
     out.lane = flow.lane;
@@ -92,7 +92,7 @@ Header Hub::header(Kind kind, const Flow& flow) const {
 // ------------------------------------------------------------------------------------
 
 /// Sends a flow's next message. True: it wants another turn.
-bool Hub::send_next(Flow& flow) {
+bool FabricEngine::send_next(Flow& flow) {
     // It is on the list again once the peer is ready.
     if (flow.peer.state != Peer::State::ready) return false;
     if (flow.open_due) {
@@ -109,7 +109,7 @@ bool Hub::send_next(Flow& flow) {
     return flow.in.credits_due() && !send_credits(flow);
 }
 
-bool Hub::send_message(Flow& flow) {
+bool FabricEngine::send_message(Flow& flow) {
     const uint64_t position = flow.out.begun;
     const SendQueue::Message& message = flow.out.at(position);
     reclaim(flow.in);
@@ -140,7 +140,7 @@ bool Hub::send_message(Flow& flow) {
     return true;
 }
 
-bool Hub::send_credits(Flow& flow) {
+bool FabricEngine::send_credits(Flow& flow) {
     reclaim(flow.in);
     const uint64_t owed = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
     Header out = header(Kind::credit, flow);
@@ -153,7 +153,7 @@ bool Hub::send_credits(Flow& flow) {
     return true;
 }
 
-void Hub::send_late_credits() {
+void FabricEngine::send_late_credits() {
     std::erase_if(late_credits_, [this](const auto& late) {
         const auto& [peer, out] = late;
         if (peer->state != Peer::State::ready) return true;
@@ -164,14 +164,14 @@ void Hub::send_late_credits() {
     });
 }
 
-void Hub::sent(void* context, Code code) {
+void FabricEngine::sent(void* context, Code code) {
     if (!context) return;
     const auto& under_way = *static_cast<Flow::Sent*>(context);
     complete(*under_way.flow, under_way.position, code == Code::ok);
 }
 
 /// The library has given a message back, gone or not.
-void Hub::complete(Flow& flow, uint64_t position, bool gone) {
+void FabricEngine::complete(Flow& flow, uint64_t position, bool gone) {
     SendQueue& out = flow.out;
     SendQueue::Message& message = out.at(position);
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
@@ -198,7 +198,7 @@ void Hub::complete(Flow& flow, uint64_t position, bool gone) {
 }
 
 /// A credit may come back before the library lets go of the message that it was for.
-void Hub::allow(Flow& flow) {
+void FabricEngine::allow(Flow& flow) {
     const uint64_t sent = flow.out.sent.load(std::memory_order_relaxed);
     const uint64_t allowed = std::min(flow.granted, sent + credits_per_channel);
     if (allowed != flow.out.allowed.load(std::memory_order_relaxed))
@@ -206,7 +206,7 @@ void Hub::allow(Flow& flow) {
 }
 
 /// If the library can be told where a message lies that it has: else it stays where it is.
-void Hub::send_from_copy(Flow& flow, uint64_t position) {
+void FabricEngine::send_from_copy(Flow& flow, uint64_t position) {
     SendQueue& out = flow.out;
     SendQueue::Message& message = out.at(position);
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
@@ -222,7 +222,7 @@ void Hub::send_from_copy(Flow& flow, uint64_t position) {
 
 // What was pushed is delivered all the same, from copies. What the library is moving out of the
 // caller's memory, and cannot be told of a copy, is waited for, and so is what lies in a GPU's.
-void Hub::cancel_sends(Flow& flow) {
+void FabricEngine::cancel_sends(Flow& flow) {
     if (!enter()) return;
     SendQueue& out = flow.out;
     const uint64_t begun = out.begun;

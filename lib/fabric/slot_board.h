@@ -23,7 +23,7 @@ inline constexpr std::size_t flat_depth = 2;
 /// Of payload. The same everywhere: a port that copies less at once has no flat exchange.
 inline constexpr std::size_t flat_max_bytes = 448;
 
-/// A contribution as it goes to every peer. What is always the same the hub writes once.
+/// A contribution as it goes to every peer. What is always the same the engine writes once.
 struct Contribution {
     Header header;
     std::array<std::byte, flat_max_bytes> payload;
@@ -56,32 +56,34 @@ struct FlatStream {
 
     // The streams' own channels: what lies there unread from calls before a flat one, no call
     // reads.
-    std::vector<Flow*> flows;         // the hub's owner's
+    std::vector<Flow*> flows;         // the engine's owner's
     std::atomic<bool> unread{false};  // there may be such a message here
 
-    // Of the operation's thread while nobody is left to be sent it, else of the hub's owner.
+    // Of the operation's thread while nobody is left to be sent it, else of the engine's owner.
     Contribution outgoing;
     std::atomic<uint64_t> unsent{0};  // members that are still to be sent it, a bit each
 
-    // The hub's owner writes, the operation's thread reads; that thread writes the turn of its own.
+    // The engine's owner writes, the operation's thread reads; that thread writes the turn of its
+    // own.
     std::vector<Slot> slots;
-    // Who goes to sleep announces it, holds the hub once, and looks again: unlike a channel's, no
-    // owner of the hub needs a fence between what it publishes here and its look at the sleeper.
+    // Who goes to sleep announces it, holds the engine once, and looks again: unlike a channel's,
+    // no owner of the engine needs a fence between what it publishes here and its look at the
+    // sleeper.
     Sleeper sleeper;
     uint64_t started = 0;  // the operation's thread's: number of the newest; 0 again in a new epoch
 };
 
-/// A group as one of its hubs knows it: with the streams that run over this one.
+/// A group as one of its engines knows it: with the streams that run over this one.
 struct SlotBoard {
     struct Share {
-        std::size_t hub = 0, hubs = 1;
+        std::size_t engine = 0, engines = 1;
     };
     SlotBoard(uint32_t in_comm, Rank in_rank, Rank ranks, uint32_t stream_count, const Share& share)
         : comm(in_comm),
           rank(in_rank),
           peers(static_cast<std::size_t>(ranks)),
           streams(stream_count) {
-        for (std::size_t i = share.hub; i < streams.size(); i += share.hubs)
+        for (std::size_t i = share.engine; i < streams.size(); i += share.engines)
             streams[i] = std::make_unique<FlatStream>(ranks);
     }
     std::size_t size() const { return peers.size(); }

@@ -1,4 +1,4 @@
-// The transport of a fabric: its ports' hubs, the thread that is always there for them, and what
+// The transport of a fabric: its ports' engines, the thread that is always there for them, and what
 // ranks tell each other about reaching them.
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -10,9 +10,9 @@
 
 #include "base/fd.h"
 #include "base/log.h"
+#include "fabric/engine.h"
 #include "fabric/fabric.h"
 #include "fabric/flat_group.h"
-#include "fabric/hub.h"
 #include "net/reactor.h"
 
 namespace tutti::fabric {
@@ -26,7 +26,7 @@ uint64_t random_nonce() {
     return uint64_t{random()} << 32 | random();
 }
 
-class FabricTransport final : public Transport, private HubEvents {
+class FabricTransport final : public Transport, private EngineEvents {
 public:
     FabricTransport(const TransportContext& context, Result<std::unique_ptr<PortFactory>> factory,
                     const Settings& settings)
@@ -47,13 +47,13 @@ public:
                                          Deadline deadline) override;
     void retire(uint32_t comm) override { retired_.insert(comm); }
     void peer_gone(Rank peer) override {
-        for (const auto& hub : hubs_) hub->mark_failed(peer);
+        for (const auto& engine : engines_) engine->mark_failed(peer);
     }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     void progress() override;
     void before_sleep() override {
-        for (const auto& hub : hubs_) hub->before_sleep();
+        for (const auto& engine : engines_) engine->before_sleep();
     }
     IntrinsicProvider* intrinsics() override { return flat_.get(); }
     void close(Deadline deadline) override;
@@ -72,7 +72,7 @@ private:
     Capabilities capabilities_;
     std::string address_;
     Retired retired_;
-    std::vector<std::shared_ptr<Hub>> hubs_;
+    std::vector<std::shared_ptr<FabricEngine>> engines_;
     std::unique_ptr<FlatProvider> flat_;
     UniqueFd ticks_;
 
@@ -85,19 +85,19 @@ Result<> FabricTransport::listen() {
     if (!factory_) return tl::unexpected(factory_.error());
     Address address{.version = (*factory_)->version(), .nonce = random_nonce(), .ports = {}};
     for (int i = 0; i < context_.fabric_ports; ++i) {
-        auto hub =
-            std::make_shared<Hub>(Hub::Options{.rank = context_.rank,
-                                               .size = context_.size,
-                                               .nonce = address.nonce,
-                                               .max_message_bytes = settings_.max_message_bytes,
-                                               .doorbell_fd = context_.doorbell_fd,
-                                               .reactor = context_.data_reactor,
-                                               .retired = &retired_,
-                                               .events = this,
-                                               .limits = settings_.limits,
-                                               .patience_ms = settings_.patience_ms});
-        TUTTI_TRY(hub->open_port(**factory_));
-        const PortLimits& limits = hub->limits();
+        auto engine = std::make_shared<FabricEngine>(
+            FabricEngine::Options{.rank = context_.rank,
+                                  .size = context_.size,
+                                  .nonce = address.nonce,
+                                  .max_message_bytes = settings_.max_message_bytes,
+                                  .doorbell_fd = context_.doorbell_fd,
+                                  .reactor = context_.data_reactor,
+                                  .retired = &retired_,
+                                  .events = this,
+                                  .limits = settings_.limits,
+                                  .patience_ms = settings_.patience_ms});
+        TUTTI_TRY(engine->open_port(**factory_));
+        const PortLimits& limits = engine->limits();
         if (limits.max_message_bytes > 0)
             capabilities_.max_message_bytes =
                 std::min(capabilities_.max_message_bytes, limits.max_message_bytes);
@@ -106,15 +106,15 @@ Result<> FabricTransport::listen() {
         capabilities_.takes_devices |= limits.takes_devices;
         capabilities_.sockets |= limits.sockets;
         capabilities_.sockets_within |= limits.sockets_within;
-        address.ports.push_back(hub->address());
-        if (hub->wake_fd() >= 0)
-            TUTTI_TRY(context_.data_reactor->add(hub->wake_fd(), EPOLLIN,
-                                                 [to = hub.get()](uint32_t) { to->woken(); }));
-        hubs_.push_back(std::move(hub));
+        address.ports.push_back(engine->address());
+        if (engine->wake_fd() >= 0)
+            TUTTI_TRY(context_.data_reactor->add(engine->wake_fd(), EPOLLIN,
+                                                 [to = engine.get()](uint32_t) { to->woken(); }));
+        engines_.push_back(std::move(engine));
     }
-    if (hubs_.front()->limits().copied_bytes >= flat_max_bytes)
+    if (engines_.front()->limits().copied_bytes >= flat_max_bytes)
         flat_ = std::make_unique<FlatProvider>(
-            hubs_, [this](const PeerAddress& peer) { return parse(peer); });
+            engines_, [this](const PeerAddress& peer) { return parse(peer); });
     address_ = encode_address(name(), address);
     log::debug("rank {}: {} {} over {}", context_.rank, name(), address.version,
                (*factory_)->path());
@@ -130,7 +130,7 @@ Result<> FabricTransport::start_ticking() {
     return context_.reactor->add(ticks_.get(), EPOLLIN, [this](uint32_t) {
         uint64_t count = 0;
         if (::read(ticks_.get(), &count, sizeof count) < 0) return;
-        for (const auto& hub : hubs_) hub->tick();
+        for (const auto& engine : engines_) engine->tick();
     });
 }
 
@@ -151,7 +151,7 @@ Result<std::unique_ptr<Sender>> FabricTransport::open(const ChannelId& id, const
     if (!address) return refused(std::move(address).error());
     // One of ours and one of theirs, the same on both sides if they have as many.
     const std::size_t stream = id.lane / lanes_per_stream;
-    auto sender = hubs_[stream % hubs_.size()]->open(
+    auto sender = engines_[stream % engines_.size()]->open(
         id, address->ports[stream % address->ports.size()], address->nonce);
     if (!sender) return refused(std::move(sender).error());
     return sender;
@@ -170,21 +170,21 @@ void FabricTransport::lost(Rank peer, const std::string& cause) {
 }
 
 Result<> FabricTransport::add_memory(std::byte* data, std::size_t bytes) {
-    for (std::size_t i = 0; i < hubs_.size(); ++i) {
-        auto added = hubs_[i]->add_memory(data, bytes);
+    for (std::size_t i = 0; i < engines_.size(); ++i) {
+        auto added = engines_[i]->add_memory(data, bytes);
         if (added) continue;
-        while (i-- > 0) hubs_[i]->remove_memory(data, bytes);
+        while (i-- > 0) engines_[i]->remove_memory(data, bytes);
         return added;
     }
     return {};
 }
 
 void FabricTransport::remove_memory(std::byte* data, std::size_t bytes) {
-    for (const auto& hub : hubs_) hub->remove_memory(data, bytes);
+    for (const auto& engine : engines_) engine->remove_memory(data, bytes);
 }
 
 void FabricTransport::progress() {
-    for (const auto& hub : hubs_) hub->progress();
+    for (const auto& engine : engines_) engine->progress();
 }
 
 void FabricTransport::close(Deadline deadline) {
@@ -193,17 +193,17 @@ void FabricTransport::close(Deadline deadline) {
         if (std::exchange(closed_, true)) return;
     }
     if (ticks_) context_.reactor->remove(ticks_.get());
-    for (const auto& hub : hubs_) {
-        if (hub->wake_fd() >= 0) context_.data_reactor->remove(hub->wake_fd());
-        hub->begin_close(deadline);
+    for (const auto& engine : engines_) {
+        if (engine->wake_fd() >= 0) context_.data_reactor->remove(engine->wake_fd());
+        engine->begin_close(deadline);
     }
     for (;;) {
         bool done = true;
-        for (const auto& hub : hubs_) done &= hub->close_step();
+        for (const auto& engine : engines_) done &= engine->close_step();
         if (done || deadline.passed()) break;
         ::usleep(50);
     }
-    for (const auto& hub : hubs_) hub->end_close(Deadline::after_ms(last_words_ms));
+    for (const auto& engine : engines_) engine->end_close(Deadline::after_ms(last_words_ms));
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // fetched, or come in pieces. And the addresses that they publish.
 #include <algorithm>
 
-#include "fabric/hub.h"
+#include "fabric/engine.h"
 #include "fuzz/catalog.h"
 #include "net/reactor.h"
 
@@ -80,7 +80,7 @@ struct InputFactory final : PortFactory {
     }
 };
 
-struct Sink final : HubEvents {
+struct Sink final : EngineEvents {
     std::vector<std::unique_ptr<Receiver>> receivers;
     std::array<int, ranks> losses{};
     void opened(const ChannelId&, std::unique_ptr<Receiver> receiver) override {
@@ -127,16 +127,17 @@ void run_fabric(ByteView input) {
     Retired retired;
     retired.insert(retired_comm);
     Sink sink;
-    const auto hub = std::make_shared<Hub>(Hub::Options{.rank = 0,
-                                                        .size = ranks,
-                                                        .nonce = nonce,
-                                                        .max_message_bytes = 4096,
-                                                        .reactor = &reactor,
-                                                        .retired = &retired,
-                                                        .events = &sink,
-                                                        .patience_ms = 0});
+    const auto engine =
+        std::make_shared<FabricEngine>(FabricEngine::Options{.rank = 0,
+                                                             .size = ranks,
+                                                             .nonce = nonce,
+                                                             .max_message_bytes = 4096,
+                                                             .reactor = &reactor,
+                                                             .retired = &retired,
+                                                             .events = &sink,
+                                                             .patience_ms = 0});
     InputFactory factory;
-    require(hub->open_port(factory).has_value(), "the port does not open");
+    require(engine->open_port(factory).has_value(), "the port does not open");
     Input in(input);
     for (uint64_t turn = 0; !in.empty(); ++turn) {
         Message next;
@@ -147,14 +148,14 @@ void run_fabric(ByteView input) {
         next.header.resize(header_bytes);
         next.payload.assign(payload.begin(), payload.end());
         factory.port->deliver(std::move(next));
-        hub->progress();
+        engine->progress();
         read_some(sink, turn);
     }
-    hub->progress();
+    engine->progress();
     sink.receivers.clear();
-    hub->progress();
-    hub->begin_close(Deadline::after_ms(0));
-    hub->end_close(Deadline::after_ms(0));
+    engine->progress();
+    engine->begin_close(Deadline::after_ms(0));
+    engine->end_close(Deadline::after_ms(0));
 }
 
 std::vector<Bytes> seeds_fabric() {

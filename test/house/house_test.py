@@ -19,7 +19,7 @@ MAX_FUNCTION_LINES = 70
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
-    "Hub": 97,
+    "FabricEngine": 97,
 }
 # Comments that open with a clause without an actor. The number may only fall.
 HEADLESS_COMMENTS = 659

@@ -1,4 +1,4 @@
-// What a peer can make a hub keep is bounded (transport/peer_limits.h).
+// What a peer can make an engine keep is bounded (transport/peer_limits.h).
 #include "transport/fake_port.h"
 #include "transport/posted/cells.h"
 

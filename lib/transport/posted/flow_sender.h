@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-/// Wire is the connection or the port's hub: kick, cancel_sends, close_sender and health, each for
+/// Wire is the connection or the port's engine: kick, cancel_sends, close_sender and health, each for
 /// one of its flows, whose outgoing queue is `out`.
 template <typename Wire, typename Flow>
 class FlowSender final : public Sender {

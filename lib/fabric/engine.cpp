@@ -1,5 +1,5 @@
-// Ownership, peers, life and death of a hub; send.cpp and receive.cpp are its two directions.
-#include "fabric/hub.h"
+// Ownership, peers, life and death of an engine; send.cpp and receive.cpp are its two directions.
+#include "fabric/engine.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ bool may_sleep(Port& port) {
 
 }  // namespace
 
-Result<> Hub::open_port(PortFactory& factory) {
+Result<> FabricEngine::open_port(PortFactory& factory) {
     fds_.emplace();
     TUTTI_ASSIGN(port_, factory.open(*this));
     fds_->take_new();
@@ -57,7 +57,7 @@ Result<> Hub::open_port(PortFactory& factory) {
 }
 
 // Flows are gone before the port that their arrivals belong to.
-Hub::~Hub() {
+FabricEngine::~FabricEngine() {
     if (!port_) return;
     closed_ = true;
     for (auto& [rank, flows] : flows_)
@@ -69,7 +69,7 @@ Hub::~Hub() {
 
 // ---- ownership -------------------------------------------------------------------------------
 
-void Hub::leave() {
+void FabricEngine::leave() {
     for (;;) {
         settle();
         if (!forgotten_.empty()) forget_flows();
@@ -88,20 +88,20 @@ void Hub::leave() {
 }
 
 // Without the owner flag: the transport's client has locks of its own.
-void Hub::deliver(const News& told) {
+void FabricEngine::deliver(const News& told) {
     for (Flow* flow : told.opened)
         options_.events->opened({flow->peer.rank, flow->comm, flow->lane},
                                 std::make_unique<FabricReceiver>(shared_from_this(), *flow));
     for (const auto& [rank, cause] : told.lost) options_.events->lost(rank, cause);
 }
 
-Hub::News& Hub::news() {
+FabricEngine::News& FabricEngine::news() {
     if (!news_) news_ = std::make_unique<News>();
     return *news_;
 }
 
 // Mostly nobody else is in, and the list that threads share can be left alone.
-void Hub::kick(Flow& flow) {
+void FabricEngine::kick(Flow& flow) {
     bool inside = owner_.try_take();
     if (inside) {
         // Alone: it need not line up.
@@ -117,20 +117,20 @@ void Hub::kick(Flow& flow) {
     leave();
 }
 
-void Hub::progress() {
+void FabricEngine::progress() {
     if (owner_.taken() || !owner_.try_take()) return;
     turn();
     leave();
 }
 
-void Hub::tick() {
+void FabricEngine::tick() {
     progress();
     int due = marks_due_.load(std::memory_order_relaxed);
     if (due > 0) marks_due_.compare_exchange_strong(due, due - 1, std::memory_order_relaxed);
     if (due > 0 || ++ticks_ % ticks_a_mark == 0) fds_->mark();
 }
 
-void Hub::woken() {
+void FabricEngine::woken() {
     if (!owner_.try_take()) return;  // asked again if the owner leaves anything
     armed_ = false;
     if (PortDoorbell* const bell = port_->doorbell()) bell->heard();
@@ -138,12 +138,12 @@ void Hub::woken() {
     leave();
 }
 
-void Hub::turn() {
+void FabricEngine::turn() {
     poll();
     tidy();
 }
 
-void Hub::tidy() {
+void FabricEngine::tidy() {
     if (any_condemned_.load(std::memory_order_relaxed)) [[unlikely]]
         drop_condemned();
     settle();
@@ -151,7 +151,7 @@ void Hub::tidy() {
 }
 
 /// What follows from the port's events.
-void Hub::settle_what_came() {
+void FabricEngine::settle_what_came() {
     // In their order, for the first says why; there may be more meanwhile.
     while (!losing_.empty())
         for (const Loss& loss : std::exchange(losing_, {}))
@@ -176,7 +176,7 @@ void Hub::settle_what_came() {
 }
 
 // The sleeper looks once more after this, and others are woken by what moves.
-void Hub::arm_port() {
+void FabricEngine::arm_port() {
     for (int turns = 0; turns < max_arm_turns; ++turns) {
         if (may_sleep(*port_)) {
             armed_ = true;
@@ -187,40 +187,40 @@ void Hub::arm_port() {
     ring_event_fd(options_.doorbell_fd);
 }
 
-void Hub::arm(bool on) {
+void FabricEngine::arm(bool on) {
     const Guard guard(*this);
     if (guard) count_sleepers(on ? 1 : -1);
 }
 
-void Hub::count_sleepers(int change) {
+void FabricEngine::count_sleepers(int change) {
     sleepers_ += change;
     stay_watched();
 }
 
-void Hub::before_sleep() {
+void FabricEngine::before_sleep() {
     const Guard guard(*this);
     if (guard) stay_watched();
 }
 
-void Hub::stay_watched() {
+void FabricEngine::stay_watched() {
     ignored_from_ = sleepers_ == 0 ? polls_ + polls_watched : 0;
     if (!watched_) watch(true);
 }
 
 // Where it cannot be watched nobody sleeps.
-void Hub::watch(bool on) {
+void FabricEngine::watch(bool on) {
     if (wake_fd() < 0) return;
     watched_ = options_.reactor->watch(wake_fd(), on) && on;
     if (on && !watched_) ring_event_fd(options_.doorbell_fd);
 }
 
-void Hub::wake(Sleeper& sleeper) {
+void FabricEngine::wake(Sleeper& sleeper) {
     if (sleeper.wants_waking()) ring_event_fd(options_.doorbell_fd);
 }
 
 /// Waits until nothing is pending, or the peer is lost for that, which it is in the end. Others
-/// come in meanwhile. False: the hub was closed, and is not this thread's any more.
-bool Hub::wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure) {
+/// come in meanwhile. False: the engine was closed, and is not this thread's any more.
+bool FabricEngine::wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure) {
     const auto deadline = OnePatience::deadline(options_.patience_ms);
     for (int looks = 0; peer.state != Peer::State::gone && pending(); ++looks) {
         turn();
@@ -238,13 +238,13 @@ bool Hub::wait_for(Peer& peer, const std::function<bool()>& pending, const char*
     return true;
 }
 
-Result<> Hub::add_memory(std::byte* data, std::size_t bytes) {
+Result<> FabricEngine::add_memory(std::byte* data, std::size_t bytes) {
     const Guard guard(*this);
     PortMemory* const memory = port_->memory();
     return guard && memory ? memory->add_memory(data, bytes) : Result<>{};
 }
 
-void Hub::remove_memory(std::byte* data, std::size_t bytes) {
+void FabricEngine::remove_memory(std::byte* data, std::size_t bytes) {
     const Guard guard(*this);
     PortMemory* const memory = port_->memory();
     if (guard && memory) memory->remove_memory(data, bytes);
@@ -252,14 +252,14 @@ void Hub::remove_memory(std::byte* data, std::size_t bytes) {
 
 // ---- peers and flows ---------------------------------------------------------------------------
 
-Peer& Hub::peer_of(Rank rank) {
+Peer& FabricEngine::peer_of(Rank rank) {
     if (peers_.empty()) count_sleepers(-1);
     auto& peer = peers_[rank];
     if (!peer) peer = std::make_unique<Peer>(rank);
     return *peer;
 }
 
-Result<> Hub::connect(Peer& peer, ByteView port, uint64_t nonce) {
+Result<> FabricEngine::connect(Peer& peer, ByteView port, uint64_t nonce) {
     if (peer.connected) return {};
     TUTTI_TRY(port_->connect(peer.rank, port));
     peer.connected = true;
@@ -271,7 +271,7 @@ Result<> Hub::connect(Peer& peer, ByteView port, uint64_t nonce) {
 }
 
 /// A peer that knows how to answer, or soon will.
-Result<Peer*> Hub::reach(Rank rank, ByteView port, uint64_t nonce) {
+Result<Peer*> FabricEngine::reach(Rank rank, ByteView port, uint64_t nonce) {
     Peer& peer = peer_of(rank);
     if (peer.health.load(std::memory_order_relaxed) != Code::ok)
         return fail_rank(Code::peer_lost, rank, "rank {} is gone", rank);
@@ -283,7 +283,7 @@ Result<Peer*> Hub::reach(Rank rank, ByteView port, uint64_t nonce) {
     return &peer;
 }
 
-Flow* Hub::find(Rank peer, uint32_t comm, uint16_t lane) {
+Flow* FabricEngine::find(Rank peer, uint32_t comm, uint16_t lane) {
     Flow*& recent = recent_[place_of(peer, comm, lane) % cached_flows];
     if (recent && recent->peer.rank == peer && recent->comm == comm && recent->lane == lane)
         return recent;
@@ -293,7 +293,7 @@ Flow* Hub::find(Rank peer, uint32_t comm, uint16_t lane) {
     return found == flows->second.end() ? nullptr : recent = found->second.get();
 }
 
-Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
+Flow* FabricEngine::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
     if (Flow* flow = find(peer.rank, comm, lane)) return flow;
     auto& flows = flows_[peer.rank];
     if (flows.size() >= max_channels_taken) return nullptr;
@@ -303,7 +303,8 @@ Flow* Hub::find_or_add(Peer& peer, uint32_t comm, uint16_t lane) {
     return flow;
 }
 
-Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, uint64_t nonce) {
+Result<std::unique_ptr<Sender>> FabricEngine::open(const ChannelId& id, ByteView port,
+                                                   uint64_t nonce) {
     const Guard guard(*this);
     if (!guard || closing_) return fail_rank(Code::aborted, id.peer, "the transport is closed");
     if (options_.retired->contains(id.comm))
@@ -331,13 +332,13 @@ Result<std::unique_ptr<Sender>> Hub::open(const ChannelId& id, ByteView port, ui
 }
 
 // A channel may be opened again as long as its communicator lives.
-void Hub::half_closed(Flow& flow) {
+void FabricEngine::half_closed(Flow& flow) {
     if (!flow.out.open.load(std::memory_order_relaxed) && !flow.in.live &&
         options_.retired->contains(flow.comm))
         forgotten_.push_back(&flow);
 }
 
-void Hub::close_sender(Flow& flow) {
+void FabricEngine::close_sender(Flow& flow) {
     const Guard guard(*this);
     if (!guard) return;
     flow.out.open.store(false, std::memory_order_relaxed);
@@ -345,7 +346,7 @@ void Hub::close_sender(Flow& flow) {
 }
 
 // What is left unread is dropped, here and when more comes, so that the sender gets its credits.
-void Hub::close_receiver(Flow& flow) {
+void FabricEngine::close_receiver(Flow& flow) {
     const Guard guard(*this);
     if (!guard) return;
     flow.in.live = false;
@@ -360,7 +361,7 @@ void Hub::close_receiver(Flow& flow) {
 }
 
 /// Whether a flow without halves has something to send, or a message that is arriving.
-bool Hub::in_use(const Flow& flow) const {
+bool FabricEngine::in_use(const Flow& flow) const {
     if (flow.ready.load(std::memory_order_relaxed)) return true;
     for (const Slot& slot : flow.in.slots) {
         const bool queued = std::find(to_fetch_.begin(), to_fetch_.end(), &slot) != to_fetch_.end();
@@ -371,7 +372,7 @@ bool Hub::in_use(const Flow& flow) const {
                                            flow.out.pushed.load(std::memory_order_relaxed);
 }
 
-void Hub::forget_flows() {
+void FabricEngine::forget_flows() {
     std::erase_if(forgotten_, [this](Flow* flow) {
         if (in_use(*flow)) return false;
         forget(*flow);
@@ -379,7 +380,7 @@ void Hub::forget_flows() {
     });
 }
 
-void Hub::forget(Flow& flow) {
+void FabricEngine::forget(Flow& flow) {
     for (Slot& slot : flow.in.slots)
         if (slot.hold) port_->release(std::exchange(slot.hold, nullptr));
     if (FlatStream* const stream = flow.flat) std::erase(stream->flows, &flow);
@@ -390,16 +391,16 @@ void Hub::forget(Flow& flow) {
 
 // ---- the end ---------------------------------------------------------------------------------
 
-void Hub::break_rules(Peer& peer, const std::string& cause) {
+void FabricEngine::break_rules(Peer& peer, const std::string& cause) {
     losing_.push_back({&peer, "protocol error: " + cause, Culprit::peer});
 }
 
-void Hub::reject(Peer& peer, const std::string& cause) {
+void FabricEngine::reject(Peer& peer, const std::string& cause) {
     const Guard guard(*this);
     if (guard) break_rules(peer, cause);
 }
 
-void Hub::lose(Peer& peer, const std::string& cause, bool is_news, Culprit culprit) {
+void FabricEngine::lose(Peer& peer, const std::string& cause, bool is_news, Culprit culprit) {
     if (peer.state == Peer::State::gone) return;
     const bool expected = peer.bye_received || closing_ || !is_news;
     drop_peer(peer);
@@ -411,7 +412,7 @@ void Hub::lose(Peer& peer, const std::string& cause, bool is_news, Culprit culpr
         news().lost.emplace_back(peer.rank, fmt::format("rank {}: {}", peer.rank, cause));
 }
 
-void Hub::mark_failed(Rank peer) {
+void FabricEngine::mark_failed(Rank peer) {
     {
         const std::lock_guard lock(condemned_mutex_);
         condemned_.emplace_back(peer, now_ns() + last_words_ns);
@@ -421,7 +422,7 @@ void Hub::mark_failed(Rank peer) {
 }
 
 // No news: whoever said so has told everyone.
-void Hub::drop_condemned() {
+void FabricEngine::drop_condemned() {
     std::vector<Rank> condemned;
     {
         const std::lock_guard lock(condemned_mutex_);
@@ -439,7 +440,7 @@ void Hub::drop_condemned() {
 
 // What is pending gets its events first: once channels hear that the peer is lost, nothing touches
 // their memory.
-void Hub::drop_peer(Peer& peer) {
+void FabricEngine::drop_peer(Peer& peer) {
     peer.state = Peer::State::gone;
     peer.due = 0;
     port_->disconnect(peer.rank);
@@ -448,7 +449,7 @@ void Hub::drop_peer(Peer& peer) {
 }
 
 /// A peer that said bye is gone when all it sent is here; then it may go.
-void Hub::leave_if_done(Peer& peer) {
+void FabricEngine::leave_if_done(Peer& peer) {
     if (!peer.bye_received || peer.received != peer.last || peer.leaving) return;
     bool complete = true;
     for (auto& [key, flow] : flows_[peer.rank])
@@ -462,13 +463,13 @@ void Hub::leave_if_done(Peer& peer) {
     leaving_.push_back(&peer);
 }
 
-void Hub::begin_close(Deadline deadline) {
+void FabricEngine::begin_close(Deadline deadline) {
     if (!enter()) return;
     closing_ = true;
     while (delivering_.load(std::memory_order_seq_cst) > 0 && !deadline.passed()) sched_yield();
 }
 
-bool Hub::close_step() {
+bool FabricEngine::close_step() {
     turn();
     news_.reset();
     bool done = true;
@@ -494,7 +495,7 @@ bool Hub::close_step() {
     return done;
 }
 
-void Hub::end_close(Deadline deadline) {
+void FabricEngine::end_close(Deadline deadline) {
     port_->flush(deadline);
     // Letting go of one may bring the first word of another.
     std::vector<Peer*> peers;

@@ -28,10 +28,10 @@
 
 namespace tutti::fabric {
 
-/// What a hub tells its transport, from whichever thread came in, without the owner flag.
-class HubEvents {
+/// What an engine tells its transport, from whichever thread came in, without the owner flag.
+class EngineEvents {
 public:
-    virtual ~HubEvents() = default;
+    virtual ~EngineEvents() = default;
     virtual void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) = 0;
     virtual void lost(Rank peer, const std::string& cause) = 0;
 };
@@ -42,7 +42,7 @@ struct Contact {
     Address address;
 };
 
-class Hub final : public std::enable_shared_from_this<Hub>, private PortEvents {
+class FabricEngine final : public std::enable_shared_from_this<FabricEngine>, private PortEvents {
 public:
     struct Options {
         Rank rank = 0;
@@ -52,12 +52,12 @@ public:
         int doorbell_fd = -1;
         Reactor* reactor = nullptr;  // whoever sleeps polls it; has wake_fd()
         const Retired* retired = nullptr;
-        HubEvents* events = nullptr;
+        EngineEvents* events = nullptr;
         PeerLimits limits = {};
         int64_t patience_ms = 5000;  // for the library to let go of an operation's memory
     };
-    explicit Hub(const Options& options) : options_(options) {}
-    ~Hub() override;
+    explicit FabricEngine(const Options& options) : options_(options) {}
+    ~FabricEngine() override;
 
     Result<> open_port(PortFactory& factory);
     const Bytes& address() const { return port_->address(); }
@@ -82,8 +82,8 @@ public:
     /// As Transport's.
     void before_sleep();
 
-    /// Closing: begin takes the hub for good; step is true once every peer has what was sent; end
-    /// lets go of the peers. The port stays for channels that are still read.
+    /// Closing: begin takes the engine for good; step is true once every peer has what was sent;
+    /// end lets go of the peers. The port stays for channels that are still read.
     void begin_close(Deadline deadline);
     bool close_step();
     void end_close(Deadline deadline);
@@ -99,8 +99,8 @@ public:
     void reject(Peer& peer, const std::string& cause);
     void place_next(Flow& flow);
 
-    // For flat groups. A board is the hub's from join(), with the members' port of that number, to
-    // leave().
+    // For flat groups. A board is the engine's from join(), with the members' port of that number,
+    // to leave().
     Result<> join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port);
     void leave(const SlotBoard& board);
     /// What a thread waits for: a member's contribution.
@@ -261,17 +261,17 @@ private:
 };
 
 /// Waits for the owner flag: the owner never blocks for long. Not held if closed.
-class Hub::Guard {
+class FabricEngine::Guard {
 public:
-    explicit Guard(Hub& hub) : hub_(hub), held_(hub.enter()) {}
+    explicit Guard(FabricEngine& engine) : engine_(engine), held_(engine.enter()) {}
     ~Guard() {
-        if (held_) hub_.leave();
+        if (held_) engine_.leave();
     }
     Guard(const Guard&) = delete;
     explicit operator bool() const { return held_; }
 
 private:
-    Hub& hub_;
+    FabricEngine& engine_;
     const bool held_;
 };
 
