@@ -21,7 +21,7 @@ struct Member {
                                              SlotBoard::Share{i, engines.size()})});
     }
     ~Member() {
-        for (const Part& part : parts) part.engine->leave(*part.board);
+        for (const Part& part : parts) part.engine->flat().leave(*part.board);
     }
     Member(const Member&) = delete;
 
@@ -62,7 +62,7 @@ public:
     Poll progress() override;
     void cancel() override {
         running_ = false;
-        engine_.cancel(stream_);
+        engine_.flat().cancel(stream_);
     }
     // Whoever announces it holds the engine once, also in another's place.
     void arm(bool on) override {
@@ -147,7 +147,8 @@ Poll FlatOperation::progress() {
     for (bool on = true; poll.pending() && on;) {
         const std::size_t before = next_;
         const std::size_t member = before < board_.size() ? before : own_;
-        const auto* stray = engine_.exchange(board_, stream_, {member, number_, turn_, tag_});
+        const auto* stray =
+            engine_.flat().exchange(board_, stream_, {member, number_, turn_, tag_});
         if (stray) [[unlikely]]
             return differs(&stray->flow->peer, stray->tag);
         poll = gather();
@@ -155,7 +156,7 @@ Poll FlatOperation::progress() {
     }
     if (poll.code != Code::ok) return poll;
     if (stream_.unread.load(std::memory_order_relaxed)) [[unlikely]]
-        if (const auto* stray = engine_.stray(stream_, tag_))
+        if (const auto* stray = engine_.flat().stray(stream_, tag_))
             return differs(&stray->flow->peer, stray->tag);
     contributions_[own_] = in_;
     if (!reduction_.empty()) reduction_.run(contributions_, out_);
@@ -210,7 +211,7 @@ Result<std::unique_ptr<IntrinsicGroup>> FlatProvider::join(const GroupRequest& g
     }
     auto member = std::make_shared<Member>(engines_, group);
     for (std::size_t i = 0; i < engines_.size(); ++i)
-        TUTTI_TRY(engines_[i]->join(*member->parts[i].board, contacts, i));
+        TUTTI_TRY(engines_[i]->flat().join(*member->parts[i].board, contacts, i));
     return std::make_unique<FlatGroup>(std::move(member));
 }
 

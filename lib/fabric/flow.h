@@ -1,6 +1,9 @@
 // One channel on one port, both directions.
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include "fabric/header.h"
 #include "transport/posted/flow.h"
 
@@ -27,7 +30,6 @@ struct Peer {
     uint32_t sent = 0, received = 0;  // data messages and contributions
     uint32_t last = 0;                // of them when it said bye
     bool takes_device = false;        // once it is connected
-    std::size_t opened = 0;           // channels of ours to it
     uint64_t busy_in = 0;             // the poll since which the library has had no room for it
     std::atomic<std::size_t> unread_bytes{0};  // of its large messages, in cells
 };
@@ -61,21 +63,49 @@ struct ReceiveQueue : ReceiveCounts {
     Offer offer;
 
     Slot& at(uint64_t position) { return slots[position % credits_per_channel]; }
+
+    // The owner's.
+    /// Releases all that has arrived, for a channel without a receiver.
+    void drop() {
+        uint64_t position = released.load(std::memory_order_relaxed);
+        while (at(position).state.load(std::memory_order_relaxed) == State::whole)
+            at(position++).state.store(State::spent, std::memory_order_relaxed);
+        released.store(position, std::memory_order_seq_cst);
+    }
+    /// Takes back the places of what the lane has released.
+    void reclaim(Port& port) {
+        const uint64_t done = released.load(std::memory_order_seq_cst);
+        for (; reclaimed < done; ++reclaimed) {
+            Slot& slot = at(reclaimed);
+            if (slot.cell != CellPool::none) cells.give(slot.cell);
+            if (slot.hold) port.release(std::exchange(slot.hold, nullptr));
+            slot.state.store(State::empty, std::memory_order_relaxed);
+        }
+    }
+    /// The flow goes: the library has its buffers back.
+    void release_holds(Port& port) {
+        for (Slot& slot : slots)
+            if (slot.hold) port.release(std::exchange(slot.hold, nullptr));
+    }
+    /// Whether every message that has been announced is here whole.
+    bool is_complete() const {
+        return std::none_of(slots.begin(), slots.end(), [](const Slot& slot) {
+            const State state = slot.state.load(std::memory_order_relaxed);
+            return state == State::fetching || state == State::announced;
+        });
+    }
 };
 
-struct Flow {
-    Flow(Peer& in_peer, uint32_t in_comm, uint16_t in_lane)
-        : peer(in_peer), comm(in_comm), lane(in_lane) {
+struct Flow : PostedFlow<Flow> {
+    Flow(const ChannelId& in_id, Peer& in_peer) : PostedFlow(in_id), peer(in_peer) {
         for (ReceiveQueue::Slot& slot : in.slots) slot.flow = this;
         for (Sent& one : under_way) one.flow = this;
+        in.cells.count_in(peer.unread_bytes);
     }
     Peer& peer;
-    const uint32_t comm;
-    const uint16_t lane;
-    SendQueue out;
     ReceiveQueue in;
 
-    // What the library still has of the outgoing messages, by position; the owner's.
+    // Outgoing messages that the library still has, by position; the owner's.
     struct Sent {
         Flow* flow = nullptr;
         uint64_t position = 0;
@@ -84,12 +114,7 @@ struct Flow {
     };
     std::array<Sent, credits_per_channel> under_way;
     uint64_t granted = credits_per_channel;  // by the peer; allowed is less while sends are pending
-    bool open_due = false;                   // the peer must be told that there is a sender
-    bool ours = false;                       // counted in Peer::opened
     std::atomic<FlatStream*> flat{nullptr};  // of whose stream it is a channel; the owner writes
-
-    std::atomic<bool> ready{false};
-    Flow* next_ready = nullptr;
 };
 
 }  // namespace tutti::fabric

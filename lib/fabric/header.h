@@ -13,12 +13,6 @@ namespace tutti::fabric {
 
 inline constexpr uint32_t protocol_version = 5;
 
-/// Channels that a rank opens to another on one port.
-inline constexpr std::size_t max_channels = 4096;
-/// Those that it takes, its own among them: with the credits and the size of a message, what a peer
-/// can make us hold. The peer opens as many, and has let go of some that this rank still has.
-inline constexpr std::size_t max_channels_taken = 2 * max_channels;
-
 /// As many as lib/select gives each stream: a lane's number says which it is of.
 inline constexpr std::size_t lanes_per_stream = 8;
 

@@ -21,12 +21,15 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "base/types.h"
+#include "transport/posted/events.h"
 
 namespace tutti::fabric {
 
 /// Headers are exactly this long, and have the sender's Rank here: to a port they say nothing else.
 inline constexpr std::size_t header_bytes = 64;
 inline constexpr std::size_t sender_offset = 4;
+
+using tutti::Culprit;
 
 /// What to do with a message that has arrived, until release().
 struct Arrival {
@@ -36,9 +39,6 @@ struct Arrival {
     void* hold = nullptr;  // names it to the port; nullptr: the data is there during the event only
     bool at_once = false;  // it comes in pieces, to where fetch() says during the event, or nowhere
 };
-
-/// Whose fault it is that two ranks are apart: own is that of who says so, as without memory.
-enum class Culprit : uint8_t { peer, own };
 
 class PortEvents {
 public:

@@ -4,9 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
+#include <atomic>
 #include <random>
-#include <set>
 
 #include "base/fd.h"
 #include "base/log.h"
@@ -26,11 +25,14 @@ uint64_t random_nonce() {
     return uint64_t{random()} << 32 | random();
 }
 
-class FabricTransport final : public Transport, private EngineEvents {
+class FabricTransport final : public Transport {
 public:
     FabricTransport(const TransportContext& context, Result<std::unique_ptr<PortFactory>> factory,
                     const Settings& settings)
-        : context_(context), factory_(std::move(factory)), settings_(settings) {
+        : context_(context),
+          factory_(std::move(factory)),
+          settings_(settings),
+          events_(context.sink) {
         capabilities_.credits = credits_per_channel;
         capabilities_.max_message_bytes = settings.max_message_bytes;
         capabilities_.latency_us = settings.latency_us;
@@ -63,8 +65,6 @@ private:
         return decode_address(name(), (*factory_)->version(), peer.address);
     }
     Result<> start_ticking();
-    void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
-    void lost(Rank peer, const std::string& cause) override;
 
     const TransportContext context_;
     const Result<std::unique_ptr<PortFactory>> factory_;
@@ -72,13 +72,12 @@ private:
     Capabilities capabilities_;
     std::string address_;
     Retired retired_;
+    SinkEvents events_;
     std::vector<std::shared_ptr<FabricEngine>> engines_;
     std::unique_ptr<FlatProvider> flat_;
     UniqueFd ticks_;
 
-    std::mutex mutex_;  // guards the two below
-    std::set<Rank> lost_;
-    bool closed_ = false;
+    std::atomic<bool> closed_{false};
 };
 
 Result<> FabricTransport::listen() {
@@ -93,7 +92,7 @@ Result<> FabricTransport::listen() {
                                   .doorbell_fd = context_.doorbell_fd,
                                   .reactor = context_.data_reactor,
                                   .retired = &retired_,
-                                  .events = this,
+                                  .events = &events_,
                                   .limits = settings_.limits,
                                   .patience_ms = settings_.patience_ms});
         TUTTI_TRY(engine->open_port(**factory_));
@@ -157,18 +156,6 @@ Result<std::unique_ptr<Sender>> FabricTransport::open(const ChannelId& id, const
     return sender;
 }
 
-void FabricTransport::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
-    context_.sink->opened(id, std::move(receiver));
-}
-
-void FabricTransport::lost(Rank peer, const std::string& cause) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (!lost_.insert(peer).second) return;
-    }
-    context_.sink->peer_lost(peer, cause);
-}
-
 Result<> FabricTransport::add_memory(std::byte* data, std::size_t bytes) {
     for (std::size_t i = 0; i < engines_.size(); ++i) {
         auto added = engines_[i]->add_memory(data, bytes);
@@ -188,10 +175,7 @@ void FabricTransport::progress() {
 }
 
 void FabricTransport::close(Deadline deadline) {
-    {
-        const std::lock_guard lock(mutex_);
-        if (std::exchange(closed_, true)) return;
-    }
+    if (closed_.exchange(true)) return;
     if (ticks_) context_.reactor->remove(ticks_.get());
     for (const auto& engine : engines_) {
         if (engine->wake_fd() >= 0) context_.data_reactor->remove(engine->wake_fd());

@@ -80,7 +80,7 @@ struct InputFactory final : PortFactory {
     }
 };
 
-struct Sink final : EngineEvents {
+struct Sink final : ChannelEvents {
     std::vector<std::unique_ptr<Receiver>> receivers;
     std::array<int, ranks> losses{};
     void opened(const ChannelId&, std::unique_ptr<Receiver> receiver) override {

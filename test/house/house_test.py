@@ -19,10 +19,9 @@ MAX_FUNCTION_LINES = 70
 MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
-    "FabricEngine": 97,
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 659
+HEADLESS_COMMENTS = 639
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")

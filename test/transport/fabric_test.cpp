@@ -3,6 +3,7 @@
 #include "transport/all_channels.h"
 #include "transport/fake_port.h"
 #include "transport/lane_driver.h"
+#include "transport/posted/flow_table.h"
 
 namespace tutti::test {
 namespace {
@@ -565,7 +566,7 @@ TEST_CASE("fabric: refuses a peer whose library has another version, and says wh
 TEST_CASE("fabric: forgets the channels of retired communicators") {
     FakeDuo duo;
     const Buffer data = pattern(100, 1);
-    for (uint32_t comm = 1; comm <= fabric::max_channels + 50; ++comm) {
+    for (uint32_t comm = 1; comm <= max_channels + 50; ++comm) {
         auto sender =
             duo.a.transport->open({.peer = 1, .comm = comm, .lane = 0}, duo.b.address, Deadline{});
         INFO((sender ? "" : sender.error().message));
@@ -587,7 +588,7 @@ TEST_CASE("fabric: forgets the channels of retired communicators") {
 TEST_CASE("fabric: two ranks may open all their channels, whoever hears of them first") {
     for (const bool hears : {false, true}) {
         FakeDuo duo;
-        open_all_channels(duo, fabric::max_channels, hears);
+        open_all_channels(duo, max_channels, hears);
     }
 }
 

@@ -18,7 +18,7 @@ constexpr int let_go_ms = 1000;
 
 }  // namespace
 
-void OfiPort::lose(Peer& peer, const std::string& cause, fabric::Culprit culprit) {
+void OfiPort::lose(Peer& peer, const std::string& cause, Culprit culprit) {
     if (std::exchange(peer.gone, true)) return;
     events_->lost(peer.rank, cause, culprit);
     drop_waiting(peer);
@@ -88,7 +88,7 @@ void OfiPort::give_up(std::string_view cause) {
         if (in.state == Incoming::State::fetching) fetched(in, Code::peer_lost);
     });
     for (Peer* peer : std::vector<Peer*>(peers_.by_rank()))
-        if (peer && peer->connected) lose(*peer, broken_, fabric::Culprit::own);
+        if (peer && peer->connected) lose(*peer, broken_, Culprit::own);
 }
 
 }  // namespace tutti::ofi

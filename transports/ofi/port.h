@@ -76,7 +76,7 @@ private:
 
     // The end of peers, and of the port.
     void lose(Peer& peer, const std::string& cause,
-              fabric::Culprit culprit = fabric::Culprit::peer);
+              Culprit culprit = Culprit::peer);
     void drop_waiting(Peer& peer);
     void look_after_peers();
     void give_up(std::string_view cause);

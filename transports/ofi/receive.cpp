@@ -61,7 +61,7 @@ void OfiPort::deliver_announced(Peer& peer, const BounceBuffer& bounce, const Pr
     if (const auto known = peers_.take_address(peer, where); !known)
         return lose(
             peer, known.error().message,
-            known.error().code == Code::no_memory ? fabric::Culprit::own : fabric::Culprit::peer);
+            known.error().code == Code::no_memory ? Culprit::own : Culprit::peer);
     Incoming& in = payloads_.incoming.take();
     in.peer = &peer;
     in.theirs = prefix.number;
@@ -79,7 +79,7 @@ Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
     if (in.peer->gone || !broken_.empty() || bytes != in.bytes) return Progress::failed;
     auto registered = memory_.use(where, bytes);
     if (!registered) {
-        lose(*in.peer, registered.error().message, fabric::Culprit::own);
+        lose(*in.peer, registered.error().message, Culprit::own);
         return Progress::failed;
     }
     const ssize_t code = fi_trecv(objects_.endpoint.get(), where, bytes, registered->descriptor(),
@@ -90,7 +90,7 @@ Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
         lose(*in.peer,
              fmt::format("libfabric ({}): receiving {} bytes: {}", objects_.provider(), bytes,
                          reason(code)),
-             fabric::Culprit::own);
+             Culprit::own);
         return Progress::failed;
     }
     in.registered = std::move(*registered);

@@ -46,7 +46,7 @@ Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::siz
         lose(peer,
              fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
                          reason(code)),
-             is_own(code) ? fabric::Culprit::own : fabric::Culprit::peer);
+             is_own(code) ? Culprit::own : Culprit::peer);
         return Progress::failed;
     }
     // There may be no room, here or there; or it was never there, and may yet come.
@@ -123,7 +123,7 @@ Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size
     auto registered = memory_.use(data, bytes);
     if (!registered) {
         sends_.give(staged);
-        lose(peer, registered.error().message, fabric::Culprit::own);
+        lose(peer, registered.error().message, Culprit::own);
         return Progress::failed;
     }
     Outgoing& out = payloads_.outgoing.take();
@@ -154,7 +154,7 @@ Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte*
     auto registered = memory_.use(data, bytes);
     if (!registered) {
         sends_.give(*staged);
-        lose(peer, registered.error().message, fabric::Culprit::own);
+        lose(peer, registered.error().message, Culprit::own);
         return Progress::failed;
     }
     Outgoing& out = payloads_.outgoing.take();

@@ -138,11 +138,11 @@ void UcxPort::give_up(Peer& peer, ucs_status_t status, bool own) {
         events_.lost(peer.rank,
                      fmt::format("UCX cannot move a message: {}{}", words,
                                  cause_since(now_ns() - recently_ns)),
-                     fabric::Culprit::own);
+                     Culprit::own);
     else
         events_.lost(peer.rank,
                      fmt::format("its UCX endpoint failed: {} (did the process end?)", words),
-                     fabric::Culprit::peer);
+                     Culprit::peer);
 }
 
 void UcxPort::disconnect(Rank rank) {

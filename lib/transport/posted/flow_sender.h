@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// Wire is the connection or the port's engine: kick, cancel_sends, close_sender and health, each for
-/// one of its flows, whose outgoing queue is `out`.
+/// Wire is the connection or the port's engine: kick, cancel_sends, close_sender and health, each
+/// for one of its flows, whose outgoing queue is `out`.
 template <typename Wire, typename Flow>
 class FlowSender final : public Sender {
 public:

@@ -50,6 +50,11 @@ public:
     template <typename... Extra>
     Result<Flow*> open(const ChannelId& id, Extra&... extra);
     bool is_retired(uint32_t comm) const { return retired_->contains(comm); }
+    /// An error: this rank has left the communicator.
+    Result<> check_alive(const ChannelId& id) const {
+        if (!is_retired(id.comm)) return {};
+        return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
+    }
 
     void close_sender(Flow& flow) {
         flow.out.open.store(false, std::memory_order_relaxed);
@@ -100,8 +105,7 @@ private:
 template <typename Flow>
 template <typename... Extra>
 Result<Flow*> FlowTable<Flow>::open(const ChannelId& id, Extra&... extra) {
-    if (is_retired(id.comm))
-        return fail_rank(Code::invalid, id.peer, "communicator {} is destroyed", id.comm);
+    TUTTI_TRY(check_alive(id));
     const Flow* const known = find(id);
     std::size_t& opened = peers_[id.peer].opened;
     const bool again = known && known->ours;

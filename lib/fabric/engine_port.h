@@ -1,0 +1,88 @@
+// A port as its engine uses it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fabric/flow.h"
+
+namespace tutti::fabric {
+
+/// Messages to peers leave here. A peer for which the library had no room is busy until the next
+/// poll; a peer to which it cannot send, or that broke the rules, is written down as lost, for the
+/// owner to drop when the library is not on the stack.
+class EnginePort {
+public:
+    struct Loss {
+        Peer* peer;
+        std::string cause;
+        Culprit culprit;
+    };
+    explicit EnginePort(Rank rank) : rank_(rank) {}
+
+    Result<> open(PortFactory& factory, PortEvents& events) {
+        TUTTI_ASSIGN(port_, factory.open(events));
+        second_path_ = port_->second_path();
+        return {};
+    }
+    void close() { port_.reset(); }
+    bool is_open() const { return port_ != nullptr; }
+    Port& port() const { return *port_; }
+
+    Header header(Kind kind, const Peer& peer) const {
+        Header out;
+        out.magic = Header::magic_of(kind);
+        out.sender = rank_;
+        out.nonce = peer.nonce;
+        return out;
+    }
+    Header header(Kind kind, const Peer& peer, const ChannelId& id) const {
+        Header out = header(kind, peer);
+        out.comm = id.comm;
+        out.lane = id.lane;
+        return out;
+    }
+    /// Sends a payload that is small enough to be copied at once. False: again after a poll.
+    bool send(Peer& peer, const Header& header, const std::byte* payload = nullptr) {
+        const auto* const bytes = reinterpret_cast<const std::byte*>(&header);
+        return accepted(port_->send(peer.rank, bytes, payload, header.bytes, nullptr), peer);
+    }
+    /// As send(), of a message that one of the peer's crosses; way as SecondPath's.
+    bool send_crossing(Peer& peer, const Header& header, const std::byte* payload, unsigned way) {
+        if (!second_path_) return send(peer, header, payload);
+        const auto* const bytes = reinterpret_cast<const std::byte*>(&header);
+        return accepted(second_path_->send_crossing(peer.rank, bytes, payload, header.bytes, way),
+                        peer);
+    }
+    /// Notes how the library took something. False: it had no room.
+    bool accepted(Progress result, Peer& peer) {
+        if (result == Progress::failed) lose(peer, "sending to it failed");
+        if (result == Progress::busy) peer.busy_in = polls_;
+        return result != Progress::busy;
+    }
+    /// Nothing more goes to that peer before the next poll. Others may have room.
+    bool is_busy(const Peer& peer) const { return peer.busy_in == polls_; }
+    /// The number of the poll that begins.
+    uint64_t begin_poll() { return ++polls_; }
+    uint64_t polls() const { return polls_; }
+
+    void lose(Peer& peer, std::string cause, Culprit culprit = Culprit::peer) {
+        losses_.push_back({&peer, std::move(cause), culprit});
+    }
+    void break_rules(Peer& peer, const std::string& cause) {
+        lose(peer, "protocol error: " + cause);
+    }
+    bool any_losses() const { return !losses_.empty(); }
+    std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }
+
+private:
+    const Rank rank_;
+    std::unique_ptr<Port> port_;
+    SecondPath* second_path_ = nullptr;  // the port's, if it has one
+    uint64_t polls_ = 1;
+    std::vector<Loss> losses_;
+};
+
+}  // namespace tutti::fabric

@@ -1,0 +1,90 @@
+#include "fabric/engine.h"
+
+namespace tutti::fabric {
+namespace {
+
+// Of a thread that waits, while it keeps others out. Over sockets each is a system call.
+// Eight make nothing faster, and keep peers from this core that share it.
+constexpr int most_looks = 2;
+
+/// A message of a call before that one.
+const ReceiveQueue::Slot* find_stray(FlatStream& stream, const Tag& now) {
+    if (!stream.unread.load(std::memory_order_relaxed)) return nullptr;
+    bool unread = false;
+    for (Flow* flow : stream.flows) {
+        ReceiveQueue& in = flow->in;
+        const uint64_t released = in.released.load(std::memory_order_relaxed);
+        if (in.begun.load(std::memory_order_relaxed) == released) [[likely]]
+            continue;
+        unread = true;
+        const ReceiveQueue::Slot& slot = in.at(released);
+        const auto state = slot.state.load(std::memory_order_relaxed);
+        const bool here =
+            state != ReceiveQueue::State::empty && state != ReceiveQueue::State::spent;
+        if (here && slot.tag.epoch() == now.epoch() && slot.tag.sequence < now.sequence)
+            return &slot;
+    }
+    stream.unread.store(unread, std::memory_order_relaxed);
+    return nullptr;
+}
+
+}  // namespace
+
+Result<> FlatExchange::join(SlotBoard& board, std::span<const Contact> contacts, std::size_t port) {
+    const Guard guard(loop_);
+    if (!guard || parts_.entry.closing()) return fail(Code::aborted, "the transport is closed");
+    for (std::size_t member = 0; member < board.size(); ++member) {
+        const auto& [rank, address] = contacts[member];
+        if (std::cmp_equal(member, board.rank)) continue;
+        TUTTI_ASSIGN(board.peers[member],
+                     parts_.peers.reach(rank, address.ports[port], address.nonce));
+    }
+    parts_.boards.add(board);
+    loop_.flush();
+    return {};
+}
+
+void FlatExchange::leave(const SlotBoard& board) {
+    const Guard guard(loop_);
+    for (const auto& stream : board.streams)
+        if (stream)
+            for (Flow* flow : stream->flows) flow->flat = nullptr;
+    // Once it is closed no thread looks there any more.
+    if (guard) parts_.boards.remove(board);
+}
+
+const ReceiveQueue::Slot* FlatExchange::stray(FlatStream& stream, const Tag& now) {
+    const Guard guard(loop_);
+    return guard ? find_stray(stream, now) : nullptr;
+}
+
+// As with flows: published first, the flag tried second, and the owner that gives it back looks
+// again.
+const ReceiveQueue::Slot* FlatExchange::exchange(SlotBoard& board, FlatStream& stream,
+                                                 const Awaited& awaited) {
+    if (!parts_.entry.try_enter()) {
+        if (stream.unsent.load(std::memory_order_relaxed) == 0) return nullptr;
+        parts_.boards.publish();
+        if (!parts_.entry.try_enter()) return nullptr;
+    }
+    if (stream.unsent.load(std::memory_order_relaxed) != 0) {
+        if (!parts_.entry.ready().empty() || parts_.entry.ready().added()) loop_.flush();
+        parts_.boards.send(board, stream);
+    }
+    const auto done = [&] {
+        return stream.unsent.load(std::memory_order_relaxed) == 0 &&
+               stream.has(awaited.member, awaited.number, awaited.turn);
+    };
+    for (int looks = 0; looks < most_looks && !done(); ++looks) loop_.poll();
+    loop_.tidy();
+    const ReceiveQueue::Slot* const stray = find_stray(stream, awaited.tag);
+    loop_.leave();
+    return stray;
+}
+
+void FlatExchange::cancel(FlatStream& stream) {
+    const Guard guard(loop_);
+    stream.unsent.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace tutti::fabric

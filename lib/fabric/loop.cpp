@@ -1,0 +1,273 @@
+#include "fabric/loop.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/log.h"
+#include "base/patience.h"
+
+namespace tutti::fabric {
+namespace {
+
+// Turns in which arming finds that there is something to do.
+constexpr int max_arm_turns = 100;
+// A thread that waits for the library to let go of memory looks often at first, and then so often.
+constexpr int quick_looks = 1000;
+constexpr useconds_t look_again_us = 200;
+
+}  // namespace
+
+EngineParts::EngineParts(const EngineOptions& in_options)
+    : options(in_options),
+      waker(options.doorbell_fd),
+      entry(options.events),
+      port(options.rank),
+      watch(port, options.reactor, waker),
+      peers({port, flows, entry.ready(), watch, marks, waker}),
+      flows(options.retired, "port"),
+      incoming(port, peers, entry.ready(), waker, options.limits),
+      outgoing(port, peers, entry.ready(), waker),
+      boards(options.rank, port, peers, flows, waker) {}
+
+Result<> PortLoop::open_port(PortFactory& factory) {
+    parts_.marks.begin();
+    TUTTI_TRY(parts_.port.open(factory, *this));
+    parts_.marks.port_opened();
+    parts_.watch.arm();
+    parts_.peers.set_hello(ByteWriter()
+                               .put(parts_.options.nonce)
+                               .put_text(as_text(parts_.port.port().address()))
+                               .take());
+    return {};
+}
+
+// ---- leaving ---------------------------------------------------------------------------------
+
+void PortLoop::settle() {
+    follow_up();
+    if (parts_.flows.any_forgotten())
+        parts_.flows.forget(
+            [this](const Flow& flow) {
+                // The library has nothing of a peer that is gone.
+                const bool alive = flow.peer.health.load(std::memory_order_acquire) == Code::ok;
+                return flow.ready.load(std::memory_order_relaxed) ||
+                       parts_.incoming.is_arriving(flow) || (alive && flow.out.has_unsent());
+            },
+            [this](Flow& flow) {
+                flow.in.release_holds(parts_.port.port());
+                FlatBoards::forget(flow);
+            });
+    if (parts_.watch.must_arm() && !parts_.entry.closing()) arm_port();
+}
+
+// The sleeper looks once more after this, and others are woken by what moves.
+void PortLoop::arm_port() {
+    for (int turns = 0; turns < max_arm_turns; ++turns) {
+        if (parts_.watch.arm()) return;
+        turn();
+    }
+    parts_.waker.ring();
+}
+
+// ---- turns -----------------------------------------------------------------------------------
+
+void PortLoop::follow_up_events() {
+    // In their order, for the first says why; there may be more meanwhile.
+    while (parts_.port.any_losses())
+        for (const EnginePort::Loss& loss : parts_.port.take_losses())
+            lose(*loss.peer, loss.cause, loss.culprit);
+    parts_.peers.drop_leaving();
+    parts_.incoming.fetch_placed();
+}
+
+/// Hands over what is queued, to each peer until the library has no room for it.
+void PortLoop::flush() {
+    parts_.entry.ready().take_added();
+    parts_.peers.talk();
+    parts_.outgoing.send_ready();
+    // Behind the messages of earlier calls, so that one that nobody reads is there before.
+    parts_.boards.send_unsent();
+}
+
+bool PortLoop::wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure) {
+    const auto deadline = OnePatience::deadline(parts_.options.patience_ms);
+    for (int looks = 0; peer.state != Peer::State::gone && pending(); ++looks) {
+        turn();
+        if (deadline.passed()) {
+            lose(peer, fmt::format("{} within {} ms", failure, parts_.options.patience_ms),
+                 Culprit::peer);
+            continue;
+        }
+        leave();
+        if (looks < quick_looks)
+            sched_yield();
+        else
+            ::usleep(look_again_us);
+        if (!enter()) return false;
+    }
+    return true;
+}
+
+void PortLoop::lose(Peer& peer, const std::string& cause, Culprit culprit) {
+    if (peer.state == Peer::State::gone) return;
+    const bool expected = peer.bye_received || parts_.entry.closing();
+    parts_.peers.drop(peer);
+    if (!expected) parts_.entry.pending().add_loss(parts_.options.rank, peer.rank, cause, culprit);
+}
+
+// The rank that said so has told all others: this is no news.
+void PortLoop::drop_failed() {
+    for (const Rank rank : parts_.failed.take_due())
+        if (Peer* const peer = parts_.peers.find(rank); peer && peer->state != Peer::State::gone)
+            parts_.peers.drop(*peer);
+}
+
+// ---- events: who may speak, and to which part each message goes -------------------------------
+
+bool PortLoop::arrived(const Arrival& arrival) {
+    if (parts_.entry.closed()) return false;
+    Header header;
+    std::memcpy(&header, arrival.header, sizeof header);
+    if (!belongs_here(header, arrival)) return false;
+    const Kind kind = header.kind();
+    if (kind == Kind::contribution) {
+        parts_.boards.take(header, arrival);
+        return false;
+    }
+    Flow* const flow = parts_.flows.find({header.sender, header.comm, header.lane});
+    Peer& peer = flow ? flow->peer : parts_.peers.find_or_add(header.sender);
+    if (peer.state == Peer::State::gone) return false;
+    if (kind == Kind::hello) {
+        parts_.peers.take_hello(peer, header, arrival);
+    } else if (!peer.connected) {
+        parts_.port.break_rules(peer, "it did not say hello first");
+    } else if (kind == Kind::data) {
+        return take_data(peer, flow, header, arrival);
+    } else {
+        take_control(peer, flow, header);
+    }
+    return false;
+}
+
+/// False: from someone who has not read our address, or nonsense. That is nobody's fault whom we
+/// could name, so it is only dropped.
+bool PortLoop::belongs_here(const Header& header, const Arrival& arrival) {
+    const char* why = nullptr;
+    const bool in_job = header.sender >= 0 && header.sender < parts_.options.size;
+    if ((header.magic & header_magic_mask) != header_magic || header.kind() < Kind::hello ||
+        header.kind() > Kind::contribution)
+        why = "not one of tutti's";
+    else if (header.nonce != parts_.options.nonce)
+        why = "meant for someone else";
+    else if (!in_job || header.sender == parts_.options.rank)
+        why = "from a rank that does not exist";
+    else if (header.bytes != arrival.bytes)
+        why = "of another size than it says";
+    if (why && !std::exchange(strangers_, true))
+        log::warn("rank {}: dropped a message that is {}; more will be dropped silently",
+                  parts_.options.rank, why);
+    return why == nullptr;
+}
+
+void PortLoop::take_control(Peer& peer, Flow* flow, const Header& header) {
+    const auto is_late = [&] { return parts_.flows.is_retired(header.comm); };
+    switch (header.kind()) {
+        case Kind::welcome:
+            parts_.peers.take_welcome(peer);
+            break;
+        case Kind::bye:
+            parts_.peers.take_bye(peer, header);
+            break;
+        case Kind::farewell:
+            peer.farewell_received = true;
+            break;
+        case Kind::open:
+            // The peer does not know yet that this rank has left: it can send, and its messages
+            // are dropped.
+            if (is_late()) break;
+            if (Flow* const opened = find_or_add(peer, header))
+                announce(*opened);
+            else
+                parts_.port.break_rules(
+                    peer, fmt::format("there are {} channels already", max_channels_taken));
+            break;
+        case Kind::credit:
+            if (flow ? !parts_.outgoing.take_credits(*flow, header.credits) : !is_late())
+                parts_.port.break_rules(
+                    peer, fmt::format("it gave {} credits that it did not owe on lane {}",
+                                      header.credits, header.lane));
+            break;
+        default:
+            break;
+    }
+}
+
+/// nullptr: there are too many.
+Flow* PortLoop::find_or_add(Peer& peer, const Header& header) {
+    const ChannelId id{peer.rank, header.comm, header.lane};
+    if (Flow* const flow = parts_.flows.find(id)) return flow;
+    Flow* const flow = parts_.flows.find_or_add(id, peer);
+    if (flow) parts_.boards.adopt(*flow);
+    return flow;
+}
+
+/// The transport hears of a channel, once.
+void PortLoop::announce(Flow& flow) {
+    const bool closing = parts_.entry.closing();
+    flow.in.live |= !flow.in.told && !closing;
+    if (!std::exchange(flow.in.told, true) && !closing)
+        parts_.entry.pending().opened.push_back(&flow);
+}
+
+/// True: the library's arrival is kept.
+bool PortLoop::take_data(Peer& peer, Flow* flow, const Header& header, const Arrival& arrival) {
+    const auto bad = [&](const std::string& cause) {
+        parts_.port.break_rules(peer, cause);
+        return false;
+    };
+    if (header.bytes > parts_.options.max_message_bytes)
+        return bad(fmt::format("it announced a message of {} bytes; at most {} are allowed",
+                               header.bytes, parts_.options.max_message_bytes));
+    if ((!flow || !flow->in.told) && parts_.flows.is_retired(header.comm))
+        return take_late(peer, header);
+    if (!flow) flow = find_or_add(peer, header);
+    if (!flow) return bad(fmt::format("there are {} channels already", max_channels_taken));
+    // Its open may have been overtaken.
+    if (!flow->in.told) announce(*flow);
+    if (header.credits > 0 && !parts_.outgoing.take_credits(*flow, header.credits))
+        return bad(fmt::format("it gave {} credits that it did not owe on lane {}", header.credits,
+                               header.lane));
+    return parts_.incoming.take(*flow, header, arrival);
+}
+
+/// Drops a message of a communicator that is gone, and owes the credit.
+bool PortLoop::take_late(Peer& peer, const Header& header) {
+    ++peer.received;
+    if (!parts_.outgoing.owe_late_credit({peer.rank, header.comm, header.lane}))
+        parts_.port.break_rules(peer, std::string(LateCredits::too_many));
+    else if (peer.bye_received)
+        parts_.peers.leave_if_done(peer);
+    return false;
+}
+
+void PortLoop::sent(void* context, Code code) {
+    if (!context) return;
+    const auto& under_way = *static_cast<Flow::Sent*>(context);
+    parts_.outgoing.complete(*under_way.flow, under_way.position, code == Code::ok);
+}
+
+void PortLoop::fetched(void* context, Code code) {
+    auto& slot = *static_cast<ReceiveQueue::Slot*>(context);
+    slot.begun = false;
+    // Otherwise it stays as it is: the peer is lost, and cancel() need not wait.
+    if (code == Code::ok) parts_.incoming.finish(slot);
+}
+
+void PortLoop::lost(Rank rank, const std::string& cause, Culprit culprit) {
+    if (Peer* const peer = parts_.peers.find(rank)) parts_.port.lose(*peer, cause, culprit);
+}
+
+}  // namespace tutti::fabric

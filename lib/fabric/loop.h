@@ -1,0 +1,122 @@
+// A port at work: the parts of its engine, and the turns that threads give it.
+#pragma once
+
+#include <functional>
+
+#include "fabric/boards.h"
+#include "fabric/incoming.h"
+#include "fabric/outgoing.h"
+#include "transport/posted/engine_entry.h"
+
+namespace tutti::fabric {
+
+struct EngineOptions {
+    Rank rank = 0;
+    Rank size = 1;
+    uint64_t nonce = 0;
+    std::size_t max_message_bytes = 0;
+    int doorbell_fd = -1;
+    Reactor* reactor = nullptr;  // a sleeper polls it; has wake_fd()
+    const Retired* retired = nullptr;
+    ChannelEvents* events = nullptr;
+    PeerLimits limits = {};
+    int64_t patience_ms = 5000;  // for the library to let go of an operation's memory
+};
+
+/// Wired to each other. The entry lets one thread at a time at all others.
+struct EngineParts {
+    explicit EngineParts(const EngineOptions& in_options);
+
+    const EngineOptions options;
+    const SleeperWaker waker;
+    FailedPeers failed;
+    EngineEntry<Flow> entry;
+    EnginePort port;
+    DescriptorMarks marks;
+    PortWatch watch;
+    PeerTable peers;
+    FlowTable<Flow> flows;  // they go first: they count their cells at their peers
+    Incoming incoming;
+    Outgoing outgoing;
+    FlatBoards boards;
+};
+
+/// Makes what a transport hears of a channel that a peer opened. Called without the owner flag.
+class ReceiverFactory {
+public:
+    virtual std::unique_ptr<Receiver> make_receiver(Flow& flow) = 0;
+
+protected:
+    ~ReceiverFactory() = default;
+};
+
+/// The port's events only write things down: their consequences follow when the library is not on
+/// the stack, before the thread that is in leaves.
+class PortLoop final : private PortEvents {
+public:
+    PortLoop(EngineParts& parts, ReceiverFactory& receivers)
+        : parts_(parts), receivers_(receivers) {}
+    Result<> open_port(PortFactory& factory);
+
+    bool enter() { return parts_.entry.enter(); }
+    void leave() { parts_.entry.leave(*this); }
+    /// Sends and receives what is possible now; nothing if another thread is in.
+    void progress() {
+        if (parts_.entry.taken() || !parts_.entry.try_enter()) return;
+        turn();
+        leave();
+    }
+
+    // The owner's.
+    void turn() {
+        poll();
+        tidy();
+    }
+    void poll() {
+        parts_.watch.poll_begins(parts_.port.begin_poll());
+        if (parts_.port.port().progress(*this)) parts_.watch.moved();
+    }
+    /// Deals with everything that polls have brought.
+    void tidy() {
+        if (parts_.failed.any()) [[unlikely]]
+            drop_failed();
+        follow_up();
+        flush();
+    }
+    void follow_up() {
+        const bool nothing = !parts_.port.any_losses() && !parts_.peers.any_leaving() &&
+                             !parts_.incoming.any_to_fetch();
+        if (!nothing) follow_up_events();
+    }
+    void flush();
+    void lose(Peer& peer, const std::string& cause, Culprit culprit);
+    /// Waits until nothing is pending, or the peer is lost for that, which it is in the end. Other
+    /// threads come in meanwhile. False: the engine was closed, and is not this thread's any more.
+    bool wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure);
+
+private:
+    friend class EngineEntry<Flow>;
+    void settle();
+    bool has_more() { return parts_.entry.ready().added() || parts_.boards.any_added(); }
+    std::unique_ptr<Receiver> make_receiver(Flow& flow) { return receivers_.make_receiver(flow); }
+    void follow_up_events();
+    void arm_port();
+    void drop_failed();
+
+    bool arrived(const Arrival& arrival) override;
+    void sent(void* context, Code code) override;
+    void fetched(void* context, Code code) override;
+    void lost(Rank peer, const std::string& cause, Culprit culprit) override;
+    bool belongs_here(const Header& header, const Arrival& arrival);
+    void take_control(Peer& peer, Flow* flow, const Header& header);
+    bool take_data(Peer& peer, Flow* flow, const Header& header, const Arrival& arrival);
+    bool take_late(Peer& peer, const Header& header);
+    Flow* find_or_add(Peer& peer, const Header& header);
+    void announce(Flow& flow);
+
+    EngineParts& parts_;
+    ReceiverFactory& receivers_;
+    bool strangers_ = false;  // the log has heard of one
+};
+
+}  // namespace tutti::fabric

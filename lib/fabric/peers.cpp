@@ -1,0 +1,159 @@
+#include "fabric/peers.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::fabric {
+
+Peer& PeerTable::find_or_add(Rank rank) {
+    if (peers_.empty()) shared_.watch.count_sleepers(-1);
+    auto& peer = peers_[rank];
+    if (!peer) peer = std::make_unique<Peer>(rank);
+    return *peer;
+}
+
+Result<> PeerTable::connect(Peer& peer, ByteView port, uint64_t nonce) {
+    if (peer.connected) return {};
+    Port& library = shared_.port.port();
+    TUTTI_TRY(library.connect(peer.rank, port));
+    peer.connected = true;
+    shared_.marks.peer_connected();
+    peer.takes_device = library.devices() && library.devices()->takes_device(peer.rank);
+    peer.nonce = nonce;
+    peer.nonce_known = true;
+    return {};
+}
+
+Result<Peer*> PeerTable::reach(Rank rank, ByteView port, uint64_t nonce) {
+    Peer& peer = find_or_add(rank);
+    if (peer.health.load(std::memory_order_relaxed) != Code::ok)
+        return fail_rank(Code::peer_lost, rank, "rank {} is gone", rank);
+    TUTTI_TRY(connect(peer, port, nonce));
+    if (peer.state == Peer::State::unknown) {
+        peer.state = Peer::State::hello;
+        owe(peer, Peer::hello_due);
+    }
+    return &peer;
+}
+
+void PeerTable::make_ready(Peer& peer) {
+    peer.state = Peer::State::ready;
+    shared_.flows.each(peer.rank, [this](Flow& flow) { shared_.ready.append(flow); });
+}
+
+void PeerTable::talk() {
+    if (talking_.empty()) return;
+    // The list may grow meanwhile.
+    for (std::size_t i = 0; i < talking_.size(); ++i)
+        if (!shared_.port.is_busy(*talking_[i])) say(*talking_[i]);
+    std::erase_if(talking_, [](const Peer* p) { return p->due == 0; });
+}
+
+/// False: the library had no room.
+bool PeerTable::say(Peer& peer) {
+    constexpr std::pair<uint8_t, Kind> order[] = {{Peer::hello_due, Kind::hello},
+                                                  {Peer::welcome_due, Kind::welcome},
+                                                  {Peer::bye_due, Kind::bye},
+                                                  {Peer::farewell_due, Kind::farewell}};
+    for (const auto& [bit, kind] : order) {
+        if ((peer.due & bit) == 0) continue;
+        if (!say(peer, kind)) return false;
+        peer.due &= static_cast<uint8_t>(~bit);
+    }
+    return true;
+}
+
+bool PeerTable::say(Peer& peer, Kind kind) {
+    Header out = shared_.port.header(kind, peer);
+    out.position = peer.sent;
+    if (kind != Kind::hello) return shared_.port.send(peer, out);
+    out.bytes = static_cast<uint32_t>(hello_.size());
+    return shared_.port.send(peer, out, hello_.data());
+}
+
+void PeerTable::take_hello(Peer& peer, const Header& header, const Arrival& arrival) {
+    if (!arrival.data || header.bytes < sizeof(uint64_t))
+        return shared_.port.break_rules(peer, "it said hello without an address");
+    ByteReader in(ByteView(arrival.data, arrival.bytes));
+    const auto nonce = in.get<uint64_t>();
+    const std::string port = in.get_text(header.bytes);
+    if (!in.at_end() || (peer.nonce_known && peer.nonce != nonce))
+        return shared_.port.break_rules(peer, "its hello is malformed");
+    if (auto connected = connect(peer, as_bytes(port), nonce); !connected)
+        return shared_.port.lose(peer, connected.error().message);
+    // It can answer, or it would not have said hello.
+    if (peer.state == Peer::State::unknown || peer.state == Peer::State::hello) make_ready(peer);
+    owe(peer, Peer::welcome_due);
+}
+
+void PeerTable::take_bye(Peer& peer, const Header& header) {
+    peer.bye_received = true;
+    peer.last = header.position;
+    leave_if_done(peer);
+}
+
+// ---- the end ---------------------------------------------------------------------------------
+
+void PeerTable::leave_if_done(Peer& peer) {
+    if (!peer.bye_received || peer.received != peer.last || peer.leaving) return;
+    bool complete = true;
+    shared_.flows.each(peer.rank, [&](const Flow& flow) { complete &= flow.in.is_complete(); });
+    if (!complete) return;
+    peer.leaving = true;
+    owe(peer, Peer::farewell_due);
+    leaving_.push_back(&peer);
+}
+
+// Peers that leave do not want what is on its way to them, and its memory is the caller's again.
+void PeerTable::drop_leaving() {
+    for (std::size_t i = 0; i < leaving_.size();) {
+        Peer* peer = leaving_[i];
+        if (peer->due != 0) {
+            ++i;
+            continue;
+        }
+        leaving_.erase(leaving_.begin() + static_cast<std::ptrdiff_t>(i));
+        if (peer->state != Peer::State::gone) drop(*peer);
+    }
+}
+
+// Pending operations get their events first: once channels hear that the peer is lost, nothing
+// touches their memory.
+void PeerTable::drop(Peer& peer) {
+    peer.state = Peer::State::gone;
+    peer.due = 0;
+    shared_.port.port().disconnect(peer.rank);
+    peer.health.store(Code::peer_lost, std::memory_order_seq_cst);
+    shared_.waker.ring();
+}
+
+bool PeerTable::say_goodbye() {
+    bool done = true;
+    for (auto& [rank, peer] : peers_) {
+        const bool talks = peer->state == Peer::State::hello || peer->state == Peer::State::ready;
+        if (!talks) continue;
+        bool sent = true;
+        shared_.flows.each(rank, [&](const Flow& flow) { sent &= !flow.out.has_unsent(); });
+        if (peer->state == Peer::State::hello) {
+            done &= sent;
+            continue;
+        }
+        if (!peer->bye_received && sent && !peer->bye_sent) {
+            peer->bye_sent = true;
+            owe(*peer, Peer::bye_due);
+        }
+        const bool heard = peer->bye_received || peer->farewell_received;
+        done &= peer->due == 0 && (heard || (peer->bye_sent && peer->farewell_received));
+    }
+    return done;
+}
+
+void PeerTable::drop_all() {
+    // To let go of one may bring the first word of another.
+    std::vector<Peer*> peers;
+    each([&](Peer& peer) { peers.push_back(&peer); });
+    for (Peer* peer : peers)
+        if (peer->state != Peer::State::gone) drop(*peer);
+}
+
+}  // namespace tutti::fabric

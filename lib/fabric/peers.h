@@ -1,0 +1,116 @@
+// The ranks that a port knows, and what is said to them besides data.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "base/clock.h"
+#include "fabric/descriptor_marks.h"
+#include "fabric/watch.h"
+#include "transport/posted/flow_table.h"
+#include "transport/posted/ready_list.h"
+
+namespace tutti::fabric {
+
+/// Peers whose processes other ranks have found dead. Any thread marks one, also while another one
+/// is in the engine and waits for that peer. The owner drops it some time later: messages that the
+/// peer had sent before its end come until then.
+class FailedPeers {
+public:
+    void mark(Rank peer) {
+        const std::lock_guard lock(mutex_);
+        marked_.emplace_back(peer, now_ns() + last_words_ns);
+        any_.store(true, std::memory_order_relaxed);
+    }
+    bool any() const { return any_.load(std::memory_order_relaxed); }
+    std::vector<Rank> take_due() {
+        std::vector<Rank> due;
+        const std::lock_guard lock(mutex_);
+        std::erase_if(marked_, [&, now = now_ns()](const auto& one) {
+            if (now < one.second) return false;
+            due.push_back(one.first);
+            return true;
+        });
+        any_.store(!marked_.empty(), std::memory_order_relaxed);
+        return due;
+    }
+
+private:
+    static constexpr int64_t last_words_ns = 30'000'000;
+
+    std::mutex mutex_;
+    std::vector<std::pair<Rank, int64_t>> marked_;  // and when each is due
+    std::atomic<bool> any_{false};
+};
+
+/// A peer goes from hello to ready to gone, and stays in the table. One that has said bye is gone
+/// once all that it sent is here and it has been told so; one that is gone has nothing under way in
+/// the library.
+class PeerTable {
+public:
+    struct Shared {
+        EnginePort& port;
+        FlowTable<Flow>& flows;
+        ReadyList<Flow>& ready;
+        PortWatch& watch;
+        DescriptorMarks& marks;
+        const SleeperWaker& waker;
+    };
+    explicit PeerTable(const Shared& shared) : shared_(shared) {}
+    /// Hellos say how to answer.
+    void set_hello(Bytes hello) { hello_ = std::move(hello); }
+
+    /// nullptr: nothing is known of that rank.
+    Peer* find(Rank rank) const {
+        const auto found = peers_.find(rank);
+        return found == peers_.end() ? nullptr : found->second.get();
+    }
+    Peer& find_or_add(Rank rank);
+    /// A peer that knows how to answer, or soon will.
+    Result<Peer*> reach(Rank rank, ByteView port, uint64_t nonce);
+
+    void owe(Peer& peer, uint8_t what) {
+        if (peer.due == 0) talking_.push_back(&peer);
+        peer.due |= what;
+    }
+    bool any_due() const { return !talking_.empty(); }
+    /// Says what is due, as far as the library has room.
+    void talk();
+
+    void take_hello(Peer& peer, const Header& header, const Arrival& arrival);
+    void take_welcome(Peer& peer) {
+        if (peer.state == Peer::State::hello) make_ready(peer);
+    }
+    void take_bye(Peer& peer, const Header& header);
+    /// A peer that said bye is done when all it sent is here; then it may go.
+    void leave_if_done(Peer& peer);
+    bool any_leaving() const { return !leaving_.empty(); }
+    void drop_leaving();
+    void drop(Peer& peer);
+
+    /// For the end: says bye to peers that have all that was sent to them. True: every peer has
+    /// everything, and knows it.
+    bool say_goodbye();
+    void drop_all();
+    template <typename F>
+    void each(F f) {
+        for (auto& [rank, peer] : peers_) f(*peer);
+    }
+
+private:
+    Result<> connect(Peer& peer, ByteView port, uint64_t nonce);
+    void make_ready(Peer& peer);
+    bool say(Peer& peer);
+    bool say(Peer& peer, Kind kind);
+
+    const Shared shared_;
+    Bytes hello_;
+    std::unordered_map<Rank, std::unique_ptr<Peer>> peers_;
+    std::vector<Peer*> talking_;  // with something due
+    std::vector<Peer*> leaving_;  // that have said bye, until they have heard farewell
+};
+
+}  // namespace tutti::fabric
