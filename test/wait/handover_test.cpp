@@ -8,7 +8,7 @@ namespace {
 
 constexpr int long_ms = 1000;
 
-// What a program does that waits for each operation at once. Returns how often the thread was told.
+// The program waits for each operation at once. Returns how often the thread was told.
 int issue_and_wait(Handover& handover, int times) {
     int told = 0;
     for (int i = 0; i < times; ++i) {
