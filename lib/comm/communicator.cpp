@@ -160,9 +160,9 @@ void Communicator::opened(const ChannelId& id, std::unique_ptr<Receiver> receive
 }
 
 // From here on ranks are those of the communicator; strangers have nothing to say in it.
-void Communicator::news(Rank from, const News& news) {
+void Communicator::take_message(Rank from, const ControlMessage& message) {
     if (const Rank member = core_.group.of_job(from); member != nobody)
-        core_.agreement.receive(member, news);
+        core_.agreement.receive(member, message);
 }
 
 void Communicator::peer_lost(Rank peer, const std::string& cause) {

@@ -73,13 +73,13 @@ private:
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     bool still_wanted(const ChannelId& id) override;
     void connected(const ChannelId& id, Result<Opened> opened) override;
-    void news(Rank from, const News& news) override;
+    void take_message(Rank from, const ControlMessage& message) override;
     void peer_lost(Rank peer, const std::string& cause) override;
     void unreachable(Rank peer) override;
     bool drive(bool& moved) override { return progress_.drive(moved); }
     bool arm(bool on) override { return progress_.arm(on); }
     // AgreementHost
-    void send_control(Rank to, const News& news) override {
+    void send_control(Rank to, const ControlMessage& news) override {
         core_.endpoint->send_control(core_.group.in_job(to), news);
     }
     const Recorder& recorder() const override { return core_.recorder; }

@@ -125,7 +125,7 @@ void Agreement::end(const Error& error, uint64_t from_sequence, Rank except) {
         if (!dead_) dead_ = error;
         alarm_.store(true, std::memory_order_seq_cst);
         ended_ = true;
-        failure_ = circle_.make(News::Kind::failed, {});
+        failure_ = circle_.make(ControlMessage::Kind::failed, {});
         failure_->code = error.code;
         failure_->rank = error.rank;
         failure_->text = error.message;
@@ -141,7 +141,7 @@ void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
     // What arrived may belong to an earlier operation that this rank has long returned from.
     const Tag same = circle_.host.recorder().find(got.sequence).value_or(own);
     const std::string ours = describe_call(same), theirs = describe_call(got);
-    News news = circle_.make(News::Kind::mismatch, {});
+    ControlMessage news = circle_.make(ControlMessage::Kind::mismatch, {});
     news.tag.sequence = std::min(own.sequence, got.sequence);
     news.tag.root = circle_.rank;
     news.rank = peer;
@@ -153,12 +153,12 @@ void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
     raise_mismatch(news);
 }
 
-void Agreement::raise_mismatch(const News& news) {
+void Agreement::raise_mismatch(const ControlMessage& news) {
     take_mismatch(news, nobody);
     circle_.host.settle();
 }
 
-void Agreement::take_mismatch(const News& news, Rank from) {
+void Agreement::take_mismatch(const ControlMessage& news, Rank from) {
     const Lock lock(circle_.mutex);
     if (!takes(news.tag)) return;
     const Rank other = news.rank == circle_.rank ? news.tag.root : news.rank;
@@ -213,7 +213,7 @@ void Agreement::take_quiet(Lock& lock) {
     tag.count = most_failed_;
     if (circle_.tree.parent() != nobody)
         return circle_.host.send_control(circle_.tree.parent(),
-                                         circle_.make(News::Kind::quiet, tag));
+                                         circle_.make(ControlMessage::Kind::quiet, tag));
     const uint64_t next = (epoch_ + 1) << Tag::epoch_shift | quiet_number_;
     lock.unlock();
     take_resume(next, tag.count);
@@ -244,7 +244,7 @@ void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
     tag.sequence = sequence;
     tag.count = failed;
     for (Rank child : circle_.tree.children())
-        circle_.host.send_control(child, circle_.make(News::Kind::resume, tag));
+        circle_.host.send_control(child, circle_.make(ControlMessage::Kind::resume, tag));
     if (fine()) alarm_.store(false, std::memory_order_seq_cst);
 }
 
@@ -253,7 +253,7 @@ void Agreement::say_bye(uint64_t last_number) {
     tag.sequence = last_number;
     const Lock lock(circle_.mutex);
     tag.count = departed_.size();
-    News bye = circle_.make(News::Kind::bye, tag);
+    ControlMessage bye = circle_.make(ControlMessage::Kind::bye, tag);
     if (failure_) {
         bye.code = failure_->code;
         bye.tag.root = failure_->rank;
@@ -263,7 +263,7 @@ void Agreement::say_bye(uint64_t last_number) {
     circle_.flood(bye, nobody);
 }
 
-void Agreement::take_bye(const News& news, Rank from) {
+void Agreement::take_bye(const ControlMessage& news, Rank from) {
     // Before this rank takes the leaver for the cause of what it has not got from it.
     if (news.code != Code::ok)
         end(told_error(news.code, news.tag.root, circle_.size, news.text), news.tag.plan, from);
@@ -294,7 +294,7 @@ std::vector<Rank> Agreement::replace(Rank rank, bool byes) {
 }
 
 void Agreement::unreachable(Rank peer) {
-    std::optional<News> question;
+    std::optional<ControlMessage> question;
     {
         const Lock lock(circle_.mutex);
         if (peer == circle_.rank || circle_.tree.has_left(peer)) return;
@@ -340,7 +340,7 @@ void Agreement::tell_news(Rank to, bool byes) {
         if (!byes) break;
         Tag tag;
         tag.sequence = last;
-        News bye = circle_.make(News::Kind::bye, tag);
+        ControlMessage bye = circle_.make(ControlMessage::Kind::bye, tag);
         bye.rank = rank;
         circle_.host.send_control(to, bye);
     }
@@ -358,22 +358,22 @@ void Agreement::peer_lost(Rank peer, const std::string& cause) {
     circle_.host.settle();
 }
 
-void Agreement::receive(Rank from, const News& news) {
+void Agreement::receive(Rank from, const ControlMessage& news) {
     // Of a failure alone may it be nobody.
     const bool of_member = news.rank >= 0 && news.rank < circle_.size;
-    if (news.kind != News::Kind::failed && !of_member) return;
+    if (news.kind != ControlMessage::Kind::failed && !of_member) return;
     {
         const Lock lock(circle_.mutex);
         if (inquiry_.hear(from, news)) return;
     }
     switch (news.kind) {
-        case News::Kind::failed:
+        case ControlMessage::Kind::failed:
             end(told_error(news.code, news.rank, circle_.size, news.text), news.tag.sequence, from);
             return circle_.host.settle();
-        case News::Kind::mismatch:
+        case ControlMessage::Kind::mismatch:
             take_mismatch(news, from);
             return circle_.host.settle();
-        case News::Kind::quiet: {
+        case ControlMessage::Kind::quiet: {
             Lock lock(circle_.mutex);
             if (news.tag.epoch() != epoch_) return;
             quiet_children_.insert(from);
@@ -383,22 +383,22 @@ void Agreement::receive(Rank from, const News& news) {
             lock = {};
             return circle_.host.settle();
         }
-        case News::Kind::resume:
+        case ControlMessage::Kind::resume:
             take_resume(news.tag.sequence, news.tag.count);
             return circle_.host.settle();
-        case News::Kind::bye:
+        case ControlMessage::Kind::bye:
             take_bye(news, from);
             return circle_.host.settle();
-        case News::Kind::stall:
-        case News::Kind::query:
-        case News::Kind::late:
-        case News::Kind::suspect:
+        case ControlMessage::Kind::stall:
+        case ControlMessage::Kind::query:
+        case ControlMessage::Kind::late:
+        case ControlMessage::Kind::suspect:
             return inquiry_.receive(from, news);
-        case News::Kind::here:
-        case News::Kind::silent:
+        case ControlMessage::Kind::here:
+        case ControlMessage::Kind::silent:
             return;  // heard above
-        case News::Kind::propose:
-        case News::Kind::agreed:
+        case ControlMessage::Kind::propose:
+        case ControlMessage::Kind::agreed:
             return strict_.receive(from, news);
     }
 }

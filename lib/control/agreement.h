@@ -82,7 +82,7 @@ public:
     Inquiry& inquiry() { return inquiry_; }
     StrictCalls& strict() { return strict_; }
 
-    void receive(Rank from, const News& news);
+    void receive(Rank from, const ControlMessage& news);
     /// A peer's connection ended; ignored after its bye.
     void peer_lost(Rank peer, const std::string& cause);
     /// A peer's process has ended, in order or not: it is lost unless its bye comes soon. Until
@@ -102,17 +102,17 @@ private:
     bool behind_mismatch(uint64_t last_number) const override;
     bool takes(const Tag& tag) const override;
     void catch_up(Rank to, uint64_t number) override;
-    void raise_mismatch(const News& news) override;
+    void raise_mismatch(const ControlMessage& news) override;
 
     /// A failure ends operations from that sequence on.
     static constexpr uint64_t every_sequence = 0, no_sequence = ~uint64_t{0};
     void end(const Error& error, uint64_t from_sequence, Rank except);
     void fail_from(uint64_t sequence, Rank except);
     Rank survived_loss(uint64_t sequence) const;
-    void take_mismatch(const News& news, Rank from);
+    void take_mismatch(const ControlMessage& news, Rank from);
     void take_quiet(Lock& lock);
     void take_resume(uint64_t sequence, uint64_t failed);
-    void take_bye(const News& news, Rank from);
+    void take_bye(const ControlMessage& news, Rank from);
     void tell_news(Rank to, bool byes);
     std::vector<Rank> replace(Rank rank, bool byes);
     bool said_bye(Rank rank) const {
@@ -131,8 +131,9 @@ private:
     uint64_t begun_after_ = 0;       // the number of the last operation before this epoch
     std::optional<Error> dead_;      // what operations get from now on
     std::optional<Error> mismatch_;  // of this epoch
-    std::optional<News> failure_, disagreement_;  // as everyone is told of them; the failure's
-                                                  // sequence is the first that it ends
+    std::optional<ControlMessage> failure_,
+        disagreement_;  // as everyone is told of them; the failure's
+                        // sequence is the first that it ends
     uint64_t mismatch_from_ = 0;
     uint64_t first_heard_ = 0;  // the number of the first call here that got it; 0: none has
     struct Owed {

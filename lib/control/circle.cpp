@@ -2,8 +2,8 @@
 
 namespace tutti {
 
-News Circle::make(News::Kind kind, const Tag& tag) const {
-    News news;
+ControlMessage Circle::make(ControlMessage::Kind kind, const Tag& tag) const {
+    ControlMessage news;
     news.kind = kind;
     news.comm = comm;
     news.rank = rank;
@@ -11,7 +11,7 @@ News Circle::make(News::Kind kind, const Tag& tag) const {
     return news;
 }
 
-void Circle::flood(const News& news, Rank except) {
+void Circle::flood(const ControlMessage& news, Rank except) {
     const Rank parent = tree.parent();
     if (parent != nobody && parent != except) host.send_control(parent, news);
     for (Rank child : tree.children())

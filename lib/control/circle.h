@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "control/control_message.h"
 #include "control/live_tree.h"
-#include "control/news.h"
 #include "record/recorder.h"
 
 namespace tutti {
@@ -17,7 +17,7 @@ namespace tutti {
 class AgreementHost {
 public:
     virtual ~AgreementHost() = default;
-    virtual void send_control(Rank to, const News& news) = 0;
+    virtual void send_control(Rank to, const ControlMessage& news) = 0;
     virtual const Recorder& recorder() const = 0;
     /// The clock of everything that the protocol times: a simulation has its own.
     virtual int64_t clock_ns() const { return now_ns(); }
@@ -33,10 +33,10 @@ struct Circle {
     Circle(Rank own, Rank all, uint32_t communicator, AgreementHost& messenger)
         : rank(own), size(all), comm(communicator), host(messenger), tree(own, all) {}
 
-    News make(News::Kind kind, const Tag& tag) const;
+    ControlMessage make(ControlMessage::Kind kind, const Tag& tag) const;
     /// To everyone who is there, along the communicator's own tree; each rank passes on what is new
     /// to it. With the mutex.
-    void flood(const News& news, Rank except);
+    void flood(const ControlMessage& news, Rank except);
     int64_t now_ns() const { return host.clock_ns(); }
 
     const Rank rank, size;
@@ -67,7 +67,7 @@ public:
     /// A peer's message was another call's.
     virtual void raise_mismatch(const Tag& own, Rank peer, const Tag& got) = 0;
     /// Two other ranks called different things.
-    virtual void raise_mismatch(const News& news) = 0;
+    virtual void raise_mismatch(const ControlMessage& news) = 0;
 };
 
 }  // namespace tutti

@@ -56,7 +56,7 @@ std::pair<Rank, Rank> Late::chain(Rank own) const {
     return {first, last};
 }
 
-void Inquiry::take_stall(const News& news) {
+void Inquiry::take_stall(const ControlMessage& news) {
     {
         const Lock lock(circle_.mutex);
         if (news.tag.epoch() != state_.epoch()) return;
@@ -73,12 +73,12 @@ void Inquiry::take_stall(const News& news) {
             return;
         }
     }
-    News query = news;
-    query.kind = News::Kind::query;
+    ControlMessage query = news;
+    query.kind = ControlMessage::Kind::query;
     take_query(query, nobody);
 }
 
-void Inquiry::take_query(const News& news, Rank from) {
+void Inquiry::take_query(const ControlMessage& news, Rank from) {
     const Recorder& recorder = circle_.host.recorder();
     bool late = recorder.last() < news.tag.sequence, failed = false;
     {
@@ -101,31 +101,31 @@ void Inquiry::take_query(const News& news, Rank from) {
     if (own && *own != news.tag && news.rank != circle_.rank)
         return state_.raise_mismatch(*own, news.rank, news.tag);
     if (!late) return;
-    News answer = circle_.make(News::Kind::late, news.tag);
+    ControlMessage answer = circle_.make(ControlMessage::Kind::late, news.tag);
     const auto blocked_on = failed ? std::nullopt : circle_.host.blocked_on();
     answer.tag.count = blocked_on.has_value();
     answer.tag.root = blocked_on.value_or(nobody);
     take_late(answer);
 }
 
-void Inquiry::take_late(const News& news) {
+void Inquiry::take_late(const ControlMessage& news) {
     const Lock lock(circle_.mutex);
     if (!note_late(news)) return;
     if (circle_.tree.parent() != nobody)
         return circle_.host.send_control(circle_.tree.parent(), news);
-    News suspect = news;
-    suspect.kind = News::Kind::suspect;
+    ControlMessage suspect = news;
+    suspect.kind = ControlMessage::Kind::suspect;
     for (Rank child : circle_.tree.children()) circle_.host.send_control(child, suspect);
 }
 
-void Inquiry::take_suspect(const News& news) {
+void Inquiry::take_suspect(const ControlMessage& news) {
     const Lock lock(circle_.mutex);
     for (Rank child : circle_.tree.children()) circle_.host.send_control(child, news);
     note_late(news);
 }
 
 // The first answer to a question takes the place of what was said before. True if it is news.
-bool Inquiry::note_late(const News& news) {
+bool Inquiry::note_late(const ControlMessage& news) {
     if (!late_heard_ || late_sequence_ != news.tag.sequence) late_ = {};
     late_heard_ = true;
     late_sequence_ = news.tag.sequence;
@@ -139,7 +139,7 @@ bool Inquiry::note_late(const News& news) {
 
 // ---- who says nothing at all, with the mutex
 
-void Inquiry::ask(Rank neighbour, const News& news) {
+void Inquiry::ask(Rank neighbour, const ControlMessage& news) {
     circle_.host.send_control(neighbour, news);
     unheard_.try_emplace(neighbour, circle_.now_ns());
 }
@@ -150,43 +150,43 @@ bool Inquiry::is_silent(Rank neighbour) const {
 }
 
 void Inquiry::tell_silent(Rank neighbour) {
-    News silent = circle_.make(News::Kind::silent, {});
+    ControlMessage silent = circle_.make(ControlMessage::Kind::silent, {});
     silent.rank = neighbour;
     silent.tag.count = static_cast<uint64_t>(ns_to_ms(circle_.now_ns() - unheard_[neighbour]));
     take_silent(silent, neighbour);
 }
 
-void Inquiry::take_silent(const News& news, Rank from) {
+void Inquiry::take_silent(const ControlMessage& news, Rank from) {
     if (insert_few(silent_ms_, news.rank, static_cast<int64_t>(news.tag.count)))
         circle_.flood(news, from);
 }
 
-bool Inquiry::hear(Rank from, const News& news) {
+bool Inquiry::hear(Rank from, const ControlMessage& news) {
     unheard_.erase(from);
     silent_ms_.erase(from);
-    if (news.kind == News::Kind::silent) take_silent(news, from);
+    if (news.kind == ControlMessage::Kind::silent) take_silent(news, from);
     // A question that reaches this rank may come from one that others have not told what they know.
-    if (news.kind == News::Kind::stall || news.kind == News::Kind::query) {
-        circle_.host.send_control(from, circle_.make(News::Kind::here, {}));
+    if (news.kind == ControlMessage::Kind::stall || news.kind == ControlMessage::Kind::query) {
+        circle_.host.send_control(from, circle_.make(ControlMessage::Kind::here, {}));
         state_.catch_up(from, operation_number(news.tag.sequence));
     }
-    return news.kind == News::Kind::silent || news.kind == News::Kind::here;
+    return news.kind == ControlMessage::Kind::silent || news.kind == ControlMessage::Kind::here;
 }
 
-void Inquiry::receive(Rank from, const News& news) {
+void Inquiry::receive(Rank from, const ControlMessage& news) {
     switch (news.kind) {
-        case News::Kind::stall:
+        case ControlMessage::Kind::stall:
             return take_stall(news);
-        case News::Kind::query:
+        case ControlMessage::Kind::query:
             return take_query(news, from);
-        case News::Kind::late:
+        case ControlMessage::Kind::late:
             return take_late(news);
         default:
             return take_suspect(news);
     }
 }
 
-std::optional<News> Inquiry::interrupted(int64_t now) {
+std::optional<ControlMessage> Inquiry::interrupted(int64_t now) {
     const bool recent = stall_.tag.sequence != 0 && now < stall_ns_ + longest_pause_ns;
     stall_ns_ = 0;
     return recent ? std::optional(stall_) : std::nullopt;

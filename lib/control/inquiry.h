@@ -38,7 +38,7 @@ public:
     Inquiry(Circle& circle, AgreementState& state) : circle_(circle), state_(state) {}
 
     /// Waiting suspiciously long: finds out who is missing, or who called something else.
-    void stalled(const Tag& tag) { take_stall(circle_.make(News::Kind::stall, tag)); }
+    void stalled(const Tag& tag) { take_stall(circle_.make(ControlMessage::Kind::stall, tag)); }
     /// When one that has waited since then asks again: ever more rarely, and once more shortly
     /// before its deadline, as who was late may be there by then.
     static int64_t ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms);
@@ -49,25 +49,25 @@ public:
     Late behind();
 
     /// Notes that a neighbour is there. With the mutex; true: the news say nothing more.
-    bool hear(Rank from, const News& news);
+    bool hear(Rank from, const ControlMessage& news);
     /// Takes a question or an answer, after hear().
-    void receive(Rank from, const News& news);
+    void receive(Rank from, const ControlMessage& news);
     /// The question under way, if a neighbour that is gone may have kept it; it may be asked again
     /// at once. With the mutex.
-    std::optional<News> interrupted(int64_t now);
-    void ask_again(const News& question) { take_stall(question); }
+    std::optional<ControlMessage> interrupted(int64_t now);
+    void ask_again(const ControlMessage& question) { take_stall(question); }
 
 private:
     using Lock = std::unique_lock<std::mutex>;
-    void take_stall(const News& news);
-    void take_query(const News& news, Rank from);
-    void take_late(const News& news);
-    void take_suspect(const News& news);
-    bool note_late(const News& news);
-    void ask(Rank neighbour, const News& news);
+    void take_stall(const ControlMessage& news);
+    void take_query(const ControlMessage& news, Rank from);
+    void take_late(const ControlMessage& news);
+    void take_suspect(const ControlMessage& news);
+    bool note_late(const ControlMessage& news);
+    void ask(Rank neighbour, const ControlMessage& news);
     bool is_silent(Rank neighbour) const;
     void tell_silent(Rank neighbour);
-    void take_silent(const News& news, Rank from);
+    void take_silent(const ControlMessage& news, Rank from);
 
     Circle& circle_;
     AgreementState& state_;
@@ -75,7 +75,7 @@ private:
     Late late_;                // as far as this rank has heard
     bool late_heard_ = false;  // since it was asked last
     uint64_t late_sequence_ = 0;
-    News stall_;  // passed on already
+    ControlMessage stall_;  // passed on already
     int64_t stall_ns_ = 0;
     std::map<Rank, int64_t> unheard_;    // neighbours, since when they were asked and said nothing
     std::map<Rank, int64_t> silent_ms_;  // as everyone was told; until the next question

@@ -1,9 +1,9 @@
 // Which ranks of a job are gone, as one rank knows it, and what it tells the others of them: a
 // state machine without I/O, events in, actions out.
 //
-// News of a loss takes two ways. It floods the control tree, of which any rank may be gone, and it
-// goes round the ring of all ranks that are there: each tells the next one, which has then been
-// told of all that are lost.
+// ControlMessage of a loss takes two ways. It floods the control tree, of which any rank may be
+// gone, and it goes round the ring of all ranks that are there: each tells the next one, which has
+// then been told of all that are lost.
 #pragma once
 
 #include <map>

@@ -32,7 +32,7 @@ void StrictCalls::take_proposal(Rank from, const Tag& tag) {
         p.first = from;
     } else if (p.tag != tag) {
         // Said from the point of view of whoever came first; both may be subtrees of this rank.
-        News news = circle_.make(News::Kind::mismatch, {});
+        ControlMessage news = circle_.make(ControlMessage::Kind::mismatch, {});
         news.tag.sequence = tag.sequence;
         news.tag.root = p.first;
         news.rank = from;
@@ -45,16 +45,16 @@ void StrictCalls::take_proposal(Rank from, const Tag& tag) {
     if (++p.have <= children_.size()) return;
     proposals_.erase(tag.sequence);
     if (parent_ != nobody)
-        return circle_.host.send_control(parent_, circle_.make(News::Kind::propose, tag));
+        return circle_.host.send_control(parent_, circle_.make(ControlMessage::Kind::propose, tag));
     for (Rank child : children_)
-        circle_.host.send_control(child, circle_.make(News::Kind::agreed, tag));
+        circle_.host.send_control(child, circle_.make(ControlMessage::Kind::agreed, tag));
     agreed_.store(tag.sequence, std::memory_order_release);
     lock.unlock();
     circle_.host.settle();
 }
 
-void StrictCalls::receive(Rank from, const News& news) {
-    if (news.kind == News::Kind::propose) return take_proposal(from, news.tag);
+void StrictCalls::receive(Rank from, const ControlMessage& news) {
+    if (news.kind == ControlMessage::Kind::propose) return take_proposal(from, news.tag);
     for (Rank child : children_) circle_.host.send_control(child, news);
     // Another message may have brought a later one before this.
     if (!agreed(news.tag.sequence)) agreed_.store(news.tag.sequence, std::memory_order_release);

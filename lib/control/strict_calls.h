@@ -20,7 +20,7 @@ public:
         return agreed_.load(std::memory_order_acquire) >= sequence;
     }
     /// A proposal from a child, or the parent's word that a call is agreed on.
-    void receive(Rank from, const News& news);
+    void receive(Rank from, const ControlMessage& news);
     /// An epoch is over, and with it what was proposed in it. With the mutex.
     void begin_epoch() { proposals_.clear(); }
 

@@ -47,7 +47,7 @@ std::optional<TreeMessage> TreeMessage::decode(ByteView bytes, Rank ranks) {
             message.to = in.get<Rank>();
             message.from = in.get<Rank>();
             if (!in.ok() || !in_job(message.to) || !in_job(message.from)) return std::nullopt;
-            auto news = News::decode(bytes.subspan(head_bytes));
+            auto news = ControlMessage::decode(bytes.subspan(head_bytes));
             if (!news) return std::nullopt;
             message.news = std::move(*news);
             return message;

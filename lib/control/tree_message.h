@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "control/news.h"
+#include "control/control_message.h"
 
 namespace tutti {
 
@@ -24,7 +24,7 @@ struct TreeMessage {
     Topic topic{};
     ByteView body{};                  // of bootstrap
     Rank to = nobody, from = nobody;  // of news and returned: ranks of the job
-    News news{};
+    ControlMessage news{};
     Rank lost = nobody;  // of loss
     std::string cause{};
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "gpu/device_launcher.h"
-#include "gpu/exchange.h"
+#include "gpu/device_messages.h"
 
 namespace tutti {
 
@@ -28,10 +28,10 @@ void DeviceGroupBatch::add(std::shared_ptr<DeviceLauncher> launcher, const Devic
     waiting_.push_back({std::move(launcher), &launch.request, &launch.device, {}});
 }
 
-std::vector<const Exchange*> DeviceGroupBatch::exchanges() const {
-    std::vector<const Exchange*> all;
+std::vector<const DeviceMessages*> DeviceGroupBatch::messages() const {
+    std::vector<const DeviceMessages*> all;
     for (const Waiting& w : waiting_)
-        if (!w.request->plan) all.push_back(static_cast<const Exchange*>(w.request));
+        if (!w.request->plan) all.push_back(static_cast<const DeviceMessages*>(w.request));
     return all;
 }
 

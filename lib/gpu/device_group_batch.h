@@ -13,7 +13,7 @@
 namespace tutti {
 
 class DeviceLauncher;
-struct Exchange;
+struct DeviceMessages;
 struct DevicePart;
 struct DeviceLaunch;
 struct Request;
@@ -33,7 +33,7 @@ public:
     /// A request that has its place in the order; launched by close().
     void add(std::shared_ptr<DeviceLauncher> launcher, const DeviceLaunch& launch);
     /// The messages among those.
-    std::vector<const Exchange*> exchanges() const;
+    std::vector<const DeviceMessages*> messages() const;
     /// Drops the launches of a communicator that is destroyed.
     void forget(const DeviceLauncher& launcher);
     /// Whether any of its collectives is still to be launched by this thread; on that stream.

@@ -12,12 +12,12 @@ namespace {
 
 // What is launched together is not in order: of two that share memory the later goes by a copy,
 // which is made before either comes or after both are over; within one group, what is sent.
-Result<bool> may_be_direct(const device::Context& context, const Exchange& exchange,
+Result<bool> may_be_direct(const device::Context& context, const DeviceMessages& messages,
                            const DeviceMessage& message) {
     const device::Driver& driver = context.driver();
     if (!message.sends && !device::flushes_remote_writes(driver, context.device())) return false;
-    if (message.sends && exchange.collides(message)) return false;
-    for (const Exchange* other : DeviceGroupBatch::here().exchanges())
+    if (message.sends && messages.collides(message)) return false;
+    for (const DeviceMessages* other : DeviceGroupBatch::here().messages())
         if (other->collides(message)) return false;
     TUTTI_ASSIGN(const bool managed, device::is_managed(driver, message.memory));
     return !managed;
@@ -76,12 +76,12 @@ Result<> DeviceMessenger::find_device_of(const std::vector<OffloadMessage>& mess
 }
 
 // Straight from and to the device where the channel takes that.
-Result<> DeviceMessenger::choose_ways(Exchange& exchange) const {
-    for (Exchange::Part& part : exchange.parts) {
+Result<> DeviceMessenger::choose_ways(DeviceMessages& messages) const {
+    for (DeviceMessages::Part& part : messages.parts) {
         const DeviceMessage& message = part.asked.message;
         part.pinned_bytes = message.bytes;
         if (!side_.core.transfers.takes_device(part.on_host)) continue;
-        TUTTI_ASSIGN(part.direct, may_be_direct(*side_.devices.context, exchange, message));
+        TUTTI_ASSIGN(part.direct, may_be_direct(*side_.devices.context, messages, message));
         if (part.direct)
             part.pinned_bytes =
                 message.sends ? 0 : std::min(message.bytes, side_.core.transfers.message_bytes());
@@ -89,7 +89,8 @@ Result<> DeviceMessenger::choose_ways(Exchange& exchange) const {
     return {};
 }
 
-Result<std::unique_ptr<DeviceOperation>> DeviceMessenger::stage(std::deque<Exchange::Part>& parts) {
+Result<std::unique_ptr<DeviceOperation>> DeviceMessenger::stage(
+    std::deque<DeviceMessages::Part>& parts) {
     const std::size_t bytes = staging_bytes(parts);
     auto memory = side_.devices.staging->pinned.reuse(bytes);
     if (!memory) {
@@ -100,10 +101,10 @@ Result<std::unique_ptr<DeviceOperation>> DeviceMessenger::stage(std::deque<Excha
 }
 
 // Opens the channels of all messages, before the first of them moves.
-Result<> DeviceMessenger::connect(Exchange& exchange, int64_t timeout_ms) {
+Result<> DeviceMessenger::connect(DeviceMessages& messages, int64_t timeout_ms) {
     Core& core = side_.core;
-    const bool meets = exchange.staged && core.endpoint->transports().takes_devices();
-    for (Exchange::Part& part : exchange.parts) {
+    const bool meets = messages.staged && core.endpoint->transports().takes_devices();
+    for (DeviceMessages::Part& part : messages.parts) {
         part.on_host.meets = meets;
         if (auto connected = core.transfers.connect(part.on_host, timeout_ms); !connected)
             return tl::unexpected(contact_failed(core, part.on_host, connected.error()));
@@ -112,43 +113,43 @@ Result<> DeviceMessenger::connect(Exchange& exchange, int64_t timeout_ms) {
 }
 
 /// Makes the operation of those that have bytes.
-Result<> DeviceMessenger::prepare(Exchange& exchange) {
-    if (exchange.staged) {
-        TUTTI_TRY(choose_ways(exchange));
-        TUTTI_ASSIGN(exchange.moves, stage(exchange.parts));
+Result<> DeviceMessenger::prepare(DeviceMessages& messages) {
+    if (messages.staged) {
+        TUTTI_TRY(choose_ways(messages));
+        TUTTI_ASSIGN(messages.moves, stage(messages.parts));
         return {};
     }
     std::vector<DeviceMessage> moving;
-    for (const Exchange::Part& part : exchange.parts)
+    for (const DeviceMessages::Part& part : messages.parts)
         if (part.asked.message.bytes > 0) moving.push_back(part.asked.message);
     if (moving.empty()) return {};
-    TUTTI_ASSIGN(exchange.moves, side_.devices.group->bind_messages(std::move(moving), 0));
+    TUTTI_ASSIGN(messages.moves, side_.devices.group->bind_messages(std::move(moving), 0));
     return {};
 }
 
-Result<std::unique_ptr<Request>> DeviceMessenger::start(const std::vector<OffloadMessage>& messages,
+Result<std::unique_ptr<Request>> DeviceMessenger::start(const std::vector<OffloadMessage>& asked,
                                                         int64_t timeout_ms, void* device_stream) {
     Core& core = side_.core;
     TUTTI_TRY(core.may_start());
     if (auto over = core.agreement.over()) return tl::unexpected(*over);
     TUTTI_ASSIGN(const bool staged, stages());
-    if (staged) TUTTI_TRY(find_device_of(messages));
-    TUTTI_TRY(check(messages, staged));
+    if (staged) TUTTI_TRY(find_device_of(asked));
+    TUTTI_TRY(check(asked, staged));
     void* const stream = device_stream ? device_stream : side_.devices.stream;
     TUTTI_TRY(parts_.queues.check_owner(stream));
     TUTTI_TRY(parts_.queues.check_runs(side_.devices.device, stream));
-    auto exchange = std::make_unique<Exchange>(core.rank(), messages, staged);
-    TUTTI_TRY(connect(*exchange, timeout_ms));
-    TUTTI_TRY(prepare(*exchange));
-    exchange->device.operation = exchange->moves.get();
-    exchange->device.stream = stream;
-    exchange->timeout_ms = core.limit_ms(timeout_ms);
-    exchange->keep = core.self.lock();
+    auto messages = std::make_unique<DeviceMessages>(core.rank(), asked, staged);
+    TUTTI_TRY(connect(*messages, timeout_ms));
+    TUTTI_TRY(prepare(*messages));
+    messages->device.operation = messages->moves.get();
+    messages->device.stream = stream;
+    messages->timeout_ms = core.limit_ms(timeout_ms);
+    messages->keep = core.self.lock();
     DeviceGroupBatch::here().make_room();
     core.waiting.add_pending();
-    core.transfers.post(*exchange);
-    TUTTI_TRY(parts_.launcher.launch({*exchange, exchange->device}));
-    return exchange;
+    core.transfers.post(*messages);
+    TUTTI_TRY(parts_.launcher.launch({*messages, messages->device}));
+    return messages;
 }
 
 }  // namespace tutti

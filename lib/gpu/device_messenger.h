@@ -6,8 +6,8 @@
 
 #include "gpu/device_join.h"
 #include "gpu/device_launcher.h"
+#include "gpu/device_messages.h"
 #include "gpu/device_queues.h"
-#include "gpu/exchange.h"
 
 namespace tutti {
 
@@ -23,17 +23,17 @@ public:
     DeviceMessenger(DeviceSide& side, const Parts& parts) : side_(side), parts_(parts) {}
 
     /// Messages that are launched together.
-    Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& messages,
+    Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& asked,
                                            int64_t timeout_ms, void* device_stream);
 
 private:
     Result<bool> stages() const;
     Result<> check(const std::vector<OffloadMessage>& messages, bool staged) const;
     Result<> find_device_of(const std::vector<OffloadMessage>& messages);
-    Result<> connect(Exchange& exchange, int64_t timeout_ms);
-    Result<> prepare(Exchange& exchange);
-    Result<> choose_ways(Exchange& exchange) const;
-    Result<std::unique_ptr<DeviceOperation>> stage(std::deque<Exchange::Part>& parts);
+    Result<> connect(DeviceMessages& messages, int64_t timeout_ms);
+    Result<> prepare(DeviceMessages& messages);
+    Result<> choose_ways(DeviceMessages& messages) const;
+    Result<std::unique_ptr<DeviceOperation>> stage(std::deque<DeviceMessages::Part>& parts);
 
     DeviceSide& side_;
     const Parts parts_;

@@ -13,14 +13,15 @@ namespace {
 // waits for are over. Then the messages.
 enum MessageWord : std::size_t { sends_fetched, messages_come, receives_stored, message_words };
 
-std::size_t place_of_next(std::size_t at, const Exchange::Part& part) {
+std::size_t place_of_next(std::size_t at, const DeviceMessages::Part& part) {
     return at + round_up(part.pinned_bytes, no_share_bytes);
 }
 
 class StagedMessages final : public DeviceOperation {
 public:
     StagedMessages(std::shared_ptr<const StagingArea> area, device::PinnedPool::Piece memory,
-                   std::deque<Exchange::Part>& parts, device::Event kept, device::Event stored)
+                   std::deque<DeviceMessages::Part>& parts, device::Event kept,
+                   device::Event stored)
         : area_(std::move(area)),
           memory_(std::move(memory)),
           kept_(std::move(kept)),
@@ -28,7 +29,7 @@ public:
         for (const MessageWord which : {sends_fetched, messages_come, receives_stored})
             store(which, 0);
         std::size_t at = message_words * no_share_bytes;
-        for (Exchange::Part& part : parts) {
+        for (DeviceMessages::Part& part : parts) {
             Transfer& message = part.on_host;
             std::byte* const pinned = memory_->data() + at;
             at = place_of_next(at, part);
@@ -124,7 +125,7 @@ private:
     }
 
     Result<> put_copies() {
-        for (const Exchange::Part* send : sends_)
+        for (const DeviceMessages::Part* send : sends_)
             if (!send->direct)
                 TUTTI_TRY(device::copy(driver(), send->on_host.memory, send->asked.message.memory,
                                        send->on_host.bytes, callers_));
@@ -132,7 +133,7 @@ private:
     }
     Result<> put_waits() {
         uint32_t come = 0;
-        for (const Exchange::Part* part : awaited_) {
+        for (const DeviceMessages::Part* part : awaited_) {
             const Transfer& message = part->on_host;
             const bool flush = part->direct && !message.sends;
             TUTTI_TRY(device::hold_until(driver(), callers_, word(messages_come), ++come, flush));
@@ -165,8 +166,8 @@ private:
         if (phase_ == Phase::fetching) {
             // Pairs with the device's write: what is sent was copied before.
             if (!there(sends_fetched)) return look();
-            for (Exchange::Part* send : sends_) send->on_host.held = false;
-            for (Exchange::Part* part : awaited_) part->on_host.held = false;
+            for (DeviceMessages::Part* send : sends_) send->on_host.held = false;
+            for (DeviceMessages::Part* part : awaited_) part->on_host.held = false;
             enter(awaited_.empty() ? Phase::idle : Phase::waiting);
         }
         if (phase_ == Phase::waiting) {
@@ -191,7 +192,7 @@ private:
         return {};
     }
 
-    Result<bool> is_whole(const Exchange::Part& part) {
+    Result<bool> is_whole(const DeviceMessages::Part& part) {
         const Transfer& message = part.on_host;
         std::size_t came = 0;
         if (message.code.load(std::memory_order_acquire) == Code::ok)
@@ -246,7 +247,7 @@ private:
     const std::shared_ptr<const StagingArea> area_;
     const device::PinnedPool::Piece memory_;
     const device::Event kept_, stored_;
-    std::vector<Exchange::Part*> sends_, awaited_;
+    std::vector<DeviceMessages::Part*> sends_, awaited_;
     std::deque<Bounce> bounces_;
     uint32_t come_ = 0;           // of those that the stream waits for: that it was let go for
     bool begun_ = false;          // to copy what is missing of the next of them
@@ -261,15 +262,15 @@ private:
 
 }  // namespace
 
-std::size_t staging_bytes(const std::deque<Exchange::Part>& parts) {
+std::size_t staging_bytes(const std::deque<DeviceMessages::Part>& parts) {
     std::size_t bytes = message_words * no_share_bytes;
-    for (const Exchange::Part& part : parts) bytes = place_of_next(bytes, part);
+    for (const DeviceMessages::Part& part : parts) bytes = place_of_next(bytes, part);
     return bytes;
 }
 
 Result<std::unique_ptr<DeviceOperation>> stage_messages(std::shared_ptr<const StagingArea> area,
                                                         device::PinnedPool::Piece memory,
-                                                        std::deque<Exchange::Part>& parts) {
+                                                        std::deque<DeviceMessages::Part>& parts) {
     TUTTI_ASSIGN(device::Event kept, device::Event::create(area->context));
     TUTTI_ASSIGN(device::Event stored, device::Event::create(area->context));
     return std::make_unique<StagedMessages>(std::move(area), std::move(memory), parts,

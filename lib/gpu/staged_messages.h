@@ -7,13 +7,13 @@
 #include <memory>
 
 #include "cuda/pinned_pool.h"
-#include "gpu/exchange.h"
+#include "gpu/device_messages.h"
 #include "gpu/operations/staged.h"
 
 namespace tutti {
 
 /// Bytes of pinned memory that these messages need.
-std::size_t staging_bytes(const std::deque<Exchange::Part>& parts);
+std::size_t staging_bytes(const std::deque<DeviceMessages::Part>& parts);
 
 /// Gives the parts' messages on the host their memory, in `memory`, and holds those that are sent
 /// until the device has written it, direct ones until its stream has come so far. progress() is the
@@ -21,6 +21,6 @@ std::size_t staging_bytes(const std::deque<Exchange::Part>& parts);
 /// message's end was. Outlived by the parts.
 Result<std::unique_ptr<DeviceOperation>> stage_messages(std::shared_ptr<const StagingArea> area,
                                                         device::PinnedPool::Piece memory,
-                                                        std::deque<Exchange::Part>& parts);
+                                                        std::deque<DeviceMessages::Part>& parts);
 
 }  // namespace tutti

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/id_set.h"
 #include "control/early_channels.h"
-#include "control/early_news.h"
+#include "control/early_messages.h"
 #include "job/endpoint_client.h"
 #include "transport/peer_limits.h"
 
@@ -40,7 +40,7 @@ public:
     bool still_wanted(const ChannelId& id);
     void connected(const ChannelId& id, Result<Opened> opened);
     /// keep: for a communicator that this rank may still make.
-    void news(Rank from, const News& news, bool keep);
+    void take_message(Rank from, const ControlMessage& message, bool keep);
     void peer_lost(Rank peer, const std::string& cause);
     void unreachable(Rank peer);
 
@@ -56,7 +56,7 @@ private:
     std::map<uint32_t, EndpointClient*> clients_;
     IdSet removed_;  // clients that were: what still comes for them is dropped
     EarlyChannels early_channels_{PeerLimits{}.early_channels};
-    EarlyNews early_news_;
+    EarlyMessages early_messages_;
 };
 
 }  // namespace tutti

@@ -70,7 +70,7 @@ bool ControlRouter::pass_on(Rank to, ByteView message) {
     return control_.send(to, message) || control_.send(tree_next_hop(config_.rank, to), message);
 }
 
-void ControlRouter::send(Rank to, const News& news) {
+void ControlRouter::send(Rank to, const ControlMessage& news) {
     Bytes message =
         TreeMessage{.topic = Topic::news, .to = to, .from = config_.rank, .news = news}.encode();
     if (detours_.add_behind_others(to, message)) return;
@@ -105,7 +105,7 @@ void ControlRouter::take_news(const TreeMessage& message) {
             pass_on(message.from, as(Topic::returned, message).encode());
         return;
     }
-    clients_.news(message.from, message.news, !leaving_);
+    clients_.take_message(message.from, message.news, !leaving_);
 }
 
 void ControlRouter::take_returned(const TreeMessage& message) {

@@ -45,7 +45,7 @@ public:
 
     /// To any rank of the job. Its record must have been looked up for a detour, if the store may
     /// be gone, too. From any thread.
-    void send(Rank to, const News& news);
+    void send(Rank to, const ControlMessage& news);
     /// Tells a communicator that is just added what happened before. With the clients' lock.
     void tell_new(EndpointClient& client);
     /// The peer's process is gone, or its connection broke: told to everyone but `except`. From any

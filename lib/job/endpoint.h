@@ -10,9 +10,9 @@
 
 #include "base/hash.h"
 #include "config/config.h"
+#include "control/control_message.h"
 #include "control/control_tree.h"
 #include "control/group.h"
-#include "control/news.h"
 #include "job/assembly.h"
 #include "job/client_table.h"
 #include "job/connector.h"
@@ -95,7 +95,7 @@ public:
     /// For a caller that cannot wait: the communicator is told when it is open. From any thread.
     void open_later(const ChannelId& id) { openings_.add(id); }
     /// To any rank of the job, along the control tree, or past a rank of it that is gone.
-    void send_control(Rank to, const News& news) { router_.send(to, news); }
+    void send_control(Rank to, const ControlMessage& news) { router_.send(to, news); }
 
     const TransportSet& transports() const { return transports_; }
     Wakeups& wakeups() { return wakeups_; }

@@ -13,7 +13,7 @@ namespace tutti {
 class Owned {
 public:
     /// Waits for it. A holder keeps it for a pass, or for the many passes of a blocking call
-    /// (Communicator::finish_blocking): then the core is given to others.
+    /// (ProgressEngine::finish_blocking): then the core is given to others.
     explicit Owned(std::atomic<bool>& owner) : owner_(&owner) {
         for (int looks = 0; owner.exchange(true, std::memory_order_seq_cst); ++looks)
             looks < spinning_looks ? cpu_relax() : static_cast<void>(sched_yield());

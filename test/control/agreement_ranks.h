@@ -17,7 +17,7 @@ using namespace tutti;
 
 struct Envelope {
     Rank from, to;
-    News news;
+    ControlMessage news;
 };
 
 class Member final : public AgreementHost {
@@ -25,7 +25,9 @@ public:
     Member(Rank rank, Rank size, std::deque<Envelope>& wire, const int64_t& clock_ns)
         : rank_(rank), wire_(wire), clock_ns_(clock_ns), agreement(rank, size, 0, *this) {}
     int64_t clock_ns() const override { return clock_ns_; }
-    void send_control(Rank to, const News& news) override { wire_.push_back({rank_, to, news}); }
+    void send_control(Rank to, const ControlMessage& news) override {
+        wire_.push_back({rank_, to, news});
+    }
     const Recorder& recorder() const override { return recorder_; }
     void call(const Tag& tag) { recorder_.begin(tag, 0, 0); }
     std::optional<Rank> blocked_on() override { return blocked; }

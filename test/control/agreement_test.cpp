@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "control/agreement_ranks.h"
-#include "control/early_news.h"
+#include "control/early_messages.h"
 
 namespace {
 
@@ -226,14 +226,14 @@ TEST_CASE("strict: what comes before a mismatch is still agreed on") {
 }
 
 TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever it says") {
-    News news;
-    news.kind = News::Kind::failed;
+    ControlMessage news;
+    news.kind = ControlMessage::Kind::failed;
     news.text = "why";
     for (const Code code : {Code::ok, Code::in_progress, static_cast<Code>(200)}) {
         Ranks ranks(3);
         news.code = code;
         news.rank = 3;
-        const auto decoded = News::decode(news.encode());
+        const auto decoded = ControlMessage::decode(news.encode());
         REQUIRE(decoded);
         ranks[0].agreement.receive(1, *decoded);
         const auto over = ranks[0].agreement.over();
@@ -243,7 +243,7 @@ TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever
         CHECK(over->message == "why");
     }
     Ranks ranks(3);
-    news.kind = News::Kind::bye;
+    news.kind = ControlMessage::Kind::bye;
     for (const Rank rank : {3, -1, INT32_MAX}) {
         news.rank = rank;
         ranks[0].agreement.receive(1, news);
@@ -254,19 +254,20 @@ TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever
 
 TEST_CASE(
     "early news: keeps the latest of each sender, and in all, and gives out what is asked for") {
-    EarlyNews early;
+    EarlyMessages early;
     const auto tell = [&](Rank from, uint32_t comm, uint64_t number) {
-        News news;
+        ControlMessage news;
         news.comm = comm;
         news.tag.sequence = number;
         early.keep(from, news);
     };
-    for (uint64_t number = 1; number <= EarlyNews::most_of_one + 5; ++number) tell(1, 7, number);
+    for (uint64_t number = 1; number <= EarlyMessages::most_of_one + 5; ++number)
+        tell(1, 7, number);
     tell(2, 8, 1);
     tell(2, 7, 2);
     auto seven = early.take(7);
-    REQUIRE(seven.size() == EarlyNews::most_of_one + 1);
-    for (std::size_t i = 0; i < EarlyNews::most_of_one; ++i) {
+    REQUIRE(seven.size() == EarlyMessages::most_of_one + 1);
+    for (std::size_t i = 0; i < EarlyMessages::most_of_one; ++i) {
         REQUIRE(seven[i].first == 1);
         REQUIRE(seven[i].second.tag.sequence == i + 6);
     }
@@ -274,10 +275,10 @@ TEST_CASE(
     REQUIRE(early.take(7).empty());
     REQUIRE(early.take(8).size() == 1);
 
-    constexpr auto senders = static_cast<Rank>(EarlyNews::most) + 100;
+    constexpr auto senders = static_cast<Rank>(EarlyMessages::most) + 100;
     for (Rank from = 0; from < senders; ++from) tell(from, 9, 1);
     const auto nine = early.take(9);
-    REQUIRE(nine.size() == EarlyNews::most);
+    REQUIRE(nine.size() == EarlyMessages::most);
     REQUIRE(nine.front().first == 100);
 }
 

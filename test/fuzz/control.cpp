@@ -1,9 +1,9 @@
 // What comes along the control tree: a connection's hello, its frames, and news of communicators.
 #include <sys/socket.h>
 
+#include "control/control_message.h"
 #include "control/control_tree.h"
-#include "control/early_news.h"
-#include "control/news.h"
+#include "control/early_messages.h"
 #include "control/tree_message.h"
 #include "fuzz/catalog.h"
 
@@ -19,10 +19,10 @@ void read_hello(ByteView input) {
 }
 
 void read_news(ByteView input) {
-    const auto news = News::decode(input);
+    const auto news = ControlMessage::decode(input);
     if (!news) return;
     require(as_text(news->encode()) == as_text(input), "news have two forms");
-    EarlyNews early;
+    EarlyMessages early;
     early.keep(1, *news);
     const auto kept = early.take(news->comm);
     require(kept.size() == 1 && kept[0].second.text == news->text, "early news are lost");
@@ -86,21 +86,22 @@ std::vector<Bytes> seeds_control() {
         as(0, ControlTree::Hello{.rank = 3, .kind = LinkKind::detour}.encode()),
         as(0, ControlTree::Hello{.version = 7, .rank = 3}.encode())};
     std::vector<Bytes> frames;
-    for (const auto kind : {News::Kind::failed, News::Kind::bye, News::Kind::silent}) {
-        News news;
+    for (const auto kind :
+         {ControlMessage::Kind::failed, ControlMessage::Kind::bye, ControlMessage::Kind::silent}) {
+        ControlMessage news;
         news.kind = kind;
         news.comm = 7;
         news.rank = 2;
-        news.code = kind == News::Kind::failed ? Code::timeout : Code::ok;
+        news.code = kind == ControlMessage::Kind::failed ? Code::timeout : Code::ok;
         news.tag = {.sequence = 12, .count = 3, .call = 1, .root = 0, .plan = 4};
-        news.text = kind == News::Kind::failed ? "rank 2 is late" : "";
+        news.text = kind == ControlMessage::Kind::failed ? "rank 2 is late" : "";
         seeds.push_back(as(1, news.encode()));
         frames.push_back(ByteWriter().put_text(as_text(news.encode())).take());
     }
     seeds.push_back(as(2, joined(frames)));
     using Topic = TreeMessage::Topic;
-    News bye;
-    bye.kind = News::Kind::bye;
+    ControlMessage bye;
+    bye.kind = ControlMessage::Kind::bye;
     bye.comm = 7;
     for (const TreeMessage& message : {
              TreeMessage{.topic = Topic::bootstrap, .body = as_bytes("state")},

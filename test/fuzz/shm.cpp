@@ -24,7 +24,7 @@ void run_shm(ByteView input) {
     const auto kind = in.get<uint8_t>() % 3;
     const ByteView rest = in.rest();
     if (kind == 0) return same(decode_hello(rest), rest);
-    if (kind == 1) return same(decode_news(rest), rest);
+    if (kind == 1) return same(decode_pair_message(rest), rest);
     const auto answer = decode_answer(rest);
     // A longer text is cut when it is encoded.
     if (answer && answer->text.empty()) same(answer, rest);
@@ -39,8 +39,9 @@ std::vector<Bytes> seeds_shm() {
                       .streams = 2,
                       .segments = 1,
                       .bells = 5};
-    const News channel{.kind = NewsKind::channel, .comm = 7, .lane = 3, .place = {1, 2}};
-    const News segment{.kind = NewsKind::segment, .place = {1, 0}, .bytes = 16 << 20};
+    const PairMessage channel{
+        .kind = PairMessageKind::channel, .comm = 7, .lane = 3, .place = {1, 2}};
+    const PairMessage segment{.kind = PairMessageKind::segment, .place = {1, 0}, .bytes = 16 << 20};
     const GroupAnswer taken{
         .place = {0, 1}, .first_segment = 0, .segment_bytes = {16 << 20, 64 << 20}, .bells = 3};
     const GroupAnswer refused{.code = Code::invalid, .text = "its size is another"};

@@ -1,5 +1,5 @@
-/* Threads that sleep for peers in shared memory: Communicator::sleep_until_moved, Reactor::poll and
-   Endpoint::serve without their time-outs, so that a lost wake-up is a deadlock.
+/* Threads that sleep for peers in shared memory: ProgressEngine::sleep_until_moved, Reactor::poll and
+   ServiceThread::serve without their time-outs, so that a lost wake-up is a deadlock.
 
    Each of SLEEPERS threads of the program waits for a communicator of its own. All share the
    doorbell (an eventfd) and the data reactor. With SERVICE, the service thread drives one more

@@ -105,7 +105,7 @@ void Pairs::accept(UniqueFd socket, const Hello& hello) {
         return;
     }
     const auto pair = make_pair(std::move(socket), hello.rank);
-    auto sent = send(*pair, {.kind = NewsKind::doorbell}, {&context_.doorbell_fd, 1},
+    auto sent = send(*pair, {.kind = PairMessageKind::doorbell}, {&context_.doorbell_fd, 1},
                      Deadline::after_ms(frame_timeout_ms));
     if (sent) sent = watch(pair);
     if (!sent) log::warn("shm: connection of rank {}: {}", hello.rank, sent.error().message);
@@ -136,11 +136,12 @@ Result<std::shared_ptr<Pair>> Pairs::call(const PeerAddress& peer, const net::Au
     const Bytes hello = encode(Hello{.kind = HelloKind::pair, .rank = context_.rank});
     if (auto met = net::introduce(pair->socket.get(), key, hello, deadline); !met)
         return wrap(std::move(met).error(), doing());
-    TUTTI_TRY(send(*pair, {.kind = NewsKind::doorbell}, {&context_.doorbell_fd, 1}, deadline));
+    TUTTI_TRY(
+        send(*pair, {.kind = PairMessageKind::doorbell}, {&context_.doorbell_fd, 1}, deadline));
     auto answer = net::recv_fds(pair->socket.get(), max_frame_bytes, deadline);
     if (!answer) return wrap(std::move(answer).error(), doing());
-    TUTTI_ASSIGN(const News news, decode_news(answer->body));
-    if (news.kind != NewsKind::doorbell)
+    TUTTI_ASSIGN(const PairMessage news, decode_pair_message(answer->body));
+    if (news.kind != PairMessageKind::doorbell)
         return fail_rank(Code::invalid, peer.rank, "shm: rank {} sent news of kind {} first",
                          peer.rank, static_cast<int>(news.kind));
     TUTTI_ASSIGN(pair->doorbell, make_doorbell(std::move(answer->fds)));
@@ -148,12 +149,13 @@ Result<std::shared_ptr<Pair>> Pairs::call(const PeerAddress& peer, const net::Au
     return pair;
 }
 
-Result<> Pairs::send(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline) {
+Result<> Pairs::send(Pair& pair, const PairMessage& news, std::span<const int> fds,
+                     Deadline deadline) {
     const std::lock_guard lock(pair.send_mutex);
     return send_locked(pair, news, fds, deadline);
 }
 
-Result<> Pairs::send_locked(Pair& pair, const News& news, std::span<const int> fds,
+Result<> Pairs::send_locked(Pair& pair, const PairMessage& news, std::span<const int> fds,
                             Deadline deadline) {
     auto sent = net::send_fds(pair.socket.get(), fds, encode(news), deadline);
     if (!sent && sent.error().rank == nobody) sent.error().rank = pair.peer;
@@ -161,13 +163,13 @@ Result<> Pairs::send_locked(Pair& pair, const News& news, std::span<const int> f
 }
 
 // The segments first: the peer finds the channel in one of them.
-Result<> Pairs::announce(Pair& pair, const News& channel, Deadline deadline) {
+Result<> Pairs::announce(Pair& pair, const PairMessage& channel, Deadline deadline) {
     const std::lock_guard lock(pair.send_mutex);
     const SegmentTable& own = *arena_->segments();
     for (uint32_t& next = pair.segments_sent; next < own.count(); ++next) {
         const int fd = own.fd(next);
-        const News segment{
-            .kind = NewsKind::segment, .place = {.segment = next}, .bytes = own.bytes(next)};
+        const PairMessage segment{
+            .kind = PairMessageKind::segment, .place = {.segment = next}, .bytes = own.bytes(next)};
         TUTTI_TRY(send_locked(pair, segment, {&fd, 1}, deadline));
     }
     return send_locked(pair, channel, {}, deadline);
@@ -176,8 +178,10 @@ Result<> Pairs::announce(Pair& pair, const News& channel, Deadline deadline) {
 Result<std::unique_ptr<Sender>> Pairs::open(const std::shared_ptr<Pair>& pair, const ChannelId& id,
                                             Deadline deadline) {
     TUTTI_ASSIGN(auto space, pair->channels->open());
-    const News news{
-        .kind = NewsKind::channel, .comm = id.comm, .lane = id.lane, .place = space->block.place};
+    const PairMessage news{.kind = PairMessageKind::channel,
+                           .comm = id.comm,
+                           .lane = id.lane,
+                           .place = space->block.place};
     auto sender = std::make_unique<MappedSender>(pair->channels, std::move(space),
                                                  MappedPeer{pair->doorbell, pair->life});
     if (auto sent = announce(*pair, news, deadline); !sent)
@@ -197,15 +201,15 @@ Result<> Pairs::take_news(const std::shared_ptr<Pair>& pair) {
     if (!any) return {};
     TUTTI_ASSIGN(auto message, net::recv_fds(pair->socket.get(), max_frame_bytes,
                                              Deadline::after_ms(frame_timeout_ms)));
-    TUTTI_ASSIGN(const News news, decode_news(message.body));
+    TUTTI_ASSIGN(const PairMessage news, decode_pair_message(message.body));
     switch (news.kind) {
-        case NewsKind::doorbell:
+        case PairMessageKind::doorbell:
             return take_doorbell(*pair, std::move(message.fds));
-        case NewsKind::segment:
+        case PairMessageKind::segment:
             return take_segment(*pair, news, std::move(message.fds));
-        case NewsKind::channel:
+        case PairMessageKind::channel:
             return take_channel(*pair, news);
-        case NewsKind::bye:
+        case PairMessageKind::bye:
             pair->said_bye = true;
             return {};
     }
@@ -220,7 +224,7 @@ Result<> Pairs::take_doorbell(Pair& pair, std::vector<UniqueFd> fds) {
     return {};
 }
 
-Result<> Pairs::take_segment(Pair& pair, const News& news, std::vector<UniqueFd> fds) {
+Result<> Pairs::take_segment(Pair& pair, const PairMessage& news, std::vector<UniqueFd> fds) {
     if (fds.size() != 1)
         return fail(Code::invalid, "shm: {} descriptors came with a segment", fds.size());
     TUTTI_TRY(
@@ -230,7 +234,7 @@ Result<> Pairs::take_segment(Pair& pair, const News& news, std::vector<UniqueFd>
     return {};
 }
 
-Result<> Pairs::take_channel(Pair& pair, const News& news) {
+Result<> Pairs::take_channel(Pair& pair, const PairMessage& news) {
     const auto segments = neighbours_->segments(pair.peer);
     std::byte* memory = segments->at(news.place, mapped_channel_bytes);
     if (memory == nullptr || !pair.doorbell)
@@ -280,7 +284,7 @@ void Pairs::close(Deadline deadline) {
         context_.reactor->remove(pair->socket.get());
         // A peer that does not even take these few bytes has stopped for good; do not wait long.
         const auto patience = Deadline::after_ms(deadline.left_ms(bye_timeout_ms) + 1);
-        if (auto sent = send(*pair, {.kind = NewsKind::bye}, {}, patience); !sent)
+        if (auto sent = send(*pair, {.kind = PairMessageKind::bye}, {}, patience); !sent)
             log::debug("shm: no bye to rank {}: {}", pair->peer, sent.error().message);
         pair->life->gone.store(true, std::memory_order_release);
         ::shutdown(pair->socket.get(), SHUT_RDWR);

@@ -58,16 +58,17 @@ private:
     Result<std::shared_ptr<Pair>> call(const PeerAddress& peer, const net::AuthKey& key,
                                        Deadline deadline);
     std::shared_ptr<Pair> make_pair(UniqueFd socket, Rank peer) const;
-    Result<> send(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);
-    Result<> send_locked(Pair& pair, const News& news, std::span<const int> fds, Deadline deadline);
-    Result<> announce(Pair& pair, const News& channel, Deadline deadline);
+    Result<> send(Pair& pair, const PairMessage& news, std::span<const int> fds, Deadline deadline);
+    Result<> send_locked(Pair& pair, const PairMessage& news, std::span<const int> fds,
+                         Deadline deadline);
+    Result<> announce(Pair& pair, const PairMessage& channel, Deadline deadline);
     std::shared_ptr<Pair> find(Rank peer);
     Result<> watch(const std::shared_ptr<Pair>& pair);
     void ready(const std::shared_ptr<Pair>& pair);
     Result<> take_news(const std::shared_ptr<Pair>& pair);
     Result<> take_doorbell(Pair& pair, std::vector<UniqueFd> fds);
-    Result<> take_segment(Pair& pair, const News& news, std::vector<UniqueFd> fds);
-    Result<> take_channel(Pair& pair, const News& news);
+    Result<> take_segment(Pair& pair, const PairMessage& news, std::vector<UniqueFd> fds);
+    Result<> take_channel(Pair& pair, const PairMessage& news);
     void ring_own() const;
     void lost(const std::shared_ptr<Pair>& pair, const Error& error);
 

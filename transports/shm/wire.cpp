@@ -16,7 +16,7 @@ Bytes encode(const Hello& hello) {
     return out.take();
 }
 
-Bytes encode(const News& news) {
+Bytes encode(const PairMessage& news) {
     ByteWriter out;
     out.put(news.kind).put(news.comm).put(news.lane).put(news.place).put(news.bytes);
     return out.take();
@@ -47,10 +47,10 @@ Result<Hello> decode_hello(ByteView in) {
     return hello;
 }
 
-Result<News> decode_news(ByteView in) {
+Result<PairMessage> decode_pair_message(ByteView in) {
     ByteReader reader(in);
-    News news;
-    news.kind = reader.get_enum(NewsKind::doorbell, NewsKind::bye);
+    PairMessage news;
+    news.kind = reader.get_enum(PairMessageKind::doorbell, PairMessageKind::bye);
     news.comm = reader.get<uint32_t>();
     news.lane = reader.get<uint16_t>();
     news.place = reader.get<Place>();

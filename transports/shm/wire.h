@@ -22,15 +22,15 @@ struct Hello {
     uint64_t bells = 0;     // members whose doorbells it has; its own: that the leader can ring it
 };
 
-enum class NewsKind : uint8_t {
+enum class PairMessageKind : uint8_t {
     doorbell = 1,  // + eventfd: the first news of each side
     segment = 2,   // + memory: its number and length
     channel = 3,   // comm and lane say which, place where
     bye = 4,       // the end that follows is an orderly one
 };
 
-struct News {
-    NewsKind kind = NewsKind::bye;
+struct PairMessage {
+    PairMessageKind kind = PairMessageKind::bye;
     uint32_t comm = 0;
     uint16_t lane = 0;
     Place place;         // segment: its number only
@@ -51,10 +51,10 @@ struct GroupAnswer {
 inline constexpr std::size_t max_frame_bytes = 1024;
 
 Bytes encode(const Hello& hello);
-Bytes encode(const News& news);
+Bytes encode(const PairMessage& news);
 Bytes encode(const GroupAnswer& answer);
 Result<Hello> decode_hello(ByteView in);
-Result<News> decode_news(ByteView in);
+Result<PairMessage> decode_pair_message(ByteView in);
 Result<GroupAnswer> decode_answer(ByteView in);
 
 }  // namespace tutti::shm

@@ -1,4 +1,4 @@
-#include "control/news.h"
+#include "control/control_message.h"
 
 namespace tutti {
 namespace {
@@ -7,7 +7,7 @@ constexpr uint32_t max_news_text_bytes = 4096;
 
 }  // namespace
 
-Bytes News::encode() const {
+Bytes ControlMessage::encode() const {
     return ByteWriter()
         .put(kind)
         .put(comm)
@@ -18,9 +18,9 @@ Bytes News::encode() const {
         .take();
 }
 
-std::optional<News> News::decode(ByteView message) {
+std::optional<ControlMessage> ControlMessage::decode(ByteView message) {
     ByteReader in(message);
-    News news;
+    ControlMessage news;
     news.kind = in.get_enum(Kind::failed, Kind::silent);
     news.comm = in.get<uint32_t>();
     news.rank = in.get<Rank>();

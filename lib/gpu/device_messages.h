@@ -30,7 +30,7 @@ struct DeviceTransfer {
     Received* into = nullptr;
 };
 
-struct Exchange final : Bundle {
+struct DeviceMessages final : Bundle {
     /// What a witness says.
     struct Record {
         uint64_t bytes = 0;
@@ -51,7 +51,7 @@ struct Exchange final : Bundle {
     // Of witnesses: no tag of the program's, and one for all, as their order is what counts.
     static constexpr int32_t witness_tag = -1;
 
-    Exchange(Rank rank, const std::vector<OffloadMessage>& all, bool through_host);
+    DeviceMessages(Rank rank, const std::vector<OffloadMessage>& all, bool through_host);
 
     std::optional<End> advance(bool& moved) override;
     bool let_go() override;

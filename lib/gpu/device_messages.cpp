@@ -1,18 +1,19 @@
-#include "gpu/exchange.h"
+#include "gpu/device_messages.h"
 
 #include <algorithm>
 
 namespace tutti {
 namespace {
 
-std::string describe_record(const Exchange::Record& record) {
+std::string describe_record(const DeviceMessages::Record& record) {
     return fmt::format("{} bytes of {} with tag {}", record.bytes,
                        dtype_name(static_cast<Dtype>(record.dtype)), record.tag);
 }
 
 }  // namespace
 
-Exchange::Exchange(Rank own_rank, const std::vector<OffloadMessage>& all, bool through_host)
+DeviceMessages::DeviceMessages(Rank own_rank, const std::vector<OffloadMessage>& all,
+                               bool through_host)
     : rank(own_rank), staged(through_host) {
     external = true;
     released = false;
@@ -40,12 +41,12 @@ Exchange::Exchange(Rank own_rank, const std::vector<OffloadMessage>& all, bool t
             if (part.on_host.sends == sends) messages.push_back(&part.on_host);
 }
 
-std::string Exchange::describe() const {
+std::string DeviceMessages::describe() const {
     return fmt::format("{} messages on device memory, the first of them with rank {}", parts.size(),
                        parts.empty() ? nobody : parts.front().asked.message.peer);
 }
 
-std::optional<Bundle::End> Exchange::advance(bool& moved) {
+std::optional<Bundle::End> DeviceMessages::advance(bool& moved) {
     if (staged) return advance_staged(moved);
     for (const Part& part : parts) {
         const Code state = part.on_host.code.load(std::memory_order_acquire);
@@ -59,7 +60,7 @@ std::optional<Bundle::End> Exchange::advance(bool& moved) {
 }
 
 // As on the host, a message that went wrong is one message's trouble; the others are there.
-std::optional<Bundle::End> Exchange::advance_staged(bool& moved) {
+std::optional<Bundle::End> DeviceMessages::advance_staged(bool& moved) {
     const Poll poll = moves->progress();
     moved |= poll.moved;
     if (poll.pending()) return std::nullopt;
@@ -72,7 +73,7 @@ std::optional<Bundle::End> Exchange::advance_staged(bool& moved) {
     return succeed();
 }
 
-Bundle::End Exchange::succeed() {
+Bundle::End DeviceMessages::succeed() {
     for (const Part& part : parts)
         if (const DeviceTransfer& asked = part.asked; asked.into)
             *asked.into = staged ? part.on_host.received
@@ -82,20 +83,20 @@ Bundle::End Exchange::succeed() {
 }
 
 // A collective of other calls has taken aborted ones with it: that is told by itself.
-Bundle::End Exchange::fail(const Error& why) const {
+Bundle::End DeviceMessages::fail(const Error& why) const {
     return {{why.code, why.rank == nobody ? rank : why.rank, 0,
              fmt::format("rank {}: messages on device memory: {}", rank, why.message)},
             why.code != Code::aborted};
 }
 
-bool Exchange::let_go() {
+bool DeviceMessages::let_go() {
     if (!moves) return true;
     if (!moves->may_cancel()) return false;
     moves->cancel();
     return true;
 }
 
-bool Exchange::collides(const DeviceMessage& message) const {
+bool DeviceMessages::collides(const DeviceMessage& message) const {
     return std::any_of(parts.begin(), parts.end(), [&](const Part& part) {
         const DeviceMessage& other = part.asked.message;
         return !(message.sends && other.sends) && other.memory < message.memory + message.bytes &&
@@ -105,7 +106,7 @@ bool Exchange::collides(const DeviceMessage& message) const {
 
 /// "rank 1's message of 16 bytes of float32 with tag 3 …", if a witness says something else than
 /// this rank's call; then the messages' data is anyone's.
-std::optional<Error> Exchange::misfit() const {
+std::optional<Error> DeviceMessages::misfit() const {
     for (const Part& part : parts) {
         const DeviceTransfer& asked = part.asked;
         const Record wanted{asked.message.bytes, asked.tag, static_cast<int32_t>(asked.dtype)};

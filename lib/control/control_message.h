@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-struct News {
+struct ControlMessage {
     enum class Kind : uint8_t {
         failed = 1,  // flood: the communicator is over; code, rank at fault, text; tag.sequence:
                      // the first operation that it ends whatever has arrived
@@ -36,7 +36,7 @@ struct News {
     std::string text;
 
     Bytes encode() const;
-    static std::optional<News> decode(ByteView message);
+    static std::optional<ControlMessage> decode(ByteView message);
 };
 
 }  // namespace tutti

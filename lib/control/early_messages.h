@@ -1,4 +1,4 @@
-// News of communicators that this rank has not made yet.
+// Control messages of communicators that this rank has not made yet.
 #pragma once
 
 #include <algorithm>
@@ -6,18 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include "control/news.h"
+#include "control/control_message.h"
 
 namespace tutti {
 
 /// Whoever is first with a communicator may tell of it at once; of one that never comes to be,
 /// whoever says so is not believed for long: the oldest goes when there is too much.
-class EarlyNews {
+class EarlyMessages {
 public:
     static constexpr std::size_t most = 4096;
     static constexpr std::size_t most_of_one = 256;  // of one sender's
 
-    void keep(Rank from, const News& news) {
+    void keep(Rank from, const ControlMessage& news) {
         const auto sent = [from](const auto& kept) { return kept.first == from; };
         const auto oldest = std::find_if(kept_.begin(), kept_.end(), sent);
         if (std::count_if(oldest, kept_.end(), sent) >= std::ptrdiff_t{most_of_one})
@@ -28,8 +28,8 @@ public:
     }
 
     /// What has come for that one, in order.
-    std::vector<std::pair<Rank, News>> take(uint32_t comm) {
-        std::vector<std::pair<Rank, News>> taken;
+    std::vector<std::pair<Rank, ControlMessage>> take(uint32_t comm) {
+        std::vector<std::pair<Rank, ControlMessage>> taken;
         const auto others =
             std::stable_partition(kept_.begin(), kept_.end(),
                                   [comm](const auto& kept) { return kept.second.comm == comm; });
@@ -39,7 +39,7 @@ public:
     }
 
 private:
-    std::deque<std::pair<Rank, News>> kept_;
+    std::deque<std::pair<Rank, ControlMessage>> kept_;
 };
 
 }  // namespace tutti
