@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "comm/offload.h"
-#include "transport/posted/flow.h"
+#include "transport/sleeper.h"
 #include "wait/backoff.h"
 
 namespace tutti {

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "os/signals.h"
-#include "transport/posted/flow.h"
+#include "transport/sleeper.h"
 #include "wait/backoff.h"
 
 namespace tutti {

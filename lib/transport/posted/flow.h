@@ -12,7 +12,7 @@
 
 #include "transport/channel.h"
 #include "transport/posted/cells.h"
-#include "transport/posted/sleeper.h"
+#include "transport/sleeper.h"
 
 namespace tutti {
 
