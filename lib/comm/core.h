@@ -63,8 +63,8 @@ struct Core {
     Offload* offload = nullptr;           // the communicator's, before its first call
     std::atomic<uint64_t> generation{1};  // of groups on accelerators; resume() begins one
     std::atomic<bool> destroyed{false};
-    // Of the last operation. The issuing thread's, which owns the operation's stream when it
-    // advances the number; resume() sets it with all streams held.
+    // The last operation's number. The issuing thread advances it while it owns the operation's
+    // stream; resume() sets it with all streams held.
     std::atomic<uint64_t> sequence{0};
 };
 

@@ -1,4 +1,4 @@
-// What a failed call says to this rank's program and to the other ranks.
+// A failed call returns an error to the program, and tells the other ranks where they wait.
 #pragma once
 
 #include "comm/core.h"

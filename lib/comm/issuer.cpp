@@ -24,6 +24,10 @@ Result<Plan*> Issuer::cached(const Call& call, uint32_t stream) {
 Result<Plan*> Issuer::plan_for(const Call& call, uint32_t stream, int64_t timeout_ms) {
     TUTTI_ASSIGN(Plan * plan, cached(call, stream));
     if (plan) return plan;
+    return bind_and_keep(call, stream, timeout_ms);
+}
+
+Result<Plan*> Issuer::bind_and_keep(const Call& call, uint32_t stream, int64_t timeout_ms) {
     // Not under the stream's ownership: binding may wait for peers.
     TUTTI_ASSIGN(std::unique_ptr<Plan> bound, bind_plan(call, stream, timeout_ms));
     return core_.plans[stream].keep(std::move(bound));
@@ -44,7 +48,7 @@ Result<Plan*> Issuer::host_plan(const OffloadCall& asked, uint32_t stream, int64
         TUTTI_ASSIGN(goes, goes_there());
         if (goes) return nullptr;
     }
-    return plan_for(asked.call, stream, timeout_ms);
+    return bind_and_keep(asked.call, stream, timeout_ms);
 }
 
 Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t stream,

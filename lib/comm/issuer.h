@@ -46,6 +46,7 @@ public:
 
 private:
     Result<Plan*> cached(const Call& call, uint32_t stream);
+    Result<Plan*> bind_and_keep(const Call& call, uint32_t stream, int64_t timeout_ms);
     Result<Plan*> host_plan(const OffloadCall& call, uint32_t stream, int64_t timeout_ms);
     Result<std::unique_ptr<Plan>> make_plan_or_say(const Call& call, uint32_t stream,
                                                    int64_t timeout_ms);

@@ -129,7 +129,7 @@ public:
     virtual void after_close(std::function<void()> work) = 0;
 };
 
-/// What an implementation builds on.
+/// The communicator's parts that an implementation calls.
 struct OffloadHost {
     Core& core;
     Issuer& issuer;

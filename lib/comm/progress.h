@@ -38,7 +38,7 @@ public:
     bool arm(bool on);
 
 private:
-    /// What a thread has done while it waited, and has to make good.
+    /// Side effects of a wait on other threads, which wait() undoes or reports at its end.
     struct Waited {
         bool slept = false;   // so that it has recalled what others may sleep on
         bool others = false;  // it has moved other communicators'

@@ -20,7 +20,7 @@ public:
     Result<std::shared_ptr<Communicator>> by(std::string_view name, int64_t color, int key);
 
 private:
-    /// What every rank tells the others.
+    /// A rank tells the others its wish.
     struct Wish {
         int64_t color = 0;  // negative: it joins no part
         int64_t key = 0;

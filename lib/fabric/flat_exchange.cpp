@@ -3,7 +3,7 @@
 namespace tutti::fabric {
 namespace {
 
-// Of a thread that waits, while it keeps others out. Over sockets each is a system call.
+// A waiting thread polls so often while it keeps others out. Over sockets a poll is a system call.
 // Eight make nothing faster, and keep peers from this core that share it.
 constexpr int most_looks = 2;
 

@@ -64,7 +64,7 @@ public:
         running_ = false;
         engine_.flat().cancel(stream_);
     }
-    // Whoever announces it holds the engine once, also in another's place.
+    // The announcing thread holds the engine once, also in another's place.
     void arm(bool on) override {
         stream_.sleeper.announce(on);
         if (armed_) engine_.arm(false);

@@ -59,16 +59,17 @@ struct FlatStream {
     std::vector<Flow*> flows;         // the engine's owner's
     std::atomic<bool> unread{false};  // there may be such a message here
 
-    // Of the operation's thread while nobody is left to be sent it, else of the engine's owner.
+    // The operation's thread writes it while no member is left to be sent it; else the engine's
+    // owner reads it.
     Contribution outgoing;
     std::atomic<uint64_t> unsent{0};  // members that are still to be sent it, a bit each
 
     // The engine's owner writes, the operation's thread reads; that thread writes the turn of its
     // own.
     std::vector<Slot> slots;
-    // Who goes to sleep announces it, holds the engine once, and looks again: unlike a channel's,
-    // no owner of the engine needs a fence between what it publishes here and its look at the
-    // sleeper.
+    // A thread that goes to sleep announces it, holds the engine once, and looks again: unlike a
+    // channel's, no owner of the engine needs a fence between what it publishes here and its look
+    // at the sleeper.
     Sleeper sleeper;
     uint64_t started = 0;  // the operation's thread's: number of the newest; 0 again in a new epoch
 };

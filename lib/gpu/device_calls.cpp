@@ -116,7 +116,7 @@ Result<DeviceCalls::Run> DeviceCalls::look_at(const OffloadCall& asked) const {
     // A rank without any blocks is where its stream is.
     if (device < 0)
         device = device::device_of(*device::driver(), static_cast<device::StreamHandle>(stream));
-    TUTTI_TRY(parts_.queues.check_runs(device, stream));
+    TUTTI_TRY(path_.queues.check_runs(device, stream));
     const bool in_place = asked.in == asked.out && asked.in != nullptr;
     return Run{asked, both, device, stream, in_place};
 }
@@ -156,9 +156,9 @@ Result<std::unique_ptr<Request>> DeviceCalls::attempt(const Run& run) {
     Admission& admission = side_.issuer.admission();
     const int64_t timeout_ms = core.limit_ms(run.asked.timeout_ms);
     TUTTI_TRY(admission.enter(admission.stream_for(run.asked.stream), timeout_ms));
-    TUTTI_TRY(parts_.join.may_join());
-    TUTTI_TRY(parts_.join.join(run.device));
-    TUTTI_TRY(parts_.queues.check_owner(run.stream));
+    TUTTI_TRY(path_.join.may_join());
+    TUTTI_TRY(path_.join.join(run.device));
+    TUTTI_TRY(path_.queues.check_owner(run.stream));
     TUTTI_ASSIGN(const Call call, routed(run));
     const uint32_t stream = admission.stream_for(run.asked.stream);
     TUTTI_ASSIGN(Plan * plan, plan_for(call, run.asked.plan, stream));
@@ -168,7 +168,7 @@ Result<std::unique_ptr<Request>> DeviceCalls::attempt(const Run& run) {
     if (place == Admission::Place::outdated) return nullptr;
     core.waiting.add_pending();
     core.streams.release(core.streams[stream]);
-    TUTTI_TRY(parts_.launcher.launch({*request, request->device}));
+    TUTTI_TRY(path_.launcher.launch({*request, request->device}));
     return request;
 }
 

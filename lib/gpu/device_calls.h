@@ -12,13 +12,7 @@ namespace tutti {
 /// The issuing thread's.
 class DeviceCalls {
 public:
-    /// The parts that a call goes through.
-    struct Parts {
-        DeviceQueues& queues;
-        DeviceJoin& join;
-        DeviceLauncher& launcher;
-    };
-    DeviceCalls(DeviceSide& side, const Parts& parts) : side_(side), parts_(parts) {}
+    DeviceCalls(DeviceSide& side, const LaunchPath& path) : side_(side), path_(path) {}
 
     /// Whether the buffers, or where there are none the caller, say that the call is a device's.
     Result<bool> takes(const Call& call, const void* in, const void* out,
@@ -44,7 +38,7 @@ private:
     Result<std::unique_ptr<DeviceRequest>> make_request(const Run& run, Plan& plan);
 
     DeviceSide& side_;
-    const Parts parts_;
+    const LaunchPath path_;
 };
 
 }  // namespace tutti

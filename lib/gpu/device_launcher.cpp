@@ -93,7 +93,7 @@ Result<> DeviceLauncher::finish(Request& request, const Result<>& launched) {
         if (!request.done() && !side_.core.manual()) side_.core.endpoint->wakeups().kick();
         return {};
     }
-    // Whoever holds the stream ends it; it has a deadline.
+    // The thread that holds the stream ends the request, which has a deadline.
     side_.progress.wait(request, -1);
     return tl::unexpected(request.error);
 }

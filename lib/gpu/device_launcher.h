@@ -6,6 +6,9 @@
 
 namespace tutti {
 
+class DeviceJoin;
+class DeviceQueues;
+
 /// The issuing thread's. The steps are apart for launches that a thread gathers
 /// (device_group_batch.h): each waits for nothing that comes in a later one.
 class DeviceLauncher {
@@ -31,6 +34,13 @@ private:
     Result<> put_on_stream(const DeviceLaunch& launch);
 
     DeviceSide& side_;
+};
+
+/// The parts that a call or messages on device memory go through.
+struct LaunchPath {
+    DeviceQueues& queues;
+    DeviceJoin& join;
+    DeviceLauncher& launcher;
 };
 
 }  // namespace tutti

@@ -10,8 +10,9 @@
 namespace tutti {
 namespace {
 
-// What is launched together is not in order: of two that share memory the later goes by a copy,
-// which is made before either comes or after both are over; within one group, what is sent.
+// Messages that are launched together have no order. Of two that share memory the later one goes by
+// a copy, which is made before either message comes or after both are over; within one group, the
+// one that is sent.
 Result<bool> may_be_direct(const device::Context& context, const DeviceMessages& messages,
                            const DeviceMessage& message) {
     const device::Driver& driver = context.driver();
@@ -37,7 +38,7 @@ Result<bool> DeviceMessenger::stages() const {
                 side_.rank());
 }
 
-// What all of them must be.
+// Each message must be valid, and all must be in one kind of memory.
 Result<> DeviceMessenger::check(const std::vector<OffloadMessage>& messages, bool staged) const {
     for (const OffloadMessage& m : messages) {
         const char* const what = m.sends ? "send" : "recv";
@@ -70,7 +71,7 @@ Result<> DeviceMessenger::find_device_of(const std::vector<OffloadMessage>& mess
     if (side_.devices.joined()) return {};
     for (const OffloadMessage& one : messages) {
         TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(one.memory));
-        if (kind.on_device()) return parts_.join.join(kind.device);
+        if (kind.on_device()) return path_.join.join(kind.device);
     }
     return fail(Code::invalid, "rank {}: none of the messages is on device memory", side_.rank());
 }
@@ -136,8 +137,8 @@ Result<std::unique_ptr<Request>> DeviceMessenger::start(const std::vector<Offloa
     if (staged) TUTTI_TRY(find_device_of(asked));
     TUTTI_TRY(check(asked, staged));
     void* const stream = device_stream ? device_stream : side_.devices.stream;
-    TUTTI_TRY(parts_.queues.check_owner(stream));
-    TUTTI_TRY(parts_.queues.check_runs(side_.devices.device, stream));
+    TUTTI_TRY(path_.queues.check_owner(stream));
+    TUTTI_TRY(path_.queues.check_runs(side_.devices.device, stream));
     auto messages = std::make_unique<DeviceMessages>(core.rank(), asked, staged);
     TUTTI_TRY(connect(*messages, timeout_ms));
     TUTTI_TRY(prepare(*messages));
@@ -148,7 +149,7 @@ Result<std::unique_ptr<Request>> DeviceMessenger::start(const std::vector<Offloa
     DeviceGroupBatch::here().make_room();
     core.waiting.add_pending();
     core.transfers.post(*messages);
-    TUTTI_TRY(parts_.launcher.launch({*messages, messages->device}));
+    TUTTI_TRY(path_.launcher.launch({*messages, messages->device}));
     return messages;
 }
 

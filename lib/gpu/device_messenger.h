@@ -14,13 +14,7 @@ namespace tutti {
 /// The issuing thread's.
 class DeviceMessenger {
 public:
-    /// The parts that messages go through.
-    struct Parts {
-        DeviceQueues& queues;
-        DeviceJoin& join;
-        DeviceLauncher& launcher;
-    };
-    DeviceMessenger(DeviceSide& side, const Parts& parts) : side_(side), parts_(parts) {}
+    DeviceMessenger(DeviceSide& side, const LaunchPath& path) : side_(side), path_(path) {}
 
     /// Messages that are launched together.
     Result<std::unique_ptr<Request>> start(const std::vector<OffloadMessage>& asked,
@@ -36,7 +30,7 @@ private:
     Result<std::unique_ptr<DeviceOperation>> stage(std::deque<DeviceMessages::Part>& parts);
 
     DeviceSide& side_;
-    const Parts parts_;
+    const LaunchPath path_;
 };
 
 }  // namespace tutti

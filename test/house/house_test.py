@@ -21,7 +21,7 @@ MAX_MEMBER_FUNCTIONS = 30
 LARGE_CLASSES = {
 }
 # Comments that open with a clause without an actor. The number may only fall.
-HEADLESS_COMMENTS = 639
+HEADLESS_COMMENTS = 627
 CODE = {".h", ".hpp", ".c", ".cpp"}
 FOLDERS = ("include", "lib", "transports", "collectives", "trainer", "tools", "bench", "examples", "python",
            "test")
