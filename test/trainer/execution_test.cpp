@@ -178,7 +178,7 @@ TEST_CASE("execution: a graph of one thread runs on the caller's, collectives in
 }
 
 TEST_CASE("execution: 1,000 steps with means beside gradients and random delays do not deadlock") {
-    const int steps = sanitized ? 200 : 1000;
+    const int steps = sanitized ? 100 : 1000;
     net::Shape shape;
     shape.widths = {3, 8, 8, 1};
     shape.statistics = true;
