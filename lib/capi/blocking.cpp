@@ -8,26 +8,31 @@ extern "C" {
 tutti_status tutti_allreduce(tutti_comm* comm, const void* in, void* out, size_t count,
                              tutti_dtype dtype, tutti_op op) {
     return guard([&] {
-        return call_blocking("tutti_allreduce", comm, allreduce_call(count, dtype, op), in, out);
+        return call_blocking("tutti_allreduce", comm,
+                             plain_call(Collective::allreduce, count, dtype, op), in, out);
     });
 }
 
 tutti_status tutti_broadcast(tutti_comm* comm, void* buf, size_t count, tutti_dtype dtype,
                              int root) {
     return guard([&] {
-        return call_blocking("tutti_broadcast", comm, broadcast_call(count, dtype, root), buf, buf);
+        return call_blocking("tutti_broadcast", comm,
+                             rooted_call(Collective::broadcast, count, dtype, root), buf, buf);
     });
 }
 
 tutti_status tutti_barrier(tutti_comm* comm) {
-    return guard(
-        [&] { return call_blocking("tutti_barrier", comm, barrier_call(), nullptr, nullptr); });
+    return guard([&] {
+        return call_blocking("tutti_barrier", comm, plain_call(Collective::barrier, 0, TUTTI_UINT8),
+                             nullptr, nullptr);
+    });
 }
 
 tutti_status tutti_reduce(tutti_comm* comm, const void* in, void* out, size_t count,
                           tutti_dtype dtype, tutti_op op, int root) {
     return guard([&] {
-        return call_blocking("tutti_reduce", comm, reduce_call(count, dtype, op, root), in, out);
+        return call_blocking("tutti_reduce", comm,
+                             rooted_call(Collective::reduce, count, dtype, root, op), in, out);
     });
 }
 

@@ -9,14 +9,6 @@
 namespace tutti {
 namespace {
 
-Call make_call(Collective collective, std::size_t count, tutti_dtype dtype) {
-    Call call;
-    call.collective = collective;
-    call.count = count;
-    call.dtype = static_cast<Dtype>(dtype);
-    return call;
-}
-
 Result<BlockList> list_of(const char* function, const BlockArrays& arrays, int ranks) {
     if (!arrays.counts) return null_argument(function, "the list of counts");
     const auto n = static_cast<std::size_t>(ranks);
@@ -104,32 +96,17 @@ Result<> take_opts(const char* function, const tutti_call_opts& opts, Call& call
     return {};
 }
 
-Call allreduce_call(std::size_t count, tutti_dtype dtype, tutti_op op) {
-    return plain_call(Collective::allreduce, count, dtype, op);
-}
-
-Call reduce_call(std::size_t count, tutti_dtype dtype, tutti_op op, int root) {
-    Call call = plain_call(Collective::reduce, count, dtype, op);
-    call.root = root;
-    return call;
-}
-
-Call broadcast_call(std::size_t count, tutti_dtype dtype, int root) {
-    return rooted_call(Collective::broadcast, count, dtype, root);
-}
-
-Call barrier_call() {
-    return make_call(Collective::barrier, 0, TUTTI_UINT8);
-}
-
 Call plain_call(Collective collective, std::size_t count, tutti_dtype dtype, tutti_op op) {
-    Call call = make_call(collective, count, dtype);
-    call.op = static_cast<Op>(op);
-    return call;
+    return rooted_call(collective, count, dtype, /*root=*/0, op);
 }
 
-Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root) {
-    Call call = make_call(collective, count, dtype);
+Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root,
+                 tutti_op op) {
+    Call call;
+    call.collective = collective;
+    call.count = count;
+    call.dtype = static_cast<Dtype>(dtype);
+    call.op = static_cast<Op>(op);
     call.root = root;
     return call;
 }
@@ -137,7 +114,7 @@ Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, in
 Result<Call> allgatherv_call(const char* function, tutti_comm* comm, const BlockArrays& out,
                              tutti_dtype dtype) {
     if (!comm) return null_argument(function, "comm");
-    Call call = make_call(Collective::allgather, 0, dtype);
+    Call call = plain_call(Collective::allgather, 0, dtype);
     call.uneven = true;
     TUTTI_ASSIGN(call.output, list_of(function, out, comm->impl->size()));
     call.count = call.output.counts[static_cast<std::size_t>(comm->impl->rank())];
@@ -171,7 +148,7 @@ Result<Call> rootedv_call(const char* function, tutti_comm* comm, Collective col
 Result<Call> alltoallv_call(const char* function, tutti_comm* comm, const BlockArrays& in,
                             const BlockArrays& out, tutti_dtype dtype) {
     if (!comm) return null_argument(function, "comm");
-    Call call = make_call(Collective::alltoall, 0, dtype);
+    Call call = plain_call(Collective::alltoall, 0, dtype);
     call.uneven = true;
     TUTTI_ASSIGN(call.input, list_of(function, in, comm->impl->size()));
     TUTTI_ASSIGN(call.output, list_of(function, out, comm->impl->size()));

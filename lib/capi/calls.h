@@ -6,21 +6,18 @@
 
 namespace tutti {
 
-/// The calls by name. v forms: counts and displacements of every rank's block, in elements;
-/// displacements NULL: one after the other. INVALID for a list that is missing.
-Call allreduce_call(std::size_t count, tutti_dtype dtype, tutti_op op);
-Call reduce_call(std::size_t count, tutti_dtype dtype, tutti_op op, int root);
-Call broadcast_call(std::size_t count, tutti_dtype dtype, int root);
-Call barrier_call();
-/// allgather, reduce_scatter, alltoall, scan and exscan need no root; op only where they reduce.
+/// A collective's C arguments as a call. op matters only where the collective reduces.
 Call plain_call(Collective collective, std::size_t count, tutti_dtype dtype, tutti_op op = 0);
-Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root);
+Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root,
+                 tutti_op op = 0);
 
 /// One buffer's blocks as C has them.
 struct BlockArrays {
     const std::size_t* counts = nullptr;
     const std::size_t* displacements = nullptr;
 };
+/// The v forms. Counts and displacements are those of every rank's block, in elements;
+/// displacements NULL: one after the other. INVALID for a list that is missing.
 Result<Call> allgatherv_call(const char* function, tutti_comm* comm, const BlockArrays& out,
                              tutti_dtype dtype);
 Result<Call> reduce_scatterv_call(const char* function, tutti_comm* comm, const BlockArrays& in,

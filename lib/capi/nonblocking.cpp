@@ -9,7 +9,8 @@ tutti_status tutti_iallreduce(tutti_comm* comm, const void* in, void* out, size_
                               tutti_dtype dtype, tutti_op op, const tutti_call_opts* opts,
                               tutti_request** request) {
     return guard([&] {
-        return call_start("tutti_iallreduce", comm, allreduce_call(count, dtype, op), in, out, opts,
+        return call_start("tutti_iallreduce", comm,
+                          plain_call(Collective::allreduce, count, dtype, op), in, out, opts,
                           request);
     });
 }
@@ -17,15 +18,17 @@ tutti_status tutti_iallreduce(tutti_comm* comm, const void* in, void* out, size_
 tutti_status tutti_ibroadcast(tutti_comm* comm, void* buf, size_t count, tutti_dtype dtype,
                               int root, const tutti_call_opts* opts, tutti_request** request) {
     return guard([&] {
-        return call_start("tutti_ibroadcast", comm, broadcast_call(count, dtype, root), buf, buf,
-                          opts, request);
+        return call_start("tutti_ibroadcast", comm,
+                          rooted_call(Collective::broadcast, count, dtype, root), buf, buf, opts,
+                          request);
     });
 }
 
 tutti_status tutti_ibarrier(tutti_comm* comm, const tutti_call_opts* opts,
                             tutti_request** request) {
     return guard([&] {
-        return call_start("tutti_ibarrier", comm, barrier_call(), nullptr, nullptr, opts, request);
+        return call_start("tutti_ibarrier", comm, plain_call(Collective::barrier, 0, TUTTI_UINT8),
+                          nullptr, nullptr, opts, request);
     });
 }
 
@@ -33,7 +36,8 @@ tutti_status tutti_ireduce(tutti_comm* comm, const void* in, void* out, size_t c
                            tutti_dtype dtype, tutti_op op, int root, const tutti_call_opts* opts,
                            tutti_request** request) {
     return guard([&] {
-        return call_start("tutti_ireduce", comm, reduce_call(count, dtype, op, root), in, out, opts,
+        return call_start("tutti_ireduce", comm,
+                          rooted_call(Collective::reduce, count, dtype, root, op), in, out, opts,
                           request);
     });
 }

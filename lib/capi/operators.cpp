@@ -42,7 +42,7 @@ Result<Call> several_inputs(const char* function, tutti_comm* comm, int nin, std
     if (nin < 1 || nin > most_inputs)
         return fail(Code::invalid, "rank {}: {}: nin is {}: give 1 to {} inputs",
                     comm->impl->rank(), function, nin, most_inputs);
-    Call call = allreduce_call(count, dtype, op);
+    Call call = plain_call(Collective::allreduce, count, dtype, op);
     call.inputs = nin;
     return call;
 }

@@ -8,28 +8,31 @@ extern "C" {
 tutti_status tutti_plan_allreduce(tutti_comm* comm, size_t count, tutti_dtype dtype, tutti_op op,
                                   const tutti_call_opts* opts, tutti_plan** plan) {
     return guard([&] {
-        return call_plan("tutti_plan_allreduce", comm, allreduce_call(count, dtype, op), opts,
-                         plan);
+        return call_plan("tutti_plan_allreduce", comm,
+                         plain_call(Collective::allreduce, count, dtype, op), opts, plan);
     });
 }
 
 tutti_status tutti_plan_broadcast(tutti_comm* comm, size_t count, tutti_dtype dtype, int root,
                                   const tutti_call_opts* opts, tutti_plan** plan) {
     return guard([&] {
-        return call_plan("tutti_plan_broadcast", comm, broadcast_call(count, dtype, root), opts,
-                         plan);
+        return call_plan("tutti_plan_broadcast", comm,
+                         rooted_call(Collective::broadcast, count, dtype, root), opts, plan);
     });
 }
 
 tutti_status tutti_plan_barrier(tutti_comm* comm, const tutti_call_opts* opts, tutti_plan** plan) {
-    return guard([&] { return call_plan("tutti_plan_barrier", comm, barrier_call(), opts, plan); });
+    return guard([&] {
+        return call_plan("tutti_plan_barrier", comm,
+                         plain_call(Collective::barrier, 0, TUTTI_UINT8), opts, plan);
+    });
 }
 
 tutti_status tutti_plan_reduce(tutti_comm* comm, size_t count, tutti_dtype dtype, tutti_op op,
                                int root, const tutti_call_opts* opts, tutti_plan** plan) {
     return guard([&] {
-        return call_plan("tutti_plan_reduce", comm, reduce_call(count, dtype, op, root), opts,
-                         plan);
+        return call_plan("tutti_plan_reduce", comm,
+                         rooted_call(Collective::reduce, count, dtype, root, op), opts, plan);
     });
 }
 
