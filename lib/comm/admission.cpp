@@ -112,7 +112,7 @@ Result<Admission::Place> Admission::submit(Request& request, Plan& plan, int64_t
     if (core_.strict) TUTTI_TRY(propose(stream, request.tag));
     core_.sequence.store(request.tag.sequence, std::memory_order_relaxed);
     plan.busy.store(true, std::memory_order_relaxed);  // published with the stream
-    core_.recorder.begin(request.tag, core_.planner.bytes_of(plan.call), plan.stream);
+    core_.recorder.begin(request.tag, plan.bytes, plan.stream);
     core_.streams.push(stream, request);
     return Place::given;
 }

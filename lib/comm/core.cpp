@@ -27,9 +27,9 @@ Result<> Core::forked() const {
 }
 
 Result<> Core::may_call() const {
-    TUTTI_TRY(forked());
-    if (!Completion::calling_back()) [[likely]]
+    if (home.here() && !Completion::calling_back()) [[likely]]
         return {};
+    TUTTI_TRY(forked());
     return fail(Code::invalid,
                 "rank {}: a completion callback may not start, wait for or end anything: the "
                 "operation waits for the callback's return. Tell another thread to do it",

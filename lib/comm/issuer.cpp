@@ -34,18 +34,15 @@ Result<Plan*> Issuer::bind_and_keep(const Call& call, uint32_t stream, int64_t t
 }
 
 // nullptr: the call goes through the door.
-Result<Plan*> Issuer::host_plan(const OffloadCall& asked, uint32_t stream, int64_t timeout_ms) {
-    const auto goes_there = [&] {
-        return core_.offload->takes(asked.call, asked.in, asked.out, asked.queue);
-    };
-    TUTTI_ASSIGN(bool goes, goes_there());
+Result<Plan*> Issuer::host_plan(OffloadCall& asked, uint32_t stream, int64_t timeout_ms) {
+    TUTTI_ASSIGN(bool goes, core_.offload->takes(asked));
     if (goes) return nullptr;
     TUTTI_ASSIGN(Plan * plan, cached(asked.call, stream));
     if (plan) [[likely]]
         return plan;
     // The program may have loaded a driver since the last such call: then the buffers may be its.
     if (core_.offload->appeared()) {
-        TUTTI_ASSIGN(goes, goes_there());
+        TUTTI_ASSIGN(goes, core_.offload->takes(asked));
         if (goes) return nullptr;
     }
     return bind_and_keep(asked.call, stream, timeout_ms);
@@ -61,6 +58,7 @@ Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t strea
     }
     auto plan = make_plan_or_say(call, stream, timeout_ms);
     if (!plan) return tl::unexpected(binding_failed(core_, plan.error()));
+    (*plan)->bytes = core_.planner.bytes_of(call);
     return plan;
 }
 
@@ -91,15 +89,10 @@ Result<std::unique_ptr<Plan>> Issuer::make_plan(const Call& call, int stream) {
 // ---- blocking calls
 // -------------------------------------------------------------------------------------
 
-// Before the call has its place in a stream's order.
-Result<> Issuer::may_block(const Call& call, uint32_t stream) const {
-    if (core_.streams[stream].queued.load(std::memory_order_relaxed) == 0) [[likely]]
-        return {};
-    return core_.offload->may_block(call, stream);
-}
-
 Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, void* out) {
-    TUTTI_TRY(may_block(plan.call, plan.stream));
+    // Before the call has its place in the stream's order: it may wait for one in there.
+    if (core_.streams[plan.stream].queued.load(std::memory_order_relaxed) > 0) [[unlikely]]
+        TUTTI_TRY(core_.offload->may_block(plan.call, plan.stream));
     Request request;
     request.in = in;
     request.out = out;
@@ -110,7 +103,7 @@ Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, voi
 
 Result<> Issuer::run(const Call& call, const void* in, void* out) {
     TUTTI_TRY(core_.may_call());
-    const OffloadCall asked{.call = call, .in = in, .out = out, .stream = 0};
+    OffloadCall asked{.call = call, .in = in, .out = out, .stream = 0};
     const int64_t timeout_ms = core_.limit_ms(-1);
     TUTTI_ASSIGN(Plan * plan, host_plan(asked, 0, timeout_ms));
     if (!plan) [[unlikely]]
@@ -165,13 +158,14 @@ Result<std::unique_ptr<Request>> Issuer::start_on_host(Plan& plan, const Offload
 Result<std::unique_ptr<Request>> Issuer::start(const Call& call, int stream, int64_t timeout_ms,
                                                const void* in, void* out, void* queue) {
     TUTTI_TRY(core_.may_call());
-    TUTTI_TRY(core_.planner.check(call, stream));
-    const OffloadCall asked{.call = call,
-                            .in = in,
-                            .out = out,
-                            .stream = stream,
-                            .timeout_ms = timeout_ms,
-                            .queue = queue};
+    // Binding checks the other arguments, and a plan that is found was bound.
+    if (stream >= core_.streams.count()) TUTTI_TRY(core_.planner.check(call, stream));
+    OffloadCall asked{.call = call,
+                      .in = in,
+                      .out = out,
+                      .stream = stream,
+                      .timeout_ms = timeout_ms,
+                      .queue = queue};
     for (;;) {
         TUTTI_ASSIGN(Plan * plan,
                      host_plan(asked, admission_.stream_for(stream), core_.limit_ms(timeout_ms)));
@@ -194,11 +188,11 @@ Result<> Issuer::wait_until_free(Plan& plan) {
 }
 
 // Before a plan runs again.
-Result<bool> Issuer::offloaded(Plan& plan, const void* in, const void* out) {
+Result<bool> Issuer::offloaded(OffloadCall& run) {
     TUTTI_TRY(core_.may_call());
-    if (plan.busy_anywhere()) [[unlikely]]
-        TUTTI_TRY(wait_until_free(plan));
-    return core_.offload->takes(plan.call, in, out, plan.queue);
+    if (run.plan->busy_anywhere()) [[unlikely]]
+        TUTTI_TRY(wait_until_free(*run.plan));
+    return core_.offload->takes(run);
 }
 
 namespace {
@@ -216,17 +210,19 @@ OffloadCall run_of(Plan& plan, const void* in, void* out) {
 }  // namespace
 
 Result<> Issuer::run(Plan& plan, const void* in, void* out) {
-    TUTTI_ASSIGN(const bool goes, offloaded(plan, in, out));
+    OffloadCall asked = run_of(plan, in, out);
+    TUTTI_ASSIGN(const bool goes, offloaded(asked));
     if (goes) [[unlikely]]
-        return core_.offload->run(run_of(plan, in, out));
+        return core_.offload->run(asked);
     return run_on_host(plan, core_.limit_ms(plan.timeout_ms), in, out);
 }
 
 Result<std::unique_ptr<Request>> Issuer::start(Plan& plan, const void* in, void* out) {
-    TUTTI_ASSIGN(const bool goes, offloaded(plan, in, out));
+    OffloadCall asked = run_of(plan, in, out);
+    TUTTI_ASSIGN(const bool goes, offloaded(asked));
     if (goes) [[unlikely]]
-        return core_.offload->start(run_of(plan, in, out));
-    return start_on_host(plan, run_of(plan, in, out));
+        return core_.offload->start(asked);
+    return start_on_host(plan, asked);
 }
 
 }  // namespace tutti

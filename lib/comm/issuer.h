@@ -47,14 +47,13 @@ public:
 private:
     Result<Plan*> cached(const Call& call, uint32_t stream);
     Result<Plan*> bind_and_keep(const Call& call, uint32_t stream, int64_t timeout_ms);
-    Result<Plan*> host_plan(const OffloadCall& call, uint32_t stream, int64_t timeout_ms);
+    Result<Plan*> host_plan(OffloadCall& asked, uint32_t stream, int64_t timeout_ms);
     Result<std::unique_ptr<Plan>> make_plan_or_say(const Call& call, uint32_t stream,
                                                    int64_t timeout_ms);
-    Result<> may_block(const Call& call, uint32_t stream) const;
     Result<> run_on_host(Plan& plan, int64_t timeout_ms, const void* in, void* out);
     Result<std::unique_ptr<Request>> start_on_host(Plan& plan, const OffloadCall& call);
     Result<> wait_until_free(Plan& plan);
-    Result<bool> offloaded(Plan& plan, const void* in, const void* out);
+    Result<bool> offloaded(OffloadCall& run);
 
     Core& core_;
     ProgressEngine& progress_;

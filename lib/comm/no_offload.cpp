@@ -11,8 +11,8 @@ tl::unexpected<Error> none() {
 
 class NoOffload final : public Offload {
 public:
-    Result<bool> takes(const Call&, const void*, const void*, void* queue) override {
-        if (queue) return wrap(none().value(), "a device stream was given");
+    Result<bool> takes(OffloadCall& call) override {
+        if (call.queue) return wrap(none().value(), "a device stream was given");
         return false;
     }
     bool appeared() override { return false; }

@@ -27,8 +27,9 @@ struct OffloadCall {
     Plan* plan = nullptr;  // the caller's, where it has one
     int stream = -1;       // < 0: round robin
     int64_t timeout_ms = -1;
-    void* queue =
-        nullptr;  // the accelerator's, as the caller names it; nullptr: the communicator's
+    void* queue = nullptr;  // the accelerator's; nullptr: the communicator's
+    // The accelerator that has the buffer, as takes() found it; < 0: it is the host's.
+    int32_t in_on = -1, out_on = -1;
 };
 
 /// A send or a receive.
@@ -60,8 +61,9 @@ public:
     virtual ~Offload() = default;
 
     // Questions of the host's path.
-    /// True: this door serves the call. Reports an earlier call's failure first.
-    virtual Result<bool> takes(const Call& call, const void* in, const void* out, void* queue) = 0;
+    /// True: this door serves the call, and says in it which accelerators have its buffers. Asks
+    /// once where each buffer is. Reports an earlier call's failure first.
+    virtual Result<bool> takes(OffloadCall& call) = 0;
     /// Looks for a driver where none was known. True: there is one now, ask takes() again.
     virtual bool appeared() = 0;
     /// Binds a call whose path is not the host's; it was checked.

@@ -11,11 +11,25 @@ constexpr int most_attempts = 8;
 
 }  // namespace
 
-// Several inputs go through the host, but all from one place.
-Result<Kinds> DeviceCalls::kinds_of_list(const Call& call, const void* in, const void* out) const {
-    TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(out));
-    const auto* list = static_cast<const void* const*>(in);
-    for (int32_t i = 0; i < call.inputs; ++i) {
+// Each pointer is asked about once: the driver's answer costs more than the rest of the look.
+Result<Kinds> DeviceCalls::ask(const void* in, const void* out) const {
+    Kinds kinds;
+    TUTTI_ASSIGN(kinds.in, side_.memory_of(in));
+    if (in == out) {
+        kinds.out = kinds.in;
+    } else {
+        TUTTI_ASSIGN(kinds.out, side_.memory_of(out));
+    }
+    return kinds;
+}
+
+// The inputs go through the host, but all from one place. Nobody looks at the inputs of a call
+// without elements.
+Result<Kinds> DeviceCalls::kinds_of_list(const OffloadCall& asked) const {
+    TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(asked.out));
+    if (asked.call.count == 0 && !kind.on_device()) return Kinds{};
+    const auto* list = static_cast<const void* const*>(asked.in);
+    for (int32_t i = 0; i < asked.call.inputs; ++i) {
         TUTTI_ASSIGN(const device::MemoryKind other, side_.memory_of(list[i]));
         if (other != kind)
             return fail(Code::invalid,
@@ -27,21 +41,15 @@ Result<Kinds> DeviceCalls::kinds_of_list(const Call& call, const void* in, const
 }
 
 // The kinds of the buffers that this rank uses; where it uses one, both are that one's.
-Result<Kinds> DeviceCalls::kinds(const Call& call, const void* in, const void* out) const {
-    if (call.inputs > 0) return kinds_of_list(call, in, out);
+Result<Kinds> DeviceCalls::kinds_of_used(const Call& call, const Kinds& both) const {
     const BufferRange a = range_of(call, side_.rank(), side_.core.size(), Space::input);
     const BufferRange b = range_of(call, side_.rank(), side_.core.size(), Space::output);
     const bool has_in = a.used && a.length > 0, has_out = b.used && b.length > 0;
     // Without any blocks a rank is where its pointers say: the others' call is on a device.
-    const bool none = !has_in && !has_out && call.uneven;
+    if (!has_in && !has_out && call.uneven) return Kinds{both.device(), both.device()};
     Kinds kinds;
-    if (has_in || none) {
-        TUTTI_ASSIGN(kinds.in, side_.memory_of(in));
-    }
-    if (has_out || none) {
-        TUTTI_ASSIGN(kinds.out, side_.memory_of(out));
-    }
-    if (none) return Kinds{kinds.device(), kinds.device()};
+    if (has_in) kinds.in = both.in;
+    if (has_out) kinds.out = both.out;
     if (!has_in) kinds.in = kinds.out;
     if (!has_out) kinds.out = kinds.in;
     const bool staged = side_.core.config().device == DeviceWay::staged;
@@ -53,21 +61,17 @@ Result<Kinds> DeviceCalls::kinds(const Call& call, const void* in, const void* o
                 kinds.mixed() ? ", or set TUTTI_DEVICE=staged on every rank" : "");
 }
 
-Result<bool> DeviceCalls::has_device_buffer(const Call& call, const void* in,
-                                            const void* out) const {
-    if (call.inputs > 0 && call.count > 0) return true;  // a list: kinds() looks into it
-    for (const void* one : {in, out}) {
-        TUTTI_ASSIGN(const device::MemoryKind kind, side_.memory_of(one));
-        if (kind.on_device()) return true;
-    }
-    return false;
+Result<Kinds> DeviceCalls::find_kinds(const OffloadCall& asked) const {
+    if (asked.call.inputs > 0) return kinds_of_list(asked);
+    TUTTI_ASSIGN(const Kinds both, ask(asked.in, asked.out));
+    return both.device().on_device() ? kinds_of_used(asked.call, both) : both;
 }
 
-Result<bool> DeviceCalls::takes(const Call& call, const void* in, const void* out,
-                                void* device_stream) const {
+Result<bool> DeviceCalls::takes(OffloadCall& asked) const {
     const Devices& devices = side_.devices;
+    const Call& call = asked.call;
     if (!device::driver()) [[likely]] {
-        if (!device_stream) return false;
+        if (!asked.queue) return false;
         // The program may have loaded the driver since.
         const auto found = device::find_driver(side_.core.config().cuda_library);
         if (!found)
@@ -75,15 +79,15 @@ Result<bool> DeviceCalls::takes(const Call& call, const void* in, const void* ou
                         fmt::format("rank {}: a device stream was given", side_.rank()));
     }
     if (call.collective == Collective::barrier) return false;
-    TUTTI_ASSIGN(const bool perhaps, has_device_buffer(call, in, out));
-    if (!perhaps) {
-        // Of different blocks this rank may have none: then it is where the caller says.
-        const bool stated = device_stream || devices.stream_was_set;
-        return call.uneven && call.count == 0 && !in && !out && stated;
-    }
-    TUTTI_ASSIGN(const Kinds both, kinds(call, in, out));
+    TUTTI_ASSIGN(const Kinds both, find_kinds(asked));
     const device::MemoryKind kind = both.device();
-    if (!kind.on_device()) return false;
+    if (!kind.on_device()) {
+        // Of different blocks this rank may have none: then it is where the caller says.
+        const bool stated = asked.queue || devices.stream_was_set;
+        return call.uneven && call.count == 0 && !asked.in && !asked.out && stated;
+    }
+    asked.in_on = both.in.device;
+    asked.out_on = both.out.device;
     if (!devices.joined() || devices.device == kind.device) return true;
     return fail(Code::invalid, "rank {}: {}: the buffers are {}, the communicator's device is {}",
                 side_.rank(), collective_name(call.collective), device::describe(kind),
@@ -109,7 +113,7 @@ Result<Plan*> DeviceCalls::plan_for(const Call& call, Plan* own, uint32_t stream
 
 Result<DeviceCalls::Run> DeviceCalls::look_at(const OffloadCall& asked) const {
     const Devices& devices = side_.devices;
-    TUTTI_ASSIGN(const Kinds both, kinds(asked.call, asked.in, asked.out));
+    const Kinds both{{asked.in_on}, {asked.out_on}};
     TUTTI_TRY(side_.core.planner.check(asked.call, asked.stream));
     void* const stream = asked.queue ? asked.queue : devices.stream;
     device::Ordinal device = devices.joined() ? devices.device : both.device().device;

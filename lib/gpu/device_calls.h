@@ -15,8 +15,9 @@ public:
     DeviceCalls(DeviceSide& side, const LaunchPath& path) : side_(side), path_(path) {}
 
     /// Whether the buffers, or where there are none the caller, say that the call is a device's.
-    Result<bool> takes(const Call& call, const void* in, const void* out,
-                       void* device_stream) const;
+    /// Fills in where the buffers are.
+    Result<bool> takes(OffloadCall& asked) const;
+    /// A call that takes() has looked at.
     Result<std::unique_ptr<Request>> start(const OffloadCall& asked);
 
 private:
@@ -28,9 +29,10 @@ private:
         void* stream;
         bool in_place;
     };
-    Result<Kinds> kinds(const Call& call, const void* in, const void* out) const;
-    Result<Kinds> kinds_of_list(const Call& call, const void* in, const void* out) const;
-    Result<bool> has_device_buffer(const Call& call, const void* in, const void* out) const;
+    Result<Kinds> ask(const void* in, const void* out) const;
+    Result<Kinds> kinds_of_list(const OffloadCall& asked) const;
+    Result<Kinds> kinds_of_used(const Call& call, const Kinds& both) const;
+    Result<Kinds> find_kinds(const OffloadCall& asked) const;
     Result<Run> look_at(const OffloadCall& asked) const;
     Result<std::unique_ptr<Request>> attempt(const Run& run);
     Result<Call> routed(const Run& run) const;

@@ -22,12 +22,12 @@ public:
           messenger_(side_, {queues_, join_, launcher_}),
           detached_(side_) {}
 
-    Result<bool> takes(const Call& call, const void* in, const void* out, void* queue) override {
+    Result<bool> takes(OffloadCall& call) override {
         if (!detached_.empty()) [[unlikely]]
             TUTTI_TRY(detached_.take_error());
-        if (!device::driver() && !queue) [[likely]]
+        if (!device::driver() && !call.queue) [[likely]]
             return false;
-        return calls_.takes(call, in, out, queue);
+        return calls_.takes(call);
     }
     bool appeared() override {
         return !device::driver() &&

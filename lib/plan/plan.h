@@ -21,7 +21,8 @@ struct Plan {
     std::vector<std::size_t> lengths;  // what the call's lists point to
     std::vector<const void*> inputs;   // of the run under way, where the call has several
     uint32_t stream = 0;
-    Tag tag;  // all but the sequence
+    std::size_t bytes = 0;  // of the caller's larger buffer
+    Tag tag;                // all but the sequence
     std::unique_ptr<Operation> operation;
     std::unique_ptr<Plan> offloaded;  // the same call on an accelerator's memory, once needed
     uint64_t generation = 0;          // of the group there that it was bound to

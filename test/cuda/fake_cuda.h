@@ -59,6 +59,8 @@ void fake_cuda_tell(int what, int rank);
 int fake_cuda_told(int what);
 /// How often a copy from a device ran while one to the same device did.
 int fake_cuda_overlaps(int device);
+/// How often the calling thread has asked whose memory a pointer is.
+int fake_cuda_asked(void);
 /// Bytes that were copied between the host and devices so far.
 extern std::atomic<std::size_t> fake_cuda_copied;
 /// The most pinned host memory that there was at a time, since the last question.

@@ -154,6 +154,27 @@ TEST_CASE("device memory: plans run on it, blocking and not") {
     });
 }
 
+TEST_CASE("device memory: a call asks the driver once for each buffer") {
+    run({}, [](Ranked& r) {
+        const std::size_t n = 1000;
+        const Call sum = call_of(Collective::allreduce, n);
+        const OnDevice in(r.rank, values_of(r.rank, n)), out(r.rank, values_of(r.rank, n));
+        const auto asks = [&](const void* from, void* to, int times, const std::string& what) {
+            const int before = fake_cuda_asked();
+            r.works(r.comm->calls().run(sum, from, to), what);
+            r.holds(fake_cuda_asked() - before == times,
+                    fmt::format("{}: asked {} times", what, fake_cuda_asked() - before));
+        };
+        // The first call joins, which has questions of its own.
+        r.works(r.comm->calls().run(sum, in.get(), out.get()), "first");
+        asks(in.get(), out.get(), 2, "two buffers");
+        asks(out.get(), out.get(), 1, "in place");
+        // So large that it is mapped: the library knows the heap's addresses without a question.
+        const std::unique_ptr<void, decltype(&std::free)> host(std::calloc(1 << 26, 1), std::free);
+        asks(host.get(), host.get(), 1, "the host's, in place");
+    });
+}
+
 TEST_CASE("device memory: many operations are under way at a time, over both streams") {
     const Setting fast("FAKE_CUDA_DELAY_US", "20");
     run({.ranks = 2}, [](Ranked& r) {
