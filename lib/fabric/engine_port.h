@@ -25,6 +25,7 @@ public:
     Result<> open(PortFactory& factory, PortEvents& events) {
         TUTTI_ASSIGN(port_, factory.open(events));
         second_path_ = port_->second_path();
+        payload_mover_ = port_->payload_mover();
         return {};
     }
     void close() { port_.reset(); }
@@ -56,6 +57,10 @@ public:
         return accepted(second_path_->send_crossing(peer.rank, bytes, payload, header.bytes, way),
                         peer);
     }
+    /// As PayloadMover's.
+    bool move(void* context, std::byte* where) {
+        return payload_mover_ && payload_mover_->move(context, where);
+    }
     /// Notes how the library took something. False: it had no room.
     bool accepted(Progress result, Peer& peer) {
         if (result == Progress::failed) lose(peer, "sending to it failed");
@@ -80,7 +85,9 @@ public:
 private:
     const Rank rank_;
     std::unique_ptr<Port> port_;
-    SecondPath* second_path_ = nullptr;  // the port's, if it has one
+    // The port's, if it has them.
+    SecondPath* second_path_ = nullptr;
+    PayloadMover* payload_mover_ = nullptr;
     uint64_t polls_ = 1;
     std::vector<Loss> losses_;
 };

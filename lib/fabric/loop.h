@@ -74,7 +74,7 @@ public:
     }
     void poll() {
         parts_.watch.poll_begins(parts_.port.begin_poll());
-        if (parts_.port.port().progress(*this)) parts_.watch.moved();
+        if (parts_.port.port().progress()) parts_.watch.moved();
     }
     /// Deals with everything that polls have brought.
     void tidy() {

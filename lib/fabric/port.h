@@ -1,15 +1,16 @@
-// What UCX and libfabric have in common, as the fabric engine sees them: a port moves messages of a
-// small header and a payload between processes. The engine (engine.h) makes channels of that; a
-// port knows no channels, no tags and no credits.
+// The seam between the fabric engine and a message library: a port moves messages, each a small
+// header and a payload, between processes. The engine (engine.h) makes channels of them; a port
+// knows no channels, no tags and no credits.
 //
-// A message comes whole or not at all, and messages may overtake each other. Small ones come with
-// their payload. Of large ones the header comes first, and the payload is fetched to where it is
-// wanted: no copy, and no memory for what nobody waits for. Or the payload comes in pieces that the
-// port puts where the first one's event said.
+// A message comes whole or not at all, and messages may overtake each other. A small one comes with
+// its payload. Of a large one the header comes first, and the engine fetches the payload to where
+// the operation wants it: no copy, and no memory for a message that no operation waits for. Or the
+// payload comes in pieces, which the port puts where the engine said during the first one's event.
 //
-// Threads: one at a time in all calls of a port, and in its events, which come only from within
-// progress(), send(), fetch(), release() and disconnect(). In an event no call is made but fetch(),
-// and that only for an arrival that asks for it. No call blocks unless it says so.
+// Threads: the engine lets one thread at a time into a port. Events come only from within
+// progress(), send(), fetch(), release(), disconnect() and flush(). During an event the engine
+// makes two calls at most: connect(), for a sender that it did not know, and fetch(), for an
+// arrival with at_once. No call blocks unless it says so.
 #pragma once
 
 #include <cstddef>
@@ -70,8 +71,8 @@ struct PortLimits {
     bool takes_devices = false;   // takes_device() may be true
 };
 
-/// A port that tells a sleeper when it has something to do. Of a port without one, who sleeps must
-/// look now and then.
+/// A port that tells a sleeper when it has something to do. A thread that sleeps beside a port
+/// without one is woken by the service thread, which looks ten times a second.
 class PortDoorbell {
 public:
     /// Becomes readable when progress() is worth a call; -1: it does not after all.
@@ -108,6 +109,19 @@ protected:
     ~SecondPath() = default;
 };
 
+/// A port that can be told of another place while a send or a fetch is pending. With one, an
+/// operation that fails gets its memory back at once; otherwise it waits for the library.
+class PayloadMover {
+public:
+    /// The payload of a send() or fetch() that is pending lies at `where` from now on, where the
+    /// same bytes are already: the caller's memory is the caller's again. False: the library
+    /// cannot be told of this one, and nothing has changed.
+    virtual bool move(void* context, std::byte* where) = 0;
+
+protected:
+    ~PayloadMover() = default;
+};
+
 /// A port of which payloads may lie in a GPU's memory.
 class PortDevices {
 public:
@@ -137,22 +151,19 @@ public:
     /// events before this returns. No lost() follows.
     virtual void disconnect(Rank peer) = 0;
 
-    /// Sends header and payload; the header is copied at once, the payload must stay until the send
-    /// is done. flush: it should leave now (a hint).
+    /// Sends header and payload. The header is copied at once, and so is a payload of up to
+    /// copied_bytes; a larger one stays where it is until the send is done. context: names the send
+    /// in its event; nullptr: the engine does nothing on that event.
     virtual Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) = 0;
     /// Gets the payload of an arrival that came without; bytes is all of it.
     virtual Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) = 0;
 
-    /// The payload of a send() or fetch() that is pending lies at `where` from now on, where the
-    /// same bytes are already: the caller's memory is the caller's again. False: the library
-    /// cannot be told, and nothing has changed.
-    virtual bool move(void* context, std::byte* where) = 0;
     /// Done with a kept arrival; one that was never fetched is dropped, and its sender told.
     virtual void release(void* hold) = 0;
 
-    /// Moves what can be moved; true if anything happened.
-    virtual bool progress(PortEvents& events) = 0;
+    /// Receives, and completes sends and fetches, as far as it goes now; true if anything happened.
+    virtual bool progress() = 0;
 
     /// Waits, bounded, until what was sent has left.
     virtual void flush(Deadline deadline) = 0;
@@ -161,6 +172,7 @@ public:
     virtual PortDoorbell* doorbell() { return nullptr; }
     virtual PortMemory* memory() { return nullptr; }
     virtual SecondPath* second_path() { return nullptr; }
+    virtual PayloadMover* payload_mover() { return nullptr; }
     virtual PortDevices* devices() { return nullptr; }
 };
 
@@ -173,6 +185,7 @@ public:
     virtual std::string version() const = 0;
     /// What decides how messages move, for people: "tcp/lo, posix", "tcp;ofi_rxm".
     virtual std::string path() const = 0;
+    /// The port calls the events, which outlive it.
     virtual Result<std::unique_ptr<Port>> open(PortEvents& events) = 0;
 };
 

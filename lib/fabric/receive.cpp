@@ -199,7 +199,7 @@ void Incoming::fetch_to_cell(Slot& slot) {
     const int cell = slot.on_device ? CellPool::none : cells.take(slot.bytes);
     if (cell == CellPool::none) return;
     std::memcpy(cells.data(cell), slot.to, slot.bytes);
-    if (slot.begun && !port_.port().move(&slot, cells.data(cell))) return cells.give(cell);
+    if (slot.begun && !port_.move(&slot, cells.data(cell))) return cells.give(cell);
     slot.cell = cell;
     slot.to = cells.data(cell);
     slot.offered = false;

@@ -137,7 +137,7 @@ void Outgoing::copy_begun(Flow& flow, uint64_t position) {
     const int cell = out.staging.take(message.bytes);
     if (cell == CellPool::none) return;
     if (message.bytes > 0) std::memcpy(out.staging.data(cell), message.data, message.bytes);
-    if (port_.port().move(&under_way, out.staging.data(cell)))
+    if (port_.move(&under_way, out.staging.data(cell)))
         message.cell = cell;
     else
         out.staging.give(cell);

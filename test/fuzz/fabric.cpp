@@ -57,8 +57,7 @@ public:
         const auto known = std::erase_if(held_, [&](const auto& one) { return one.get() == hold; });
         require(known == 1, "an arrival is released twice");
     }
-    bool progress(PortEvents&) override { return false; }
-    bool move(void*, std::byte*) override { return false; }
+    bool progress() override { return false; }
     void flush(Deadline) override {}
 
 private:

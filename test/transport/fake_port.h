@@ -46,6 +46,7 @@ inline bool happens(unsigned percent) {
 class FakePort final : public fabric::Port,
                        private fabric::PortDoorbell,
                        private fabric::SecondPath,
+                       private fabric::PayloadMover,
                        private fabric::PortDevices {
 public:
     explicit FakePort(fabric::PortEvents& events) : events_(events) {
@@ -166,21 +167,21 @@ public:
         std::erase_if(held_, [&](const auto& one) { return one.get() == held; });
     }
 
-    bool progress(fabric::PortEvents& events) override {
+    bool progress() override {
         const FakeLock lock(fake_library);
         bool moved = false;
         for (const Rank rank : std::exchange(cut_, {}))
-            events.lost(rank, "it hung up", fabric::Culprit::peer);
+            events_.lost(rank, "it hung up", fabric::Culprit::peer);
         for (void* context : std::exchange(done_, {})) {
             moved = true;
-            if (under_way_.erase(context) > 0) events.sent(context, Code::ok);
+            if (under_way_.erase(context) > 0) events_.sent(context, Code::ok);
         }
-        for (void* context : std::exchange(fetching_, {})) events.fetched(context, Code::ok);
+        for (void* context : std::exchange(fetching_, {})) events_.fetched(context, Code::ok);
         for (int i = 0; i < 4 && !inbox_.empty(); ++i) {
             const std::size_t ahead = manners.reorder ? fake_random() % inbox_.size() : 0;
             Message message = std::move(inbox_[ahead]);
             inbox_.erase(inbox_.begin() + static_cast<std::ptrdiff_t>(ahead));
-            deliver(std::move(message), events);
+            deliver(std::move(message));
             moved = true;
         }
         return moved;
@@ -194,6 +195,7 @@ public:
     void flush(Deadline) override {}
     fabric::PortDoorbell* doorbell() override { return this; }
     fabric::SecondPath* second_path() override { return this; }
+    fabric::PayloadMover* payload_mover() override { return this; }
     fabric::PortDevices* devices() override { return this; }
 
     /// The test reads here which way each message took that crossed one of the peer's.
@@ -239,7 +241,7 @@ private:
         for (auto& held : held_)
             if (held->from == other) held->from = nullptr;
     }
-    void deliver(Message&& message, fabric::PortEvents& events) {
+    void deliver(Message&& message) {
         auto held = std::make_unique<Message>(std::move(message));
         fabric::Arrival arrival;
         arrival.header = held->header.data();
@@ -250,7 +252,7 @@ private:
         arrival.hold = may_stay ? held.get() : nullptr;
         arrival.at_once = held->in_pieces = held->data && happens(manners.pieces);
         delivering_ = true;
-        const bool keep = events.arrived(arrival);
+        const bool keep = events_.arrived(arrival);
         delivering_ = false;
         if (keep)
             held_.push_back(std::move(held));

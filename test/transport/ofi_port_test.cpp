@@ -138,8 +138,8 @@ TEST_CASE("ofi port: a message that was announced leaves from where it was moved
         int context = 0;
         REQUIRE(send_patiently({&duo.a, &duo.b}, duo.a, 1, 1, callers, &context) ==
                 fabric::Progress::pending);
-        REQUIRE_FALSE(duo.a.port->move(&callers, ours.data()));
-        REQUIRE(duo.a.port->move(&context, ours.data()));
+        REQUIRE_FALSE(duo.a.port->payload_mover()->move(&callers, ours.data()));
+        REQUIRE(duo.a.port->payload_mover()->move(&context, ours.data()));
         std::fill(callers.begin(), callers.end(), std::byte{});
         take(duo, duo.b, 1, data);
         REQUIRE(turning({&duo.a, &duo.b}, [&] { return !duo.a.log.sent_contexts.empty(); }));

@@ -64,7 +64,7 @@ struct PortEnd {
         REQUIRE(opened);
         port = std::move(*opened);
     }
-    bool turn() { return port->progress(log); }
+    bool turn() { return port->progress(); }
 
     PortLog log;  // outlives the port
     std::unique_ptr<Port> port;

@@ -209,7 +209,7 @@ struct Announced {
 
 TEST_CASE("ucx: in shared memory, what is under way may be moved") {
     Announced one(1);
-    REQUIRE(one.duo.a.port->move(&one.callers, one.ours.data()));
+    REQUIRE(one.duo.a.port->payload_mover()->move(&one.callers, one.ours.data()));
     std::fill(one.callers.begin(), one.callers.end(), std::byte{});
     one.fetch();
     // Until some of it is there.
@@ -217,7 +217,7 @@ TEST_CASE("ucx: in shared memory, what is under way may be moved") {
     REQUIRE(one.duo.b.log.fetches.empty());
     one.instead = one.wanted;
     const Buffer part = one.wanted;
-    REQUIRE(one.duo.b.port->move(&one.wanted, one.instead.data()));
+    REQUIRE(one.duo.b.port->payload_mover()->move(&one.wanted, one.instead.data()));
     REQUIRE(turning({&one.duo.a, &one.duo.b}, [&] { return !one.duo.b.log.fetches.empty(); }));
     REQUIRE(one.duo.b.log.fetches.front() == std::pair<void*, Code>{&one.wanted, Code::ok});
     REQUIRE(one.wanted == part);
@@ -251,9 +251,9 @@ struct Only {
 TEST_CASE("ucx: in shared memory without sockets, what is under way may be moved, too") {
     const Only shared("posix,sysv,self");
     Announced one(1);
-    REQUIRE(one.duo.a.port->move(&one.callers, one.ours.data()));
+    REQUIRE(one.duo.a.port->payload_mover()->move(&one.callers, one.ours.data()));
     one.fetch();
-    REQUIRE(one.duo.b.port->move(&one.wanted, one.instead.data()));
+    REQUIRE(one.duo.b.port->payload_mover()->move(&one.wanted, one.instead.data()));
     one.duo.b.port->disconnect(0);
     one.duo.b.port->release(one.message.hold);
 }
@@ -280,7 +280,7 @@ TEST_CASE("ucx: with a network card, what UCX keeps of a peer is waited for, les
     int64_t least_ns = second_ns;
     for (int i = 0; i < 3 && least_ns >= second_ns; ++i) {
         Announced one(1, carded);
-        REQUIRE_FALSE(one.duo.a.port->move(&one.callers, one.ours.data()));
+        REQUIRE_FALSE(one.duo.a.port->payload_mover()->move(&one.callers, one.ours.data()));
         // UCX gives nothing back until it has closed the endpoint, which wants room in the queue.
         fill_queue(one.duo.a);
         const int64_t start_ns = now_ns();

@@ -20,7 +20,7 @@ constexpr int let_go_ms = 1000;
 
 void OfiPort::lose(Peer& peer, const std::string& cause, Culprit culprit) {
     if (std::exchange(peer.gone, true)) return;
-    events_->lost(peer.rank, cause, culprit);
+    events_.lost(peer.rank, cause, culprit);
     drop_waiting(peer);
 }
 

@@ -42,7 +42,7 @@ Result<std::unique_ptr<OfiPort>> OfiPort::open(const fi_info& info, const PortOp
 
 OfiPort::OfiPort(Objects objects, const PortOptions& options, fabric::PortEvents& events)
     : options_(options),
-      events_(&events),
+      events_(events),
       objects_(std::move(objects)),
       memory_(objects_, options.register_all),
       peers_(objects_, options.rank, options.size) {
@@ -102,8 +102,7 @@ Result<> OfiPort::prepare() {
 
 // ---- completions -----------------------------------------------------------------------------
 
-bool OfiPort::progress(fabric::PortEvents& events) {
-    events_ = &events;
+bool OfiPort::progress() {
     if (!broken_.empty()) return false;
     look_after_peers();
     bool moved = is_behind() && retry();

@@ -33,7 +33,8 @@ struct PortOptions {
 class OfiPort final : public fabric::Port,
                       private fabric::PortDoorbell,
                       private fabric::PortMemory,
-                      private fabric::SecondPath {
+                      private fabric::SecondPath,
+                      private fabric::PayloadMover {
 public:
     static Result<std::unique_ptr<OfiPort>> open(const fi_info& info, const PortOptions& options,
                                                  fabric::PortEvents& events);
@@ -46,13 +47,13 @@ public:
     fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) override;
     fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
-    bool move(void* context, std::byte* where) override;
     void release(void* hold) override;
-    bool progress(fabric::PortEvents& events) override;
+    bool progress() override;
     void flush(Deadline deadline) override;
     fabric::PortDoorbell* doorbell() override { return this; }
     fabric::PortMemory* memory() override { return this; }
     fabric::SecondPath* second_path() override { return this; }
+    fabric::PayloadMover* payload_mover() override { return this; }
 
 private:
     int wake_fd() const override { return wake_.fd(); }
@@ -62,6 +63,7 @@ private:
     void remove_memory(std::byte* data, std::size_t bytes) override;
     fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
                                    std::size_t bytes, unsigned way) override;
+    bool move(void* context, std::byte* where) override;
 
     // Copying this much costs less than two pieces and waiting for their end.
     static constexpr std::size_t copied_bytes = 8192;
@@ -118,7 +120,7 @@ private:
     void fetched(Incoming& in, Code code);
 
     const PortOptions options_;
-    fabric::PortEvents* events_;
+    fabric::PortEvents& events_;
     Objects objects_;
     WakeDescriptor wake_{objects_};
     Memory memory_;

@@ -49,7 +49,7 @@ bool OfiPort::take_message(BounceBuffer& bounce, std::size_t bytes) {
 }
 
 bool OfiPort::deliver_eager(BounceBuffer& bounce, const Prefix& prefix) {
-    return events_->arrived({.header = bounce.data + sizeof prefix,
+    return events_.arrived({.header = bounce.data + sizeof prefix,
                              .data = prefix.bytes > 0 ? bounce.data + envelope_bytes : nullptr,
                              .bytes = prefix.bytes,
                              .hold = static_cast<Operation*>(&bounce)});
@@ -67,7 +67,7 @@ void OfiPort::deliver_announced(Peer& peer, const BounceBuffer& bounce, const Pr
     in.theirs = prefix.number;
     in.bytes = prefix.bytes;
     Operation* const hold = &in;
-    const bool kept = events_->arrived({.header = bounce.data + sizeof prefix,
+    const bool kept = events_.arrived({.header = bounce.data + sizeof prefix,
                                         .data = nullptr,
                                         .bytes = prefix.bytes,
                                         .hold = hold});
@@ -103,7 +103,7 @@ Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
 void OfiPort::fetched(Incoming& in, Code code) {
     in.state = Incoming::State::ended;
     in.registered = {};
-    events_->fetched(in.context, code);
+    events_.fetched(in.context, code);
 }
 
 void OfiPort::release(void* hold) {

@@ -260,7 +260,7 @@ void OfiPort::finish(Outgoing& out, Code code) {
         sends_.give(*out.staged);
     }
     payloads_.outgoing.give(out);
-    events_->sent(context, code);
+    events_.sent(context, code);
 }
 
 }  // namespace tutti::ofi

@@ -364,8 +364,7 @@ void UcxPort::release(void* hold) {
     if (kept.left == 0) kept_.give(kept);
 }
 
-bool UcxPort::progress(PortEvents& events) {
-    static_cast<void>(events);  // the same as ever
+bool UcxPort::progress() {
     if (!device_) [[likely]]
         return ucx_.ucp_worker_progress(worker_) != 0;
     const OnDevice current(device_);

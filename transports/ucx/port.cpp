@@ -163,7 +163,7 @@ void UcxPort::disconnect(Rank rank) {
         requests_.each([&](const Request& r) { any |= r.busy && r.peer == peer && r.context; });
         return any;
     };
-    while (left() && !deadline.passed()) progress(events_);
+    while (left() && !deadline.passed()) progress();
     // What UCX has not given back until now it gives back to nobody.
     requests_.each([&](Request& r) {
         if (r.busy && r.peer == peer && r.context) end(r);
@@ -189,7 +189,7 @@ void UcxPort::drop_payloads(const Peer& peer) {
 void UcxPort::wait(ucs_status_ptr_t request, Deadline deadline) {
     if (!is_pending(request)) return;
     while (ucx_.ucp_request_check_status(request) == UCS_INPROGRESS && !deadline.passed())
-        progress(events_);
+        progress();
     ucx_.ucp_request_free(request);
 }
 

@@ -40,6 +40,7 @@ class UcxPort final : public fabric::Port,
                       private fabric::PortDoorbell,
                       private fabric::PortMemory,
                       private fabric::SecondPath,
+                      private fabric::PayloadMover,
                       private fabric::PortDevices {
 public:
     UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events) {}
@@ -54,13 +55,13 @@ public:
     Progress send(Rank peer, const std::byte* header, const std::byte* data, std::size_t bytes,
                   void* context) override;
     Progress fetch(void* hold, std::byte* where, std::size_t bytes, void* context) override;
-    bool move(void* context, std::byte* where) override;
     void release(void* hold) override;
-    bool progress(PortEvents& events) override;
+    bool progress() override;
     void flush(Deadline deadline) override;
     fabric::PortDoorbell* doorbell() override { return this; }
     fabric::PortMemory* memory() override { return this; }
     fabric::SecondPath* second_path() override { return this; }
+    fabric::PayloadMover* payload_mover() override { return this; }
     fabric::PortDevices* devices() override { return this; }
 
 private:
@@ -73,6 +74,7 @@ private:
     /// Over sockets the second way is a connection of its own.
     Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
                            std::size_t bytes, unsigned way) override;
+    bool move(void* context, std::byte* where) override;
     /// Over sockets UCX would copy it through the host as well, and later.
     bool takes_device(Rank peer) const override;
     Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
