@@ -1,6 +1,5 @@
-// A library of messages that behaves as badly as a port may: they overtake each other, it has no
-// room, nothing is done at once, and payloads cannot be had. All in one process, one thread at a
-// time.
+// A loopback port that behaves as badly as a port may: messages overtake each other, the library
+// has no room, it does nothing at once, and loses payloads.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +8,12 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <set>
 
 #include "fabric/fabric.h"
 #include "fabric/header.h"
 #include "transport/joined.h"
+#include "transport/loopback/port.h"
 
 namespace tutti::test {
 
@@ -36,163 +37,78 @@ inline std::string fake_version = "1.0";
 inline int64_t fake_patience_ms = 200;
 inline PeerLimits fake_limits;
 
-inline std::recursive_mutex fake_library;
-using FakeLock = std::lock_guard<std::recursive_mutex>;
-
+/// Threads of two ports may draw at the same time.
 inline bool happens(unsigned percent) {
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
     return fake_random() % 100 < percent;
 }
 
-class FakePort final : public fabric::Port,
+/// Stands between a loopback port and its engine: what the loopback has done, the engine hears of
+/// later, in another order, or never.
+class FakePort final : private fabric::PortEvents,
+                       public LoopbackPort,
                        private fabric::PortDoorbell,
                        private fabric::SecondPath,
                        private fabric::PayloadMover,
                        private fabric::PortDevices {
 public:
-    explicit FakePort(fabric::PortEvents& events) : events_(events) {
+    explicit FakePort(fabric::PortEvents& engine)
+        : LoopbackPort(static_cast<fabric::PortEvents&>(*this)), engine_(engine) {
         limits_.eager_bytes = limits_.copied_bytes = 2000;
-        address_ = ByteWriter().put(this).take();
     }
 
-    ~FakePort() override {
-        const FakeLock lock(fake_library);
-        while (!peers_.empty()) part(peers_.begin());
-        for (FakePort* other : known_)
-            std::erase_if(other->peers_, [this](const auto& p) { return p.second == this; });
-    }
-
-    const fabric::PortLimits& limits() const override { return limits_; }
-    const Bytes& address() const override { return address_; }
-    Result<> connect(Rank peer, ByteView address) override {
-        const FakeLock lock(fake_library);
-        ByteReader in(address);
-        peers_[peer] = in.get<FakePort*>();
-        peers_[peer]->known_.push_back(this);
-        return {};
-    }
     void disconnect(Rank peer) override {
-        const FakeLock lock(fake_library);
-        const auto found = peers_.find(peer);
-        if (found == peers_.end()) return;
-        FakePort* other = found->second;
-        part(found);
-        for (auto& [context, to] : std::exchange(under_way_, {}))
-            to == other ? events_.sent(context, Code::peer_lost)
-                        : void(under_way_.emplace(context, to));
-        for (void* context : std::exchange(fetching_, {}))
-            events_.fetched(context, Code::peer_lost);
+        LoopbackPort::disconnect(peer);
+        for (void* context : take_of(under_way_, peer)) engine_.sent(context, Code::peer_lost);
+        for (void* context : take_of(fetching_, peer)) engine_.fetched(context, Code::peer_lost);
+        std::erase_if(waiting_, [&](void* hold) {
+            const bool of_peer = sender_of(hold) == peer;
+            if (of_peer) release(hold);
+            return of_peer;
+        });
     }
-
     fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
                           std::size_t bytes, void* context) override {
         return send(peer, header, data, bytes, context, bytes <= limits_.eager_bytes);
     }
-    fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
-                                   std::size_t bytes, unsigned way) override {
-        const auto result = send(peer, header, data, bytes, nullptr);
-        const FakeLock lock(fake_library);
-        if (result != fabric::Progress::busy) ways_[peer].push_back(way);
-        return result;
-    }
-    bool takes_device(Rank) const override { return manners.takes_device; }
-    fabric::Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
-                                      std::size_t bytes, void* context) override {
-        return send(peer, header, data, bytes, context, bytes == 0);
-    }
-    fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
-                          std::size_t bytes, void* context, bool eager) {
-        const FakeLock lock(fake_library);
-        const auto to = peers_.find(peer);
-        if (to == peers_.end()) return fabric::Progress::failed;
-        if (manners.send_fails) {
-            cut_.push_back(peer);
-            return fabric::Progress::failed;
-        }
-        if (peer == manners.no_room_for || happens(manners.busy)) return fabric::Progress::busy;
-        Message message{.from = this, .header = {header, header + fabric::header_bytes}};
-        if (eager && bytes > 0) message.payload.assign(data, data + bytes);
-        message.data = eager ? nullptr : data;
-        message.bytes = bytes;
-        message.context = context;
-        to->second->inbox_.push_back(std::move(message));
-        if (eager && !happens(manners.slow)) return fabric::Progress::done;
-        if (eager) done_.push_back(context);
-        if (context) under_way_.emplace(context, to->second);
-        return fabric::Progress::pending;
-    }
     fabric::Progress fetch(void* hold, std::byte* where, std::size_t bytes,
                            void* context) override {
-        const FakeLock lock(fake_library);
-        auto& held = *static_cast<Message*>(hold);
-        if (held.in_pieces) {
+        if (in_pieces_.contains(hold))
             fetched_late_ += !delivering_;
-        } else if (happens(manners.busy)) {
+        else if (happens(manners.busy))
             return fabric::Progress::busy;
-        }
-        for (const auto& [rank, port] : peers_)
-            if (manners.cannot_register && port == held.from)
-                events_.lost(rank, "see `ulimit -l`", fabric::Culprit::own);
-        if (manners.fetch_fails || manners.cannot_register || !held.from)
-            return fabric::Progress::failed;
-        std::memcpy(where, held.data, bytes);
-        held.from->let_go(std::exchange(held.context, nullptr));
-        if (!happens(manners.slow)) return fabric::Progress::done;
-        fetching_.push_back(context);
+        if (manners.cannot_register)
+            engine_.lost(sender_of(hold), "see `ulimit -l`", fabric::Culprit::own);
+        if (manners.fetch_fails || manners.cannot_register) return fabric::Progress::failed;
+        const auto result = LoopbackPort::fetch(hold, where, bytes, context);
+        if (result != fabric::Progress::done || !happens(manners.slow)) return result;
+        fetching_.emplace(context, sender_of(hold));
         return fabric::Progress::pending;
     }
-    fabric::Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
-                                     void* context) override {
-        const auto result = fetch(hold, where, bytes, context);
-        to_device_ += result != fabric::Progress::busy;
-        return result;
-    }
-    bool move(void* context, std::byte* where) override {
-        const FakeLock lock(fake_library);
-        if (!manners.moves) return false;
-        // A fetch has put everything there, and only does not say so yet.
-        bool moved = std::count(fetching_.begin(), fetching_.end(), context) > 0;
-        const auto sent = under_way_.find(context);
-        if (sent == under_way_.end()) return moved;
-        const auto retarget = [&](Message& message) {
-            if (message.from == this && message.context == context) message.data = where;
-        };
-        for (Message& message : sent->second->inbox_) retarget(message);
-        for (const auto& held : sent->second->held_) retarget(*held);
-        return true;
-    }
     void release(void* hold) override {
-        const FakeLock lock(fake_library);
-        auto* held = static_cast<Message*>(hold);
-        if (held->from && held->data) held->from->let_go(held->context);
-        std::erase_if(held_, [&](const auto& one) { return one.get() == held; });
+        in_pieces_.erase(hold);
+        LoopbackPort::release(hold);
     }
-
     bool progress() override {
-        const FakeLock lock(fake_library);
-        bool moved = false;
+        bool moved = LoopbackPort::progress();
         for (const Rank rank : std::exchange(cut_, {}))
-            events_.lost(rank, "it hung up", fabric::Culprit::peer);
+            engine_.lost(rank, "it hung up", fabric::Culprit::peer);
         for (void* context : std::exchange(done_, {})) {
             moved = true;
-            if (under_way_.erase(context) > 0) events_.sent(context, Code::ok);
+            if (under_way_.erase(context) > 0) engine_.sent(context, Code::ok);
         }
-        for (void* context : std::exchange(fetching_, {})) events_.fetched(context, Code::ok);
-        for (int i = 0; i < 4 && !inbox_.empty(); ++i) {
-            const std::size_t ahead = manners.reorder ? fake_random() % inbox_.size() : 0;
-            Message message = std::move(inbox_[ahead]);
-            inbox_.erase(inbox_.begin() + static_cast<std::ptrdiff_t>(ahead));
-            deliver(std::move(message));
+        for (const auto& [context, peer] : std::exchange(fetching_, {}))
+            engine_.fetched(context, Code::ok);
+        for (int i = 0; i < 4 && !waiting_.empty(); ++i) {
+            const std::size_t ahead = manners.reorder ? fake_random() % waiting_.size() : 0;
+            void* const hold = waiting_[ahead];
+            waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(ahead));
+            deliver_badly(hold);
             moved = true;
         }
         return moved;
     }
-    int wake_fd() const override { return manners.wake_fd; }
-    bool arm() override { return true; }
-    void heard() override {
-        uint64_t rings = 0;
-        if (::read(manners.wake_fd, &rings, sizeof rings) < 0) return;
-    }
-    void flush(Deadline) override {}
     fabric::PortDoorbell* doorbell() override { return this; }
     fabric::SecondPath* second_path() override { return this; }
     fabric::PayloadMover* payload_mover() override { return this; }
@@ -207,69 +123,114 @@ public:
 
     /// A message that no engine made.
     void inject(const fabric::Header& header, const Buffer& payload = {}) {
-        const FakeLock lock(fake_library);
-        const auto* first = reinterpret_cast<const std::byte*>(&header);
-        inbox_.push_back({.from = nullptr,
-                          .header = {first, first + sizeof header},
-                          .payload = payload,
-                          .bytes = payload.size()});
+        auto message = std::make_shared<Message>();
+        std::memcpy(message->header.data(), &header, sizeof header);
+        message->bytes = payload.size();
+        message->copy = payload;
+        const std::lock_guard lock(mutex_);
+        inbox_.push_back(std::move(message));
     }
 
 private:
-    struct Message {
-        FakePort* from = nullptr;
-        Bytes header;
-        Bytes payload;
-        const std::byte* data = nullptr;
-        std::size_t bytes = 0;
-        void* context = nullptr;
-        bool in_pieces = false;
-    };
-    void let_go(void* context) {
-        if (context && !manners.never_sent) done_.push_back(context);
+    // The loopback port's events.
+    bool arrived(const fabric::Arrival& arrival) override {
+        waiting_.push_back(arrival.hold);
+        return true;
     }
-    void part(std::map<Rank, FakePort*>::iterator peer) {
-        FakePort* other = peer->second;
-        peers_.erase(peer);
-        std::erase(other->known_, this);
-        other->forget(this);
-        for (const auto& [rank, port] : other->peers_)
-            if (port == this) other->cut_.push_back(rank);
+    void sent(void* context, Code code) override {
+        if (code == Code::ok && !manners.never_sent && under_way_.erase(context) > 0)
+            engine_.sent(context, code);
     }
-    void forget(FakePort* other) {
-        std::erase_if(inbox_, [&](const Message& m) { return m.from == other; });
-        for (auto& held : held_)
-            if (held->from == other) held->from = nullptr;
-    }
-    void deliver(Message&& message) {
-        auto held = std::make_unique<Message>(std::move(message));
-        fabric::Arrival arrival;
-        arrival.header = held->header.data();
-        arrival.data = held->payload.empty() ? nullptr : held->payload.data();
-        arrival.bytes = held->bytes;
-        // Some libraries cannot keep what came with its header.
-        const bool may_stay = held->data || happens(50);
-        arrival.hold = may_stay ? held.get() : nullptr;
-        arrival.at_once = held->in_pieces = held->data && happens(manners.pieces);
-        delivering_ = true;
-        const bool keep = events_.arrived(arrival);
-        delivering_ = false;
-        if (keep)
-            held_.push_back(std::move(held));
-        else if (held->data && held->from)
-            held->from->let_go(held->context);
+    void fetched(void*, Code) override {}
+    void lost(Rank peer, const std::string& cause, fabric::Culprit culprit) override {
+        engine_.lost(peer, cause, culprit);
     }
 
-    fabric::PortEvents& events_;
-    fabric::PortLimits limits_;
-    Bytes address_;
-    std::map<Rank, FakePort*> peers_;
-    std::vector<FakePort*> known_;
-    std::vector<Rank> cut_;  // of peers that have hung up
-    std::deque<Message> inbox_;
-    std::vector<std::unique_ptr<Message>> held_;
-    std::vector<void*> done_, fetching_;
-    std::map<void*, FakePort*> under_way_;
+    // The optional interfaces.
+    int wake_fd() const override { return manners.wake_fd; }
+    bool arm() override { return true; }
+    void heard() override {
+        uint64_t rings = 0;
+        if (::read(manners.wake_fd, &rings, sizeof rings) < 0) return;
+    }
+    fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, unsigned way) override {
+        const auto result = send(peer, header, data, bytes, nullptr);
+        if (result != fabric::Progress::busy) ways_[peer].push_back(way);
+        return result;
+    }
+    bool move(void* context, std::byte* where) override {
+        if (!manners.moves) return false;
+        // A fetch has put everything there, and only does not say so yet.
+        if (!under_way_.contains(context)) return fetching_.contains(context);
+        const std::lock_guard lock(mutex_);
+        for (const Pending& send : pending_)
+            if (send.context == context && send.message->data) send.message->data = where;
+        return true;
+    }
+    bool takes_device(Rank) const override { return manners.takes_device; }
+    fabric::Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
+                                      std::size_t bytes, void* context) override {
+        return send(peer, header, data, bytes, context, bytes == 0);
+    }
+    fabric::Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
+                                     void* context) override {
+        const auto result = fetch(hold, where, bytes, context);
+        to_device_ += result != fabric::Progress::busy;
+        return result;
+    }
+
+    fabric::Progress send(Rank peer, const std::byte* header, const std::byte* data,
+                          std::size_t bytes, void* context, bool copies) {
+        if (manners.send_fails) {
+            cut_.push_back(peer);
+            return fabric::Progress::failed;
+        }
+        if (peer == manners.no_room_for || happens(manners.busy)) return fabric::Progress::busy;
+        const auto result = post(peer, header, data, bytes, context, copies);
+        const bool late = result == fabric::Progress::done && happens(manners.slow);
+        if (late) done_.push_back(context);
+        if (result != fabric::Progress::pending && !late) return result;
+        if (context) under_way_.emplace(context, peer);
+        return fabric::Progress::pending;
+    }
+    void deliver_badly(void* hold) {
+        const Message& message = *held_.at(hold);
+        const bool announced = message.copy.empty() && message.bytes > 0;
+        fabric::Arrival arrival;
+        arrival.header = message.header.data();
+        arrival.data = message.copy.empty() ? nullptr : message.copy.data();
+        arrival.bytes = message.bytes;
+        // Some libraries cannot keep what came with its header.
+        const bool may_stay = announced || happens(50);
+        arrival.hold = may_stay ? hold : nullptr;
+        arrival.at_once = announced && happens(manners.pieces);
+        if (arrival.at_once) in_pieces_.insert(hold);
+        delivering_ = true;
+        const bool keep = engine_.arrived(arrival);
+        delivering_ = false;
+        if (!keep) release(hold);
+    }
+    Rank sender_of(void* hold) const {
+        Rank rank = nobody;
+        std::memcpy(&rank, held_.at(hold)->header.data() + fabric::sender_offset, sizeof rank);
+        return rank;
+    }
+    static std::vector<void*> take_of(std::map<void*, Rank>& contexts, Rank peer) {
+        std::vector<void*> taken;
+        std::erase_if(contexts, [&](const auto& one) {
+            if (one.second == peer) taken.push_back(one.first);
+            return one.second == peer;
+        });
+        return taken;
+    }
+
+    fabric::PortEvents& engine_;
+    std::vector<Rank> cut_;                       // peers that hang up with the next progress()
+    std::deque<void*> waiting_;                   // arrivals that the engine has not heard of
+    std::set<void*> in_pieces_;                   // arrivals that it must fetch in their event
+    std::vector<void*> done_;                     // contexts of sends whose event is late
+    std::map<void*, Rank> under_way_, fetching_;  // contexts of all that is pending, and the peers
     std::map<Rank, std::vector<unsigned>> ways_;
     bool delivering_ = false;
     int fetched_late_ = 0;

@@ -139,4 +139,46 @@ struct PortDuo {
     PortEnd a, b;
 };
 
+/// Fetches (if it must), checks and releases the oldest message.
+inline void take(PortDuo& duo, PortEnd& at, uint64_t number, const Buffer& data) {
+    REQUIRE(turning({&duo.a, &duo.b}, [&] { return !at.log.messages.empty(); }));
+    const PortLog::Message message = at.log.messages.front();
+    at.log.messages.erase(at.log.messages.begin());
+    REQUIRE(message.header == header_of(number));
+    REQUIRE(message.bytes == data.size());
+    Buffer got(data.size());
+    if (message.data || data.empty()) {
+        if (!got.empty()) std::memcpy(got.data(), message.data, got.size());
+    } else {
+        auto result = fabric::Progress::busy;
+        REQUIRE(turning({&duo.a, &duo.b}, [&] {
+            result = at.port->fetch(message.hold, got.data(), got.size(), &got);
+            return result != fabric::Progress::busy;
+        }));
+        if (result == fabric::Progress::pending) {
+            REQUIRE(turning({&duo.a, &duo.b}, [&] { return !at.log.fetches.empty(); }));
+            REQUIRE(at.log.fetches.front() == std::pair<void*, Code>{&got, Code::ok});
+            at.log.fetches.clear();
+        }
+    }
+    REQUIRE(got == data);
+    at.port->release(message.hold);
+}
+
+/// Sends a message, and takes it there.
+inline void exchange(PortDuo& duo, PortEnd& from, PortEnd& to, Rank to_rank, std::size_t bytes) {
+    INFO(bytes << " bytes");
+    const Buffer data = pattern(bytes, bytes);
+    int context = 0;
+    const auto sent = send_patiently({&duo.a, &duo.b}, from, to_rank, bytes, data, &context);
+    REQUIRE((sent == fabric::Progress::done || sent == fabric::Progress::pending));
+    take(duo, to, bytes, data);
+    if (sent == fabric::Progress::pending) {
+        REQUIRE(turning({&duo.a, &duo.b}, [&] { return !from.log.sent_contexts.empty(); }));
+        REQUIRE(from.log.sent_contexts == std::vector<void*>{&context});
+        from.log.sent_contexts.clear();
+    }
+    REQUIRE((from.log.losses.empty() && to.log.losses.empty()));
+}
+
 }  // namespace tutti::test
