@@ -20,6 +20,14 @@ MAX_MEMBER_FUNCTIONS = 30
 # Classes over the limit. A number may only fall; at the limit its line goes.
 LARGE_CLASSES = {
 }
+# The sources of each port of a message library, which may have so many lines together (docs/new-transport.md).
+MAX_PORT_LINES = 1000
+PORTS = {
+    "ucx": ("messages", "payload", "pool", "port"),
+    "ofi": ("buffers", "completions", "losses", "operations", "payloads", "peers", "port", "receive", "send", "wire"),
+}
+# Ports over the limit. A number may only fall.
+LARGE_PORTS = {"ofi": 1499}
 # Comments that open with a clause without an actor. The number may only fall.
 HEADLESS_COMMENTS = 627
 CODE = {".h", ".hpp", ".c", ".cpp"}
@@ -254,6 +262,12 @@ class Sizes(unittest.TestCase):
                 for line, length in long_functions(read(path))]
         self.assertEqual(long, [])
 
+    def test_no_port_of_a_message_library_is_too_long(self):
+        lines = {name: sum(len(read(path).splitlines()) for path in (SOURCE / "transports" / name).iterdir()
+                           if path.stem in sources_of and path.suffix in CODE) for name, sources_of in PORTS.items()}
+        self.assertEqual({name: n for name, n in lines.items() if n > MAX_PORT_LINES}, LARGE_PORTS,
+                         "lower the number in LARGE_PORTS, or move what others could use to lib/fabric")
+
     def test_a_long_function_is_seen(self):
         body = "    x();\n" * MAX_FUNCTION_LINES
         self.assertEqual(len(list(long_functions("int f(int a,\n      int b) {\n" + body + "}\n"))), 1)
@@ -348,6 +362,13 @@ class Files(unittest.TestCase):
         listed = read(SOURCE / "lib" / "config" / "misspelt.cpp").partition("others[]")[2].partition(";")[0]
         self.assertTrue(documented)
         self.assertEqual(documented, set(re.findall(r'"(TUTTI_\w+)"', listed)), "others in lib/config/misspelt.cpp")
+
+    def test_the_walk_through_of_a_new_transport_quotes_the_loopback_port(self):
+        code = {line.strip() for path in (SOURCE / "test" / "transport" / "loopback").iterdir()
+                for line in read(path).splitlines()}
+        blocks = re.findall(r"```cpp\n(.*?)```", read(SOURCE / "docs" / "new-transport.md"), re.DOTALL)
+        self.assertTrue(blocks)
+        self.assertEqual([line for block in blocks for line in block.splitlines() if line.strip() not in code], [])
 
     def test_nothing_is_left_open_and_no_machine_is_named(self):
         # Put together here, so that this file does not find itself.
