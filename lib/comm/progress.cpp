@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "comm/offload.h"
-#include "transport/sleeper.h"
 #include "wait/backoff.h"
+#include "wait/sleeper.h"
 
 namespace tutti {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/fd.h"
-#include "net/reactor.h"
 #include "transport/peer_limits.h"
+#include "wait/reactor.h"
 
 namespace tutti {
 

@@ -12,7 +12,7 @@
 #include "fabric/engine.h"
 #include "fabric/fabric.h"
 #include "fabric/flat_group.h"
-#include "net/reactor.h"
+#include "wait/reactor.h"
 
 namespace tutti::fabric {
 namespace {

@@ -1,6 +1,6 @@
 #include "fabric/watch.h"
 
-#include "net/reactor.h"
+#include "wait/reactor.h"
 
 namespace tutti::fabric {
 namespace {

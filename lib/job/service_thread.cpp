@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "os/signals.h"
-#include "transport/sleeper.h"
 #include "wait/backoff.h"
+#include "wait/sleeper.h"
 
 namespace tutti {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "base/fd.h"
 #include "net/auth.h"
-#include "net/reactor.h"
 #include "os/uninherited_fd.h"
+#include "wait/reactor.h"
 
 namespace tutti::net {
 

@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "net/reactor.h"
+#include "wait/reactor.h"
 
 namespace tutti::net {
 

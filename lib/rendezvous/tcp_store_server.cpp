@@ -9,10 +9,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/acceptor.h"
-#include "net/reactor.h"
 #include "net/socket.h"
 #include "os/signals.h"
 #include "os/thread.h"
@@ -21,6 +19,8 @@
 #include "rendezvous/store_protocol.h"
 #include "rendezvous/store_table.h"
 #include "rendezvous/tcp_store.h"
+#include "wait/event_fd.h"
+#include "wait/reactor.h"
 
 namespace tutti {
 namespace {

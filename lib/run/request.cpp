@@ -5,8 +5,8 @@
 
 #include <cerrno>
 
-#include "base/event_fd.h"
 #include "base/fd.h"
+#include "wait/event_fd.h"
 
 namespace tutti {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/event_fd.h"
+#include "wait/event_fd.h"
 
 namespace tutti {
 namespace {

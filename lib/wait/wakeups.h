@@ -5,8 +5,8 @@
 
 #include "base/fd.h"
 #include "base/result.h"
-#include "net/reactor.h"
 #include "wait/handover.h"
+#include "wait/reactor.h"
 
 namespace tutti {
 

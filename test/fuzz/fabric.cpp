@@ -4,7 +4,7 @@
 
 #include "fabric/engine.h"
 #include "fuzz/catalog.h"
-#include "net/reactor.h"
+#include "wait/reactor.h"
 
 namespace tutti::fuzz {
 namespace {

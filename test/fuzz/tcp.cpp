@@ -5,8 +5,8 @@
 
 #include "base/fd.h"
 #include "fuzz/catalog.h"
-#include "net/reactor.h"
 #include "transports/tcp/connection.h"
+#include "wait/reactor.h"
 
 namespace tutti::fuzz {
 namespace {

@@ -12,9 +12,9 @@
 #include <tuple>
 #include <vector>
 
-#include "net/reactor.h"
 #include "support/catch.h"
 #include "transports/catalog.h"
+#include "wait/reactor.h"
 
 namespace tutti::test {
 

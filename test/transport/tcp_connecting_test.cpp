@@ -6,9 +6,9 @@
 #include <span>
 #include <thread>
 
-#include "net/reactor.h"
 #include "transport/closing.h"
 #include "transport/tcp_fixture.h"
+#include "wait/reactor.h"
 
 namespace tutti::test {
 namespace {

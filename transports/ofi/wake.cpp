@@ -7,8 +7,8 @@
 
 #include <cerrno>
 
-#include "base/event_fd.h"
 #include "base/log.h"
+#include "wait/event_fd.h"
 
 namespace tutti::ofi {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <cerrno>
 
-#include "base/event_fd.h"
-#include "net/reactor.h"
+#include "wait/event_fd.h"
+#include "wait/reactor.h"
 
 namespace tutti::shm {
 

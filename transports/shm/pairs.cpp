@@ -8,11 +8,11 @@
 #include <cerrno>
 
 #include "base/blame.h"
-#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/acceptor.h"
-#include "net/reactor.h"
 #include "net/socket.h"
+#include "wait/event_fd.h"
+#include "wait/reactor.h"
 
 namespace tutti::shm {
 namespace {

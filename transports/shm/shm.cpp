@@ -3,14 +3,14 @@
 
 #include <atomic>
 
-#include "base/event_fd.h"
 #include "base/log.h"
 #include "net/acceptor.h"
-#include "net/reactor.h"
 #include "net/socket.h"
 #include "transports/catalog.h"
 #include "transports/shm/flat_join.h"
 #include "transports/shm/pairs.h"
+#include "wait/event_fd.h"
+#include "wait/reactor.h"
 
 namespace tutti {
 namespace {

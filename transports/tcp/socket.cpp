@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "net/reactor.h"
+#include "wait/reactor.h"
 
 namespace tutti::tcp {
 namespace {

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <new>
 
-#include "base/event_fd.h"
 #include "base/log.h"
 #include "transport/mapped/channel_pool.h"
+#include "wait/event_fd.h"
 
 namespace tutti {
 namespace detail {

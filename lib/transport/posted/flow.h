@@ -12,7 +12,7 @@
 
 #include "transport/channel.h"
 #include "transport/posted/cells.h"
-#include "transport/sleeper.h"
+#include "wait/sleeper.h"
 
 namespace tutti {
 

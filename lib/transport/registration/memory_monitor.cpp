@@ -12,7 +12,7 @@
 #include <limits>
 
 #include "base/clock.h"
-#include "base/event_fd.h"
+#include "wait/event_fd.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "net/reactor.h"
+#include "wait/reactor.h"
 
 #include <cerrno>
 #include <chrono>

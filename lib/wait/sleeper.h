@@ -4,7 +4,7 @@
 #include <atomic>
 #include <utility>
 
-#include "base/event_fd.h"
+#include "wait/event_fd.h"
 
 namespace tutti {
 

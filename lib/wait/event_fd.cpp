@@ -1,4 +1,4 @@
-#include "base/event_fd.h"
+#include "wait/event_fd.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
