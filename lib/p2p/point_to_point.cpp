@@ -5,7 +5,6 @@
 
 #include "net/serving.h"
 #include "reduce/streaming_stores.h"
-#include "wait/owned.h"
 
 namespace tutti {
 namespace {
@@ -75,8 +74,8 @@ Result<> PointToPoint::open_out(Peer& peer, Deadline deadline) {
     return {};
 }
 
-Result<> PointToPoint::connect(const Transfer& transfer, std::atomic<bool>& owner,
-                               Deadline deadline, const std::atomic<bool>& ended) {
+Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadline deadline,
+                               const std::atomic<bool>& ended) {
     const bool any = transfer.peer == any_source;
     const bool meets = transfer.meets && !any && transfer.bytes > limits_.eager_bytes;
     for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {

@@ -17,6 +17,7 @@
 #include "base/patience.h"
 #include "p2p/unexpected.h"
 #include "plan/channel_table.h"
+#include "wait/owner.h"
 
 namespace tutti {
 
@@ -49,7 +50,7 @@ public:
 
     /// Makes sure that the transfer's peers are known. Blocks until the channels are open or
     /// `ended` is set; only the issuing thread, without the owner.
-    Result<> connect(const Transfer& transfer, std::atomic<bool>& owner, Deadline deadline,
+    Result<> connect(const Transfer& transfer, OwnerFlag& owner, Deadline deadline,
                      const std::atomic<bool>& ended);
 
     /// Whether sends to that rank have their channels. The issuing thread's.

@@ -4,8 +4,6 @@
 #include <limits>
 #include <new>
 
-#include "wait/owned.h"
-
 namespace tutti {
 namespace {
 

@@ -8,6 +8,7 @@
 #include "p2p/bundle.h"
 #include "p2p/point_to_point.h"
 #include "run/waiting.h"
+#include "wait/owner.h"
 
 namespace tutti {
 
@@ -51,7 +52,7 @@ private:
     const std::size_t message_bytes_;
     Agreement& agreement_;
     Waiting& waiting_;
-    std::atomic<bool> owner_{false};
+    OwnerFlag owner_;
     std::atomic<int> posted_{0};
     PointToPoint engine_;
     std::vector<Bundle*> bundles_;  // the owner's

@@ -224,7 +224,7 @@ void Streams::purge(Stream& stream) {
 }
 
 void Streams::release(Stream& stream) {
-    stream.owner.store(false, std::memory_order_seq_cst);
+    stream.owner.give();
     // Either we see the alarm here, or whoever raised it sees the stream free.
     if (agreement_.alarm()) settle();
 }
@@ -234,11 +234,7 @@ bool Streams::drive_all(bool& moved) {
     for (Stream& stream : streams_) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
         busy = true;
-        {
-            Owned owned(stream.owner, Owned::Try{});
-            if (!owned.held()) continue;
-            owned.keep();
-        }
+        if (!stream.owner.try_take()) continue;
         drive(stream, moved);
         release(stream);
     }

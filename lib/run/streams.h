@@ -11,14 +11,14 @@
 #include "record/recorder.h"
 #include "run/request.h"
 #include "run/waiting.h"
-#include "wait/owned.h"
+#include "wait/owner.h"
 
 namespace tutti {
 
 /// Who holds `owner` may touch the queue and drive the head. Taken for a pass at a time, and never
 /// waited for while something else is held.
 struct alignas(no_share_bytes) Stream {
-    std::atomic<bool> owner{false};
+    OwnerFlag owner;
     Request* head = nullptr;
     Request* tail = nullptr;
     std::atomic<uint32_t> queued{0};  // written by the owner alone, who needs no locked instruction

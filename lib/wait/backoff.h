@@ -1,5 +1,4 @@
-// What a waiting thread does next: spin, yield, or sleep. Bounded spinning, and hardly any with
-// more ranks than cores, where the peer that is waited for needs the core.
+// Back-off: a waiting thread spins, then yields, then sleeps.
 #pragma once
 
 #include <sched.h>
@@ -10,6 +9,17 @@
 
 namespace tutti {
 
+/// A turn of a loop that waits for another thread's few instructions. The turns count from 0: now
+/// and then the core is given to others, and always once that thread has taken long.
+inline void spin_turn(int turn) {
+    constexpr int spins_between_yields = 64, most_spins = 1000;
+    const bool yields =
+        turn >= most_spins || turn % spins_between_yields == spins_between_yields - 1;
+    yields ? static_cast<void>(sched_yield()) : cpu_relax();
+}
+
+/// Counts a thread's turns without progress. The thread spins hardly at all with more ranks than
+/// cores, where the peer that it waits for needs the core.
 class Backoff {
 public:
     enum class Turn : uint8_t {

@@ -11,6 +11,7 @@
 
 #include "transport/posted/events.h"
 #include "transport/posted/ready_list.h"
+#include "wait/owner.h"
 
 namespace tutti {
 

@@ -1,32 +1,9 @@
-// The owner flag of an engine, and the list of the flows that have something to send.
+// The list of the flows of an engine that have something to send.
 #pragma once
-
-#include <sched.h>
 
 #include <atomic>
 
-#include "base/clock.h"
-
 namespace tutti {
-
-/// One thread at a time, and nobody who waits for long: the owner never blocks.
-class OwnerFlag {
-public:
-    bool taken() const { return taken_.load(std::memory_order_relaxed); }
-    bool try_take() { return !taken_.exchange(true, std::memory_order_seq_cst); }
-    /// False: closed for good meanwhile.
-    bool take(const std::atomic<bool>& closed) {
-        for (int turn = 0; !try_take(); ++turn) {
-            if (closed.load(std::memory_order_acquire)) return false;
-            turn % 64 == 63 ? static_cast<void>(sched_yield()) : cpu_relax();
-        }
-        return true;
-    }
-    void give() { taken_.store(false, std::memory_order_seq_cst); }
-
-private:
-    std::atomic<bool> taken_{false};
-};
 
 /// Flows with something to send. Anyone may add; the owner has them in the order in which they
 /// came. A flow has `std::atomic<bool> ready` and `Flow* next_ready`.

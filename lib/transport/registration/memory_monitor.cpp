@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-#include "base/clock.h"
+#include "wait/backoff.h"
 #include "wait/event_fd.h"
 
 namespace tutti {
@@ -70,7 +70,7 @@ void MemoryMonitor::unwatch(const MemoryRange& range) {
 }
 
 bool MemoryMonitor::gone(MemoryRange& range) {
-    while (turns_.load(std::memory_order_seq_cst) % 2 != 0) cpu_relax();
+    for (int turn = 0; turns_.load(std::memory_order_seq_cst) % 2 != 0; ++turn) spin_turn(turn);
     if (noted_.load(std::memory_order_acquire) == 0) return false;
     const std::lock_guard lock(mutex_);
     std::size_t left = noted_.load(std::memory_order_relaxed);
