@@ -9,7 +9,7 @@ Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, Agree
       oversubscribed(endpoint->oversubscribed()),
       channels(*endpoint, group),
       agreement(group.rank(), group.size(), group.id(), host),
-      waiting(*endpoint),
+      waiting(endpoint->wakeups()),
       planner(*endpoint, channels, {group.rank(), group.size(), one_host}),
       plans(static_cast<std::size_t>(endpoint->config().nrings)),
       streams(endpoint->config(), group.rank(), agreement, recorder, waiting),

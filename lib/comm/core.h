@@ -15,7 +15,7 @@
 #include "record/recorder.h"
 #include "run/streams.h"
 #include "run/user_memory.h"
-#include "run/waiting.h"
+#include "wait/waiting.h"
 
 namespace tutti {
 

@@ -104,7 +104,9 @@ bool ProgressEngine::wait_driving(Request& request, int64_t timeout_ms, Waited& 
         if (limit.passed()) return request.wait_published();
         if (turn == Backoff::Turn::look) continue;
         const auto most_ms = [&] { return limit.left_ms(core_.endpoint->wakeups().look_ms()); };
-        if (!waited.drives) waited.drives = core_.waiting.sleep_beside_driver(request, most_ms());
+        if (!waited.drives)
+            waited.drives =
+                core_.waiting.drive_or_sleep_beside([&] { return request.done(); }, most_ms());
         if (waited.drives) {
             sleep_until_moved(request, most_ms());
             waited.slept = true;

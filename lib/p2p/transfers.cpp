@@ -4,6 +4,8 @@
 #include <limits>
 #include <new>
 
+#include "run/publish.h"
+
 namespace tutti {
 namespace {
 
@@ -131,7 +133,7 @@ bool Transfers::end(Bundle& bundle, const Error& error) {
     bundle.error = error;
     posted_.fetch_sub(1);
     waiting_.unwatch();
-    waiting_.publish(bundle, error.code);
+    publish(bundle, error.code, waiting_);
     return true;
 }
 
@@ -144,7 +146,7 @@ void Transfers::finished(Transfer& transfer, const Error& error) {
         *transfer.into = transfer.received;
     }
     posted_.fetch_sub(1);
-    waiting_.publish(transfer, error.code);
+    publish(transfer, error.code, waiting_);
 }
 
 void Transfers::purge() {

@@ -7,8 +7,8 @@
 #include "control/agreement.h"
 #include "p2p/bundle.h"
 #include "p2p/point_to_point.h"
-#include "run/waiting.h"
 #include "wait/owner.h"
+#include "wait/waiting.h"
 
 namespace tutti {
 

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/patience.h"
+#include "run/publish.h"
 
 namespace tutti {
 namespace {
@@ -115,7 +116,7 @@ void Streams::complete(Request& request, Code code, const Error& error) {
         dump_once();
     }
     request.plan->busy.store(false, std::memory_order_release);
-    waiting_.publish(request, code);
+    publish(request, code, waiting_);
 }
 
 // Others may still be in it, and must not take it for one that this rank has run. A mismatch fails

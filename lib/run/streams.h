@@ -10,8 +10,8 @@
 #include "control/agreement.h"
 #include "record/recorder.h"
 #include "run/request.h"
-#include "run/waiting.h"
 #include "wait/owner.h"
+#include "wait/waiting.h"
 
 namespace tutti {
 

@@ -1,0 +1,68 @@
+// The threads that wait for one communicator's requests, and how they hear that one is done.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "wait/driver_seat.h"
+#include "wait/wakeups.h"
+
+namespace tutti {
+
+/// Any thread may call anything.
+class Waiting {
+public:
+    explicit Waiting(Wakeups& wakeups) : wakeups_(wakeups) {}
+
+    /// Non-blocking requests that are not done.
+    bool pending() const { return pending_.load() > 0; }
+    void add_pending() { pending_.fetch_add(1); }
+    void drop_pending() { pending_.fetch_sub(1); }
+
+    /// Operations on devices: no doorbell rings when they move on.
+    void watch() { wakeups_.watch(1); }
+    void unwatch() { wakeups_.watch(-1); }
+
+    /// Threads of the program that drive: the service thread leaves the work to them.
+    bool waiters() const { return waiters_.load() > 0; }
+    void enter() {
+        waiters_.fetch_add(1);
+        wakeups_.count_waiters(1);
+    }
+    /// True for the last one.
+    bool leave() {
+        wakeups_.count_waiters(-1);
+        return waiters_.fetch_sub(1) == 1;
+    }
+
+    /// Between these, whatever becomes done rings.
+    void fall_asleep() { sleepers_.fetch_add(1); }
+    void wake_up() { sleepers_.fetch_sub(1); }
+    /// For a thread that has changed what others sleep on, after the change.
+    void rouse() {
+        if (sleepers_.load(std::memory_order_seq_cst) > 0) wakeups_.ring();
+    }
+
+    /// For a thread that has nothing left but to sleep: true if it drives for all others from now
+    /// on, until give_driving(). Else it has slept beside the thread that does.
+    template <typename Done>
+    bool drive_or_sleep_beside(Done done, int64_t limit_ms) {
+        if (driver_.try_take()) return true;
+        rouse();  // the driver may sleep on what was under way before this thread came
+        return driver_.sleep_beside(done, limit_ms);
+    }
+    void give_driving() { driver_.give(); }
+
+    /// A request is done: those that sleep look at theirs.
+    void announce_done() {
+        rouse();
+        driver_.wake();
+    }
+
+private:
+    Wakeups& wakeups_;
+    std::atomic<int> pending_{0}, waiters_{0}, sleepers_{0};
+    DriverSeat driver_;
+};
+
+}  // namespace tutti
