@@ -21,4 +21,10 @@ void ring_event_fd(int fd) {
     }
 }
 
+void drain_event_fd(int fd) {
+    uint64_t rung = 0;
+    while (::read(fd, &rung, sizeof rung) > 0) {
+    }
+}
+
 }  // namespace tutti

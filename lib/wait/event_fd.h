@@ -13,4 +13,7 @@ Result<UniqueFd> make_event_fd(bool rings = false);
 /// already.
 void ring_event_fd(int fd);
 
+/// Until it is rung again it is not readable.
+void drain_event_fd(int fd);
+
 }  // namespace tutti

@@ -8,7 +8,6 @@
 
 #include "base/log.h"
 #include "transport/mapped/channel_pool.h"
-#include "wait/event_fd.h"
 
 namespace tutti {
 namespace detail {
@@ -57,10 +56,6 @@ std::byte* small_cell(std::byte* memory, uint64_t position) {
 }
 
 }  // namespace
-
-void Doorbell::ring() const {
-    ring_event_fd(fd_.get());
-}
 
 void format_mapped_channel(std::byte* memory) {
     new (memory) Control{};

@@ -17,11 +17,11 @@
 #include <atomic>
 #include <memory>
 
-#include "base/fd.h"
 #include "reduce/streaming_stores.h"
 #include "transport/channel.h"
 #include "transport/mapped/segments.h"
 #include "transport/transport.h"
+#include "wait/doorbell.h"
 
 namespace tutti {
 
@@ -49,17 +49,6 @@ inline Capabilities mapped_capabilities(double latency_us) {
     c.bandwidth_gbs = 12;
     return c;
 }
-
-/// Wakes a sleeping process: an eventfd that its waiters poll.
-class Doorbell {
-public:
-    explicit Doorbell(UniqueFd fd) : fd_(std::move(fd)) {}
-    void ring() const;
-    int fd() const { return fd_.get(); }
-
-private:
-    UniqueFd fd_;
-};
 
 /// Whether the process at the other end still lives; written by whoever hears the news.
 struct PeerLife {
