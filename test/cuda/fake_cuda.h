@@ -61,6 +61,7 @@ int fake_cuda_told(int what);
 int fake_cuda_overlaps(int device);
 /// How often the calling thread has asked whose memory a pointer is.
 int fake_cuda_asked(void);
+void fake_cuda_count_question(void);
 /// Bytes that were copied between the host and devices so far.
 extern std::atomic<std::size_t> fake_cuda_copied;
 /// The most pinned host memory that there was at a time, since the last question.
