@@ -269,6 +269,13 @@ class Sizes(unittest.TestCase):
         self.assertEqual({name: n for name, n in lines.items() if n > MAX_PORT_LINES}, LARGE_PORTS,
                          "lower the number in LARGE_PORTS, or move what others could use to lib/fabric")
 
+    def test_a_walk_stops_where_there_is_something_to_read(self):
+        code = "int f(int a) {\n    return a;\n}\nint A::g(int a) {\n    a += 1;\n    return a;\n}\n"
+        self.assertTrue(measures.is_stop("A::g(int)", code, 4))
+        for name, line in (("f(int)", 1), ("A<B>::A(int)", 4), ("A::~A()", 4), ("A::operator=(A&&)", 4),
+                           ("A::g(int)::{lambda()#1}::operator()() const", 4), ("made_by_the_compiler()", 8)):
+            self.assertFalse(measures.is_stop(name, code, line), name)
+
     def test_a_long_function_is_seen(self):
         body = "    x();\n" * MAX_FUNCTION_LINES
         self.assertEqual(len(list(long_functions("int f(int a,\n      int b) {\n" + body + "}\n"))), 1)

@@ -140,3 +140,25 @@ def is_headless(comment):
         return False
     first = re.split(r"(?<=[.?!:])\s", comment)[0]
     return not first.endswith("?")
+
+
+def lines_of_body(text, line):
+    """The lines from the brace that opens the body of the function declared at that line to the one that closes it."""
+    code = without_comments_and_strings(text)
+    begin = sum(map(len, code.splitlines(keepends=True)[:max(line - 1, 0)]))
+    opens = code.find("{", begin)
+    # A function that the compiler made has no body there: a declaration ends first.
+    ends = code.find(";", begin)
+    if opens < 0 or 0 <= ends < opens:
+        return 0
+    return code.count("\n", opens, _end_of_braces(code, opens)) + 1
+
+
+def is_stop(name, text, line):
+    """Whether a function is a stop of a walk through the code: something that a reader has to read. That leaves out
+    constructors, destructors and operators, as the count of member functions does; lambdas, which are read where they
+    stand; and bodies of one statement, three lines at most, which their names tell."""
+    bare = re.sub(r"<[^<>]*>", "", re.sub(r"<[^<>]*>", "", name.replace("(anonymous namespace)::", ""))).split("(")[0]
+    if "operator" in bare or "lambda" in name or re.search(r"\b(\w+)::~?\1$", bare):
+        return False
+    return lines_of_body(text, line) > 3
