@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <stdexcept>
 
 #include "net/socket.h"
 
@@ -32,7 +31,7 @@ void append(Bytes& out, ByteView more) {
     out.insert(out.end(), more.begin(), more.end());
 }
 
-Bytes prove(const AuthKey& key, std::string_view side, ByteView nonce_c, ByteView nonce_s) {
+Result<Bytes> prove(const AuthKey& key, std::string_view side, ByteView nonce_c, ByteView nonce_s) {
     Bytes text;
     append(text, as_bytes(side));
     append(text, as_bytes(key.context));
@@ -45,14 +44,14 @@ Bytes prove(const AuthKey& key, std::string_view side, ByteView nonce_c, ByteVie
              reinterpret_cast<const unsigned char*>(text.data()), text.size(),
              reinterpret_cast<unsigned char*>(proof.data()), &length) == nullptr ||
         length != proof_bytes)
-        throw std::runtime_error("HMAC-SHA-256 failed in OpenSSL");
+        return fail(Code::system, "authentication: HMAC-SHA-256 failed in OpenSSL");
     return proof;
 }
 
-Bytes prove_server(const AuthKey& key, ByteView nonce_c, ByteView nonce_s) {
+Result<Bytes> prove_server(const AuthKey& key, ByteView nonce_c, ByteView nonce_s) {
     return prove(key, "tutti server", nonce_c, nonce_s);
 }
-Bytes prove_client(const AuthKey& key, ByteView nonce_c, ByteView nonce_s) {
+Result<Bytes> prove_client(const AuthKey& key, ByteView nonce_c, ByteView nonce_s) {
     return prove(key, "tutti client", nonce_c, nonce_s);
 }
 
@@ -84,7 +83,7 @@ Result<> exchange(int fd, ByteView out, std::span<std::byte> in, Deadline deadli
 }  // namespace
 
 Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline) {
-    const Bytes nonce_c = random_bytes(nonce_bytes);
+    TUTTI_ASSIGN(const Bytes nonce_c, random_bytes(nonce_bytes));
     Bytes first;
     append(first, as_bytes(magic));
     append(first, nonce_c);
@@ -92,12 +91,13 @@ Result<> authenticate_client(int fd, const AuthKey& key, Deadline deadline) {
     TUTTI_TRY(exchange(fd, first, answer, deadline));
 
     const ByteView nonce_s = ByteView(answer).first(nonce_bytes);
-    if (!equal_in_constant_time(ByteView(answer).subspan(nonce_bytes),
-                                prove_server(key, nonce_c, nonce_s)))
+    TUTTI_ASSIGN(const Bytes expected, prove_server(key, nonce_c, nonce_s));
+    if (!equal_in_constant_time(ByteView(answer).subspan(nonce_bytes), expected))
         return fail(Code::auth, "the other side has another secret, or serves another job; {}",
                     compare_secrets);
+    TUTTI_ASSIGN(const Bytes proof, prove_client(key, nonce_c, nonce_s));
     std::byte accepted{};
-    TUTTI_TRY(exchange(fd, prove_client(key, nonce_c, nonce_s), {&accepted, 1}, deadline));
+    TUTTI_TRY(exchange(fd, proof, {&accepted, 1}, deadline));
     if (accepted != std::byte{1})
         return fail(Code::auth, "the other side answered {} instead of accepting; {}",
                     static_cast<int>(accepted), compare_secrets);
@@ -113,42 +113,52 @@ std::size_t AuthServer::wants() const {
 
 AuthServer::State AuthServer::feed(ByteView in, Bytes& reply) {
     reply.clear();
-    const auto refuse = [this](std::string why) {
+    auto next = stage_ == 0 ? greet(in) : judge(in);
+    if (!next) {
         stage_ = 2;
-        error_ = Error{Code::auth, nobody, 0, std::move(why)};
+        error_ = std::move(next).error();
         return State::failed;
-    };
-    if (wants() == 0 || in.size() != wants()) return refuse("authentication fed out of turn");
-    if (stage_ == 0) {
-        if (as_text(in.first(magic.size())) != magic)
-            return refuse("the client does not speak tutti's protocol");
-        nonce_c_.assign(in.begin() + magic.size(), in.end());
-        nonce_s_ = random_bytes(nonce_bytes);
-        reply = nonce_s_;
-        append(reply, prove_server(key_, nonce_c_, nonce_s_));
-        stage_ = 1;
-        return State::more;
     }
-    if (!equal_in_constant_time(in, prove_client(key_, nonce_c_, nonce_s_)))
-        return refuse(fmt::format("the client has another secret, or is of another job; {}",
-                                  compare_secrets));
-    stage_ = 2;
-    reply = {std::byte{1}};
-    return State::done;
+    reply = *std::move(next);
+    return ++stage_ == 1 ? State::more : State::done;
 }
 
-Bytes random_bytes(std::size_t n) {
+// The client's first bytes: our nonce, and the proof that we know the secret.
+Result<Bytes> AuthServer::greet(ByteView in) {
+    if (in.size() != wants()) return fail(Code::auth, "authentication fed out of turn");
+    if (as_text(in.first(magic.size())) != magic)
+        return fail(Code::auth, "the client does not speak tutti's protocol");
+    nonce_c_.assign(in.begin() + magic.size(), in.end());
+    TUTTI_ASSIGN(nonce_s_, random_bytes(nonce_bytes));
+    TUTTI_ASSIGN(const Bytes proof, prove_server(key_, nonce_c_, nonce_s_));
+    Bytes reply = nonce_s_;
+    append(reply, proof);
+    return reply;
+}
+
+// The client's proof.
+Result<Bytes> AuthServer::judge(ByteView in) const {
+    if (wants() == 0 || in.size() != wants())
+        return fail(Code::auth, "authentication fed out of turn");
+    TUTTI_ASSIGN(const Bytes expected, prove_client(key_, nonce_c_, nonce_s_));
+    if (!equal_in_constant_time(in, expected))
+        return fail(Code::auth, "the client has another secret, or is of another job; {}",
+                    compare_secrets);
+    return Bytes{std::byte{1}};
+}
+
+Result<Bytes> random_bytes(std::size_t n) {
     Bytes out(n);
     begin_openssl();
     if (RAND_bytes(reinterpret_cast<unsigned char*>(out.data()), static_cast<int>(n)) != 1)
-        throw std::runtime_error("the system has no random bytes");
+        return fail(Code::system, "the system has no random bytes (OpenSSL's RAND_bytes failed)");
     return out;
 }
 
-std::string random_hex(std::size_t n) {
+Result<std::string> random_hex(std::size_t n) {
+    TUTTI_ASSIGN(const Bytes bytes, random_bytes(n));
     std::string out;
-    for (const std::byte b : random_bytes(n))
-        out += fmt::format("{:02x}", static_cast<unsigned>(b));
+    for (const std::byte b : bytes) out += fmt::format("{:02x}", static_cast<unsigned>(b));
     return out;
 }
 

@@ -44,14 +44,17 @@ public:
     bool has_proved() const { return stage_ == 1; }
 
 private:
+    Result<Bytes> greet(ByteView in);
+    Result<Bytes> judge(ByteView in) const;
+
     AuthKey key_;
     Bytes nonce_c_, nonce_s_;
     int stage_ = 0;
     Error error_;
 };
 
-/// n random bytes from the system; hex for names and secrets.
-Bytes random_bytes(std::size_t n);
-std::string random_hex(std::size_t n);
+/// n random bytes from the system; hex for names and secrets. system: it has none.
+Result<Bytes> random_bytes(std::size_t n);
+Result<std::string> random_hex(std::size_t n);
 
 }  // namespace tutti::net

@@ -193,7 +193,7 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
         }
         if (deadline.passed() || net::given_up()) break;
         // Between somebody's counting and its value. Uneven pauses: two that met part company.
-        const int unevenness = static_cast<int>(net::random_bytes(1).front()) % 8;
+        const int unevenness = static_cast<int>(now_ns() % 8);
         ::poll(nullptr, 0, 1 + std::min(attempt, 20) + unevenness);
     }
     return fail(

@@ -142,7 +142,8 @@ Result<> FileStore::check() {
 
 Result<Draft> FileStore::write_draft(std::string_view value) {
     for (int i = 0;; ++i) {
-        Draft draft(directory_ / (".draft-" + net::random_hex(12)));
+        TUTTI_ASSIGN(const std::string tail, net::random_hex(12));
+        Draft draft(directory_ / (".draft-" + tail));
         const UniqueFd fd(
             open(draft.path().c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
         if (fd) {

@@ -69,13 +69,14 @@ Result<> make_own(const std::string& path) {
 
 // The file appears with all of its content; somebody else's will do.
 Result<> make_secret(const std::string& directory) {
-    const std::string draft = directory + "/.draft-" + net::random_hex(12);
+    TUTTI_ASSIGN(const std::string tail, net::random_hex(12));
+    TUTTI_ASSIGN(const std::string secret, net::random_hex(secret_bytes));
+    const std::string draft = directory + "/.draft-" + tail;
     const UniqueFd fd(::open(draft.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
     if (!fd) {
         if (errno == ENOENT) return {};
         return directory_error("create", draft);
     }
-    const std::string secret = net::random_hex(secret_bytes);
     const bool written =
         ::write(fd.get(), secret.data(), secret.size()) == static_cast<ssize_t>(secret.size());
     const bool linked = written && (::link(draft.c_str(), secret_path(directory).c_str()) == 0 ||

@@ -71,8 +71,10 @@ Result<MeetingPlace> meet_over_key_space(const Config& config, const Launch& lau
                                          const GetEnv& get_env, Deadline deadline) {
     std::string told;
     if (config.rank == 0) {
-        const std::string secret =
-            config.secret.empty() ? net::random_hex(shared_secret_bytes) : config.secret;
+        std::string secret = config.secret;
+        if (secret.empty()) {
+            TUTTI_ASSIGN(secret, net::random_hex(shared_secret_bytes));
+        }
         net::HostPort at;
         TUTTI_ASSIGN(at.host, net::choose_address({.iface = config.iface, .usual = {}}));
         TUTTI_ASSIGN(auto server,

@@ -83,7 +83,7 @@ private:
 Bytes first_message() {
     Bytes out;
     for (const char c : std::string("tutti/1\n")) out.push_back(static_cast<std::byte>(c));
-    const Bytes nonce = random_bytes(32);
+    const Bytes nonce = *random_bytes(32);
     out.insert(out.end(), nonce.begin(), nonce.end());
     return out;
 }
@@ -138,7 +138,7 @@ TEST_CASE("acceptor: turns away who does not know the secret, and serves on") {
     REQUIRE(send_all(guesser.get(), guess, soon()));
     Bytes answer(64);
     REQUIRE(recv_all(guesser.get(), answer, soon()));
-    REQUIRE(send_all(guesser.get(), random_bytes(32), soon()));
+    REQUIRE(send_all(guesser.get(), *random_bytes(32), soon()));
     CHECK(is_closed(guesser.get(), soon()));
     REQUIRE(host.introduce_as("friend"));
     REQUIRE(host.wait_for(1));

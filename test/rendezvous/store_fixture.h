@@ -31,7 +31,7 @@ inline Deadline soon() {
 class TemporaryDirectory {
 public:
     TemporaryDirectory()
-        : path_(std::filesystem::temp_directory_path() / ("tutti-test-" + net::random_hex(8))) {
+        : path_(std::filesystem::temp_directory_path() / ("tutti-test-" + *net::random_hex(8))) {
         std::filesystem::create_directories(path_);
     }
     TemporaryDirectory(const TemporaryDirectory&) = delete;

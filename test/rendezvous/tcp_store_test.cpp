@@ -158,7 +158,7 @@ TEST_CASE("tcp store: whoever answers without the secret is asked once only") {
             if (::poll(&waiting, 1, 10) <= 0) continue;
             const UniqueFd fd(accept(listener->get(), nullptr, nullptr));
             ++asked;
-            (void)net::send_all(fd.get(), net::random_bytes(64), soon());
+            (void)net::send_all(fd.get(), *net::random_bytes(64), soon());
             std::byte rest[41];  // keeps the connection until the client has had enough
             (void)net::recv_all(fd.get(), rest, soon());
         }

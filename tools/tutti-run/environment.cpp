@@ -46,7 +46,7 @@ void add_torchs(Variables& variables, int rank, int ranks, uint16_t port) {
 
 Result<Job> make_job(const Options& options) {
     Job job;
-    job.name = net::random_hex(job_name_bytes);
+    TUTTI_ASSIGN(job.name, net::random_hex(job_name_bytes));
     job.secret = variable("TUTTI_SECRET");
     if (const std::string path = variable("TUTTI_SECRET_FILE");
         job.secret.empty() && !path.empty()) {
@@ -56,7 +56,9 @@ Result<Job> make_job(const Options& options) {
     }
     if (auto safe = check_secret(job.secret); !safe)
         return wrap(safe.error(), "TUTTI_SECRET or TUTTI_SECRET_FILE");
-    if (job.secret.empty()) job.secret = net::random_hex(secret_bytes);
+    if (job.secret.empty()) {
+        TUTTI_ASSIGN(job.secret, net::random_hex(secret_bytes));
+    }
     TUTTI_ASSIGN(job.torch_port, reserve_torch_port());
     job.store_url = options.store_url;
     job.hosts_store = options.store_url.empty();

@@ -41,9 +41,10 @@ Registry& registry() {
 }
 
 // Differs in every process, also in a forked child's.
-std::string process_prefix() {
-    static const std::string token = net::random_hex(16);
-    return fmt::format("{}-{}-", ::getpid(), token);
+Result<std::string> process_prefix() {
+    static const auto token = net::random_hex(16);
+    if (!token) return tl::unexpected(token.error());
+    return fmt::format("{}-{}-", ::getpid(), *token);
 }
 
 class InprocTransport final : public Transport {
@@ -71,6 +72,7 @@ private:
 };
 
 Result<> InprocTransport::listen() {
+    TUTTI_ASSIGN(const std::string prefix, process_prefix());
     // A copy of the descriptor: peers may still ring when this rank's endpoint is gone.
     UniqueFd doorbell(::fcntl(context_.doorbell_fd, F_DUPFD_CLOEXEC, 0));
     if (!doorbell) return fail_errno(errno, "inproc: copying the doorbell");
@@ -81,7 +83,7 @@ Result<> InprocTransport::listen() {
 
     Registry& all = registry();
     const std::lock_guard lock(all.mutex);
-    address_ = process_prefix() + std::to_string(++all.serial);
+    address_ = prefix + std::to_string(++all.serial);
     all.nodes[address_] = node;
     node_ = std::move(node);
     return {};
@@ -89,7 +91,8 @@ Result<> InprocTransport::listen() {
 
 bool InprocTransport::may_reach(const PeerAddress& peer) const {
     // The host ids differ when ranks act out several hosts: then this is no way between them.
-    return peer.host_id == context_.host_id && peer.address.starts_with(process_prefix());
+    const auto prefix = process_prefix();
+    return prefix && peer.host_id == context_.host_id && peer.address.starts_with(*prefix);
 }
 
 Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const PeerAddress& peer,

@@ -94,7 +94,8 @@ Result<> ShmTransport::listen() {
             Error{error.code, nobody, error.sys_errno,
                   error.message + "; TUTTI_TRANSPORT=tcp does without shared memory"});
     }
-    address_ = "tutti-" + net::random_hex(16);
+    TUTTI_ASSIGN(const std::string token, net::random_hex(16));
+    address_ = "tutti-" + token;
     TUTTI_ASSIGN(UniqueFd listener, net::listen_unix(address_));
     // No reference to this transport: the last call of a handler may come after its end.
     auto handler = [pairs = pairs_, groups = flat_.host()](UniqueFd socket, Bytes in) {
