@@ -55,8 +55,7 @@ Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
         // Others may have to get on with another communicator before they come back.
         bool moved = false;
         if (core_.manual()) core_.endpoint->serve_clients(moved);
-        if (backoff.next(moved) == Backoff::Turn::sleep)
-            core_.endpoint->wakeups().sleep(1, core_.endpoint->wakeups().rounds());
+        if (backoff.next(moved) == Backoff::Turn::sleep) core_.endpoint->wakeups().nap();
     }
 }
 

@@ -3,8 +3,7 @@
 #include <utility>
 
 #include "comm/offload.h"
-#include "wait/backoff.h"
-#include "wait/sleeper.h"
+#include "wait/wait_loop.h"
 
 namespace tutti {
 namespace {
@@ -56,82 +55,86 @@ Result<> ProgressEngine::may_wait(const Request& request) const {
     return request.done() ? Result<>{} : core_.offload->may_wait(request);
 }
 
+/// A thread's wait for a request.
+class ProgressEngine::Wait {
+public:
+    Wait(ProgressEngine& engine, const Request& request)
+        : engine_(engine), core_(engine.core_), request_(request), serves_(core_.manual()) {}
+
+    bool done() const { return request_.done(); }
+    bool ended() const { return request_.wait_published(); }
+    void begin() { engine_.recall(); }
+    void end() {
+        engine_.announce();
+        // The program may sleep on what others had announced, and this thread has moved on.
+        if (served_) core_.endpoint->wakeups().ring();
+    }
+    void drive(bool& moved) { engine_.drive_all(moved); }
+    // With manual progress no other thread moves what is under way on the endpoint's other
+    // communicators: peers may have to finish that before they come to what this one waits for.
+    void help(bool& moved) {
+        if (serves_) {
+            serves_ = core_.endpoint->serve_clients(moved);
+            served_ |= serves_;
+        }
+        if (!moved) core_.endpoint->transports().progress();
+    }
+    void look_around() {
+        engine_.look_at_clocks();
+        core_.endpoint->pump();
+        serves_ = core_.manual();
+    }
+    void look_once() { engine_.advance(); }
+    bool announce() {
+        const bool own = engine_.arm_all(true);
+        return (!core_.manual() || core_.endpoint->arm_clients(true)) && own;
+    }
+    bool look(bool& moved) {
+        engine_.drive_all(moved);
+        if (core_.manual()) core_.endpoint->serve_clients(moved);
+        return !done();
+    }
+    void recall() {
+        if (core_.manual()) core_.endpoint->arm_clients(false);
+        engine_.arm_all(false);
+    }
+
+private:
+    ProgressEngine& engine_;
+    Core& core_;
+    const Request& request_;
+    bool serves_, served_ = false;  // other communicators
+};
+
+/// The program may sleep on the descriptor after a call of ours has returned. The look covers other
+/// communicators too: messages that came for them while this one was driven have woken no thread,
+/// or their doorbell has been answered.
+class ProgressEngine::LeftToProgram {
+public:
+    explicit LeftToProgram(ProgressEngine& engine) : engine_(engine) {}
+    bool announce() {
+        const bool all = engine_.arm_all(true);
+        engine_.announced_ = true;
+        return all;
+    }
+    bool look(bool& moved) {
+        engine_.drive_all(moved);
+        engine_.core_.endpoint->serve_clients(moved);
+        return true;
+    }
+    void recall() { engine_.recall(); }
+
+private:
+    ProgressEngine& engine_;
+};
+
 bool ProgressEngine::wait(Request& request, int64_t timeout_ms) {
     if (request.done()) {
         core_.endpoint->wakeups().returns();
         return true;
     }
-    core_.waiting.enter();
-    if (!core_.manual()) core_.endpoint->wakeups().claimed();
-    recall();
-    Waited waited;
-    const bool done = wait_driving(request, timeout_ms, waited);
-    if (waited.drives) core_.waiting.give_driving();
-    announce();
-    // The program may sleep on what others had announced, and this thread has moved on.
-    if (waited.others) core_.endpoint->wakeups().ring();
-    if (core_.waiting.leave() && core_.waiting.pending() && !core_.manual())
-        core_.endpoint->wakeups().kick();
-    core_.endpoint->wakeups().returns();
-    if (waited.slept) core_.waiting.rouse();  // others sleep on what this one recalled when it woke
-    return done;
-}
-
-// With manual progress no other thread moves what is under way on the endpoint's other
-// communicators: peers may have to finish that before they come to what this one waits for.
-bool ProgressEngine::wait_driving(Request& request, int64_t timeout_ms, Waited& waited) {
-    const Deadline limit = Deadline::after_ms(timeout_ms);
-    Backoff backoff(core_.oversubscribed);
-    bool serves = core_.manual();
-    for (;;) {
-        bool moved = false;
-        drive_all(moved);
-        if (request.done()) return true;
-        if (timeout_ms == 0) {
-            advance();
-            return request.wait_published();
-        }
-        if (serves) {
-            serves = core_.endpoint->serve_clients(moved);
-            waited.others |= serves;
-        }
-        if (!moved) core_.endpoint->transports().progress();
-        const Backoff::Turn turn = backoff.next(moved);
-        if (turn == Backoff::Turn::spin) continue;
-        look_at_clocks();
-        core_.endpoint->pump();
-        serves = core_.manual();
-        if (limit.passed()) return request.wait_published();
-        if (turn == Backoff::Turn::look) continue;
-        const auto most_ms = [&] { return limit.left_ms(core_.endpoint->wakeups().look_ms()); };
-        if (!waited.drives)
-            waited.drives =
-                core_.waiting.drive_or_sleep_beside([&] { return request.done(); }, most_ms());
-        if (waited.drives) {
-            sleep_until_moved(request, most_ms());
-            waited.slept = true;
-        }
-        backoff.woke();
-    }
-}
-
-// Announces it, looks once more, sleeps: whatever comes after that look rings. Other threads may
-// announce and recall the same: who recalls rouses those that sleep, and who sleeps is counted
-// before it announces, so that one of the two sees the other.
-void ProgressEngine::sleep_until_moved(const Request& request, int64_t limit_ms) {
-    Sleeper::take_moved();
-    const uint64_t since = core_.endpoint->wakeups().rounds();
-    core_.waiting.fall_asleep();
-    bool moved = !arm_all(true);
-    if (core_.manual()) moved |= !core_.endpoint->arm_clients(true);
-    drive_all(moved);
-    if (core_.manual()) core_.endpoint->serve_clients(moved);
-    moved |= Sleeper::take_moved();
-    if (!moved && !request.done())
-        core_.endpoint->wakeups().sleep(static_cast<int>(limit_ms), since);
-    if (core_.manual()) core_.endpoint->arm_clients(false);
-    arm_all(false);
-    core_.waiting.wake_up();
+    Wait work(*this, request);
+    return wait_until_done(work, core_.waiting, core_.oversubscribed, timeout_ms);
 }
 
 bool ProgressEngine::arm(bool on) {
@@ -148,7 +151,7 @@ bool ProgressEngine::arm(bool on) {
     return true;
 }
 
-// Nobody rings for it: it looks every millisecond.
+// No doorbell rings for it: the thread looks every millisecond.
 void ProgressEngine::wait_for_last_run(const Plan& plan) {
     if (!plan.busy_anywhere()) return;
     recall();
@@ -162,8 +165,7 @@ void ProgressEngine::wait_for_last_run(const Plan& plan) {
         look_at_clocks();
         core_.endpoint->pump();
         if (core_.manual()) core_.endpoint->serve_clients(moved);
-        if (turn == Backoff::Turn::sleep)
-            core_.endpoint->wakeups().sleep(1, core_.endpoint->wakeups().rounds());
+        if (turn == Backoff::Turn::sleep) core_.endpoint->wakeups().nap();
     }
     finish_call();
 }
@@ -196,18 +198,10 @@ void ProgressEngine::finish_call() {
     core_.endpoint->wakeups().returns();
 }
 
-// The program may sleep on the descriptor whenever a call of ours has returned: announced, then
-// looked once more, as by who sleeps in here. At other communicators too: what came for them while
-// this one was driven has woken nobody, or its doorbell has been answered.
 void ProgressEngine::announce() {
     if (!announces_) return;
-    recall();
-    arm_all(true);
-    announced_ = true;
-    bool moved = Sleeper::take_moved();
-    drive_all(moved);
-    core_.endpoint->serve_clients(moved);
-    if (moved || Sleeper::take_moved()) core_.endpoint->wakeups().ring();
+    LeftToProgram work(*this);
+    if (announce_and_look(work)) core_.endpoint->wakeups().ring();
 }
 
 void ProgressEngine::recall() {

@@ -38,14 +38,9 @@ public:
     bool arm(bool on);
 
 private:
-    /// Side effects of a wait on other threads, which wait() undoes or reports at its end.
-    struct Waited {
-        bool slept = false;   // so that it has recalled what others may sleep on
-        bool others = false;  // it has moved other communicators'
-        bool drives = false;  // for those that sleep beside it
-    };
-    bool wait_driving(Request& request, int64_t timeout_ms, Waited& waited);
-    void sleep_until_moved(const Request& request, int64_t limit_ms);
+    // The work that it hands to the protocol of waiting (lib/wait).
+    class Wait;
+    class LeftToProgram;
     void announce();
     void finish_call();
     void recall();

@@ -4,13 +4,20 @@
 
 #include "os/signals.h"
 #include "wait/backoff.h"
-#include "wait/sleeper.h"
 
 namespace tutti {
 namespace {
 
 constexpr int service_tick_ms = 1000;
 constexpr int64_t stop_ms = 1000;
+
+/// The work that no thread of the program waits for, as the service thread sleeps for it.
+struct LeftToThread {
+    bool announce() { return clients.arm(true); }
+    bool look(bool& moved) { return clients.drive(moved); }
+    void recall() { clients.arm(false); }
+    ClientTable& clients;
+};
 
 }  // namespace
 
@@ -52,6 +59,7 @@ bool ServiceThread::stop(Deadline deadline) {
 }
 
 void ServiceThread::serve() {
+    LeftToThread work{clients_};
     Backoff backoff;
     while (!stop_) {
         openings_.open_all();
@@ -66,23 +74,12 @@ void ServiceThread::serve() {
         if (moved || turn != Backoff::Turn::spin) wakeups_.handover().needed();
         if (turn == Backoff::Turn::look) wakeups_.reactor().poll(0);
         if (turn != Backoff::Turn::sleep) continue;
-        doze();
+        wakeups_.doze(work);
         backoff.woke();
     }
     const std::lock_guard lock(mutex_);
     serving_ = false;
     ended_.notify_all();
-}
-
-// Announced first, then looked once more: whatever comes after that look rings.
-void ServiceThread::doze() {
-    Sleeper::take_moved();
-    wakeups_.set_dozing(true);
-    bool moved = !clients_.arm(true);
-    if (clients_.drive(moved) && !Sleeper::take_moved() && !moved && !wakeups_.kicked())
-        wakeups_.doze();
-    wakeups_.set_dozing(false);
-    clients_.arm(false);
 }
 
 }  // namespace tutti

@@ -34,7 +34,6 @@ public:
 
 private:
     void serve();
-    void doze();
     void ask_to_stop();
 
     Wakeups& wakeups_;

@@ -36,8 +36,8 @@ public:
     /// The thread found an operation that nobody waits for.
     void needed() { claims_.store(0); }
 
-    /// How long the thread may sleep that found nothing to do; 0: it has to look once more. A
-    /// program that has stopped issuing is not looked at for long.
+    /// The time that a thread with nothing to do may sleep; 0: it has to look once more. It does not
+    /// look for long after a program that has stopped issuing.
     int sleep_ms(int otherwise_ms) {
         if (!lazy()) return otherwise_ms;
         if (idle_ticks_.fetch_add(1, std::memory_order_relaxed) < most_idle_ticks) return tick_ms;

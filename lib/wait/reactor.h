@@ -42,7 +42,7 @@ public:
     /// meanwhile, another thread has been told in this one's place. While another polls, waits for
     /// its end, or for what it finds, and returns 0; at once from within a handler.
     int poll(int timeout_ms, uint64_t since);
-    /// How often poll() has found something ready and called its handlers.
+    /// The number of polls that have found something ready and called its handlers.
     uint64_t rounds() const { return rounds_.load(std::memory_order_seq_cst); }
 
     /// Readable when a handler is due: lets one reactor, or a host program's loop, wait on another.

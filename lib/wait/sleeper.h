@@ -1,4 +1,5 @@
-// Threads that sleep until a half of a channel moves, and how the engine wakes them.
+// A place where a thread announces that it sleeps until a half of a channel moves, and the thread
+// that moves it rings.
 #pragma once
 
 #include <atomic>
@@ -8,27 +9,39 @@
 
 namespace tutti {
 
-/// Which thread sleeps until this half of the channel moves; nullptr: none.
-class Sleeper {
+/// Notes that this thread itself has moved something that it had announced to sleep for. The thread
+/// may have looked there before, and no doorbell rings for a thread that is awake: it must not
+/// sleep on that. Only the protocol of sleep.h asks for it.
+class OwnMoves {
 public:
-    void announce(bool on) { thread_.store(on ? &moved() : nullptr, std::memory_order_seq_cst); }
-    /// True if another thread sleeps and must be woken. The caller has published first, both
-    /// sequentially consistent: either we see the sleeper here, or it sees what was published.
-    bool wants_waking() {
-        const bool* const thread = thread_.load(std::memory_order_seq_cst);
-        if (thread == nullptr || thread != &moved()) return thread != nullptr;
-        moved() = true;
-        return false;
-    }
-    /// Whether this thread itself moved, since it last asked, something that it had announced to
-    /// wait for. It may have looked there before: it must not sleep on that.
-    static bool take_moved() { return std::exchange(moved(), false); }
+    /// Whether there was any since this was last asked.
+    static bool take() { return std::exchange(moved(), false); }
 
 private:
+    friend class Sleeper;
+    // Its address tells threads from each other.
     static bool& moved() {
         static thread_local bool moved = false;
         return moved;
     }
+};
+
+/// The thread that sleeps until this half of the channel moves, if any.
+class Sleeper {
+public:
+    void announce(bool on) {
+        thread_.store(on ? &OwnMoves::moved() : nullptr, std::memory_order_seq_cst);
+    }
+    /// True if another thread sleeps and must be woken. The caller has published first, both
+    /// sequentially consistent: either we see the sleeper here, or it sees what was published.
+    bool wants_waking() {
+        const bool* const thread = thread_.load(std::memory_order_seq_cst);
+        if (thread == nullptr || thread != &OwnMoves::moved()) return thread != nullptr;
+        OwnMoves::moved() = true;
+        return false;
+    }
+
+private:
     std::atomic<const bool*> thread_{nullptr};
 };
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "wait/driver_seat.h"
+#include "wait/sleep.h"
 #include "wait/wakeups.h"
 
 namespace tutti {
@@ -28,16 +29,25 @@ public:
     void enter() {
         waiters_.fetch_add(1);
         wakeups_.count_waiters(1);
+        if (!wakeups_.manual()) wakeups_.claimed();
     }
-    /// True for the last one.
-    bool leave() {
+    /// The last thread leaves what is still under way to the service thread.
+    void leave() {
         wakeups_.count_waiters(-1);
-        return waiters_.fetch_sub(1) == 1;
+        if (waiters_.fetch_sub(1) == 1 && pending() && !wakeups_.manual()) wakeups_.kick();
+        wakeups_.returns();
     }
 
-    /// Between these, whatever becomes done rings.
-    void fall_asleep() { sleepers_.fetch_add(1); }
-    void wake_up() { sleepers_.fetch_sub(1); }
+    /// Sleeps unless the work moves before. Counted meanwhile, before it is announced: whatever
+    /// becomes done rings, and a thread that recalls the same announcement rouses this one.
+    template <SleepWork Work>
+    void sleep(Work& work, int64_t limit_ms) {
+        sleepers_.fetch_add(1);
+        wakeups_.sleep(work, static_cast<int>(limit_ms));
+        sleepers_.fetch_sub(1);
+    }
+    /// The longest that a thread sleeps between looks.
+    int look_ms() const { return wakeups_.look_ms(); }
     /// For a thread that has changed what others sleep on, after the change.
     void rouse() {
         if (sleepers_.load(std::memory_order_seq_cst) > 0) wakeups_.ring();

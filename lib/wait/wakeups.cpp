@@ -1,50 +1,35 @@
 #include "wait/wakeups.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdint>
-
-#include "wait/event_fd.h"
 
 namespace tutti {
 namespace {
 
 constexpr int watch_ms = 1;  // between looks at what does not ring
 
-Reactor::Handler drain(int fd) {
-    return [fd](uint32_t) {
-        uint64_t rung = 0;
-        while (::read(fd, &rung, sizeof rung) > 0) {
-        }
-    };
-}
-
 }  // namespace
 
 Result<> Wakeups::open() {
-    TUTTI_ASSIGN(doorbell_, make_event_fd());
-    TUTTI_ASSIGN(kick_, make_event_fd());
+    TUTTI_ASSIGN(UniqueFd doorbell, make_event_fd());
+    TUTTI_ASSIGN(UniqueFd kick, make_event_fd());
+    doorbell_ = Doorbell(std::move(doorbell));
+    kick_ = Doorbell(std::move(kick));
     TUTTI_TRY(
         reactor_.add(data_reactor_.fd(), EPOLLIN, [this](uint32_t) { data_reactor_.poll(0); }));
     if (!manual_) reactor_.watch(data_reactor_.fd(), false);
-    TUTTI_TRY(data_reactor_.add(doorbell_.get(), EPOLLIN, drain(doorbell_.get())));
-    return reactor_.add(kick_.get(), EPOLLIN, drain(kick_.get()));
+    TUTTI_TRY(data_reactor_.add(doorbell_.fd(), EPOLLIN, [this](uint32_t) { doorbell_.drain(); }));
+    return reactor_.add(kick_.fd(), EPOLLIN, [this](uint32_t) { kick_.drain(); });
 }
 
-void Wakeups::sleep(int timeout_ms, uint64_t since) {
+void Wakeups::poll_program(int timeout_ms, uint64_t since) {
     if (watched_ > 0) timeout_ms = std::min(timeout_ms, watch_ms);
     const int called = (manual_ ? reactor_ : data_reactor_).poll(timeout_ms, since);
-    // It may have been the service thread's wake-up, which moves what nobody waits for.
+    // It may have been the service thread's wake-up, which moves what no thread waits for.
     if (called > 0 && dozing_) kick();
 }
 
-void Wakeups::ring() {
-    ring_event_fd(doorbell_.get());
-}
-
 void Wakeups::kick() {
-    if (!kicked_.exchange(true)) ring_event_fd(kick_.get());
+    if (!kicked_.exchange(true)) kick_.ring();
 }
 
 // A call that has returned may have left output, which the kernel takes while the program computes;
@@ -59,7 +44,7 @@ void Wakeups::sleep_idle(int timeout_ms) {
     sends_unsent_ = false;
 }
 
-void Wakeups::doze() {
+void Wakeups::poll_dozing() {
     reactor_.watch(data_reactor_.fd(), true);
     reactor_.poll(watched_ > 0 ? watch_ms : look_ms_);
     reactor_.watch(data_reactor_.fd(), false);

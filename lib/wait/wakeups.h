@@ -1,12 +1,14 @@
-// Waking who sleeps for an endpoint: threads of the program, and the service thread.
+// Sleeping for an endpoint and waking its sleepers: threads of the program, and the service thread.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
-#include "base/fd.h"
 #include "base/result.h"
+#include "wait/doorbell.h"
 #include "wait/handover.h"
 #include "wait/reactor.h"
+#include "wait/sleep.h"
 
 namespace tutti {
 
@@ -16,8 +18,8 @@ namespace tutti {
 /// program's place. With manual progress there is no such thread: the control reactor always has
 /// the data reactor in it, and the program's threads sleep on both.
 ///
-/// Nobody sleeps past what was published before ring() or kick(). Any thread may call anything but
-/// what is the service thread's.
+/// No thread sleeps past what was published before ring() or kick(). Any thread may call anything
+/// but what is the service thread's.
 class Wakeups {
 public:
     /// look_ms: the longest that a thread sleeps between looks.
@@ -28,23 +30,30 @@ public:
     bool manual() const { return manual_; }
     Reactor& reactor() { return reactor_; }
     Reactor& data_reactor() { return data_reactor_; }
-    int doorbell_fd() const { return doorbell_.get(); }
+    int doorbell_fd() const { return doorbell_.fd(); }
     /// Connections with output that the kernel has not taken.
     std::atomic<int>& unsent() { return unsent_; }
 
-    /// Sleeps until a doorbell, a socket or the time-out. Others may be ringing: announce it first,
-    /// and ask for rounds() before that.
-    void sleep(int timeout_ms, uint64_t since);
-    uint64_t rounds() const { return (manual_ ? reactor_ : data_reactor_).rounds(); }
+    /// A thread of the program sleeps until a doorbell, a socket or the time-out, unless the work
+    /// moves before it does.
+    template <SleepWork Work>
+    void sleep(Work& work, int timeout_ms) {
+        // Before the announcement: what another thread drains from here on may be for this one.
+        const uint64_t since = rounds();
+        sleep_unless_moved(
+            work, [&] { poll_program(timeout_ms, since); }, [] {});
+    }
+    /// The same for a moment, when no doorbell rings for what the thread waits for.
+    void nap() { poll_program(nap_ms, rounds()); }
     int look_ms() const { return look_ms_; }
     int wait_fd() const { return reactor_.fd(); }
-    /// While something is watched, nobody sleeps for long: it does not ring.
+    /// While something is watched, no thread sleeps for long: it does not ring.
     void watch(int change) { watched_.fetch_add(change); }
-    /// Wakes whoever sleeps on the data reactor.
-    void ring();
+    /// Wakes the threads that sleep on the data reactor.
+    void ring() { doorbell_.ring(); }
     /// Tells the service thread that there is work to drive.
     void kick();
-    /// A non-blocking operation is under way, and nobody waits for it yet.
+    /// A non-blocking operation is under way, and no thread waits for it yet.
     void issued() {
         if (handover_.issued()) kick();
     }
@@ -54,29 +63,42 @@ public:
     }
     /// So many more threads of the program wait: they send what is unsent, too.
     void count_waiters(int change) { waiters_.fetch_add(change); }
-    /// A call returns. What the kernel has not taken of its output, nobody else may send for long.
+    /// A call returns. If the kernel has not taken all of its output, the service thread sends it.
     void returns() {
         if (unsent_.load(std::memory_order_relaxed) > 0 && !sends_unsent_ && !manual_) [[unlikely]]
             kick();
     }
 
     // The service thread's, or with manual progress that of a thread that takes its place.
-    /// Whether anybody has kicked since answer_kick(), which comes before the look at what for.
+    /// Whether any thread has kicked since answer_kick(), which comes before the look at what for.
     bool kicked() const { return kicked_; }
     void answer_kick() { kicked_ = false; }
     Handover& handover() { return handover_; }
     /// Sleeps with nothing to drive.
     void sleep_idle(int timeout_ms);
-    /// From the announcement of a sleep on both reactors until after it: threads that drain the
-    /// data reactor kick.
-    void set_dozing(bool on) { dozing_ = on; }
-    void doze();
+    /// Sleeps with work to drive, on both reactors, unless that moves or a kick comes before. While
+    /// the thread dozes, threads that drain the data reactor kick.
+    template <SleepWork Work>
+    void doze(Work& work) {
+        dozing_ = true;
+        sleep_unless_moved(
+            work,
+            [&] {
+                if (!kicked_) poll_dozing();
+            },
+            [&] { dozing_ = false; });
+    }
 
 private:
+    static constexpr int nap_ms = 1;
+    uint64_t rounds() const { return (manual_ ? reactor_ : data_reactor_).rounds(); }
+    void poll_program(int timeout_ms, uint64_t since);
+    void poll_dozing();
+
     const bool manual_;
     const int look_ms_;
     Reactor reactor_, data_reactor_;
-    UniqueFd doorbell_, kick_;
+    Doorbell doorbell_, kick_;
     Handover handover_;
     std::atomic<int> watched_{0}, waiters_{0};
     std::atomic<int> unsent_{0};             // connections

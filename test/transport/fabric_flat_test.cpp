@@ -240,15 +240,15 @@ TEST_CASE("fabric: a thread that moves what it waits for by itself does not slee
     second->start(make_tag(2, 2), &own, &own);
     REQUIRE(one.sum->progress() == Code::in_progress);
     REQUIRE(second->progress() == Code::in_progress);
-    Sleeper::take_moved();
+    OwnMoves::take();
     one.sum->arm(true);
     second->arm(true);
     REQUIRE(one.sum->progress() == Code::in_progress);
-    REQUIRE_FALSE(Sleeper::take_moved());
+    REQUIRE_FALSE(OwnMoves::take());
     one.put(one.header(), 40);
     REQUIRE(second->progress() == Code::in_progress);
     // Or the service thread was there first, and rang.
-    REQUIRE((Sleeper::take_moved() || one.ranks.endpoint(0).data.poll(0) > 0));
+    REQUIRE((OwnMoves::take() || one.ranks.endpoint(0).data.poll(0) > 0));
     one.sum->arm(false);
     second->arm(false);
     REQUIRE(one.sum->progress() == Code::ok);

@@ -173,7 +173,7 @@ TEST_CASE("reactor: a second poll returns at once, also from within a handler") 
     CHECK(inner == 0);
 }
 
-// Who asks for the rounds while a doorbell is drained may have been rung for by then.
+// A thread that asks for the rounds while a doorbell is drained may have been rung for by then.
 TEST_CASE("reactor: a poll counts its round when its handlers have run") {
     Reactor reactor;
     const UniqueFd fd = make_event(1);

@@ -1,0 +1,88 @@
+// The loop of a thread of the program that waits: it drives what is under way, spins, yields, looks
+// around, and sleeps, beside the thread that drives or as that one.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+
+#include "base/clock.h"
+#include "wait/backoff.h"
+#include "wait/waiting.h"
+
+namespace tutti {
+
+/// The work that a thread waits for, and the work that it does meanwhile.
+template <typename Work>
+concept WaitWork = SleepWork<Work> && requires(Work& work, bool& moved) {
+    // Whether the thread may go. ended(): the same, for a thread that goes in any case.
+    { work.done() } -> std::same_as<bool>;
+    { work.ended() } -> std::same_as<bool>;
+    // Moves what the thread waits for, and what else is under way beside it.
+    { work.drive(moved) } -> std::same_as<void>;
+    { work.help(moved) } -> std::same_as<void>;
+    // Looks at what is only looked at now and then: clocks, the control plane.
+    { work.look_around() } -> std::same_as<void>;
+    // One look at everything, for a thread that has no time to wait.
+    { work.look_once() } -> std::same_as<void>;
+    // Before the wait, and after it.
+    { work.begin() } -> std::same_as<void>;
+    { work.end() } -> std::same_as<void>;
+};
+
+/// A wait's side effects on other threads, which its end undoes or tells them.
+struct Waited {
+    bool drives = false;  // for all that sleep beside it
+    bool slept = false;   // and has recalled what they may sleep on
+};
+
+template <WaitWork Work>
+bool drive_until_done(Work& work, Waiting& waiting, Backoff backoff, const Deadline& limit,
+                      Waited& waited) {
+    const auto most_ms = [&] { return limit.left_ms(waiting.look_ms()); };
+    for (;;) {
+        bool moved = false;
+        work.drive(moved);
+        if (work.done()) return true;
+        work.help(moved);
+        const Backoff::Turn turn = backoff.next(moved);
+        if (turn == Backoff::Turn::spin) continue;
+        work.look_around();
+        if (limit.passed()) return work.ended();
+        if (turn == Backoff::Turn::look) continue;
+        if (!waited.drives)
+            waited.drives = waiting.drive_or_sleep_beside([&] { return work.done(); }, most_ms());
+        if (waited.drives) {
+            waiting.sleep(work, most_ms());
+            waited.slept = true;
+        }
+        backoff.woke();
+    }
+}
+
+template <WaitWork Work>
+bool look_whether_done(Work& work) {
+    bool moved = false;
+    work.drive(moved);
+    if (work.done()) return true;
+    work.look_once();
+    return work.ended();
+}
+
+/// Waits until the work is done, at most timeout_ms (0: looks once; < 0: for ever). True: it is
+/// done.
+template <WaitWork Work>
+bool wait_until_done(Work& work, Waiting& waiting, bool oversubscribed, int64_t timeout_ms) {
+    waiting.enter();
+    work.begin();
+    Waited waited;
+    const bool done = timeout_ms == 0 ? look_whether_done(work)
+                                      : drive_until_done(work, waiting, Backoff(oversubscribed),
+                                                         Deadline::after_ms(timeout_ms), waited);
+    if (waited.drives) waiting.give_driving();
+    work.end();
+    waiting.leave();
+    if (waited.slept) waiting.rouse();
+    return done;
+}
+
+}  // namespace tutti
