@@ -26,18 +26,41 @@ class Models(unittest.TestCase):
                 return output
 
             call("spin", "-a", *(f"-D{d}" for d in defines), str(HERE / model))
-            call(*CC, "-O1", "-w", "-DSAFETY", "-o", "pan", "pan.c")
+            call(*CC, "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c")
             output = call("./pan", "-m100000")
             self.assertNotIn("max search depth too small", output)
             return int(re.search(r"errors: (\d+)", output)[1])
 
-    def test_threads_that_sleep_on_one_doorbell_lose_no_wake_up(self):
-        for defines in (["SLEEPERS=2"], ["SLEEPERS=1", "SERVICE"]):
-            self.assertEqual(self.errors("sleep.pml", *defines), 0, defines)
+    # Threads of the program beside a driver, of two communicators, and each beside the service thread.
+    BESIDE = ("SLOTS=2", "MOVES=2")
+    TWO = ("COMMS=2", "ROUNDS=2")
+    TWO_AND_SOCKET = ("COMMS=2", "SOCKET")
+    SERVICE = ("COMMS=2", "THREADS=1")
+    SERVICE_AND_SOCKET = ("COMMS=2", "THREADS=1", "SOCKET")
+    SERVICE_IN_ONE = ("SLOTS=2", "THREADS=1")
 
-    def test_a_round_that_is_counted_before_the_doorbell_is_drained_loses_one(self):
-        for defines in (["SLEEPERS=2"], ["SLEEPERS=1", "SERVICE"]):
-            self.assertGreater(self.errors("sleep.pml", "COUNT_FIRST", *defines), 0, defines)
+    def test_threads_beside_a_driver_lose_no_wake_up(self):
+        self.assertEqual(self.errors("sleep.pml", *self.BESIDE), 0)
+
+    def test_threads_of_two_communicators_lose_no_wake_up(self):
+        self.assertEqual(self.errors("sleep.pml", *self.TWO), 0)
+        self.assertEqual(self.errors("sleep.pml", *self.TWO_AND_SOCKET), 0)
+
+    def test_a_thread_beside_the_service_thread_loses_no_wake_up(self):
+        self.assertEqual(self.errors("sleep.pml", *self.SERVICE), 0)
+        self.assertEqual(self.errors("sleep.pml", *self.SERVICE_AND_SOCKET), 0)
+
+    def test_a_thread_and_the_service_thread_at_one_communicator_lose_no_wake_up(self):
+        self.assertEqual(self.errors("sleep.pml", *self.SERVICE_IN_ONE), 0)
+
+    def test_every_part_of_the_protocol_is_needed(self):
+        for left_out, threads in (("LOOK_FIRST", self.BESIDE), ("NO_LOOK", self.BESIDE), ("NOT_AGAIN", self.BESIDE),
+                                  ("NO_WAKE", self.BESIDE), ("NO_SINCE", self.TWO), ("COUNT_FIRST", self.TWO),
+                                  ("NO_OWN", self.TWO_AND_SOCKET), ("LOOK_FIRST", self.SERVICE),
+                                  ("COUNT_FIRST", self.SERVICE), ("NO_KICK", self.SERVICE_AND_SOCKET),
+                                  ("NO_ROUSE", self.SERVICE_IN_ONE), ("COUNT_LATE", self.SERVICE_IN_ONE)):
+            with self.subTest(left_out):
+                self.assertGreater(self.errors("sleep.pml", left_out, *threads), 0, threads)
 
 
 if __name__ == "__main__":

@@ -1,109 +1,404 @@
-/* Threads that sleep for peers in shared memory: ProgressEngine::sleep_until_moved, Reactor::poll and
-   ServiceThread::serve without their time-outs, so that a lost wake-up is a deadlock.
+/* How threads sleep and wake: lib/wait without its time-outs, so that a lost wake-up is a deadlock.
 
-   Each of SLEEPERS threads of the program waits for a communicator of its own. All share the
-   doorbell (an eventfd) and the data reactor. With SERVICE, the service thread drives one more
-   communicator. A peer of each communicator makes ROUNDS moves: it writes the turn, rings the
-   doorbell if the sleeper has announced itself, and waits until the turn has been taken.
+   Each of COMMS communicators has SLOTS requests at a time, two slots in all at most, on streams of
+   their own. The first THREADS slots are waited for by a thread each (wait_loop.h); the others are
+   left to the service thread (ServiceThread::serve). All sleep on one doorbell (an eventfd) in the
+   data reactor, the service thread on its kick too. A peer ends the request of each slot ROUNDS
+   times, in the last slot with MOVES moves each: it publishes, looks whether a thread has announced
+   itself, and rings. With SOCKET the first slot's peer sends, and the thread that reads the socket
+   publishes in its place.
 
-   COUNT_FIRST: a poll counts its round before the doorbell is drained, as tutti did once. */
-#ifndef SLEEPERS
-#define SLEEPERS 2
+   Each of these leaves out what the protocol needs, and must lose a wake-up:
+   LOOK_FIRST, NO_LOOK   the look precedes the announcement, or is left out (sleep.h)
+   NOT_AGAIN             a thread sleeps although another was at its work when it announced itself
+   NO_SINCE              a poll waits although another has drained the doorbell (reactor.h)
+   COUNT_FIRST           a poll counts its round before the doorbell is drained
+   NO_KICK               a thread that drains the doorbell does not kick a dozing service thread
+   NO_ROUSE              a thread that recalls or begins work does not ring for others (waiting.h)
+   COUNT_LATE            a sleeper counts itself after it announces
+   NO_WAKE               a driver that goes wakes no thread beside it (driver_seat.h)
+   NO_OWN                a thread sleeps on what it has read for itself (sleeper.h) */
+#ifndef COMMS
+#define COMMS 1
+#endif
+#ifndef SLOTS
+#define SLOTS 1
+#endif
+#ifndef THREADS
+#define THREADS (COMMS * SLOTS)
 #endif
 #ifndef ROUNDS
-#define ROUNDS 2
+#define ROUNDS 1
 #endif
-#define COMMS (SLEEPERS + 1)
+#ifndef MOVES
+#define MOVES 1
+#endif
+#define ALL (COMMS * SLOTS)
+#define MOVES_OF(slot) (slot == ALL - 1 -> MOVES : 1)
+#define SERVICE ALL /* as a thread's number, beside those of the slots */
 
-byte turn[COMMS], taken[COMMS];
-bool asleep[COMMS];
+/* Channels. announced: the thread that sleeps, plus one. */
+byte turn[ALL], taken[ALL], announced[ALL];
+bool owned[ALL];
+#ifdef SOCKET
+byte sent; /* to slot 0 */
+bool reading;
+#endif
 
-bool doorbell, polling;
-byte rounds;
+/* Communicators: Waiting and DriverSeat. notified: since that thread slept beside the driver. */
+byte pending[COMMS], waiters[COMMS], sleepers[COMMS], beside[COMMS];
+bool notified[ALL];
+bool seat[COMMS], locked[COMMS];
 
-/* The service thread: kicked has its own descriptor. */
-bool kick, kicked, dozing;
+/* Wakeups and the data reactor. counted: a round, since that thread asked for their number. */
+bool doorbell, polling, kick, kicked, dozing, counted[ALL];
 
-inline found() {
+/* ---- wakeups.h, reactor.h */
+
+inline kick_service() {
+    atomic {
+        if
+        :: kicked
+        :: !kicked -> kicked = true; kick = true
+        fi
+    }
+}
+
+#ifdef SOCKET
+inline receive(me) {
+    if
+    :: atomic { !reading -> reading = true };
+       do
+       :: sent == 0 -> break
+       :: sent > 0 ->
+          d_step { sent--; turn[0]++ };
+          d_step {
+              if
+              :: announced[0] == me + 1 -> own = true
+              :: announced[0] != me + 1 && announced[0] != 0 -> doorbell = true
+              :: announced[0] == 0
+              fi
+          }
+       od;
+       reading = false
+    :: reading
+    fi
+}
+#define RECEIVE(me) receive(me)
+#define READABLE (doorbell || (sent > 0 && !reading)) /* else asked again and again */
+#else
+#define RECEIVE(me) skip
+#define READABLE doorbell
+#endif
+
+inline count_round() {
+    d_step { counted[0] = true; counted[ALL - 1] = true }
+}
+
+inline found(me) {
 #ifdef COUNT_FIRST
-    rounds++;
+    count_round();
     doorbell = false
 #else
     doorbell = false;
-    rounds++
+    RECEIVE(me);
+    count_round()
 #endif
 }
 
 /* Reactor::poll(-1, since) of the data reactor. */
-inline poll_data(since, called) {
+inline poll_data(me) {
     called = false;
     if
     :: atomic { !polling -> polling = true };
+#ifndef NO_SINCE
        if
-       :: rounds != since ->
+       :: counted[me] ->
           if
-          :: doorbell -> found(); called = true
-          :: !doorbell
+          :: READABLE -> found(me); called = true
+          :: !READABLE
           fi
-       :: rounds == since -> doorbell; found(); called = true
+       :: !counted[me] -> READABLE; found(me); called = true
        fi;
+#else
+       READABLE; found(me); called = true;
+#endif
        polling = false
-    :: polling -> (!polling || rounds != since) /* wait_beside */
+    :: polling -> (!polling || counted[me]) /* wait_beside */
     fi
 }
 
-proctype sleeper(byte comm) {
-    byte round = 1, since;
-    bool moved, called;
+/* ---- waiting.h, driver_seat.h */
+
+inline ring_for_sleepers(comm) {
+    d_step {
+        if
+        :: sleepers[comm] > 0 -> doorbell = true
+        :: else
+        fi
+    }
+}
+
+inline rouse(comm) {
+#ifndef NO_ROUSE
+    ring_for_sleepers(comm)
+#else
+    skip
+#endif
+}
+
+inline wake_beside(comm) {
+    if
+    :: beside[comm] > 0 ->
+       d_step { !locked[comm] -> notified[comm] = true; notified[ALL - 1] = true }
+    :: else
+    fi
+}
+
+inline announce_done(comm) {
+    ring_for_sleepers(comm);
+    wake_beside(comm)
+}
+
+inline drive_slot(who, where, which) {
+    if
+    :: atomic { !owned[which] && taken[which] < turn[which] -> owned[which] = true };
+       d_step {
+           moved = true;
+           over = (turn[which] % MOVES_OF(which) == 0);
+           if
+           :: over ->
+              announced[which] = 0;
+              if
+              :: which >= THREADS && turn[which] == ROUNDS * MOVES_OF(which) -> pending[where]--
+              :: else
+              fi
+           :: else
+           fi;
+           taken[which] = turn[which]
+       };
+       if
+       :: over -> announce_done(where)
+       :: else
+       fi;
+       owned[which] = false
+    :: else /* nothing, or another thread is at it */
+    fi
+}
+
+inline announce_slot(who, which) {
+    if
+    :: atomic { !owned[which] -> owned[which] = true };
+       d_step { announced[which] = who + 1; owned[which] = false }
+    :: owned[which] -> busy = true
+    fi
+}
+
+inline recall_slot(which) {
+    if
+    :: atomic { !owned[which] -> owned[which] = true };
+       d_step { announced[which] = 0; owned[which] = false }
+    :: owned[which]
+    fi
+}
+
+#if SLOTS == 1
+#define drive(me, comm) drive_slot(me, comm, comm); RECEIVE(me)
+#define announce(me, comm) announce_slot(me, comm)
+#define recall(comm) recall_slot(comm)
+#else
+#define drive(me, comm) \
+    drive_slot(me, comm, 2 * comm); drive_slot(me, comm, 2 * comm + 1); RECEIVE(me)
+#define announce(me, comm) announce_slot(me, 2 * comm); announce_slot(me, 2 * comm + 1)
+#define recall(comm) recall_slot(2 * comm); recall_slot(2 * comm + 1)
+#endif
+
+/* ---- sleep.h and wait_loop.h: a thread of the program */
+
+#define DONE (taken[slot] >= round * MOVES_OF(slot))
+
+inline sleep(comm) {
+#ifndef COUNT_LATE
+    sleepers[comm]++;
+#endif
+    d_step { counted[slot] = false; own = false; busy = false; moved = false };
+#ifdef LOOK_FIRST
+    drive(slot, comm);
+#endif
+    announce(slot, comm);
+#ifdef COUNT_LATE
+    sleepers[comm]++;
+#endif
+#ifndef NOT_AGAIN
+    moved = moved || busy;
+#endif
+#if !defined(LOOK_FIRST) && !defined(NO_LOOK)
+    drive(slot, comm);
+#endif
+#ifndef NO_OWN
+    moved = moved || own;
+#endif
+    if
+    :: !moved && !DONE ->
+       poll_data(slot);
+#if !defined(NO_KICK) && THREADS < ALL
+       if
+       :: called && dozing -> kick_service()
+       :: else
+       fi
+#endif
+    :: else
+    fi;
+    recall(comm);
+    d_step {
+        sleepers[comm]--;
+        /* Of no use from here on: one state less. */
+        counted[slot] = false; called = false; own = false; busy = false; moved = false
+    }
+}
+
+inline sleep_beside(comm) {
+    atomic { !locked[comm] -> locked[comm] = true };
+    beside[comm]++;
+    do
+    :: DONE -> break
+    :: !DONE ->
+       if
+       :: atomic { !seat[comm] -> seat[comm] = true }; drives = true; break
+       :: seat[comm] ->
+          d_step { notified[slot] = false; locked[comm] = false };
+          atomic { notified[slot] && !locked[comm] -> locked[comm] = true; notified[slot] = false }
+       fi
+    od;
+    beside[comm]--;
+    locked[comm] = false
+}
+
+proctype program(byte slot) {
+    byte comm = slot / SLOTS, round = 1;
+    bool moved, called, own, busy, drives, slept, last, over;
     do
     :: round > ROUNDS -> break
     :: else ->
+#if THREADS < ALL
+       waiters[comm]++;
+#endif
        do
-       :: turn[comm] >= round -> break
-       :: else ->
-          since = rounds;
-          asleep[comm] = true;
-          moved = (turn[comm] >= round);
+       :: true ->
+          drive(slot, comm);
           if
-          :: moved
-          :: !moved ->
-             poll_data(since, called);
+          :: DONE -> break
+          :: else
+          fi;
+          moved = false;
+          if
+          :: drives
+          :: !drives ->
              if
-             :: called && dozing && !kicked -> kicked = true; kick = true
-             :: else
+             :: atomic { !seat[comm] -> seat[comm] = true }; drives = true
+             :: seat[comm] -> rouse(comm); sleep_beside(comm)
              fi
           fi;
-          asleep[comm] = false
+          if
+          :: drives -> sleep(comm); slept = true
+          :: else
+          fi
        od;
-       taken[comm] = round;
+       if
+       :: drives ->
+          seat[comm] = false;
+          drives = false;
+#ifndef NO_WAKE
+          wake_beside(comm)
+#endif
+       :: else
+       fi;
+#if THREADS < ALL
+       atomic { waiters[comm]--; last = (waiters[comm] == 0) };
+       if
+       :: last && pending[comm] > 0 -> kick_service()
+       :: else
+       fi;
+#endif
+       if
+       :: slept -> slept = false; rouse(comm)
+       :: else
+       fi;
        round++
     od
 }
 
-proctype service(byte comm) {
-    byte round = 1;
-    bool moved;
+/* ---- service_thread.cpp */
+
+inline drive_one(c) {
+    if
+    :: pending[c] > 0 && waiters[c] == 0 ->
+       drive(SERVICE, c);
+       busy_left = busy_left || pending[c] > 0
+    :: else
+    fi
+}
+
+inline announce_one(c) {
+    if
+    :: waiters[c] == 0 -> armed[c] = true; announce(SERVICE, c)
+    :: else
+    fi
+}
+
+inline recall_one(c) {
+    if
+    :: armed[c] -> armed[c] = false; recall(c); rouse(c)
+    :: else
+    fi
+}
+
+#if COMMS == 1
+#define drive_left() busy_left = false; drive_one(0)
+#define announce_left() announce_one(0)
+#define recall_left() recall_one(0)
+#else
+#define drive_left() busy_left = false; drive_one(0); drive_one(1)
+#define announce_left() announce_one(0); announce_one(1)
+#define recall_left() recall_one(0); recall_one(1)
+#endif
+
+proctype service() {
+    bool moved, own, busy, busy_left, over, armed[COMMS];
     do
-    :: round > ROUNDS -> break
-    :: else ->
-       do
-       :: turn[comm] >= round -> break
-       :: else ->
-          kicked = false;
-          dozing = true;
-          asleep[comm] = true;
-          moved = (turn[comm] >= round);
+    :: true ->
+       d_step { kicked = false; moved = false };
+       drive_left();
+       if
+       :: !busy_left -> /* sleep_idle */
+end_idle: kick -> kick = false
+       :: busy_left && moved /* as Backoff: look again */
+       :: busy_left && !moved ->
+          d_step { dozing = true; own = false; busy = false };
+#ifdef LOOK_FIRST
+          drive_left();
+#endif
+          announce_left();
+#ifndef NOT_AGAIN
+          moved = busy;
+#endif
+#if !defined(LOOK_FIRST) && !defined(NO_LOOK)
+          drive_left();
+#endif
+#ifndef NO_OWN
+          moved = moved || own;
+#endif
           if
-          :: !moved && !kicked ->
+          :: busy_left && !moved && !kicked ->
              /* Wakes for a kick, or because the data reactor's epoll is readable, which it then
                 polls without waiting. */
-             if
+end_doze:    if
              :: kick -> kick = false
-             :: doorbell ->
+             :: READABLE ->
                 if
                 :: atomic { !polling -> polling = true };
                    if
-                   :: doorbell -> found()
+                   :: READABLE -> found(SERVICE)
                    :: else
                    fi;
                    polling = false
@@ -113,38 +408,68 @@ proctype service(byte comm) {
           :: else
           fi;
           dozing = false;
-          asleep[comm] = false
-       od;
-       taken[comm] = round;
-       round++
+          recall_left();
+          d_step { own = false; busy = false; moved = false }
+       fi
     od
 }
 
-proctype peer(byte comm) {
-    byte round = 1;
+inline publish_all(slot) {
+    move = 0;
     do
-    :: round > ROUNDS -> break
+    :: move == ROUNDS * MOVES_OF(slot) -> break
     :: else ->
-       turn[comm] = round;
+#ifdef SOCKET
        if
-       :: asleep[comm] -> doorbell = true
-       :: else
-       fi;
-       taken[comm] == round;
-       round++
+       :: slot == 0 -> sent++
+       :: else ->
+#endif
+          turn[slot]++;
+          d_step {
+              if
+              :: announced[slot] != 0 -> doorbell = true
+              :: else
+              fi
+          }
+#ifdef SOCKET
+       fi
+#endif
+       ;
+       move++;
+       move % MOVES_OF(slot) != 0 || taken[slot] == move
     od
+}
+
+/* A program that leaves a slot to the service thread (ProgressEngine::hand_over), and the slot's
+   peer. */
+proctype leaver(byte slot) {
+    byte comm = slot / SLOTS, move;
+    pending[comm]++;
+    kick_service();
+    rouse(comm);
+    publish_all(slot)
+}
+
+proctype peer(byte slot) {
+    byte move;
+    publish_all(slot)
 }
 
 init {
-    byte i = 0;
+    byte s = 0;
     atomic {
         do
-        :: i == SLEEPERS -> break
-        :: else -> run sleeper(i); run peer(i); i++
+        :: s == ALL -> break
+        :: else ->
+           if
+           :: s < THREADS -> run program(s); run peer(s)
+           :: else -> run leaver(s)
+           fi;
+           s++
         od;
-#ifdef SERVICE
-        run service(SLEEPERS);
-        run peer(SLEEPERS)
-#endif
+        if
+        :: THREADS < ALL -> run service()
+        :: else
+        fi
     }
 }

@@ -12,7 +12,7 @@ using namespace tutti;
 
 namespace {
 
-constexpr int long_ms = 20'000;
+constexpr int long_ms = 8'000;
 constexpr int64_t stall_ms = 5'000;
 
 enum class Point { before, announced, looked, asleep };
