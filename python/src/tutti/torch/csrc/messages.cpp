@@ -98,7 +98,7 @@ Backend::WorkPtr Backend::receive(Tensors& tensors, int source, int tag, Kind ki
         const c10::Stream stream = streams_.messages(tensor.device());
         put_after(stream, current_stream(tensor.device()));
         call.operation->copy_on(stream);
-        call.operation->copy_afterwards(tensor, target);
+        call.operation->copy_afterwards(Slice(tensor), Slice(target));
     }
     void* data = call.memory().output(target);
     call.operation->expect(count);

@@ -115,7 +115,7 @@ void Operation::copy_back() {
     const at::AutoDispatchBelowADInplaceOrView raw;
     c10::OptionalStreamGuard on;
     if (stream_) on.reset_stream(*stream_);
-    for (auto& [to, from] : copies_) to.copy_(from);
+    for (const auto& [to, from] : copies_) copy_slice(to, from);
 }
 
 void Operation::enqueued() {
@@ -123,8 +123,8 @@ void Operation::enqueued() {
     if (!error_) copy_back();
     // Kept, as the device is not done with them.
     for (auto& [to, from] : copies_) {
-        kept_.push_back(std::move(to));
-        kept_.push_back(std::move(from));
+        kept_.push_back(std::move(to.tensor));
+        kept_.push_back(std::move(from.tensor));
     }
     copies_.clear();
     over_.emplace(stream_->device_type());

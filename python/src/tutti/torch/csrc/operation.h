@@ -19,6 +19,7 @@
 #include <c10/util/SmallVector.h>
 
 #include "callbacks.h"
+#include "flat.h"
 
 namespace tutti_torch {
 
@@ -41,8 +42,8 @@ public:
     // ---- for the issuing thread, before anyone else sees it
     void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
     /// When all requests are done: to becomes from.
-    void copy_afterwards(at::Tensor to, at::Tensor from) {
-        copies_.emplace_back(std::move(to), std::move(from));
+    void copy_afterwards(Slice to, Slice from) {
+        copies_.push_back({std::move(to), std::move(from)});
     }
     void add(tutti_request* request) {
         if (request) requests_.push_back(request);
@@ -91,6 +92,9 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
+    struct Copy {
+        Slice to, from;
+    };
 
     bool drive_until(Clock::time_point limit, bool bounded);
     bool take_part(std::unique_lock<std::mutex>& lock, Clock::time_point limit, bool bounded);
@@ -108,7 +112,7 @@ private:
     std::shared_ptr<Reaper> reaper_;
     c10::SmallVector<tutti_request*, 2> requests_;
     std::vector<at::Tensor> kept_;
-    std::vector<std::pair<at::Tensor, at::Tensor>> copies_;
+    std::vector<Copy> copies_;
     tutti_recv_status received_{-1, -1, 0};
     std::optional<std::size_t> expected_;
     std::exception_ptr error_;

@@ -11,11 +11,6 @@
 namespace tutti_torch {
 namespace {
 
-// Its memory, from the first byte to the last, is its elements in order.
-bool plain(const at::Tensor& tensor) {
-    return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg();
-}
-
 at::Tensor scratch(const at::Tensor& like, int64_t count) {
     return at::empty({count}, like.options().memory_format(std::nullopt));
 }
@@ -24,7 +19,7 @@ at::Tensor scratch(const at::Tensor& like, int64_t count) {
 bool adjacent(const std::vector<at::Tensor>& tensors) {
     const char* expected = nullptr;
     for (const at::Tensor& tensor : tensors) {
-        if (!plain(tensor)) return false;
+        if (!is_plain(tensor)) return false;
         if (tensor.numel() == 0) continue;
         const char* begin = static_cast<const char*>(tensor.const_data_ptr());
         if (expected && begin != expected) return false;
@@ -48,21 +43,21 @@ int64_t total(const std::vector<at::Tensor>& tensors) {
 }  // namespace
 
 const void* Memory::input(const at::Tensor& tensor) {
-    at::Tensor source = plain(tensor) ? tensor : packed({tensor});
+    at::Tensor source = is_plain(tensor) ? tensor : packed({tensor});
     const void* data = source.const_data_ptr();
     operation_.keep(std::move(source));
     return data;
 }
 
 void* Memory::output(const at::Tensor& tensor) {
-    at::Tensor target = plain(tensor) ? tensor : spread({tensor});
+    at::Tensor target = is_plain(tensor) ? tensor : spread({tensor});
     void* data = target.data_ptr();
     operation_.keep(std::move(target));
     return data;
 }
 
 void* Memory::in_place(const at::Tensor& tensor) {
-    if (plain(tensor)) {
+    if (is_plain(tensor)) {
         operation_.keep(tensor);
         return tensor.data_ptr();
     }
@@ -96,8 +91,7 @@ void* Memory::in_place(const std::vector<at::Tensor>& tensors) {
     at::Tensor flat = packed(tensors);
     int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
-        operation_.copy_afterwards(tensor,
-                                   flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+        operation_.copy_afterwards(Slice(tensor), Slice(flat, begin, tensor.numel()));
         begin += tensor.numel();
     }
     void* data = flat.data_ptr();
@@ -113,7 +107,7 @@ at::Tensor Memory::packed(const std::vector<at::Tensor>& tensors) {
     at::Tensor flat = scratch(tensors.front(), total(tensors));
     int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
-        flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()).copy_(tensor);
+        copy_slice(Slice(flat, begin, tensor.numel()), Slice(tensor));
         begin += tensor.numel();
         // A device has not copied it yet.
         if (operation_.stream()) operation_.keep(tensor);
@@ -129,8 +123,7 @@ at::Tensor Memory::spread(const std::vector<at::Tensor>& tensors) {
     at::Tensor flat = scratch(tensors.front(), total(tensors));
     int64_t begin = 0;
     for (const at::Tensor& tensor : tensors) {
-        operation_.copy_afterwards(tensor,
-                                   flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+        operation_.copy_afterwards(Slice(tensor), Slice(flat, begin, tensor.numel()));
         begin += tensor.numel();
     }
     return flat;
