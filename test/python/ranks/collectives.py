@@ -1,4 +1,6 @@
 """Every collective, over types, operators and memory layouts, beside gloo and beside what it has to be."""
+import os
+
 import torch
 import torch.distributed as dist
 
@@ -272,6 +274,97 @@ def many_small_tensors_at_once():
     equal(mixed[2], torch.full((100_000,), size() * (size() - 1) / 2), "a large one")
 
 
+def reduce_list(tensors, op=Op.SUM):
+    options = dist.AllreduceCoalescedOptions()
+    options.reduceOp = op
+    return dist.group.WORLD.allreduce_coalesced(tensors, options)
+
+
+@case
+def lists_of_every_type_and_layout():
+    dtypes = INTEGERS + FLOATS + SMALL_FLOATS + COMPLEX + [torch.bool]
+    shapes = [(5, 3), (0,), (), (2, 0, 3), (1,), (7, 2)]
+    tensors, wanted = [], []
+    for salt, shape in enumerate(shapes):
+        for dtype in dtypes:
+            tensors.append(data(rank(), dtype, shape, salt))
+            stacked = everyone(dtype=dtype, shape=shape, salt=salt)
+            total = stacked.any(0) if dtype == torch.bool else stacked.sum(0)
+            wanted.append(total.to(torch.float32).to(dtype) if dtype in SMALL_FLOATS else total.to(dtype))
+    tensors += [strided(data(rank())), data(rank(), shape=(3, 5)).t()]
+    wanted += [everyone().sum(0).float(), everyone(shape=(3, 5)).sum(0).float().t()]
+    reduce_list(tensors).wait()
+    for i, (got, want) in enumerate(zip(tensors, wanted)):
+        equal(got, want, f"tensor {i}, {got.dtype} {tuple(got.shape)}")
+
+
+@case
+def lists_with_every_operator():
+    for op in (Op.MAX, Op.MIN, Op.PRODUCT, Op.AVG):
+        tensors = [data(rank(), dtype, salt=i) for dtype in FLOATS for i in range(4)]
+        reduce_list(tensors, op).wait()
+        for place, tensor in enumerate(tensors):
+            close(tensor, expected(op, everyone(dtype=tensor.dtype, salt=place % 4)), f"{op} {place}", 1e-2)
+    tensors = [data(rank(), dtype, salt=i) for dtype in (torch.float32, torch.bfloat16) for i in range(4)]
+    reduce_list(tensors, dist._make_nccl_premul_sum(0.5)).wait()
+    for place, tensor in enumerate(tensors):
+        close(tensor, everyone(dtype=tensor.dtype, salt=place % 4).sum(0) * 0.5, f"a factor {place}", 1e-2)
+
+
+@case
+def lists_have_the_bits_of_their_tensors_alone():
+    generator = torch.Generator().manual_seed(7 + rank())
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        alone = [torch.randn(i + 1, generator=generator).to(dtype) for i in range(40)]
+        together = [tensor.clone() for tensor in alone]
+        work = reduce_list(together)
+        if size() == 2:  # the order of two operands makes no difference
+            for tensor in alone:
+                dist.all_reduce(tensor)
+        work.wait()
+        for i, tensor in enumerate(together):
+            everyones = [torch.zeros_like(tensor) for _ in range(size())]
+            dist.all_gather(everyones, tensor)
+            for other in everyones + ([alone[i]] if size() == 2 else []):
+                equal(tensor.view(torch.uint8), other.view(torch.uint8), f"{dtype} {i}")
+
+
+@case
+def lists_that_are_started_and_left():
+    lists = [[data(rank(), salt=i) for i in range(20)] for _ in range(10)]
+    works = [reduce_list(tensors) for tensors in lists]
+    works[3].get_future().wait()
+    del works[5]
+    for work in reversed(works):
+        work.wait()
+    dist.barrier()
+    for tensors in lists[:5] + lists[6:]:
+        for i, tensor in enumerate(tensors):
+            equal(tensor, everyone(salt=i).sum(0).float(), f"tensor {i}")
+
+
+@case
+def lists_that_differ():
+    first = rank() == 0
+    pairs = [([(3,), (5,)], [(5,), (3,)]), ([(3,), (5,)], [(8,)]), ([(4,), (4,)], [(4,), (2,), (2,)]),
+             ([(4,), (0,)], [(4,), (0,), (0,)])]
+    for ours, theirs in pairs:
+        tensors = [torch.ones(shape) for shape in (ours if first else theirs)]
+        words = ["all_reduce_coalesced", "the ranks called different things", "rank 0"]
+        error = raises(tutti.torch.MismatchError, words, lambda: reduce_list(tensors).wait())
+        if len(tensors) > 1:
+            assert f"this rank's list has {len(tensors)} tensors" in str(error), error
+        assert error.operation == "all_reduce_coalesced" and error.rank is not None, error
+        dist.barrier()
+    types = [torch.float32, torch.int32, torch.float32] if first else [torch.float32, torch.float32, torch.int32]
+    tensors = [torch.ones(4, dtype=dtype) for dtype in types]
+    raises(tutti.torch.MismatchError, "this rank's list has 3 tensors", lambda: reduce_list(tensors).wait())
+    dist.barrier()
+    tensors = [torch.ones(3), torch.ones(5)]
+    reduce_list(tensors).wait()
+    equal(torch.cat(tensors), torch.full((8,), float(size())), "the group works on")
+
+
 @case
 def coalesced_gathers_and_scatters():
     inputs = [data(rank(), shape=(i + 1,)) for i in range(3)]
@@ -288,6 +381,18 @@ def coalesced_gathers_and_scatters():
             dist.reduce_scatter_tensor(output, x)
     for i, output in enumerate(outputs):
         equal(output, everyone(shape=(i + 1,), salt=rank()).sum(0).float(), "scattered")
+
+
+@case
+def lists_beside_a_version_that_gives_them_no_name():
+    store = dist.PrefixStore("older", dist.distributed_c10d._get_default_store())
+    if rank() == 0:  # as if one rank did not count itself in
+        attempt = [os.environ.get(name) for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
+        store.add("/".join(["tutti", *filter(None, attempt), "1/lists"]), -1)
+    older = tutti.torch.build().create(store, rank(), size(), 60_000, "older", {})
+    tensors = [torch.ones(3), torch.ones(5)] if rank() == 0 else [torch.ones(8)]
+    older.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions()).wait()
+    equal(torch.cat(tensors), torch.full((8,), float(size())), "one call, as before")
 
 
 def sparse(positions, values, shape, dtype=torch.float32):

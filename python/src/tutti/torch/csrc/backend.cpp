@@ -82,6 +82,13 @@ void Backend::place(Call& call, c10::Device device) {
     on_device_ = true;
 }
 
+// Older versions of this layer, which some ranks may have, give no names.
+void Backend::give_name(Call& call, const ListName* name, std::size_t tensors) const {
+    const bool named = name && call.group->all_name_lists();
+    call.opts.name = named ? name->text() : nullptr;
+    if (named) call.operation->tell_of_list(tensors);
+}
+
 // A synchronous call throws here; torch's python waits for the Work all the same.
 Backend::WorkPtr Backend::started(Call& call) {
     if (call.operation->ordered()) call.operation->enqueued();

@@ -19,6 +19,7 @@
 #include "errors.h"
 #include "group.h"
 #include "hook.h"
+#include "lists.h"
 #include "reaper.h"
 #include "tensors.h"
 #include "work.h"
@@ -215,6 +216,8 @@ private:
     void start(const Call& call, std::size_t bytes, Starting starting);
     template <typename Starting>
     void start_locked(const Call& call, std::size_t bytes, Starting starting);
+    /// The next calls that start() makes have the name of a list of so many tensors; NULL: none.
+    void give_name(Call& call, const ListName* name, std::size_t tensors) const;
     WorkPtr started(Call& call);
     void place(Call& call, c10::Device device);
     /// What the function returns. What it throws is kept for last_failure() and getError().

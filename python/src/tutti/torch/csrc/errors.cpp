@@ -30,8 +30,9 @@ std::string text_of(tutti_status status, const std::string& operation, const std
 
 }  // namespace
 
-std::exception_ptr last_failure(tutti_status status, const std::string& operation) {
-    const std::string cause = tutti_last_error();
+std::exception_ptr last_failure(tutti_status status, const std::string& operation,
+                                const std::string& more) {
+    const std::string cause = tutti_last_error() + more;
     const int rank = tutti_last_error_rank();
     const std::string text = text_of(status, operation, cause);
     if (status == TUTTI_ERR_INVALID)

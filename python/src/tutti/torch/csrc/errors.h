@@ -28,8 +28,9 @@ public:
 
 /// This thread's last failure of tutti, as an exception. Scripts look for some of torch's own words
 /// ("timed out", "Connection closed by peer"): they are in the text, in front of tutti's own unless
-/// those have them.
-std::exception_ptr last_failure(tutti_status status, const std::string& operation);
+/// those have them. more: what this layer knows of the cause beyond that.
+std::exception_ptr last_failure(tutti_status status, const std::string& operation,
+                                const std::string& more = {});
 
 /// Throws last_failure unless status is OK.
 void check(tutti_status status, const std::string& operation);

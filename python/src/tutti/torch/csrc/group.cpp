@@ -65,19 +65,25 @@ std::shared_ptr<Group> Group::join(const c10::intrusive_ptr<c10d::Store>& store,
                    "than that; TUTTI_SECRET sets another";
     }
     host_store->attach(config.get());
+    host_store->count_in(generation);
     tutti_comm* comm = nullptr;
     const tutti_status status = tutti_comm_create(config.get(), &comm);
     if (status != TUTTI_OK && !host_store->failure().empty())
         TORCH_WARN("tutti: torch's store failed: ", host_store->failure());
     check(status, "init");
-    return std::shared_ptr<Group>(new Group(comm, streams, std::move(host_store)));
+    std::shared_ptr<Group> group(new Group(comm, streams, host_store));
+    // All have joined, so all that count themselves in have done so.
+    group->all_name_lists_ = host_store->counted(generation) == size;
+    return group;
 }
 
 std::shared_ptr<Group> Group::split(int color, int key) {
     tutti_comm* part = nullptr;
     check(tutti_comm_split(comm_, color, key, &part), "split");
     if (!part) return nullptr;
-    return std::shared_ptr<Group>(new Group(part, streams_, store_));
+    std::shared_ptr<Group> group(new Group(part, streams_, store_));
+    group->all_name_lists_ = all_name_lists_;
+    return group;
 }
 
 Group::~Group() {

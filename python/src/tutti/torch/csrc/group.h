@@ -33,6 +33,9 @@ public:
     tutti_comm* comm() const { return comm_; }
     /// How many operations may run at the same time; the same on all ranks.
     int streams() const { return streams_; }
+    /// Whether all ranks have this version of the layer or a later one, in which the calls of a
+    /// list of tensors have its name; the same on all ranks.
+    bool all_name_lists() const { return all_name_lists_; }
 
 private:
     Group(tutti_comm* comm, int streams, std::shared_ptr<HostStore> store)
@@ -41,6 +44,7 @@ private:
     tutti_comm* comm_;
     int streams_;
     std::shared_ptr<HostStore> store_;
+    bool all_name_lists_ = false;
 };
 
 }  // namespace tutti_torch

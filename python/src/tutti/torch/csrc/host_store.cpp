@@ -59,6 +59,14 @@ std::string HostStore::share_secret(int rank, const std::string& generation,
     return secret;
 }
 
+void HostStore::count_in(const std::string& generation) {
+    store_->add(generation + "/lists", 1);
+}
+
+int64_t HostStore::counted(const std::string& generation) {
+    return store_->add(generation + "/lists", 0);
+}
+
 void HostStore::attach(tutti_config* config) {
     const tutti_store_callbacks callbacks{sizeof(tutti_store_callbacks), &HostStore::set,
                                           &HostStore::get, &HostStore::add};

@@ -23,6 +23,10 @@ public:
     /// CallError: rank 0 did not come.
     std::string share_secret(int rank, const std::string& generation,
                              std::chrono::milliseconds timeout);
+    /// Before this rank joins: it has this version of the layer, or a later one.
+    void count_in(const std::string& generation);
+    /// The number of ranks that have counted themselves in.
+    int64_t counted(const std::string& generation);
     void attach(tutti_config* config);
     /// The last group of this store leaves: what is asked now is not there, without asking torch's
     /// store, whose host may have left already. Its client would write a stack trace about that;

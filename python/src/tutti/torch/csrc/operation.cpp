@@ -85,15 +85,23 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
         const tutti_status status = tutti_wait(&request, left_ms);
         if (request) return false;
         if (status == TUTTI_OK) continue;
-        // What was begun was valid here: the ranks differ.
-        const bool differ = status == TUTTI_ERR_INVALID;
-        const auto failure = last_failure(differ ? TUTTI_ERR_MISMATCH : status, name_);
+        const auto failure = failure_of(status);
         reaper_->note(failure);
         if (!error_) error_ = failure;
     }
     if (!passed(limit, bounded)) return false;
     end();
     return true;
+}
+
+std::exception_ptr Operation::failure_of(tutti_status status) const {
+    // What was begun was valid here: the ranks differ.
+    if (status == TUTTI_ERR_INVALID) status = TUTTI_ERR_MISMATCH;
+    if (listed_ == 0 || status != TUTTI_ERR_MISMATCH) return last_failure(status, name_);
+    return last_failure(status, name_,
+                        c10::str("; this rank's list has ", listed_,
+                                 " tensors, and the lists of all ranks have to have the same "
+                                 "types and lengths in the same order"));
 }
 
 // Behind the requests the device still copies.

@@ -45,6 +45,8 @@ public:
     void copy_afterwards(Slice to, Slice from) {
         copies_.push_back({std::move(to), std::move(from)});
     }
+    /// The call has the name of a list of so many tensors: errors say how many.
+    void tell_of_list(std::size_t tensors) { listed_ = tensors; }
     void add(tutti_request* request) {
         if (request) requests_.push_back(request);
     }
@@ -104,6 +106,7 @@ private:
     void copy_back();
     void end();
     void let_go();
+    std::exception_ptr failure_of(tutti_status status) const;
     std::exception_ptr short_message() const;
     void check_launched() const;
     static void request_over(tutti_status status, void* user);
@@ -113,6 +116,7 @@ private:
     c10::SmallVector<tutti_request*, 2> requests_;
     std::vector<at::Tensor> kept_;
     std::vector<Copy> copies_;
+    std::size_t listed_ = 0;  // 0: it has no list
     tutti_recv_status received_{-1, -1, 0};
     std::optional<std::size_t> expected_;
     std::exception_ptr error_;

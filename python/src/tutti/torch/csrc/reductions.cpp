@@ -1,36 +1,11 @@
 // allreduce, reduce, reduce-scatter and their coalesced forms.
-#include <algorithm>
-
 #include "backend.h"
+#include "lists.h"
 
 namespace tutti_torch {
 namespace {
 
 using c10d::OpType;
-
-// Tensors smaller than this travel together: one call costs more than copying them.
-constexpr std::size_t packed_bytes = std::size_t{256} << 10;
-
-// The tensors of each call: small ones of one type together, large ones alone. The same on all
-// ranks, as sizes and types are.
-std::vector<std::vector<at::Tensor>> batches_of(const std::vector<at::Tensor>& tensors) {
-    std::vector<std::vector<at::Tensor>> batches, alone;
-    for (const at::Tensor& tensor : tensors) {
-        if (tensor.nbytes() >= packed_bytes) {
-            alone.push_back({tensor});
-            continue;
-        }
-        const auto same = std::find_if(batches.begin(), batches.end(), [&](const auto& batch) {
-            return batch.front().scalar_type() == tensor.scalar_type();
-        });
-        if (same != batches.end())
-            same->push_back(tensor);
-        else
-            batches.push_back({tensor});
-    }
-    batches.insert(batches.end(), alone.begin(), alone.end());
-    return batches;
-}
 
 // Before anything begins: a type that cannot be added is found with all of them at rest.
 template <typename Parts, typename TypeOf, typename Opts>
@@ -69,15 +44,18 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     for (const at::Tensor& tensor : tensors) check_tensor(tensor, kind.name, true);
     const auto batches = batches_of(tensors);
     const auto reductions = reductions_of(
-        batches, [](const Tensors& b) { return b.front().scalar_type(); }, opts, kind.name);
+        batches, [&](const auto& batch) { return tensors[batch.front()].scalar_type(); }, opts,
+        kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), tensors, tensors);
+    const ListName name(tensors);
     for (std::size_t i = 0; i < batches.size(); ++i) {
-        const Tensors& batch = batches[i];
+        const Tensors batch = chosen(tensors, batches[i]);
         const Reduction& reduction = reductions[i];
         const at::ScalarType type = batch.front().scalar_type();
         const OwnedOp op = operator_for(opts.reduceOp, reduction, type, call);
         void* data = call.memory().in_place(batch);
         const std::size_t count = sum_of(counts_of(batch, reduction.element.parts));
+        give_name(call, batch.size() > 1 ? &name : nullptr, tensors.size());
         start(call, count * batch.front().element_size(),
               [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
                   return tutti_iallreduce(comm, data, data, count, reduction.element.dtype, op.op,

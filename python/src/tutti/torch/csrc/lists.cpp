@@ -1,0 +1,60 @@
+#include "lists.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+namespace tutti_torch {
+namespace {
+
+// Tensors smaller than this travel together: one call costs more than copying them.
+constexpr std::size_t packed_bytes = std::size_t{256} << 10;
+
+uint64_t mixed(uint64_t hash, uint64_t value) {
+    hash = (hash ^ value) * 0x9e3779b97f4a7c15;
+    return hash ^ hash >> 32;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<std::vector<std::size_t>> batches, alone;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        if (tensors[i].nbytes() >= packed_bytes) {
+            alone.push_back({i});
+            continue;
+        }
+        const auto same = std::find_if(batches.begin(), batches.end(), [&](const auto& batch) {
+            return tensors[batch.front()].scalar_type() == tensors[i].scalar_type();
+        });
+        if (same != batches.end())
+            same->push_back(i);
+        else
+            batches.push_back({i});
+    }
+    batches.insert(batches.end(), alone.begin(), alone.end());
+    return batches;
+}
+
+std::vector<at::Tensor> chosen(const std::vector<at::Tensor>& tensors,
+                               const std::vector<std::size_t>& places) {
+    std::vector<at::Tensor> list;
+    list.reserve(places.size());
+    for (const std::size_t place : places) list.push_back(tensors[place]);
+    return list;
+}
+
+ListName::ListName(const std::vector<at::Tensor>& tensors) {
+    constexpr std::string_view prefix = "list ";
+    constexpr std::string_view digits =
+        "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    uint64_t hash = mixed(1, tensors.size());
+    for (const at::Tensor& tensor : tensors)
+        hash = mixed(mixed(hash, static_cast<uint64_t>(tensor.scalar_type())),
+                     static_cast<uint64_t>(tensor.numel()));
+    std::copy(prefix.begin(), prefix.end(), text_.begin());
+    for (std::size_t i = prefix.size(); i + 1 < text_.size(); ++i, hash /= digits.size())
+        text_[i] = digits[hash % digits.size()];
+}
+
+}  // namespace tutti_torch
