@@ -365,22 +365,74 @@ def lists_that_differ():
     equal(torch.cat(tensors), torch.full((8,), float(size())), "the group works on")
 
 
-@case
-def coalesced_gathers_and_scatters():
-    inputs = [data(rank(), shape=(i + 1,)) for i in range(3)]
-    outputs = [torch.zeros(size() * (i + 1)) for i in range(3)]
+SHAPES_AND_TYPES = [(shape, dtype) for shape in ((1,), (0,), (4, 2), (3,), (70_000,))
+                    for dtype in (torch.float32, torch.bfloat16)]
+
+
+def gather_all_at_once(arrange):
+    inputs = [arrange(data(rank(), dtype, shape)) for shape, dtype in SHAPES_AND_TYPES]
+    outputs = [arrange(torch.zeros(size() * shape[0], *shape[1:], dtype=dtype)) for shape, dtype in SHAPES_AND_TYPES]
     with dist._coalescing_manager():
         for output, x in zip(outputs, inputs):
             dist.all_gather_into_tensor(output, x)
-    for i, output in enumerate(outputs):
-        equal(output, torch.cat([data(r, shape=(i + 1,)) for r in range(size())]), "gathered")
-    inputs = [torch.cat([data(rank(), shape=(i + 1,), salt=r) for r in range(size())]) for i in range(3)]
-    outputs = [torch.zeros(i + 1) for i in range(3)]
-    with dist._coalescing_manager():
+    for output, (shape, dtype) in zip(outputs, SHAPES_AND_TYPES):
+        equal(output.contiguous(), torch.cat([data(r, dtype, shape) for r in range(size())]), f"{dtype} {shape}")
+
+
+def scatter_all_at_once(arrange, op):
+    inputs = [arrange(torch.cat([data(rank(), dtype, shape, r) for r in range(size())]))
+              for shape, dtype in SHAPES_AND_TYPES]
+    outputs = [arrange(torch.zeros(shape, dtype=dtype)) for shape, dtype in SHAPES_AND_TYPES]
+    with dist._coalescing_manager(async_ops=True) as manager:
         for output, x in zip(outputs, inputs):
-            dist.reduce_scatter_tensor(output, x)
-    for i, output in enumerate(outputs):
-        equal(output, everyone(shape=(i + 1,), salt=rank()).sum(0).float(), "scattered")
+            dist.reduce_scatter_tensor(output, x, op)
+    manager.wait()
+    for output, (shape, dtype) in zip(outputs, SHAPES_AND_TYPES):
+        wanted = expected(op, everyone(dtype=dtype, shape=shape, salt=rank()))
+        close(output, wanted, f"{op} {dtype} {shape}", 1e-2)
+
+
+@case
+def coalesced_gathers_and_scatters():
+    for arrange in (lambda tensor: tensor, lambda tensor: strided(tensor) if tensor.numel() > 1 else tensor):
+        gather_all_at_once(arrange)
+        for op in (Op.SUM, Op.AVG, Op.MAX):
+            scatter_all_at_once(arrange, op)
+
+
+@case
+def coalesced_gathers_in_place():
+    wholes = [torch.zeros(size(), i + 1) for i in range(5)]
+    for whole in wholes:
+        whole[rank()] = rank() + 1
+    with dist._coalescing_manager():
+        for whole in wholes:
+            dist.all_gather_into_tensor(whole, whole[rank()])
+    for i, whole in enumerate(wholes):
+        equal(whole, (torch.arange(size()) + 1.0).unsqueeze(1).expand(size(), i + 1).contiguous(), "gathered")
+    with dist._coalescing_manager():
+        for whole in wholes:
+            dist.reduce_scatter_tensor(whole[rank()], whole)
+    for i, whole in enumerate(wholes):
+        equal(whole[rank()], torch.full((i + 1,), size() * (rank() + 1.0)), "scattered")
+
+
+@case
+def coalesced_gathers_and_scatters_that_differ():
+    counts = (3, 5) if rank() == 0 else (5, 3)
+
+    def gather():
+        with dist._coalescing_manager():
+            for count in counts:
+                dist.all_gather_into_tensor(torch.zeros(size() * count), torch.ones(count))
+
+    def scatter():
+        with dist._coalescing_manager():
+            for count in counts:
+                dist.reduce_scatter_tensor(torch.zeros(count), torch.ones(size() * count))
+    for call in (gather, scatter):
+        raises(tutti.torch.MismatchError, "this rank's list has 2 tensors", call)
+        dist.barrier()
 
 
 @case

@@ -122,14 +122,17 @@ Backend::WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors&
         elements.push_back(element_of(inputs[i].scalar_type(), kind.name));
     }
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
-    for (std::size_t i = 0; i < inputs.size(); ++i) {
-        const Element& element = elements[i];
-        const void* in = call.memory().input(inputs[i]);
-        void* out = call.memory().output(outputs[i]);
-        start(call, outputs[i].nbytes(),
+    const ListName name(outputs);
+    for (const auto& batch : batches_of_blocks(outputs, call.group->all_name_lists())) {
+        const Tensors parts = chosen(inputs, batch), wholes = chosen(outputs, batch);
+        const Element& element = elements[batch.front()];
+        const void* in = call.memory().inputs(parts);
+        void* out = call.memory().output_blocks(wholes, size_);
+        const std::size_t count = sum_of(counts_of(parts, element.parts));
+        give_name(call, batch.size() > 1 ? &name : nullptr, outputs.size());
+        start(call, sum_of(counts_of(wholes, wholes.front().element_size())),
               [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-                  return tutti_iallgather(comm, in, out, element.count_in(inputs[i]), element.dtype,
-                                          o, request);
+                  return tutti_iallgather(comm, in, out, count, element.dtype, o, request);
               });
     }
     return started(call);

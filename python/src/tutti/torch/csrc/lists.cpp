@@ -36,6 +36,16 @@ std::vector<std::vector<std::size_t>> batches_of(const std::vector<at::Tensor>& 
     return batches;
 }
 
+std::vector<std::vector<std::size_t>> batches_of_blocks(const std::vector<at::Tensor>& tensors,
+                                                        bool together) {
+    const auto on_host = [](const at::Tensor& tensor) { return tensor.is_cpu(); };
+    if (together && std::all_of(tensors.begin(), tensors.end(), on_host))
+        return batches_of(tensors);
+    std::vector<std::vector<std::size_t>> alone;
+    for (std::size_t i = 0; i < tensors.size(); ++i) alone.push_back({i});
+    return alone;
+}
+
 std::vector<at::Tensor> chosen(const std::vector<at::Tensor>& tensors,
                                const std::vector<std::size_t>& places) {
     std::vector<at::Tensor> list;

@@ -13,6 +13,11 @@ namespace tutti_torch {
 /// then large ones alone. The same on all ranks, as types and lengths are.
 std::vector<std::vector<std::size_t>> batches_of(const std::vector<at::Tensor>& tensors);
 
+/// The same for tensors that have a block for each rank, which are rearranged to travel together:
+/// only where `together` says so and all of them are on the host.
+std::vector<std::vector<std::size_t>> batches_of_blocks(const std::vector<at::Tensor>& tensors,
+                                                        bool together);
+
 std::vector<at::Tensor> chosen(const std::vector<at::Tensor>& tensors,
                                const std::vector<std::size_t>& places);
 

@@ -160,16 +160,20 @@ Backend::WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tens
     const auto reductions = reductions_of(
         outputs, [](const at::Tensor& t) { return t.scalar_type(); }, opts, kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const Reduction& reduction = reductions[i];
-        const OwnedOp op = operator_for(opts.reduceOp, reduction, outputs[i].scalar_type(), call);
-        const void* in = call.memory().input(inputs[i]);
-        void* out = call.memory().output(outputs[i]);
-        start(call, inputs[i].nbytes(),
+    const ListName name(inputs);
+    for (const auto& batch : batches_of_blocks(inputs, call.group->all_name_lists())) {
+        const Tensors wholes = chosen(inputs, batch), parts = chosen(outputs, batch);
+        const Reduction& reduction = reductions[batch.front()];
+        const at::ScalarType type = parts.front().scalar_type();
+        const OwnedOp op = operator_for(opts.reduceOp, reduction, type, call);
+        const void* in = call.memory().input_blocks(wholes, size_);
+        void* out = call.memory().outputs(parts);
+        const std::size_t count = sum_of(counts_of(parts, reduction.element.parts));
+        give_name(call, batch.size() > 1 ? &name : nullptr, inputs.size());
+        start(call, sum_of(counts_of(wholes, wholes.front().element_size())),
               [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-                  return tutti_ireduce_scatter(comm, in, out,
-                                               reduction.element.count_in(outputs[i]),
-                                               reduction.element.dtype, op.op, o, request);
+                  return tutti_ireduce_scatter(comm, in, out, count, reduction.element.dtype, op.op,
+                                               o, request);
               });
     }
     return started(call);

@@ -99,6 +99,43 @@ void* Memory::in_place(const std::vector<at::Tensor>& tensors) {
     return data;
 }
 
+const void* Memory::input_blocks(const std::vector<at::Tensor>& tensors, int64_t blocks) {
+    if (tensors.size() == 1) return input(tensors.front());
+    const int64_t stride = total(tensors) / blocks;
+    at::Tensor flat = scratch(tensors.front(), stride * blocks);
+    int64_t begin = 0;
+    for (const at::Tensor& tensor : tensors) {
+        const at::Tensor source = is_plain(tensor) ? tensor : packed({tensor});
+        const int64_t count = tensor.numel() / blocks;
+        for (int64_t i = 0; i < blocks; ++i)
+            copy_slice({flat, i * stride + begin, count}, {source, i * count, count});
+        begin += count;
+    }
+    const void* data = flat.const_data_ptr();
+    operation_.keep(std::move(flat));
+    return data;
+}
+
+void* Memory::output_blocks(const std::vector<at::Tensor>& tensors, int64_t blocks) {
+    if (tensors.size() == 1) return output(tensors.front());
+    const int64_t stride = total(tensors) / blocks;
+    at::Tensor flat = scratch(tensors.front(), stride * blocks);
+    int64_t begin = 0;
+    for (const at::Tensor& tensor : tensors) {
+        const bool plain_one = is_plain(tensor);
+        const at::Tensor target = plain_one ? tensor : scratch(tensor, tensor.numel());
+        const int64_t count = tensor.numel() / blocks;
+        for (int64_t i = 0; i < blocks; ++i)
+            operation_.copy_afterwards({target, i * count, count},
+                                       {flat, i * stride + begin, count});
+        if (!plain_one) operation_.copy_afterwards(Slice(tensor), Slice(target));
+        begin += count;
+    }
+    void* data = flat.data_ptr();
+    operation_.keep(std::move(flat));
+    return data;
+}
+
 // A copy of their elements, one tensor after the other.
 at::Tensor Memory::packed(const std::vector<at::Tensor>& tensors) {
     const at::AutoDispatchBelowADInplaceOrView raw;

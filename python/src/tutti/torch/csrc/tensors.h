@@ -24,6 +24,10 @@ public:
     const void* inputs(const std::vector<at::Tensor>& tensors);
     void* outputs(const std::vector<at::Tensor>& tensors);
     void* in_place(const std::vector<at::Tensor>& tensors);
+    /// For tensors on the host that have `blocks` blocks each: the memory holds the first block of
+    /// every tensor, then the second of every tensor, and so on. One tensor lies as it is.
+    const void* input_blocks(const std::vector<at::Tensor>& tensors, int64_t blocks);
+    void* output_blocks(const std::vector<at::Tensor>& tensors, int64_t blocks);
 
 private:
     at::Tensor packed(const std::vector<at::Tensor>& tensors);
