@@ -1,6 +1,7 @@
-"""tutti beside gloo as backends of torch.distributed: two ranks, one process group of each, alternating blocks.
+"""tutti beside gloo as backends of torch.distributed: one process group of each, alternating blocks.
 
-usage: bench/compare --torch [--python FILE] [--sizes 8,64K,…] [--rounds 5] [--ddp] [--json FILE] [--strict]
+usage: bench/compare --torch [--python FILE] [--ranks 2] [--sizes 8,64K,…] [--rounds 5] [--ddp] [--coalesced]
+                             [--json FILE] [--strict]
 
 Needs a python with torch and the package tutti (tools/setup-python makes one). TUTTI_TRANSPORT=tcp compares TCP with
 gloo's. The ratio is the median of the rounds' ratios, tutti's time ÷ gloo's, on rank 0.
@@ -16,7 +17,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from peers import torch_ddp  # noqa: E402
+from peers import torch_coalesced, torch_ddp  # noqa: E402
 from peers.running import result_file  # noqa: E402
 
 KI, MI = 1 << 10, 1 << 20
@@ -40,9 +41,12 @@ def arguments():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=None, metavar="FILE",
                         help="(that of build/python-env, else the one that runs this)")
-    parser.add_argument("--sizes", type=lambda text: [size_of(word) for word in text.split(",")], default=SIZES)
+    parser.add_argument("--ranks", type=int, default=2, help="(2, which goals for single tensors are for)")
+    parser.add_argument("--sizes", default=SIZES,
+                        type=lambda text: [size_of(word) for word in text.split(",") if word], help="('': none)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--ddp", action="store_true", help="also the steps of a network that is trained with both")
+    parser.add_argument("--coalesced", action="store_true", help="also many small tensors in one call")
     parser.add_argument("--json", type=result_file, metavar="FILE")
     parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
     return parser.parse_args()
@@ -58,27 +62,33 @@ def timed(function, iterations):
     return (time.perf_counter() - began) / iterations * 1e6
 
 
-def measure(dist, torch, group, tensor, iterations):
-    dist.barrier(group=group)
-    return timed(lambda: dist.all_reduce(tensor, group=group), iterations)
+class Timing:
+    def __init__(self, dist, torch):
+        self.dist, self.torch = dist, torch
+
+    def measure(self, group, call, iterations):
+        self.dist.barrier(group=group)
+        return timed(call, iterations)
+
+    def iterations_for(self, group, call):
+        """The same on all ranks: about a block's time, by rank 0's clock."""
+        self.measure(group, call, 2)
+        guess = self.measure(group, call, 3)
+        count = self.torch.tensor([int(min(max(BLOCK_S * 1e6 / guess, 3), 20_000))])
+        self.dist.broadcast(count, 0)
+        return int(count)
 
 
-def iterations_for(dist, torch, group, tensor):
-    """The same on both ranks: about a block's time, by rank 0's clock."""
-    measure(dist, torch, group, tensor, 2)
-    guess = measure(dist, torch, group, tensor, 3)
-    count = torch.tensor([int(min(max(BLOCK_S * 1e6 / guess, 3), 20_000))])
-    dist.broadcast(count, 0)
-    return int(count)
-
-
-def compare(dist, torch, groups, dtype, nbytes, rounds):
+def compare(dist, torch, groups, dtype, nbytes, rounds, timing):
     tensor = torch.zeros(nbytes // dtype.itemsize, dtype=dtype)
-    counts = {name: iterations_for(dist, torch, group, tensor) for name, group in groups.items()}
+
+    def call_of(group):
+        return lambda: dist.all_reduce(tensor, group=group)
+    counts = {name: timing.iterations_for(group, call_of(group)) for name, group in groups.items()}
     times = {name: [] for name in groups}
     for _ in range(rounds):
         for name, group in groups.items():
-            times[name].append(measure(dist, torch, group, tensor, counts[name]))
+            times[name].append(timing.measure(group, call_of(group), counts[name]))
     return {"dtype": str(dtype).removeprefix("torch."), "bytes": nbytes, **times}
 
 
@@ -106,7 +116,7 @@ def overhead(dist, torch):
     return {"tutti_alone_us": ours, "recorder_us": recorded - ours, "dispatch_us": best(dist.group.WORLD)}
 
 
-def be_a_rank(sizes, rounds, with_ddp):
+def be_a_rank(args):
     import torch
     import torch.distributed as dist
 
@@ -117,13 +127,16 @@ def be_a_rank(sizes, rounds, with_ddp):
     groups = {"tutti": dist.group.WORLD, "gloo": dist.new_group(backend="gloo")}
     tell = print if dist.get_rank() == 0 else lambda *_, **__: None
     tell(json.dumps({"torch": torch.__version__, "tutti": tutti.torch.build().library_version()}), flush=True)
-    cases = [(torch.float32, nbytes) for nbytes in sizes]
-    if 16 * MI in sizes:
+    cases = [(torch.float32, nbytes) for nbytes in args.sizes]
+    if 16 * MI in args.sizes:
         cases.append((torch.bfloat16, 16 * MI))
+    timing = Timing(dist, torch)
     for dtype, nbytes in cases:
-        tell(json.dumps(compare(dist, torch, groups, dtype, nbytes, rounds)), flush=True)
-    for width in torch_ddp.WIDTHS if with_ddp else ():
-        tell(json.dumps(torch_ddp.compare(dist, torch, groups, width, rounds)), flush=True)
+        tell(json.dumps(compare(dist, torch, groups, dtype, nbytes, args.rounds, timing)), flush=True)
+    for width in torch_ddp.WIDTHS if args.ddp else ():
+        tell(json.dumps(torch_ddp.compare(dist, torch, groups, width, args.rounds)), flush=True)
+    for case in torch_coalesced.CASES if args.coalesced else ():
+        tell(json.dumps(torch_coalesced.compare(dist, torch, groups, case, args.rounds, timing)), flush=True)
     tell(json.dumps(overhead(dist, torch)), flush=True)
 
 
@@ -139,9 +152,12 @@ def human(nbytes):
 
 def row_of(found, transport):
     ratios = [ours / theirs for ours, theirs in zip(found["tutti"], found["gloo"])]
-    goal = GOALS[transport].get((found["dtype"], found["bytes"]), TCP_GOAL if transport == "tcp" else None)
+    goal = GOALS.get(transport, {}).get((found["dtype"], found["bytes"]), TCP_GOAL if transport == "tcp" else None)
     return {**found, "ratio": statistics.median(ratios), "ratios": ratios, "goal": goal,
             "missed": goal is not None and statistics.median(ratios) > goal}
+
+
+HEADINGS = "\n| type | size | tutti, µs | gloo, µs | ratio | least–most | goal |\n|---|--:|--:|--:|--:|---|---|"
 
 
 def show(row):
@@ -159,28 +175,29 @@ def python_for(given):
 def main():
     args = arguments()
     if "TUTTI_COMPARE_RANK" in os.environ:
-        be_a_rank(args.sizes, args.rounds, args.ddp)
+        be_a_rank(args)
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     command = [python_for(args.python), __file__, "--rounds", str(args.rounds), "--sizes",
-               ",".join(str(size) for size in args.sizes), *(["--ddp"] if args.ddp else [])]
+               ",".join(str(size) for size in args.sizes), *(["--ddp"] if args.ddp else []),
+               *(["--coalesced"] if args.coalesced else [])]
     transport = "tcp" if os.environ.get("TUTTI_TRANSPORT") == "tcp" else "shm"
     ranks = [subprocess.Popen(command, text=True, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                                   "MASTER_PORT": port, "TUTTI_COMPARE_RANK": "1", "OMP_NUM_THREADS": "1"})
-             for rank in range(2)]
-    rows, steps, versions, extra = [], [], {}, {}
+                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(args.ranks),
+                                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TUTTI_COMPARE_RANK": "1",
+                                   "OMP_NUM_THREADS": "1"})
+             for rank in range(args.ranks)]
+    rows, steps, lists, versions, extra = [], [], [], {}, {}
     for line in ranks[0].stdout:
         if not line.startswith("{"):
             continue
         found = json.loads(line)
         if "torch" in found:
             versions = found
-            print(f"tutti {found['tutti']} and gloo in torch {found['torch']}, 2 ranks, {transport}, "
-                  f"{args.rounds} alternating rounds.\n\n"
-                  "| type | size | tutti, µs | gloo, µs | ratio | least–most | goal |\n|---|--:|--:|--:|--:|---|---|")
+            print(f"tutti {found['tutti']} and gloo in torch {found['torch']}, {args.ranks} ranks, {transport}, "
+                  f"{args.rounds} alternating rounds.")
         elif "dispatch_us" in found:
             extra = found
         elif "ddp_width" in found:
@@ -188,19 +205,26 @@ def main():
                 print(torch_ddp.HEADINGS)
             steps.append(torch_ddp.row_of(found))
             torch_ddp.show(steps[-1])
+        elif "coalesced" in found:
+            if not lists:
+                print(torch_coalesced.headings(args.ranks))
+            lists.append(torch_coalesced.row_of(found))
+            torch_coalesced.show(lists[-1])
         else:
-            rows.append(row_of(found, transport))
+            if not rows:
+                print(HEADINGS)
+            rows.append(row_of(found, transport if args.ranks == 2 else None))
             show(rows[-1])
-    if any(process.wait() != 0 for process in ranks) or not rows:
+    if any(process.wait() != 0 for process in ranks) or not rows + steps + lists:
         sys.exit("compare: the ranks failed")
     above = extra["tutti_alone_us"] - extra["dispatch_us"]
     print(f"\nA call in a group of one rank: {extra['tutti_alone_us']:.2f} µs; torch's own dispatch of it: "
           f"{extra['dispatch_us']:.2f} µs; above that {above:.2f} µs (goal ≤ {OVERHEAD_GOAL_US:g}). Torch's own flight "
           f"recorder (TORCH_FR_BUFFER_SIZE) adds {extra['recorder_us']:.2f} µs")
     if args.json:
-        report = {"versions": versions, "transport": transport, "rows": rows, "steps": steps, **extra}
+        report = {"versions": versions, "transport": transport, "rows": rows, "steps": steps, "lists": lists, **extra}
         pathlib.Path(args.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if args.strict and (any(row["missed"] for row in rows + steps) or above > OVERHEAD_GOAL_US):
+    if args.strict and (any(row["missed"] for row in rows + steps + lists) or above > OVERHEAD_GOAL_US):
         sys.exit(1)
 
 

@@ -1,0 +1,63 @@
+"""Many small tensors in one coalesced call, over tutti and over gloo, in turns.
+
+Sums go two ways into each backend: all_reduce_coalesced() with the whole list, and a coalescing manager around an
+all_reduce() for each tensor, whose python takes most of the time that is left. Gathers and scatters have the manager
+only. Tensors are float32, each in memory of its own.
+"""
+import statistics
+
+KI = 1 << 10
+# How many tensors, the bytes that each rank has of each, and the call.
+SUMS = ((100, 256), (100, KI), (256, 4 * KI), (64, 32 * KI))
+CASES = [(*case, way) for case in SUMS for way in ("list", "manager")] + [(100, KI, "gather"), (100, KI, "scatter")]
+NAMES = {"list": "all_reduce_coalesced", "manager": "all_reduce", "gather": "all_gather_into_tensor",
+         "scatter": "reduce_scatter_tensor"}
+# What tutti's time may be, in times of gloo's.
+GOAL = 0.5
+
+
+def call_of(dist, torch, group, number, nbytes, way):
+    """A function that exchanges all of them once."""
+    small = [torch.zeros(nbytes // 4) for _ in range(number)]
+    large = [torch.zeros(nbytes // 4 * dist.get_world_size()) for _ in range(number if way != "list" else 0)]
+    if way == "list":
+        return lambda: dist.all_reduce_coalesced(small, group=group)
+    each = {"manager": lambda part, whole: dist.all_reduce(part, group=group),
+            "gather": lambda part, whole: dist.all_gather_into_tensor(whole, part, group=group),
+            "scatter": lambda part, whole: dist.reduce_scatter_tensor(part, whole, group=group)}[way]
+
+    def managed():
+        with dist._coalescing_manager(group=group):
+            for part, whole in zip(small, large):
+                each(part, whole)
+    return managed
+
+
+def compare(dist, torch, groups, case, rounds, timing):
+    """timing: the iterations that make a block of a call, and a call's time in one of so many."""
+    number, nbytes, way = case
+    calls = {name: call_of(dist, torch, group, number, nbytes, way) for name, group in groups.items()}
+    counts = {name: timing.iterations_for(groups[name], call) for name, call in calls.items()}
+    times = {name: [] for name in groups}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            times[name].append(timing.measure(groups[name], call, counts[name]))
+    return {"coalesced": number, "bytes": nbytes, "way": way, **times}
+
+
+def row_of(found):
+    ratios = [ours / theirs for ours, theirs in zip(found["tutti"], found["gloo"])]
+    return {**found, "ratio": statistics.median(ratios), "ratios": ratios, "goal": GOAL,
+            "missed": statistics.median(ratios) > GOAL}
+
+
+def headings(ranks):
+    return (f"\nMany float32 tensors in one coalesced call, {ranks} ranks, µs.\n\n"
+            "| tensors | bytes of each | call | tutti | gloo | ratio | least–most | goal |\n"
+            "|--:|--:|---|--:|--:|--:|---|---|")
+
+
+def show(row):
+    print(f"| {row['coalesced']} | {row['bytes']} | {NAMES[row['way']]} | {statistics.median(row['tutti']):.4g} | "
+          f"{statistics.median(row['gloo']):.4g} | {row['ratio']:.3f} | {min(row['ratios']):.3f}–"
+          f"{max(row['ratios']):.3f} | ≤ {row['goal']:g}{' (missed)' if row['missed'] else ''} |", flush=True)
