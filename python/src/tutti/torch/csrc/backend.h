@@ -208,6 +208,27 @@ private:
         }
     };
 
+    /// Runs what starts each of several calls. After a mismatch as many calls fail on every rank,
+    /// so a rank starts the others also after one was refused. The first refusal is thrown at the
+    /// end.
+    class EachStarts {
+    public:
+        template <typename Function>
+        void operator()(Function start_one) {
+            try {
+                start_one();
+            } catch (const CallError&) {
+                if (!refused_) refused_ = std::current_exception();
+            }
+        }
+        void done() const {
+            if (refused_) std::rethrow_exception(refused_);
+        }
+
+    private:
+        std::exception_ptr refused_;
+    };
+
     Call begin(const Kind& kind, Milliseconds timeout, bool async, const Tensors& inputs,
                Tensors results);
     /// What all ranks know of the size of a call chooses its stream: large ones do not hold up
@@ -311,7 +332,10 @@ void Backend::start_locked(const Call& call, std::size_t bytes, Starting startin
     tutti_request* request = nullptr;
     tutti_call_opts opts = call.opts;
     opts.stream = bytes > large_bytes ? call.group->streams() - 1 : 0;
-    noting([&] { check(starting(call.group->comm(), &opts, &request), call.operation->name()); });
+    noting([&] {
+        const tutti_status status = starting(call.group->comm(), &opts, &request);
+        check(status, call.operation->name(), call.operation->words_about_list(status));
+    });
     call.operation->add(request);
 }
 

@@ -41,8 +41,8 @@ std::exception_ptr last_failure(tutti_status status, const std::string& operatio
     return std::make_exception_ptr(CallError(status, rank, operation, cause, text));
 }
 
-void check(tutti_status status, const std::string& operation) {
-    if (status != TUTTI_OK) std::rethrow_exception(last_failure(status, operation));
+void check(tutti_status status, const std::string& operation, const std::string& more) {
+    if (status != TUTTI_OK) std::rethrow_exception(last_failure(status, operation, more));
 }
 
 }  // namespace tutti_torch

@@ -33,6 +33,6 @@ std::exception_ptr last_failure(tutti_status status, const std::string& operatio
                                 const std::string& more = {});
 
 /// Throws last_failure unless status is OK.
-void check(tutti_status status, const std::string& operation);
+void check(tutti_status status, const std::string& operation, const std::string& more = {});
 
 }  // namespace tutti_torch

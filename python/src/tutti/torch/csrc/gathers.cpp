@@ -86,7 +86,10 @@ Backend::WorkPtr Backend::allgather_coalesced(std::vector<Tensors>& outputs, Ten
         columns.push_back(std::move(column));
     }
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, std::move(results));
-    for (std::size_t i = 0; i < inputs.size(); ++i) gather_into(call, columns[i], inputs[i]);
+    EachStarts each;
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        each([&] { gather_into(call, columns[i], inputs[i]); });
+    each.done();
     return started(call);
 }
 
@@ -122,6 +125,7 @@ Backend::WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors&
         elements.push_back(element_of(inputs[i].scalar_type(), kind.name));
     }
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
+    EachStarts each;
     const ListName name(outputs);
     for (const auto& batch : batches_of_blocks(outputs, call.group->all_name_lists())) {
         const Tensors parts = chosen(inputs, batch), wholes = chosen(outputs, batch);
@@ -130,11 +134,14 @@ Backend::WorkPtr Backend::all_gather_single_coalesced(Tensors& outputs, Tensors&
         void* out = call.memory().output_blocks(wholes, size_);
         const std::size_t count = sum_of(counts_of(parts, element.parts));
         give_name(call, batch.size() > 1 ? &name : nullptr, outputs.size());
-        start(call, sum_of(counts_of(wholes, wholes.front().element_size())),
-              [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-                  return tutti_iallgather(comm, in, out, count, element.dtype, o, request);
-              });
+        each([&] {
+            start(call, sum_of(counts_of(wholes, wholes.front().element_size())),
+                  [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+                      return tutti_iallgather(comm, in, out, count, element.dtype, o, request);
+                  });
+        });
     }
+    each.done();
     return started(call);
 }
 

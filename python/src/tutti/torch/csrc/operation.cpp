@@ -85,7 +85,9 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
         const tutti_status status = tutti_wait(&request, left_ms);
         if (request) return false;
         if (status == TUTTI_OK) continue;
-        const auto failure = failure_of(status);
+        // What was begun was valid here: the ranks differ.
+        const tutti_status told = status == TUTTI_ERR_INVALID ? TUTTI_ERR_MISMATCH : status;
+        const auto failure = last_failure(told, name_, words_about_list(told));
         reaper_->note(failure);
         if (!error_) error_ = failure;
     }
@@ -94,14 +96,11 @@ bool Operation::drive_until(Clock::time_point limit, bool bounded) {
     return true;
 }
 
-std::exception_ptr Operation::failure_of(tutti_status status) const {
-    // What was begun was valid here: the ranks differ.
-    if (status == TUTTI_ERR_INVALID) status = TUTTI_ERR_MISMATCH;
-    if (listed_ == 0 || status != TUTTI_ERR_MISMATCH) return last_failure(status, name_);
-    return last_failure(status, name_,
-                        c10::str("; this rank's list has ", listed_,
-                                 " tensors, and the lists of all ranks have to have the same "
-                                 "types and lengths in the same order"));
+std::string Operation::words_about_list(tutti_status status) const {
+    if (listed_ == 0 || status != TUTTI_ERR_MISMATCH) return {};
+    return c10::str("; this rank's list has ", listed_,
+                    " tensors, and the lists of all ranks have to have the same types and lengths "
+                    "in the same order");
 }
 
 // Behind the requests the device still copies.

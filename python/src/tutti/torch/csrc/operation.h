@@ -38,6 +38,8 @@ public:
     Operation(const Operation&) = delete;
 
     const std::string& name() const { return name_; }
+    /// For the text of an error with that status: the list that the call has the name of, if any.
+    std::string words_about_list(tutti_status status) const;
 
     // ---- for the issuing thread, before anyone else sees it
     void keep(at::Tensor tensor) { kept_.push_back(std::move(tensor)); }
@@ -106,7 +108,6 @@ private:
     void copy_back();
     void end();
     void let_go();
-    std::exception_ptr failure_of(tutti_status status) const;
     std::exception_ptr short_message() const;
     void check_launched() const;
     static void request_over(tutti_status status, void* user);

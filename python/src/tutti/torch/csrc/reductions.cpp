@@ -47,6 +47,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
         batches, [&](const auto& batch) { return tensors[batch.front()].scalar_type(); }, opts,
         kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), tensors, tensors);
+    EachStarts each;
     const ListName name(tensors);
     for (std::size_t i = 0; i < batches.size(); ++i) {
         const Tensors batch = chosen(tensors, batches[i]);
@@ -56,12 +57,15 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
         void* data = call.memory().in_place(batch);
         const std::size_t count = sum_of(counts_of(batch, reduction.element.parts));
         give_name(call, batch.size() > 1 ? &name : nullptr, tensors.size());
-        start(call, count * batch.front().element_size(),
-              [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-                  return tutti_iallreduce(comm, data, data, count, reduction.element.dtype, op.op,
-                                          o, request);
-              });
+        each([&] {
+            start(call, count * batch.front().element_size(),
+                  [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+                      return tutti_iallreduce(comm, data, data, count, reduction.element.dtype,
+                                              op.op, o, request);
+                  });
+        });
     }
+    each.done();
     return started(call);
 }
 
@@ -160,6 +164,7 @@ Backend::WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tens
     const auto reductions = reductions_of(
         outputs, [](const at::Tensor& t) { return t.scalar_type(); }, opts, kind.name);
     Call call = begin(kind, opts.timeout, is_async(opts), inputs, outputs);
+    EachStarts each;
     const ListName name(inputs);
     for (const auto& batch : batches_of_blocks(inputs, call.group->all_name_lists())) {
         const Tensors wholes = chosen(inputs, batch), parts = chosen(outputs, batch);
@@ -170,12 +175,15 @@ Backend::WorkPtr Backend::reduce_scatter_single_coalesced(Tensors& outputs, Tens
         void* out = call.memory().outputs(parts);
         const std::size_t count = sum_of(counts_of(parts, reduction.element.parts));
         give_name(call, batch.size() > 1 ? &name : nullptr, inputs.size());
-        start(call, sum_of(counts_of(wholes, wholes.front().element_size())),
-              [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
-                  return tutti_ireduce_scatter(comm, in, out, count, reduction.element.dtype, op.op,
-                                               o, request);
-              });
+        each([&] {
+            start(call, sum_of(counts_of(wholes, wholes.front().element_size())),
+                  [&](tutti_comm* comm, const tutti_call_opts* o, tutti_request** request) {
+                      return tutti_ireduce_scatter(comm, in, out, count, reduction.element.dtype,
+                                                   op.op, o, request);
+                  });
+        });
     }
+    each.done();
     return started(call);
 }
 
