@@ -7,8 +7,10 @@
 namespace tutti_torch {
 namespace {
 
-// Tensors smaller than this travel together: one call costs more than copying them.
-constexpr std::size_t packed_bytes = std::size_t{256} << 10;
+// Tensors smaller than this travel together: a call costs more than copying one of them there and
+// back (docs/benchmarks.md has both).
+constexpr std::size_t packed_bytes = std::size_t{128} << 10;
+constexpr std::size_t packed_bytes_of_0_1_0 = std::size_t{256} << 10;
 
 uint64_t mixed(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * 0x9e3779b97f4a7c15;
@@ -17,10 +19,12 @@ uint64_t mixed(uint64_t hash, uint64_t value) {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> batches_of(const std::vector<at::Tensor>& tensors) {
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<at::Tensor>& tensors,
+                                                 bool as_0_1_0) {
+    const std::size_t limit = as_0_1_0 ? packed_bytes_of_0_1_0 : packed_bytes;
     std::vector<std::vector<std::size_t>> batches, alone;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-        if (tensors[i].nbytes() >= packed_bytes) {
+        if (tensors[i].nbytes() >= limit) {
             alone.push_back({i});
             continue;
         }
@@ -40,7 +44,7 @@ std::vector<std::vector<std::size_t>> batches_of_blocks(const std::vector<at::Te
                                                         bool together) {
     const auto on_host = [](const at::Tensor& tensor) { return tensor.is_cpu(); };
     if (together && std::all_of(tensors.begin(), tensors.end(), on_host))
-        return batches_of(tensors);
+        return batches_of(tensors, false);
     std::vector<std::vector<std::size_t>> alone;
     for (std::size_t i = 0; i < tensors.size(); ++i) alone.push_back({i});
     return alone;

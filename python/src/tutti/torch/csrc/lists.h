@@ -10,8 +10,10 @@
 namespace tutti_torch {
 
 /// Places in the list for each call: small tensors of one type together, in the order of the list,
-/// then large ones alone. The same on all ranks, as types and lengths are.
-std::vector<std::vector<std::size_t>> batches_of(const std::vector<at::Tensor>& tensors);
+/// then large ones alone. The same on all ranks, as types and lengths are. as_0_1_0: with that
+/// version's limit.
+std::vector<std::vector<std::size_t>> batches_of(const std::vector<at::Tensor>& tensors,
+                                                 bool as_0_1_0);
 
 /// The same for tensors that have a block for each rank, which are rearranged to travel together:
 /// only where `together` says so and all of them are on the host.

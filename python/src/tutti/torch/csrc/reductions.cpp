@@ -42,7 +42,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors,
     constexpr Kind kind{OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced",
                         "tutti:all_reduce_coalesced"};
     for (const at::Tensor& tensor : tensors) check_tensor(tensor, kind.name, true);
-    const auto batches = batches_of(tensors);
+    const auto batches = batches_of(tensors, !group()->all_name_lists());
     const auto reductions = reductions_of(
         batches, [&](const auto& batch) { return tensors[batch.front()].scalar_type(); }, opts,
         kind.name);
