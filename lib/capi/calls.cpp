@@ -22,7 +22,7 @@ Result<BlockList> list_of(const char* function, const BlockArrays& arrays, int r
 Result<> check_in_place(const char* function, const Call& call) {
     if (call.collective != Collective::alltoall || !call.uneven) return {};
     const CallBlocks blocks = blocks_of(call);
-    const Blocks &in = blocks.input, &out = blocks.output;
+    const BlockLayout &in = blocks.input, &out = blocks.output;
     for (std::size_t i = 0; i < in.counts.size(); ++i) {
         const bool alike = in.counts[i] == out.counts[i] &&
                            (in.counts[i] == 0 || in.displacements[i] == out.displacements[i]);

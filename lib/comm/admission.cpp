@@ -15,7 +15,7 @@ uint32_t Admission::stream_for(int wanted) const {
 }
 
 Result<> Admission::enter(uint32_t stream, int64_t timeout_ms) {
-    if (!core_.agreement.alarm()) return {};
+    if (!core_.failure_protocol.alarm()) return {};
     Stream& s = core_.streams[stream];
     TUTTI_TRY(wait_to_enter(s, timeout_ms));
     core_.streams.release(s);
@@ -30,26 +30,27 @@ Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
     Backoff backoff(core_.oversubscribed);
     for (;;) {
         {
-            Owned owned(stream.owner);
+            OwnerGuard owned(stream.owner);
             Error error;
-            const auto entry = core_.agreement.admit(operation_number(core_.sequence) + 1, error);
-            if (entry == Agreement::Entry::proceed) {
+            const auto entry =
+                core_.failure_protocol.admit(operation_number(core_.sequence) + 1, error);
+            if (entry == FailureProtocol::CallDecision::proceed) {
                 owned.keep();
                 return {};
             }
-            if (entry == Agreement::Entry::refused) {
+            if (entry == FailureProtocol::CallDecision::refused) {
                 owned.drop();
-                core_.settle();
+                core_.apply_verdicts();
                 core_.streams.dump_once();
                 return tl::unexpected(std::move(error));
             }
         }
-        core_.settle();
+        core_.apply_verdicts();
         TUTTI_TRY(core_.offload->may_wait_for_all());
         if (deadline.passed()) return tl::unexpected(not_all_back(timeout_ms));
         if (const int64_t now = now_ns(); now >= ask_ns) {
             ask_ns = Inquiry::ask_at(began_ns, now, timeout_ms);
-            core_.agreement.inquiry().ask_who_is_behind();
+            core_.failure_protocol.inquiry().ask_who_is_behind();
         }
         core_.endpoint->pump();
         // Others may have to get on with another communicator before they come back.
@@ -62,19 +63,20 @@ Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
 // The call that gave up has no number, and others may yet make it: it fails for everyone, or what
 // follows would be taken for other calls than it is.
 Error Admission::not_all_back(int64_t timeout_ms) {
-    const Late late = core_.agreement.inquiry().behind();
+    const Late late = core_.failure_protocol.inquiry().behind();
     Error error{Code::timeout, late.first(), 0,
                 fmt::format("rank {}: after a mismatch, not all ranks came back within {} ms",
                             core_.rank(), timeout_ms)};
     if (late.answered) error.message += fmt::format(": {} did not", late.names());
-    core_.agreement.raise(error);
+    core_.failure_protocol.raise(error);
     core_.streams.dump_once();
-    return core_.agreement.over().value_or(error);
+    return core_.failure_protocol.fatal_error().value_or(error);
 }
 
 Result<> Admission::own(Stream& stream, int64_t timeout_ms) {
-    Owned owned(stream.owner);
-    if (!core_.agreement.alarm() && !core_.destroyed.load(std::memory_order_relaxed)) [[likely]] {
+    OwnerGuard owned(stream.owner);
+    if (!core_.failure_protocol.alarm() && !core_.destroyed.load(std::memory_order_relaxed))
+        [[likely]] {
         owned.keep();
         return {};
     }
@@ -120,7 +122,7 @@ Result<Admission::Place> Admission::submit(Request& request, Plan& plan, int64_t
 // other ranks wait for this one and have to know.
 Result<> Admission::propose(Stream& stream, const Tag& tag) {
     try {
-        core_.agreement.strict().propose(tag);
+        core_.failure_protocol.strict().propose(tag);
         return {};
     } catch (const std::bad_alloc&) {
         core_.streams.release(stream);
@@ -128,7 +130,7 @@ Result<> Admission::propose(Stream& stream, const Tag& tag) {
     const Error error{Code::no_memory, core_.rank(), 0,
                       fmt::format("rank {}: there is no memory to agree with the others on {}",
                                   core_.rank(), describe_call(tag))};
-    core_.agreement.raise(error);
+    core_.failure_protocol.raise(error);
     return tl::unexpected(error);
 }
 

@@ -19,30 +19,31 @@ namespace {
 
 constexpr int64_t most_ms = 1000;
 
-struct Registry {
+struct LivingCommunicators {
     const HomeProcess home;
-    Registry* const parents;  // a child must not take a mutex that another thread held at the fork
-    std::mutex mutex;         // guards what follows
+    LivingCommunicators* const
+        parents;       // a child must not take a mutex that another thread held at the fork
+    std::mutex mutex;  // guards what follows
     std::condition_variable changed;
     std::set<std::string, std::less<>> armed;
     std::map<const Communicator*, std::weak_ptr<Communicator>> living;
     // Threads of the program may be inside them until the process is gone: never freed.
     std::vector<std::shared_ptr<Communicator>> left;
 
-    explicit Registry(Registry* before) : parents(before) {}
+    explicit LivingCommunicators(LivingCommunicators* before) : parents(before) {}
 };
 
-Registry& registry() {
-    static std::atomic<Registry*> current{new Registry(nullptr)};
-    Registry* known = current.load();
+LivingCommunicators& living_communicators() {
+    static std::atomic<LivingCommunicators*> current{new LivingCommunicators(nullptr)};
+    LivingCommunicators* known = current.load();
     if (known->home.here()) return *known;
-    auto own = std::make_unique<Registry>(known);
+    auto own = std::make_unique<LivingCommunicators>(known);
     if (!current.compare_exchange_strong(known, own.get())) return *known;
     return *own.release();
 }
 
 void leave_all() {
-    Registry& mine = registry();
+    LivingCommunicators& mine = living_communicators();
     const auto deadline = Deadline::after_ms(most_ms);
     std::unique_lock lock(mine.mutex);
     const bool stores = !mine.armed.empty();
@@ -72,19 +73,19 @@ void handler() {
 }  // namespace
 
 void arm(std::string_view libraries) {
-    Registry& mine = registry();
+    LivingCommunicators& mine = living_communicators();
     const std::lock_guard lock(mine.mutex);
     if (mine.armed.emplace(libraries).second) (void)std::atexit(handler);
 }
 
 void add(const std::shared_ptr<Communicator>& comm) {
-    Registry& mine = registry();
+    LivingCommunicators& mine = living_communicators();
     const std::lock_guard lock(mine.mutex);
     mine.living[comm.get()] = comm;
 }
 
 void remove(const Communicator& comm) {
-    Registry& mine = registry();
+    LivingCommunicators& mine = living_communicators();
     const std::lock_guard lock(mine.mutex);
     mine.living.erase(&comm);
     mine.changed.notify_all();

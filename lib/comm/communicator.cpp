@@ -9,7 +9,7 @@
 #include "comm/calibrate.h"
 #include "comm/joined.h"
 #include "job/job_stores.h"
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 
 namespace tutti {
 
@@ -42,8 +42,8 @@ namespace {
 
 // The ranks have a launcher in common, and no store: what that says of the job is made one.
 Result<> find_store(Config& config, std::shared_ptr<Store>& store) {
-    TUTTI_ASSIGN(MeetingPlace place,
-                 find_meeting_place(config, std::getenv, Deadline::after_ms(config.timeout_ms)));
+    TUTTI_ASSIGN(RendezvousPlace place,
+                 find_rendezvous(config, std::getenv, Deadline::after_ms(config.timeout_ms)));
     config.store = std::move(place.url);
     config.store_hosted = place.hosted;
     config.store_in_job = place.hosted;
@@ -79,7 +79,7 @@ Result<std::shared_ptr<Communicator>> Communicator::create(const Config& given,
     TUTTI_TRY(comm->learn_hosts());
     const int64_t took_ms = (now_ns() - start_ns) / 1'000'000;
     if (config.fit_ms > 0) TUTTI_TRY(calibrate(*comm, config.fit_ms));
-    say_joined(*comm, *comm->core_.endpoint, took_ms);
+    log_joined(*comm, *comm->core_.endpoint, took_ms);
     return comm;
 }
 
@@ -104,7 +104,7 @@ Result<> Communicator::learn_hosts() {
 }
 
 void Communicator::abort() {
-    core_.agreement.raise(
+    core_.failure_protocol.raise(
         {Code::aborted, rank(), 0, fmt::format("rank {} called tutti_comm_abort", rank())});
 }
 
@@ -117,8 +117,8 @@ void Communicator::destroy() {
     const uint64_t last = core_.streams.end_all(core_.sequence);
     core_.transfers.end_all();
     offload_->leave();
-    give_up_on_culprit();
-    core_.agreement.say_bye(last);
+    stop_waiting_for_culprit();
+    core_.failure_protocol.send_bye(last);
     core_.memory.clear();
     // The last communicator takes this process out of the job.
     Endpoint& endpoint = *core_.endpoint;
@@ -129,19 +129,19 @@ void Communicator::destroy() {
 void Communicator::leave_at_exit(Deadline deadline) {
     if (!core_.home.here() || core_.destroyed.exchange(true)) return;
     // An accelerator's library may have ended already: it is not entered any more.
-    give_up_on_culprit();
-    core_.agreement.say_bye(core_.streams.last_before_end(core_.sequence, deadline));
+    stop_waiting_for_culprit();
+    core_.failure_protocol.send_bye(core_.streams.last_before_end(core_.sequence, deadline));
     Endpoint& endpoint = *core_.endpoint;
     if (endpoint.remove(core_.group.id(), deadline)) endpoint.leave_at_exit(deadline);
     at_exit::remove(*this);
 }
 
 // Leaving waits for no answer of a rank that is lost, or that did not answer in time.
-void Communicator::give_up_on_culprit() {
-    const auto over = core_.agreement.over();
+void Communicator::stop_waiting_for_culprit() {
+    const auto over = core_.failure_protocol.fatal_error();
     const bool late = over && (over->code == Code::peer_lost || over->code == Code::timeout);
     if (late && over->rank != nobody && over->rank != rank())
-        core_.endpoint->give_up_on(core_.group.in_job(over->rank));
+        core_.endpoint->stop_waiting_for(core_.group.in_job(over->rank));
 }
 
 // ---- what the endpoint tells
@@ -160,22 +160,22 @@ void Communicator::opened(const ChannelId& id, std::unique_ptr<Receiver> receive
 }
 
 // From here on ranks are those of the communicator; strangers have nothing to say in it.
-void Communicator::take_message(Rank from, const ControlMessage& message) {
+void Communicator::handle_message(Rank from, const ControlMessage& message) {
     if (const Rank member = core_.group.of_job(from); member != nobody)
-        core_.agreement.receive(member, message);
+        core_.failure_protocol.receive(member, message);
 }
 
 void Communicator::peer_lost(Rank peer, const std::string& cause) {
     const Rank member = core_.group.of_job(peer);
     if (member == nobody) return;
     // The cause has the job's numbers.
-    core_.agreement.peer_lost(
+    core_.failure_protocol.peer_lost(
         member, member == peer ? cause : fmt::format("it is rank {} of the job: {}", peer, cause));
 }
 
 void Communicator::unreachable(Rank peer) {
     if (const Rank member = core_.group.of_job(peer); member != nobody)
-        core_.agreement.unreachable(member);
+        core_.failure_protocol.unreachable(member);
 }
 
 // A program that waits for nothing in here is late by itself.

@@ -13,7 +13,7 @@
 
 namespace tutti {
 
-class Communicator final : private EndpointClient, private AgreementHost {
+class Communicator final : private EndpointClient, private FailureProtocolHost {
 public:
     static Result<std::shared_ptr<Communicator>> create(const Config& config,
                                                         std::shared_ptr<Store> own_store);
@@ -67,24 +67,24 @@ private:
     static std::shared_ptr<Communicator> make(std::shared_ptr<Endpoint> endpoint, Group group,
                                               bool one_host, std::optional<Hosts> hosts);
     Result<> learn_hosts();
-    void give_up_on_culprit();
+    void stop_waiting_for_culprit();
 
     // EndpointClient
     void opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) override;
     bool still_wanted(const ChannelId& id) override;
     void connected(const ChannelId& id, Result<Opened> opened) override;
-    void take_message(Rank from, const ControlMessage& message) override;
+    void handle_message(Rank from, const ControlMessage& message) override;
     void peer_lost(Rank peer, const std::string& cause) override;
     void unreachable(Rank peer) override;
     bool drive(bool& moved) override { return progress_.drive(moved); }
     bool arm(bool on) override { return progress_.arm(on); }
-    // AgreementHost
+    // FailureProtocolHost
     void send_control(Rank to, const ControlMessage& news) override {
         core_.endpoint->send_control(core_.group.in_job(to), news);
     }
     const Recorder& recorder() const override { return core_.recorder; }
     std::optional<Rank> blocked_on() override;
-    void settle() override { core_.settle(); }
+    void apply_verdicts() override { core_.apply_verdicts(); }
     void resume(uint64_t sequence) override { core_.resume(sequence); }
 
     // Each member builds on those before it.

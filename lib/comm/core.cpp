@@ -2,18 +2,19 @@
 
 namespace tutti {
 
-Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, AgreementHost& host)
+Core::Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host,
+           FailureProtocolHost& host)
     : endpoint(std::move(joined)),
       group(std::move(members)),
       strict(endpoint->config().check == Check::strict),
       oversubscribed(endpoint->oversubscribed()),
       channels(*endpoint, group),
-      agreement(group.rank(), group.size(), group.id(), host),
+      failure_protocol(group.rank(), group.size(), group.id(), host),
       waiting(endpoint->wakeups()),
       planner(*endpoint, channels, {group.rank(), group.size(), one_host}),
       plans(static_cast<std::size_t>(endpoint->config().nrings)),
-      streams(endpoint->config(), group.rank(), agreement, recorder, waiting),
-      transfers(endpoint->config(), group, planner.max_message_bytes(), channels, agreement,
+      streams(endpoint->config(), group.rank(), failure_protocol, recorder, waiting),
+      transfers(endpoint->config(), group, planner.max_message_bytes(), channels, failure_protocol,
                 waiting),
       memory(group.rank(), endpoint->transports().all()) {}
 
@@ -46,10 +47,10 @@ void Core::set_hosts(Hosts hosts) {
     planner.use(*group.hosts());
 }
 
-void Core::settle() {
+void Core::apply_verdicts() {
     // Messages that were sent before the news may have arrived unread.
-    if (agreement.ended()) endpoint->transports().progress();
-    streams.settle();
+    if (failure_protocol.ended()) endpoint->transports().progress();
+    streams.apply_verdicts();
     bool moved = false;
     transfers.drive(moved);
     endpoint->wakeups().ring();

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "control/agreement.h"
+#include "control/failure_protocol.h"
 #include "job/endpoint.h"
 #include "job/forks.h"
 #include "p2p/transfers.h"
@@ -23,7 +23,7 @@ class Offload;
 
 /// Each member builds on those before it.
 struct Core {
-    Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, AgreementHost& host);
+    Core(std::shared_ptr<Endpoint> joined, Group members, bool one_host, FailureProtocolHost& host);
 
     Rank rank() const { return group.rank(); }
     Rank size() const { return group.size(); }
@@ -40,8 +40,8 @@ struct Core {
     /// aborted once it was destroyed.
     Result<> may_start() const;
     void set_hosts(Hosts hosts);
-    /// Moves on what the agreement has decided.
-    void settle();
+    /// Moves on what the failure protocol has decided.
+    void apply_verdicts();
     /// A new epoch begins behind that operation. Holds all streams meanwhile.
     void resume(uint64_t last);
 
@@ -52,7 +52,7 @@ struct Core {
     const HomeProcess home;
     ChannelTable channels;
     Recorder recorder;
-    Agreement agreement;
+    FailureProtocol failure_protocol;
     Waiting waiting;
     Planner planner;
     std::vector<PlanCache> plans;  // by stream

@@ -22,32 +22,32 @@ void wait_for_news(Core& core, const Error& error, Known known) {
 
 }  // namespace
 
-void tell_failed(Core& core, const Error& error) {
-    core.agreement.raise({error.code, error.rank == nobody ? core.rank() : error.rank, 0,
-                          fmt::format("rank {}: {}", core.rank(), error.message)});
+void report_failure(Core& core, const Error& error) {
+    core.failure_protocol.raise({error.code, error.rank == nobody ? core.rank() : error.rank, 0,
+                                 fmt::format("rank {}: {}", core.rank(), error.message)});
 }
 
 Error binding_failed(Core& core, const Error& error) {
     // All ranks refuse the same call; but only two know that they cannot reach each other.
     const bool refused = error.code == Code::invalid || error.code == Code::unsupported;
     if (refused && error.rank == nobody) return error;
-    wait_for_news(core, error, [&] { return core.agreement.alarm(); });
-    if (!core.agreement.alarm()) tell_failed(core, error);
+    wait_for_news(core, error, [&] { return core.failure_protocol.alarm(); });
+    if (!core.failure_protocol.alarm()) report_failure(core, error);
     // The others must not wait for this call, which some may have begun.
     const uint64_t next = core.sequence + 1;
-    core.agreement.give_up(next);
-    return core.agreement.verdict(next).value_or(error);
+    core.failure_protocol.fail_after_loss(next);
+    return core.failure_protocol.verdict(next).value_or(error);
 }
 
 // A rank that has left ends the messages to and from it, and nothing else: collectives have their
 // own verdict.
 Error contact_failed(Core& core, const Transfer& transfer, const Error& error) {
-    Agreement& agreement = core.agreement;
-    const auto left = [&] { return agreement.has_left(transfer.peer); };
-    wait_for_news(core, error, [&] { return agreement.ended() || left(); });
-    if (!agreement.ended() && left()) return Transfers::left_error(transfer.peer);
-    if (!agreement.ended()) tell_failed(core, error);
-    return agreement.over().value_or(error);
+    FailureProtocol& failure_protocol = core.failure_protocol;
+    const auto left = [&] { return failure_protocol.has_left(transfer.peer); };
+    wait_for_news(core, error, [&] { return failure_protocol.ended() || left(); });
+    if (!failure_protocol.ended() && left()) return Transfers::left_error(transfer.peer);
+    if (!failure_protocol.ended()) report_failure(core, error);
+    return failure_protocol.fatal_error().value_or(error);
 }
 
 }  // namespace tutti

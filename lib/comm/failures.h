@@ -6,7 +6,7 @@
 namespace tutti {
 
 /// Tells the other ranks of an error, so that they do not wait for what this rank cannot do.
-void tell_failed(Core& core, const Error& error);
+void report_failure(Core& core, const Error& error);
 
 /// A collective could not be prepared: the error for the caller, after the other ranks have been
 /// told where they have to be.

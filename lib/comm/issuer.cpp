@@ -35,15 +35,15 @@ Result<Plan*> Issuer::bind_and_keep(const Call& call, uint32_t stream, int64_t t
 
 // nullptr: the call goes through the door.
 Result<Plan*> Issuer::host_plan(OffloadCall& asked, uint32_t stream, int64_t timeout_ms) {
-    TUTTI_ASSIGN(bool goes, core_.offload->takes(asked));
-    if (goes) return nullptr;
+    TUTTI_ASSIGN(bool offloads, core_.offload->takes(asked));
+    if (offloads) return nullptr;
     TUTTI_ASSIGN(Plan * plan, cached(asked.call, stream));
     if (plan) [[likely]]
         return plan;
     // The program may have loaded a driver since the last such call: then the buffers may be its.
     if (core_.offload->appeared()) {
-        TUTTI_ASSIGN(goes, core_.offload->takes(asked));
-        if (goes) return nullptr;
+        TUTTI_ASSIGN(offloads, core_.offload->takes(asked));
+        if (offloads) return nullptr;
     }
     return bind_and_keep(asked.call, stream, timeout_ms);
 }
@@ -51,7 +51,7 @@ Result<Plan*> Issuer::host_plan(OffloadCall& asked, uint32_t stream, int64_t tim
 Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t stream,
                                                 int64_t timeout_ms) {
     TUTTI_TRY(core_.planner.check(call, static_cast<int>(stream)));
-    if (core_.agreement.alarm()) {
+    if (core_.failure_protocol.alarm()) {
         // Others may have left because they were refused the same call: this rank hears why.
         if (call.path == Path::host) TUTTI_TRY(core_.planner.choose_on_host(call));
         TUTTI_TRY(admission_.enter(stream, timeout_ms));
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Plan>> Issuer::bind_plan(const Call& call, uint32_t strea
 // Where memory ran out the other ranks have to know: they wait for this one.
 Result<std::unique_ptr<Plan>> Issuer::make_plan_or_say(const Call& call, uint32_t stream,
                                                        int64_t timeout_ms) {
-    const net::GiveUpWhen over(core_.agreement.ended());
+    const net::CancelWaitsWhen over(core_.failure_protocol.ended());
     try {
         const Deadline deadline = Deadline::after_ms(timeout_ms);
         return call.path == Path::host ? core_.planner.make(call, stream, deadline)
@@ -211,16 +211,16 @@ OffloadCall run_of(Plan& plan, const void* in, void* out) {
 
 Result<> Issuer::run(Plan& plan, const void* in, void* out) {
     OffloadCall asked = run_of(plan, in, out);
-    TUTTI_ASSIGN(const bool goes, offloaded(asked));
-    if (goes) [[unlikely]]
+    TUTTI_ASSIGN(const bool offloads, offloaded(asked));
+    if (offloads) [[unlikely]]
         return core_.offload->run(asked);
     return run_on_host(plan, core_.limit_ms(plan.timeout_ms), in, out);
 }
 
 Result<std::unique_ptr<Request>> Issuer::start(Plan& plan, const void* in, void* out) {
     OffloadCall asked = run_of(plan, in, out);
-    TUTTI_ASSIGN(const bool goes, offloaded(asked));
-    if (goes) [[unlikely]]
+    TUTTI_ASSIGN(const bool offloads, offloaded(asked));
+    if (offloads) [[unlikely]]
         return core_.offload->start(asked);
     return start_on_host(plan, asked);
 }

@@ -39,7 +39,7 @@ std::string choices(const Endpoint& endpoint, const SelectionInput& input) {
 
 }  // namespace
 
-void say_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms) {
+void log_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms) {
     if (!log::enabled(log::Level::info)) return;
     if (comm.size() == 1) return log::info("tutti {}: a job of one rank", version());
     const SelectionInput& input = comm.planner().selection_input();

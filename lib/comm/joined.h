@@ -8,6 +8,6 @@
 namespace tutti {
 
 /// At level info: rank 0 says what holds for all, every rank where it is. took_ms: joining.
-void say_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms);
+void log_joined(const Communicator& comm, const Endpoint& endpoint, int64_t took_ms);
 
 }  // namespace tutti

@@ -12,7 +12,7 @@ Result<> Messenger::post(Transfer& transfer, int64_t timeout_ms) {
     TUTTI_TRY(core_.may_start());
     // After a loss a receive takes a message that is here (Transfers::purge).
     bool may_receive = false;
-    const auto over = core_.agreement.over(&may_receive);
+    const auto over = core_.failure_protocol.fatal_error(&may_receive);
     if (over && (transfer.sends || !may_receive)) return tl::unexpected(*over);
     if (auto posted = connect_and_post(transfer, timeout_ms); !posted)
         return tl::unexpected(contact_failed(core_, transfer, posted.error()));

@@ -38,10 +38,10 @@ bool ProgressEngine::drive_all(bool& moved) {
     return busy | core_.transfers.drive(moved);
 }
 
-void ProgressEngine::look_at_clocks() {
-    core_.agreement.look_at_unreachable();
-    core_.streams.look_at_clocks();
-    core_.transfers.look_at_clocks();
+void ProgressEngine::check_deadlines() {
+    core_.failure_protocol.check_unreachable();
+    core_.streams.check_deadlines();
+    core_.transfers.check_deadlines();
 }
 
 bool ProgressEngine::arm_all(bool on) {
@@ -80,7 +80,7 @@ public:
         if (!moved) core_.endpoint->transports().progress();
     }
     void look_around() {
-        engine_.look_at_clocks();
+        engine_.check_deadlines();
         core_.endpoint->pump();
         serves_ = core_.manual();
     }
@@ -139,7 +139,7 @@ bool ProgressEngine::wait(Request& request, int64_t timeout_ms) {
 
 bool ProgressEngine::arm(bool on) {
     if (on) {
-        look_at_clocks();
+        check_deadlines();
         if (core_.waiting.waiters()) return true;
         recall();
         armed_ = true;
@@ -147,7 +147,7 @@ bool ProgressEngine::arm(bool on) {
     }
     if (!std::exchange(armed_, false)) return true;
     arm_all(false);
-    core_.waiting.rouse();
+    core_.waiting.wake_sleepers();
     return true;
 }
 
@@ -162,7 +162,7 @@ void ProgressEngine::wait_for_last_run(const Plan& plan) {
         if (!moved) core_.endpoint->transports().progress();
         const Backoff::Turn turn = backoff.next(moved);
         if (turn == Backoff::Turn::spin) continue;
-        look_at_clocks();
+        check_deadlines();
         core_.endpoint->pump();
         if (core_.manual()) core_.endpoint->serve_clients(moved);
         if (turn == Backoff::Turn::sleep) core_.endpoint->wakeups().nap();
@@ -174,7 +174,7 @@ void ProgressEngine::advance() {
     recall();
     core_.endpoint->pump();
     core_.endpoint->transports().progress();
-    look_at_clocks();
+    check_deadlines();
     bool moved = false;
     drive_all(moved);
     finish_call();
@@ -189,7 +189,7 @@ int ProgressEngine::fd() {
 void ProgressEngine::hand_over() {
     core_.manual() ? announce() : core_.endpoint->wakeups().issued();
     core_.endpoint->wakeups().returns();
-    core_.waiting.rouse();
+    core_.waiting.wake_sleepers();
 }
 
 /// The program goes on, and may come back late.

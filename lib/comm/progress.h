@@ -28,7 +28,7 @@ public:
     /// A non-blocking operation that is not done is another thread's from now on: the service
     /// thread's, or of a thread that sleeps and has not announced itself on its stream.
     void hand_over();
-    void look_at_clocks();
+    void check_deadlines();
 
     // The endpoint's service thread, or that of a program that waits for another communicator.
     /// Drives non-blocking operations that no thread waits for; false if there are none.

@@ -130,12 +130,13 @@ std::shared_ptr<Communicator> Splitter::make_part(const std::vector<Rank>& membe
 Result<> Splitter::assemble(Communicator& part) {
     if (part.size() == 1) return {};
     Core& core = part.core_;
-    const net::GiveUpWhen whole_over(core_.agreement.ended()), over(core.agreement.ended());
+    const net::CancelWaitsWhen whole_over(core_.failure_protocol.ended()),
+        over(core.failure_protocol.ended());
     const auto deadline = Deadline::after_ms(core.config().timeout_ms);
     core.endpoint->look_up_neighbours(core.group, deadline);
     Endpoint::Intrinsics joined = core.endpoint->join_intrinsics(
         core.group, core.planner.selection_input().one_host, deadline);
-    if (auto cause = core_.agreement.over()) return tl::unexpected(*std::move(cause));
+    if (auto cause = core_.failure_protocol.fatal_error()) return tl::unexpected(*std::move(cause));
     TUTTI_ASSIGN(const bool all, part.issuer_.all_agree(joined.group != nullptr));
     if (all) core.planner.use(std::move(joined));
     return {};
@@ -145,16 +146,16 @@ Result<> Splitter::assemble(Communicator& part) {
 // cause of what went wrong in its part; a part that could not even be made tells nobody, so the
 // whole one does.
 Error Splitter::part_failed(Communicator* part, const Error& error) {
-    const Error cause = core_.agreement.over().value_or(error);
+    const Error cause = core_.failure_protocol.fatal_error().value_or(error);
     Error told = cause;
     if (!part) {
         told.rank = core_.rank();
-        core_.agreement.raise(told);
+        core_.failure_protocol.raise(told);
         return cause;
     }
     told.rank = part->rank();
     told.message = fmt::format("rank {} could not join it: {}", part->rank(), cause.message);
-    part->core_.agreement.raise(told);
+    part->core_.failure_protocol.raise(told);
     return cause;
 }
 

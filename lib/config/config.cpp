@@ -100,15 +100,15 @@ Result<> set_check(Config& c, std::string_view v) {
 Result<> set_progress(Config& c, std::string_view v) {
     if (v != "thread" && v != "manual")
         return fail(Code::invalid, "'{}' is neither 'thread' nor 'manual'", v);
-    c.progress = v == "manual" ? Progress::manual : Progress::thread;
+    c.progress = v == "manual" ? ProgressMode::manual : ProgressMode::thread;
     return {};
 }
 
 Result<> set_device(Config& c, std::string_view v) {
-    constexpr std::pair<std::string_view, DeviceWay> ways[] = {
-        {"library", DeviceWay::library}, {"nccl", DeviceWay::library},
-        {"staged", DeviceWay::staged},   {"hierarchical", DeviceWay::hierarchical},
-        {"auto", DeviceWay::automatic},
+    constexpr std::pair<std::string_view, DeviceMode> ways[] = {
+        {"library", DeviceMode::library}, {"nccl", DeviceMode::library},
+        {"staged", DeviceMode::staged},   {"hierarchical", DeviceMode::hierarchical},
+        {"auto", DeviceMode::automatic},
     };
     for (const auto& [name, way] : ways)
         if (v == name) return c.device = way, Result<>{};

@@ -14,9 +14,9 @@
 namespace tutti {
 
 enum class Check : uint8_t { frames, strict };
-enum class Progress : uint8_t { thread, manual };
+enum class ProgressMode : uint8_t { thread, manual };
 /// How collectives on device memory are done.
-enum class DeviceWay : uint8_t { library, staged, hierarchical, automatic };
+enum class DeviceMode : uint8_t { library, staged, hierarchical, automatic };
 
 /// What communicators that are split off do about their devices' library.
 enum class DeviceSplit : uint8_t { own, share };
@@ -41,15 +41,16 @@ struct Config {
     std::string tuning;  // a file of tutti-tune's
     int64_t fit_ms = 0;
     Check check = Check::frames;
-    Progress progress = Progress::thread;
+    ProgressMode progress = ProgressMode::thread;
     bool insecure = false;
-    DeviceWay device = DeviceWay::library;
+    DeviceMode device = DeviceMode::library;
     std::size_t device_tile_bytes = std::size_t{2} << 20;  // of what goes through pinned memory
     int device_rings = 1;                                  // NCCL's communicators side by side
     DeviceSplit device_split = DeviceSplit::own;
     std::string cuda_library, nccl_library;  // a path, or else what the process has
-    std::string dump;   // where the flight recorder goes when an operation fails
-    int look_ms = 100;  // how long who waits sleeps between looks at the clock: no key, for tests
+    std::string dump;  // where the flight recorder goes when an operation fails
+    int longest_sleep_ms =
+        100;  // how long who waits sleeps between looks at the clock: no key, for tests
     uint32_t attempt = 0;  // how often a launcher that restarts its ranks has done so: no key
     /// The error of a variable that does not place this rank: the other ranks hear of it when it
     /// joins.

@@ -134,7 +134,7 @@ bool Bootstrap::decode_transports(ByteReader& in) {
     return in.ok();
 }
 
-void Bootstrap::take_join(Rank from, ByteReader& in) {
+void Bootstrap::handle_join(Rank from, ByteReader& in) {
     const auto size = in.get<Rank>();
     if (size != self_.size)
         return fail_with({Code::invalid, from, 0,
@@ -162,7 +162,7 @@ void Bootstrap::take_join(Rank from, ByteReader& in) {
     joined_[from] = true;
 }
 
-void Bootstrap::take_ready(ByteReader& in) {
+void Bootstrap::handle_ready(ByteReader& in) {
     in.get<Rank>();
     one_host_ = in.get<uint8_t>() != 0;
     counted_ = in.get<uint8_t>() != 0;
@@ -188,9 +188,9 @@ void Bootstrap::receive(Rank from, ByteView message) {
                           fmt::format("rank {} sent a malformed message while joining", from)});
     }
     if (kind == Kind::join && from_child && !joined_[from]) {
-        take_join(from, in);
+        handle_join(from, in);
     } else if (kind == Kind::ready && from_parent && state_ == State::gathering) {
-        take_ready(in);
+        handle_ready(in);
     } else if (kind == Kind::linked && from_child && !linked_[from] &&
                (state_ == State::link || state_ == State::linking)) {
         all_linked_ &= in.get<uint8_t>() != 0;
@@ -235,13 +235,13 @@ void Bootstrap::linked(bool ok) {
     advance();
 }
 
-std::vector<Bootstrap::Outgoing> Bootstrap::take_outgoing(bool parent_there) {
+std::vector<Bootstrap::OutgoingMessage> Bootstrap::take_outgoing(bool parent_there) {
     const Rank parent = tree_parent(self_.rank);
     const auto waits = std::stable_partition(
         outgoing_.begin(), outgoing_.end(),
-        [&](const Outgoing& out) { return parent_there || out.to != parent; });
-    std::vector<Outgoing> taken(std::make_move_iterator(outgoing_.begin()),
-                                std::make_move_iterator(waits));
+        [&](const OutgoingMessage& out) { return parent_there || out.to != parent; });
+    std::vector<OutgoingMessage> taken(std::make_move_iterator(outgoing_.begin()),
+                                       std::make_move_iterator(waits));
     outgoing_.erase(outgoing_.begin(), waits);
     return taken;
 }

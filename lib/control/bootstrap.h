@@ -37,7 +37,7 @@ public:
         std::vector<LinkAttributes> transports;  // as many everywhere
     };
     enum class State : uint8_t { gathering, link, linking, done, failed };
-    struct Outgoing {
+    struct OutgoingMessage {
         Rank to = nobody;
         Bytes message;
     };
@@ -57,7 +57,7 @@ public:
     const Error& error() const { return error_; }
     /// What is to be sent now. Children may be there before the connection to the parent is: what
     /// is for the parent waits for it.
-    std::vector<Outgoing> take_outgoing(bool parent_there);
+    std::vector<OutgoingMessage> take_outgoing(bool parent_there);
 
     /// Children whose subtree has not joined yet, for the message at the deadline.
     std::vector<Rank> missing() const;
@@ -85,8 +85,8 @@ private:
     void send_down(const Bytes& message);
     void begin_link();
     bool complete(const std::map<Rank, bool>& reported) const;
-    void take_join(Rank from, ByteReader& in);
-    void take_ready(ByteReader& in);
+    void handle_join(Rank from, ByteReader& in);
+    void handle_ready(ByteReader& in);
     void advance();
     Bytes encode_state(Kind kind) const;
     bool decode_machines(ByteReader& in, bool add);
@@ -99,7 +99,7 @@ private:
     std::vector<Rank> children_;
     State state_ = State::gathering;
     Error error_;
-    std::vector<Outgoing> outgoing_;
+    std::vector<OutgoingMessage> outgoing_;
     std::map<Rank, bool> joined_;  // per child
     std::map<Rank, bool> linked_;  // per child, and this rank itself
     bool one_host_ = true;

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/blame.h"
+#include "base/errno_class.h"
 #include "os/uninherited_fd.h"
 
 namespace tutti {
@@ -115,8 +115,9 @@ void ControlTree::read(const LinkPtr& link) {
         const ssize_t got = ::recv(link->fd.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
         if (got < 0 && errno == EINTR) continue;
         // A shortage of this process is no end of the peer's: the reactor calls again.
-        const Blame blame = got < 0 ? blame_of(errno) : Blame::peer;
-        if (got < 0 && (blame == Blame::again || blame == Blame::shortage)) break;
+        const ErrnoClass errno_class = got < 0 ? classify_errno(errno) : ErrnoClass::peer;
+        if (got < 0 && (errno_class == ErrnoClass::again || errno_class == ErrnoClass::shortage))
+            break;
         if (got <= 0) return drop(link, cause_of_end(*link, got));
         link->in.insert(link->in.end(), buffer.begin(), buffer.begin() + got);
 

@@ -19,7 +19,7 @@ public:
     /// The way there that the message lacks is wanted. False: there is none; the message is gone.
     bool add(Rank to, Bytes message);
     /// A connection is wanted, to find out whether that rank is still there.
-    void want(Rank to) { waiting_.try_emplace(to); }
+    void request(Rank to) { waiting_.try_emplace(to); }
 
     /// A rank that a connection is wanted to; nobody if there is none.
     Rank next() const { return waiting_.empty() ? nobody : waiting_.begin()->first; }

@@ -17,14 +17,14 @@ public:
     static constexpr std::size_t most = 4096;
     static constexpr std::size_t most_of_one = 256;  // of one sender's
 
-    void keep(Rank from, const ControlMessage& news) {
+    void keep(Rank from, const ControlMessage& message) {
         const auto sent = [from](const auto& kept) { return kept.first == from; };
         const auto oldest = std::find_if(kept_.begin(), kept_.end(), sent);
         if (std::count_if(oldest, kept_.end(), sent) >= std::ptrdiff_t{most_of_one})
             kept_.erase(oldest);
         else if (kept_.size() == most)
             kept_.pop_front();
-        kept_.emplace_back(from, news);
+        kept_.emplace_back(from, message);
     }
 
     /// What has come for that one, in order.

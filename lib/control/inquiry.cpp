@@ -56,133 +56,136 @@ std::pair<Rank, Rank> Late::chain(Rank own) const {
     return {first, last};
 }
 
-void Inquiry::take_stall(const ControlMessage& news) {
+void Inquiry::handle_stall(const ControlMessage& message) {
     {
-        const Lock lock(circle_.mutex);
-        if (news.tag.epoch() != state_.epoch()) return;
+        const Lock lock(context_.mutex);
+        if (message.tag.epoch() != state_.epoch()) return;
         // Stalled ranks come in crowds: one question about an operation serves them all for a
         // while.
-        const int64_t now = circle_.now_ns();
-        if (news.tag.sequence <= stall_.tag.sequence && now < stall_ns_ + stall_window_ns) return;
-        stall_ = news;
+        const int64_t now = context_.now_ns();
+        if (message.tag.sequence <= stall_.tag.sequence && now < stall_ns_ + stall_window_ns)
+            return;
+        stall_ = message;
         stall_ns_ = now;
-        if (const Rank parent = circle_.tree.parent(); parent != nobody) {
+        if (const Rank parent = context_.tree.parent(); parent != nobody) {
             const bool silent = is_silent(parent);
-            ask(parent, news);
-            if (silent) tell_silent(parent);
+            ask(parent, message);
+            if (silent) report_silent(parent);
             return;
         }
     }
-    ControlMessage query = news;
+    ControlMessage query = message;
     query.kind = ControlMessage::Kind::query;
-    take_query(query, nobody);
+    handle_query(query, nobody);
 }
 
-void Inquiry::take_query(const ControlMessage& news, Rank from) {
-    const Recorder& recorder = circle_.host.recorder();
-    bool late = recorder.last() < news.tag.sequence, failed = false;
+void Inquiry::handle_query(const ControlMessage& message, Rank from) {
+    const Recorder& recorder = context_.host.recorder();
+    bool late = recorder.last() < message.tag.sequence, failed = false;
     {
-        const Lock lock(circle_.mutex);
+        const Lock lock(context_.mutex);
         late_.answered = late_heard_ = false;
         late_.waiting.clear();
         const auto mismatch = state_.mismatch_from();
-        failed = mismatch && news.tag.sequence >= *mismatch;
+        failed = mismatch && message.tag.sequence >= *mismatch;
         if (failed) late = state_.behind_mismatch(operation_number(recorder.last()));
         std::vector<Rank> silent;
         silent_ms_.clear();
-        for (const Rank child : circle_.tree.children()) {
+        for (const Rank child : context_.tree.children()) {
             if (child == from) continue;
             if (is_silent(child)) silent.push_back(child);
-            ask(child, news);
+            ask(child, message);
         }
-        for (const Rank child : silent) tell_silent(child);
+        for (const Rank child : silent) report_silent(child);
     }
-    const auto own = failed ? std::nullopt : recorder.find(news.tag.sequence);
-    if (own && *own != news.tag && news.rank != circle_.rank)
-        return state_.raise_mismatch(*own, news.rank, news.tag);
+    const auto own = failed ? std::nullopt : recorder.find(message.tag.sequence);
+    if (own && *own != message.tag && message.rank != context_.rank)
+        return state_.raise_mismatch(*own, message.rank, message.tag);
     if (!late) return;
-    ControlMessage answer = circle_.make(ControlMessage::Kind::late, news.tag);
-    const auto blocked_on = failed ? std::nullopt : circle_.host.blocked_on();
+    ControlMessage answer = context_.make(ControlMessage::Kind::late, message.tag);
+    const auto blocked_on = failed ? std::nullopt : context_.host.blocked_on();
     answer.tag.count = blocked_on.has_value();
     answer.tag.root = blocked_on.value_or(nobody);
-    take_late(answer);
+    handle_late(answer);
 }
 
-void Inquiry::take_late(const ControlMessage& news) {
-    const Lock lock(circle_.mutex);
-    if (!note_late(news)) return;
-    if (circle_.tree.parent() != nobody)
-        return circle_.host.send_control(circle_.tree.parent(), news);
-    ControlMessage suspect = news;
+void Inquiry::handle_late(const ControlMessage& message) {
+    const Lock lock(context_.mutex);
+    if (!note_late(message)) return;
+    if (context_.tree.parent() != nobody)
+        return context_.host.send_control(context_.tree.parent(), message);
+    ControlMessage suspect = message;
     suspect.kind = ControlMessage::Kind::suspect;
-    for (Rank child : circle_.tree.children()) circle_.host.send_control(child, suspect);
+    for (Rank child : context_.tree.children()) context_.host.send_control(child, suspect);
 }
 
-void Inquiry::take_suspect(const ControlMessage& news) {
-    const Lock lock(circle_.mutex);
-    for (Rank child : circle_.tree.children()) circle_.host.send_control(child, news);
-    note_late(news);
+void Inquiry::handle_suspect(const ControlMessage& message) {
+    const Lock lock(context_.mutex);
+    for (Rank child : context_.tree.children()) context_.host.send_control(child, message);
+    note_late(message);
 }
 
 // The first answer to a question takes the place of what was said before. True if it is news.
-bool Inquiry::note_late(const ControlMessage& news) {
-    if (!late_heard_ || late_sequence_ != news.tag.sequence) late_ = {};
+bool Inquiry::note_late(const ControlMessage& message) {
+    if (!late_heard_ || late_sequence_ != message.tag.sequence) late_ = {};
     late_heard_ = true;
-    late_sequence_ = news.tag.sequence;
-    if (news.tag.count > 0) {
-        const bool known = news.tag.root >= 0 && news.tag.root < circle_.size;
-        return insert_few(late_.waiting, news.rank, known ? news.tag.root : nobody);
+    late_sequence_ = message.tag.sequence;
+    if (message.tag.count > 0) {
+        const bool known = message.tag.root >= 0 && message.tag.root < context_.size;
+        return insert_few(late_.waiting, message.rank, known ? message.tag.root : nobody);
     }
     late_.answered = true;
-    return insert_few(late_.ranks, news.rank);
+    return insert_few(late_.ranks, message.rank);
 }
 
 // ---- who says nothing at all, with the mutex
 
-void Inquiry::ask(Rank neighbour, const ControlMessage& news) {
-    circle_.host.send_control(neighbour, news);
-    unheard_.try_emplace(neighbour, circle_.now_ns());
+void Inquiry::ask(Rank neighbour, const ControlMessage& message) {
+    context_.host.send_control(neighbour, message);
+    unheard_.try_emplace(neighbour, context_.now_ns());
 }
 
 bool Inquiry::is_silent(Rank neighbour) const {
     const auto asked = unheard_.find(neighbour);
-    return asked != unheard_.end() && circle_.now_ns() - asked->second >= silence_ns;
+    return asked != unheard_.end() && context_.now_ns() - asked->second >= silence_ns;
 }
 
-void Inquiry::tell_silent(Rank neighbour) {
-    ControlMessage silent = circle_.make(ControlMessage::Kind::silent, {});
+void Inquiry::report_silent(Rank neighbour) {
+    ControlMessage silent = context_.make(ControlMessage::Kind::silent, {});
     silent.rank = neighbour;
-    silent.tag.count = static_cast<uint64_t>(ns_to_ms(circle_.now_ns() - unheard_[neighbour]));
-    take_silent(silent, neighbour);
+    silent.tag.count = static_cast<uint64_t>(ns_to_ms(context_.now_ns() - unheard_[neighbour]));
+    handle_silent(silent, neighbour);
 }
 
-void Inquiry::take_silent(const ControlMessage& news, Rank from) {
-    if (insert_few(silent_ms_, news.rank, static_cast<int64_t>(news.tag.count)))
-        circle_.flood(news, from);
+void Inquiry::handle_silent(const ControlMessage& message, Rank from) {
+    if (insert_few(silent_ms_, message.rank, static_cast<int64_t>(message.tag.count)))
+        context_.flood(message, from);
 }
 
-bool Inquiry::hear(Rank from, const ControlMessage& news) {
+bool Inquiry::note_alive(Rank from, const ControlMessage& message) {
     unheard_.erase(from);
     silent_ms_.erase(from);
-    if (news.kind == ControlMessage::Kind::silent) take_silent(news, from);
+    if (message.kind == ControlMessage::Kind::silent) handle_silent(message, from);
     // A question that reaches this rank may come from one that others have not told what they know.
-    if (news.kind == ControlMessage::Kind::stall || news.kind == ControlMessage::Kind::query) {
-        circle_.host.send_control(from, circle_.make(ControlMessage::Kind::here, {}));
-        state_.catch_up(from, operation_number(news.tag.sequence));
+    if (message.kind == ControlMessage::Kind::stall ||
+        message.kind == ControlMessage::Kind::query) {
+        context_.host.send_control(from, context_.make(ControlMessage::Kind::here, {}));
+        state_.catch_up(from, operation_number(message.tag.sequence));
     }
-    return news.kind == ControlMessage::Kind::silent || news.kind == ControlMessage::Kind::here;
+    return message.kind == ControlMessage::Kind::silent ||
+           message.kind == ControlMessage::Kind::here;
 }
 
-void Inquiry::receive(Rank from, const ControlMessage& news) {
-    switch (news.kind) {
+void Inquiry::receive(Rank from, const ControlMessage& message) {
+    switch (message.kind) {
         case ControlMessage::Kind::stall:
-            return take_stall(news);
+            return handle_stall(message);
         case ControlMessage::Kind::query:
-            return take_query(news, from);
+            return handle_query(message, from);
         case ControlMessage::Kind::late:
-            return take_late(news);
+            return handle_late(message);
         default:
-            return take_suspect(news);
+            return handle_suspect(message);
     }
 }
 
@@ -193,7 +196,7 @@ std::optional<ControlMessage> Inquiry::interrupted(int64_t now) {
 }
 
 Late Inquiry::late(uint64_t sequence) {
-    const Lock lock(circle_.mutex);
+    const Lock lock(context_.mutex);
     Late late = late_sequence_ == sequence ? late_ : Late{};
     late.silent_ms = silent_ms_;
     return late;
@@ -202,7 +205,7 @@ Late Inquiry::late(uint64_t sequence) {
 void Inquiry::ask_who_is_behind() {
     Tag tag;
     {
-        const Lock lock(circle_.mutex);
+        const Lock lock(context_.mutex);
         const auto mismatch = state_.mismatch_from();
         if (!mismatch) return;
         tag.sequence = *mismatch;
@@ -211,7 +214,7 @@ void Inquiry::ask_who_is_behind() {
 }
 
 Late Inquiry::behind() {
-    const Lock lock(circle_.mutex);
+    const Lock lock(context_.mutex);
     return late_sequence_ == state_.mismatch_from() ? late_ : Late{};
 }
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "control/circle.h"
+#include "control/protocol_context.h"
 
 namespace tutti {
 
@@ -35,10 +35,10 @@ struct Late {
 /// Any thread may call anything but what says otherwise.
 class Inquiry {
 public:
-    Inquiry(Circle& circle, AgreementState& state) : circle_(circle), state_(state) {}
+    Inquiry(ProtocolContext& context, FailureState& state) : context_(context), state_(state) {}
 
     /// Waiting suspiciously long: finds out who is missing, or who called something else.
-    void stalled(const Tag& tag) { take_stall(circle_.make(ControlMessage::Kind::stall, tag)); }
+    void stalled(const Tag& tag) { handle_stall(context_.make(ControlMessage::Kind::stall, tag)); }
     /// When one that has waited since then asks again: ever more rarely, and once more shortly
     /// before its deadline, as who was late may be there by then.
     static int64_t ask_at(int64_t began_ns, int64_t now, int64_t timeout_ms);
@@ -49,29 +49,29 @@ public:
     Late behind();
 
     /// Notes that a neighbour is there. With the mutex; true: the news say nothing more.
-    bool hear(Rank from, const ControlMessage& news);
-    /// Takes a question or an answer, after hear().
-    void receive(Rank from, const ControlMessage& news);
+    bool note_alive(Rank from, const ControlMessage& message);
+    /// Takes a question or an answer, after note_alive().
+    void receive(Rank from, const ControlMessage& message);
     /// The question under way, if a neighbour that is gone may have kept it; it may be asked again
     /// at once. With the mutex.
     std::optional<ControlMessage> interrupted(int64_t now);
-    void ask_again(const ControlMessage& question) { take_stall(question); }
+    void ask_again(const ControlMessage& question) { handle_stall(question); }
 
 private:
     using Lock = std::unique_lock<std::mutex>;
-    void take_stall(const ControlMessage& news);
-    void take_query(const ControlMessage& news, Rank from);
-    void take_late(const ControlMessage& news);
-    void take_suspect(const ControlMessage& news);
-    bool note_late(const ControlMessage& news);
-    void ask(Rank neighbour, const ControlMessage& news);
+    void handle_stall(const ControlMessage& message);
+    void handle_query(const ControlMessage& message, Rank from);
+    void handle_late(const ControlMessage& message);
+    void handle_suspect(const ControlMessage& message);
+    bool note_late(const ControlMessage& message);
+    void ask(Rank neighbour, const ControlMessage& message);
     bool is_silent(Rank neighbour) const;
-    void tell_silent(Rank neighbour);
-    void take_silent(const ControlMessage& news, Rank from);
+    void report_silent(Rank neighbour);
+    void handle_silent(const ControlMessage& message, Rank from);
 
-    Circle& circle_;
-    AgreementState& state_;
-    // The circle's mutex guards these.
+    ProtocolContext& context_;
+    FailureState& state_;
+    // The context's mutex guards these.
     Late late_;                // as far as this rank has heard
     bool late_heard_ = false;  // since it was asked last
     uint64_t late_sequence_ = 0;

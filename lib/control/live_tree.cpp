@@ -8,7 +8,7 @@ namespace tutti {
 
 LiveTree::LiveTree(Rank rank, Rank size)
     : rank_(rank), size_(size), gone_(static_cast<std::size_t>(size)) {
-    look();
+    find_neighbours();
 }
 
 /// Who stands at that rank's place, nobody if all below it have left, too.
@@ -25,7 +25,7 @@ bool LiveTree::is_neighbour(Rank rank) const {
 }
 
 // From its own place up through those that this rank has taken over.
-void LiveTree::look() {
+void LiveTree::find_neighbours() {
     parent_ = nobody;
     children_.clear();
     for (Rank place = rank_; place != nobody && parent_ == nobody; place = tree_parent(place)) {
@@ -37,11 +37,11 @@ void LiveTree::look() {
     }
 }
 
-std::vector<Rank> LiveTree::leave(Rank rank) {
+std::vector<Rank> LiveTree::remove(Rank rank) {
     gone_[static_cast<std::size_t>(rank)] = true;
     if (!is_neighbour(rank)) return {};
     const LiveTree before = *this;
-    look();
+    find_neighbours();
     std::vector<Rank> added;
     if (parent_ != nobody && !before.is_neighbour(parent_)) added.push_back(parent_);
     for (const Rank child : children_)

@@ -20,12 +20,12 @@ public:
 
     /// The ranks that are neighbours from now on, in the other's place: those above and below it
     /// know each other then. Not twice for one rank, and not for this one.
-    std::vector<Rank> leave(Rank rank);
+    std::vector<Rank> remove(Rank rank);
 
 private:
     Rank occupant(Rank place) const;
     bool is_neighbour(Rank rank) const;
-    void look();
+    void find_neighbours();
 
     const Rank rank_, size_;
     std::vector<bool> gone_;

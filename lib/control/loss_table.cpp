@@ -9,7 +9,7 @@ constexpr int most_ended_detours = 3;  // of one peer that are looked into
 
 }  // namespace
 
-bool LossTable::lose(Rank peer, std::string cause) {
+bool LossTable::mark_lost(Rank peer, std::string cause) {
     return left_.count(peer) == 0 && lost_.emplace(peer, std::move(cause)).second;
 }
 
@@ -44,9 +44,9 @@ LossTable::ForRing LossTable::for_ring(Rank lost) {
     return tell;
 }
 
-const std::set<Rank>& LossTable::given_up() {
-    for (const auto& [rank, cause] : lost_) given_up_.insert(rank);
-    return given_up_;
+const std::set<Rank>& LossTable::not_waited_for() {
+    for (const auto& [rank, cause] : lost_) not_waited_for_.insert(rank);
+    return not_waited_for_;
 }
 
 }  // namespace tutti

@@ -23,7 +23,7 @@ public:
 
     /// A process ended, or another rank said so. True if that is new: then the neighbours in the
     /// tree are told, and the next rank on the ring (for_ring).
-    bool lose(Rank peer, std::string cause);
+    bool mark_lost(Rank peer, std::string cause);
     /// That rank has said that its process ends in order.
     void note_leaving(Rank peer) { left_.insert(peer); }
     /// There is no way to that rank for messages. ended: nothing listens there any more. True if
@@ -45,9 +45,9 @@ public:
     ForRing for_ring(Rank lost);
 
     /// Leaving will not wait for that rank: it is lost, or does not answer.
-    void give_up_on(Rank rank) { given_up_.insert(rank); }
+    void stop_waiting_for(Rank rank) { not_waited_for_.insert(rank); }
     /// The ranks that leaving does not wait for. All that are lost are among them.
-    const std::set<Rank>& given_up();
+    const std::set<Rank>& not_waited_for();
 
     const std::map<Rank, std::string>& lost() const { return lost_; }
     const std::set<Rank>& unreachable() const { return unreachable_; }
@@ -62,7 +62,7 @@ private:
     std::set<Rank> cut_off_;            // there was no way to them
     std::map<Rank, int> ended_detours_;
     Rank told_ = nobody;  // has been told of all that are lost
-    std::set<Rank> given_up_;
+    std::set<Rank> not_waited_for_;
 };
 
 }  // namespace tutti

@@ -9,15 +9,15 @@ constexpr std::size_t max_proposals = std::size_t{1} << 20;  // 100 MB or so
 
 }  // namespace
 
-StrictCalls::StrictCalls(Circle& circle, AgreementState& state)
-    : circle_(circle),
+StrictCalls::StrictCalls(ProtocolContext& context, FailureState& state)
+    : context_(context),
       state_(state),
-      parent_(tree_parent(circle.rank)),
-      children_(tree_children(circle.rank, circle.size)) {}
+      parent_(tree_parent(context.rank)),
+      children_(tree_children(context.rank, context.size)) {}
 
-void StrictCalls::take_proposal(Rank from, const Tag& tag) {
-    std::unique_lock lock(circle_.mutex);
-    if (!state_.takes(tag)) return;
+void StrictCalls::handle_proposal(Rank from, const Tag& tag) {
+    std::unique_lock lock(context_.mutex);
+    if (!state_.may_run(tag)) return;
     if (proposals_.size() >= max_proposals && proposals_.count(tag.sequence) == 0) {
         lock.unlock();
         return state_.raise(
@@ -32,33 +32,35 @@ void StrictCalls::take_proposal(Rank from, const Tag& tag) {
         p.first = from;
     } else if (p.tag != tag) {
         // Said from the point of view of whoever came first; both may be subtrees of this rank.
-        ControlMessage news = circle_.make(ControlMessage::Kind::mismatch, {});
-        news.tag.sequence = tag.sequence;
-        news.tag.root = p.first;
-        news.rank = from;
-        news.text =
+        ControlMessage message = context_.make(ControlMessage::Kind::mismatch, {});
+        message.tag.sequence = tag.sequence;
+        message.tag.root = p.first;
+        message.rank = from;
+        message.text =
             fmt::format("the ranks called different things: rank {} called {}, rank {} called {}",
                         p.first, describe_call(p.tag), from, describe_call(tag));
         lock.unlock();
-        return state_.raise_mismatch(news);
+        return state_.raise_mismatch(message);
     }
     if (++p.have <= children_.size()) return;
     proposals_.erase(tag.sequence);
     if (parent_ != nobody)
-        return circle_.host.send_control(parent_, circle_.make(ControlMessage::Kind::propose, tag));
+        return context_.host.send_control(parent_,
+                                          context_.make(ControlMessage::Kind::propose, tag));
     for (Rank child : children_)
-        circle_.host.send_control(child, circle_.make(ControlMessage::Kind::agreed, tag));
+        context_.host.send_control(child, context_.make(ControlMessage::Kind::agreed, tag));
     agreed_.store(tag.sequence, std::memory_order_release);
     lock.unlock();
-    circle_.host.settle();
+    context_.host.apply_verdicts();
 }
 
-void StrictCalls::receive(Rank from, const ControlMessage& news) {
-    if (news.kind == ControlMessage::Kind::propose) return take_proposal(from, news.tag);
-    for (Rank child : children_) circle_.host.send_control(child, news);
+void StrictCalls::receive(Rank from, const ControlMessage& message) {
+    if (message.kind == ControlMessage::Kind::propose) return handle_proposal(from, message.tag);
+    for (Rank child : children_) context_.host.send_control(child, message);
     // Another message may have brought a later one before this.
-    if (!agreed(news.tag.sequence)) agreed_.store(news.tag.sequence, std::memory_order_release);
-    circle_.host.settle();
+    if (!agreed(message.tag.sequence))
+        agreed_.store(message.tag.sequence, std::memory_order_release);
+    context_.host.apply_verdicts();
 }
 
 }  // namespace tutti

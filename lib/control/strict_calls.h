@@ -6,21 +6,21 @@
 #include <map>
 #include <vector>
 
-#include "control/circle.h"
+#include "control/protocol_context.h"
 
 namespace tutti {
 
 /// Any thread may call anything.
 class StrictCalls {
 public:
-    StrictCalls(Circle& circle, AgreementState& state);
+    StrictCalls(ProtocolContext& context, FailureState& state);
 
-    void propose(const Tag& tag) { take_proposal(circle_.rank, tag); }
+    void propose(const Tag& tag) { handle_proposal(context_.rank, tag); }
     bool agreed(uint64_t sequence) const {
         return agreed_.load(std::memory_order_acquire) >= sequence;
     }
     /// A proposal from a child, or the parent's word that a call is agreed on.
-    void receive(Rank from, const ControlMessage& news);
+    void receive(Rank from, const ControlMessage& message);
     /// An epoch is over, and with it what was proposed in it. With the mutex.
     void begin_epoch() { proposals_.clear(); }
 
@@ -30,15 +30,15 @@ private:
         Rank first = nobody;
         uint32_t have = 0;
     };
-    void take_proposal(Rank from, const Tag& tag);
+    void handle_proposal(Rank from, const Tag& tag);
 
-    Circle& circle_;
-    AgreementState& state_;
+    ProtocolContext& context_;
+    FailureState& state_;
     // Neighbours in the whole tree: once ranks have left, no call is agreed on.
     const Rank parent_;
     const std::vector<Rank> children_;
     std::atomic<uint64_t> agreed_{0};
-    std::map<uint64_t, Proposal> proposals_;  // the circle's mutex guards it
+    std::map<uint64_t, Proposal> proposals_;  // the context's mutex guards it
 };
 
 }  // namespace tutti

@@ -72,45 +72,45 @@ Result<> Context::runs(StreamHandle stream) const {
                 "be none: call tutti before or after the capture, between graphs if need be");
 }
 
-Result<Stream> Stream::create(const Context& context) {
+Result<DeviceStream> DeviceStream::create(const Context& context) {
     const Context::Scope current(context);
     StreamHandle handle = nullptr;
     TUTTI_TRY(check(context.driver(), context.driver().stream_create(&handle, non_blocking),
                     "making a device stream"));
-    return Stream(context, handle);
+    return DeviceStream(context, handle);
 }
 
-Stream::~Stream() {
+DeviceStream::~DeviceStream() {
     if (!handle_) return;
     const Context::Scope current(context_);
     context_.driver().stream_destroy(handle_);
 }
 
-Result<Event> Event::create(const Context& context) {
+Result<DeviceEvent> DeviceEvent::create(const Context& context) {
     const Context::Scope current(context);
     EventHandle handle = nullptr;
     TUTTI_TRY(check(context.driver(), context.driver().event_create(&handle, disable_timing),
                     "making a device event"));
-    return Event(context, handle);
+    return DeviceEvent(context, handle);
 }
 
-Event::~Event() {
+DeviceEvent::~DeviceEvent() {
     if (!handle_) return;
     const Context::Scope current(context_);
     context_.driver().event_destroy(handle_);
 }
 
-Result<> Event::record(StreamHandle stream) const {
+Result<> DeviceEvent::record(StreamHandle stream) const {
     return check(context_.driver(), context_.driver().event_record(handle_, stream),
                  "recording a device event");
 }
 
-Result<> Event::hold(StreamHandle stream) const {
+Result<> DeviceEvent::hold(StreamHandle stream) const {
     return check(context_.driver(), context_.driver().stream_wait_event(stream, handle_, 0),
                  "making a device stream wait");
 }
 
-Result<bool> Event::passed() const {
+Result<bool> DeviceEvent::passed() const {
     const BesideCaptures beside(context_.driver());
     const Status status = context_.driver().event_query(handle_);
     // A driver that minds the capture all the same will tell afterwards.

@@ -88,28 +88,29 @@ private:
 };
 
 /// A stream that does not wait for the legacy default stream.
-class Stream {
+class DeviceStream {
 public:
-    static Result<Stream> create(const Context& context);
-    Stream(Stream&& other) noexcept
+    static Result<DeviceStream> create(const Context& context);
+    DeviceStream(DeviceStream&& other) noexcept
         : context_(other.context_), handle_(std::exchange(other.handle_, nullptr)) {}
-    Stream& operator=(Stream&&) = delete;
-    ~Stream();
+    DeviceStream& operator=(DeviceStream&&) = delete;
+    ~DeviceStream();
     StreamHandle handle() const { return handle_; }
 
 private:
-    Stream(const Context& context, StreamHandle handle) : context_(context), handle_(handle) {}
+    DeviceStream(const Context& context, StreamHandle handle)
+        : context_(context), handle_(handle) {}
     Context context_;
     StreamHandle handle_;
 };
 
-class Event {
+class DeviceEvent {
 public:
-    static Result<Event> create(const Context& context);
-    Event(Event&& other) noexcept
+    static Result<DeviceEvent> create(const Context& context);
+    DeviceEvent(DeviceEvent&& other) noexcept
         : context_(other.context_), handle_(std::exchange(other.handle_, nullptr)) {}
-    Event& operator=(Event&&) = delete;
-    ~Event();
+    DeviceEvent& operator=(DeviceEvent&&) = delete;
+    ~DeviceEvent();
 
     /// Marks the end of what is on the stream by now.
     Result<> record(StreamHandle stream) const;
@@ -119,7 +120,7 @@ public:
     Result<bool> passed() const;
 
 private:
-    Event(const Context& context, EventHandle handle) : context_(context), handle_(handle) {}
+    DeviceEvent(const Context& context, EventHandle handle) : context_(context), handle_(handle) {}
     Context context_;
     EventHandle handle_;
 };

@@ -53,7 +53,7 @@ class DeviceRun {
 public:
     virtual ~DeviceRun() = default;
     /// After launches that were gathered: waits until the library has taken this group's.
-    virtual Result<> settle(const DeviceOperation::GiveUp& give_up) = 0;
+    virtual Result<> wait_accepted(const DeviceOperation::GiveUp& give_up) = 0;
     /// Its steps are on their streams.
     virtual void begin() = 0;
     /// They are over; nothing if it had not begun.
@@ -115,7 +115,7 @@ public:
     virtual Result<std::byte*> allocate(int32_t device, std::size_t bytes) const = 0;
     virtual void free(int32_t device, std::byte* memory) const = 0;
     /// This thread's launches for several ranks, between these, are one: none waits for another.
-    /// Each operation is settled afterwards.
+    /// Each operation's part is finished afterwards.
     virtual Result<> gather_launches() const = 0;
     virtual Result<> launch_gathered() const = 0;
     /// Blocks until all have joined, or to the deadline.

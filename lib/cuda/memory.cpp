@@ -12,13 +12,13 @@
 namespace tutti::device {
 namespace {
 
-struct Range {
+struct StackRange {
     std::uintptr_t begin = 0, end = 0;
     bool has(std::uintptr_t at) const { return at >= begin && at < end; }
 };
 
 // A thread's stack stays where it is as long as the thread can ask.
-Range find_stack() {
+StackRange find_stack() {
     pthread_attr_t attributes;
     if (pthread_getattr_np(pthread_self(), &attributes) != 0) return {};
     void* low = nullptr;
@@ -28,9 +28,9 @@ Range find_stack() {
     const auto begin = reinterpret_cast<std::uintptr_t>(low);
     // The first thread's grows down to a limit that may be none at all: only what it has used.
     const auto used = reinterpret_cast<std::uintptr_t>(&attributes);
-    return known ? Range{std::max(begin, used - std::min<std::uintptr_t>(used, 64 * 1024)),
-                         begin + bytes}
-                 : Range{};
+    return known ? StackRange{std::max(begin, used - std::min<std::uintptr_t>(used, 64 * 1024)),
+                              begin + bytes}
+                 : StackRange{};
 }
 
 // The kernel maps nothing between the start of the heap and its present end.
@@ -40,7 +40,7 @@ bool in_heap(std::uintptr_t at) {
 }
 
 bool surely_host(std::uintptr_t at) {
-    thread_local const Range stack = find_stack();
+    thread_local const StackRange stack = find_stack();
     return stack.has(at) || in_heap(at);
 }
 

@@ -16,17 +16,17 @@ public:
 
     struct GiveBack {
         PinnedPool* pool;
-        void operator()(PinnedBuffer* buffer) const { pool->give_back(buffer); }
+        void operator()(PinnedBuffer* buffer) const { pool->give(buffer); }
     };
-    using Piece = std::unique_ptr<PinnedBuffer, GiveBack>;
+    using Lease = std::unique_ptr<PinnedBuffer, GiveBack>;
 
     /// The smallest that was given back and is large enough; nullptr: there is none.
-    Piece reuse(std::size_t bytes);
+    Lease reuse(std::size_t bytes);
     /// A new one: while nothing runs that the driver might wait for.
-    Result<Piece> allocate(std::size_t bytes);
+    Result<Lease> allocate(std::size_t bytes);
 
 private:
-    void give_back(PinnedBuffer* buffer);
+    void give(PinnedBuffer* buffer);
 
     const Context context_;
     std::mutex mutex_;

@@ -41,7 +41,7 @@ Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, u
                  "marking how far a device stream has come");
 }
 
-bool wait_a_while(const Event& event) {
+bool wait_a_while(const DeviceEvent& event) {
     for (const Deadline limit = Deadline::after_ms(patience_ms); !limit.passed();) {
         if (const auto passed = event.passed(); !passed || *passed) return true;
         ::usleep(poll_us);

@@ -26,7 +26,7 @@ Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, u
 
 /// Until the mark was passed, a query fails, or two seconds are over (false): a device that hangs
 /// is no reason for the host to.
-bool wait_a_while(const Event& event);
+bool wait_a_while(const DeviceEvent& event);
 
 /// When to ask the driver whether a device that is waited for has failed: after some time without
 /// news. To ask may have to wait for a lock of the driver's, and so is not for every look.

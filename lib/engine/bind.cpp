@@ -57,7 +57,7 @@ public:
                     bound.offer = false;
                 lane.steps.push_back(bound);
             }
-            mark_settles(lane);
+            mark_drains(lane);
             parts_.lanes.push_back(std::move(lane));
         }
         make_scratch();
@@ -141,8 +141,8 @@ private:
         return r_.schedule.chunk_at(region.chunk, step.chunks - 1) > region.chunk;
     }
 
-    BoundStep::Place place(const Step& step, uint32_t tile) const {
-        BoundStep::Place at;
+    BoundStep::Position place(const Step& step, uint32_t tile) const {
+        BoundStep::Position at;
         const auto piece = [&](const Region& region, uint32_t index) {
             return parts_.layout.piece(region.space, tile,
                                        r_.schedule.chunk_at(region.chunk, index));
@@ -166,7 +166,7 @@ private:
 
     // Steps that overwrite memory an earlier step of the lane may still be sending from; scratch
     // slots are used again by every tile.
-    void mark_settles(BoundLane& lane) const {
+    void mark_drains(BoundLane& lane) const {
         std::vector<std::size_t> pushers;
         for (std::size_t i = 0; i < lane.steps.size(); ++i) {
             if (!is_push(lane.steps[i])) continue;
@@ -179,7 +179,7 @@ private:
             BoundStep& writer = lane.steps[i];
             if (!writer.out) continue;
             const Span written = span(writer, writer.out);
-            writer.settle = std::any_of(pushers.begin(), pushers.end(), [&](std::size_t j) {
+            writer.needs_drain = std::any_of(pushers.begin(), pushers.end(), [&](std::size_t j) {
                 const BoundStep& sender = lane.steps[j];
                 return (j < i || written.scratch) &&
                        written.overlaps(span(sender, sender.out ? sender.out : sender.local));

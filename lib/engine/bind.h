@@ -19,7 +19,7 @@ struct BindRequest {
     Rank root = 0;
     Schedule schedule;
     std::size_t count = 0;      // elements of the whole message, or of each block
-    Blocks input, output;       // blocks of different lengths; empty: all of `count`
+    BlockLayout input, output;  // blocks of different lengths; empty: all of `count`
     bool tag_by_block = false;  // only the two ranks of a message know its size
     Reducer reducer = Reducer::mover(1);
     int32_t divisor = 1;            // avg: the number of ranks

@@ -27,9 +27,9 @@ Poll BoundSchedule::progress() {
     bool moved = false;
     for (BoundLane& lane : p_.lanes) {
         while (lane.tile < allowed_) {
-            const Turn turn = run_step(lane);
-            if (turn == Turn::failed) return failure_;
-            if (turn == Turn::waiting) break;
+            const StepOutcome turn = run_step(lane);
+            if (turn == StepOutcome::failed) return failure_;
+            if (turn == StepOutcome::waiting) break;
             moved = true;
             lane.offered = lane.placed = false;
             if (++lane.step < lane.steps.size()) continue;
@@ -92,7 +92,7 @@ Layout::Piece BoundSchedule::piece(const Region& region, uint32_t tile, uint32_t
 }
 
 // Blocks of one length have all tiles alike but the last.
-BoundStep::Place BoundSchedule::plain_place(const BoundStep& step, uint32_t tile) const {
+BoundStep::Position BoundSchedule::plain_place(const BoundStep& step, uint32_t tile) const {
     if (tile + 1 == p_.layout.tiles()) return step.last;
     return {step.first.local + tile * p_.slice, step.first.out + tile * p_.slice, step.first.count};
 }
@@ -130,13 +130,14 @@ bool BoundSchedule::may_start(const BoundLane& lane, const BoundStep& step) cons
         if (!finished) return false;
     }
     if (step.send && !step.build && !step.send->can_push()) return false;
-    return !step.settle || drained(lane);
+    return !step.needs_drain || drained(lane);
 }
 
-BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& step,
-                                           const BoundStep::Place& at, const void*& data) {
+BoundSchedule::StepOutcome BoundSchedule::receive(BoundLane& lane, const BoundStep& step,
+                                                  const BoundStep::Position& at,
+                                                  const void*& data) {
     Receiver* receiver = step.recv->receiver.load(std::memory_order_acquire);
-    if (!receiver) return Turn::waiting;
+    if (!receiver) return StepOutcome::waiting;
     const Tag expected = tag_of(lane);
     const std::size_t bytes = at.count * step.in_bytes;
     if (step.offer && !lane.offered) {
@@ -144,14 +145,14 @@ BoundSchedule::Turn BoundSchedule::receive(BoundLane& lane, const BoundStep& ste
                         bytes);
         lane.offered = true;
     }
-    const Receiver::Message message = receiver->peek(expected, bytes);
-    if (!message.data) return Turn::waiting;
+    const Receiver::PeekedMessage message = receiver->peek(expected, bytes);
+    if (!message.data) return StepOutcome::waiting;
     if (message.tag != expected) {
         failure_ = {{Code::mismatch, step.recv->peer, 0, {}}, message.tag};
-        return Turn::failed;
+        return StepOutcome::failed;
     }
     data = message.data;
-    return Turn::advanced;
+    return StepOutcome::advanced;
 }
 
 /// Brings a result to `out`, to the channel's memory, or to both: there by a copy. A kernel that
@@ -197,7 +198,7 @@ void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const v
 }
 
 void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
-                               const BoundStep::Place& at, const void* data,
+                               const BoundStep::Position& at, const void* data,
                                const Results& to) const {
     if (!step.one_piece) return combine_pieces(step, lane.tile, data, to);
     combine(step, at.count, data, address(step.local, lane.tile, 0, at.local, step.local_bytes),
@@ -206,7 +207,7 @@ void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
 
 /// Decides whether the result goes past the cache, where it is worth a thought.
 void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
-                            const BoundStep::Place& at, const void* data, std::byte* out,
+                            const BoundStep::Position& at, const void* data, std::byte* out,
                             std::byte* built) const {
     StreamingStorePolicy* const policy =
         !out && step.streamed ? step.send->past_cache(step.writer) : nullptr;
@@ -216,7 +217,7 @@ void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
     });
 }
 
-BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
+BoundSchedule::StepOutcome BoundSchedule::run_step(BoundLane& lane) {
     const BoundStep& step = lane.steps[lane.step];
     if (!step.plain) {
         if (!lane.placed) place(lane, step);
@@ -224,20 +225,20 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
         // since the other may be through and gone. Where only they know its length, its first
         // message comes in any case: its tag says whether they agree.
         const bool first = p_.tag_by_block && lane.tile == 0 && !lane.later_part;
-        if (lane.at.count == 0 && p_.layout.uneven() && !first) return Turn::advanced;
+        if (lane.at.count == 0 && p_.layout.uneven() && !first) return StepOutcome::advanced;
     }
-    if (!may_start(lane, step)) return Turn::waiting;
-    const BoundStep::Place at = step.plain ? plain_place(step, lane.tile) : lane.at;
+    if (!may_start(lane, step)) return StepOutcome::waiting;
+    const BoundStep::Position at = step.plain ? plain_place(step, lane.tile) : lane.at;
     const void* data = nullptr;
     if (step.recv) {
-        const Turn turn = receive(lane, step, at, data);
-        if (turn != Turn::advanced) return turn;
+        const StepOutcome turn = receive(lane, step, at, data);
+        if (turn != StepOutcome::advanced) return turn;
     }
     const std::size_t sent_bytes = at.count * step.result_bytes;
     std::byte* built = nullptr;
     if (step.build) {
         built = step.send->reserve(sent_bytes);
-        if (!built) return Turn::waiting;
+        if (!built) return StepOutcome::waiting;
     }
     std::byte* const out = address(step.out, lane.tile, 0, at.out, step.result_bytes);
     if (step.kernel) compute(lane, step, at, data, out, built);
@@ -249,7 +250,7 @@ BoundSchedule::Turn BoundSchedule::run_step(BoundLane& lane) {
             out ? out : address(step.local, lane.tile, 0, at.local, step.local_bytes);
         step.send->push(tag_of(lane), value, sent_bytes);
     }
-    return Turn::advanced;
+    return StepOutcome::advanced;
 }
 
 void BoundSchedule::cancel() {

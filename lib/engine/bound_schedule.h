@@ -53,12 +53,12 @@ struct BoundStep {
     Writer writer = Writer::copy;  // of what is computed straight into it
     bool stream_out = false;       // `out` is written past the cache, unless in place
     bool offer = false;            // the message is wanted in `out`, unchanged
-    bool settle = false;    // earlier pushes from memory this step overwrites must have drained
-    bool one_piece = true;  // the run lies in one piece wherever the step finds or leaves it
-    bool plain = false;     // one piece, of blocks of one length: first and last say where
+    bool needs_drain = false;  // earlier pushes from memory this step overwrites must have drained
+    bool one_piece = true;     // the run lies in one piece wherever the step finds or leaves it
+    bool plain = false;        // one piece, of blocks of one length: first and last say where
     After after;
     // One piece: where it begins in the first tile and in the last, in elements of its region.
-    struct Place {
+    struct Position {
         std::size_t local = 0, out = 0, count = 0;
     } first, last;
 };
@@ -73,7 +73,7 @@ struct BoundLane {
     // Where the current step works if it is not plain, once known: a step that waits is looked at
     // again and again.
     bool placed = false;
-    BoundStep::Place at;
+    BoundStep::Position at;
     std::size_t block_count = 0;  // of the whole block, where tags have it
     bool later_part = false;      // likewise: not the first of it
 };
@@ -115,26 +115,26 @@ public:
     bool drained() const;
 
 private:
-    enum class Turn : uint8_t { advanced, waiting, failed };
-    Turn run_step(BoundLane& lane);
+    enum class StepOutcome : uint8_t { advanced, waiting, failed };
+    StepOutcome run_step(BoundLane& lane);
     bool may_start(const BoundLane& lane, const BoundStep& step) const;
-    Turn receive(BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
-                 const void*& data);
+    StepOutcome receive(BoundLane& lane, const BoundStep& step, const BoundStep::Position& at,
+                        const void*& data);
     /// Where a result is wanted. The kernel writes to `out`, or else to the channel's memory.
     struct Results {
         std::byte* out = nullptr;
         std::byte* built = nullptr;  // the channel's memory
         bool past_cache = false;     // what the kernel writes
     };
-    void compute(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
+    void compute(const BoundLane& lane, const BoundStep& step, const BoundStep::Position& at,
                  const void* data, std::byte* out, std::byte* built) const;
-    void run_kernel(const BoundLane& lane, const BoundStep& step, const BoundStep::Place& at,
+    void run_kernel(const BoundLane& lane, const BoundStep& step, const BoundStep::Position& at,
                     const void* data, const Results& to) const;
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
                  const Results& to) const;
     void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, Results to) const;
     void place(BoundLane& lane, const BoundStep& step) const;
-    BoundStep::Place plain_place(const BoundStep& step, uint32_t tile) const;
+    BoundStep::Position plain_place(const BoundStep& step, uint32_t tile) const;
     std::size_t count_of(const BoundStep& step, uint32_t tile) const;
     Layout::Piece piece(const Region& region, uint32_t tile, uint32_t index) const;
     std::byte* address(const Region& region, uint32_t tile, uint32_t slot_offset,

@@ -37,7 +37,7 @@ Layout::Layout(const LayoutRequest& r)
     compact_output_ = c == Collective::reduce_scatter || c == Collective::scatter;
     uneven_ = !input_.counts.empty() || !output_.counts.empty();
     std::size_t longest = uneven_ ? 0 : count_;
-    for (const Blocks* side : {&input_, &output_})
+    for (const BlockLayout* side : {&input_, &output_})
         for (const std::size_t n : side->counts) longest = std::max(longest, n);
     tiles_ = static_cast<uint32_t>(std::max<std::size_t>(1, ceil_divide(longest, slice_)));
     const std::size_t most = std::min(slice_, longest);
@@ -51,19 +51,19 @@ std::size_t Layout::chunk_length(std::size_t slice) const {
 }
 
 std::size_t Layout::length_of(Space space, uint32_t block) const {
-    const Blocks& b = blocks_of(space);
+    const BlockLayout& b = blocks_of(space);
     if (b.counts.empty()) return count_;
     return b.counts[b.counts.size() == 1 ? 0 : block];
 }
 
 std::size_t Layout::start_of(Space space, uint32_t block) const {
     if (space == Space::input ? compact_input_ : compact_output_) return 0;
-    const Blocks& b = blocks_of(space);
+    const BlockLayout& b = blocks_of(space);
     return b.displacements.empty() ? block * count_ : b.displacements[block];
 }
 
 std::size_t Layout::elements(Space space) const {
-    const Blocks& b = blocks_of(space);
+    const BlockLayout& b = blocks_of(space);
     if (!b.counts.empty()) return std::accumulate(b.counts.begin(), b.counts.end(), std::size_t{0});
     const bool compact = space == Space::input ? compact_input_ : compact_output_;
     return compact ? count_ : row_ * count_;

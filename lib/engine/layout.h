@@ -12,10 +12,10 @@ namespace tutti {
 
 /// How long the blocks of one buffer are and where they start, in elements. Empty lists: all blocks
 /// are of one length, one after the other.
-struct Blocks {
+struct BlockLayout {
     std::vector<std::size_t> counts;
     std::vector<std::size_t> displacements;
-    bool operator==(const Blocks&) const = default;
+    bool operator==(const BlockLayout&) const = default;
 };
 
 struct LayoutRequest {
@@ -25,7 +25,7 @@ struct LayoutRequest {
     Rank root = 0;
     uint32_t chunks = 1;              // the schedule's
     std::size_t count = 0;            // elements of the message, or of each block
-    Blocks input, output;             // uneven blocks, by the rank at the other end
+    BlockLayout input, output;        // uneven blocks, by the rank at the other end
     std::size_t slice = 0;            // elements of a tile: of the message, or of each block
     bool short_blocks_whole = false;  // what is no longer than a message is worth is not cut
     std::size_t least_part = 1;       // elements, but for a slice's last part; from cut_for()
@@ -69,7 +69,9 @@ public:
 private:
     std::size_t start_of(Space space, uint32_t block) const;
     std::size_t length_of(Space space, uint32_t block) const;
-    const Blocks& blocks_of(Space space) const { return space == Space::input ? input_ : output_; }
+    const BlockLayout& blocks_of(Space space) const {
+        return space == Space::input ? input_ : output_;
+    }
     std::size_t chunk_length(std::size_t slice) const;
 
     Places places_;
@@ -82,7 +84,7 @@ private:
     bool compact_input_ = false, compact_output_ = false;  // holds this rank's block alone
     std::size_t line_ = 1;                                 // elements of a cache line
     std::size_t count_ = 0, slice_ = 1, least_part_ = 1, longest_ = 0;
-    Blocks input_, output_;
+    BlockLayout input_, output_;
 };
 
 }  // namespace tutti

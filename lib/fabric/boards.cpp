@@ -87,22 +87,22 @@ void FlatBoards::send_all() {
                 send(*board, *stream);
 }
 
-void FlatBoards::take(const Header& header, const Arrival& arrival) {
+void FlatBoards::handle_contribution(const Header& header, const Arrival& arrival) {
     SlotBoard* const board = find_board(header.comm);
     const std::size_t member = board ? member_of(*board, header.sender) : 0;
     const bool belongs = board && member < board->size();
     Peer& peer = belongs ? *board->peers[member] : peers_.find_or_add(header.sender);
     if (peer.state == Peer::State::gone) return;
     ++peer.received;
-    if (peer.bye_received) peers_.leave_if_done(peer);
+    if (peer.bye_received) peers_.retire_if_done(peer);
     // The group's last words, to one that has left.
     if (!board) return;
     FlatStream* const place = board->stream(header.lane);
     if (!belongs || !place || header.bytes > flat_max_bytes || (header.bytes > 0 && !arrival.data))
-        return port_.break_rules(peer,
-                                 fmt::format("it sent {} bytes to stream {} of a flat group that "
-                                             "has no such place",
-                                             header.bytes, header.lane));
+        return port_.report_protocol_error(
+            peer, fmt::format("it sent {} bytes to stream {} of a flat group that "
+                              "has no such place",
+                              header.bytes, header.lane));
     FlatStream& stream = *place;
     FlatStream::Slot& slot = stream.slot(member, header.position);
     const uint64_t turn = FlatStream::turn_of(header.tag, header.position);

@@ -26,7 +26,7 @@ public:
     }
 
     /// A peer's contribution.
-    void take(const Header& header, const Arrival& arrival);
+    void handle_contribution(const Header& header, const Arrival& arrival);
     /// To every member that has not had it and can.
     void send(SlotBoard& board, FlatStream& stream);
     /// Any thread's: a stream has something unsent, which the owner does not know yet.

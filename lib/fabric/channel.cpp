@@ -11,7 +11,7 @@ FabricReceiver::~FabricReceiver() {
 }
 
 void FabricReceiver::arm(bool on) {
-    flow_.in.sleeper.announce(on);
+    flow_.in.sleeper.set_sleeping(on);
     if (std::exchange(armed_, on) != on) engine_->arm(on);
 }
 
@@ -28,10 +28,10 @@ void FabricReceiver::put_offer(const Tag& tag, std::byte* where, std::size_t byt
         engine_->place_next(flow_);
 }
 
-Receiver::Message FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
+Receiver::PeekedMessage FabricReceiver::peek(const Tag& expected, std::size_t bytes) {
     for (;;) {
         const uint64_t position = flow_.in.released.load(std::memory_order_relaxed);
-        const ReceiveQueue::Slot& slot = flow_.in.at(position);
+        const ReceiveQueue::ReceiveSlot& slot = flow_.in.at(position);
         // Spent: the place of a message eight before, whose credit has not been given back.
         const State now = slot.state.load(std::memory_order_acquire);
         if (now == State::announced) engine_->place_next(flow_);
@@ -58,7 +58,7 @@ void FabricReceiver::release() {
     // Before the count: until the owner has reclaimed it, it must not look like the next message.
     in.at(position).state.store(State::spent, std::memory_order_relaxed);
     in.released.store(position + 1, std::memory_order_seq_cst);
-    if (in.credits_due()) engine_->kick(flow_);
+    if (in.credits_due()) engine_->schedule_send(flow_);
 }
 
 Code FabricReceiver::health() const {

@@ -21,7 +21,7 @@ public:
         flow_.in.patient.store(true, std::memory_order_relaxed);
         put_offer(tag, where, bytes, true);
     }
-    Message peek(const Tag& expected, std::size_t bytes) override;
+    PeekedMessage peek(const Tag& expected, std::size_t bytes) override;
     void release() override;
     void cancel() override { engine_->cancel_receives(flow_); }
     void arm(bool on) override;

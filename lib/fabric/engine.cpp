@@ -60,11 +60,11 @@ void FabricEngine::tick() {
     parts_.marks.tick();
 }
 
-void FabricEngine::woken() {
+void FabricEngine::on_doorbell() {
     if (!parts_.entry.try_enter()) return;  // asked again if the owner leaves anything
-    parts_.watch.heard();
+    parts_.watch.drain();
     loop_.turn();
-    loop_.leave();
+    loop_.exit();
 }
 
 void FabricEngine::before_sleep() {
@@ -78,7 +78,7 @@ void FabricEngine::begin_close(Deadline deadline) {
 bool FabricEngine::close_step() {
     loop_.turn();
     parts_.entry.drop_pending();
-    const bool done = parts_.peers.say_goodbye();
+    const bool done = parts_.peers.send_byes();
     loop_.flush();
     return done;
 }
@@ -92,7 +92,7 @@ void FabricEngine::end_close(Deadline deadline) {
 
 // ---- for the channels ------------------------------------------------------------------------
 
-void FabricEngine::kick(Flow& flow) {
+void FabricEngine::schedule_send(Flow& flow) {
     ReadyList<Flow>& ready = parts_.entry.ready();
     const auto send_or_append = [&] {
         // Alone: it need not line up.
@@ -102,7 +102,7 @@ void FabricEngine::kick(Flow& flow) {
     };
     if (!parts_.entry.enter_to_send(flow, send_or_append)) return;
     loop_.flush();
-    loop_.leave();
+    loop_.exit();
 }
 
 void FabricEngine::arm(bool on) {
@@ -114,16 +114,16 @@ void FabricEngine::arm(bool on) {
 void FabricEngine::cancel_sends(Flow& flow) {
     if (!loop_.enter()) return;
     if (flow.peer.state != Peer::State::gone && !parts_.outgoing.copy_unsent(flow))
-        loop_.lose(flow.peer, "no memory to finish what was being sent", Culprit::own);
+        loop_.mark_lost(flow.peer, "no memory to finish what was being sent", Culprit::own);
     const auto borrowed = [&] { return Outgoing::borrows(flow); };
-    if (loop_.wait_for(flow.peer, borrowed, "it did not take a message")) loop_.leave();
+    if (loop_.wait_for(flow.peer, borrowed, "it did not take a message")) loop_.exit();
 }
 
 /// Nothing lies in the caller's memory afterwards, neither whole messages nor one that is arriving.
 void FabricEngine::cancel_receives(Flow& flow) {
     using State = ReceiveQueue::State;
     if (!loop_.enter()) return;
-    for (ReceiveQueue::Slot& slot : flow.in.slots) {
+    for (ReceiveQueue::ReceiveSlot& slot : flow.in.slots) {
         const auto fetching = [&] {
             return slot.offered && slot.state.load(std::memory_order_relaxed) == State::fetching;
         };
@@ -131,10 +131,10 @@ void FabricEngine::cancel_receives(Flow& flow) {
         if (!loop_.wait_for(flow.peer, fetching, "it did not send a message")) return;
         const bool whole = slot.state.load(std::memory_order_relaxed) == State::whole;
         if (slot.offered && whole && !parts_.incoming.save_offered(slot))
-            loop_.lose(flow.peer, "no memory to keep a message", Culprit::own);
+            loop_.mark_lost(flow.peer, "no memory to keep a message", Culprit::own);
     }
     flow.in.offer.clear();
-    loop_.leave();
+    loop_.exit();
 }
 
 void FabricEngine::close_sender(Flow& flow) {
@@ -153,7 +153,7 @@ void FabricEngine::close_receiver(Flow& flow) {
 }
 
 void FabricEngine::reject(Peer& peer, const std::string& cause) {
-    if (const Guard guard(loop_); guard) parts_.port.break_rules(peer, cause);
+    if (const Guard guard(loop_); guard) parts_.port.report_protocol_error(peer, cause);
 }
 
 void FabricEngine::place_next(Flow& flow) {

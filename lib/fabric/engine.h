@@ -34,10 +34,10 @@ public:
     /// Sends what is unsent, and looks whether it comes: a few times, if no other thread is in.
     /// Returns a message of an earlier call that this rank has not read, and so never will: nullptr
     /// is well.
-    const ReceiveQueue::Slot* exchange(SlotBoard& board, FlatStream& stream,
-                                       const Awaited& awaited);
+    const ReceiveQueue::ReceiveSlot* exchange(SlotBoard& board, FlatStream& stream,
+                                              const Awaited& awaited);
     /// Such a message, if no thread waits.
-    const ReceiveQueue::Slot* stray(FlatStream& stream, const Tag& now);
+    const ReceiveQueue::ReceiveSlot* stray(FlatStream& stream, const Tag& now);
     void cancel(FlatStream& stream);
 
 private:
@@ -70,7 +70,7 @@ public:
     /// Progress of a rank that may compute, ten times a second, by the service thread alone.
     void tick();
     /// wake_fd() is readable.
-    void woken();
+    void on_doorbell();
     /// As Transport's.
     void before_sleep();
 
@@ -82,7 +82,7 @@ public:
 
     // For the channels.
     Code health(const Flow& flow) const { return flow.peer.health.load(std::memory_order_acquire); }
-    void kick(Flow& flow);
+    void schedule_send(Flow& flow);
     void arm(bool on);
     void cancel_sends(Flow& flow);
     void cancel_receives(Flow& flow);

@@ -63,7 +63,7 @@ public:
     }
     /// Notes how the library took something. False: it had no room.
     bool accepted(Progress result, Peer& peer) {
-        if (result == Progress::failed) lose(peer, "sending to it failed");
+        if (result == Progress::failed) mark_lost(peer, "sending to it failed");
         if (result == Progress::busy) peer.busy_in = polls_;
         return result != Progress::busy;
     }
@@ -73,11 +73,11 @@ public:
     uint64_t begin_poll() { return ++polls_; }
     uint64_t polls() const { return polls_; }
 
-    void lose(Peer& peer, std::string cause, Culprit culprit = Culprit::peer) {
+    void mark_lost(Peer& peer, std::string cause, Culprit culprit = Culprit::peer) {
         losses_.push_back({&peer, std::move(cause), culprit});
     }
-    void break_rules(Peer& peer, const std::string& cause) {
-        lose(peer, "protocol error: " + cause);
+    void report_protocol_error(Peer& peer, const std::string& cause) {
+        mark_lost(peer, "protocol error: " + cause);
     }
     bool any_losses() const { return !losses_.empty(); }
     std::vector<Loss> take_losses() { return std::exchange(losses_, {}); }

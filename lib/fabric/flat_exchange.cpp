@@ -8,7 +8,7 @@ namespace {
 constexpr int most_looks = 2;
 
 /// A message of a call before that one.
-const ReceiveQueue::Slot* find_stray(FlatStream& stream, const Tag& now) {
+const ReceiveQueue::ReceiveSlot* find_stray(FlatStream& stream, const Tag& now) {
     if (!stream.unread.load(std::memory_order_relaxed)) return nullptr;
     bool unread = false;
     for (Flow* flow : stream.flows) {
@@ -17,7 +17,7 @@ const ReceiveQueue::Slot* find_stray(FlatStream& stream, const Tag& now) {
         if (in.begun.load(std::memory_order_relaxed) == released) [[likely]]
             continue;
         unread = true;
-        const ReceiveQueue::Slot& slot = in.at(released);
+        const ReceiveQueue::ReceiveSlot& slot = in.at(released);
         const auto state = slot.state.load(std::memory_order_relaxed);
         const bool here =
             state != ReceiveQueue::State::empty && state != ReceiveQueue::State::spent;
@@ -53,15 +53,15 @@ void FlatExchange::leave(const SlotBoard& board) {
     if (guard) parts_.boards.remove(board);
 }
 
-const ReceiveQueue::Slot* FlatExchange::stray(FlatStream& stream, const Tag& now) {
+const ReceiveQueue::ReceiveSlot* FlatExchange::stray(FlatStream& stream, const Tag& now) {
     const Guard guard(loop_);
     return guard ? find_stray(stream, now) : nullptr;
 }
 
 // As with flows: published first, the flag tried second, and the owner that gives it back looks
 // again.
-const ReceiveQueue::Slot* FlatExchange::exchange(SlotBoard& board, FlatStream& stream,
-                                                 const Awaited& awaited) {
+const ReceiveQueue::ReceiveSlot* FlatExchange::exchange(SlotBoard& board, FlatStream& stream,
+                                                        const Awaited& awaited) {
     if (!parts_.entry.try_enter()) {
         if (stream.unsent.load(std::memory_order_relaxed) == 0) return nullptr;
         parts_.boards.publish();
@@ -77,8 +77,8 @@ const ReceiveQueue::Slot* FlatExchange::exchange(SlotBoard& board, FlatStream& s
     };
     for (int looks = 0; looks < most_looks && !done(); ++looks) loop_.poll();
     loop_.tidy();
-    const ReceiveQueue::Slot* const stray = find_stray(stream, awaited.tag);
-    loop_.leave();
+    const ReceiveQueue::ReceiveSlot* const stray = find_stray(stream, awaited.tag);
+    loop_.exit();
     return stray;
 }
 

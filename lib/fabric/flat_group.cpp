@@ -9,7 +9,7 @@ namespace {
 /// This rank's membership. Operations keep it, and with it the engines. A stream runs over the
 /// engine that its channels do.
 struct Member {
-    struct Part {
+    struct EngineBoard {
         std::shared_ptr<FabricEngine> engine;
         std::unique_ptr<SlotBoard> board;
     };
@@ -21,14 +21,14 @@ struct Member {
                                              SlotBoard::Share{i, engines.size()})});
     }
     ~Member() {
-        for (const Part& part : parts) part.engine->flat().leave(*part.board);
+        for (const EngineBoard& part : parts) part.engine->flat().leave(*part.board);
     }
     Member(const Member&) = delete;
 
-    const Part& part(uint32_t stream) const { return parts[stream % parts.size()]; }
+    const EngineBoard& part(uint32_t stream) const { return parts[stream % parts.size()]; }
 
     const uint32_t streams;
-    std::vector<Part> parts;
+    std::vector<EngineBoard> parts;
 };
 
 /// Allreduce, and barrier as the allreduce of nothing.
@@ -66,7 +66,7 @@ public:
     }
     // The announcing thread holds the engine once, also in another's place.
     void arm(bool on) override {
-        stream_.sleeper.announce(on);
+        stream_.sleeper.set_sleeping(on);
         if (armed_) engine_.arm(false);
         armed_ = on;
         if (on) engine_.arm(true);

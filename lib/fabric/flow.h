@@ -39,7 +39,7 @@ struct ReceiveQueue : ReceiveCounts {
     /// whole at once, and to announced only what waits for the lane. The lane makes it spent, the
     /// owner everything else.
     enum class State : uint8_t { empty, announced, fetching, whole, spent };
-    struct Slot {
+    struct ReceiveSlot {
         std::atomic<State> state{State::empty};
         Flow* flow = nullptr;
         Tag tag;
@@ -53,7 +53,7 @@ struct ReceiveQueue : ReceiveCounts {
         bool on_device = false;   // which is a GPU's
     };
 
-    std::array<Slot, credits_per_channel> slots;
+    std::array<ReceiveSlot, credits_per_channel> slots;
     uint64_t reclaimed = 0;  // the owner's: places that are empty again
     CellPool cells;
     Sleeper sleeper;
@@ -62,7 +62,7 @@ struct ReceiveQueue : ReceiveCounts {
     std::atomic<bool> patient{false};  // the lane says where it wants what is announced
     Offer offer;
 
-    Slot& at(uint64_t position) { return slots[position % credits_per_channel]; }
+    ReceiveSlot& at(uint64_t position) { return slots[position % credits_per_channel]; }
 
     // The owner's.
     /// Releases all that has arrived, for a channel without a receiver.
@@ -76,7 +76,7 @@ struct ReceiveQueue : ReceiveCounts {
     void reclaim(Port& port) {
         const uint64_t done = released.load(std::memory_order_seq_cst);
         for (; reclaimed < done; ++reclaimed) {
-            Slot& slot = at(reclaimed);
+            ReceiveSlot& slot = at(reclaimed);
             if (slot.cell != CellPool::none) cells.give(slot.cell);
             if (slot.hold) port.release(std::exchange(slot.hold, nullptr));
             slot.state.store(State::empty, std::memory_order_relaxed);
@@ -84,12 +84,12 @@ struct ReceiveQueue : ReceiveCounts {
     }
     /// The flow goes: the library has its buffers back.
     void release_holds(Port& port) {
-        for (Slot& slot : slots)
+        for (ReceiveSlot& slot : slots)
             if (slot.hold) port.release(std::exchange(slot.hold, nullptr));
     }
     /// Whether every message that has been announced is here whole.
     bool is_complete() const {
-        return std::none_of(slots.begin(), slots.end(), [](const Slot& slot) {
+        return std::none_of(slots.begin(), slots.end(), [](const ReceiveSlot& slot) {
             const State state = slot.state.load(std::memory_order_relaxed);
             return state == State::fetching || state == State::announced;
         });
@@ -98,7 +98,7 @@ struct ReceiveQueue : ReceiveCounts {
 
 struct Flow : PostedFlow<Flow> {
     Flow(const ChannelId& in_id, Peer& in_peer) : PostedFlow(in_id), peer(in_peer) {
-        for (ReceiveQueue::Slot& slot : in.slots) slot.flow = this;
+        for (ReceiveQueue::ReceiveSlot& slot : in.slots) slot.flow = this;
         for (Sent& one : under_way) one.flow = this;
         in.cells.count_in(peer.unread_bytes);
     }

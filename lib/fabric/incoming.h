@@ -12,15 +12,15 @@ namespace tutti::fabric {
 /// slot is whole once nothing writes there any more.
 class Incoming {
 public:
-    using Slot = ReceiveQueue::Slot;
+    using ReceiveSlot = ReceiveQueue::ReceiveSlot;
     Incoming(EnginePort& port, PeerTable& peers, ReadyList<Flow>& ready, const SleeperWaker& waker,
              const PeerLimits& limits)
         : port_(port), peers_(peers), ready_(ready), waker_(waker), limits_(limits) {}
 
     /// A data message. True: the library's arrival is kept.
-    bool take(Flow& flow, const Header& header, const Arrival& arrival);
+    bool handle_data(Flow& flow, const Header& header, const Arrival& arrival);
     /// The message is whole, and the lane may have it.
-    void finish(Slot& slot);
+    void finish(ReceiveSlot& slot);
     bool any_to_fetch() const { return !to_fetch_.empty(); }
     /// Fetches what has its place, as far as the library has room.
     void fetch_placed();
@@ -33,9 +33,9 @@ public:
 
     /// The rest of a message that is arriving in the caller's memory goes to a cell, if the library
     /// can be told.
-    void fetch_to_cell(Slot& slot);
+    void fetch_to_cell(ReceiveSlot& slot);
     /// Copies a whole message from the caller's memory. False: there is no memory for that.
-    bool save_offered(Slot& slot);
+    bool save_offered(ReceiveSlot& slot);
 
 private:
     using State = ReceiveQueue::State;
@@ -44,16 +44,16 @@ private:
     bool place_announced(Flow& flow, uint64_t position, const Arrival& arrival);
     bool copy(Flow& flow, uint64_t position, const Arrival& arrival);
     static std::byte* unless_on_device(ReceiveQueue& in, std::byte* offered);
-    bool find_place(Slot& slot, std::byte* offered);
-    bool take_cell(Slot& slot);
-    bool fetch(Slot& slot);
+    bool find_place(ReceiveSlot& slot, std::byte* offered);
+    bool take_cell(ReceiveSlot& slot);
+    bool fetch(ReceiveSlot& slot);
 
     EnginePort& port_;
     PeerTable& peers_;
     ReadyList<Flow>& ready_;
     const SleeperWaker& waker_;
     const PeerLimits limits_;
-    std::vector<Slot*> to_fetch_;
+    std::vector<ReceiveSlot*> to_fetch_;
 };
 
 }  // namespace tutti::fabric

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/patience.h"
+#include "base/shared_wait_deadline.h"
 
 namespace tutti::fabric {
 namespace {
@@ -46,7 +46,7 @@ Result<> PortLoop::open_port(PortFactory& factory) {
 
 // ---- leaving ---------------------------------------------------------------------------------
 
-void PortLoop::settle() {
+void PortLoop::finish_turn() {
     follow_up();
     if (parts_.flows.any_forgotten())
         parts_.flows.forget(
@@ -78,7 +78,7 @@ void PortLoop::follow_up_events() {
     // In their order, for the first says why; there may be more meanwhile.
     while (parts_.port.any_losses())
         for (const EnginePort::Loss& loss : parts_.port.take_losses())
-            lose(*loss.peer, loss.cause, loss.culprit);
+            mark_lost(*loss.peer, loss.cause, loss.culprit);
     parts_.peers.drop_leaving();
     parts_.incoming.fetch_placed();
 }
@@ -86,22 +86,22 @@ void PortLoop::follow_up_events() {
 /// Hands over what is queued, to each peer until the library has no room for it.
 void PortLoop::flush() {
     parts_.entry.ready().take_added();
-    parts_.peers.talk();
+    parts_.peers.send_all_due();
     parts_.outgoing.send_ready();
     // Behind the messages of earlier calls, so that one that nobody reads is there before.
     parts_.boards.send_unsent();
 }
 
 bool PortLoop::wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure) {
-    const auto deadline = OnePatience::deadline(parts_.options.patience_ms);
+    const auto deadline = SharedWaitDeadline::deadline(parts_.options.patience_ms);
     for (int looks = 0; peer.state != Peer::State::gone && pending(); ++looks) {
         turn();
         if (deadline.passed()) {
-            lose(peer, fmt::format("{} within {} ms", failure, parts_.options.patience_ms),
-                 Culprit::peer);
+            mark_lost(peer, fmt::format("{} within {} ms", failure, parts_.options.patience_ms),
+                      Culprit::peer);
             continue;
         }
-        leave();
+        exit();
         if (looks < quick_looks)
             sched_yield();
         else
@@ -111,7 +111,7 @@ bool PortLoop::wait_for(Peer& peer, const std::function<bool()>& pending, const 
     return true;
 }
 
-void PortLoop::lose(Peer& peer, const std::string& cause, Culprit culprit) {
+void PortLoop::mark_lost(Peer& peer, const std::string& cause, Culprit culprit) {
     if (peer.state == Peer::State::gone) return;
     const bool expected = peer.bye_received || parts_.entry.closing();
     parts_.peers.drop(peer);
@@ -134,20 +134,20 @@ bool PortLoop::arrived(const Arrival& arrival) {
     if (!belongs_here(header, arrival)) return false;
     const Kind kind = header.kind();
     if (kind == Kind::contribution) {
-        parts_.boards.take(header, arrival);
+        parts_.boards.handle_contribution(header, arrival);
         return false;
     }
     Flow* const flow = parts_.flows.find({header.sender, header.comm, header.lane});
     Peer& peer = flow ? flow->peer : parts_.peers.find_or_add(header.sender);
     if (peer.state == Peer::State::gone) return false;
     if (kind == Kind::hello) {
-        parts_.peers.take_hello(peer, header, arrival);
+        parts_.peers.handle_hello(peer, header, arrival);
     } else if (!peer.connected) {
-        parts_.port.break_rules(peer, "it did not say hello first");
+        parts_.port.report_protocol_error(peer, "it did not say hello first");
     } else if (kind == Kind::data) {
-        return take_data(peer, flow, header, arrival);
+        return handle_data(peer, flow, header, arrival);
     } else {
-        take_control(peer, flow, header);
+        handle_control(peer, flow, header);
     }
     return false;
 }
@@ -172,14 +172,14 @@ bool PortLoop::belongs_here(const Header& header, const Arrival& arrival) {
     return why == nullptr;
 }
 
-void PortLoop::take_control(Peer& peer, Flow* flow, const Header& header) {
+void PortLoop::handle_control(Peer& peer, Flow* flow, const Header& header) {
     const auto is_late = [&] { return parts_.flows.is_retired(header.comm); };
     switch (header.kind()) {
         case Kind::welcome:
-            parts_.peers.take_welcome(peer);
+            parts_.peers.handle_welcome(peer);
             break;
         case Kind::bye:
-            parts_.peers.take_bye(peer, header);
+            parts_.peers.handle_bye(peer, header);
             break;
         case Kind::farewell:
             peer.farewell_received = true;
@@ -191,12 +191,12 @@ void PortLoop::take_control(Peer& peer, Flow* flow, const Header& header) {
             if (Flow* const opened = find_or_add(peer, header))
                 announce(*opened);
             else
-                parts_.port.break_rules(
+                parts_.port.report_protocol_error(
                     peer, fmt::format("there are {} channels already", max_channels_taken));
             break;
         case Kind::credit:
-            if (flow ? !parts_.outgoing.take_credits(*flow, header.credits) : !is_late())
-                parts_.port.break_rules(
+            if (flow ? !parts_.outgoing.handle_credits(*flow, header.credits) : !is_late())
+                parts_.port.report_protocol_error(
                     peer, fmt::format("it gave {} credits that it did not owe on lane {}",
                                       header.credits, header.lane));
             break;
@@ -223,33 +223,33 @@ void PortLoop::announce(Flow& flow) {
 }
 
 /// True: the library's arrival is kept.
-bool PortLoop::take_data(Peer& peer, Flow* flow, const Header& header, const Arrival& arrival) {
+bool PortLoop::handle_data(Peer& peer, Flow* flow, const Header& header, const Arrival& arrival) {
     const auto bad = [&](const std::string& cause) {
-        parts_.port.break_rules(peer, cause);
+        parts_.port.report_protocol_error(peer, cause);
         return false;
     };
     if (header.bytes > parts_.options.max_message_bytes)
         return bad(fmt::format("it announced a message of {} bytes; at most {} are allowed",
                                header.bytes, parts_.options.max_message_bytes));
     if ((!flow || !flow->in.told) && parts_.flows.is_retired(header.comm))
-        return take_late(peer, header);
+        return handle_late(peer, header);
     if (!flow) flow = find_or_add(peer, header);
     if (!flow) return bad(fmt::format("there are {} channels already", max_channels_taken));
     // Its open may have been overtaken.
     if (!flow->in.told) announce(*flow);
-    if (header.credits > 0 && !parts_.outgoing.take_credits(*flow, header.credits))
+    if (header.credits > 0 && !parts_.outgoing.handle_credits(*flow, header.credits))
         return bad(fmt::format("it gave {} credits that it did not owe on lane {}", header.credits,
                                header.lane));
-    return parts_.incoming.take(*flow, header, arrival);
+    return parts_.incoming.handle_data(*flow, header, arrival);
 }
 
 /// Drops a message of a communicator that is gone, and owes the credit.
-bool PortLoop::take_late(Peer& peer, const Header& header) {
+bool PortLoop::handle_late(Peer& peer, const Header& header) {
     ++peer.received;
-    if (!parts_.outgoing.owe_late_credit({peer.rank, header.comm, header.lane}))
-        parts_.port.break_rules(peer, std::string(LateCredits::too_many));
+    if (!parts_.outgoing.add_late_credit({peer.rank, header.comm, header.lane}))
+        parts_.port.report_protocol_error(peer, std::string(LateCredits::too_many));
     else if (peer.bye_received)
-        parts_.peers.leave_if_done(peer);
+        parts_.peers.retire_if_done(peer);
     return false;
 }
 
@@ -260,14 +260,14 @@ void PortLoop::sent(void* context, Code code) {
 }
 
 void PortLoop::fetched(void* context, Code code) {
-    auto& slot = *static_cast<ReceiveQueue::Slot*>(context);
+    auto& slot = *static_cast<ReceiveQueue::ReceiveSlot*>(context);
     slot.begun = false;
     // Otherwise it stays as it is: the peer is lost, and cancel() need not wait.
     if (code == Code::ok) parts_.incoming.finish(slot);
 }
 
 void PortLoop::lost(Rank rank, const std::string& cause, Culprit culprit) {
-    if (Peer* const peer = parts_.peers.find(rank)) parts_.port.lose(*peer, cause, culprit);
+    if (Peer* const peer = parts_.peers.find(rank)) parts_.port.mark_lost(*peer, cause, culprit);
 }
 
 }  // namespace tutti::fabric

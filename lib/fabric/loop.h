@@ -59,12 +59,12 @@ public:
     Result<> open_port(PortFactory& factory);
 
     bool enter() { return parts_.entry.enter(); }
-    void leave() { parts_.entry.leave(*this); }
+    void exit() { parts_.entry.exit(*this); }
     /// Sends and receives what is possible now; nothing if another thread is in.
     void progress() {
         if (parts_.entry.taken() || !parts_.entry.try_enter()) return;
         turn();
-        leave();
+        exit();
     }
 
     // The owner's.
@@ -89,14 +89,14 @@ public:
         if (!nothing) follow_up_events();
     }
     void flush();
-    void lose(Peer& peer, const std::string& cause, Culprit culprit);
+    void mark_lost(Peer& peer, const std::string& cause, Culprit culprit);
     /// Waits until nothing is pending, or the peer is lost for that, which it is in the end. Other
     /// threads come in meanwhile. False: the engine was closed, and is not this thread's any more.
     bool wait_for(Peer& peer, const std::function<bool()>& pending, const char* failure);
 
 private:
     friend class EngineEntry<Flow>;
-    void settle();
+    void finish_turn();
     bool has_more() { return parts_.entry.ready().added() || parts_.boards.any_added(); }
     std::unique_ptr<Receiver> make_receiver(Flow& flow) { return receivers_.make_receiver(flow); }
     void follow_up_events();
@@ -108,9 +108,9 @@ private:
     void fetched(void* context, Code code) override;
     void lost(Rank peer, const std::string& cause, Culprit culprit) override;
     bool belongs_here(const Header& header, const Arrival& arrival);
-    void take_control(Peer& peer, Flow* flow, const Header& header);
-    bool take_data(Peer& peer, Flow* flow, const Header& header, const Arrival& arrival);
-    bool take_late(Peer& peer, const Header& header);
+    void handle_control(Peer& peer, Flow* flow, const Header& header);
+    bool handle_data(Peer& peer, Flow* flow, const Header& header, const Arrival& arrival);
+    bool handle_late(Peer& peer, const Header& header);
     Flow* find_or_add(Peer& peer, const Header& header);
     void announce(Flow& flow);
 

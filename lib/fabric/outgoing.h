@@ -22,9 +22,9 @@ public:
     /// The library has given a message back, gone or not.
     void complete(Flow& flow, uint64_t position, bool gone);
     /// False: the peer did not owe them.
-    bool take_credits(Flow& flow, uint32_t credits);
+    bool handle_credits(Flow& flow, uint32_t credits);
     /// False: it has sent more than it may.
-    bool owe_late_credit(const ChannelId& id) { return late_credits_.owe(id); }
+    bool add_late_credit(const ChannelId& id) { return late_credits_.add(id); }
 
     /// Messages are sent from copies from here on, as far as the library can be told of them, and
     /// does not move them out of a GPU's memory. False: there is no memory for copies.

@@ -31,7 +31,7 @@ Result<Peer*> PeerTable::reach(Rank rank, ByteView port, uint64_t nonce) {
     TUTTI_TRY(connect(peer, port, nonce));
     if (peer.state == Peer::State::unknown) {
         peer.state = Peer::State::hello;
-        owe(peer, Peer::hello_due);
+        mark_due(peer, Peer::hello_due);
     }
     return &peer;
 }
@@ -41,29 +41,29 @@ void PeerTable::make_ready(Peer& peer) {
     shared_.flows.each(peer.rank, [this](Flow& flow) { shared_.ready.append(flow); });
 }
 
-void PeerTable::talk() {
-    if (talking_.empty()) return;
+void PeerTable::send_all_due() {
+    if (with_due_.empty()) return;
     // The list may grow meanwhile.
-    for (std::size_t i = 0; i < talking_.size(); ++i)
-        if (!shared_.port.is_busy(*talking_[i])) say(*talking_[i]);
-    std::erase_if(talking_, [](const Peer* p) { return p->due == 0; });
+    for (std::size_t i = 0; i < with_due_.size(); ++i)
+        if (!shared_.port.is_busy(*with_due_[i])) send_due(*with_due_[i]);
+    std::erase_if(with_due_, [](const Peer* p) { return p->due == 0; });
 }
 
 /// False: the library had no room.
-bool PeerTable::say(Peer& peer) {
+bool PeerTable::send_due(Peer& peer) {
     constexpr std::pair<uint8_t, Kind> order[] = {{Peer::hello_due, Kind::hello},
                                                   {Peer::welcome_due, Kind::welcome},
                                                   {Peer::bye_due, Kind::bye},
                                                   {Peer::farewell_due, Kind::farewell}};
     for (const auto& [bit, kind] : order) {
         if ((peer.due & bit) == 0) continue;
-        if (!say(peer, kind)) return false;
+        if (!send_control(peer, kind)) return false;
         peer.due &= static_cast<uint8_t>(~bit);
     }
     return true;
 }
 
-bool PeerTable::say(Peer& peer, Kind kind) {
+bool PeerTable::send_control(Peer& peer, Kind kind) {
     Header out = shared_.port.header(kind, peer);
     out.position = peer.sent;
     if (kind != Kind::hello) return shared_.port.send(peer, out);
@@ -71,36 +71,36 @@ bool PeerTable::say(Peer& peer, Kind kind) {
     return shared_.port.send(peer, out, hello_.data());
 }
 
-void PeerTable::take_hello(Peer& peer, const Header& header, const Arrival& arrival) {
+void PeerTable::handle_hello(Peer& peer, const Header& header, const Arrival& arrival) {
     if (!arrival.data || header.bytes < sizeof(uint64_t))
-        return shared_.port.break_rules(peer, "it said hello without an address");
+        return shared_.port.report_protocol_error(peer, "it said hello without an address");
     ByteReader in(ByteView(arrival.data, arrival.bytes));
     const auto nonce = in.get<uint64_t>();
     const std::string port = in.get_text(header.bytes);
     if (!in.at_end() || (peer.nonce_known && peer.nonce != nonce))
-        return shared_.port.break_rules(peer, "its hello is malformed");
+        return shared_.port.report_protocol_error(peer, "its hello is malformed");
     if (auto connected = connect(peer, as_bytes(port), nonce); !connected)
-        return shared_.port.lose(peer, connected.error().message);
+        return shared_.port.mark_lost(peer, connected.error().message);
     // It can answer, or it would not have said hello.
     if (peer.state == Peer::State::unknown || peer.state == Peer::State::hello) make_ready(peer);
-    owe(peer, Peer::welcome_due);
+    mark_due(peer, Peer::welcome_due);
 }
 
-void PeerTable::take_bye(Peer& peer, const Header& header) {
+void PeerTable::handle_bye(Peer& peer, const Header& header) {
     peer.bye_received = true;
     peer.last = header.position;
-    leave_if_done(peer);
+    retire_if_done(peer);
 }
 
 // ---- the end ---------------------------------------------------------------------------------
 
-void PeerTable::leave_if_done(Peer& peer) {
+void PeerTable::retire_if_done(Peer& peer) {
     if (!peer.bye_received || peer.received != peer.last || peer.leaving) return;
     bool complete = true;
     shared_.flows.each(peer.rank, [&](const Flow& flow) { complete &= flow.in.is_complete(); });
     if (!complete) return;
     peer.leaving = true;
-    owe(peer, Peer::farewell_due);
+    mark_due(peer, Peer::farewell_due);
     leaving_.push_back(&peer);
 }
 
@@ -127,7 +127,7 @@ void PeerTable::drop(Peer& peer) {
     shared_.waker.ring();
 }
 
-bool PeerTable::say_goodbye() {
+bool PeerTable::send_byes() {
     bool done = true;
     for (auto& [rank, peer] : peers_) {
         const bool talks = peer->state == Peer::State::hello || peer->state == Peer::State::ready;
@@ -140,7 +140,7 @@ bool PeerTable::say_goodbye() {
         }
         if (!peer->bye_received && sent && !peer->bye_sent) {
             peer->bye_sent = true;
-            owe(*peer, Peer::bye_due);
+            mark_due(*peer, Peer::bye_due);
         }
         const bool heard = peer->bye_received || peer->farewell_received;
         done &= peer->due == 0 && (heard || (peer->bye_sent && peer->farewell_received));

@@ -51,7 +51,7 @@ private:
 /// the library.
 class PeerTable {
 public:
-    struct Shared {
+    struct TableParts {
         EnginePort& port;
         FlowTable<Flow>& flows;
         ReadyList<Flow>& ready;
@@ -59,7 +59,7 @@ public:
         DescriptorMarks& marks;
         const SleeperWaker& waker;
     };
-    explicit PeerTable(const Shared& shared) : shared_(shared) {}
+    explicit PeerTable(const TableParts& shared) : shared_(shared) {}
     /// Hellos say how to answer.
     void set_hello(Bytes hello) { hello_ = std::move(hello); }
 
@@ -72,28 +72,28 @@ public:
     /// A peer that knows how to answer, or soon will.
     Result<Peer*> reach(Rank rank, ByteView port, uint64_t nonce);
 
-    void owe(Peer& peer, uint8_t what) {
-        if (peer.due == 0) talking_.push_back(&peer);
+    void mark_due(Peer& peer, uint8_t what) {
+        if (peer.due == 0) with_due_.push_back(&peer);
         peer.due |= what;
     }
-    bool any_due() const { return !talking_.empty(); }
+    bool any_due() const { return !with_due_.empty(); }
     /// Says what is due, as far as the library has room.
-    void talk();
+    void send_all_due();
 
-    void take_hello(Peer& peer, const Header& header, const Arrival& arrival);
-    void take_welcome(Peer& peer) {
+    void handle_hello(Peer& peer, const Header& header, const Arrival& arrival);
+    void handle_welcome(Peer& peer) {
         if (peer.state == Peer::State::hello) make_ready(peer);
     }
-    void take_bye(Peer& peer, const Header& header);
+    void handle_bye(Peer& peer, const Header& header);
     /// A peer that said bye is done when all it sent is here; then it may go.
-    void leave_if_done(Peer& peer);
+    void retire_if_done(Peer& peer);
     bool any_leaving() const { return !leaving_.empty(); }
     void drop_leaving();
     void drop(Peer& peer);
 
     /// For the end: says bye to peers that have all that was sent to them. True: every peer has
     /// everything, and knows it.
-    bool say_goodbye();
+    bool send_byes();
     void drop_all();
     template <typename F>
     void each(F f) {
@@ -103,14 +103,14 @@ public:
 private:
     Result<> connect(Peer& peer, ByteView port, uint64_t nonce);
     void make_ready(Peer& peer);
-    bool say(Peer& peer);
-    bool say(Peer& peer, Kind kind);
+    bool send_due(Peer& peer);
+    bool send_control(Peer& peer, Kind kind);
 
-    const Shared shared_;
+    const TableParts shared_;
     Bytes hello_;
     std::unordered_map<Rank, std::unique_ptr<Peer>> peers_;
-    std::vector<Peer*> talking_;  // with something due
-    std::vector<Peer*> leaving_;  // that have said bye, until they have heard farewell
+    std::vector<Peer*> with_due_;  // with something due
+    std::vector<Peer*> leaving_;   // that have said bye, until they have heard farewell
 };
 
 }  // namespace tutti::fabric

@@ -81,7 +81,7 @@ public:
     virtual bool arm() = 0;
     /// wake_fd() was readable: before the progress() that follows. It is quiet then, until what
     /// arm() waits for.
-    virtual void heard() = 0;
+    virtual void drain() = 0;
 
 protected:
     ~PortDoorbell() = default;

@@ -14,14 +14,14 @@ constexpr std::byte nothing{};  // messages without a payload lie here
 
 }  // namespace
 
-bool Incoming::take(Flow& flow, const Header& header, const Arrival& arrival) {
+bool Incoming::handle_data(Flow& flow, const Header& header, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
     const uint64_t returned = in.returned.load(std::memory_order_relaxed);
     const uint32_t ahead = header.position - static_cast<uint32_t>(returned);
     const uint64_t position = returned + ahead;
     if (ahead >= credits_per_channel || position < in.released.load(std::memory_order_seq_cst) ||
         in.at(position).state.load(std::memory_order_relaxed) != State::empty) {
-        port_.break_rules(
+        port_.report_protocol_error(
             flow.peer, fmt::format("it sent more on lane {} than its credits allow", header.lane));
         return false;
     }
@@ -29,13 +29,13 @@ bool Incoming::take(Flow& flow, const Header& header, const Arrival& arrival) {
     in.begun.fetch_add(1, std::memory_order_seq_cst);
     if (FlatStream* const stream = flow.flat.load(std::memory_order_relaxed))
         stream->unread.store(true, std::memory_order_relaxed);
-    Slot& slot = in.at(position);
+    ReceiveSlot& slot = in.at(position);
     slot.tag = header.tag;
     slot.bytes = header.bytes;
     slot.cell = CellPool::none;
     slot.offered = slot.on_device = false;
     const bool kept = place(flow, position, arrival);
-    if (flow.peer.bye_received) peers_.leave_if_done(flow.peer);
+    if (flow.peer.bye_received) peers_.retire_if_done(flow.peer);
     return kept;
 }
 
@@ -48,7 +48,7 @@ std::byte* Incoming::unless_on_device(ReceiveQueue& in, std::byte* offered) {
 
 bool Incoming::place(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
-    Slot& slot = in.at(position);
+    ReceiveSlot& slot = in.at(position);
     if (!in.live || arrival.bytes == 0) {
         slot.data = &nothing;
         finish(slot);
@@ -66,7 +66,7 @@ bool Incoming::place(Flow& flow, uint64_t position, const Arrival& arrival) {
 // message has left, and so does the other.
 bool Incoming::place_announced(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
-    Slot& slot = in.at(position);
+    ReceiveSlot& slot = in.at(position);
     slot.hold = arrival.hold;
     std::byte* offered = in.offer.take(slot.tag, slot.bytes, position);
     // The host puts pieces where they belong.
@@ -87,7 +87,7 @@ bool Incoming::place_announced(Flow& flow, uint64_t position, const Arrival& arr
 
 bool Incoming::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
     ReceiveQueue& in = flow.in;
-    Slot& slot = in.at(position);
+    ReceiveSlot& slot = in.at(position);
     std::byte* to = unless_on_device(in, in.offer.take(slot.tag, slot.bytes, position));
     slot.offered = to != nullptr;
     if (!to) {
@@ -101,22 +101,22 @@ bool Incoming::copy(Flow& flow, uint64_t position, const Arrival& arrival) {
 }
 
 /// False: there is no memory, or the peer has too much of it.
-bool Incoming::take_cell(Slot& slot) {
+bool Incoming::take_cell(ReceiveSlot& slot) {
     Peer& peer = slot.flow->peer;
     slot.cell = slot.flow->in.cells.take(slot.bytes);
     const std::size_t most = limits_.unread_bytes;
     if (slot.cell == CellPool::none)
-        port_.lose(peer, "no memory for a message", Culprit::own);
+        port_.mark_lost(peer, "no memory for a message", Culprit::own);
     else if (peer.unread_bytes.load(std::memory_order_relaxed) > most)
-        port_.lose(peer,
-                   fmt::format("it sent more than {} bytes that this rank has not read", most));
+        port_.mark_lost(
+            peer, fmt::format("it sent more than {} bytes that this rank has not read", most));
     else
         return true;
     return false;
 }
 
 /// offered: the lane's memory; nullptr: a cell will do. False: as take_cell().
-bool Incoming::find_place(Slot& slot, std::byte* offered) {
+bool Incoming::find_place(ReceiveSlot& slot, std::byte* offered) {
     slot.offered = offered != nullptr;
     slot.on_device = offered && slot.flow->in.offer.on_device();
     slot.to = offered;
@@ -129,7 +129,7 @@ bool Incoming::find_place(Slot& slot, std::byte* offered) {
 }
 
 /// False: the library has no room.
-bool Incoming::fetch(Slot& slot) {
+bool Incoming::fetch(ReceiveSlot& slot) {
     if (slot.flow->peer.state == Peer::State::gone) return true;
     slot.begun = true;
     const Progress result =
@@ -141,12 +141,12 @@ bool Incoming::fetch(Slot& slot) {
     if (result == Progress::done) {
         finish(slot);
     } else if (result == Progress::failed) {
-        port_.lose(slot.flow->peer, "receiving from it failed");
+        port_.mark_lost(slot.flow->peer, "receiving from it failed");
     }
     return result != Progress::busy;
 }
 
-void Incoming::finish(Slot& slot) {
+void Incoming::finish(ReceiveSlot& slot) {
     Flow& flow = *slot.flow;
     ReceiveQueue& in = flow.in;
     if (slot.state.load(std::memory_order_relaxed) == State::fetching) slot.data = slot.to;
@@ -156,21 +156,21 @@ void Incoming::finish(Slot& slot) {
     waker_.wake(in.sleeper);
     if (!in.live) in.drop();
     if (in.credits_due()) ready_.append(flow);
-    if (flow.peer.bye_received) peers_.leave_if_done(flow.peer);
+    if (flow.peer.bye_received) peers_.retire_if_done(flow.peer);
 }
 
 void Incoming::fetch_placed() {
     std::size_t waiting = 0;
     // The list may grow meanwhile.
     for (std::size_t i = 0; i < to_fetch_.size(); ++i) {
-        Slot* slot = to_fetch_[i];
+        ReceiveSlot* slot = to_fetch_[i];
         if (!fetch(*slot)) to_fetch_[waiting++] = slot;
     }
     to_fetch_.resize(waiting);
 }
 
 bool Incoming::is_arriving(const Flow& flow) const {
-    return std::any_of(flow.in.slots.begin(), flow.in.slots.end(), [this](const Slot& slot) {
+    return std::any_of(flow.in.slots.begin(), flow.in.slots.end(), [this](const ReceiveSlot& slot) {
         return slot.begun ||
                std::find(to_fetch_.begin(), to_fetch_.end(), &slot) != to_fetch_.end();
     });
@@ -181,7 +181,7 @@ bool Incoming::is_arriving(const Flow& flow) const {
 void Incoming::place_next(Flow& flow) {
     ReceiveQueue& in = flow.in;
     const uint64_t position = in.released.load(std::memory_order_relaxed);
-    Slot& slot = in.at(position);
+    ReceiveSlot& slot = in.at(position);
     if (slot.state.load(std::memory_order_relaxed) != State::announced) return;
     if (find_place(slot, in.offer.take(slot.tag, slot.bytes, position))) to_fetch_.push_back(&slot);
 }
@@ -189,12 +189,12 @@ void Incoming::place_next(Flow& flow) {
 // Unread messages are dropped, here and when more come, so that the sender gets its credits.
 void Incoming::close(Flow& flow) {
     flow.in.live = false;
-    for (Slot& slot : flow.in.slots)
+    for (ReceiveSlot& slot : flow.in.slots)
         if (slot.state.load(std::memory_order_relaxed) == State::announced) finish(slot);
     flow.in.drop();
 }
 
-void Incoming::fetch_to_cell(Slot& slot) {
+void Incoming::fetch_to_cell(ReceiveSlot& slot) {
     CellPool& cells = slot.flow->in.cells;
     const int cell = slot.on_device ? CellPool::none : cells.take(slot.bytes);
     if (cell == CellPool::none) return;
@@ -205,7 +205,7 @@ void Incoming::fetch_to_cell(Slot& slot) {
     slot.offered = false;
 }
 
-bool Incoming::save_offered(Slot& slot) {
+bool Incoming::save_offered(ReceiveSlot& slot) {
     slot.offered = false;
     // The host cannot read it: whoever still wants it has it there.
     if (slot.on_device) return true;

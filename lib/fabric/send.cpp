@@ -35,11 +35,11 @@ bool Outgoing::send_next(Flow& flow) {
 
 bool Outgoing::send_message(Flow& flow) {
     const uint64_t position = flow.out.begun;
-    const SendQueue::Message& message = flow.out.at(position);
+    const SendQueue::QueuedMessage& message = flow.out.at(position);
     flow.in.reclaim(port_.port());
-    const uint64_t owed = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
+    const uint64_t credits = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
     Header out = port_.header(Kind::data, flow.peer, flow.id);
-    out.credits = static_cast<uint16_t>(owed);
+    out.credits = static_cast<uint16_t>(credits);
     out.bytes = message.bytes;
     out.position = static_cast<uint32_t>(position);
     out.tag = message.tag;
@@ -59,23 +59,23 @@ bool Outgoing::send_message(Flow& flow) {
         return false;
     }
     ++flow.peer.sent;
-    flow.in.returned.fetch_add(owed, std::memory_order_relaxed);
+    flow.in.returned.fetch_add(credits, std::memory_order_relaxed);
     if (result != Progress::pending) complete(flow, position, result == Progress::done);
     return true;
 }
 
 bool Outgoing::send_credits(Flow& flow) {
     flow.in.reclaim(port_.port());
-    const uint64_t owed = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
+    const uint64_t credits = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
     Header out = port_.header(Kind::credit, flow.peer, flow.id);
-    out.credits = static_cast<uint16_t>(owed);
+    out.credits = static_cast<uint16_t>(credits);
     if (!port_.send(flow.peer, out)) return false;
-    flow.in.returned.fetch_add(owed, std::memory_order_relaxed);
+    flow.in.returned.fetch_add(credits, std::memory_order_relaxed);
     return true;
 }
 
 void Outgoing::send_late_credits() {
-    late_credits_.give_back([this](const ChannelId& id) {
+    late_credits_.send([this](const ChannelId& id) {
         Peer* const peer = peers_.find(id.peer);
         if (!peer || peer->state != Peer::State::ready) return true;
         Header out = port_.header(Kind::credit, *peer, id);
@@ -86,7 +86,7 @@ void Outgoing::send_late_credits() {
 
 void Outgoing::complete(Flow& flow, uint64_t position, bool gone) {
     SendQueue& out = flow.out;
-    SendQueue::Message& message = out.at(position);
+    SendQueue::QueuedMessage& message = out.at(position);
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
     under_way.done = true;
     // A peer that has said bye has had all that it waited for.
@@ -110,7 +110,7 @@ void Outgoing::complete(Flow& flow, uint64_t position, bool gone) {
     waker_.wake(out.sleeper);
 }
 
-bool Outgoing::take_credits(Flow& flow, uint32_t credits) {
+bool Outgoing::handle_credits(Flow& flow, uint32_t credits) {
     if (flow.granted + credits > flow.out.begun + credits_per_channel) return false;
     flow.granted += credits;
     allow(flow);
@@ -131,7 +131,7 @@ void Outgoing::allow(Flow& flow) {
 /// If the library can be told where a message lies that it has: else it stays where it is.
 void Outgoing::copy_begun(Flow& flow, uint64_t position) {
     SendQueue& out = flow.out;
-    SendQueue::Message& message = out.at(position);
+    SendQueue::QueuedMessage& message = out.at(position);
     Flow::Sent& under_way = flow.under_way[position % credits_per_channel];
     if (under_way.done || message.cell != CellPool::none || message.on_device) return;
     const int cell = out.staging.take(message.bytes);
@@ -150,7 +150,7 @@ bool Outgoing::copy_unsent(Flow& flow) {
     const uint64_t pushed = out.pushed.load(std::memory_order_relaxed);
     for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < begun; ++p) copy_begun(flow, p);
     for (uint64_t p = begun; p < pushed; ++p) {
-        SendQueue::Message& message = out.at(p);
+        SendQueue::QueuedMessage& message = out.at(p);
         if (message.cell != CellPool::none || message.on_device) continue;
         if (!copy_to_cell(out.staging, message)) return false;
     }

@@ -107,8 +107,8 @@ Result<> FabricTransport::listen() {
         capabilities_.sockets_within |= limits.sockets_within;
         address.ports.push_back(engine->address());
         if (engine->wake_fd() >= 0)
-            TUTTI_TRY(context_.data_reactor->add(engine->wake_fd(), EPOLLIN,
-                                                 [to = engine.get()](uint32_t) { to->woken(); }));
+            TUTTI_TRY(context_.data_reactor->add(
+                engine->wake_fd(), EPOLLIN, [to = engine.get()](uint32_t) { to->on_doorbell(); }));
         engines_.push_back(std::move(engine));
     }
     if (engines_.front()->limits().copied_bytes >= flat_max_bytes)

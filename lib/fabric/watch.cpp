@@ -23,9 +23,9 @@ void PortWatch::watch(bool on) {
     if (on && !watched_) waker_.ring();
 }
 
-void PortWatch::heard() {
+void PortWatch::drain() {
     armed_ = false;
-    if (PortDoorbell* const bell = port_.port().doorbell()) bell->heard();
+    if (PortDoorbell* const bell = port_.port().doorbell()) bell->drain();
 }
 
 // A thread that sleeps beside a port without a doorbell looks now and then.

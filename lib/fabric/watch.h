@@ -33,7 +33,7 @@ public:
     }
     void moved() { armed_ = false; }
     /// The descriptor was readable.
-    void heard();
+    void drain();
     bool must_arm() const { return sleepers_ > 0 && !armed_; }
     /// False: there is something to do first.
     bool arm();

@@ -52,7 +52,7 @@ Result<Kinds> DeviceCalls::kinds_of_used(const Call& call, const Kinds& both) co
     if (has_out) kinds.out = both.out;
     if (!has_in) kinds.in = kinds.out;
     if (!has_out) kinds.out = kinds.in;
-    const bool staged = side_.core.config().device == DeviceWay::staged;
+    const bool staged = side_.core.config().device == DeviceMode::staged;
     if (!kinds.differ() || (kinds.mixed() && staged)) return kinds;
     return fail(Code::invalid,
                 "rank {}: {}: the input is {}, the output {}: both must be of one kind{}",
@@ -111,7 +111,7 @@ Result<Plan*> DeviceCalls::plan_for(const Call& call, Plan* own, uint32_t stream
     return own->offloaded.get();
 }
 
-Result<DeviceCalls::Run> DeviceCalls::look_at(const OffloadCall& asked) const {
+Result<DeviceCalls::ResolvedCall> DeviceCalls::resolve(const OffloadCall& asked) const {
     const Devices& devices = side_.devices;
     const Kinds both{{asked.in_on}, {asked.out_on}};
     TUTTI_TRY(side_.core.planner.check(asked.call, asked.stream));
@@ -122,32 +122,33 @@ Result<DeviceCalls::Run> DeviceCalls::look_at(const OffloadCall& asked) const {
         device = device::device_of(*device::driver(), static_cast<device::StreamHandle>(stream));
     TUTTI_TRY(path_.queues.check_runs(device, stream));
     const bool in_place = asked.in == asked.out && asked.in != nullptr;
-    return Run{asked, both, device, stream, in_place};
+    return ResolvedCall{asked, both, device, stream, in_place};
 }
 
 /// The call with the way that it goes.
-Result<Call> DeviceCalls::routed(const Run& run) const {
-    Call call = run.asked.call;
-    TUTTI_ASSIGN(call.path, side_.planner.path_of(call, {run.in_place, run.kinds.mixed()},
+Result<Call> DeviceCalls::routed(const ResolvedCall& resolved) const {
+    Call call = resolved.asked.call;
+    TUTTI_ASSIGN(call.path, side_.planner.path_of(call, {resolved.in_place, resolved.kinds.mixed()},
                                                   side_.core.config().device));
-    call.on_host = run.kinds.on_host();
+    call.on_host = resolved.kinds.on_host();
     return call;
 }
 
-Result<std::unique_ptr<DeviceRequest>> DeviceCalls::make_request(const Run& run, Plan& plan) {
+Result<std::unique_ptr<DeviceRequest>> DeviceCalls::make_request(const ResolvedCall& resolved,
+                                                                 Plan& plan) {
     const Core& core = side_.core;
     auto request = std::make_unique<DeviceRequest>();
     if (core.size() > 1) {
         TUTTI_ASSIGN(
             request->device.use,
-            DeviceStreamGuard::begin({side_.devices.device, run.stream, core.endpoint->job_hash(),
-                                      core.group.id(), core.rank()}));
+            DeviceStreamGuard::begin({side_.devices.device, resolved.stream,
+                                      core.endpoint->job_hash(), core.group.id(), core.rank()}));
     }
-    request->in = run.asked.in;
-    request->out = run.asked.out;
-    request->round_robin_stream = run.asked.stream < 0;
+    request->in = resolved.asked.in;
+    request->out = resolved.asked.out;
+    request->round_robin_stream = resolved.asked.stream < 0;
     request->device.operation = &operation_of(plan);
-    request->device.stream = run.stream;
+    request->device.stream = resolved.stream;
     request->device.generation =
         by_group(plan.call.path) ? side_.devices.generation : core.generation.load();
     request->keep = core.self.lock();
@@ -155,18 +156,18 @@ Result<std::unique_ptr<DeviceRequest>> DeviceCalls::make_request(const Run& run,
 }
 
 // nullptr: a mismatch came and went meanwhile, and everyone joins anew.
-Result<std::unique_ptr<Request>> DeviceCalls::attempt(const Run& run) {
+Result<std::unique_ptr<Request>> DeviceCalls::attempt(const ResolvedCall& resolved) {
     Core& core = side_.core;
     Admission& admission = side_.issuer.admission();
-    const int64_t timeout_ms = core.limit_ms(run.asked.timeout_ms);
-    TUTTI_TRY(admission.enter(admission.stream_for(run.asked.stream), timeout_ms));
+    const int64_t timeout_ms = core.limit_ms(resolved.asked.timeout_ms);
+    TUTTI_TRY(admission.enter(admission.stream_for(resolved.asked.stream), timeout_ms));
     TUTTI_TRY(path_.join.may_join());
-    TUTTI_TRY(path_.join.join(run.device));
-    TUTTI_TRY(path_.queues.check_owner(run.stream));
-    TUTTI_ASSIGN(const Call call, routed(run));
-    const uint32_t stream = admission.stream_for(run.asked.stream);
-    TUTTI_ASSIGN(Plan * plan, plan_for(call, run.asked.plan, stream));
-    TUTTI_ASSIGN(auto request, make_request(run, *plan));
+    TUTTI_TRY(path_.join.join(resolved.device));
+    TUTTI_TRY(path_.queues.check_owner(resolved.stream));
+    TUTTI_ASSIGN(const Call call, routed(resolved));
+    const uint32_t stream = admission.stream_for(resolved.asked.stream);
+    TUTTI_ASSIGN(Plan * plan, plan_for(call, resolved.asked.plan, stream));
+    TUTTI_ASSIGN(auto request, make_request(resolved, *plan));
     DeviceGroupBatch::here().make_room();
     TUTTI_ASSIGN(const auto place, admission.submit(*request, *plan, timeout_ms));
     if (place == Admission::Place::outdated) return nullptr;
@@ -177,9 +178,9 @@ Result<std::unique_ptr<Request>> DeviceCalls::attempt(const Run& run) {
 }
 
 Result<std::unique_ptr<Request>> DeviceCalls::start(const OffloadCall& asked) {
-    TUTTI_ASSIGN(const Run run, look_at(asked));
+    TUTTI_ASSIGN(const ResolvedCall resolved, resolve(asked));
     for (int tried = 0; tried < most_attempts; ++tried) {
-        TUTTI_ASSIGN(auto request, attempt(run));
+        TUTTI_ASSIGN(auto request, attempt(resolved));
         if (request) return request;
     }
     return fail(Code::system, "rank {}: the ranks called different things again and again",

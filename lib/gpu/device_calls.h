@@ -22,7 +22,7 @@ public:
 
 private:
     /// One call, with what was found out about it.
-    struct Run {
+    struct ResolvedCall {
         const OffloadCall& asked;
         Kinds kinds;
         device::Ordinal device;
@@ -33,11 +33,11 @@ private:
     Result<Kinds> kinds_of_list(const OffloadCall& asked) const;
     Result<Kinds> kinds_of_used(const Call& call, const Kinds& both) const;
     Result<Kinds> find_kinds(const OffloadCall& asked) const;
-    Result<Run> look_at(const OffloadCall& asked) const;
-    Result<std::unique_ptr<Request>> attempt(const Run& run);
-    Result<Call> routed(const Run& run) const;
+    Result<ResolvedCall> resolve(const OffloadCall& asked) const;
+    Result<std::unique_ptr<Request>> attempt(const ResolvedCall& resolved);
+    Result<Call> routed(const ResolvedCall& resolved) const;
     Result<Plan*> plan_for(const Call& call, Plan* own, uint32_t stream);
-    Result<std::unique_ptr<DeviceRequest>> make_request(const Run& run, Plan& plan);
+    Result<std::unique_ptr<DeviceRequest>> make_request(const ResolvedCall& resolved, Plan& plan);
 
     DeviceSide& side_;
     const LaunchPath path_;

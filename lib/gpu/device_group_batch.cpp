@@ -30,30 +30,30 @@ void DeviceGroupBatch::add(std::shared_ptr<DeviceLauncher> launcher, const Devic
 
 std::vector<const DeviceMessages*> DeviceGroupBatch::messages() const {
     std::vector<const DeviceMessages*> all;
-    for (const Waiting& w : waiting_)
+    for (const GatheredLaunch& w : waiting_)
         if (!w.request->plan) all.push_back(static_cast<const DeviceMessages*>(w.request));
     return all;
 }
 
 void DeviceGroupBatch::forget(const DeviceLauncher& launcher) {
-    std::erase_if(waiting_, [&](const Waiting& w) { return w.launcher.get() == &launcher; });
+    std::erase_if(waiting_, [&](const GatheredLaunch& w) { return w.launcher.get() == &launcher; });
 }
 
 bool DeviceGroupBatch::holds(const DeviceLauncher& launcher) const {
-    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const GatheredLaunch& w) {
         return w.launcher.get() == &launcher && w.request->plan;
     });
 }
 
 bool DeviceGroupBatch::holds(const DeviceLauncher& launcher, uint32_t stream) const {
-    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const GatheredLaunch& w) {
         return w.launcher.get() == &launcher && w.request->plan &&
                w.request->plan->stream == stream;
     });
 }
 
 bool DeviceGroupBatch::holds(const DeviceLauncher& launcher, const Request& request) const {
-    return std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+    return std::any_of(waiting_.begin(), waiting_.end(), [&](const GatheredLaunch& w) {
         if (w.launcher.get() != &launcher) return false;
         const Plan *first = w.request->plan, *plan = request.plan;
         return w.request == &request || (first && plan && first->stream == plan->stream &&
@@ -62,33 +62,33 @@ bool DeviceGroupBatch::holds(const DeviceLauncher& launcher, const Request& requ
 }
 
 // Whatever goes wrong with one, the others are launched: their ranks are not to be left waiting.
-void DeviceGroupBatch::launch(const std::vector<Waiting*>& all) {
+void DeviceGroupBatch::launch(const std::vector<GatheredLaunch*>& all) {
     const DeviceLibrary* library = nullptr;
     uint32_t parts = 0;
-    for (const Waiting* w : all) {
+    for (const GatheredLaunch* w : all) {
         if (!library) library = w->launcher->library();
         parts = std::max(parts, w->launcher->parts(*w->device));
     }
     for (uint32_t part = 0; part < parts; ++part) {
         const auto each = [&](auto&& step) {
-            for (Waiting* w : all) {
+            for (GatheredLaunch* w : all) {
                 if (!w->launched || part >= w->launcher->parts(*w->device)) continue;
                 w->launched = step(*w);
                 // At once: this thread's next rank may be waiting for this one's.
-                if (!w->launched) w->launcher->tell_failed(*w->request, w->launched.error());
+                if (!w->launched) w->launcher->report_failure(*w->request, w->launched.error());
             }
         };
         Result<> together;
         if (library) together = library->gather_launches();
-        each([&](Waiting& w) {
+        each([&](GatheredLaunch& w) {
             return together ? w.launcher->put_on_stream({*w.request, *w.device}, part) : together;
         });
         if (library && together) together = library->launch_gathered();
-        each([&](Waiting& w) {
+        each([&](GatheredLaunch& w) {
             return together ? DeviceLauncher::mark(*w.device, part) : together;
         });
-        each([&](Waiting& w) {
-            return together ? w.launcher->settle({*w.request, *w.device}, part) : together;
+        each([&](GatheredLaunch& w) {
+            return together ? w.launcher->finish_part({*w.request, *w.device}, part) : together;
         });
     }
 }
@@ -96,12 +96,13 @@ void DeviceGroupBatch::launch(const std::vector<Waiting*>& all) {
 // What is launched in one part is launched with all others, in any order of the calls. Parts are
 // not: there each communicator's calls go one after the other, the first of all of them, then the
 // second. Messages go with the next: which of them a rank calls is its own affair.
-void DeviceGroupBatch::launch_all(std::vector<Waiting>& all) {
-    const bool in_parts = std::any_of(
-        all.begin(), all.end(), [](const Waiting& w) { return w.launcher->parts(*w.device) > 1; });
+void DeviceGroupBatch::launch_all(std::vector<GatheredLaunch>& all) {
+    const bool in_parts = std::any_of(all.begin(), all.end(), [](const GatheredLaunch& w) {
+        return w.launcher->parts(*w.device) > 1;
+    });
     std::map<const DeviceLauncher*, std::size_t> before;
-    std::vector<std::vector<Waiting*>> rounds;
-    for (Waiting& w : all) {
+    std::vector<std::vector<GatheredLaunch*>> rounds;
+    for (GatheredLaunch& w : all) {
         std::size_t& next = before[w.launcher.get()];
         const std::size_t round = in_parts ? next : 0;
         if (w.request->plan) ++next;
@@ -114,12 +115,12 @@ void DeviceGroupBatch::launch_all(std::vector<Waiting>& all) {
 Result<> DeviceGroupBatch::close() {
     if (depth_ == 0) return fail(Code::invalid, "no launches are being gathered");
     if (--depth_ > 0) return {};
-    std::vector<Waiting> all;
+    std::vector<GatheredLaunch> all;
     all.swap(waiting_);
-    for (Waiting& w : all) w.launched = w.launcher->may_launch(*w.request);
+    for (GatheredLaunch& w : all) w.launched = w.launcher->may_launch(*w.request);
     launch_all(all);
     std::optional<Error> first;
-    for (Waiting& w : all)
+    for (GatheredLaunch& w : all)
         if (const auto done = w.launcher->finish(*w.request, w.launched); !done && !first)
             first = done.error();
     for (const auto& work : std::exchange(after_, {})) work();

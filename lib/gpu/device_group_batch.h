@@ -46,16 +46,16 @@ public:
     Result<> close() override;
 
 private:
-    struct Waiting {
+    struct GatheredLaunch {
         std::shared_ptr<DeviceLauncher> launcher;  // keeps its communicator
         Request* request = nullptr;
         DevicePart* device = nullptr;
         Result<> launched;
     };
-    static void launch_all(std::vector<Waiting>& all);
-    static void launch(const std::vector<Waiting*>& all);
+    static void launch_all(std::vector<GatheredLaunch>& all);
+    static void launch(const std::vector<GatheredLaunch*>& all);
     int depth_ = 0;
-    std::vector<Waiting> waiting_;
+    std::vector<GatheredLaunch> waiting_;
     std::vector<std::function<void()>> after_;
 };
 

@@ -84,42 +84,42 @@ Result<> DeviceJoin::join(device::Ordinal device) {
         side_.devices.device = device;
         side_.planner.use({nullptr, side_.devices.staging});
     }
-    if (side_.core.config().device == DeviceWay::staged) return {};
+    if (side_.core.config().device == DeviceMode::staged) return {};
     return join_library(device);
 }
 
 Result<> DeviceJoin::join_library(device::Ordinal device) {
     const uint64_t generation = side_.core.generation.load();
-    if (side_.devices.settled && side_.devices.generation == generation) return {};
+    if (side_.devices.path_agreed && side_.devices.generation == generation) return {};
     // What the old one had bound must not be used again.
     for (PlanCache& plans : side_.core.plans) plans.drop(by_group);
     side_.planner.use({nullptr, side_.devices.staging});
     side_.devices.group.reset();
-    side_.devices.settled = false;
-    TUTTI_ASSIGN(const DeviceWay way, agree(device));
-    const bool of_host = way == DeviceWay::hierarchical;
-    if (way != DeviceWay::staged) {
+    side_.devices.path_agreed = false;
+    TUTTI_ASSIGN(const DeviceMode way, agree(device));
+    const bool of_host = way == DeviceMode::hierarchical;
+    if (way != DeviceMode::staged) {
         TUTTI_ASSIGN(side_.devices.group, make_group(device, of_host));
     }
-    side_.devices.settled = true;
+    side_.devices.path_agreed = true;
     side_.devices.of_host = of_host;
     side_.devices.generation = generation;
     side_.planner.use({side_.devices.group, side_.devices.staging, of_host});
-    if (side_.devices.group) TUTTI_TRY(tell_memory());
+    if (side_.devices.group) TUTTI_TRY(register_memory());
     return {};
 }
 
 // The same on every rank: it follows from the setting, the hosts, and what all have said.
-Result<DeviceWay> DeviceJoin::agree(device::Ordinal device) {
+Result<DeviceMode> DeviceJoin::agree(device::Ordinal device) {
     const Hosts& hosts = *side_.core.group.hosts();
     const HostShape& shape = hosts.shape();
     const bool several = shape.hosts > 1 && shape.largest > 1;
-    DeviceWay way = side_.core.config().device;
-    if (way == DeviceWay::hierarchical && shape.hosts == 1) way = DeviceWay::library;
-    if (way == DeviceWay::hierarchical && !several) {
+    DeviceMode way = side_.core.config().device;
+    if (way == DeviceMode::hierarchical && shape.hosts == 1) way = DeviceMode::library;
+    if (way == DeviceMode::hierarchical && !several) {
         log::info("rank {}: device memory goes through the host's: no host has several ranks",
                   side_.rank());
-        return DeviceWay::staged;
+        return DeviceMode::staged;
     }
     const Config& config = side_.core.config();
     Result<> own;
@@ -150,16 +150,16 @@ Result<DeviceWay> DeviceJoin::agree(device::Ordinal device) {
         std::min_element(seats.begin(), seats.end(), [](const auto& a, const auto& b) {
             return a.capability < b.capability;
         })->capability;
-    if (way != DeviceWay::automatic) {
-        TUTTI_TRY(check_seats(seats, way == DeviceWay::hierarchical ? &hosts : nullptr));
+    if (way != DeviceMode::automatic) {
+        TUTTI_TRY(check_seats(seats, way == DeviceMode::hierarchical ? &hosts : nullptr));
         return way;
     }
     const auto all = check_seats(seats, nullptr);
-    if (all) return DeviceWay::library;
+    if (all) return DeviceMode::library;
     const bool inside = several && check_seats(seats, &hosts);
     log::info("rank {}: device memory goes {}: {}", side_.rank(),
               inside ? "the hierarchical way" : "through the host's", all.error().message);
-    return inside ? DeviceWay::hierarchical : DeviceWay::staged;
+    return inside ? DeviceMode::hierarchical : DeviceMode::staged;
 }
 
 // The first of each group makes it; all hear whether all could.
@@ -225,15 +225,16 @@ Result<std::shared_ptr<DeviceGroup>> DeviceJoin::make_group(device::Ordinal devi
 }
 
 // To a group that was joined just now: in the order in which they came.
-Result<> DeviceJoin::tell_memory() {
-    for (const Devices::Known& known : side_.devices.memory)
+Result<> DeviceJoin::register_memory() {
+    for (const Devices::RegisteredMemory& known : side_.devices.memory)
         TUTTI_TRY(side_.devices.group->add_memory(known.data, known.bytes, known.window));
     return {};
 }
 
 Result<> DeviceJoin::may_join() const {
-    const bool joined = side_.devices.joined() &&
-                        (side_.core.config().device == DeviceWay::staged || side_.is_settled());
+    const bool joined =
+        side_.devices.joined() &&
+        (side_.core.config().device == DeviceMode::staged || side_.has_agreed_path());
     if (joined || side_.core.size() == 1 || !DeviceGroupBatch::here().gathering()) return {};
     return fail(Code::invalid,
                 "rank {}: the ranks have not joined on their devices, which cannot be gathered: "
@@ -265,7 +266,7 @@ struct DeviceShare final : OffloadShare {
 
 bool DeviceJoin::splits() const {
     return side_.core.config().device_split == DeviceSplit::share && side_.devices.group &&
-           !side_.devices.of_host && side_.is_settled();
+           !side_.devices.of_host && side_.has_agreed_path();
 }
 
 std::unique_ptr<OffloadShare> DeviceJoin::split(const OffloadSplit& part) {
@@ -294,7 +295,7 @@ Result<> DeviceJoin::adopt(std::unique_ptr<OffloadShare> share) {
     devices.library = from.library;
     devices.group = *group;
     TUTTI_ASSIGN(devices.staging, StagingArea::make(from.context->driver(), from.device));
-    devices.settled = true;
+    devices.path_agreed = true;
     devices.generation = side_.core.generation;
     side_.planner.use({devices.group, devices.staging, false});
     return {};
@@ -306,13 +307,13 @@ void DeviceJoin::leave() {
     for (PlanCache& plans : side_.core.plans)
         plans.drop([](Path path) { return path != Path::host; });
     side_.planner.use({});
-    for (const Devices::Known& known : devices.memory) {
+    for (const Devices::RegisteredMemory& known : devices.memory) {
         if (devices.group) devices.group->remove_memory(known.data);
         if (known.window) devices.library->free(devices.device, known.data);
     }
     devices.memory.clear();
     if (devices.group && devices.generation == side_.core.generation &&
-        !side_.core.agreement.over())
+        !side_.core.failure_protocol.fatal_error())
         devices.group->leave(Deadline::after_ms(most_ms));
     devices.group.reset();
     devices.staging.reset();

@@ -31,9 +31,9 @@ public:
 private:
     Result<> join_library(device::Ordinal device);
     Result<std::shared_ptr<DeviceGroup>> make_group(device::Ordinal device, bool of_host);
-    Result<DeviceWay> agree(device::Ordinal device);
+    Result<DeviceMode> agree(device::Ordinal device);
     Result<std::vector<std::byte>> share_id(bool of_host);
-    Result<> tell_memory();
+    Result<> register_memory();
 
     DeviceSide& side_;
 };

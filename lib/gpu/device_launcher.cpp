@@ -21,19 +21,19 @@ Result<> DeviceLauncher::launch(const DeviceLaunch& launch) {
     return finish(launch.request, launched);
 }
 
-bool DeviceLauncher::gives_up(const Request& request) {
+bool DeviceLauncher::is_cancelled(const Request& request) {
     side_.core.endpoint->pump();
-    side_.progress.look_at_clocks();
-    if (!side_.core.agreement.alarm()) return false;
+    side_.progress.check_deadlines();
+    if (!side_.core.failure_protocol.alarm()) return false;
     // A message belongs to no operation's epoch: only the end of all ends it.
-    return request.plan ? side_.core.agreement.verdict(request.tag.sequence).has_value()
-                        : side_.core.agreement.over().has_value();
+    return request.plan ? side_.core.failure_protocol.verdict(request.tag.sequence).has_value()
+                        : side_.core.failure_protocol.fatal_error().has_value();
 }
 
 Result<> DeviceLauncher::may_launch(Request& request) {
     while (side_.core.strict && request.plan &&
-           !side_.core.agreement.strict().agreed(request.tag.sequence)) {
-        if (gives_up(request)) return fail(Code::aborted, "it was not launched");
+           !side_.core.failure_protocol.strict().agreed(request.tag.sequence)) {
+        if (is_cancelled(request)) return fail(Code::aborted, "it was not launched");
         ::usleep(strict_poll_us);
     }
     return {};
@@ -43,7 +43,7 @@ Result<> DeviceLauncher::put_on_stream(const DeviceLaunch& launch) {
     if (!launch.device.operation) return {};
     return launch.device.operation->launch(launch.request.in, launch.request.out,
                                            launch.device.stream,
-                                           [&] { return gives_up(launch.request); });
+                                           [&] { return is_cancelled(launch.request); });
 }
 
 uint32_t DeviceLauncher::parts(const DevicePart& device) {
@@ -53,21 +53,21 @@ uint32_t DeviceLauncher::parts(const DevicePart& device) {
 Result<> DeviceLauncher::put_on_stream(const DeviceLaunch& launch, uint32_t part) {
     return launch.device.operation->launch_part(part, launch.request.in, launch.request.out,
                                                 launch.device.stream,
-                                                [&] { return gives_up(launch.request); });
+                                                [&] { return is_cancelled(launch.request); });
 }
 
 Result<> DeviceLauncher::mark(const DevicePart& device, uint32_t part) {
     return device.operation->mark_part(part, device.stream);
 }
 
-Result<> DeviceLauncher::settle(const DeviceLaunch& launch, uint32_t part) {
-    return launch.device.operation->settle_part(part, launch.device.stream,
-                                                [&] { return gives_up(launch.request); });
+Result<> DeviceLauncher::finish_part(const DeviceLaunch& launch, uint32_t part) {
+    return launch.device.operation->finish_part(part, launch.device.stream,
+                                                [&] { return is_cancelled(launch.request); });
 }
 
-void DeviceLauncher::tell_failed(const Request& request, const Error& error) {
-    if (gives_up(request)) return;
-    side_.core.agreement.raise(
+void DeviceLauncher::report_failure(const Request& request, const Error& error) {
+    if (is_cancelled(request)) return;
+    side_.core.failure_protocol.raise(
         {error.code, side_.rank(), 0,
          fmt::format("rank {}: {}: {}", side_.rank(),
                      request.plan ? describe_call(request.tag) : "messages on device memory",
@@ -75,13 +75,13 @@ void DeviceLauncher::tell_failed(const Request& request, const Error& error) {
 }
 
 Result<> DeviceLauncher::finish(Request& request, const Result<>& launched) {
-    if (!launched) tell_failed(request, launched.error());
+    if (!launched) report_failure(request, launched.error());
     request.released.store(true, std::memory_order_release);
     bool moved = false;
     if (request.plan) {
         Stream& stream = side_.core.streams[request.plan->stream];
         {
-            Owned owned(stream.owner);
+            OwnerGuard owned(stream.owner);
             owned.keep();
         }
         side_.core.streams.drive(stream, moved);
@@ -90,7 +90,7 @@ Result<> DeviceLauncher::finish(Request& request, const Result<>& launched) {
         side_.core.transfers.drive(moved);
     }
     if (launched) {
-        if (!request.done() && !side_.core.manual()) side_.core.endpoint->wakeups().kick();
+        if (!request.done() && !side_.core.manual()) side_.core.endpoint->wakeups().wake_service();
         return {};
     }
     // The thread that holds the stream ends the request, which has a deadline.

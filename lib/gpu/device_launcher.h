@@ -16,7 +16,7 @@ public:
     explicit DeviceLauncher(DeviceSide& side) : side_(side) {}
 
     /// All steps, or adds it to what this thread gathers. Not with the stream owned: it may have to
-    /// wait for NCCL, and a thread that settles a mismatch meanwhile needs the stream. The request
+    /// wait for NCCL, and a thread that applies a mismatch meanwhile needs the stream. The request
     /// stays as it is until it is launched.
     Result<> launch(const DeviceLaunch& launch);
 
@@ -25,12 +25,12 @@ public:
     static uint32_t parts(const DevicePart& device);
     Result<> put_on_stream(const DeviceLaunch& launch, uint32_t part);
     static Result<> mark(const DevicePart& device, uint32_t part);
-    Result<> settle(const DeviceLaunch& launch, uint32_t part);
-    void tell_failed(const Request& request, const Error& error);
+    Result<> finish_part(const DeviceLaunch& launch, uint32_t part);
+    void report_failure(const Request& request, const Error& error);
     Result<> finish(Request& request, const Result<>& launched);
 
 private:
-    bool gives_up(const Request& request);
+    bool is_cancelled(const Request& request);
     Result<> put_on_stream(const DeviceLaunch& launch);
 
     DeviceSide& side_;

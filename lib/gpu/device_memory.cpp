@@ -58,9 +58,9 @@ Result<> DeviceMemory::add(std::byte* data, std::size_t bytes) {
     return {};
 }
 
-std::vector<Devices::Known>::iterator DeviceMemory::find(const std::byte* data) {
+std::vector<Devices::RegisteredMemory>::iterator DeviceMemory::find(const std::byte* data) {
     return std::find_if(side_.devices.memory.begin(), side_.devices.memory.end(),
-                        [&](const Devices::Known& known) { return known.data == data; });
+                        [&](const Devices::RegisteredMemory& known) { return known.data == data; });
 }
 
 // Of the program's own registrations, or of what was handed out; nothing uses it any more.

@@ -17,7 +17,7 @@ public:
     Result<bool> remove(std::byte* data, bool handed_out);
 
 private:
-    std::vector<Devices::Known>::iterator find(const std::byte* data);
+    std::vector<Devices::RegisteredMemory>::iterator find(const std::byte* data);
 
     DeviceSide& side_;
 };

@@ -28,9 +28,10 @@ Result<bool> may_be_direct(const device::Context& context, const DeviceMessages&
 
 // Through the host, or by the devices' library: that needs all ranks in one group.
 Result<bool> DeviceMessenger::stages() const {
-    if (side_.core.config().device == DeviceWay::staged) return true;
+    if (side_.core.config().device == DeviceMode::staged) return true;
     const bool all_ranks = side_.devices.group && !side_.devices.of_host;
-    if (side_.devices.settled && (!all_ranks || side_.devices.generation == side_.core.generation))
+    if (side_.devices.path_agreed &&
+        (!all_ranks || side_.devices.generation == side_.core.generation))
         return !all_ranks;
     return fail(Code::unsupported,
                 "rank {}: for messages on device memory the ranks have to join first: call "
@@ -104,9 +105,9 @@ Result<std::unique_ptr<DeviceOperation>> DeviceMessenger::stage(
 // Opens the channels of all messages, before the first of them moves.
 Result<> DeviceMessenger::connect(DeviceMessages& messages, int64_t timeout_ms) {
     Core& core = side_.core;
-    const bool meets = messages.staged && core.endpoint->transports().takes_devices();
+    const bool needs_channel = messages.staged && core.endpoint->transports().takes_devices();
     for (DeviceMessages::Part& part : messages.parts) {
-        part.on_host.meets = meets;
+        part.on_host.needs_channel = needs_channel;
         if (auto connected = core.transfers.connect(part.on_host, timeout_ms); !connected)
             return tl::unexpected(contact_failed(core, part.on_host, connected.error()));
     }
@@ -132,7 +133,7 @@ Result<std::unique_ptr<Request>> DeviceMessenger::start(const std::vector<Offloa
                                                         int64_t timeout_ms, void* device_stream) {
     Core& core = side_.core;
     TUTTI_TRY(core.may_start());
-    if (auto over = core.agreement.over()) return tl::unexpected(*over);
+    if (auto over = core.failure_protocol.fatal_error()) return tl::unexpected(*over);
     TUTTI_ASSIGN(const bool staged, stages());
     if (staged) TUTTI_TRY(find_device_of(asked));
     TUTTI_TRY(check(asked, staged));

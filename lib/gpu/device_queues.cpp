@@ -49,7 +49,7 @@ Result<> DeviceQueues::order(void* before, void* after) {
     }
     for (void* stream : {before, after}) TUTTI_TRY(check_runs(context->device(), stream));
     const device::Context::Scope current(*context);
-    TUTTI_ASSIGN(const device::Event mark, device::Event::create(*context));
+    TUTTI_ASSIGN(const device::DeviceEvent mark, device::DeviceEvent::create(*context));
     TUTTI_TRY(mark.record(static_cast<device::StreamHandle>(before)));
     return mark.hold(static_cast<device::StreamHandle>(after));
 }

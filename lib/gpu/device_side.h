@@ -25,8 +25,8 @@ struct DeviceSide {
     /// thread moves what is staged meanwhile, if there is one.
     Result<> wait_for_idle();
     /// Whether the ranks' group is that of this epoch.
-    bool is_settled() const {
-        return devices.settled && devices.generation == core.generation.load();
+    bool has_agreed_path() const {
+        return devices.path_agreed && devices.generation == core.generation.load();
     }
 
     Core& core;

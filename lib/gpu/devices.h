@@ -37,18 +37,18 @@ struct Devices {
     std::shared_ptr<DeviceLibrary> library;
     std::shared_ptr<DeviceGroup> group;
     std::shared_ptr<const StagingArea> staging;
-    bool of_host = false;     // the group has this host's ranks only
-    int32_t capability = 0;   // the least of all ranks' devices
-    uint64_t generation = 0;  // of the group
-    bool settled = false;     // what is done by whom, for that generation
+    bool of_host = false;      // the group has this host's ranks only
+    int32_t capability = 0;    // the least of all ranks' devices
+    uint64_t generation = 0;   // of the group
+    bool path_agreed = false;  // what is done by whom, for that generation
 
     /// Memory that the library knows in advance, in the order in which it came.
-    struct Known {
+    struct RegisteredMemory {
         std::byte* data = nullptr;
         std::size_t bytes = 0;
         bool window = false;  // of all ranks, and ours
     };
-    std::vector<Known> memory;
+    std::vector<RegisteredMemory> memory;
 
     bool joined() const { return context.has_value(); }
 };

@@ -19,9 +19,9 @@ std::size_t place_of_next(std::size_t at, const DeviceMessages::Part& part) {
 
 class StagedMessages final : public DeviceOperation {
 public:
-    StagedMessages(std::shared_ptr<const StagingArea> area, device::PinnedPool::Piece memory,
-                   std::deque<DeviceMessages::Part>& parts, device::Event kept,
-                   device::Event stored)
+    StagedMessages(std::shared_ptr<const StagingArea> area, device::PinnedPool::Lease memory,
+                   std::deque<DeviceMessages::Part>& parts, device::DeviceEvent kept,
+                   device::DeviceEvent stored)
         : area_(std::move(area)),
           memory_(std::move(memory)),
           kept_(std::move(kept)),
@@ -37,7 +37,7 @@ public:
             message.on_device = part.direct;
             message.held = message.sends || part.direct;
             if (part.direct && !message.sends)
-                message.recv_target = &bounces_.emplace_back(*this, pinned);
+                message.recv_target = &pinned_targets_.emplace_back(*this, pinned);
             if (message.sends) sends_.push_back(&part);
             // The stream goes on over what is still to be sent only where that is a copy.
             if (!message.sends || part.direct) awaited_.push_back(&part);
@@ -50,7 +50,7 @@ public:
     Result<> launch(const void*, void*, void* stream, const GiveUp& give_up) override {
         TUTTI_TRY(launch_part(0, nullptr, nullptr, stream, give_up));
         TUTTI_TRY(mark_part(0, stream));
-        return settle_part(0, stream, give_up);
+        return finish_part(0, stream, give_up);
     }
     // Of what is gathered, all that is sent comes before what waits: two ranks' receives may each
     // wait for the send that the other's thread calls next.
@@ -59,23 +59,23 @@ public:
         callers_ = static_cast<device::StreamHandle>(stream);
         phase_ = Phase::fetching;
         health_.news();
-        return give_back_unless(put_copies());
+        return cancel_unless(put_copies());
     }
     // Nothing comes straight to the device before what is sent with it was copied.
     Result<> mark_part(uint32_t, void*) override {
         const device::Context::Scope current(area_->context);
-        return give_back_unless(device::write_word(driver(), callers_, word(sends_fetched), 1));
+        return cancel_unless(device::write_word(driver(), callers_, word(sends_fetched), 1));
     }
-    Result<> settle_part(uint32_t, void*, const GiveUp&) override {
+    Result<> finish_part(uint32_t, void*, const GiveUp&) override {
         const device::Context::Scope current(area_->context);
-        return give_back_unless(put_waits());
+        return cancel_unless(put_waits());
     }
     void start(const Tag&, const void*, void*) override {}
 
     Poll progress() override {
         moved_ = false;
         if (!failed())
-            if (const auto moved_on = go_on(); !moved_on) fail(moved_on.error());
+            if (const auto advanced = advance(); !advanced) fail(advanced.error());
         if (failed()) return failure_;
         return {phase_ == Phase::idle ? Code::ok : Code::in_progress, moved_};
     }
@@ -92,13 +92,13 @@ private:
     enum class Phase : uint8_t { idle, fetching, waiting, storing };
 
     // What comes for a receive on the device and not straight there.
-    class Bounce final : public RecvTarget {
+    class PinnedRecvTarget final : public RecvTarget {
     public:
-        Bounce(StagedMessages& all, std::byte* pinned) : all_(all), pinned_(pinned) {}
+        PinnedRecvTarget(StagedMessages& all, std::byte* pinned) : all_(all), pinned_(pinned) {}
         void keep(const std::byte* from, std::size_t bytes) override {
             std::memcpy(pinned_, from, bytes);
         }
-        bool bring(std::byte* to, const std::byte* from, std::size_t bytes) override {
+        bool copy_in(std::byte* to, const std::byte* from, std::size_t bytes) override {
             if (all_.failed()) return false;
             if (!begun_) keep(from, bytes);
             const auto there = all_.copy_beside(begun_, to, pinned_, bytes);
@@ -148,7 +148,7 @@ private:
         marked_ = true;
         return {};
     }
-    Result<> give_back_unless(Result<> put) {
+    Result<> cancel_unless(Result<> put) {
         if (!put) run_out();
         return put;
     }
@@ -162,31 +162,31 @@ private:
         if (marked_) device::wait_a_while(stored_);
     }
 
-    Result<> go_on() {
+    Result<> advance() {
         if (phase_ == Phase::fetching) {
             // Pairs with the device's write: what is sent was copied before.
-            if (!there(sends_fetched)) return look();
+            if (!there(sends_fetched)) return check_device();
             for (DeviceMessages::Part* send : sends_) send->on_host.held = false;
             for (DeviceMessages::Part* part : awaited_) part->on_host.held = false;
             enter(awaited_.empty() ? Phase::idle : Phase::waiting);
         }
         if (phase_ == Phase::waiting) {
             TUTTI_TRY(let_go_what_is_over());
-            if (come_ < awaited_.size()) return look();
+            if (arrived_ < awaited_.size()) return check_device();
             enter(Phase::storing);
         }
         if (phase_ == Phase::storing) {
-            if (!there(receives_stored)) return look();
+            if (!there(receives_stored)) return check_device();
             enter(Phase::idle);
         }
         return {};
     }
 
     Result<> let_go_what_is_over() {
-        while (come_ < awaited_.size() && awaited_[come_]->on_host.done()) {
-            TUTTI_ASSIGN(const bool whole, is_whole(*awaited_[come_]));
+        while (arrived_ < awaited_.size() && awaited_[arrived_]->on_host.done()) {
+            TUTTI_ASSIGN(const bool whole, is_whole(*awaited_[arrived_]));
             if (!whole) return {};
-            store(messages_come, ++come_);
+            store(messages_come, ++arrived_);
             moved_ = true;
         }
         return {};
@@ -206,8 +206,8 @@ private:
         }
         // What was announced went straight there, or was brought.
         if (message.sends || message.total > 0 || came == 0) return true;
-        return copy_beside(begun_, asked, static_cast<const Bounce*>(message.recv_target)->kept(),
-                           came);
+        return copy_beside(begun_, asked,
+                           static_cast<const PinnedRecvTarget*>(message.recv_target)->kept(), came);
     }
 
     /// True once it is there; to be asked again until then.
@@ -237,7 +237,7 @@ private:
     void release() { store(messages_come, static_cast<uint32_t>(awaited_.size())); }
 
     /// Nothing comes from a device that has failed.
-    Result<> look() {
+    Result<> check_device() {
         if (moved_) health_.news();
         if (moved_ || !health_.due()) return {};
         const auto asked = stored_.passed();
@@ -245,11 +245,11 @@ private:
     }
 
     const std::shared_ptr<const StagingArea> area_;
-    const device::PinnedPool::Piece memory_;
-    const device::Event kept_, stored_;
+    const device::PinnedPool::Lease memory_;
+    const device::DeviceEvent kept_, stored_;
     std::vector<DeviceMessages::Part*> sends_, awaited_;
-    std::deque<Bounce> bounces_;
-    uint32_t come_ = 0;           // of those that the stream waits for: that it was let go for
+    std::deque<PinnedRecvTarget> pinned_targets_;
+    uint32_t arrived_ = 0;        // of those that the stream waits for: that it was let go for
     bool begun_ = false;          // to copy what is missing of the next of them
     bool copied_beside_ = false;  // something
     device::StreamHandle callers_ = nullptr;
@@ -269,10 +269,10 @@ std::size_t staging_bytes(const std::deque<DeviceMessages::Part>& parts) {
 }
 
 Result<std::unique_ptr<DeviceOperation>> stage_messages(std::shared_ptr<const StagingArea> area,
-                                                        device::PinnedPool::Piece memory,
+                                                        device::PinnedPool::Lease memory,
                                                         std::deque<DeviceMessages::Part>& parts) {
-    TUTTI_ASSIGN(device::Event kept, device::Event::create(area->context));
-    TUTTI_ASSIGN(device::Event stored, device::Event::create(area->context));
+    TUTTI_ASSIGN(device::DeviceEvent kept, device::DeviceEvent::create(area->context));
+    TUTTI_ASSIGN(device::DeviceEvent stored, device::DeviceEvent::create(area->context));
     return std::make_unique<StagedMessages>(std::move(area), std::move(memory), parts,
                                             std::move(kept), std::move(stored));
 }

@@ -20,7 +20,7 @@ std::size_t staging_bytes(const std::deque<DeviceMessages::Part>& parts);
 /// owner's of the transfers; ok: all that was received is on the device, whatever a single
 /// message's end was. Outlived by the parts.
 Result<std::unique_ptr<DeviceOperation>> stage_messages(std::shared_ptr<const StagingArea> area,
-                                                        device::PinnedPool::Piece memory,
+                                                        device::PinnedPool::Lease memory,
                                                         std::deque<DeviceMessages::Part>& parts);
 
 }  // namespace tutti

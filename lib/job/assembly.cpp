@@ -9,7 +9,7 @@ namespace tutti {
 
 // Feeds the state machine and sends what it wants sent.
 void Assembly::step(const std::function<void()>& step) {
-    std::vector<Bootstrap::Outgoing> outgoing;
+    std::vector<Bootstrap::OutgoingMessage> outgoing;
     {
         const std::lock_guard lock(mutex_);
         step();
@@ -18,7 +18,7 @@ void Assembly::step(const std::function<void()>& step) {
             failed_ = bootstrap_->state() == Bootstrap::State::failed;
         }
     }
-    for (const Bootstrap::Outgoing& out : outgoing)
+    for (const Bootstrap::OutgoingMessage& out : outgoing)
         control_.send(
             out.to,
             TreeMessage{.topic = TreeMessage::Topic::bootstrap, .body = out.message}.encode());

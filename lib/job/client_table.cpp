@@ -25,7 +25,7 @@ bool ClientTable::add(uint32_t comm, EndpointClient* client) {
     // A channel for another communicator waits on.
     for (auto& [id, receiver] : early_channels_.take_all())
         given |= opened(id, std::move(receiver)) == Taken::given;
-    for (auto& [from, message] : early_messages_.take(comm)) client->take_message(from, message);
+    for (auto& [from, message] : early_messages_.take(comm)) client->handle_message(from, message);
     return given;
 }
 
@@ -62,10 +62,10 @@ void ClientTable::connected(const ChannelId& id, Result<Opened> opened) {
     if (EndpointClient* const client = find(id.comm)) client->connected(id, std::move(opened));
 }
 
-void ClientTable::take_message(Rank from, const ControlMessage& message, bool keep) {
+void ClientTable::handle_message(Rank from, const ControlMessage& message, bool keep) {
     const Lock lock = hold();
     if (EndpointClient* const client = find(message.comm))
-        client->take_message(from, message);
+        client->handle_message(from, message);
     else if (keep && !removed_.contains(message.comm))
         early_messages_.keep(from, message);
 }

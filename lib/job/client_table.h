@@ -40,7 +40,7 @@ public:
     bool still_wanted(const ChannelId& id);
     void connected(const ChannelId& id, Result<Opened> opened);
     /// keep: for a communicator that this rank may still make.
-    void take_message(Rank from, const ControlMessage& message, bool keep);
+    void handle_message(Rank from, const ControlMessage& message, bool keep);
     void peer_lost(Rank peer, const std::string& cause);
     void unreachable(Rank peer);
 

@@ -77,7 +77,7 @@ void ControlRouter::send(Rank to, const ControlMessage& news) {
     if (!pass_on(to, message)) detours_.add(to, std::move(message));
 }
 
-void ControlRouter::take_message(Rank from, ByteView bytes) {
+void ControlRouter::handle_message(Rank from, ByteView bytes) {
     const auto message = TreeMessage::decode(bytes, config_.size);
     if (!message)
         return log::warn("rank {}: a malformed control message from rank {}", config_.rank, from);
@@ -85,30 +85,30 @@ void ControlRouter::take_message(Rank from, ByteView bytes) {
         case Topic::bootstrap:
             return assembly_.receive(from, message->body);
         case Topic::news:
-            return take_news(*message);
+            return handle_news(*message);
         case Topic::returned:
-            return take_returned(*message);
+            return handle_returned(*message);
         case Topic::loss:
-            if (message->lost != config_.rank) lose(message->lost, message->cause, from);
+            if (message->lost != config_.rank) mark_lost(message->lost, message->cause, from);
             return;
         case Topic::farewell:
             return control_.finish(from);
         case Topic::leaving:
-            return take_leaving(from);
+            return handle_leaving(from);
     }
 }
 
-void ControlRouter::take_news(const TreeMessage& message) {
+void ControlRouter::handle_news(const TreeMessage& message) {
     if (message.to != config_.rank) {
         // Its sender can go round, knowing where those are that it writes to.
         if (!pass_on(message.to, message.encode()))
             pass_on(message.from, as(Topic::returned, message).encode());
         return;
     }
-    clients_.take_message(message.from, message.news, !leaving_);
+    clients_.handle_message(message.from, message.news, !leaving_);
 }
 
-void ControlRouter::take_returned(const TreeMessage& message) {
+void ControlRouter::handle_returned(const TreeMessage& message) {
     if (message.from != config_.rank) {
         pass_on(message.from, message.encode());
     } else if (message.to != config_.rank) {
@@ -116,30 +116,30 @@ void ControlRouter::take_returned(const TreeMessage& message) {
     }
 }
 
-void ControlRouter::take_leaving(Rank from) {
+void ControlRouter::handle_leaving(Rank from) {
     control_.send(from, TreeMessage{.topic = Topic::farewell}.encode());
     control_.retire(from);
     const auto lock = clients_.hold();
     losses_.note_leaving(from);
-    tell_ring(nobody);
+    pass_losses_round(nobody);
 }
 
 void ControlRouter::link_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
     if (leaving_) return;
     if (kind == ControlTree::LinkKind::branch)
-        return lose(peer, fmt::format("its process ended ({})", cause));
+        return mark_lost(peer, fmt::format("its process ended ({})", cause));
     const auto lock = clients_.hold();
-    if (losses_.detour_ended(peer)) detours_.want(peer);
+    if (losses_.detour_ended(peer)) detours_.request(peer);
 }
 
 // Passed on to everyone, also by a rank that leaves: some communicators have it as a member whose
 // other members have no connection to it.
-void ControlRouter::lose(Rank peer, const std::string& cause, Rank except) {
+void ControlRouter::mark_lost(Rank peer, const std::string& cause, Rank except) {
     const auto lock = clients_.hold();
-    if (!losses_.lose(peer, cause)) return;
+    if (!losses_.mark_lost(peer, cause)) return;
     transports_.peer_gone(peer);
     control_.flood(encode_loss(peer, cause), except);
-    tell_ring(peer);
+    pass_losses_round(peer);
     if (clients_.empty())
         return assembly_.fail_start(
             {Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)});
@@ -147,7 +147,7 @@ void ControlRouter::lose(Rank peer, const std::string& cause, Rank except) {
 }
 
 // With the clients' lock. Before all are there, the control tree's ends are enough.
-void ControlRouter::tell_ring(Rank lost) {
+void ControlRouter::pass_losses_round(Rank lost) {
     if (clients_.empty() && !leaving_) return;
     const LossTable::ForRing tell = losses_.for_ring(lost);
     for (const Rank peer : tell.lost) {
@@ -156,10 +156,10 @@ void ControlRouter::tell_ring(Rank lost) {
     }
 }
 
-void ControlRouter::tell_new(EndpointClient& client) {
+void ControlRouter::replay_losses(EndpointClient& client) {
     for (auto& [peer, cause] : losses_.lost()) client.peer_lost(peer, cause);
     for (const Rank peer : losses_.unreachable()) client.unreachable(peer);
-    tell_ring(nobody);
+    pass_losses_round(nobody);
 }
 
 void ControlRouter::open_detour(Rank to) {
@@ -179,22 +179,22 @@ void ControlRouter::cut_off(Rank peer, const Error& why) {
     const auto lock = clients_.hold();
     detours_.close(peer);
     const bool unreachable = losses_.cut_off(peer, why.code == Code::peer_lost && why.rank == peer);
-    tell_ring(nobody);
+    pass_losses_round(nobody);
     if (unreachable) clients_.unreachable(peer);
 }
 
-void ControlRouter::give_up_on(Rank rank) {
+void ControlRouter::stop_waiting_for(Rank rank) {
     const auto lock = clients_.hold();
-    losses_.give_up_on(rank);
+    losses_.stop_waiting_for(rank);
 }
 
-bool ControlRouter::drop_given_up() {
+bool ControlRouter::drop_links_not_waited_for() {
     const auto lock = clients_.hold();
-    for (const Rank rank : losses_.given_up()) {
+    for (const Rank rank : losses_.not_waited_for()) {
         control_.finish(rank);
         transports_.peer_gone(rank);
     }
-    return !losses_.given_up().empty();
+    return !losses_.not_waited_for().empty();
 }
 
 }  // namespace tutti

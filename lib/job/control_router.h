@@ -47,30 +47,30 @@ public:
     /// be gone, too. From any thread.
     void send(Rank to, const ControlMessage& news);
     /// Tells a communicator that is just added what happened before. With the clients' lock.
-    void tell_new(EndpointClient& client);
+    void replay_losses(EndpointClient& client);
     /// The peer's process is gone, or its connection broke: told to everyone but `except`. From any
     /// thread.
-    void lose(Rank peer, const std::string& cause, Rank except = nobody);
+    void mark_lost(Rank peer, const std::string& cause, Rank except = nobody);
     /// Connects past the tree, or else takes it that there is no way to that rank. It blocks.
     void open_detour(Rank to);
 
     // From the control tree, on the reactor's thread.
-    void take_message(Rank from, ByteView bytes);
+    void handle_message(Rank from, ByteView bytes);
     void link_closed(Rank peer, ControlTree::LinkKind kind, const std::string& cause);
 
     /// Leaving will not wait for that rank: it is lost, or does not answer.
-    void give_up_on(Rank rank);
+    void stop_waiting_for(Rank rank);
     /// True if there are any. What this rank still owes them has a moment to go.
-    bool drop_given_up();
+    bool drop_links_not_waited_for();
 
 private:
     bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
     void accept(UniqueFd fd, ByteView hello);
-    void take_news(const TreeMessage& message);
-    void take_returned(const TreeMessage& message);
-    void take_leaving(Rank from);
+    void handle_news(const TreeMessage& message);
+    void handle_returned(const TreeMessage& message);
+    void handle_leaving(Rank from);
     bool pass_on(Rank to, ByteView message);
-    void tell_ring(Rank lost);
+    void pass_losses_round(Rank lost);
     void cut_off(Rank peer, const Error& why);
 
     const Config& config_;

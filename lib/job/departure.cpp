@@ -17,13 +17,13 @@ constexpr int64_t failed_farewell_ms = 30;  // where news of the failure went be
 
 }  // namespace
 
-bool Departure::say_goodbye(Deadline deadline) {
+bool Departure::leave_once(Deadline deadline) {
     if (leaving_) return false;  // what wants a detour since then gets none
-    const bool failed = router_.drop_given_up();
+    const bool failed = router_.drop_links_not_waited_for();
     finish_detours(failed ? Deadline::after_ms(failed_news_ms) : deadline);
     if (leaving_.exchange(true)) return false;
-    openings_.wait_until_idle(deadline.left_ms(opening_ms));
-    if (assembly_.complete()) say_leaving(deadline, failed);
+    opener_.wait_until_idle(deadline.left_ms(opening_ms));
+    if (assembly_.complete()) announce_leaving(deadline, failed);
     flush(deadline);
     transports_.close(deadline);
     return true;
@@ -38,7 +38,7 @@ void Departure::finish_detours(Deadline deadline) {
 }
 
 // A message that others send through this rank until they hear of it is passed on: each answers.
-void Departure::say_leaving(Deadline deadline, bool failed) {
+void Departure::announce_leaving(Deadline deadline, bool failed) {
     // A peer that leaves, too, answers: else ranks that leave at once would wait for each other's
     // end.
     control_.flood_last(TreeMessage{.topic = TreeMessage::Topic::leaving}.encode());

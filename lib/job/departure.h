@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "control/control_tree.h"
 #include "job/assembly.h"
+#include "job/channel_opener.h"
 #include "job/control_router.h"
 #include "job/detours.h"
-#include "job/openings.h"
 #include "job/service_thread.h"
 #include "job/transport_set.h"
 
@@ -19,23 +19,23 @@ namespace tutti {
 class Departure {
 public:
     Departure(ControlTree& control, const Assembly& assembly, TransportSet& transports,
-              Detours& detours, ControlRouter& router, Openings& openings, ServiceThread& service,
-              std::atomic<bool>& leaving)
+              Detours& detours, ControlRouter& router, ChannelOpener& opener,
+              ServiceThread& service, std::atomic<bool>& leaving)
         : control_(control),
           assembly_(assembly),
           transports_(transports),
           detours_(detours),
           router_(router),
-          openings_(openings),
+          opener_(opener),
           service_(service),
           leaving_(leaving) {}
 
     /// False: that has been done.
-    bool say_goodbye(Deadline deadline);
+    bool leave_once(Deadline deadline);
 
 private:
     void finish_detours(Deadline deadline);
-    void say_leaving(Deadline deadline, bool failed);
+    void announce_leaving(Deadline deadline, bool failed);
     void flush(Deadline deadline);
 
     ControlTree& control_;
@@ -43,7 +43,7 @@ private:
     TransportSet& transports_;
     Detours& detours_;
     ControlRouter& router_;
-    Openings& openings_;
+    ChannelOpener& opener_;
     ServiceThread& service_;
     std::atomic<bool>& leaving_;
 };

@@ -27,15 +27,15 @@ void Detours::add(Rank to, Bytes message) {
         const std::lock_guard lock(mutex_);
         if (!queue_.add(to, std::move(message))) return;
     }
-    wakeups_.kick();
+    wakeups_.wake_service();
 }
 
-void Detours::want(Rank to) {
+void Detours::request(Rank to) {
     {
         const std::lock_guard lock(mutex_);
-        queue_.want(to);
+        queue_.request(to);
     }
-    wakeups_.kick();
+    wakeups_.wake_service();
 }
 
 Rank Detours::next() {
@@ -58,7 +58,7 @@ Result<> Detours::open(Rank to) {
         const std::lock_guard lock(mutex_);
         return std::max<int64_t>(1, end_.left_ms(detour_ms));
     };
-    const net::GiveUpWhen too_late(leaving_);
+    const net::CancelWaitsWhen too_late(leaving_);
     TUTTI_ASSIGN(UniqueFd fd, connect(to, Deadline::after_ms(left_ms())));
     TUTTI_TRY(control_.attach(to, std::move(fd), ControlTree::LinkKind::detour));
     // With the mutex, so that no message overtakes those that have waited.

@@ -34,7 +34,7 @@ public:
     /// The message is dropped if there was no way to that rank.
     void add(Rank to, Bytes message);
     /// Wants a connection, to find out whether that rank is still there.
-    void want(Rank to);
+    void request(Rank to);
     /// A rank to connect to, nobody if there is none.
     Rank next();
     /// Connects to that rank, and sends what has waited. peer_lost of that rank: nothing listens

@@ -38,9 +38,9 @@ Endpoint::Endpoint(const Config& config, const std::string& generation, bool hos
       job_hash_(hash_of(config_.store + '\n' + config_.job + '\n' + generation)),
       host_programs_store_(host_programs_store),
       directory_(generation, config_.rank, config_.size),
-      wakeups_(config_.progress == Progress::manual, config_.look_ms),
+      wakeups_(config_.progress == ProgressMode::manual, config_.longest_sleep_ms),
       control_(wakeups_.reactor(),
-               {[this](Rank from, ByteView message) { router_.take_message(from, message); },
+               {[this](Rank from, ByteView message) { router_.handle_message(from, message); },
                 [this](Rank peer, ControlTree::LinkKind kind, const std::string& cause) {
                     router_.link_closed(peer, kind, cause);
                 }}),
@@ -49,10 +49,10 @@ Endpoint::Endpoint(const Config& config, const std::string& generation, bool hos
                  directory_),
       detours_(config_, directory_, control_, wakeups_, leaving_),
       router_(config_, control_, assembly_, detours_, clients_, transports_, leaving_),
-      openings_(clients_, connector_, detours_, router_, wakeups_, leaving_),
-      service_(wakeups_, clients_, openings_, assembly_),
-      departure_(control_, assembly_, transports_, detours_, router_, openings_, service_,
-                 leaving_) {}
+      opener_(clients_, connector_, detours_, router_, wakeups_, leaving_),
+      service_(wakeups_, clients_, opener_, assembly_),
+      departure_(control_, assembly_, transports_, detours_, router_, opener_, service_, leaving_) {
+}
 
 Endpoint::~Endpoint() {
     leave(Deadline::after_ms(leave_ms));
@@ -69,7 +69,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
     // The others wait for a rank that cannot go on, whatever the reason.
     auto joined = catching([&] { return joiner.join(std::move(own_store)); });
     if (!joined) {
-        Error error = joiner.give_up(std::move(joined).error());
+        Error error = joiner.report_failure(std::move(joined).error());
         own.leave(Deadline::after_ms(leave_ms));
         error.message = fmt::format("rank {} of {} could not join job '{}': {}", config.rank,
                                     config.size, config.job, error.message);
@@ -80,7 +80,7 @@ Result<std::shared_ptr<Endpoint>> Endpoint::join(const Config& config,
 }
 
 void Endpoint::leave(Deadline deadline) {
-    if (!departure_.say_goodbye(deadline)) return;
+    if (!departure_.leave_once(deadline)) return;
     service_.stop();
     router_.stop_listening();
     control_.close();
@@ -90,7 +90,7 @@ void Endpoint::leave(Deadline deadline) {
 }
 
 void Endpoint::leave_at_exit(Deadline deadline) {
-    if (!departure_.say_goodbye(deadline) || !service_.stop(deadline)) return;
+    if (!departure_.leave_once(deadline) || !service_.stop(deadline)) return;
     control_.close();
     directory_.withdraw_will();
     if (!host_programs_store_) directory_.withdraw_records(deadline);
@@ -99,7 +99,7 @@ void Endpoint::leave_at_exit(Deadline deadline) {
 void Endpoint::add(uint32_t comm, EndpointClient* client) {
     const auto lock = clients_.hold();
     if (clients_.add(comm, client)) wakeups_.ring();
-    router_.tell_new(*client);
+    router_.replay_losses(*client);
 }
 
 bool Endpoint::remove(uint32_t comm, Deadline deadline) {
@@ -138,7 +138,7 @@ void Endpoint::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
         case ClientTable::Taken::kept_or_dropped:
             return;
         case ClientTable::Taken::too_many:
-            return router_.lose(
+            return router_.mark_lost(
                 id.peer,
                 fmt::format("it opened more than {} channels of communicators that rank {} "
                             "does not have",
@@ -148,7 +148,7 @@ void Endpoint::opened(const ChannelId& id, std::unique_ptr<Receiver> receiver) {
 
 void Endpoint::peer_lost(Rank peer, const std::string& cause) {
     // Peers that leave together with this rank are no loss.
-    if (!leaving_) router_.lose(peer, cause);
+    if (!leaving_) router_.mark_lost(peer, cause);
 }
 
 }  // namespace tutti

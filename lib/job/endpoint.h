@@ -14,6 +14,7 @@
 #include "control/control_tree.h"
 #include "control/group.h"
 #include "job/assembly.h"
+#include "job/channel_opener.h"
 #include "job/client_table.h"
 #include "job/connector.h"
 #include "job/control_router.h"
@@ -22,7 +23,6 @@
 #include "job/endpoint_client.h"
 #include "job/job_stores.h"
 #include "job/joiner.h"
-#include "job/openings.h"
 #include "job/records/peer_directory.h"
 #include "job/service_thread.h"
 #include "job/transport_set.h"
@@ -93,7 +93,7 @@ public:
     /// The sending half towards a peer over the first transport that reaches it.
     Result<Opened> open(const ChannelId& id, Deadline deadline);
     /// For a caller that cannot wait: the communicator is told when it is open. From any thread.
-    void open_later(const ChannelId& id) { openings_.add(id); }
+    void open_later(const ChannelId& id) { opener_.add(id); }
     /// To any rank of the job, along the control tree, or past a rank of it that is gone.
     void send_control(Rank to, const ControlMessage& news) { router_.send(to, news); }
 
@@ -105,7 +105,7 @@ public:
     bool arm_clients(bool on) { return clients_.arm(on); }
 
     /// Leaving will not wait for that rank: it is lost, or does not answer.
-    void give_up_on(Rank rank) { router_.give_up_on(rank); }
+    void stop_waiting_for(Rank rank) { router_.stop_waiting_for(rank); }
     /// Leaves in order; bounded by the deadline.
     void leave(Deadline deadline);
     /// The same when the process ends: threads of the program may be inside, so nothing is freed,
@@ -138,7 +138,7 @@ private:
     ClientTable clients_;
     Detours detours_;
     ControlRouter router_;
-    Openings openings_;
+    ChannelOpener opener_;
     ServiceThread service_;
     Departure departure_;
 };

@@ -24,7 +24,7 @@ public:
     /// wanted any more. Else what came of it follows.
     virtual bool still_wanted(const ChannelId& id) = 0;
     virtual void connected(const ChannelId& id, Result<Opened> opened) = 0;
-    virtual void take_message(Rank from, const ControlMessage& message) = 0;
+    virtual void handle_message(Rank from, const ControlMessage& message) = 0;
     virtual void peer_lost(Rank peer, const std::string& cause) = 0;
     /// That peer's process has ended, in order or not: nothing listens at its address.
     virtual void unreachable(Rank peer) = 0;

@@ -72,7 +72,7 @@ private:
 
 }  // namespace
 
-Joiner::Joiner(const Parts& parts, const std::string& generation)
+Joiner::Joiner(const EndpointParts& parts, const std::string& generation)
     : parts_(parts),
       config_(parts.config),
       deadline_(Deadline::after_ms(config_.timeout_ms)),
@@ -120,7 +120,7 @@ Result<Joiner::Joined> Joiner::join(std::shared_ptr<Store> own_store) {
     return joined;
 }
 
-Error Joiner::give_up(Error error) {
+Error Joiner::report_failure(Error error) {
     // A neighbour that is gone is a consequence: the cause may be known.
     if (error.code == Code::peer_lost) error = published_failure().value_or(error);
     parts_.assembly.fail(error);
@@ -184,7 +184,7 @@ Bootstrap::Self Joiner::introduction(std::string_view tuning) const {
                   {"algo", config_.algo},
                   {"fit_ms", std::to_string(config_.fit_ms)},
                   {"tuning", std::string(tuning)},
-                  {"device", config_.device == DeviceWay::staged ? "staged" : "library"},
+                  {"device", config_.device == DeviceMode::staged ? "staged" : "library"},
                   {"device_tile_bytes", std::to_string(config_.device_tile_bytes)},
                   {"device_rings", std::to_string(config_.device_rings)},
                   {"device_split", config_.device_split == DeviceSplit::share ? "share" : "own"},
@@ -216,19 +216,18 @@ Result<> Joiner::connect_parent() {
     net::Redial redial;
     for (;;) {
         switch (search.step()) {
-            case ParentSearch::Step::look_up: {
+            case ParentSearch::SearchStep::look_up: {
                 const int64_t most_ms = std::max<int64_t>(1, deadline_.left_ms(look_up_ms));
-                search.looked_up(parts_.directory.store().get(parts_.directory.key(search.parent()),
+                search.on_record(parts_.directory.store().get(parts_.directory.key(search.parent()),
                                                               Deadline::after_ms(most_ms)));
                 break;
             }
-            case ParentSearch::Step::call:
+            case ParentSearch::SearchStep::call:
                 call_parent(search, redial);
                 break;
-            case ParentSearch::Step::look_for_trouble: {
-                search.looked_for_trouble(watch_.trouble(has_parent_, now_ns()),
-                                          deadline_.passed());
-                if (search.step() != ParentSearch::Step::look_up) break;
+            case ParentSearch::SearchStep::look_for_trouble: {
+                search.on_failure_check(watch_.trouble(has_parent_, now_ns()), deadline_.passed());
+                if (search.step() != ParentSearch::SearchStep::look_up) break;
                 const auto waited_ms = search.was_refused() ? std::nullopt : notices.due_ms();
                 if (waited_ms)
                     log::info("rank {} waits: rank {} did not come within {} ms (store {})",
@@ -238,14 +237,14 @@ Result<> Joiner::connect_parent() {
                 if (search.was_refused()) ::usleep(call_again_us);
                 break;
             }
-            case ParentSearch::Step::name_missing:
+            case ParentSearch::SearchStep::name_missing:
                 search.named_missing(parts_.directory.missing_error(config_.timeout_ms));
                 break;
-            case ParentSearch::Step::connected:
+            case ParentSearch::SearchStep::connected:
                 has_parent_ = true;
                 parts_.assembly.parent_connected();
                 return {};
-            case ParentSearch::Step::failed:
+            case ParentSearch::SearchStep::failed:
                 return tl::unexpected(search.error());
         }
     }
@@ -299,7 +298,7 @@ Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {
 // None if this rank could not join those that everyone would use.
 JoinedIntrinsics Joiner::join_intrinsics() const {
     if (config_.size == 1) return {};
-    const net::GiveUpWhen failed(parts_.assembly.failed());
+    const net::CancelWaitsWhen failed(parts_.assembly.failed());
     return parts_.connector.join_intrinsics(Group(config_.rank, config_.size),
                                             parts_.assembly.one_host(), deadline_);
 }

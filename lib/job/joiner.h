@@ -35,7 +35,7 @@ struct HostIdentity {
 class Joiner {
 public:
     /// The parts of the endpoint that joining fills or starts. They outlive it.
-    struct Parts {
+    struct EndpointParts {
         const Config& config;
         const HostIdentity& identity;
         PeerDirectory& directory;
@@ -53,12 +53,12 @@ public:
         JoinedIntrinsics intrinsics;  // of the whole job, if every rank could join them
     };
 
-    Joiner(const Parts& parts, const std::string& generation);
+    Joiner(const EndpointParts& parts, const std::string& generation);
 
     /// A store of the host program's own replaces that of the settings.
     Result<Joined> join(std::shared_ptr<Store> own_store);
     /// After that has failed: tells the others, and returns the cause as far as it is known.
-    Error give_up(Error error);
+    Error report_failure(Error error);
 
 private:
     Result<> enter_store(std::shared_ptr<Store> own_store, Deadline deadline);
@@ -75,7 +75,7 @@ private:
     bool wait_until(Done done);
     Deadline store_patience() const;
 
-    const Parts parts_;
+    const EndpointParts parts_;
     const Config& config_;
     const Deadline deadline_;
     const FailureNotice notice_;

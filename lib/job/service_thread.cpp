@@ -31,12 +31,12 @@ Result<> ServiceThread::start() {
 void ServiceThread::pump() {
     if (!wakeups_.manual()) return;
     wakeups_.reactor().poll(0);
-    openings_.open_all();
+    opener_.open_all();
 }
 
 void ServiceThread::ask_to_stop() {
     stop_ = true;
-    wakeups_.kick();
+    wakeups_.wake_service();
 }
 
 void ServiceThread::stop() {
@@ -62,7 +62,7 @@ void ServiceThread::serve() {
     LeftToThread work{clients_};
     Backoff backoff;
     while (!stop_) {
-        openings_.open_all();
+        opener_.open_all();
         bool moved = false;
         if (!clients_.drive(moved)) {
             wakeups_.sleep_idle(wakeups_.handover().sleep_ms(service_tick_ms));

@@ -9,8 +9,8 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "job/assembly.h"
+#include "job/channel_opener.h"
 #include "job/client_table.h"
-#include "job/openings.h"
 #include "os/thread.h"
 #include "wait/wakeups.h"
 
@@ -21,9 +21,9 @@ namespace tutti {
 /// wait call pump().
 class ServiceThread {
 public:
-    ServiceThread(Wakeups& wakeups, ClientTable& clients, Openings& openings,
+    ServiceThread(Wakeups& wakeups, ClientTable& clients, ChannelOpener& opener,
                   const Assembly& assembly)
-        : wakeups_(wakeups), clients_(clients), openings_(openings), assembly_(assembly) {}
+        : wakeups_(wakeups), clients_(clients), opener_(opener), assembly_(assembly) {}
 
     Result<> start();
     /// Serves the control plane if no thread does.
@@ -38,7 +38,7 @@ private:
 
     Wakeups& wakeups_;
     ClientTable& clients_;
-    Openings& openings_;
+    ChannelOpener& opener_;
     const Assembly& assembly_;
     std::atomic<bool> stop_{false};
     std::mutex mutex_;  // guards serving_

@@ -26,8 +26,8 @@ namespace {
 constexpr uint32_t max_hello_bytes = 4096;
 constexpr int accepts_per_turn = 64;
 // Out of file descriptors: how long the listener rests, so that its readiness does not spin.
-constexpr int64_t rest_ns = 50'000'000;
-constexpr int64_t room_rest_ns = 5'000'000;  // where strangers hold all the room there is
+constexpr int64_t pause_ns = 50'000'000;
+constexpr int64_t room_pause_ns = 5'000'000;  // where strangers hold all the room there is
 // How many strangers one acceptor may hold in any case, so that members reach each of them.
 constexpr std::size_t least_strangers = 4;
 // By these shares of its time to prove itself, a stranger makes room for another.
@@ -62,7 +62,7 @@ std::string origin_of(int fd) {
 }  // namespace
 
 struct Acceptor::Pending {
-    enum class Stage : uint8_t { auth, length, hello };
+    enum class HandshakeStage : uint8_t { auth, length, hello };
 
     UniqueFd fd;
     AuthServer auth;
@@ -70,13 +70,13 @@ struct Acceptor::Pending {
     int64_t expires_ns;
     std::optional<Stranger> stranger{std::in_place};
     std::list<std::unique_ptr<Pending>>::iterator self{};
-    Stage stage = Stage::auth;
+    HandshakeStage stage = HandshakeStage::auth;
     Bytes in{};  // what arrived of the bytes wanted next
     uint32_t hello_bytes = 0;
 
     std::size_t wants() const {
-        if (stage == Stage::auth) return auth.wants();
-        return stage == Stage::length ? sizeof hello_bytes : hello_bytes;
+        if (stage == HandshakeStage::auth) return auth.wants();
+        return stage == HandshakeStage::length ? sizeof hello_bytes : hello_bytes;
     }
 };
 
@@ -114,7 +114,7 @@ int64_t Acceptor::starving_ns() {
 void Acceptor::accept_ready() {
     for (int i = 0; i < accepts_per_turn; ++i) {
         if (!make_room()) {
-            rest(room_rest_ns);
+            pause(room_pause_ns);
             break;
         }
         const int fd = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -149,11 +149,11 @@ void Acceptor::short_of_descriptors(int sys_errno) {
             drop(*oldest, "out of file descriptors");
             break;
         }
-    rest(rest_ns);
+    pause(pause_ns);
 }
 
 // Without a timer it could not go on.
-void Acceptor::rest(int64_t for_ns) {
+void Acceptor::pause(int64_t for_ns) {
     if (!timer_) return;
     reactor_.modify(listener_.get(), 0);
     resume_ns_ = now_ns() + for_ns;
@@ -213,23 +213,24 @@ void Acceptor::pending_ready(Pending& pending) {
             const ssize_t got = recv(pending.fd.get(), chunk.data(), most, 0);
             if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
             if (got < 0 && errno == EINTR) continue;
-            if (got <= 0 && pending.stage == Pending::Stage::auth && pending.auth.has_proved())
+            if (got <= 0 && pending.stage == Pending::HandshakeStage::auth &&
+                pending.auth.has_proved())
                 return turn_away(pending, "it hung up on our proof");
             if (got <= 0) return drop(pending, "the peer closed the connection");
             pending.in.insert(pending.in.end(), chunk.begin(), chunk.begin() + got);
             if (pending.in.size() < wants) continue;
         }
-        if (pending.stage == Pending::Stage::hello) return hand_over(pending);
+        if (pending.stage == Pending::HandshakeStage::hello) return hand_over(pending);
         if (!advance(pending)) return;
     }
 }
 
 bool Acceptor::advance(Pending& pending) {
     const Bytes in = std::exchange(pending.in, {});
-    if (pending.stage == Pending::Stage::length) {
+    if (pending.stage == Pending::HandshakeStage::length) {
         ByteReader reader(in);
         pending.hello_bytes = reader.get<uint32_t>();
-        pending.stage = Pending::Stage::hello;
+        pending.stage = Pending::HandshakeStage::hello;
         if (pending.hello_bytes <= max_hello_bytes) return true;
         drop(pending, "its hello is too long");
         return false;
@@ -251,7 +252,7 @@ bool Acceptor::advance(Pending& pending) {
         return false;
     }
     if (state == AuthServer::State::done) {
-        pending.stage = Pending::Stage::length;
+        pending.stage = Pending::HandshakeStage::length;
         pending.stranger.reset();
         resume();
     }
@@ -324,7 +325,7 @@ bool Redial::again(const Error& error, Deadline deadline) {
     if (!hung_up || ++calls_ == most_calls) return false;
     const int64_t until_ns = now_ns() + pause_ms * calls_ * 1'000'000;
     for (int64_t left_ns = 1; left_ns > 0; left_ns = until_ns - now_ns()) {
-        if (deadline.passed() || given_up()) return false;
+        if (deadline.passed() || wait_cancelled()) return false;
         poll_serving(nullptr, static_cast<int>(deadline.left_ms(1 + left_ns / 1'000'000)));
     }
     return true;

@@ -50,7 +50,7 @@ private:
     struct Pending;
     void accept_ready();
     bool make_room();
-    void rest(int64_t for_ns);
+    void pause(int64_t for_ns);
     void resume();
     void short_of_descriptors(int sys_errno);
     void admit(UniqueFd fd);

@@ -14,20 +14,20 @@
 namespace tutti::net {
 namespace {
 
-struct Answer {
+struct LookupResult {
     int error = 0;
     int saved_errno = 0;
     std::vector<SocketAddress> addresses;
 };
 
-Answer look_up(const HostPort& what, int flags) {
+LookupResult look_up(const HostPort& what, int flags) {
     addrinfo hints{};
     hints.ai_family = AF_UNSPEC;
     hints.ai_socktype = SOCK_STREAM;
     // Without AI_ADDRCONFIG: ::1 is to work on a machine whose only IPv6 address it is.
     hints.ai_flags = flags | AI_NUMERICSERV;
     addrinfo* found = nullptr;
-    Answer answer;
+    LookupResult answer;
     answer.error =
         getaddrinfo(what.host.c_str(), std::to_string(what.port).c_str(), &hints, &found);
     answer.saved_errno = errno;
@@ -74,7 +74,7 @@ bool SocketAddress::operator==(const SocketAddress& other) const {
 }
 
 Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadline) {
-    Answer answer = look_up(what, AI_NUMERICHOST);
+    LookupResult answer = look_up(what, AI_NUMERICHOST);
     if (answer.error == EAI_NONAME) {
         const auto too_late = [&] {
             return fail(Code::timeout, "looking up the host name \"{}\" took too long", what.host);
@@ -82,8 +82,8 @@ Result<std::vector<SocketAddress>> resolve(const HostPort& what, Deadline deadli
         if (deadline.passed()) return too_late();
         // getaddrinfo() has no time-out, so a name is looked up on a thread that can be left
         // behind.
-        auto task =
-            std::make_shared<std::packaged_task<Answer()>>([what] { return look_up(what, 0); });
+        auto task = std::make_shared<std::packaged_task<LookupResult()>>(
+            [what] { return look_up(what, 0); });
         auto future = task->get_future();
         {
             const NoSignals for_the_thread;

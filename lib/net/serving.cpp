@@ -7,8 +7,8 @@ namespace tutti::net {
 namespace {
 
 thread_local Reactor* served = nullptr;
-thread_local const GiveUpWhen* gives_up = nullptr;  // the innermost
-constexpr int look_ms = 20;                         // how long nobody sees that the flag was set
+thread_local const CancelWaitsWhen* gives_up = nullptr;  // the innermost
+constexpr int longest_sleep_ms = 20;  // how long nobody sees that the flag was set
 
 }  // namespace
 
@@ -18,21 +18,22 @@ ServeWhileWaiting::~ServeWhileWaiting() {
     served = outer_;
 }
 
-GiveUpWhen::GiveUpWhen(const std::atomic<bool>& flag)
+CancelWaitsWhen::CancelWaitsWhen(const std::atomic<bool>& flag)
     : flag_(flag), outer_(std::exchange(gives_up, this)) {}
 
-GiveUpWhen::~GiveUpWhen() {
+CancelWaitsWhen::~CancelWaitsWhen() {
     gives_up = outer_;
 }
 
-bool given_up() {
-    for (const GiveUpWhen* scope = gives_up; scope; scope = scope->outer_)
+bool wait_cancelled() {
+    for (const CancelWaitsWhen* scope = gives_up; scope; scope = scope->outer_)
         if (scope->flag_) return true;
     return false;
 }
 
 int poll_serving(pollfd* waiting, int timeout_ms) {
-    if (gives_up) timeout_ms = timeout_ms < 0 ? look_ms : std::min(timeout_ms, look_ms);
+    if (gives_up)
+        timeout_ms = timeout_ms < 0 ? longest_sleep_ms : std::min(timeout_ms, longest_sleep_ms);
     if (!served) return ::poll(waiting, waiting ? 1 : 0, timeout_ms);
     pollfd both[2] = {{served->fd(), POLLIN, 0}, waiting ? *waiting : pollfd{}};
     const int ready = ::poll(both, waiting ? 2 : 1, timeout_ms);

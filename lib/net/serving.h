@@ -24,19 +24,19 @@ private:
 
 /// While it lives, blocking waits of lib/net, lib/rendezvous and the transports on this thread give
 /// up as at their deadline once the flag is set, or that of one outside this one.
-class GiveUpWhen {
+class CancelWaitsWhen {
 public:
-    explicit GiveUpWhen(const std::atomic<bool>& flag);
-    ~GiveUpWhen();
-    GiveUpWhen(const GiveUpWhen&) = delete;
+    explicit CancelWaitsWhen(const std::atomic<bool>& flag);
+    ~CancelWaitsWhen();
+    CancelWaitsWhen(const CancelWaitsWhen&) = delete;
 
 private:
-    friend bool given_up();
+    friend bool wait_cancelled();
     const std::atomic<bool>& flag_;
-    const GiveUpWhen* const outer_;
+    const CancelWaitsWhen* const outer_;
 };
 /// Whether one of this thread's has been set. Every loop that waits looks.
-bool given_up();
+bool wait_cancelled();
 
 /// As ::poll for one descriptor (or none: only time passes), but may return 0 early: after serving,
 /// or for a look whether to give up.

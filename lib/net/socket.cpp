@@ -104,7 +104,7 @@ int finish_connect(int fd, Deadline deadline) {
         const int ready = poll_serving(&waiting, static_cast<int>(deadline.left_ms(60'000)));
         if (ready > 0) break;
         if (ready < 0 && errno != EINTR) return errno;
-        if (deadline.passed() || given_up()) return ETIMEDOUT;
+        if (deadline.passed() || wait_cancelled()) return ETIMEDOUT;
     }
     int error = 0;
     socklen_t bytes = sizeof error;
@@ -158,7 +158,7 @@ Result<UniqueFd> try_all(const std::vector<SocketAddress>& addresses, Deadline d
                 ? deadline
                 : Deadline::after_ms(std::max<int64_t>(1, deadline.left_ms(one_of_several_ms)));
         last = connect_once(addresses[i], limit);
-        if (last || deadline.passed() || given_up()) break;
+        if (last || deadline.passed() || wait_cancelled()) break;
     }
     return last;
 }
@@ -221,7 +221,7 @@ Result<UniqueFd> connect_tcp(const HostPort& to, const ConnectOptions& options) 
                 log::warn("{}: trying on", addresses.error().message);
             not_found = cause = addresses.error();
         }
-        if (!options.keep_trying || !passing || options.deadline.passed() || given_up())
+        if (!options.keep_trying || !passing || options.deadline.passed() || wait_cancelled())
             return not_connected(std::move(cause), format_host_port(to), start_ns,
                                  options.deadline);
         pause_before(attempt, options.deadline);
@@ -260,7 +260,7 @@ Result<UniqueFd> connect_unix(const std::string& name, const ConnectOptions& opt
         // EAGAIN: the listener's queue is full, which poll() cannot wait for.
         const int error = connected.error().sys_errno;
         const bool again = error == EAGAIN || (options.keep_trying && is_passing(error));
-        if (!again || options.deadline.passed() || given_up())
+        if (!again || options.deadline.passed() || wait_cancelled())
             return not_connected(std::move(connected.error()), "Unix socket @" + name, start_ns,
                                  options.deadline);
         pause_before(attempt, options.deadline);

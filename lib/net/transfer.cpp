@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "base/blame.h"
+#include "base/errno_class.h"
 #include "net/serving.h"
 #include "net/socket.h"
 
@@ -22,24 +22,24 @@ tl::unexpected<Error> closed(int saved_errno) {
 }
 
 tl::unexpected<Error> transfer_failed(int saved_errno, std::string_view doing) {
-    if (blame_of(saved_errno) == Blame::peer) return closed(saved_errno);
+    if (classify_errno(saved_errno) == ErrnoClass::peer) return closed(saved_errno);
     return fail_errno(saved_errno, doing);
 }
 
-struct Progress {
+struct TransferProgress {
     std::string_view verb;  // "sent", "received"
     std::size_t done;
     std::size_t total;
 };
 
 // Until the socket is ready (or broken, which the next transfer will tell), or the deadline.
-Result<> wait_ready(int fd, short events, Deadline deadline, const Progress& progress) {
+Result<> wait_ready(int fd, short events, Deadline deadline, const TransferProgress& progress) {
     pollfd waiting{.fd = fd, .events = events, .revents = 0};
     while (true) {
         const int ready = poll_serving(&waiting, static_cast<int>(deadline.left_ms(60'000)));
         if (ready > 0) return {};
         if (ready < 0 && errno != EINTR) return fail_errno(errno, "poll");
-        if (deadline.passed() || given_up())
+        if (deadline.passed() || wait_cancelled())
             return fail(Code::timeout, "{} only {} of {} bytes in time", progress.verb,
                         progress.done, progress.total);
     }

@@ -12,13 +12,14 @@ int add_code(dl_phdr_info* info, std::size_t, void* ranges) {
         const auto& part = info->dlpi_phdr[i];
         if (part.p_type != PT_LOAD || !(part.p_flags & PF_X)) continue;
         const uintptr_t begin = info->dlpi_addr + part.p_vaddr;
-        static_cast<std::vector<LibraryCode::Range>*>(ranges)->push_back(
+        static_cast<std::vector<LibraryCode::CodeRange>*>(ranges)->push_back(
             {begin, begin + part.p_memsz});
     }
     return 0;
 }
 
-bool contains(const std::vector<LibraryCode::Range>& ranges, const LibraryCode::Range& range) {
+bool contains(const std::vector<LibraryCode::CodeRange>& ranges,
+              const LibraryCode::CodeRange& range) {
     return std::find(ranges.begin(), ranges.end(), range) != ranges.end();
 }
 
@@ -30,22 +31,22 @@ uintptr_t handler_address(const struct sigaction& action) {
 
 }  // namespace
 
-std::vector<LibraryCode::Range> LibraryCode::loaded() {
-    std::vector<Range> out;
+std::vector<LibraryCode::CodeRange> LibraryCode::loaded() {
+    std::vector<CodeRange> out;
     dl_iterate_phdr(add_code, &out);
     return out;
 }
 
-void LibraryCode::add_since(const std::vector<Range>& before) {
-    const std::vector<Range> now = loaded();
+void LibraryCode::add_since(const std::vector<CodeRange>& before) {
+    const std::vector<CodeRange> now = loaded();
     const std::scoped_lock lock(mutex_);
-    for (const Range& range : now)
+    for (const CodeRange& range : now)
         if (!contains(before, range) && !contains(ranges_, range)) ranges_.push_back(range);
 }
 
 bool LibraryCode::holds(uintptr_t address) const {
     const std::scoped_lock lock(mutex_);
-    return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+    return std::any_of(ranges_.begin(), ranges_.end(), [&](const CodeRange& range) {
         return range.begin <= address && address < range.end;
     });
 }

@@ -15,20 +15,20 @@ namespace tutti {
 /// thread.
 class LibraryCode {
 public:
-    struct Range {
+    struct CodeRange {
         uintptr_t begin = 0, end = 0;
-        bool operator==(const Range&) const = default;
+        bool operator==(const CodeRange&) const = default;
     };
     /// All that is loaded in this process now.
-    static std::vector<Range> loaded();
+    static std::vector<CodeRange> loaded();
 
     /// Adds what is loaded now and was not `before`.
-    void add_since(const std::vector<Range>& before);
+    void add_since(const std::vector<CodeRange>& before);
     bool holds(uintptr_t address) const;
 
 private:
     mutable std::mutex mutex_;
-    std::vector<Range> ranges_;
+    std::vector<CodeRange> ranges_;
 };
 
 /// For as long as a library is loaded or started that may install handlers of its own: at the end,
@@ -42,7 +42,7 @@ public:
 
 private:
     LibraryCode& library_;
-    const std::vector<LibraryCode::Range> loaded_before_ = LibraryCode::loaded();
+    const std::vector<LibraryCode::CodeRange> loaded_before_ = LibraryCode::loaded();
     std::array<struct sigaction, NSIG> before_{};
 };
 

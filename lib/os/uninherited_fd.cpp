@@ -12,21 +12,21 @@
 namespace tutti {
 namespace {
 
-struct Registry {
+struct InheritableFds {
     std::mutex mutex;
     std::vector<int> fds;
     int nowhere = -1;
 };
 
 /// For as long as the process lives: a fork may come after static objects have gone.
-Registry& registry() {
-    static Registry& one = *new Registry;
+InheritableFds& inheritable_fds() {
+    static InheritableFds& one = *new InheritableFds;
     return one;
 }
 
 // In the child only what is safe between fork() and exec().
 void forget_parents() {
-    Registry& all = registry();
+    InheritableFds& all = inheritable_fds();
     for (const int fd : all.fds)
         if (all.nowhere < 0 || ::dup3(all.nowhere, fd, O_CLOEXEC) < 0) ::close(fd);
     all.fds.clear();
@@ -34,8 +34,9 @@ void forget_parents() {
 }
 
 void watch_forks() {
-    static const int watching = pthread_atfork([] { registry().mutex.lock(); },
-                                               [] { registry().mutex.unlock(); }, forget_parents);
+    static const int watching =
+        pthread_atfork([] { inheritable_fds().mutex.lock(); },
+                       [] { inheritable_fds().mutex.unlock(); }, forget_parents);
     static_cast<void>(watching);
 }
 
@@ -44,7 +45,7 @@ void watch_forks() {
 UninheritedFd::UninheritedFd(UniqueFd fd) : fd_(std::move(fd)) {
     if (!fd_) return;
     watch_forks();
-    Registry& all = registry();
+    InheritableFds& all = inheritable_fds();
     const std::lock_guard lock(all.mutex);
     if (all.nowhere < 0) all.nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     all.fds.push_back(fd_.get());
@@ -58,7 +59,7 @@ UninheritedFd& UninheritedFd::operator=(UninheritedFd&& other) noexcept {
 
 void UninheritedFd::reset() {
     if (!fd_) return;
-    Registry& all = registry();
+    InheritableFds& all = inheritable_fds();
     const std::lock_guard lock(all.mutex);
     // In a child there is nothing to find.
     const auto found = std::find(all.fds.begin(), all.fds.end(), fd_.get());

@@ -35,7 +35,7 @@ TransferQueue::iterator next_to_send(TransferQueue& waiting) {
 bool copy_in(Transfer& receive, const std::byte* data, std::size_t bytes) {
     std::byte* const place = receive.memory + receive.moved;
     if (data == place) return true;
-    if (receive.recv_target) return receive.recv_target->bring(place, data, bytes);
+    if (receive.recv_target) return receive.recv_target->copy_in(place, data, bytes);
     std::memcpy(place, data, bytes);
     return true;
 }
@@ -58,12 +58,12 @@ Error misfit(const Transfer& receive, Rank own, Rank from, const Tag& tag) {
 
 // ---- who talks to whom -------------------------------------------------------------------------
 
-PointToPoint::Peer* PointToPoint::find(Rank rank) {
+PointToPoint::PeerQueues* PointToPoint::find(Rank rank) {
     const auto found = peers_.find(rank);
     return found == peers_.end() ? nullptr : &found->second;
 }
 
-Result<> PointToPoint::open_out(Peer& peer, Deadline deadline) {
+Result<> PointToPoint::open_out(PeerQueues& peer, Deadline deadline) {
     if (peer.data_out) return {};
     TUTTI_ASSIGN(const OpenSender requests,
                  channels_.sender(peer.rank, point_to_point_lane, deadline));
@@ -77,13 +77,15 @@ Result<> PointToPoint::open_out(Peer& peer, Deadline deadline) {
 Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadline deadline,
                                const std::atomic<bool>& ended) {
     const bool any = transfer.peer == any_source;
-    const bool meets = transfer.meets && !any && transfer.bytes > limits_.eager_bytes;
+    const bool needs_channel =
+        transfer.needs_channel && !any && transfer.bytes > limits_.eager_bytes;
     for (Rank rank = any ? 0 : transfer.peer; rank < (any ? size_ : transfer.peer + 1); ++rank) {
         // Only this thread adds peers, so it may look without the owner.
-        Peer* known = find(rank);
-        if (rank == rank_ || (known && ((!transfer.sends && !meets) || known->connected))) continue;
-        const net::GiveUpWhen over(ended);
-        Peer peer;
+        PeerQueues* known = find(rank);
+        if (rank == rank_ || (known && ((!transfer.sends && !needs_channel) || known->connected)))
+            continue;
+        const net::CancelWaitsWhen over(ended);
+        PeerQueues peer;
         peer.rank = rank;
         peer.requests_in = channels_.receiver(rank, point_to_point_lane);
         peer.data_in = channels_.receiver(rank, point_to_point_lane + 1);
@@ -91,11 +93,11 @@ Result<> PointToPoint::connect(const Transfer& transfer, OwnerFlag& owner, Deadl
         // come to its own calls late. What there is to say to them is said once they are met.
         if (transfer.sends) {
             TUTTI_TRY(open_out(peer, deadline));
-        } else if (meets) {
+        } else if (needs_channel) {
             (void)open_out(peer, Deadline::after_ms(deadline.left_ms(meeting_ms)));
         }
         peer.connected = peer.data_out != nullptr;
-        const Owned owned(owner);
+        const OwnerGuard owned(owner);
         if (!known) {
             peers_.emplace(rank, std::move(peer));
         } else if (peer.connected) {
@@ -126,7 +128,7 @@ void PointToPoint::post(Transfer& transfer) {
 
 void PointToPoint::post_send(Transfer& send) {
     if (send.peer != rank_) {
-        Peer& peer = *find(send.peer);
+        PeerQueues& peer = *find(send.peer);
         send.id = ++peer.last_id;
         peer.to_send.push_back(&send);
         return;
@@ -193,13 +195,13 @@ void PointToPoint::deliver(Transfer& receive, Rank from, const Tag& tag, const s
         return;
     }
     receive.total = tag.plan;
-    Peer& peer = *find(from);
+    PeerQueues& peer = *find(from);
     peer.matched.push_back(&receive);
-    let_come(peer);
+    accept_announced(peer);
 }
 
 /// Tells what is announced, and has a place that is free, to go on.
-bool PointToPoint::let_come(Peer& peer) {
+bool PointToPoint::accept_announced(PeerQueues& peer) {
     const auto comes = [&](Transfer* receive) {
         if (receive->held) return false;
         peer.arriving.push_back(receive);
@@ -224,9 +226,9 @@ void PointToPoint::answer(Rank to, const Tag& announcement, MessageKind kind) {
 void PointToPoint::progress(bool& moved) {
     moved |= send_to_self();
     for (auto& [rank, peer] : peers_) {
-        moved |= take_data(peer);
-        moved |= take_requests(peer);
-        moved |= let_come(peer);
+        moved |= handle_data(peer);
+        moved |= handle_requests(peer);
+        moved |= accept_announced(peer);
         moved |= push_answers(peer);
         if (!peer.data_out) continue;
         moved |= push_requests(peer);
@@ -239,7 +241,7 @@ std::size_t PointToPoint::next_piece(const Transfer& transfer, std::size_t total
     return std::min(limits_.message_bytes, total - transfer.moved);
 }
 
-bool PointToPoint::push_requests(Peer& peer) {
+bool PointToPoint::push_requests(PeerQueues& peer) {
     bool moved = false;
     for (auto next = next_to_send(peer.to_send); next != peer.to_send.end();
          next = next_to_send(peer.to_send)) {
@@ -264,7 +266,7 @@ bool PointToPoint::push_requests(Peer& peer) {
 }
 
 /// False: not yet. A receive has something to say to a peer for the first time.
-bool PointToPoint::meet(Peer& peer) {
+bool PointToPoint::attach_senders(PeerQueues& peer) {
     if (peer.data_out) return true;
     Sender* const requests = channels_.sender_soon(peer.rank, point_to_point_lane);
     Sender* const data = channels_.sender_soon(peer.rank, point_to_point_lane + 1);
@@ -274,10 +276,10 @@ bool PointToPoint::meet(Peer& peer) {
     return true;
 }
 
-bool PointToPoint::push_answers(Peer& peer) {
+bool PointToPoint::push_answers(PeerQueues& peer) {
     bool moved = false;
     while (!peer.answers.empty()) {
-        if (!meet(peer) || !peer.data_out->reserve(0)) break;
+        if (!attach_senders(peer) || !peer.data_out->reserve(0)) break;
         const Tag tag = peer.answers.front();
         peer.data_out->commit(tag, 0);
         peer.answers.pop_front();
@@ -287,7 +289,7 @@ bool PointToPoint::push_answers(Peer& peer) {
     return moved;
 }
 
-void PointToPoint::finish_refused(Peer& peer, const Tag& refusal) {
+void PointToPoint::finish_refused(PeerQueues& peer, const Tag& refusal) {
     const auto found = std::find_if(peer.refusing.begin(), peer.refusing.end(),
                                     [&](Transfer* t) { return t->id == refusal.sequence; });
     if (found == peer.refusing.end()) return;
@@ -296,7 +298,7 @@ void PointToPoint::finish_refused(Peer& peer, const Tag& refusal) {
     host_.finished(receive, misfit(receive, rank_, peer.rank, refusal));
 }
 
-bool PointToPoint::push_data(Peer& peer) {
+bool PointToPoint::push_data(PeerQueues& peer) {
     bool moved = false;
     while (!peer.sending.empty() && peer.data_out->can_push()) {
         Transfer& send = *peer.sending.front();
@@ -317,17 +319,17 @@ bool PointToPoint::push_data(Peer& peer) {
     return moved;
 }
 
-bool PointToPoint::finish_sent(Peer& peer) {
+bool PointToPoint::finish_sent(PeerQueues& peer) {
     if (peer.draining.empty() || !peer.data_out->all_sent()) return false;
     for (Transfer* send : std::exchange(peer.draining, {})) host_.finished(*send, no_error);
     return true;
 }
 
-bool PointToPoint::take_requests(Peer& peer) {
+bool PointToPoint::handle_requests(PeerQueues& peer) {
     Receiver* in = peer.requests_in->receiver.load(std::memory_order_acquire);
     bool moved = false;
     for (int i = 0; in && i < most_messages; ++i) {
-        Receiver::Message message = in->peek(unknown, 0);
+        Receiver::PeekedMessage message = in->peek(unknown, 0);
         if (!message.data) break;
         const Tag tag = message.tag;
         const bool announces = kind_of(tag) == MessageKind::announce && tag.count == 0;
@@ -343,7 +345,7 @@ bool PointToPoint::take_requests(Peer& peer) {
     return moved;
 }
 
-bool PointToPoint::take_answer(Peer& peer, const Tag& tag) {
+bool PointToPoint::handle_answer(PeerQueues& peer, const Tag& tag) {
     const auto found = std::find_if(peer.announced.begin(), peer.announced.end(),
                                     [&](Transfer* t) { return t->id == tag.sequence; });
     if (found == peer.announced.end()) return false;
@@ -372,7 +374,7 @@ void PointToPoint::offer(Receiver& in, Transfer& receive) {
         in.offer(tag, receive.memory + receive.moved, bytes);
 }
 
-bool PointToPoint::take_data(Peer& peer) {
+bool PointToPoint::handle_data(PeerQueues& peer) {
     Receiver* in = peer.data_in->receiver.load(std::memory_order_acquire);
     bool moved = false;
     for (int i = 0; in && i < most_messages; ++i) {
@@ -382,10 +384,10 @@ bool PointToPoint::take_data(Peer& peer) {
             receive ? make_message_tag(MessageKind::data, *receive, bytes, receive->total)
                     : unknown;
         if (receive) offer(*in, *receive);
-        const Receiver::Message message = in->peek(expected, bytes);
+        const Receiver::PeekedMessage message = in->peek(expected, bytes);
         if (!message.data) break;
         if (!receive || message.tag != expected) {
-            take_answer(peer, message.tag);
+            handle_answer(peer, message.tag);
         } else {
             if (!copy_in(*receive, message.data, bytes)) break;
             receive->moved += bytes;

@@ -14,7 +14,7 @@
 #include <map>
 #include <vector>
 
-#include "base/patience.h"
+#include "base/shared_wait_deadline.h"
 #include "p2p/unexpected.h"
 #include "plan/channel_table.h"
 #include "wait/owner.h"
@@ -55,7 +55,7 @@ public:
 
     /// Whether sends to that rank have their channels. The issuing thread's.
     bool connected(Rank rank) {
-        const Peer* known = find(rank);
+        const PeerQueues* known = find(rank);
         return rank == rank_ || (known && known->connected);
     }
     /// Whether that transfer, which is connected, may go from a GPU's memory or into it. The
@@ -79,7 +79,7 @@ public:
     void for_each(Visit&& visit);
 
 private:
-    struct Peer {
+    struct PeerQueues {
         Rank rank = nobody;
         Sender* requests_out = nullptr;
         Sender* data_out = nullptr;
@@ -97,24 +97,24 @@ private:
         uint64_t last_id = 0;
     };
 
-    Peer* find(Rank rank);
-    Result<> open_out(Peer& peer, Deadline deadline);
+    PeerQueues* find(Rank rank);
+    Result<> open_out(PeerQueues& peer, Deadline deadline);
     void post_send(Transfer& send);
     bool send_to_self();
     void post_receive(Transfer& receive);
-    bool push_requests(Peer& peer);
-    bool meet(Peer& peer);
-    bool push_answers(Peer& peer);
-    void finish_refused(Peer& peer, const Tag& refusal);
-    bool push_data(Peer& peer);
-    bool finish_sent(Peer& peer);
-    bool take_requests(Peer& peer);
-    bool take_data(Peer& peer);
-    bool take_answer(Peer& peer, const Tag& tag);
+    bool push_requests(PeerQueues& peer);
+    bool attach_senders(PeerQueues& peer);
+    bool push_answers(PeerQueues& peer);
+    void finish_refused(PeerQueues& peer, const Tag& refusal);
+    bool push_data(PeerQueues& peer);
+    bool finish_sent(PeerQueues& peer);
+    bool handle_requests(PeerQueues& peer);
+    bool handle_data(PeerQueues& peer);
+    bool handle_answer(PeerQueues& peer, const Tag& tag);
     bool match(Rank from, const Tag& tag, const std::byte* data);
     void deliver(Transfer& receive, Rank from, const Tag& tag, const std::byte* data);
     void answer(Rank to, const Tag& announcement, MessageKind kind);
-    bool let_come(Peer& peer);
+    bool accept_announced(PeerQueues& peer);
     void offer(Receiver& in, Transfer& receive);
     std::size_t next_piece(const Transfer& transfer, std::size_t total) const;
 
@@ -122,7 +122,7 @@ private:
     ChannelTable& channels_;
     const PointToPointLimits limits_;
     TransferHost& host_;
-    std::map<Rank, Peer> peers_;
+    std::map<Rank, PeerQueues> peers_;
     std::deque<Transfer*> to_self_;  // in order
     std::list<Transfer*> receives_;  // posted and not matched, in order
     UnexpectedMessages unexpected_;
@@ -150,7 +150,7 @@ void PointToPoint::purge(Reason&& reason) {
     };
     std::erase_if(receives_, ends);
     std::erase_if(to_self_, ends);
-    const OnePatience together;
+    const SharedWaitDeadline together;
     for (auto& [rank, peer] : peers_) {
         bool any = false;
         for (auto* list : {&peer.to_send, &peer.announced, &peer.sending, &peer.draining,

@@ -26,7 +26,7 @@ public:
     /// Takes a message that came whole: the device need not be ready for it yet.
     virtual void keep(const std::byte* from, std::size_t bytes) = 0;
     /// Brings a piece of one there. False: it is not there yet; to be asked again, with the same.
-    virtual bool bring(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
+    virtual bool copy_in(std::byte* to, const std::byte* from, std::size_t bytes) = 0;
 };
 
 struct Transfer final : Request {
@@ -47,7 +47,7 @@ struct Transfer final : Request {
     std::size_t moved = 0;  // bytes sent or arrived
     std::size_t total = 0;  // bytes of the message that is received
     bool offered = false;
-    bool meets = false;  // a receive that is to know what its channel takes: opens it
+    bool needs_channel = false;  // a receive that is to know what its channel takes: opens it
     Received received;
     Received* into = nullptr;  // where the caller wants to read it, if anywhere
     int64_t left_ns = 0;       // since when the partner is known to have left or to be lost

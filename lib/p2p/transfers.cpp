@@ -17,12 +17,12 @@ constexpr std::size_t eager_bytes = 32 * 1024;
 }  // namespace
 
 Transfers::Transfers(const Config& config, const Group& group, std::size_t message_bytes,
-                     ChannelTable& channels, Agreement& agreement, Waiting& waiting)
+                     ChannelTable& channels, FailureProtocol& failure_protocol, Waiting& waiting)
     : config_(config),
       rank_(group.rank()),
       size_(group.size()),
       message_bytes_(message_bytes),
-      agreement_(agreement),
+      failure_protocol_(failure_protocol),
       waiting_(waiting),
       engine_(rank_, size_, channels,
               {.message_bytes = message_bytes,
@@ -53,17 +53,18 @@ Error Transfers::left_error(Rank partner) {
 }
 
 Result<> Transfers::connect(const Transfer& transfer, int64_t timeout_ms) {
-    if (transfer.sends && !engine_.connected(transfer.peer) && agreement_.has_left(transfer.peer))
+    if (transfer.sends && !engine_.connected(transfer.peer) &&
+        failure_protocol_.has_left(transfer.peer))
         return tl::unexpected(left_error(transfer.peer));
     return engine_.connect(transfer, owner_,
                            Deadline::after_ms(timeout_ms < 0 ? config_.timeout_ms : timeout_ms),
-                           agreement_.ended());
+                           failure_protocol_.ended());
 }
 
 void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
     transfer.timeout_ms = timeout_ms < 0 ? config_.timeout_ms : timeout_ms;
     {
-        const Owned owned(owner_);
+        const OwnerGuard owned(owner_);
         posted_.fetch_add(1);
         try {
             engine_.post(transfer);
@@ -83,7 +84,7 @@ void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
 void Transfers::post(Bundle& bundle) {
     waiting_.watch();
     posted_.fetch_add(1 + static_cast<int>(bundle.messages.size()));
-    const Owned owned(owner_);
+    const OwnerGuard owned(owner_);
     bundles_.push_back(&bundle);
     for (Transfer* message : bundle.messages) {
         message->timeout_ms = bundle.timeout_ms;
@@ -94,12 +95,12 @@ void Transfers::post(Bundle& bundle) {
 /// True while there is any.
 bool Transfers::drive(bool& moved) {
     if (posted_.load() == 0) return false;
-    const Owned owned(owner_, Owned::Try{});
+    const OwnerGuard owned(owner_, OwnerGuard::Try{});
     if (!owned.held()) return true;
     bool arrived = false;
     engine_.progress(arrived);  // first: what has arrived is used
     moved |= arrived;
-    if (agreement_.alarm()) {
+    if (failure_protocol_.alarm()) {
         if (arrived) moved_ns_ = now_ns();
         purge();
     }
@@ -120,7 +121,7 @@ bool Transfers::progress(Bundle& bundle, bool& moved) {
     if (!bundle.released.load(std::memory_order_acquire)) return false;
     const auto over = bundle.advance(moved);
     if (!over) return false;
-    if (over->tells) agreement_.raise(over->error);
+    if (over->tells) failure_protocol_.raise(over->error);
     return end(bundle, over->error);
 }
 
@@ -151,7 +152,7 @@ void Transfers::finished(Transfer& transfer, const Error& error) {
 
 void Transfers::purge() {
     bool may_receive = false;
-    const auto over = agreement_.over(&may_receive);
+    const auto over = failure_protocol_.fatal_error(&may_receive);
     const int64_t now = now_ns();
     engine_.purge([&](Transfer& t) -> std::optional<Error> {
         if (over) {
@@ -161,7 +162,7 @@ void Transfers::purge() {
             return over;
         }
         const Rank partner = t.partner();
-        if (partner == rank_ || !agreement_.has_left(partner)) return std::nullopt;
+        if (partner == rank_ || !failure_protocol_.has_left(partner)) return std::nullopt;
         if (t.left_ns == 0) t.left_ns = now;
         if (now < t.left_ns + farewell_ns) return std::nullopt;
         return left_error(partner);
@@ -173,12 +174,12 @@ void Transfers::purge() {
         });
 }
 
-void Transfers::look_at_clocks() {
+void Transfers::check_deadlines() {
     if (posted_.load() == 0) return;
     const int64_t now = now_ns();
     std::optional<Error> late;  // or worse
     {
-        const Owned owned(owner_, Owned::Try{});
+        const OwnerGuard owned(owner_, OwnerGuard::Try{});
         if (!owned.held()) return;
         if (const Code code = engine_.health(); code != Code::ok)
             late = Error{code, rank_, 0,
@@ -195,7 +196,7 @@ void Transfers::look_at_clocks() {
         for (Bundle* bundle : bundles_)
             if (!late) late = this->late(*bundle, now);
     }
-    if (late) agreement_.raise(*late);
+    if (late) failure_protocol_.raise(*late);
 }
 
 std::optional<Error> Transfers::late(Bundle& bundle, int64_t now) const {
@@ -209,13 +210,13 @@ std::optional<Error> Transfers::late(Bundle& bundle, int64_t now) const {
 
 bool Transfers::arm(bool on) {
     if (posted_.load() == 0 && on) return true;
-    const Owned owned(owner_, Owned::Try{});
+    const OwnerGuard owned(owner_, OwnerGuard::Try{});
     if (owned.held()) engine_.arm(on);
     return owned.held();
 }
 
 void Transfers::end_all() {
-    const Owned owned(owner_);
+    const OwnerGuard owned(owner_);
     const Error why{Code::aborted, rank_, 0,
                     fmt::format("rank {} destroyed the communicator before", rank_)};
     engine_.purge([&](const Transfer&) { return std::optional(why); });

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "config/config.h"
-#include "control/agreement.h"
+#include "control/failure_protocol.h"
 #include "p2p/bundle.h"
 #include "p2p/point_to_point.h"
 #include "wait/owner.h"
@@ -17,7 +17,7 @@ class Transfers final : private TransferHost {
 public:
     /// message_bytes: the most that a message of any transport in use holds.
     Transfers(const Config& config, const Group& group, std::size_t message_bytes,
-              ChannelTable& channels, Agreement& agreement, Waiting& waiting);
+              ChannelTable& channels, FailureProtocol& failure_protocol, Waiting& waiting);
 
     Result<> check(const Transfer& transfer) const;
     static Error left_error(Rank partner);
@@ -34,7 +34,7 @@ public:
 
     /// True while there is any.
     bool drive(bool& moved);
-    void look_at_clocks();
+    void check_deadlines();
     bool arm(bool on);
     /// Ends everything: the communicator was destroyed.
     void end_all();
@@ -50,7 +50,7 @@ private:
     const Config& config_;
     const Rank rank_, size_;
     const std::size_t message_bytes_;
-    Agreement& agreement_;
+    FailureProtocol& failure_protocol_;
     Waiting& waiting_;
     OwnerFlag owner_;
     std::atomic<int> posted_{0};

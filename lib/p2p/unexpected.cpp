@@ -8,7 +8,7 @@ namespace tutti {
 
 bool UnexpectedMessages::keep(Rank from, const Tag& tag, const std::byte* data) {
     const std::size_t bytes = kind_of(tag) == MessageKind::whole ? tag.count : 0;
-    Kept& kept = kept_[from];
+    KeptTotals& kept = kept_[from];
     if (kept.bytes + bytes > most_bytes_ || kept.messages >= most_messages()) return false;
     try {
         messages_.push_back({from, tag, std::vector<std::byte>(data, data + bytes)});
@@ -20,14 +20,15 @@ bool UnexpectedMessages::keep(Rank from, const Tag& tag, const std::byte* data) 
     return true;
 }
 
-std::optional<UnexpectedMessages::Message> UnexpectedMessages::take(const Transfer& receive) {
-    const auto found = std::find_if(messages_.begin(), messages_.end(), [&](const Message& m) {
-        return wants(receive, m.from, m.tag);
-    });
+std::optional<UnexpectedMessages::UnexpectedMessage> UnexpectedMessages::take(
+    const Transfer& receive) {
+    const auto found =
+        std::find_if(messages_.begin(), messages_.end(),
+                     [&](const UnexpectedMessage& m) { return wants(receive, m.from, m.tag); });
     if (found == messages_.end()) return std::nullopt;
-    std::optional<Message> message = std::move(*found);
+    std::optional<UnexpectedMessage> message = std::move(*found);
     messages_.erase(found);
-    Kept& kept = kept_[message->from];
+    KeptTotals& kept = kept_[message->from];
     kept.bytes -= message->data.size();
     --kept.messages;
     return message;

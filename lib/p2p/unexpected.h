@@ -14,7 +14,7 @@ namespace tutti {
 /// The owner's of the transfers.
 class UnexpectedMessages {
 public:
-    struct Message {
+    struct UnexpectedMessage {
         Rank from = nobody;
         Tag tag;
         std::vector<std::byte> data;
@@ -26,7 +26,7 @@ public:
     /// False: the queue is full, or there is no memory.
     bool keep(Rank from, const Tag& tag, const std::byte* data);
     /// The first that the receive takes.
-    std::optional<Message> take(const Transfer& receive);
+    std::optional<UnexpectedMessage> take(const Transfer& receive);
     /// For people: "3 messages of 96 bytes that no receive wants are here, …"; "" if there are
     /// none.
     std::string describe() const;
@@ -34,13 +34,13 @@ public:
 private:
     // Announcements and empty messages have no bytes, but take memory as well.
     std::size_t most_messages() const { return 1024 + most_bytes_ / 128; }
-    struct Kept {
+    struct KeptTotals {
         std::size_t bytes = 0, messages = 0;
     };
 
     const std::size_t most_bytes_;
-    std::list<Message> messages_;
-    std::map<Rank, Kept> kept_;
+    std::list<UnexpectedMessage> messages_;
+    std::map<Rank, KeptTotals> kept_;
 };
 
 }  // namespace tutti

@@ -6,8 +6,8 @@
 #include "base/hash.h"
 
 namespace tutti {
-Blocks to_blocks(const BlockList& list) {
-    Blocks blocks;
+BlockLayout to_blocks(const BlockList& list) {
+    BlockLayout blocks;
     blocks.counts.assign(list.counts.begin(), list.counts.end());
     blocks.displacements.assign(list.displacements.begin(), list.displacements.end());
     if (!blocks.displacements.empty()) return blocks;
@@ -53,7 +53,7 @@ std::size_t total_elements(const Call& call, Rank ranks) {
 CallBlocks blocks_of(const Call& call) {
     CallBlocks blocks;
     if (!call.uneven) return blocks;
-    const Blocks own{{call.count}, {0}};
+    const BlockLayout own{{call.count}, {0}};
     blocks.input = call.input.counts.empty() ? own : to_blocks(call.input);
     blocks.output = call.output.counts.empty() ? own : to_blocks(call.output);
     switch (call.collective) {

@@ -25,7 +25,7 @@ struct BlockList {
 };
 
 /// With every displacement written out.
-Blocks to_blocks(const BlockList& list);
+BlockLayout to_blocks(const BlockList& list);
 
 /// Where a call's buffers are, and what is done about it.
 enum class Path : uint8_t {
@@ -77,7 +77,7 @@ std::size_t total_elements(const Call& call, Rank ranks);
 
 /// The call's blocks as the engine wants them: nothing for blocks of one length.
 struct CallBlocks {
-    Blocks input, output;
+    BlockLayout input, output;
     bool tag_by_block = false;  // lengths are known to the two ends only
 };
 CallBlocks blocks_of(const Call& call);

@@ -15,8 +15,8 @@ constexpr int64_t retry_ns = 100'000'000;
 
 Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadline) {
     std::unique_lock lock(mutex_);
-    Outgoing& out = senders_[{peer, lane}];
-    while (out.opening && !deadline.passed() && !net::given_up())
+    SenderEntry& out = senders_[{peer, lane}];
+    while (out.opening && !deadline.passed() && !net::wait_cancelled())
         outcome_.wait_for(lock, std::chrono::milliseconds(deadline.left_ms(longest_wait_ms)));
     if (out.opening)
         return fail_rank(Code::timeout, peer, "lane {} to rank {} is still being opened", lane,
@@ -27,7 +27,7 @@ Result<OpenSender> ChannelTable::sender(Rank peer, uint16_t lane, Deadline deadl
         // Without the lock: connecting waits for the peer, which may be opening a channel to us.
         auto opened = endpoint_.open(id_of({peer, lane}), deadline);
         lock.lock();
-        settle(out, opened);
+        store_outcome(out, opened);
         outcome_.notify_all();
         if (!opened) {
             return tl::unexpected(in_group(std::move(opened).error(), peer));
@@ -49,7 +49,7 @@ Error ChannelTable::in_group(Error error, Rank peer) const {
     return error;
 }
 
-void ChannelTable::settle(Outgoing& out, Result<Opened>& opened) {
+void ChannelTable::store_outcome(SenderEntry& out, Result<Opened>& opened) {
     out.opening = false;
     if (!opened) return;
     out.sender = std::move(opened->first);
@@ -58,7 +58,7 @@ void ChannelTable::settle(Outgoing& out, Result<Opened>& opened) {
 
 Sender* ChannelTable::sender_soon(Rank peer, uint16_t lane) {
     const std::lock_guard lock(mutex_);
-    Outgoing& out = senders_[{peer, lane}];
+    SenderEntry& out = senders_[{peer, lane}];
     if (out.sender || out.opening || out.asked || now_ns() < out.again_ns) return out.sender.get();
     out.asked = true;
     endpoint_.open_later(id_of({peer, lane}));
@@ -67,7 +67,7 @@ Sender* ChannelTable::sender_soon(Rank peer, uint16_t lane) {
 
 bool ChannelTable::still_wanted(const ChannelId& id) {
     const std::lock_guard lock(mutex_);
-    Outgoing& out = senders_[{group_.of_job(id.peer), id.lane}];
+    SenderEntry& out = senders_[{group_.of_job(id.peer), id.lane}];
     out.asked = false;
     if (out.sender || out.opening) return false;
     return out.opening = true;
@@ -75,8 +75,8 @@ bool ChannelTable::still_wanted(const ChannelId& id) {
 
 void ChannelTable::connected(const ChannelId& id, Result<Opened> opened) {
     const std::lock_guard lock(mutex_);
-    Outgoing& out = senders_[{group_.of_job(id.peer), id.lane}];
-    settle(out, opened);
+    SenderEntry& out = senders_[{group_.of_job(id.peer), id.lane}];
+    store_outcome(out, opened);
     if (!opened) {
         out.again_ns = now_ns() + retry_ns;
         log::debug("lane {}: {}", id.lane, opened.error().message);

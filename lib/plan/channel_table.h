@@ -32,14 +32,14 @@ public:
 
 private:
     using Key = std::pair<Rank, uint16_t>;
-    struct Outgoing {
+    struct SenderEntry {
         std::unique_ptr<Sender> sender;
         const Transport* transport = nullptr;
         bool opening = false;  // by a thread, without the mutex
         bool asked = false;    // the endpoint, which has not begun
         int64_t again_ns = 0;  // after it failed: not before
     };
-    static void settle(Outgoing& out, Result<Opened>& opened);
+    static void store_outcome(SenderEntry& out, Result<Opened>& opened);
     Error in_group(Error error, Rank peer) const;
     ChannelId id_of(const Key& key) const {
         return {.peer = group_.in_job(key.first), .comm = group_.id(), .lane = key.second};
@@ -47,8 +47,8 @@ private:
     Endpoint& endpoint_;
     const Group& group_;
     std::mutex mutex_;
-    std::condition_variable outcome_;  // of opening
-    std::map<Key, Outgoing> senders_;  // none is ever replaced: others hold it
+    std::condition_variable outcome_;     // of opening
+    std::map<Key, SenderEntry> senders_;  // none is ever replaced: others hold it
     std::map<Key, std::unique_ptr<ReceiverSlot>> slots_;
     std::vector<std::unique_ptr<Receiver>> receivers_;
 };

@@ -19,7 +19,7 @@ std::atomic<uint64_t> last_serial{0};
 
 }  // namespace
 
-Planner::Planner(Endpoint& endpoint, ChannelTable& channels, const Place& place)
+Planner::Planner(Endpoint& endpoint, ChannelTable& channels, const PlannerScope& place)
     : endpoint_(endpoint),
       config_(endpoint.config()),
       channels_(channels),
@@ -210,7 +210,7 @@ BindRequest Planner::schedule_request(const Plan& plan, const Choice& choice,
     request.rank = wanted.rank;
     request.root = wanted.root;
     request.schedule = choice.algorithm->make(wanted);
-    for (Blocks* list : {&blocks.input, &blocks.output})
+    for (BlockLayout* list : {&blocks.input, &blocks.output})
         for (auto* lengths : {&list->counts, &list->displacements})
             for (std::size_t& n : *lengths) n /= reducer.item();
     request.count = call.count / reducer.item();

@@ -17,11 +17,11 @@ namespace tutti {
 class Planner {
 public:
     /// Who plans, and over what.
-    struct Place {
+    struct PlannerScope {
         Rank rank = 0, size = 1;
         bool one_host = false;
     };
-    Planner(Endpoint& endpoint, ChannelTable& channels, const Place& place);
+    Planner(Endpoint& endpoint, ChannelTable& channels, const PlannerScope& place);
 
     /// Small collectives go to these from now on; nothing if there are none.
     void use(Endpoint::Intrinsics intrinsics);
@@ -58,7 +58,7 @@ public:
     }
 
     // Parts of plans for other memory.
-    const Place& place() const { return place_; }
+    const PlannerScope& place() const { return place_; }
     /// nullptr until it is known.
     const Hosts* hosts() const { return hosts_; }
     /// Binding from now on talks to peers until then.
@@ -89,7 +89,7 @@ private:
     Endpoint& endpoint_;
     const Config& config_;
     ChannelTable& channels_;
-    const Place place_;
+    const PlannerScope place_;
     SelectionInput selection_input_;
     const Hosts* hosts_ = nullptr;
     Endpoint::Intrinsics intrinsics_;

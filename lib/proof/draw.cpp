@@ -24,9 +24,9 @@ struct Arrow {
 
 // Rows are logical time: a step stands one row below the later of its lane's previous step and the
 // message it receives.
-class Layout {
+class DrawingRows {
 public:
-    explicit Layout(const std::vector<Schedule>& by_rank) : by_rank_(by_rank) {
+    explicit DrawingRows(const std::vector<Schedule>& by_rank) : by_rank_(by_rank) {
         std::size_t lanes = 0;
         for (const Schedule& s : by_rank) lanes = std::max(lanes, s.lanes.size());
         next_step_.assign(by_rank.size(), std::vector<std::size_t>(lanes));
@@ -83,7 +83,7 @@ std::string draw_text(const std::vector<Schedule>& by_rank) {
 }
 
 std::string draw_svg(const std::vector<Schedule>& by_rank, std::string_view title) {
-    const Layout layout(by_rank);
+    const DrawingRows layout(by_rank);
     const int width = 2 * margin_px + column_px * static_cast<int>(by_rank.size() - 1);
     const int height = 2 * margin_px + row_px * layout.rows;
     const auto x = [](Rank rank) { return margin_px + column_px * rank; };

@@ -32,17 +32,17 @@ double microseconds(Picoseconds ps) {
     return static_cast<double>(ps) / 1e6;
 }
 
-std::string Link::name() const {
+std::string NetworkLink::name() const {
     switch (kind) {
-        case LinkKind::memory:
+        case NetworkLinkKind::memory:
             return fmt::format("host {} memory", index);
-        case LinkKind::out:
+        case NetworkLinkKind::out:
             return fmt::format("host {} out", index);
-        case LinkKind::in:
+        case NetworkLinkKind::in:
             return fmt::format("host {} in", index);
-        case LinkKind::up:
+        case NetworkLinkKind::up:
             return fmt::format("switch {} up", index);
-        case LinkKind::down:
+        case NetworkLinkKind::down:
             return fmt::format("switch {} down", index);
     }
     return {};
@@ -75,42 +75,43 @@ Fabric::Fabric(const Network& n, Rank ranks)
     for (int h = 0; h < n.hosts; ++h) switch_.push_back(block_of(h, n.hosts, n.switches));
     const double wire = ps_per_s / n.wire.bytes_per_s, memory = ps_per_s / n.memory.bytes_per_s;
     for (int h = 0; h < n.hosts; ++h)
-        for (const auto& [kind, cost] :
-             {std::pair{LinkKind::memory, memory}, {LinkKind::out, wire}, {LinkKind::in, wire}})
+        for (const auto& [kind, cost] : {std::pair{NetworkLinkKind::memory, memory},
+                                         {NetworkLinkKind::out, wire},
+                                         {NetworkLinkKind::in, wire}})
             links_.push_back({.kind = kind, .index = h, .ps_per_byte = cost});
     for (int s = 0; s < n.switches; ++s) {
         const auto members = std::count(switch_.begin(), switch_.end(), s);
         const double cost = wire * n.oversubscription / static_cast<double>(members);
-        for (const LinkKind kind : {LinkKind::up, LinkKind::down})
+        for (const NetworkLinkKind kind : {NetworkLinkKind::up, NetworkLinkKind::down})
             links_.push_back({.kind = kind, .index = s, .ps_per_byte = cost});
     }
 }
 
-Path Fabric::path(Rank from, Rank to) const {
+NetworkPath Fabric::path(Rank from, Rank to) const {
     const int a = host_of(from), b = host_of(to);
-    Path p;
+    NetworkPath p;
     const auto add = [&](uint32_t link) { p.links[p.count++] = link; };
     if (a == b) {
-        add(of_host(a, LinkKind::memory));
+        add(of_host(a, NetworkLinkKind::memory));
         p.latency = memory_latency_;
         p.overhead = memory_overhead_;
         return p;
     }
     const int leaving = switch_[static_cast<std::size_t>(a)];
     const int entering = switch_[static_cast<std::size_t>(b)];
-    add(of_host(a, LinkKind::out));
+    add(of_host(a, NetworkLinkKind::out));
     if (leaving != entering) {
-        add(of_switch(leaving, LinkKind::up));
-        add(of_switch(entering, LinkKind::down));
+        add(of_switch(leaving, NetworkLinkKind::up));
+        add(of_switch(entering, NetworkLinkKind::down));
     }
-    add(of_host(b, LinkKind::in));
+    add(of_host(b, NetworkLinkKind::in));
     p.latency = wire_latency_;
     p.overhead = wire_overhead_;
     return p;
 }
 
 Fabric::Passage Fabric::pass(uint32_t index, uint64_t bytes, Passage arrival) {
-    Link& link = links_[index];
+    NetworkLink& link = links_[index];
     const Picoseconds work = std::llround(static_cast<double>(bytes) * link.ps_per_byte);
     const Picoseconds start = std::max(arrival.head, link.free_at);
     link.free_at = start + work;

@@ -37,10 +37,10 @@ struct Network {
     Result<> check(Rank ranks) const;
 };
 
-enum class LinkKind : uint8_t { memory, out, in, up, down };
+enum class NetworkLinkKind : uint8_t { memory, out, in, up, down };
 
-struct Link {
-    LinkKind kind = LinkKind::memory;
+struct NetworkLink {
+    NetworkLinkKind kind = NetworkLinkKind::memory;
     int index = 0;  // the host's or the switch's
     double ps_per_byte = 0;
     uint64_t messages = 0;
@@ -52,7 +52,7 @@ struct Link {
 };
 
 /// The links between two ranks, in order, and what else a message between them costs.
-struct Path {
+struct NetworkPath {
     std::array<uint32_t, 4> links{};
     uint32_t count = 0;
     Picoseconds latency = 0;
@@ -63,7 +63,7 @@ class Fabric {
 public:
     Fabric(const Network& network, Rank ranks);
 
-    Path path(Rank from, Rank to) const;
+    NetworkPath path(Rank from, Rank to) const;
     int host_of(Rank rank) const { return host_[static_cast<std::size_t>(rank)]; }
 
     /// When a message's first and last byte leave a link.
@@ -75,22 +75,22 @@ public:
     /// slower link only takes the time that its bytes need, so that others pass in between.
     Passage pass(uint32_t link, uint64_t bytes, Passage arrival);
 
-    const std::vector<Link>& links() const { return links_; }
+    const std::vector<NetworkLink>& links() const { return links_; }
 
 private:
-    uint32_t of_host(int host, LinkKind kind) const {
+    uint32_t of_host(int host, NetworkLinkKind kind) const {
         return static_cast<uint32_t>(3 * host) + static_cast<uint32_t>(kind);
     }
-    uint32_t of_switch(int index, LinkKind kind) const {
+    uint32_t of_switch(int index, NetworkLinkKind kind) const {
         return static_cast<uint32_t>(3 * hosts_ + 2 * index) + static_cast<uint32_t>(kind) -
-               static_cast<uint32_t>(LinkKind::up);
+               static_cast<uint32_t>(NetworkLinkKind::up);
     }
 
     int hosts_;
     Picoseconds wire_latency_, wire_overhead_, memory_latency_, memory_overhead_;
-    std::vector<int> host_;    // by rank
-    std::vector<int> switch_;  // by host
-    std::vector<Link> links_;  // three a host, then two a switch
+    std::vector<int> host_;           // by rank
+    std::vector<int> switch_;         // by host
+    std::vector<NetworkLink> links_;  // three a host, then two a switch
 };
 
 Picoseconds picoseconds(double us);

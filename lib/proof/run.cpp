@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-void Run::wake(Rank rank, std::size_t lane, uint32_t waits_on) {
+void SymbolicRun::wake(Rank rank, std::size_t lane, uint32_t waits_on) {
     LaneState& state = state_of(rank).lanes[lane];
     if (state.queued || state.waits_on != waits_on || state.tile >= tiles_) return;
     state.queued = true;
@@ -16,8 +16,8 @@ void Run::wake(Rank rank, std::size_t lane, uint32_t waits_on) {
 }
 
 // Numbers the channels of each rank and lane in the order of the peers to which it sends.
-void Run::connect() {
-    struct Outgoing {
+void SymbolicRun::connect() {
+    struct Destinations {
         std::vector<Rank> peers;
         uint32_t first = 0;
         uint32_t to(Rank peer) const {
@@ -27,14 +27,14 @@ void Run::connect() {
         }
     };
     const std::size_t lanes = ranks_[0].lanes.size();
-    std::vector<Outgoing> outgoing(ranks_.size() * lanes);
-    const auto from = [&](Rank rank, std::size_t lane) -> Outgoing& {
+    std::vector<Destinations> outgoing(ranks_.size() * lanes);
+    const auto from = [&](Rank rank, std::size_t lane) -> Destinations& {
         return outgoing[static_cast<std::size_t>(rank) * lanes + lane];
     };
     channels_ = SymbolicChannels::silent + 1;
     for (Rank rank = 0; rank < r_.ranks; ++rank)
         for (std::size_t lane = 0; lane < lanes; ++lane) {
-            Outgoing& out = from(rank, lane);
+            Destinations& out = from(rank, lane);
             for (const Step& step : state_of(rank).schedule.lanes[lane])
                 if (step.send != nobody) out.peers.push_back(step.send);
             std::sort(out.peers.begin(), out.peers.end());
@@ -55,7 +55,7 @@ void Run::connect() {
         }
 }
 
-void Run::reset(uint32_t credits, uint32_t tiles) {
+void SymbolicRun::reset(uint32_t credits, uint32_t tiles) {
     credits_ = credits;
     tiles_ = tiles;
     problem.clear();
@@ -78,7 +78,7 @@ void Run::reset(uint32_t credits, uint32_t tiles) {
     }
 }
 
-void Run::run(uint32_t credits, uint32_t tiles) {
+void SymbolicRun::run(uint32_t credits, uint32_t tiles) {
     reset(credits, tiles);
     for (Rank rank = 0; rank < r_.ranks; ++rank) {
         RankState& state = state_of(rank);
@@ -110,7 +110,7 @@ void Run::run(uint32_t credits, uint32_t tiles) {
     for (uint64_t sent : chunks_sent_) busiest = std::max(busiest, sent);
 }
 
-Run::TileMemory& Run::tile_memory(Rank rank, uint32_t tile) {
+SymbolicRun::TileMemory& SymbolicRun::tile_memory(Rank rank, uint32_t tile) {
     RankState& state = state_of(rank);
     auto [found, fresh] = state.tiles.try_emplace(tile);
     TileMemory& memory = found->second;
@@ -125,15 +125,16 @@ Run::TileMemory& Run::tile_memory(Rank rank, uint32_t tile) {
     return memory;
 }
 
-symbolic::Value& Run::place(RankState& state, LaneState& here, const Step& step,
-                            const Region& region, uint32_t index) {
+symbolic::Value& SymbolicRun::place(RankState& state, LaneState& here, const Step& step,
+                                    const Region& region, uint32_t index) {
     if (region.space == Space::scratch)
         return state.scratch[region.slot + step.slots.offset(index)];
     const uint32_t chunk = state.schedule.chunk_at(region.chunk, index);
     return here.memory->output[places_->position(region.space, chunk)];
 }
 
-bool Run::take_local(Rank rank, std::size_t lane, const Step& step, uint32_t index, Value& value) {
+bool SymbolicRun::take_local(Rank rank, std::size_t lane, const Step& step, uint32_t index,
+                             Value& value) {
     RankState& state = state_of(rank);
     const uint32_t chunk = state.schedule.chunk_at(step.local.chunk, index);
     const bool own_memory = step.local.space == Space::input && !r_.in_place;
@@ -150,8 +151,8 @@ bool Run::take_local(Rank rank, std::size_t lane, const Step& step, uint32_t ind
     return true;
 }
 
-bool Run::value_of(Rank rank, std::size_t lane, const Step& step, uint32_t index,
-                   const Value* arrived, uint32_t guess, Value& value) {
+bool SymbolicRun::value_of(Rank rank, std::size_t lane, const Step& step, uint32_t index,
+                           const Value* arrived, uint32_t guess, Value& value) {
     Value local;
     if (step.local && !take_local(rank, lane, step, index, local)) return false;
     if (!arrived) {
@@ -173,7 +174,8 @@ bool Run::value_of(Rank rank, std::size_t lane, const Step& step, uint32_t index
     return true;
 }
 
-void Run::store(Rank rank, std::size_t lane, const Step& step, uint32_t index, Value value) {
+void SymbolicRun::store(Rank rank, std::size_t lane, const Step& step, uint32_t index,
+                        Value value) {
     RankState& state = state_of(rank);
     LaneState& here = state.lanes[lane];
     place(state, here, step, step.out, index) = value;
@@ -186,7 +188,7 @@ void Run::store(Rank rank, std::size_t lane, const Step& step, uint32_t index, V
                                                                     here.step};
 }
 
-bool Run::waits(RankState& state, LaneState& here, const Step& step) {
+bool SymbolicRun::waits(RankState& state, LaneState& here, const Step& step) {
     here.waits_on = LaneState::nothing;
     if (step.after) {
         const LaneState& other = state.lanes[step.after.lane];
@@ -204,8 +206,9 @@ bool Run::waits(RankState& state, LaneState& here, const Step& step) {
     return here.waits_on != LaneState::nothing;
 }
 
-bool Run::move(Rank rank, std::size_t lane, const Step& step, SymbolicChannels::Message* arrived,
-               SymbolicChannels::Message* sent) {
+bool SymbolicRun::move(Rank rank, std::size_t lane, const Step& step,
+                       SymbolicChannels::SymbolicMessage* arrived,
+                       SymbolicChannels::SymbolicMessage* sent) {
     const LaneState& here = state_of(rank).lanes[lane];
     uint32_t& made = state_of(rank).lanes[lane].ports[here.step].made;
     if (!check_forms(rank, lane, step)) return false;
@@ -228,7 +231,7 @@ bool Run::move(Rank rank, std::size_t lane, const Step& step, SymbolicChannels::
     return problem.empty();
 }
 
-Run::Outcome Run::advance(Rank rank, std::size_t lane) {
+SymbolicRun::Outcome SymbolicRun::advance(Rank rank, std::size_t lane) {
     RankState& state = state_of(rank);
     LaneState& here = state.lanes[lane];
     if (here.tile >= tiles_) return Outcome::waiting;
@@ -237,8 +240,9 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
     if (!here.memory) here.memory = &tile_memory(rank, here.tile);
 
     const uint32_t in = here.ports[here.step].in, out = here.ports[here.step].out;
-    SymbolicChannels::Message* const arrived = in == Ports::none ? nullptr : &queues_.front(in);
-    SymbolicChannels::Message* const sent =
+    SymbolicChannels::SymbolicMessage* const arrived =
+        in == Ports::none ? nullptr : &queues_.front(in);
+    SymbolicChannels::SymbolicMessage* const sent =
         out == Ports::none ? nullptr : &queues_.push(out, step.chunks);
     if (!move(rank, lane, step, arrived, sent)) return Outcome::failed;
     if (arrived) {
@@ -260,7 +264,7 @@ Run::Outcome Run::advance(Rank rank, std::size_t lane) {
     return problem.empty() ? Outcome::advanced : Outcome::failed;
 }
 
-void Run::finish_step(Rank rank, std::size_t lane) {
+void SymbolicRun::finish_step(Rank rank, std::size_t lane) {
     RankState& state = state_of(rank);
     LaneState& here = state.lanes[lane];
     for (std::size_t other = 0; state.joined && other < state.lanes.size(); ++other)
@@ -275,7 +279,7 @@ void Run::finish_step(Rank rank, std::size_t lane) {
     ++here.tile;
 }
 
-bool Run::check_output(Rank rank, uint32_t tile, const TileMemory& memory) {
+bool SymbolicRun::check_output(Rank rank, uint32_t tile, const TileMemory& memory) {
     if (r_.collective == Collective::barrier && r_.ranks == 1) return true;
     for (uint32_t p = 0; p < memory.output.size(); ++p) {
         const uint32_t chunk = places_->chunk_at(rank, Space::output, p);
@@ -293,7 +297,7 @@ bool Run::check_output(Rank rank, uint32_t tile, const TileMemory& memory) {
 }
 
 // Results that all ranks share are looked at once: after that the same word is the same value.
-std::string Run::fault(Rank rank, uint32_t chunk, Value value) {
+std::string SymbolicRun::fault(Rank rank, uint32_t chunk, Value value) {
     if (right_.empty()) return expect_->fault(rank, chunk, value);
     const bool shared = r_.collective == Collective::allreduce;
     Value& right = right_[chunk];

@@ -12,9 +12,9 @@
 
 namespace tutti {
 
-class Run {
+class SymbolicRun {
 public:
-    explicit Run(const VerifyRequest& request)
+    explicit SymbolicRun(const VerifyRequest& request)
         : r_(request), values_(request.collective == Collective::barrier ? request.ranks : 0) {}
 
     /// Generates and checks every rank's schedule on its own; false: `problem` says why.
@@ -75,8 +75,8 @@ private:
     void reset(uint32_t credits, uint32_t tiles);
     Outcome advance(Rank rank, std::size_t lane);
     bool waits(RankState& state, LaneState& here, const Step& step);
-    bool move(Rank rank, std::size_t lane, const Step& step, SymbolicChannels::Message* arrived,
-              SymbolicChannels::Message* sent);
+    bool move(Rank rank, std::size_t lane, const Step& step,
+              SymbolicChannels::SymbolicMessage* arrived, SymbolicChannels::SymbolicMessage* sent);
     bool value_of(Rank rank, std::size_t lane, const Step& step, uint32_t index,
                   const Value* arrived, uint32_t guess, Value& value);
     bool take_local(Rank rank, std::size_t lane, const Step& step, uint32_t index, Value& value);

@@ -7,7 +7,8 @@
 
 namespace tutti {
 
-bool Run::load(const std::function<Schedule(const ScheduleRequest&)>& make, uint32_t lanes) {
+bool SymbolicRun::load(const std::function<Schedule(const ScheduleRequest&)>& make,
+                       uint32_t lanes) {
     ranks_.resize(static_cast<std::size_t>(r_.ranks));
     for (Rank rank = 0; rank < r_.ranks; ++rank) {
         RankState& state = state_of(rank);
@@ -24,7 +25,7 @@ bool Run::load(const std::function<Schedule(const ScheduleRequest&)>& make, uint
     return true;
 }
 
-bool Run::check_shape(Rank rank) {
+bool SymbolicRun::check_shape(Rank rank) {
     RankState& state = state_of(rank);
     const Schedule& first = ranks_[0].schedule;
     if (state.schedule.chunks != first.chunks || state.schedule.cycle != first.cycle ||
@@ -61,7 +62,7 @@ bool Run::check_shape(Rank rank) {
     return problem.empty();
 }
 
-bool Run::check_steps(Rank rank) {
+bool SymbolicRun::check_steps(Rank rank) {
     RankState& state = state_of(rank);
     for (std::size_t lane = 0; lane < state.lanes.size(); ++lane) {
         LaneState& position = state.lanes[lane];
@@ -75,7 +76,7 @@ bool Run::check_steps(Rank rank) {
     return true;
 }
 
-bool Run::check_step(Rank rank, std::size_t lane, const Step& step) {
+bool SymbolicRun::check_step(Rank rank, std::size_t lane, const Step& step) {
     const Schedule& s = state_of(rank).schedule;
     for (Rank peer : {step.recv, step.send})
         if (peer != nobody && (peer < 0 || peer >= r_.ranks || peer == rank))
@@ -105,7 +106,7 @@ bool Run::check_step(Rank rank, std::size_t lane, const Step& step) {
     return true;
 }
 
-bool Run::check_run(Rank rank, std::size_t lane, const Step& step, const Region& region) {
+bool SymbolicRun::check_run(Rank rank, std::size_t lane, const Step& step, const Region& region) {
     const Schedule& s = state_of(rank).schedule;
     const bool scratch = region.space == Space::scratch;
     const bool any = region.chunk == any_chunk && scratch;
@@ -127,7 +128,7 @@ bool Run::check_run(Rank rank, std::size_t lane, const Step& step, const Region&
 
 // Which conversions a step may make: reductions yield partial or final; moves never go back to a
 // form that holds less.
-bool Run::check_forms(Rank rank, std::size_t lane, const Step& step) {
+bool SymbolicRun::check_forms(Rank rank, std::size_t lane, const Step& step) {
     if (!traits_of(r_.collective).reduces) {
         const bool raw =
             step.in == Form::raw && step.local_form == Form::raw && step.result == Form::raw;

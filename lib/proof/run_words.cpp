@@ -8,12 +8,12 @@
 
 namespace tutti {
 
-std::string Run::at(Rank rank, std::size_t lane) const {
+std::string SymbolicRun::at(Rank rank, std::size_t lane) const {
     const LaneState& state = state_of(rank).lanes[lane];
     return fmt::format("rank {} lane {} step {} (tile {})", rank, lane, state.step, state.tile);
 }
 
-bool Run::complain(Rank rank, std::size_t lane, const std::string& what) {
+bool SymbolicRun::complain(Rank rank, std::size_t lane, const std::string& what) {
     const RankState& state = state_of(rank);
     const Step& step = state.schedule.lanes[lane][state.lanes[lane].step];
     problem = fmt::format("{}: {}: {}", at(rank, lane), what, describe(step));
@@ -21,7 +21,7 @@ bool Run::complain(Rank rank, std::size_t lane, const std::string& what) {
 }
 
 // The first in the order of senders, receivers and lanes.
-bool Run::find_unreceived() {
+bool SymbolicRun::find_unreceived() {
     for (Rank rank = 0; rank < r_.ranks; ++rank) {
         const Step* first = nullptr;
         std::size_t lane = 0;
@@ -38,7 +38,7 @@ bool Run::find_unreceived() {
                 channel = out;
             }
         if (!first) continue;
-        const SymbolicChannels::Message& message = queues_.front(channel);
+        const SymbolicChannels::SymbolicMessage& message = queues_.front(channel);
         problem = fmt::format(
             "rank {} lane {} step {} (tile {}): sends a message that rank {} never receives", rank,
             lane, message.step, message.tile, first->send);
@@ -49,7 +49,7 @@ bool Run::find_unreceived() {
 
 // In the order in which advance() asks. A lane that waits for one that has finished comes first:
 // that is where the fault lies, the others only wait for it.
-std::string Run::waits_for(Rank rank, std::size_t lane) {
+std::string SymbolicRun::waits_for(Rank rank, std::size_t lane) {
     const RankState& state = state_of(rank);
     const LaneState& here = state.lanes[lane];
     const Step& step = state.schedule.lanes[lane][here.step];
@@ -65,7 +65,7 @@ std::string Run::waits_for(Rank rank, std::size_t lane) {
                        done(step.send, lane) ? ", which has finished" : "");
 }
 
-void Run::explain_deadlock() {
+void SymbolicRun::explain_deadlock() {
     deadlock = true;
     std::vector<std::string> stuck;
     std::size_t roots = 0;

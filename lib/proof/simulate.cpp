@@ -71,11 +71,11 @@ uint32_t Simulator::channel(Rank from, Rank to, uint32_t lane) {
 
 // ---- lanes and processors ----------------------------------------------------------------------
 
-bool Simulator::can_start(const RankState& state, const LaneState& lane) const {
+bool Simulator::can_start(const SimulatedRank& state, const SimulatedLane& lane) const {
     if (lane.tile >= r_.data.tiles) return false;
     const Move& move = lane.moves[lane.step];
     if (move.after) {
-        const LaneState& other = state.lanes[move.after.lane];
+        const SimulatedLane& other = state.lanes[move.after.lane];
         if (other.tile < lane.tile || (other.tile == lane.tile && other.step <= move.after.step))
             return false;
     }
@@ -85,7 +85,7 @@ bool Simulator::can_start(const RankState& state, const LaneState& lane) const {
 }
 
 void Simulator::wake(Rank rank) {
-    const RankState& state = ranks_[static_cast<std::size_t>(rank)];
+    const SimulatedRank& state = ranks_[static_cast<std::size_t>(rank)];
     if (state.busy) return;
     const auto lanes = static_cast<uint32_t>(state.lanes.size());
     for (uint32_t i = 0; i < lanes; ++i) {
@@ -105,8 +105,8 @@ Picoseconds Simulator::duration(const Move& move, uint64_t elements) const {
 }
 
 void Simulator::start_step(Rank rank, uint32_t lane) {
-    RankState& state = ranks_[static_cast<std::size_t>(rank)];
-    const LaneState& at = state.lanes[lane];
+    SimulatedRank& state = ranks_[static_cast<std::size_t>(rank)];
+    const SimulatedLane& at = state.lanes[lane];
     const Move& move = at.moves[at.step];
     state.current = lane;
     state.busy = true;
@@ -116,8 +116,8 @@ void Simulator::start_step(Rank rank, uint32_t lane) {
 }
 
 void Simulator::end_step(Rank rank) {
-    RankState& state = ranks_[static_cast<std::size_t>(rank)];
-    LaneState& lane = state.lanes[state.current];
+    SimulatedRank& state = ranks_[static_cast<std::size_t>(rank)];
+    SimulatedLane& lane = state.lanes[state.current];
     const Move& move = lane.moves[lane.step];
     RankTotals& totals = report_.ranks[static_cast<std::size_t>(rank)];
     totals.busy += now_ - state.since;
@@ -125,7 +125,7 @@ void Simulator::end_step(Rank rank) {
     if (r_.record && now_ > state.since)
         report_.work.push_back({rank, state.current, state.since, now_});
     if (move.recv != none && !move.keep) {
-        Channel& from = channels_[move.recv];
+        SimulatedChannel& from = channels_[move.recv];
         ++from.used;
         push(now_ + fabric_.path(from.from, from.to).latency, What::credit, move.recv);
     }
@@ -159,9 +159,9 @@ void Simulator::send(uint32_t number, uint64_t bytes, uint32_t tile) {
 // The first byte stands before the next link. A link's queue must be entered in the order of time,
 // hence an event for every link.
 void Simulator::cross_link(uint32_t number) {
-    Message& message = messages_[number];
-    const Channel& channel = channels_[message.channel];
-    const Path path = fabric_.path(channel.from, channel.to);
+    SimulatedMessage& message = messages_[number];
+    const SimulatedChannel& channel = channels_[message.channel];
+    const NetworkPath path = fabric_.path(channel.from, channel.to);
     const auto passed = fabric_.pass(path.links[message.hop], message.bytes, {now_, message.tail});
     const Picoseconds latency = message.hop == 0 ? path.latency : 0;
     message.tail = passed.tail + latency;
@@ -172,9 +172,9 @@ void Simulator::cross_link(uint32_t number) {
 }
 
 void Simulator::arrive(uint32_t number) {
-    const Message message = messages_[number];
+    const SimulatedMessage message = messages_[number];
     free_messages_.push_back(number);
-    Channel& channel = channels_[message.channel];
+    SimulatedChannel& channel = channels_[message.channel];
     ++channel.arrived;
     RankTotals& totals = report_.ranks[static_cast<std::size_t>(channel.to)];
     ++totals.messages_received;
@@ -188,7 +188,7 @@ void Simulator::arrive(uint32_t number) {
 void Simulator::run() {
     for (Rank rank = 0; rank < r_.ranks; ++rank) wake(rank);
     while (!events_.empty()) {
-        const Event event = events_.top();
+        const SimulatedEvent event = events_.top();
         events_.pop();
         now_ = event.at;
         switch (event.what) {
@@ -212,7 +212,7 @@ void Simulator::run() {
 std::string Simulator::stuck() const {
     for (std::size_t r = 0; r < ranks_.size(); ++r)
         for (std::size_t l = 0; l < ranks_[r].lanes.size(); ++l) {
-            const LaneState& lane = ranks_[r].lanes[l];
+            const SimulatedLane& lane = ranks_[r].lanes[l];
             if (lane.tile >= r_.data.tiles) continue;
             const Move& move = lane.moves[lane.step];
             const bool empty =
@@ -237,16 +237,17 @@ Report Simulator::report() && {
 
 // ---- what the caller sees ----------------------------------------------------------------------
 
-const Link& Report::busiest_link() const {
-    return *std::max_element(links.begin(), links.end(),
-                             [](const Link& a, const Link& b) { return a.busy < b.busy; });
+const NetworkLink& Report::busiest_link() const {
+    return *std::max_element(
+        links.begin(), links.end(),
+        [](const NetworkLink& a, const NetworkLink& b) { return a.busy < b.busy; });
 }
 
-double Report::utilisation(const Link& link) const {
+double Report::utilisation(const NetworkLink& link) const {
     return time == 0 ? 0 : static_cast<double>(link.busy) / static_cast<double>(time);
 }
 
-Result<Report> simulate(const Request& request) {
+Result<Report> simulate(const SimulationRequest& request) {
     TUTTI_TRY(request.network.check(request.ranks));
     Simulator simulator(request);
     simulator.load();

@@ -22,7 +22,7 @@ struct Data {
     bool in_pieces = false;  // runs of chunks are no neighbours in the caller's memory
 };
 
-struct Request {
+struct SimulationRequest {
     Rank ranks = 1;
     Network network;
     Data data;
@@ -56,13 +56,13 @@ struct RankTotals {
 struct Report {
     Picoseconds time = 0;  // until the last rank's last step
     std::vector<RankTotals> ranks;
-    std::vector<Link> links;
+    std::vector<NetworkLink> links;
     std::vector<Flight> flights;  // in the order of arrival; only if recorded
     std::vector<Work> work;       // in the order of their ends; only if recorded
 
     /// The link that was busy the longest.
-    const Link& busiest_link() const;
-    double utilisation(const Link& link) const;  // 0 … 1, of the whole time
+    const NetworkLink& busiest_link() const;
+    double utilisation(const NetworkLink& link) const;  // 0 … 1, of the whole time
 };
 
 /// Runs the steps as the engine does: a lane never skips, a step waits for its message, a credit
@@ -75,6 +75,6 @@ struct Report {
 ///
 /// invalid: the network, or lanes that wait for each other, with who waits for what. Data and
 /// schedules are taken to be right (verify).
-Result<Report> simulate(const Request& request);
+Result<Report> simulate(const SimulationRequest& request);
 
 }  // namespace tutti::sim

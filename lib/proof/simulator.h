@@ -13,7 +13,7 @@ namespace tutti::sim {
 
 class Simulator {
 public:
-    explicit Simulator(const Request& request)
+    explicit Simulator(const SimulationRequest& request)
         : r_(request), fabric_(request.network, request.ranks) {}
 
     void load();
@@ -34,23 +34,23 @@ private:
         uint8_t work_bytes = 0;                    // per element reduced or copied; 0: neither
         bool keep = false;
     };
-    struct LaneState {
+    struct SimulatedLane {
         std::vector<Move> moves;
         uint32_t tile = 0, step = 0;
     };
-    struct RankState {
-        std::vector<LaneState> lanes;
+    struct SimulatedRank {
+        std::vector<SimulatedLane> lanes;
         uint32_t current = 0;  // the lane that has, or had, the processor
         bool busy = false;
         Picoseconds since = 0;  // the current step began
     };
-    struct Channel {
+    struct SimulatedChannel {
         Rank from = nobody, to = nobody;
         uint32_t lane = 0;
         uint32_t credits = 0;
         uint64_t arrived = 0, used = 0;  // messages
     };
-    struct Message {
+    struct SimulatedMessage {
         uint32_t channel = none;
         uint32_t hop = 0;
         uint32_t tile = 0;
@@ -58,12 +58,12 @@ private:
         Picoseconds sent = 0, tail = 0;
     };
     enum class What : uint8_t { hop, arrival, credit, step_end };
-    struct Event {
+    struct SimulatedEvent {
         Picoseconds at = 0;
         uint64_t number = 0;  // events of one time keep the order in which they were made
         What what = What::hop;
         uint32_t which = 0;  // message, message, channel, rank
-        bool operator>(const Event& other) const {
+        bool operator>(const SimulatedEvent& other) const {
             return at != other.at ? at > other.at : number > other.number;
         }
     };
@@ -73,7 +73,7 @@ private:
     uint32_t channel(Rank from, Rank to, uint32_t lane);
 
     void wake(Rank rank);
-    bool can_start(const RankState& state, const LaneState& lane) const;
+    bool can_start(const SimulatedRank& state, const SimulatedLane& lane) const;
     void start_step(Rank rank, uint32_t lane);
     void end_step(Rank rank);
     Picoseconds duration(const Move& move, uint64_t elements) const;
@@ -88,14 +88,14 @@ private:
         events_.push({at, events_made_++, what, which});
     }
 
-    const Request& r_;
+    const SimulationRequest& r_;
     Fabric fabric_;
-    std::vector<RankState> ranks_;
-    std::vector<Channel> channels_;
+    std::vector<SimulatedRank> ranks_;
+    std::vector<SimulatedChannel> channels_;
     std::unordered_map<uint64_t, uint32_t> channel_numbers_;  // while loading
-    std::vector<Message> messages_;
+    std::vector<SimulatedMessage> messages_;
     std::vector<uint32_t> free_messages_;
-    std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+    std::priority_queue<SimulatedEvent, std::vector<SimulatedEvent>, std::greater<>> events_;
     uint64_t events_made_ = 0;
     Picoseconds now_ = 0;
     Report report_;

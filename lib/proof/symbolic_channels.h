@@ -16,7 +16,7 @@ class SymbolicChannels {
 public:
     static constexpr uint32_t silent = 0;
 
-    class Message {
+    class SymbolicMessage {
     public:
         uint32_t depth = 0;           // of the chain of messages that this one ends
         uint32_t step = 0, tile = 0;  // where the sender sent it
@@ -40,20 +40,22 @@ public:
     }
 
     uint32_t waiting(uint32_t channel) const { return channels_[channel].count; }
-    Message& front(uint32_t channel) { return messages_[messages_[channels_[channel].last].next_]; }
+    SymbolicMessage& front(uint32_t channel) {
+        return messages_[messages_[channels_[channel].last].next_];
+    }
 
     /// A message of `count` values, for the caller to fill. Others stay where they are.
-    Message& push(uint32_t channel, uint32_t count) {
+    SymbolicMessage& push(uint32_t channel, uint32_t count) {
         if (free_.empty()) {
             free_.push_back(static_cast<uint32_t>(messages_.size()));
             messages_.emplace_back();
         }
         const uint32_t number = free_.back();
         free_.pop_back();
-        Message& message = messages_[number];
+        SymbolicMessage& message = messages_[number];
         message.count_ = count;
         if (count != 1) message.many_ = std::make_unique<symbolic::Value[]>(count);
-        Channel& queue = channels_[channel];
+        SymbolicChannel& queue = channels_[channel];
         message.next_ = queue.count == 0 ? number : messages_[queue.last].next_;
         if (queue.count > 0) messages_[queue.last].next_ = number;
         queue.last = number;
@@ -61,8 +63,8 @@ public:
         return message;
     }
     void pop(uint32_t channel) {
-        Channel& queue = channels_[channel];
-        Message& last = messages_[queue.last];
+        SymbolicChannel& queue = channels_[channel];
+        SymbolicMessage& last = messages_[queue.last];
         const uint32_t number = last.next_;
         last.next_ = messages_[number].next_;
         messages_[number].many_.reset();
@@ -71,12 +73,12 @@ public:
     }
 
 private:
-    struct Channel {
+    struct SymbolicChannel {
         uint32_t last = 0;  // of the messages, if there are any
         uint32_t count = 0;
     };
-    std::vector<Channel> channels_;
-    std::deque<Message> messages_;  // grows without moving what is in it
+    std::vector<SymbolicChannel> channels_;
+    std::deque<SymbolicMessage> messages_;  // grows without moving what is in it
     std::vector<uint32_t> free_;
 };
 

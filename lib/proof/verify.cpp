@@ -9,7 +9,7 @@ Verdict verify(const VerifyRequest& asked,
     VerifyRequest request = asked;
     request.in_place |= asked.collective == Collective::broadcast;
     Verdict verdict;
-    Run run(request);
+    SymbolicRun run(request);
     const bool sound = run.load(make, lanes);
     for (uint32_t credits = 1; credits <= request.max_credits; ++credits) {
         if (sound) run.run(credits, request.tiles ? request.tiles : credits + 2);

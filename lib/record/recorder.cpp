@@ -57,21 +57,21 @@ std::string describe_call(const Tag& tag) {
     return text + ")";
 }
 
-Recorder::Entry* Recorder::entry(uint64_t sequence) const {
+Recorder::CallEntry* Recorder::entry(uint64_t sequence) const {
     const uint64_t number = sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
     if (number < few) return &few_[number];
-    Entry* many = many_.load(acquire);
+    CallEntry* many = many_.load(acquire);
     return many ? &many[number % capacity] : nullptr;
 }
 
 void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
     if (operation_number(tag) >= few && !owned_) {
-        owned_.reset(new (std::nothrow) Entry[capacity]);
+        owned_.reset(new (std::nothrow) CallEntry[capacity]);
         many_.store(owned_.get(), release);
     }
-    Entry* const place = entry(tag.sequence);
+    CallEntry* const place = entry(tag.sequence);
     if (!place) return last_.store(tag.sequence, release);
-    Entry& e = *place;
+    CallEntry& e = *place;
     e.sequence.store(~uint64_t{0}, relaxed);
     e.count.store(tag.count, release);
     e.plan.store(tag.plan, release);
@@ -87,17 +87,17 @@ void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
 }
 
 void Recorder::end(const Tag& tag, Code code) {
-    Entry* const place = entry(tag.sequence);
+    CallEntry* const place = entry(tag.sequence);
     if (!place || place->sequence.load(relaxed) != tag.sequence) return;
-    Entry& e = *place;
+    CallEntry& e = *place;
     e.end.store(ticks(), release);
     e.code.store(code, release);
     // Last: whoever sees that it has ended sees when and how.
     e.state.store(code == Code::ok ? State::done : State::failed, release);
 }
 
-std::optional<Recorder::Call> Recorder::read(const Entry& e) {
-    Call call;
+std::optional<Recorder::RecordedCall> Recorder::read(const CallEntry& e) {
+    RecordedCall call;
     call.tag.sequence = e.sequence.load(acquire);
     if (call.tag.sequence == ~uint64_t{0}) return std::nullopt;
     call.tag.count = e.count.load(acquire);
@@ -115,34 +115,35 @@ std::optional<Recorder::Call> Recorder::read(const Entry& e) {
 }
 
 std::optional<Tag> Recorder::find(uint64_t sequence) const {
-    const Entry* found = entry(sequence);
+    const CallEntry* found = entry(sequence);
     const auto call = found ? read(*found) : std::nullopt;
     if (!call || call->tag.sequence != sequence) return std::nullopt;
     return call->tag;
 }
 
-std::vector<Recorder::Call> Recorder::calls() const {
+std::vector<Recorder::RecordedCall> Recorder::calls() const {
     const uint64_t last = operation_number(last_.load(acquire));
-    std::vector<Call> out;
-    const auto add = [&](const Entry* entries, uint64_t count) {
+    std::vector<RecordedCall> out;
+    const auto add = [&](const CallEntry* entries, uint64_t count) {
         for (uint64_t i = 0; i < count; ++i) {
             const auto call = read(entries[i]);
             if (call && operation_number(call->tag) + capacity > last) out.push_back(*call);
         }
     };
     add(few_.get(), few);
-    if (const Entry* many = many_.load(acquire)) add(many, capacity);
-    std::sort(out.begin(), out.end(),
-              [](const Call& a, const Call& b) { return a.tag.sequence < b.tag.sequence; });
+    if (const CallEntry* many = many_.load(acquire)) add(many, capacity);
+    std::sort(out.begin(), out.end(), [](const RecordedCall& a, const RecordedCall& b) {
+        return a.tag.sequence < b.tag.sequence;
+    });
     return out;
 }
 
 std::string Recorder::text(Rank rank, std::size_t most) const {
-    const std::vector<Call> all = calls();
+    const std::vector<RecordedCall> all = calls();
     std::string text;
     static constexpr std::string_view states[] = {"running", "done", "failed"};
     for (std::size_t i = all.size() - std::min(all.size(), most); i < all.size(); ++i) {
-        const Call& call = all[i];
+        const RecordedCall& call = all[i];
         const bool running = call.state == State::running;
         text += fmt::format(
             R"({{"rank":{},"epoch":{},"number":{},"call":"{}","bytes":{},"ring":{},"state":"{}",)"

@@ -74,7 +74,7 @@ private:
     // reads the fields. Fields are stored with release and loaded with acquire order: a reader that
     // saw a new field then also sees that the sequence had changed, on every processor.
     // (Fences would do the same, but the thread sanitizer does not know them.)
-    struct Entry {
+    struct CallEntry {
         std::atomic<uint64_t> sequence{~uint64_t{0}};
         std::atomic<uint64_t> count{0}, plan{0}, bytes{0}, start{0}, end{0};
         std::atomic<uint32_t> call{0}, ring{0};
@@ -86,9 +86,9 @@ private:
     // when it is needed, and then for good.
     static constexpr uint64_t few = 32;
     /// nullptr: it was never written.
-    Entry* entry(uint64_t sequence) const;
+    CallEntry* entry(uint64_t sequence) const;
     /// A consistent copy of an entry.
-    struct Call {
+    struct RecordedCall {
         Tag tag;
         uint64_t bytes = 0, start = 0, end = 0;
         uint32_t ring = 0;
@@ -96,13 +96,13 @@ private:
         Code code = Code::ok;
     };
     /// Nothing: it was never written, or is being written now.
-    static std::optional<Call> read(const Entry& entry);
+    static std::optional<RecordedCall> read(const CallEntry& entry);
     /// The last `capacity` calls, oldest first.
-    std::vector<Call> calls() const;
+    std::vector<RecordedCall> calls() const;
 
-    const std::unique_ptr<Entry[]> few_ = std::make_unique<Entry[]>(few);
-    std::unique_ptr<Entry[]> owned_;
-    std::atomic<Entry*> many_{nullptr};  // capacity of them: numbers past `few`
+    const std::unique_ptr<CallEntry[]> few_ = std::make_unique<CallEntry[]>(few);
+    std::unique_ptr<CallEntry[]> owned_;
+    std::atomic<CallEntry*> many_{nullptr};  // capacity of them: numbers past `few`
     std::atomic<uint64_t> last_{0};
     TickScale scale_;
 };

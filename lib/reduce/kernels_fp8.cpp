@@ -112,9 +112,9 @@ struct ToFp8 {
 
     HWY_INLINE hn::Vec<DOut> operator()(const A* pa, const B* pb) const {
         const D16 d16;
-        Pair values = load<InA>(pa);
+        ValuePair values = load<InA>(pa);
         if constexpr (!unary) {
-            const Pair b = load<InB>(pb);
+            const ValuePair b = load<InB>(pb);
             values = {Operator::apply(values.lower, b.lower),
                       Operator::apply(values.upper, b.upper)};
         }
@@ -124,12 +124,12 @@ struct ToFp8 {
     }
 
 private:
-    struct Pair {
+    struct ValuePair {
         hn::Vec<D> lower, upper;
     };
 
     template <class In>
-    static HWY_INLINE Pair load(const typename In::Memory* p) {
+    static HWY_INLINE ValuePair load(const typename In::Memory* p) {
         const D d;
         if constexpr (std::is_same_v<In, Wide<float>>) {
             return {hn::LoadU(d, p), hn::LoadU(d, p + hn::Lanes(d))};

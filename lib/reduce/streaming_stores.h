@@ -48,7 +48,7 @@ public:
         assert(bytes > 0);
         const double cost =
             static_cast<double>(std::max<uint64_t>(ticks, 1)) / static_cast<double>(bytes);
-        Cost& own = costs_[past];
+        CopyCost& own = costs_[past];
         // The first few find memory that is new to the process; a message during which the thread
         // did not run says little.
         if (own.messages < first_messages)
@@ -66,12 +66,12 @@ private:
     static constexpr uint32_t learning_messages = 32, often = 5, seldom = 61;
     static constexpr uint32_t first_messages = 4;
     static constexpr double most_growth = 2, window = 8;
-    struct Cost {
+    struct CopyCost {
         double average = 0;  // ticks per byte; 0: none yet
         uint32_t messages = 0;
     };
     double gain_;
-    std::array<Cost, 2> costs_;  // plain, past
+    std::array<CopyCost, 2> costs_;  // plain, past
     uint32_t written_ = 0;
     bool prefers_ = false;
 };

@@ -58,7 +58,7 @@ public:
 
     Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
-    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override;
+    Result<std::optional<std::string>> try_get(const std::string& key, Deadline deadline) override;
     Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
                        Deadline deadline) override;
     Result<> remove(const std::string& key, Deadline deadline) override;
@@ -144,13 +144,14 @@ Result<std::string> CallbackStore::get(const std::string& key, Deadline deadline
             TUTTI_ASSIGN(Found found, ask(key, deadline.left_ms(most_ms)));
             if (found.present) return std::move(found.value);
         }
-        if (deadline.passed() || net::given_up()) return key_missing(key, describe(), start_ns);
+        if (deadline.passed() || net::wait_cancelled())
+            return key_missing(key, describe(), start_ns);
         // Also for removed keys, and hosts whose get does not wait: neither may spin.
         ::poll(nullptr, 0, 1);
     }
 }
 
-Result<std::optional<std::string>> CallbackStore::look(const std::string& key, Deadline) {
+Result<std::optional<std::string>> CallbackStore::try_get(const std::string& key, Deadline) {
     const std::lock_guard lock(*turn_);
     TUTTI_ASSIGN(Found found, ask(key, 0));
     return found.present ? std::optional(std::move(found.value)) : std::nullopt;
@@ -191,7 +192,7 @@ Result<bool> CallbackStore::claim(const std::string& key, std::string_view value
             existing = std::move(found.value);
             return false;
         }
-        if (deadline.passed() || net::given_up()) break;
+        if (deadline.passed() || net::wait_cancelled()) break;
         // Between somebody's counting and its value. Uneven pauses: two that met part company.
         const int unevenness = static_cast<int>(now_ns() % 8);
         ::poll(nullptr, 0, 1 + std::min(attempt, 20) + unevenness);

@@ -109,7 +109,7 @@ public:
 
     Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
-    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override;
+    Result<std::optional<std::string>> try_get(const std::string& key, Deadline deadline) override;
     Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
                        Deadline deadline) override;
     Result<> remove(const std::string& key, Deadline deadline) override;
@@ -193,13 +193,13 @@ Result<std::string> FileStore::get(const std::string& key, Deadline deadline) {
          pause_ms = std::min(pause_ms * 3 / 2 + 1, longest_pause_ms)) {
         TUTTI_ASSIGN(const bool found, read(path, value));
         if (found) return value;
-        if (deadline.passed() || net::given_up()) return key_missing(key, name_, start_ns);
+        if (deadline.passed() || net::wait_cancelled()) return key_missing(key, name_, start_ns);
         // Polling: a directory on a network has no notifications of other hosts' writes.
         net::poll_serving(nullptr, static_cast<int>(deadline.left_ms(pause_ms)));
     }
 }
 
-Result<std::optional<std::string>> FileStore::look(const std::string& key, Deadline) {
+Result<std::optional<std::string>> FileStore::try_get(const std::string& key, Deadline) {
     std::string value;
     TUTTI_ASSIGN(const bool found, read(path_of(key), value));
     return found ? std::optional(std::move(value)) : std::nullopt;

@@ -144,7 +144,7 @@ Result<std::unique_ptr<JobDirectory>> JobDirectory::open(const std::string& path
         } else {
             net::poll_serving(nullptr, lock_pause_ms);  // one who leaves is about to remove it
         }
-        if (deadline.passed() || net::given_up())
+        if (deadline.passed() || net::wait_cancelled())
             return fail(Code::timeout, "the job's directory {} keeps coming and going", path);
     }
 }

@@ -109,13 +109,13 @@ void choose_meeting(Launch& launch, const Variables& variables, const GetEnv& ge
     } else if (launch.identity.empty()) {
         launch.why = fmt::format("{} does not say which job this is", launch.launcher);
     } else if (launch.here == launch.size) {
-        launch.meeting = Meeting::directory;
+        launch.rendezvous = RendezvousKind::directory;
     } else if (get_env("PMIX_NAMESPACE")) {
-        launch.meeting = Meeting::pmix;
+        launch.rendezvous = RendezvousKind::pmix;
     } else if (&variables == &mpich_variables && get_env("PMI_FD")) {
-        launch.meeting = Meeting::pmi;
+        launch.rendezvous = RendezvousKind::pmi;
     } else if (&variables == &slurm_variables && !launch.hosts.empty()) {
-        launch.meeting = Meeting::ports;
+        launch.rendezvous = RendezvousKind::ports;
     } else {
         launch.why = fmt::format(
             "the ranks are on several hosts, and {} says nothing of the others", launch.launcher);

@@ -9,7 +9,7 @@
 namespace tutti {
 
 /// How the ranks of a job find each other where no setting says so.
-enum class Meeting : uint8_t {
+enum class RendezvousKind : uint8_t {
     none,       // not at all
     directory,  // all on one host: a private directory on it
     pmi,        // MPICH's launcher hands rank 0's address round (PMI-1)
@@ -22,7 +22,7 @@ struct Launch {
     Rank rank = nobody, size = 0;
     Rank here = 0;         // ranks on this host; 0: the launcher does not say
     std::string identity;  // the same for this job's ranks on this host, and for no other job there
-    Meeting meeting = Meeting::none;
+    RendezvousKind rendezvous = RendezvousKind::none;
     std::string hosts;    // Slurm's list, compressed
     std::string step;     // Slurm's cluster, job, step and restart
     bool serves = false;  // ports: this process serves the store, as one does on the first host

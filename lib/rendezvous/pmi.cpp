@@ -47,7 +47,7 @@ Result<> Pmi::wait(short events) {
     while (true) {
         pollfd entry{fd_, events, 0};
         if (net::poll_serving(&entry, static_cast<int>(deadline_.left_ms(100))) > 0) return {};
-        if (deadline_.passed() || net::given_up())
+        if (deadline_.passed() || net::wait_cancelled())
             return fail(
                 Code::timeout,
                 "MPICH's launcher does not answer on PMI_FD: have all ranks begun to join?");

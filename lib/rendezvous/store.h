@@ -28,7 +28,8 @@ public:
     virtual Result<std::string> get(const std::string& key, Deadline deadline) = 0;
     /// Does not wait for the key: nothing, if it is not there. An error is a store that did not
     /// answer.
-    virtual Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) = 0;
+    virtual Result<std::optional<std::string>> try_get(const std::string& key,
+                                                       Deadline deadline) = 0;
     /// Sets the key only if nobody has; false, and what is there in `existing`, if somebody has.
     virtual Result<bool> claim(const std::string& key, std::string_view value,
                                std::string& existing, Deadline deadline) = 0;
@@ -36,9 +37,9 @@ public:
     /// If this process ends before the will is withdrawn, the store claims the key. The value is
     /// the time then (seconds since 1970, 8 bytes) and after it this one. Nothing: this kind of
     /// store does not notice.
-    virtual Result<std::unique_ptr<Will>> leave_will(const std::string& /*key*/,
-                                                     std::string_view /*value*/,
-                                                     Deadline /*deadline*/) {
+    virtual Result<std::unique_ptr<Will>> set_will(const std::string& /*key*/,
+                                                   std::string_view /*value*/,
+                                                   Deadline /*deadline*/) {
         return nullptr;
     }
     /// Whether what this process has set is gone once it has let go of the store.

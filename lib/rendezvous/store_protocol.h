@@ -23,13 +23,13 @@ inline constexpr uint32_t max_key_bytes = 4096;
 inline constexpr uint32_t max_value_bytes = max_frame_bytes - max_key_bytes - 9;
 
 // will: what the server claims once this connection has ended; an empty key withdraws it.
-enum class Op : uint8_t { set = 1, get, claim, remove, add, look, will };
+enum class StoreOp : uint8_t { set = 1, get, claim, remove, add, try_get, will };
 // taken: a claim lost, the value is what was there. refused: the value says why. missing: a look
 // found nothing.
 enum class Status : uint8_t { ok = 1, taken, refused, missing };
 
-struct Request {
-    Op op = Op::set;
+struct StoreRequest {
+    StoreOp op = StoreOp::set;
     std::string key;
     std::string value;
 };
@@ -38,16 +38,16 @@ inline std::string handshake_context(const std::string& job) {
     return "store/" + job;
 }
 
-inline Bytes encode_request(Op op, std::string_view key, std::string_view value) {
+inline Bytes encode_request(StoreOp op, std::string_view key, std::string_view value) {
     ByteWriter writer;
     writer.put(op).put_text(key).put_text(value);
     return writer.take();
 }
 
 /// False if the body is not exactly one well-formed request.
-inline bool decode_request(ByteView body, Request& out) {
+inline bool decode_request(ByteView body, StoreRequest& out) {
     ByteReader reader(body);
-    out.op = reader.get_enum(Op::set, Op::will);
+    out.op = reader.get_enum(StoreOp::set, StoreOp::will);
     out.key = reader.get_text(max_key_bytes);
     out.value = reader.get_text(max_frame_bytes);
     return reader.at_end();

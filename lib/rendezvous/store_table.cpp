@@ -9,9 +9,9 @@
 
 namespace tutti {
 
-using store_protocol::Op;
-using store_protocol::Request;
 using store_protocol::Status;
+using store_protocol::StoreOp;
+using store_protocol::StoreRequest;
 
 namespace {
 
@@ -32,7 +32,7 @@ std::optional<std::size_t> StoreTable::take(Client& client, ByteView bytes) {
         return std::nullopt;
     }
     if (bytes.size() - sizeof length < length) return 0;
-    Request request;
+    StoreRequest request;
     if (!store_protocol::decode_request(bytes.subspan(sizeof length, length), request)) {
         log::debug("store: a client sent a malformed request");
         return std::nullopt;
@@ -51,38 +51,38 @@ void StoreTable::drop(Client& client) {
 }
 
 // The server ignores what the client has said since: it may have been killed in the middle.
-void StoreTable::execute(const Request& will) {
+void StoreTable::execute(const StoreRequest& will) {
     if (values_.contains(will.key)) return;
     const Bytes time = ByteWriter().put(wall_clock_s()).take();
     if (!keep(will.key, std::string(as_text(time)) + will.value))
         log::warn("store: no room for a client's will");
 }
 
-void StoreTable::answer(Client& client, Request request) {
+void StoreTable::answer(Client& client, StoreRequest request) {
     const auto found = values_.find(request.key);
     const bool known = found != values_.end();
     switch (request.op) {
-        case Op::set:
+        case StoreOp::set:
             if (put(client, request)) client.send_(framed(Status::ok, ""));
             return;
-        case Op::claim:
+        case StoreOp::claim:
             if (known) return client.send_(framed(Status::taken, found->second));
             if (put(client, request)) client.send_(framed(Status::ok, ""));
             return;
-        case Op::get:
+        case StoreOp::get:
             if (known) return client.send_(framed(Status::ok, found->second));
             waiting_[request.key].push_back(&client);
             client.waits_for_ = std::move(request.key);
             return;
-        case Op::look:
+        case StoreOp::try_get:
             return client.send_(known ? framed(Status::ok, found->second)
                                       : framed(Status::missing, ""));
-        case Op::remove:
+        case StoreOp::remove:
             remove(request.key);
             return client.send_(framed(Status::ok, ""));
-        case Op::add:
+        case StoreOp::add:
             return count(client, request);
-        case Op::will:
+        case StoreOp::will:
             client.will_.reset();
             if (!request.key.empty()) client.will_ = std::move(request);
             return client.send_(framed(Status::ok, ""));
@@ -90,7 +90,7 @@ void StoreTable::answer(Client& client, Request request) {
 }
 
 // Counters are 8-byte values like any other, so get and remove work on them.
-void StoreTable::count(Client& client, const Request& request) {
+void StoreTable::count(Client& client, const StoreRequest& request) {
     uint64_t sum = 0, amount = 0;
     const auto found = values_.find(request.key);
     const bool known = found != values_.end();
@@ -103,7 +103,7 @@ void StoreTable::count(Client& client, const Request& request) {
     if (put(client, {request.op, request.key, value})) client.send_(framed(Status::ok, value));
 }
 
-bool StoreTable::put(Client& client, const Request& request) {
+bool StoreTable::put(Client& client, const StoreRequest& request) {
     if (keep(request.key, request.value)) return true;
     client.send_(
         framed(Status::refused, fmt::format("the store holds {} bytes, its limit", stored_bytes_)));

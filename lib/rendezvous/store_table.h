@@ -29,26 +29,26 @@ public:
         friend class StoreTable;
         std::function<void(const Bytes&)> send_;
         std::optional<std::string> waits_for_;
-        std::optional<store_protocol::Request> will_;
+        std::optional<store_protocol::StoreRequest> will_;
     };
 
     /// Takes and answers the first framed request of what a client has sent, and returns its
     /// length; 0 while the request is not whole; nothing if it is malformed: drop the client then.
     /// The client must not be waiting.
     std::optional<std::size_t> take(Client& client, ByteView bytes);
-    /// Carries out the will of a client that has gone. The owner drops every client that ends before
-    /// the table does.
+    /// Carries out the will of a client that has gone. The owner drops every client that ends
+    /// before the table does.
     void drop(Client& client);
     /// The table holds so many bytes of keys and values.
     std::size_t stored_bytes() const { return stored_bytes_; }
 
 private:
-    void answer(Client& client, store_protocol::Request request);
-    void count(Client& client, const store_protocol::Request& request);
-    bool put(Client& client, const store_protocol::Request& request);
+    void answer(Client& client, store_protocol::StoreRequest request);
+    void count(Client& client, const store_protocol::StoreRequest& request);
+    bool put(Client& client, const store_protocol::StoreRequest& request);
     bool keep(const std::string& key, std::string value);
     void remove(const std::string& key);
-    void execute(const store_protocol::Request& will);
+    void execute(const store_protocol::StoreRequest& will);
     void publish(const std::string& key);
 
     std::unordered_map<std::string, std::string> values_;

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/blame.h"
+#include "base/errno_class.h"
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
@@ -16,8 +16,8 @@
 namespace tutti {
 namespace {
 
-using store_protocol::Op;
 using store_protocol::Status;
+using store_protocol::StoreOp;
 
 struct Reply {
     Status status = Status::refused;
@@ -34,7 +34,7 @@ public:
     // The answer is waited for: an end that overtakes the request would be the process's.
     ~TcpWill() override {
         const Deadline soon = Deadline::after_ms(withdraw_ms);
-        const Bytes request = store_protocol::encode_request(Op::will, "", "");
+        const Bytes request = store_protocol::encode_request(StoreOp::will, "", "");
         if (net::send_frame(fd_.get(), request, soon))
             (void)net::recv_frame(fd_.get(), store_protocol::max_frame_bytes, soon);
     }
@@ -57,12 +57,12 @@ public:
 
     Result<> set(const std::string& key, std::string_view value, Deadline deadline) override;
     Result<std::string> get(const std::string& key, Deadline deadline) override;
-    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override;
+    Result<std::optional<std::string>> try_get(const std::string& key, Deadline deadline) override;
     Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
                        Deadline deadline) override;
     Result<> remove(const std::string& key, Deadline deadline) override;
-    Result<std::unique_ptr<Will>> leave_will(const std::string& key, std::string_view value,
-                                             Deadline deadline) override;
+    Result<std::unique_ptr<Will>> set_will(const std::string& key, std::string_view value,
+                                           Deadline deadline) override;
     bool forgets() const override { return server_ != nullptr; }
     std::string describe() const override { return name_; }
     std::string suspicion() const override;
@@ -70,7 +70,8 @@ public:
 private:
     Result<UniqueFd> connect(Deadline deadline, bool keep_trying);
     Result<UniqueFd> take_connection(Deadline deadline);
-    Result<Reply> ask(Op op, const std::string& key, std::string_view value, Deadline deadline);
+    Result<Reply> ask(StoreOp op, const std::string& key, std::string_view value,
+                      Deadline deadline);
     Result<Reply> ask_on(int fd, ByteView request, Deadline deadline);
     Error gone(const Error& cause) const;
 
@@ -107,7 +108,7 @@ Result<UniqueFd> TcpStore::connect(Deadline deadline, bool keep_trying) {
         auto fd =
             net::connect_tcp(at_, {.deadline = patience, .keep_trying = keep_trying || answered});
         if (!fd && (answered || !keep_trying) && !deadline.passed() &&
-            blame_of(fd.error().sys_errno) == Blame::peer)
+            classify_errno(fd.error().sys_errno) == ErrnoClass::peer)
             return tl::unexpected(gone(fd.error()));
         if (!fd) return unreachable(fd.error());
         answered = true;
@@ -156,7 +157,7 @@ Result<Reply> TcpStore::ask_on(int fd, ByteView request, Deadline deadline) {
     return reply;
 }
 
-Result<Reply> TcpStore::ask(Op op, const std::string& key, std::string_view value,
+Result<Reply> TcpStore::ask(StoreOp op, const std::string& key, std::string_view value,
                             Deadline deadline) {
     if (key.size() > store_protocol::max_key_bytes)
         return fail(Code::invalid, "store {}: a key of {} bytes is over the limit of {}", name_,
@@ -180,37 +181,38 @@ Result<Reply> TcpStore::ask(Op op, const std::string& key, std::string_view valu
 }
 
 Result<> TcpStore::set(const std::string& key, std::string_view value, Deadline deadline) {
-    TUTTI_TRY(ask(Op::set, key, value, deadline));
+    TUTTI_TRY(ask(StoreOp::set, key, value, deadline));
     return {};
 }
 
 Result<std::string> TcpStore::get(const std::string& key, Deadline deadline) {
     const int64_t start_ns = now_ns();
-    auto reply = ask(Op::get, key, "", deadline);
+    auto reply = ask(StoreOp::get, key, "", deadline);
     if (reply) return std::move(reply->value);
     if (reply.error().code == Code::timeout) return key_missing(key, name_, start_ns);
     return tl::unexpected<Error>(std::move(reply.error()));
 }
 
-Result<std::optional<std::string>> TcpStore::look(const std::string& key, Deadline deadline) {
-    TUTTI_ASSIGN(Reply reply, ask(Op::look, key, "", deadline));
+Result<std::optional<std::string>> TcpStore::try_get(const std::string& key, Deadline deadline) {
+    TUTTI_ASSIGN(Reply reply, ask(StoreOp::try_get, key, "", deadline));
     if (reply.status == Status::missing) return std::nullopt;
     return std::move(reply.value);
 }
 
 Result<bool> TcpStore::claim(const std::string& key, std::string_view value, std::string& existing,
                              Deadline deadline) {
-    TUTTI_ASSIGN(Reply reply, ask(Op::claim, key, value, deadline));
+    TUTTI_ASSIGN(Reply reply, ask(StoreOp::claim, key, value, deadline));
     if (reply.status == Status::ok) return true;
     existing = std::move(reply.value);
     return false;
 }
 
-Result<std::unique_ptr<Will>> TcpStore::leave_will(const std::string& key, std::string_view value,
-                                                   Deadline deadline) {
+Result<std::unique_ptr<Will>> TcpStore::set_will(const std::string& key, std::string_view value,
+                                                 Deadline deadline) {
     if (server_) return std::make_unique<Will>();  // the store ends with this process
     TUTTI_ASSIGN(UniqueFd fd, connect(deadline, false));
-    auto kept = ask_on(fd.get(), store_protocol::encode_request(Op::will, key, value), deadline);
+    auto kept =
+        ask_on(fd.get(), store_protocol::encode_request(StoreOp::will, key, value), deadline);
     if (!kept) return wrap(std::move(kept.error()), "store " + name_);
     return std::make_unique<TcpWill>(std::move(fd));
 }
@@ -225,7 +227,7 @@ std::string TcpStore::suspicion() const {
 }
 
 Result<> TcpStore::remove(const std::string& key, Deadline deadline) {
-    TUTTI_TRY(ask(Op::remove, key, "", deadline));
+    TUTTI_TRY(ask(StoreOp::remove, key, "", deadline));
     return {};
 }
 

@@ -69,28 +69,28 @@ public:
     uint64_t turned_away() const override { return acceptor_->turned_away(); }
 
 private:
-    struct Connection {
+    struct ClientConnection {
         UninheritedFd fd;
         StoreTable::Client client;
-        std::list<Connection>::iterator self{};
+        std::list<ClientConnection>::iterator self{};
         Bytes in{};
         Bytes out{};
         std::size_t out_done = 0;
         bool broken = false;
         uint32_t events = EPOLLIN | EPOLLRDHUP;
 
-        explicit Connection(UniqueFd socket) : fd(std::move(socket)) {}
+        explicit ClientConnection(UniqueFd socket) : fd(std::move(socket)) {}
     };
 
     void serve();
     void welcome(UniqueFd fd, const Bytes& hello);
-    void ready(Connection& connection, uint32_t events);
-    void close(Connection& connection);
-    bool receive(Connection& connection);
-    void answer_requests(Connection& connection);
-    void reply(Connection& connection, const Bytes& frame);
-    void flush(Connection& connection);
-    void watch(Connection& connection);
+    void ready(ClientConnection& connection, uint32_t events);
+    void close(ClientConnection& connection);
+    bool receive(ClientConnection& connection);
+    void answer_requests(ClientConnection& connection);
+    void reply(ClientConnection& connection, const Bytes& frame);
+    void flush(ClientConnection& connection);
+    void watch(ClientConnection& connection);
 
     uint16_t port_;
     UniqueFd wake_;
@@ -98,7 +98,7 @@ private:
     Reactor reactor_;
     std::unique_ptr<net::Acceptor> acceptor_;
     StoreTable table_;
-    std::list<Connection> connections_;
+    std::list<ClientConnection> connections_;
     std::vector<std::byte> chunk_ = std::vector<std::byte>(read_bytes);  // not on a small stack
     Thread thread_;
 };
@@ -136,7 +136,7 @@ void Server::welcome(UniqueFd fd, const Bytes& hello) {
     const int on = 1;  // a host that vanished does not keep its connection for ever
     setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     const int raw = fd.get();
-    Connection& connection = connections_.emplace_back(std::move(fd));
+    ClientConnection& connection = connections_.emplace_back(std::move(fd));
     connection.self = std::prev(connections_.end());
     connection.client.on_reply(
         [this, &connection](const Bytes& frame) { reply(connection, frame); });
@@ -147,7 +147,7 @@ void Server::welcome(UniqueFd fd, const Bytes& hello) {
     connections_.pop_back();
 }
 
-void Server::ready(Connection& connection, uint32_t events) {
+void Server::ready(ClientConnection& connection, uint32_t events) {
     if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) connection.broken = true;
     if (!connection.broken && (events & EPOLLOUT) != 0) flush(connection);
     if (!connection.broken && (events & EPOLLIN) != 0) connection.broken = !receive(connection);
@@ -156,21 +156,21 @@ void Server::ready(Connection& connection, uint32_t events) {
     watch(connection);
 }
 
-void Server::close(Connection& connection) {
+void Server::close(ClientConnection& connection) {
     reactor_.remove(connection.fd.get());
     table_.drop(connection.client);
     connections_.erase(connection.self);
 }
 
 // One piece a turn, so that a client that sends without end does not keep the others waiting.
-bool Server::receive(Connection& connection) {
+bool Server::receive(ClientConnection& connection) {
     const ssize_t got = recv(connection.fd.get(), chunk_.data(), chunk_.size(), 0);
     if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
     connection.in.insert(connection.in.end(), chunk_.begin(), chunk_.begin() + got);
     return got > 0;
 }
 
-void Server::answer_requests(Connection& connection) {
+void Server::answer_requests(ClientConnection& connection) {
     std::size_t at = 0;
     while (!connection.client.waits() && !connection.broken &&
            connection.out.size() - connection.out_done < unsent_limit_bytes) {
@@ -183,7 +183,7 @@ void Server::answer_requests(Connection& connection) {
                         connection.in.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-void Server::reply(Connection& connection, const Bytes& frame) {
+void Server::reply(ClientConnection& connection, const Bytes& frame) {
     connection.out.insert(connection.out.end(), frame.begin(), frame.end());
     flush(connection);
     if (!connection.client.waits()) return;
@@ -193,7 +193,7 @@ void Server::reply(Connection& connection, const Bytes& frame) {
     reactor_.modify(connection.fd.get(), connection.events);
 }
 
-void Server::flush(Connection& connection) {
+void Server::flush(ClientConnection& connection) {
     while (connection.out_done < connection.out.size()) {
         const ssize_t sent = send(connection.fd.get(), connection.out.data() + connection.out_done,
                                   connection.out.size() - connection.out_done, MSG_NOSIGNAL);
@@ -211,7 +211,7 @@ void Server::flush(Connection& connection) {
 
 // While it must not send more requests, only its going away is of interest: reading on would pile
 // up what it sends, and not reading would spin on a readable socket.
-void Server::watch(Connection& connection) {
+void Server::watch(ClientConnection& connection) {
     const std::size_t unsent = connection.out.size() - connection.out_done;
     uint32_t events = EPOLLRDHUP;
     if (!connection.client.waits() && unsent < unsent_limit_bytes) events |= EPOLLIN;

@@ -8,7 +8,7 @@
 
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/patience.h"
+#include "base/shared_wait_deadline.h"
 #include "run/publish.h"
 
 namespace tutti {
@@ -22,12 +22,12 @@ constexpr int64_t passed_on_ns = 500'000'000;
 
 }  // namespace
 
-Streams::Streams(const Config& config, Rank rank, Agreement& agreement, Recorder& recorder,
-                 Waiting& waiting)
+Streams::Streams(const Config& config, Rank rank, FailureProtocol& failure_protocol,
+                 Recorder& recorder, Waiting& waiting)
     : config_(config),
       rank_(rank),
       strict_(config.check == Check::strict),
-      agreement_(agreement),
+      failure_protocol_(failure_protocol),
       recorder_(recorder),
       waiting_(waiting),
       streams_(static_cast<std::size_t>(config.nrings)) {}
@@ -48,7 +48,7 @@ void Streams::push(Stream& stream, Request& request) {
 
 void Streams::drive(Stream& stream, bool& moved) {
     while (Request* request = stream.head) {
-        if (agreement_.alarm()) {
+        if (failure_protocol_.alarm()) {
             purge(stream);
             if (stream.head != request) {
                 moved = true;
@@ -59,7 +59,7 @@ void Streams::drive(Stream& stream, bool& moved) {
         if (!request->released.load(std::memory_order_acquire)) [[unlikely]]
             return;
         if (!request->started) {
-            if (strict_ && !agreement_.strict().agreed(request->tag.sequence)) return;
+            if (strict_ && !failure_protocol_.strict().agreed(request->tag.sequence)) return;
             request->started = true;
             operation.start(request->tag, request->in, request->out);
             moved = true;  // whoever is about to sleep has not announced it to this one
@@ -67,7 +67,7 @@ void Streams::drive(Stream& stream, bool& moved) {
         const Poll poll = operation.progress();
         if (poll.pending()) {
             moved |= poll.moved;
-            if (agreement_.alarm() && gives_up(*request, poll.moved)) continue;
+            if (failure_protocol_.alarm() && ended_by_loss(*request, poll.moved)) continue;
             return;
         }
         moved = true;
@@ -90,8 +90,8 @@ void Streams::pop(Stream& stream, Code code, const Error& error) {
 void Streams::succeed(Stream& stream) {
     const Request& request = *stream.head;
     // A rank that is gone and did not take all of this operation is in none of the next ones.
-    if (agreement_.alarm() && request.operation->untaken()) [[unlikely]]
-        agreement_.give_up(request.tag.sequence + 1);
+    if (failure_protocol_.alarm() && request.operation->untaken()) [[unlikely]]
+        failure_protocol_.fail_after_loss(request.tag.sequence + 1);
     pop(stream, Code::ok, {});
 }
 
@@ -100,7 +100,7 @@ void Streams::succeed(Stream& stream) {
 void Streams::complete(Request& request, Code code, const Error& error) {
     Operation& operation = *request.operation;
     if (code != Code::ok) {
-        const OnePatience together;
+        const SharedWaitDeadline together;
         // A device's runs from its launch on.
         if (request.started || request.external) operation.cancel();
         request.error = annotate(error, request.tag);
@@ -158,11 +158,11 @@ void Streams::fail_head(Stream& stream, const Failure& failure) {
                     : fmt::format("rank {}: {}", rank_, cause.message)};
     if (!cause.message.empty() && error.rank == nobody) error.rank = rank_;
     if (error.code == Code::mismatch) {
-        agreement_.raise_mismatch(request.tag, cause.rank, failure.got);
+        failure_protocol_.raise_mismatch(request.tag, cause.rank, failure.got);
     } else {
-        agreement_.raise(error);
+        failure_protocol_.raise(error);
     }
-    if (auto verdict = agreement_.verdict(request.tag.sequence)) error = *verdict;
+    if (auto verdict = failure_protocol_.verdict(request.tag.sequence)) error = *verdict;
     pop(stream, error.code, error);
 }
 
@@ -172,7 +172,7 @@ void Streams::use_arrived(Stream& stream) {
     while (Request* request = stream.head) {
         const bool may_run = request->released.load(std::memory_order_acquire) &&
                              !request->external &&
-                             (!strict_ || agreement_.strict().agreed(request->tag.sequence));
+                             (!strict_ || failure_protocol_.strict().agreed(request->tag.sequence));
         if (!may_run) return;
         if (!std::exchange(request->started, true))
             request->operation->start(request->tag, request->in, request->out);
@@ -182,26 +182,27 @@ void Streams::use_arrived(Stream& stream) {
 }
 
 bool Streams::survives(const Request& request) const {
-    return !strict_ && !request.external && agreement_.survived(request.tag.sequence) != nobody;
+    return !strict_ && !request.external &&
+           failure_protocol_.tolerated_loss(request.tag.sequence) != nobody;
 }
 
 /// After a loss, with a head that did not end by what has arrived. True: it must end. The loss is
 /// told in many ways, which may be quicker than the last of the data.
-bool Streams::gives_up(Request& request, bool moved) {
-    const Rank lost = agreement_.survived(request.tag.sequence);
+bool Streams::ended_by_loss(Request& request, bool moved) {
+    const Rank lost = failure_protocol_.tolerated_loss(request.tag.sequence);
     if (lost == nobody) return false;
     const int64_t now = now_ns();
     if (moved) request.stuck_ns = 0;
     if (request.stuck_ns == 0) request.stuck_ns = now;
     const bool lacks = request.operation->waits_for() == lost;
     if (now - request.stuck_ns < (lacks ? on_the_way_ns : passed_on_ns)) return false;
-    agreement_.give_up(request.tag.sequence);
+    failure_protocol_.fail_after_loss(request.tag.sequence);
     return true;
 }
 
-/// Ends what the agreement says must end.
+/// Ends what the failure protocol says must end.
 void Streams::purge(Stream& stream) {
-    if (stream.head && agreement_.ended()) use_arrived(stream);
+    if (stream.head && failure_protocol_.ended()) use_arrived(stream);
     Request** link = &stream.head;
     Request* before = nullptr;
     while (Request* request = *link) {
@@ -210,7 +211,7 @@ void Streams::purge(Stream& stream) {
         const bool may_end = request->released.load(std::memory_order_acquire) &&
                              (!request->external || request->may_end());
         const auto verdict = may_end && !survives(*request)
-                                 ? agreement_.verdict(request->tag.sequence)
+                                 ? failure_protocol_.verdict(request->tag.sequence)
                                  : std::nullopt;
         if (!verdict) {
             before = request;
@@ -227,7 +228,7 @@ void Streams::purge(Stream& stream) {
 void Streams::release(Stream& stream) {
     stream.owner.give();
     // Either we see the alarm here, or whoever raised it sees the stream free.
-    if (agreement_.alarm()) settle();
+    if (failure_protocol_.alarm()) apply_verdicts();
 }
 
 bool Streams::drive_all(bool& moved) {
@@ -254,13 +255,13 @@ bool Streams::busy_outside() {
     bool busy = false;
     for (Stream& stream : streams_) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
-        Owned owned(stream.owner, Owned::Try{});
+        OwnerGuard owned(stream.owner, OwnerGuard::Try{});
         busy |= !owned.held();
         for (const Request* r = owned.held() ? stream.head : nullptr; r; r = r->next)
             busy |= r->external && r->released.load(std::memory_order_acquire);
         const bool mine = owned.held();
         owned.drop();
-        if (mine && agreement_.alarm()) settle();
+        if (mine && failure_protocol_.alarm()) apply_verdicts();
     }
     return busy;
 }
@@ -269,13 +270,13 @@ bool Streams::busy_outside() {
 // -------------------------------------------------------------------------------------
 
 // A stream that is seen idle stays so: while there is a mismatch nothing new may start. So the
-// mismatch is asked for first; one that comes during the look settles again. A stream that is taken
-// is settled by its owner when it lets go.
-void Streams::settle() {
-    const auto failing = agreement_.failing_epoch();
+// mismatch is asked for first; one that comes during the look applies them again. A stream that is
+// taken has them applied by its owner when it lets go.
+void Streams::apply_verdicts() {
+    const auto failing = failure_protocol_.failing_epoch();
     bool idle = true;
     for (Stream& stream : streams_) {
-        Owned owned(stream.owner, Owned::Try{});
+        OwnerGuard owned(stream.owner, OwnerGuard::Try{});
         if (!owned.held()) {
             idle = false;
             continue;
@@ -283,12 +284,12 @@ void Streams::settle() {
         purge(stream);
         idle &= stream.head == nullptr;
     }
-    if (idle && failing) agreement_.quiet(*failing, operation_number(recorder_.last()));
+    if (idle && failing) failure_protocol_.quiet(*failing, operation_number(recorder_.last()));
 }
 
-std::vector<std::unique_ptr<Owned>> Streams::hold_all() {
-    std::vector<std::unique_ptr<Owned>> all;
-    for (Stream& stream : streams_) all.push_back(std::make_unique<Owned>(stream.owner));
+std::vector<std::unique_ptr<OwnerGuard>> Streams::hold_all() {
+    std::vector<std::unique_ptr<OwnerGuard>> all;
+    for (Stream& stream : streams_) all.push_back(std::make_unique<OwnerGuard>(stream.owner));
     return all;
 }
 
@@ -298,7 +299,7 @@ uint64_t Streams::end_all(uint64_t last) {
         Code::aborted, rank_, 0,
         fmt::format("rank {} destroyed the communicator while this was pending", rank_)};
     for (Stream& stream : streams_) {
-        const Owned owned(stream.owner);
+        const OwnerGuard owned(stream.owner);
         while (stream.head) pop(stream, why.code, why);
     }
     return std::min(last, first_failed_ - 1);
@@ -307,7 +308,7 @@ uint64_t Streams::end_all(uint64_t last) {
 uint64_t Streams::last_before_end(const std::atomic<uint64_t>& sequence, Deadline deadline) {
     uint64_t first_pending = std::numeric_limits<uint64_t>::max();
     for (Stream& stream : streams_) {
-        const Owned owned(stream.owner, deadline);
+        const OwnerGuard owned(stream.owner, deadline);
         if (!owned.held()) return 0;
         if (stream.head) first_pending = std::min(first_pending, stream.head->tag.sequence);
     }
@@ -317,43 +318,43 @@ uint64_t Streams::last_before_end(const std::atomic<uint64_t>& sequence, Deadlin
 // ---- clocks
 // --------------------------------------------------------------------------------------
 
-void Streams::look_at_clocks() {
+void Streams::check_deadlines() {
     const int64_t now = now_ns();
     for (Stream& stream : streams_) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
-        Owned owned(stream.owner, Owned::Try{});
+        OwnerGuard owned(stream.owner, OwnerGuard::Try{});
         if (!owned.held()) continue;
-        look_at_clock(stream, now);
+        check_deadline(stream, now);
         owned.drop();
-        if (agreement_.alarm()) settle();
+        if (failure_protocol_.alarm()) apply_verdicts();
     }
 }
 
-void Streams::look_at_clock(Stream& stream, int64_t now) {
+void Streams::check_deadline(Stream& stream, int64_t now) {
     for (Request* r = stream.head; r; r = r->next) {
         if (r->began_ns == 0) {
             r->began_ns = now;
             r->stall_ns = Inquiry::ask_at(now, now, r->timeout_ms);
         }
         if (const Code code = r->started ? r->operation->health() : Code::ok; code != Code::ok)
-            return agreement_.raise(
+            return failure_protocol_.raise(
                 {code, rank_, 0,
                  fmt::format("rank {} cannot go on with {}: {} (is /dev/shm or memory full?)",
                              rank_, describe_call(r->tag), code_name(code))});
         const Rank waits_for = r->started ? r->operation->waits_for() : nobody;
         if (r == stream.head) stream.waits_for.store(waits_for, std::memory_order_relaxed);
         if (r->timeout_ms > 0 && ns_to_ms(now - r->began_ns) >= r->timeout_ms)
-            return agreement_.raise(deadline_passed(*r, waits_for));
+            return failure_protocol_.raise(deadline_passed(*r, waits_for));
         if (now >= r->stall_ns && r == stream.head) {
             r->stall_ns = Inquiry::ask_at(r->began_ns, now, r->timeout_ms);
-            agreement_.inquiry().stalled(r->tag);
+            failure_protocol_.inquiry().stalled(r->tag);
         }
     }
 }
 
 // Who was late when the others were asked last; who was so only before may have come since.
 Error Streams::deadline_passed(const Request& request, Rank waits_for) const {
-    const Late late = agreement_.inquiry().late(request.tag.sequence);
+    const Late late = failure_protocol_.inquiry().late(request.tag.sequence);
     Rank culprit = waits_for;
     std::string why = "the others did not come";
     // Those that wait for a rank that is stopped, and for each other, are not to blame; and who is
@@ -391,7 +392,7 @@ bool Streams::arm(bool on) {
     bool all = true;
     for (Stream& stream : streams_) {
         if (stream.queued.load(std::memory_order_relaxed) == 0) continue;
-        Owned owned(stream.owner, Owned::Try{});
+        OwnerGuard owned(stream.owner, OwnerGuard::Try{});
         all &= owned.held();
         if (!owned.held() || !stream.head || !stream.head->started) continue;
         stream.head->operation->arm(on);

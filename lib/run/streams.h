@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
-#include "control/agreement.h"
+#include "control/failure_protocol.h"
 #include "record/recorder.h"
 #include "run/request.h"
 #include "wait/owner.h"
@@ -33,7 +33,7 @@ struct alignas(no_share_bytes) Stream {
 /// Any thread may call what does not ask for an owner.
 class Streams {
 public:
-    Streams(const Config& config, Rank rank, Agreement& agreement, Recorder& recorder,
+    Streams(const Config& config, Rank rank, FailureProtocol& failure_protocol, Recorder& recorder,
             Waiting& waiting);
 
     int count() const { return static_cast<int>(streams_.size()); }
@@ -47,10 +47,10 @@ public:
 
     /// Drives whatever is queued and that no other thread has. True if anything was queued.
     bool drive_all(bool& moved);
-    /// Ends what the agreement says must end, and tells it when nothing is left.
-    void settle();
+    /// Ends what the failure protocol says must end, and tells it when nothing is left.
+    void apply_verdicts();
     /// Finds what is past its deadline or cannot go on.
-    void look_at_clocks();
+    void check_deadlines();
     /// A rank that an operation waits for, as of the last look; nobody if none is known.
     Rank waits_for() const;
     /// Whether anything external that was released is under way.
@@ -58,7 +58,7 @@ public:
     /// Before and after a sleep: peers ring when they move a head on.
     bool arm(bool on);
     /// Afterwards nobody drives anything until the list is gone.
-    std::vector<std::unique_ptr<Owned>> hold_all();
+    std::vector<std::unique_ptr<OwnerGuard>> hold_all();
     /// Ends everything for good: the communicator was destroyed. `last` is the number of the last
     /// operation; the result that of the last one before any that failed or was cut off.
     uint64_t end_all(uint64_t last);
@@ -77,8 +77,8 @@ private:
     void purge(Stream& stream);
     void use_arrived(Stream& stream);
     bool survives(const Request& request) const;
-    bool gives_up(Request& request, bool moved);
-    void look_at_clock(Stream& stream, int64_t now);
+    bool ended_by_loss(Request& request, bool moved);
+    void check_deadline(Stream& stream, int64_t now);
     void note_failed(Code code, uint64_t sequence);
     Error deadline_passed(const Request& request, Rank waits_for) const;
     Error annotate(const Error& error, const Tag& tag) const;
@@ -86,7 +86,7 @@ private:
     const Config& config_;
     const Rank rank_;
     const bool strict_;
-    Agreement& agreement_;
+    FailureProtocol& failure_protocol_;
     Recorder& recorder_;
     Waiting& waiting_;
     std::vector<Stream> streams_;

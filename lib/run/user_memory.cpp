@@ -43,7 +43,7 @@ Result<std::byte*> UserMemory::allocate(std::size_t bytes) {
         return fail_rank(Code::no_memory, rank_, "rank {}: there is no memory for {} bytes", rank_,
                          bytes);
     std::unique_ptr<std::byte, Unmap> owned(data, Unmap{whole});
-    TUTTI_TRY(tell(data, whole));
+    TUTTI_TRY(register_range(data, whole));
     const std::lock_guard lock(mutex_);
     ranges_[data] = {whole, std::move(owned)};
     return data;
@@ -55,18 +55,18 @@ Result<> UserMemory::add(std::byte* data, std::size_t bytes) {
                     bytes);
     {
         const std::lock_guard lock(mutex_);
-        if (!ranges_.try_emplace(data, Range{bytes, nullptr}).second)
+        if (!ranges_.try_emplace(data, KnownRange{bytes, nullptr}).second)
             return fail(Code::invalid, "rank {}: memory that begins there is registered already",
                         rank_);
     }
-    auto told = tell(data, bytes);
-    if (told) return {};
+    auto registered = register_range(data, bytes);
+    if (registered) return {};
     const std::lock_guard lock(mutex_);
     ranges_.erase(data);
-    return told;
+    return registered;
 }
 
-Result<> UserMemory::tell(std::byte* data, std::size_t bytes) {
+Result<> UserMemory::register_range(std::byte* data, std::size_t bytes) {
     for (std::size_t i = 0; i < transports_.size(); ++i) {
         auto added = transports_[i]->add_memory(data, bytes);
         if (added) continue;

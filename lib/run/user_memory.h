@@ -38,13 +38,13 @@ public:
     void clear();
 
 private:
-    struct Range {
+    struct KnownRange {
         std::size_t bytes = 0;
         std::unique_ptr<std::byte, Unmap> owned;  // by us; else the program's
     };
-    using Ranges = std::map<std::byte*, Range>;
+    using Ranges = std::map<std::byte*, KnownRange>;
 
-    Result<> tell(std::byte* data, std::size_t bytes);
+    Result<> register_range(std::byte* data, std::size_t bytes);
     void forget(std::byte* data, std::size_t bytes, std::size_t transports);
     Result<> take_back(std::byte* data, bool owned);
 

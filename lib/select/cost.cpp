@@ -10,12 +10,12 @@ namespace {
 
 constexpr double bytes_per_kib = 1024;
 
-struct Row {
+struct MeasuredConstants {
     std::string_view wire;
     Constants constants;
 };
 // start, hop, turn, message, kib, reduced_kib, spread_kib, flat, flat_turn, flat_kib
-constexpr Row measured[] = {
+constexpr MeasuredConstants measured[] = {
     {"inproc", {0.03, 0.28, 0.38, 0.05, 0.062, 0.059, 0.0065, 0.02, 1.5, 0.026}},
     {"shm", {0.03, 0.28, 0.38, 0.05, 0.062, 0.059, 0.0065, 0.02, 1.5, 0.026}},
     {"tcp", {0.51, 0.78, 3.5, 8.1, 0.43, 0.025, 0.0017, 0, 0, 0}},
@@ -43,7 +43,7 @@ Constants default_constants(std::string_view wire, const Capabilities& c, bool w
     // A library over sockets costs what they do: its name stands last.
     const bool neighbours_apart = wire.find('+') != std::string_view::npos;
     if (within_host ? c.sockets_within : c.sockets) wire = neighbours_apart ? "shm+tcp" : "tcp";
-    for (const Row& row : measured)
+    for (const MeasuredConstants& row : measured)
         if (row.wire == wire) return row.constants;
     Constants constants{};
     at(constants, Term::hop) = std::max(c.latency_us, 0.05);

@@ -104,7 +104,7 @@ class Receiver {
 public:
     virtual ~Receiver() = default;
 
-    struct Message {
+    struct PeekedMessage {
         const std::byte* data = nullptr;  // nullptr: nothing whole has arrived yet
         Tag tag;
     };
@@ -120,7 +120,7 @@ public:
     }
 
     /// The oldest message, when it has arrived whole: `bytes` bytes if its tag is the expected one.
-    virtual Message peek(const Tag& expected, std::size_t bytes) = 0;
+    virtual PeekedMessage peek(const Tag& expected, std::size_t bytes) = 0;
     /// Done with it; gives the credit back.
     virtual void release() = 0;
 

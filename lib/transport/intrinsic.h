@@ -39,10 +39,10 @@ struct IntrinsicShape {
     Dtype dtype = Dtype::uint8;
     Op op = Op::sum;                                 // built in; sum where there is a factor
     std::optional<std::array<std::byte, 8>> factor;  // a pre-multiplied sum's, of the dtype
-    struct Blocks {
+    struct UnevenBlocks {
         std::vector<std::size_t> counts, displacements;
     };
-    Blocks input, output;  // where blocks have different lengths, else empty
+    UnevenBlocks input, output;  // where blocks have different lengths, else empty
 };
 
 /// The communicator an intrinsic serves. Where there is something to make, rank 0 does, and the

@@ -45,18 +45,19 @@ private:
 };
 
 /// Holds a flag for a scope.
-class Owned {
+class OwnerGuard {
 public:
     /// Waits for it. A holder keeps it for a pass, or for the many passes of a blocking call
     /// (ProgressEngine::finish_blocking).
-    explicit Owned(OwnerFlag& owner) : owner_(&owner) { owner.take(); }
+    explicit OwnerGuard(OwnerFlag& owner) : owner_(&owner) { owner.take(); }
     /// Takes it only if it is free; then held() is true.
     struct Try {};
-    Owned(OwnerFlag& owner, Try) : owner_(owner.try_take() ? &owner : nullptr) {}
+    OwnerGuard(OwnerFlag& owner, Try) : owner_(owner.try_take() ? &owner : nullptr) {}
     /// Waits for it until the deadline; then held() says whether that was enough.
-    Owned(OwnerFlag& owner, Deadline deadline) : owner_(owner.take(deadline) ? &owner : nullptr) {}
-    ~Owned() { drop(); }
-    Owned(const Owned&) = delete;
+    OwnerGuard(OwnerFlag& owner, Deadline deadline)
+        : owner_(owner.take(deadline) ? &owner : nullptr) {}
+    ~OwnerGuard() { drop(); }
+    OwnerGuard(const OwnerGuard&) = delete;
 
     bool held() const { return owner_ != nullptr; }
     /// It stays taken after this scope: another part of the thread's call gives it.

@@ -29,7 +29,7 @@ private:
 /// The thread that sleeps until this half of the channel moves, if any.
 class Sleeper {
 public:
-    void announce(bool on) {
+    void set_sleeping(bool on) {
         thread_.store(on ? &OwnMoves::moved() : nullptr, std::memory_order_seq_cst);
     }
     /// True if another thread sleeps and must be woken. The caller has published first, both

@@ -38,7 +38,7 @@ struct Waited {
 template <WaitWork Work>
 bool drive_until_done(Work& work, Waiting& waiting, Backoff backoff, const Deadline& limit,
                       Waited& waited) {
-    const auto most_ms = [&] { return limit.left_ms(waiting.look_ms()); };
+    const auto most_ms = [&] { return limit.left_ms(waiting.longest_sleep_ms()); };
     for (;;) {
         bool moved = false;
         work.drive(moved);
@@ -81,7 +81,7 @@ bool wait_until_done(Work& work, Waiting& waiting, bool oversubscribed, int64_t 
     if (waited.drives) waiting.give_driving();
     work.end();
     waiting.leave();
-    if (waited.slept) waiting.rouse();
+    if (waited.slept) waiting.wake_sleepers();
     return done;
 }
 

@@ -34,7 +34,7 @@ public:
     /// The last thread leaves what is still under way to the service thread.
     void leave() {
         wakeups_.count_waiters(-1);
-        if (waiters_.fetch_sub(1) == 1 && pending() && !wakeups_.manual()) wakeups_.kick();
+        if (waiters_.fetch_sub(1) == 1 && pending() && !wakeups_.manual()) wakeups_.wake_service();
         wakeups_.returns();
     }
 
@@ -47,9 +47,9 @@ public:
         sleepers_.fetch_sub(1);
     }
     /// The longest that a thread sleeps between looks.
-    int look_ms() const { return wakeups_.look_ms(); }
+    int longest_sleep_ms() const { return wakeups_.longest_sleep_ms(); }
     /// For a thread that has changed what others sleep on, after the change.
-    void rouse() {
+    void wake_sleepers() {
         if (sleepers_.load(std::memory_order_seq_cst) > 0) wakeups_.ring();
     }
 
@@ -58,14 +58,14 @@ public:
     template <typename Done>
     bool drive_or_sleep_beside(Done done, int64_t limit_ms) {
         if (driver_.try_take()) return true;
-        rouse();  // the driver may sleep on what was under way before this thread came
+        wake_sleepers();  // the driver may sleep on what was under way before this thread came
         return driver_.sleep_beside(done, limit_ms);
     }
     void give_driving() { driver_.give(); }
 
     /// A request is done: those that sleep look at theirs.
     void announce_done() {
-        rouse();
+        wake_sleepers();
         driver_.wake();
     }
 

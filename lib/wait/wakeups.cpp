@@ -11,25 +11,26 @@ constexpr int watch_ms = 1;  // between looks at what does not ring
 
 Result<> Wakeups::open() {
     TUTTI_ASSIGN(UniqueFd doorbell, make_event_fd());
-    TUTTI_ASSIGN(UniqueFd kick, make_event_fd());
+    TUTTI_ASSIGN(UniqueFd wake_service, make_event_fd());
     doorbell_ = Doorbell(std::move(doorbell));
-    kick_ = Doorbell(std::move(kick));
+    service_doorbell_ = Doorbell(std::move(wake_service));
     TUTTI_TRY(
         reactor_.add(data_reactor_.fd(), EPOLLIN, [this](uint32_t) { data_reactor_.poll(0); }));
     if (!manual_) reactor_.watch(data_reactor_.fd(), false);
     TUTTI_TRY(data_reactor_.add(doorbell_.fd(), EPOLLIN, [this](uint32_t) { doorbell_.drain(); }));
-    return reactor_.add(kick_.fd(), EPOLLIN, [this](uint32_t) { kick_.drain(); });
+    return reactor_.add(service_doorbell_.fd(), EPOLLIN,
+                        [this](uint32_t) { service_doorbell_.drain(); });
 }
 
 void Wakeups::poll_program(int timeout_ms, uint64_t since) {
     if (watched_ > 0) timeout_ms = std::min(timeout_ms, watch_ms);
     const int called = (manual_ ? reactor_ : data_reactor_).poll(timeout_ms, since);
     // It may have been the service thread's wake-up, which moves what no thread waits for.
-    if (called > 0 && dozing_) kick();
+    if (called > 0 && dozing_) wake_service();
 }
 
-void Wakeups::kick() {
-    if (!kicked_.exchange(true)) kick_.ring();
+void Wakeups::wake_service() {
+    if (!service_woken_.exchange(true)) service_doorbell_.ring();
 }
 
 // A call that has returned may have left output, which the kernel takes while the program computes;
@@ -46,7 +47,7 @@ void Wakeups::sleep_idle(int timeout_ms) {
 
 void Wakeups::poll_dozing() {
     reactor_.watch(data_reactor_.fd(), true);
-    reactor_.poll(watched_ > 0 ? watch_ms : look_ms_);
+    reactor_.poll(watched_ > 0 ? watch_ms : longest_sleep_ms_);
     reactor_.watch(data_reactor_.fd(), false);
 }
 

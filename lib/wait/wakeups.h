@@ -18,12 +18,13 @@ namespace tutti {
 /// program's place. With manual progress there is no such thread: the control reactor always has
 /// the data reactor in it, and the program's threads sleep on both.
 ///
-/// No thread sleeps past what was published before ring() or kick(). Any thread may call anything
-/// but what is the service thread's.
+/// No thread sleeps past what was published before ring() or wake_service(). Any thread may call
+/// anything but what is the service thread's.
 class Wakeups {
 public:
-    /// look_ms: the longest that a thread sleeps between looks.
-    Wakeups(bool manual, int look_ms) : manual_(manual), look_ms_(look_ms) {}
+    /// longest_sleep_ms: the longest that a thread sleeps between looks.
+    Wakeups(bool manual, int longest_sleep_ms)
+        : manual_(manual), longest_sleep_ms_(longest_sleep_ms) {}
 
     /// Makes the doorbells.
     Result<> open();
@@ -45,46 +46,47 @@ public:
     }
     /// The same for a moment, when no doorbell rings for what the thread waits for.
     void nap() { poll_program(nap_ms, rounds()); }
-    int look_ms() const { return look_ms_; }
+    int longest_sleep_ms() const { return longest_sleep_ms_; }
     int wait_fd() const { return reactor_.fd(); }
     /// While something is watched, no thread sleeps for long: it does not ring.
     void watch(int change) { watched_.fetch_add(change); }
     /// Wakes the threads that sleep on the data reactor.
     void ring() { doorbell_.ring(); }
     /// Tells the service thread that there is work to drive.
-    void kick();
+    void wake_service();
     /// A non-blocking operation is under way, and no thread waits for it yet.
     void issued() {
-        if (handover_.issued()) kick();
+        if (handover_.issued()) wake_service();
     }
     /// A thread of the program waits, and drives meanwhile.
     void claimed() {
-        if (handover_.claimed()) kick();
+        if (handover_.claimed()) wake_service();
     }
     /// So many more threads of the program wait: they send what is unsent, too.
     void count_waiters(int change) { waiters_.fetch_add(change); }
     /// A call returns. If the kernel has not taken all of its output, the service thread sends it.
     void returns() {
         if (unsent_.load(std::memory_order_relaxed) > 0 && !sends_unsent_ && !manual_) [[unlikely]]
-            kick();
+            wake_service();
     }
 
     // The service thread's, or with manual progress that of a thread that takes its place.
-    /// Whether any thread has kicked since answer_kick(), which comes before the look at what for.
-    bool kicked() const { return kicked_; }
-    void answer_kick() { kicked_ = false; }
+    /// Whether any thread has kicked since clear_service_wake(), which comes before the look at
+    /// what for.
+    bool service_woken() const { return service_woken_; }
+    void clear_service_wake() { service_woken_ = false; }
     Handover& handover() { return handover_; }
     /// Sleeps with nothing to drive.
     void sleep_idle(int timeout_ms);
     /// Sleeps with work to drive, on both reactors, unless that moves or a kick comes before. While
-    /// the thread dozes, threads that drain the data reactor kick.
+    /// the thread dozes, threads that drain the data reactor wake the service thread.
     template <SleepWork Work>
     void doze(Work& work) {
         dozing_ = true;
         sleep_unless_moved(
             work,
             [&] {
-                if (!kicked_) poll_dozing();
+                if (!service_woken_) poll_dozing();
             },
             [&] { dozing_ = false; });
     }
@@ -96,14 +98,14 @@ private:
     void poll_dozing();
 
     const bool manual_;
-    const int look_ms_;
+    const int longest_sleep_ms_;
     Reactor reactor_, data_reactor_;
-    Doorbell doorbell_, kick_;
+    Doorbell doorbell_, service_doorbell_;
     Handover handover_;
     std::atomic<int> watched_{0}, waiters_{0};
     std::atomic<int> unsent_{0};             // connections
     std::atomic<bool> sends_unsent_{false};  // the service thread hears when one may send again
-    std::atomic<bool> kicked_{false}, dozing_{false};
+    std::atomic<bool> service_woken_{false}, dozing_{false};
 };
 
 }  // namespace tutti

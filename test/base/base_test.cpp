@@ -8,9 +8,9 @@
 #include <map>
 #include <optional>
 
-#include "base/blame.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/errno_class.h"
 #include "base/fd.h"
 #include "base/hash.h"
 #include "base/id_set.h"
@@ -173,8 +173,8 @@ TEST_CASE("config: of launchers inside each other the innermost one counts") {
 }
 
 TEST_CASE("config: Slurm counts how often it has started a job anew") {
-    const auto config = config_from_environment(environment(
-        {{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "5"}, {"SLURM_RESTART_COUNT", "3"}}));
+    const auto config = config_from_environment(
+        environment({{"SLURM_PROCID", "2"}, {"SLURM_NTASKS", "5"}, {"SLURM_RESTART_COUNT", "3"}}));
     REQUIRE(config);
     REQUIRE(config->attempt == 3);
 }
@@ -256,13 +256,13 @@ TEST_CASE("config: how often torchrun has restarted its ranks is known") {
 
 TEST_CASE("blame: no shortage of this process is a peer's fault, nor is what is not known") {
     for (const int shortage : {ENOMEM, ENOBUFS, EMFILE, ENFILE, ETOOMANYREFS})
-        CHECK(blame_of(shortage) == Blame::shortage);
+        CHECK(classify_errno(shortage) == ErrnoClass::shortage);
     for (const int gone : {EPIPE, ECONNRESET, ECONNREFUSED, ECONNABORTED, ETIMEDOUT, EHOSTUNREACH,
                            ENETUNREACH, ENETDOWN, ENOTCONN})
-        CHECK(blame_of(gone) == Blame::peer);
-    for (const int again : {EAGAIN, EINTR}) CHECK(blame_of(again) == Blame::again);
+        CHECK(classify_errno(gone) == ErrnoClass::peer);
+    for (const int again : {EAGAIN, EINTR}) CHECK(classify_errno(again) == ErrnoClass::again);
     for (const int own : {0, EBADF, EINVAL, EACCES, ENOSPC, 12345})
-        CHECK(blame_of(own) == Blame::own);
+        CHECK(classify_errno(own) == ErrnoClass::own);
 }
 
 TEST_CASE("config: a value that makes no sense names its variable and what is expected") {

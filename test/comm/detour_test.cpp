@@ -51,14 +51,14 @@ TEST_CASE("communicator: parts hear all their ranks when others of the job have 
     // The job's tree has ranks 1 to 8 below 0, and 9 to 16 below 1; without 0, news from 9 to 2
     // come back from 1, which is no member of every part.
     struct Case {
-        Progress progress;
+        ProgressMode progress;
         Check check;
         int parts;  // of the ranks that stay
     };
     const auto kind = GENERATE(
-        Case{Progress::thread, Check::frames, 1}, Case{Progress::thread, Check::strict, 1},
-        Case{Progress::thread, Check::frames, 2}, Case{Progress::manual, Check::frames, 2});
-    INFO("manual " << (kind.progress == Progress::manual) << ", strict "
+        Case{ProgressMode::thread, Check::frames, 1}, Case{ProgressMode::thread, Check::strict, 1},
+        Case{ProgressMode::thread, Check::frames, 2}, Case{ProgressMode::manual, Check::frames, 2});
+    INFO("manual " << (kind.progress == ProgressMode::manual) << ", strict "
                    << (kind.check == Check::strict) << ", parts " << kind.parts);
     Job job{13, "inproc"};
     job.change = [&](Config& config) {
@@ -103,8 +103,8 @@ TEST_CASE("communicator: parts hear all their ranks when others of the job have 
 
 TEST_CASE("communicator: a rank whose parent has left hears who aborts and who leaves") {
     const bool aborts = GENERATE(false, true);
-    const auto progress = GENERATE(Progress::thread, Progress::manual);
-    INFO((aborts ? "abort" : "leave") << ", manual " << (progress == Progress::manual));
+    const auto progress = GENERATE(ProgressMode::thread, ProgressMode::manual);
+    INFO((aborts ? "abort" : "leave") << ", manual " << (progress == ProgressMode::manual));
     Job job{10, "inproc"};  // rank 9 is below rank 1
     job.change = [&](Config& config) {
         config.progress = progress;

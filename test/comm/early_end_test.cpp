@@ -204,10 +204,10 @@ TEST_CASE("early end: the tcp store tells of a client whose connection ends whil
         const auto word = ByteWriter().put(Code::peer_lost).put(Rank{1}).put_text("it died").take();
         const Deadline deadline = Deadline::after_ms(timeout_ms);
         REQUIRE(net::introduce(fd->get(), {"", "store/early"}, hello, deadline));
-        REQUIRE(net::send_frame(
-            fd->get(),
-            store_protocol::encode_request(store_protocol::Op::will, "c0/failed", as_text(word)),
-            deadline));
+        REQUIRE(net::send_frame(fd->get(),
+                                store_protocol::encode_request(store_protocol::StoreOp::will,
+                                                               "c0/failed", as_text(word)),
+                                deadline));
         REQUIRE(net::recv_frame(fd->get(), 100, deadline));
     }
     for (const Error& heard : {root.told(), waits.told()}) {

@@ -43,9 +43,9 @@ public:
         TUTTI_TRY(before_look(deadline));
         return inner_->get(key, deadline);
     }
-    Result<std::optional<std::string>> look(const std::string& key, Deadline deadline) override {
+    Result<std::optional<std::string>> try_get(const std::string& key, Deadline deadline) override {
         TUTTI_TRY(before_look(deadline));
-        return inner_->look(key, deadline);
+        return inner_->try_get(key, deadline);
     }
     Result<bool> claim(const std::string& key, std::string_view value, std::string& existing,
                        Deadline deadline) override {

@@ -18,7 +18,7 @@ constexpr int rounds = 20;
 Job by_hand(const char* transport) {
     Job job{2, transport};
     job.change = [](Config& config) {
-        config.progress = Progress::manual;
+        config.progress = ProgressMode::manual;
         config.nrings = 2;
     };
     return job;

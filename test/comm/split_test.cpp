@@ -26,7 +26,7 @@ private:
         if (faults_.way == Faults::Way::answer) return {};
         if (faults_.way == Faults::Way::burn) throw std::runtime_error("the store has burnt down");
         faults_.hung = true;
-        while (!deadline.passed() && !net::given_up()) net::poll_serving(nullptr, 5);
+        while (!deadline.passed() && !net::wait_cancelled()) net::poll_serving(nullptr, 5);
         return fail(Code::timeout, "the store says nothing");
     }
     Faults& faults_;

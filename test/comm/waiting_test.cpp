@@ -15,7 +15,7 @@ using namespace comm_test;
 namespace {
 
 constexpr int rounds = 12;
-constexpr int look_ms = 30'000;
+constexpr int longest_sleep_ms = 30'000;
 constexpr int64_t stall_ns = 15'000'000'000;  // no wake-up takes that long, a missed one does
 constexpr std::size_t long_count = std::size_t{1} << 18;  // many messages both ways
 constexpr const char* transports_under_test[] = {"inproc", "shm", "tcp"};
@@ -24,13 +24,13 @@ Job two_streams(const char* transport) {
     Job job{2, transport};
     job.change = [](Config& config) {
         config.nrings = 2;
-        config.look_ms = look_ms;
+        config.longest_sleep_ms = longest_sleep_ms;
     };
     return job;
 }
 
 /// So that who waits does not spin any more.
-void fall_asleep() {
+void begin_sleep() {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
@@ -131,9 +131,9 @@ std::string long_one_beside(Communicator& slept_on, Communicator& other, Signs& 
     if (!problem.empty()) return problem;
     std::string waited;
     std::thread sleeper([&] { waited = last.wait(slept_on); });
-    fall_asleep();
+    begin_sleep();
     if (asleep_before) problem = beside.start(other, 1);
-    fall_asleep();
+    begin_sleep();
     signs.broken = !problem.empty();
     signs.asleep = number;
     sleeper.join();
@@ -192,10 +192,10 @@ TEST_CASE("waiting: threads beside each other sleep until something is there for
     constexpr std::size_t threads = 4;
     constexpr long few = 500;  // looking every twenty microseconds, it is thousands
     for (const char* transport : transports_under_test)
-        for (const Progress progress : {Progress::thread, Progress::manual})
+        for (const ProgressMode progress : {ProgressMode::thread, ProgressMode::manual})
             for (const bool parts : {false, true}) {
                 INFO(transport << (parts ? ", communicators" : ", requests of one communicator")
-                               << (progress == Progress::manual ? ", manual" : ""));
+                               << (progress == ProgressMode::manual ? ", manual" : ""));
                 Job job = two_streams(transport);
                 job.change = [progress, change = job.change](Config& config) {
                     change(config);
@@ -220,7 +220,7 @@ TEST_CASE("waiting: threads beside each other sleep until something is there for
 
 TEST_CASE("waiting: for a plan's last run takes little of the processor") {
     constexpr int late_ms = 1000;
-    for (const Progress progress : {Progress::thread, Progress::manual}) {
+    for (const ProgressMode progress : {ProgressMode::thread, ProgressMode::manual}) {
         Job job{2, "shm"};
         job.change = [progress](Config& config) { config.progress = progress; };
         expect_no_problem(run(job, [&](Communicator& comm, Rank rank) -> std::string {
@@ -264,9 +264,9 @@ TEST_CASE("waiting: a thread that gives up leaves the others their wake-ups") {
                     waited = slept_on.wait(comm);
                     signs.took(now_ns() - signs.began_ns);
                 });
-                fall_asleep();
+                begin_sleep();
                 comm.progress().wait(*given_up.request, 5);
-                fall_asleep();
+                begin_sleep();
                 signs.asleep = number;
                 sleeper.join();
                 problem = given_up.wait(comm);

@@ -62,7 +62,7 @@ TEST_CASE(
                 LiveTree& view = views[static_cast<std::size_t>(rank)];
                 auto before = view.children();
                 before.push_back(view.parent());
-                const auto added = view.leave(left);
+                const auto added = view.remove(left);
                 auto now = view.children();
                 if (view.parent() != nobody) now.push_back(view.parent());
                 for (const Rank neighbour : now)

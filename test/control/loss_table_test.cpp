@@ -74,7 +74,7 @@ private:
     }
 
     void lose(Rank rank, Rank peer, Rank from) {
-        if (!losses(rank).lose(peer, "ended")) return;
+        if (!losses(rank).mark_lost(peer, "ended")) return;
         for (const Rank neighbour : neighbours(rank))
             if (neighbour != from) wire_.push_back({rank, neighbour, loss_of(peer)});
         tell_ring(rank, peer);
@@ -164,23 +164,23 @@ TEST_CASE("losses: every rank that is there hears of them, whichever end with it
 TEST_CASE("losses: a rank that leaves in order is not lost, and one that is lost is so once") {
     LossTable losses(0, 4);
     losses.note_leaving(1);
-    CHECK_FALSE(losses.lose(1, "its connection ended"));
-    CHECK(losses.lose(2, "its process ended"));
-    CHECK_FALSE(losses.lose(2, "another rank said so"));
+    CHECK_FALSE(losses.mark_lost(1, "its connection ended"));
+    CHECK(losses.mark_lost(2, "its process ended"));
+    CHECK_FALSE(losses.mark_lost(2, "another rank said so"));
     CHECK(losses.lost() == std::map<Rank, std::string>{{2, "its process ended"}});
     CHECK((losses.is_gone(1) && losses.is_gone(2) && !losses.is_gone(3)));
-    losses.give_up_on(3);
-    CHECK(losses.given_up() == std::set<Rank>{2, 3});
+    losses.stop_waiting_for(3);
+    CHECK(losses.not_waited_for() == std::set<Rank>{2, 3});
 }
 
 TEST_CASE(
     "losses: the ring passes over ranks that are gone or cut off, and tells its next of all") {
     LossTable losses(2, 5);
     CHECK(losses.for_ring(nobody).next == nobody);
-    REQUIRE(losses.lose(0, "ended"));
+    REQUIRE(losses.mark_lost(0, "ended"));
     auto tell = losses.for_ring(0);
     CHECK((tell.next == 3 && tell.lost == std::vector<Rank>{0}));
-    REQUIRE(losses.lose(1, "ended"));
+    REQUIRE(losses.mark_lost(1, "ended"));
     tell = losses.for_ring(1);
     CHECK((tell.next == 3 && tell.lost == std::vector<Rank>{1}));
     // Its host does not answer: that is no end, but there is another next rank.
@@ -214,7 +214,7 @@ TEST_CASE("detours: messages keep their order, and are dropped where there is no
     CHECK(detours.take(4) == std::vector<Bytes>{loss_of(1), loss_of(2)});
     CHECK(detours.take(4).empty());
     CHECK(detours.next() == nobody);
-    detours.want(3);
+    detours.request(3);
     CHECK(detours.next() == 3);
     detours.close(3);
     CHECK(detours.next() == nobody);

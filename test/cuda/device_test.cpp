@@ -115,8 +115,8 @@ TEST_CASE("memory_of: costs host memory little with a driver there") {
 
 TEST_CASE("event: orders streams, and is passed when what it marks is done") {
     const auto context = Context::retain(fake_driver(), 0);
-    const auto a = Stream::create(*context), b = Stream::create(*context);
-    const auto marked = Event::create(*context), done = Event::create(*context);
+    const auto a = DeviceStream::create(*context), b = DeviceStream::create(*context);
+    const auto marked = DeviceEvent::create(*context), done = DeviceEvent::create(*context);
     constexpr std::size_t count = 1000;
     void* values = fake_cuda_alloc(0, count * sizeof(float));
     const auto to = PinnedBuffer::allocate(*context, count * sizeof(float));
@@ -135,8 +135,8 @@ TEST_CASE("event: orders streams, and is passed when what it marks is done") {
 
 TEST_CASE("event: is asked for, and memory made, while another thread captures a graph") {
     const auto context = Context::retain(fake_driver(), 0);
-    const auto stream = Stream::create(*context);
-    const auto done = Event::create(*context);
+    const auto stream = DeviceStream::create(*context);
+    const auto done = DeviceEvent::create(*context);
     fake_cuda_capture_elsewhere(true);
     REQUIRE(done->record(stream->handle()));
     until([&] { return done->passed().value_or(false); });
@@ -168,7 +168,7 @@ TEST_CASE("links: every pair of devices, from both sides") {
 TEST_CASE("context: knows its own streams") {
     const auto first = Context::retain(fake_driver(), 0),
                second = Context::retain(fake_driver(), 1);
-    const auto own = Stream::create(*first);
+    const auto own = DeviceStream::create(*first);
     REQUIRE(first->owns(own->handle()));
     REQUIRE(first->owns(nullptr));
     const auto refused = second->owns(own->handle());
@@ -183,7 +183,7 @@ TEST_CASE("context: knows its own streams") {
 
 TEST_CASE("errors: a broken device's are values with the driver's words") {
     const auto context = Context::retain(fake_driver(), 3);
-    const auto event = Event::create(*context);
+    const auto event = DeviceEvent::create(*context);
     const Context::Scope current(*context);
     fake_cuda_break(3, 700);
     for (const auto& failed :
@@ -192,7 +192,7 @@ TEST_CASE("errors: a broken device's are values with the driver's words") {
         REQUIRE(failed.error().code == Code::system);
         REQUIRE(failed.error().message.find("CUDA_ERROR_ILLEGAL_ADDRESS") != std::string::npos);
     }
-    REQUIRE_FALSE(Stream::create(*context));
+    REQUIRE_FALSE(DeviceStream::create(*context));
     void* on_device = fake_cuda_alloc(3, 100);
     const auto asked = memory_of(on_device);
     REQUIRE_FALSE(asked);

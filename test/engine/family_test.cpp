@@ -115,8 +115,8 @@ public:
                 data[i] += value(r, cut_ == Cut::whole ? 0 : me, i);
         return data;
     }
-    Blocks layout(const std::vector<std::pair<Rank, Rank>>& blocks) const {
-        Blocks b;
+    BlockLayout layout(const std::vector<std::pair<Rank, Rank>>& blocks) const {
+        BlockLayout b;
         if (!c_.uneven) return b;
         std::size_t at = 0;
         for (const auto& [s, d] : blocks) {

@@ -31,14 +31,14 @@ void run_shm(ByteView input) {
 }
 
 std::vector<Bytes> seeds_shm() {
-    const Hello pair{.kind = HelloKind::pair, .rank = 3};
-    const Hello group{.kind = HelloKind::group,
-                      .rank = 1,
-                      .comm = 7,
-                      .size = 4,
-                      .streams = 2,
-                      .segments = 1,
-                      .bells = 5};
+    const ShmHello pair{.kind = HelloKind::pair, .rank = 3};
+    const ShmHello group{.kind = HelloKind::group,
+                         .rank = 1,
+                         .comm = 7,
+                         .size = 4,
+                         .streams = 2,
+                         .segments = 1,
+                         .bells = 5};
     const PairMessage channel{
         .kind = PairMessageKind::channel, .comm = 7, .lane = 3, .place = {1, 2}};
     const PairMessage segment{.kind = PairMessageKind::segment, .place = {1, 0}, .bytes = 16 << 20};

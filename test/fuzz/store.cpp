@@ -55,7 +55,7 @@ private:
 void read_request(ByteView frame) {
     Input in(frame);
     const ByteView body = in.take(in.get<uint32_t>());
-    Request request;
+    StoreRequest request;
     if (!decode_request(body, request)) return;
     require(as_text(encode_request(request.op, request.key, request.value)) == as_text(body),
             "a request has two forms");
@@ -82,25 +82,25 @@ void run_store(ByteView input) {
 
 std::vector<Bytes> seeds_store() {
     std::vector<Bytes> all;
-    const auto says = [&](uint8_t who, Op op, std::string_view key, std::string_view value) {
+    const auto says = [&](uint8_t who, StoreOp op, std::string_view key, std::string_view value) {
         const Bytes frame = ByteWriter().put_text(as_text(encode_request(op, key, value))).take();
         all.push_back(ByteWriter().put(who).put(static_cast<uint16_t>(frame.size())).take());
         all.push_back(frame);
     };
     const std::string_view five("\x05\0\0\0\0\0\0\0", 8);
-    says(0, Op::set, "a", "1");
-    says(0, Op::get, "a", "");
-    says(1, Op::get, "late", "");
-    says(1, Op::look, "a", "");
-    says(2, Op::get, "late", "");
-    says(0, Op::claim, "b", "mine");
-    says(1, Op::claim, "b", "theirs");
-    says(0, Op::will, "late", "rank 0 is gone");
-    says(0, Op::add, "n", five);
-    says(0, Op::add, "n", five);
-    says(0, Op::add, "a", five);
-    says(0, Op::look, "c", "");
-    says(leaves, Op::remove, "a", "");
+    says(0, StoreOp::set, "a", "1");
+    says(0, StoreOp::get, "a", "");
+    says(1, StoreOp::get, "late", "");
+    says(1, StoreOp::try_get, "a", "");
+    says(2, StoreOp::get, "late", "");
+    says(0, StoreOp::claim, "b", "mine");
+    says(1, StoreOp::claim, "b", "theirs");
+    says(0, StoreOp::will, "late", "rank 0 is gone");
+    says(0, StoreOp::add, "n", five);
+    says(0, StoreOp::add, "n", five);
+    says(0, StoreOp::add, "a", five);
+    says(0, StoreOp::try_get, "c", "");
+    says(leaves, StoreOp::remove, "a", "");
     return {joined(all), {}};
 }
 

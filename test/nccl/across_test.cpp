@@ -219,7 +219,7 @@ TEST_CASE("hosts: a rank that does not come is named, and the buffers are let go
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             return;
         }
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(5000, 1));
         r.fails(r.finish(r.comm->calls().start(sum5000, 0, 700, data.get(), data.get(),
                                                stream.handle())),
@@ -238,7 +238,7 @@ TEST_CASE("hosts: an abort, NCCL's errors and a broken device end it everywhere"
             ++ready;
             for (int i = 0; i < 20'000 && ready < 4; ++i)
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            const device::Stream stream = stream_of(r);
+            const device::DeviceStream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(5000, 1));
             // Ranks of the stand-in's are those of a host.
             if (what >= 0 && r.rank == 1) fake_cuda_tell(what, 1);
@@ -365,7 +365,7 @@ TEST_CASE("hosts: what one thread calls fails on all its ranks, whatever part of
 // ---------------------------------------------------------------------------------
 
 TEST_CASE("auto: one library for all where all can join it") {
-    run(job_on({0, 0, 1, 1}, DeviceWay::automatic), [](Ranked& r) {
+    run(job_on({0, 0, 1, 1}, DeviceMode::automatic), [](Ranked& r) {
         still_works(r);
         Call call = sum5000;
         call.algorithm = "nccl";

@@ -32,7 +32,7 @@ void stay_away(const std::atomic<bool>& heard) {
 TEST_CASE("device streams: the host is not held up, and kernels before and after are in order") {
     for (const char* algorithm : {"", "staged"})
         run({.ranks = 2}, [&](Ranked& r) {
-            const device::Stream stream = stream_of(r);
+            const device::DeviceStream stream = stream_of(r);
             r.works(r.comm->offload().set_queue(stream.handle()), "set");
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             Call call = sum100;
@@ -55,7 +55,7 @@ TEST_CASE("device streams: the host is not held up, and kernels before and after
 
 TEST_CASE("device streams: a pair of streams is ordered by calls, not by waiting") {
     run({.ranks = 2}, [](Ranked& r) {
-        const device::Stream calc = stream_of(r), own = stream_of(r);
+        const device::DeviceStream calc = stream_of(r), own = stream_of(r);
         const auto context = device::Context::retain(*device::driver(), r.rank);
         const device::Context::Scope current(*context);
         r.works(r.comm->offload().set_queue(own.handle()), "set");
@@ -74,11 +74,11 @@ TEST_CASE("device streams: a pair of streams is ordered by calls, not by waiting
 }
 
 TEST_CASE("device streams: two ranks of a process on one GPU need one each") {
-    run({.ranks = 2, .change = [](Config& c) { c.device = DeviceWay::staged; }}, [](Ranked& r) {
+    run({.ranks = 2, .change = [](Config& c) { c.device = DeviceMode::staged; }}, [](Ranked& r) {
         static std::barrier together(2);
         const OnDevice data(0, std::vector<float>(100, 1));
         const device::Context context = *device::Context::retain(*device::driver(), 0);
-        const device::Stream own = std::move(*device::Stream::create(context));
+        const device::DeviceStream own = std::move(*device::DeviceStream::create(context));
         const auto start = [&](void* stream) {
             return r.comm->calls().start(sum100, 0, -1, data.get(), data.get(), stream);
         };
@@ -102,7 +102,7 @@ TEST_CASE("device streams: two ranks of a process on one GPU need one each") {
 
 TEST_CASE("device memory: whatever runs while a program captures a graph leaves that alone") {
     fake_cuda_capture_elsewhere(true);
-    for (const DeviceWay way : {DeviceWay::library, DeviceWay::staged})
+    for (const DeviceMode way : {DeviceMode::library, DeviceMode::staged})
         run({.ranks = 2, .change = [=](Config& c) { c.device = way; }}, [](Ranked& r) {
             still_works(r);
             sum_between_kernels(r, 1000);
@@ -111,9 +111,9 @@ TEST_CASE("device memory: whatever runs while a program captures a graph leaves 
 }
 
 TEST_CASE("device streams: nothing is put on one that is captured into a graph") {
-    for (const DeviceWay way : {DeviceWay::library, DeviceWay::staged})
+    for (const DeviceMode way : {DeviceMode::library, DeviceMode::staged})
         run({.ranks = 2, .change = [=](Config& c) { c.device = way; }}, [](Ranked& r) {
-            const device::Stream stream = stream_of(r);
+            const device::DeviceStream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             const std::string words = "is being captured into a graph";
             const auto refuses = [&] {
@@ -242,7 +242,7 @@ TEST_CASE("mismatch: the operation before it still succeeds") {
         still_works(r);
         const OnDevice first(r.rank, std::vector<float>(100, 1)),
             second(r.rank, std::vector<float>(100, 1));
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         fake_cuda_increment(stream.handle(), first.get(), 100, 400'000);
         auto early =
             r.comm->calls().start(sum100, 0, -1, first.get(), first.get(), stream.handle());
@@ -277,7 +277,7 @@ TEST_CASE("deadline: the rank that did not call is named, and NCCL lets go of th
     run({.ranks = 2}, [&](Ranked& r) {
         still_works(r);
         if (r.rank == 1) return stay_away(heard);
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         r.fails(r.finish(
                     r.comm->calls().start(sum100, 0, 700, data.get(), data.get(), stream.handle())),
@@ -294,7 +294,7 @@ TEST_CASE("deadline: of an earlier operation, found while NCCL takes its time wi
     run({.ranks = 2}, [&](Ranked& r) {
         still_works(r);
         if (r.rank == 1) return stay_away(heard);
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         const auto start = [&](int64_t timeout_ms) {
             return r.comm->calls().start(sum100, 0, timeout_ms, data.get(), data.get(),
@@ -327,7 +327,7 @@ TEST_CASE("abort: the buffers are the caller's again only when NCCL's kernels ha
         still_works(r);
         if (r.rank == 1) return stay_away(heard);
         const Told slow(fake_slow_abort, 0);
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(100, 1));
         r.fails(r.finish(
                     r.comm->calls().start(sum100, 0, 300, data.get(), data.get(), stream.handle())),
@@ -347,7 +347,7 @@ TEST_CASE("errors: NCCL's own end the operation on all ranks with its words") {
             ++ready;
             while (ready < 2) std::this_thread::yield();
             fake_cuda_tell(what, 1);
-            const device::Stream stream = stream_of(r);
+            const device::DeviceStream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             fake_cuda_increment(stream.handle(), data.get(), 100, 100'000);
             r.fails(r.finish(r.comm->calls().start(sum100, 0, -1, data.get(), data.get(),
@@ -457,7 +457,7 @@ TEST_CASE("bad input: mixed buffers, other devices, other devices' streams") {
                 fmt::format("the buffers are memory of device {}, the communicator's device is {}",
                             r.rank + 2, r.rank));
         const auto context = device::Context::retain(*device::driver(), r.rank + 2);
-        const auto stream = device::Stream::create(*context);
+        const auto stream = device::DeviceStream::create(*context);
         r.fails(r.comm->calls().start(sum100, -1, -1, own.get(), own.get(), stream->handle()),
                 Code::invalid, fmt::format("the device stream is device {}'s", r.rank + 2));
         r.fails(r.comm->offload().set_queue(stream->handle()), Code::invalid, "device stream is");

@@ -152,7 +152,7 @@ TEST_CASE("device memory: a rank without blocks is on its stream's device, and n
         call.uneven = true;
         call.input = {one, {}};
         call.output = {one, {}};
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const OnDevice in(r.rank, values_of(r.rank, 1)), out(r.rank, values_of(2, 1));
         const void* const from = takes_part ? in.get() : nullptr;
         void* const to = takes_part ? out.get() : nullptr;
@@ -273,7 +273,7 @@ TEST_CASE("device memory: several inputs are added on the device, with the host'
 }
 
 TEST_CASE("device memory: ranks on host memory take part in what is staged") {
-    run({.ranks = 3, .change = [](Config& c) { c.device = DeviceWay::staged; }}, [](Ranked& r) {
+    run({.ranks = 3, .change = [](Config& c) { c.device = DeviceMode::staged; }}, [](Ranked& r) {
         const std::vector<float> mine(5000, static_cast<float>(r.rank + 1));
         std::vector<float> host_out(5000);
         const OnDevice in(r.rank, mine), out(r.rank, std::vector<float>(5000));

@@ -20,7 +20,7 @@ constexpr std::size_t large = pieces * 64 * 1024, small = 1'000;
 
 Job ucx_job(Rank ranks) {
     return {.ranks = ranks, .change = [](Config& c) {
-                c.device = DeviceWay::staged;
+                c.device = DeviceMode::staged;
                 c.transports = {"ucx"};
             }};
 }
@@ -218,7 +218,7 @@ void send_between_kernels(Ranked& r, bool right) {
         r.holds((got.floats() == std::vector<float>(large, 2)) == right, "the values");
         return;
     }
-    const device::Stream stream = stream_of(r);
+    const device::DeviceStream stream = stream_of(r);
     const OnDevice data(0, std::vector<float>(large, 1));
     fake_cuda_increment(stream.handle(), data.get(), large, 20'000);
     auto request = r.comm->offload().start({send_of(data, large, 1)}, -1, stream.handle());
@@ -241,7 +241,7 @@ TEST_CASE("direct messages: a stream that does not wait for its send gives other
 
 TEST_CASE("direct messages: a receive waits for what is before it, and what is behind it waits") {
     run(ucx_job(2), [](Ranked& r) {
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(large, 5));
         if (r.rank == 0) {
             r.works(both_ways(r, {send_of(data, large, 1)}), "send");
@@ -268,7 +268,7 @@ TEST_CASE("direct messages: sent from where another of the group is received, a 
 
 /// Each called by itself and launched together.
 void gather(Ranked& r, const std::vector<OffloadMessage>& messages) {
-    const device::Stream stream = stream_of(r);
+    const device::DeviceStream stream = stream_of(r);
     std::vector<Result<std::unique_ptr<Request>>> all;
     DeviceGroupBatch::here().open();
     for (const OffloadMessage& one : messages)
@@ -335,7 +335,7 @@ TEST_CASE("direct messages: deadlines and an abort end them, and the stream goes
                     if (aborts) r.comm->abort();
                     return wait_for(over, 1);
                 }
-                const device::Stream stream = stream_of(r);
+                const device::DeviceStream stream = stream_of(r);
                 const OnDevice data(0, std::vector<float>(large, 1));
                 auto request = r.comm->offload().start(
                     {sends ? send_of(data, large, 1) : receive_of(data, large, 1)},
@@ -362,7 +362,7 @@ Result<std::shared_ptr<Communicator>> join_two(Rank rank, const std::string& fol
     config.store = "file://" + folder;
     config.transports = {"ucx"};
     config.timeout_ms = 60'000;
-    config.device = DeviceWay::staged;
+    config.device = DeviceMode::staged;
     config.cuda_library = std::getenv("TUTTI_FAKE_CUDA");
     return Communicator::create(config, nullptr);
 }

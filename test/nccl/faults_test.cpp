@@ -130,9 +130,9 @@ bool Program::all_of_it(bool through_nccl) {
     if (!fine(r.comm->offload().use(r.rank), "use_device")) return false;
     auto context = device::Context::retain(*device::driver(), r.rank);
     if (!fine(context, "the program's own context")) return false;
-    auto made = device::Stream::create(*context);
+    auto made = device::DeviceStream::create(*context);
     if (!fine(made, "the program's own stream")) return false;
-    const device::Stream stream = std::move(*made);
+    const device::DeviceStream stream = std::move(*made);
     if (!fine(r.comm->offload().set_queue(stream.handle()), "set_device_stream")) return false;
     const OnDevice data(r.rank, std::vector<float>(large, 1)),
         more(r.rank, std::vector<float>(large * static_cast<std::size_t>(r.size)));
@@ -198,7 +198,7 @@ void host_works(Ranked& r) {
 
 struct Way {
     const char* name;
-    DeviceWay way;
+    DeviceMode way;
     Rank ranks;
 };
 
@@ -210,13 +210,13 @@ void run_once(const Way& way) {
                  c.timeout_ms = timeout_ms;
                  c.device_tile_bytes = 16 * 1024;
                  c.device_split = DeviceSplit::share;
-                 if (way.way != DeviceWay::hierarchical) return;
+                 if (way.way != DeviceMode::hierarchical) return;
                  c.transports = {"inproc", "tcp"};
                  c.host_id = fmt::format("acted-{}", c.rank / 2);
              }},
         [&way](Ranked& r) {
             Program program(r);
-            const bool all = program.all_of_it(way.way == DeviceWay::library);
+            const bool all = program.all_of_it(way.way == DeviceMode::library);
             r.holds(all || fired, "it failed, but nothing did");
         });
 }
@@ -227,8 +227,9 @@ TEST_CASE("faults: whatever the driver or NCCL fails at, ranks hear of it, and a
     const Setting fast("FAKE_CUDA_DELAY_US", "5");
     put_between_all();
     std::vector<bool> tried(entries);
-    for (const Way& way : {Way{"nccl", DeviceWay::library, 2}, Way{"staged", DeviceWay::staged, 2},
-                           Way{"hierarchical", DeviceWay::hierarchical, 4}}) {
+    for (const Way& way :
+         {Way{"nccl", DeviceMode::library, 2}, Way{"staged", DeviceMode::staged, 2},
+          Way{"hierarchical", DeviceMode::hierarchical, 4}}) {
         armed = -1;
         fired = false;
         for (auto& count : calls) count = 0;

@@ -105,7 +105,7 @@ struct Job {
 inline constexpr std::size_t tile_bytes = 16 * 1024;
 
 /// Rank r is on host hosts[r].
-inline Job job_on(const std::vector<int>& hosts, DeviceWay way = DeviceWay::hierarchical) {
+inline Job job_on(const std::vector<int>& hosts, DeviceMode way = DeviceMode::hierarchical) {
     return {.ranks = static_cast<Rank>(hosts.size()), .change = [=](Config& c) {
                 c.device = way;
                 c.transports = {"inproc", "tcp"};
@@ -201,8 +201,9 @@ inline Call call_of(Collective collective, std::size_t count, Dtype dtype = Dtyp
 }
 
 /// A stream of the rank's own device.
-inline device::Stream stream_of(const Ranked& r) {
-    return std::move(*device::Stream::create(*device::Context::retain(*device::driver(), r.rank)));
+inline device::DeviceStream stream_of(const Ranked& r) {
+    return std::move(
+        *device::DeviceStream::create(*device::Context::retain(*device::driver(), r.rank)));
 }
 
 /// Small whole numbers: sums are exact in whatever order.
@@ -235,7 +236,7 @@ inline void compare_floats(Ranked& r, const Call& call, std::size_t in_length,
 
 /// Several allreduces in place, each behind a slow kernel that adds one and before a quick one.
 inline void sum_between_kernels(Ranked& r, std::size_t count) {
-    const device::Stream stream = stream_of(r);
+    const device::DeviceStream stream = stream_of(r);
     r.works(r.comm->offload().set_queue(stream.handle()), "set");
     const OnDevice data(r.rank, std::vector<float>(count, 1));
     const Call call = call_of(Collective::allreduce, count);

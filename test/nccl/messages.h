@@ -71,7 +71,7 @@ inline void wait_for(const std::atomic<int>& count, int wanted) {
 /// Rank 1 sends nothing until rank 0 has heard that.
 inline void peer_that_does_not_come(Ranked& r, std::atomic<int>& heard) {
     if (r.rank == 1) return wait_for(heard, 1);
-    const device::Stream stream = stream_of(r);
+    const device::DeviceStream stream = stream_of(r);
     const OnDevice data(r.rank, std::vector<float>(100, 1));
     r.fails(both_ways(r, {receive_of(data, 100, 1)}, 300, stream.handle()), Code::timeout,
             "300 ms");
@@ -80,7 +80,7 @@ inline void peer_that_does_not_come(Ranked& r, std::atomic<int>& heard) {
 }
 
 inline void messages_between_kernels(Ranked& r) {
-    const device::Stream stream = stream_of(r);
+    const device::DeviceStream stream = stream_of(r);
     r.works(r.comm->offload().set_queue(stream.handle()), "set");
     const OnDevice data(r.rank, std::vector<float>(100, 1));
     for (int round = 0; round < 3; ++round) {

@@ -91,7 +91,7 @@ void with_group(Rank ranks, const Body& body, bool leaves = true) {
             m.rank = rank;
             m.size = ranks;
             const auto context = device::Context::retain(*device::driver(), rank);
-            const auto stream = device::Stream::create(*context);
+            const auto stream = device::DeviceStream::create(*context);
             m.stream = stream->handle();
             auto joined =
                 library().join({rank, ranks, rank, *id, 20'000}, Deadline::after_ms(20'000));

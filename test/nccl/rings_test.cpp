@@ -229,7 +229,7 @@ TEST_CASE("launches: of a group that fails nothing runs on when that is told") {
         Ranked& first = *all[0];
         std::vector<std::unique_ptr<OnDevice>> data;
         std::vector<std::unique_ptr<Request>> requests;
-        std::vector<device::Stream> streams;
+        std::vector<device::DeviceStream> streams;
         const Told fail(fake_fail_group, 0);
         DeviceGroupBatch::here().open();
         for (Ranked* r : all) {
@@ -247,7 +247,7 @@ TEST_CASE("launches: of a group that fails nothing runs on when that is told") {
             first.holds(!r->finish(std::move(requests[i])), "both fail");
             first.holds(data[i]->floats() == std::vector<float>(100, 2), "no sum comes any more");
         }
-        for (const device::Stream& stream : streams) fake_cuda_synchronize(stream.handle());
+        for (const device::DeviceStream& stream : streams) fake_cuda_synchronize(stream.handle());
         for (const auto& one : data)
             first.holds(one->floats() == std::vector<float>(100, 2), "no sum came afterwards");
     });

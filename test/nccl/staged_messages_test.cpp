@@ -11,7 +11,7 @@ using namespace gpu_test;
 namespace {
 
 Job staged_job(Rank ranks) {
-    return {.ranks = ranks, .change = [](Config& c) { c.device = DeviceWay::staged; }};
+    return {.ranks = ranks, .change = [](Config& c) { c.device = DeviceMode::staged; }};
 }
 
 // Less than what is sent at once, more, and more than one message of a channel.
@@ -110,7 +110,7 @@ TEST_CASE("staged messages: a group has its memory before it is launched, and it
         for (const std::size_t floats : {100, 40'000}) ring(r, floats);
         const OnDevice mine(r.rank, values_of(r.rank, 100)),
             theirs(r.rank, std::vector<float>(100));
-        const device::Stream in = stream_of(r), out = stream_of(r);
+        const device::DeviceStream in = stream_of(r), out = stream_of(r);
         auto received = r.comm->offload().start({receive_of(theirs, 100, peer)}, -1, in.handle());
         together.arrive_and_wait();
         r.works(both_ways(r, {send_of(mine, 100, peer)}, -1, out.handle()), "send");
@@ -122,8 +122,8 @@ TEST_CASE("staged messages: a group has its memory before it is launched, and it
 TEST_CASE("staged: a program that moves everything itself does so before memory is made") {
     const Told waits(fake_waiting_alloc, 0);
     const auto manual = [](Config& c) {
-        c.device = DeviceWay::staged;
-        c.progress = Progress::manual;
+        c.device = DeviceMode::staged;
+        c.progress = ProgressMode::manual;
     };
     run({.ranks = 2, .change = manual}, [](Ranked& r) {
         const OnDevice data(r.rank, std::vector<float>(1000, 1));
@@ -186,9 +186,9 @@ TEST_CASE("staged messages: streams do not wait for each other, and tags keep th
         constexpr std::size_t floats = 100;
         const OnDevice a(r.rank, std::vector<float>(floats, 1)),
             b(r.rank, std::vector<float>(floats, 2)), c(r.rank, std::vector<float>(floats, 3));
-        const device::Stream first = stream_of(r), second = stream_of(r);
+        const device::DeviceStream first = stream_of(r), second = stream_of(r);
         std::vector<Result<std::unique_ptr<Request>>> all;
-        const auto start = [&](const OffloadMessage& one, const device::Stream& on) {
+        const auto start = [&](const OffloadMessage& one, const device::DeviceStream& on) {
             all.push_back(r.comm->offload().start(std::vector{one}, -1, on.handle()));
         };
         if (r.rank == 0) {
@@ -215,7 +215,7 @@ TEST_CASE("staged messages: a stream that does not wait gives other values") {
     const Told drop(fake_drop_words, 1);
     run(staged_job(2), [](Ranked& r) {
         constexpr std::size_t floats = 100'000;
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const OnDevice data(r.rank, std::vector<float>(floats, 1));
         if (r.rank == 0) {
             fake_cuda_increment(stream.handle(), data.get(), floats, 50'000);
@@ -288,7 +288,7 @@ TEST_CASE("staged messages: an abort and a broken device end them, also what nob
                 if (!breaks) r.comm->abort();
                 return wait_for(over, 1);
             }
-            const device::Stream stream = stream_of(r);
+            const device::DeviceStream stream = stream_of(r);
             const OnDevice data(r.rank, std::vector<float>(100, 1));
             fake_cuda_increment(stream.handle(), data.get(), 100, 50'000);
             auto request = r.comm->offload().start(
@@ -338,13 +338,13 @@ TEST_CASE("staged messages: gathered, each called by itself, the receive first")
     run({.ranks = 2,
          .change =
              [](Config& c) {
-                 c.device = DeviceWay::staged;
+                 c.device = DeviceMode::staged;
                  c.timeout_ms = 10'000;
              }},
         [](Ranked& r) {
             const OnDevice mine(r.rank, values_of(r.rank, 9'000)),
                 theirs(r.rank, std::vector<float>(9'000));
-            const device::Stream stream = stream_of(r);
+            const device::DeviceStream stream = stream_of(r);
             std::vector<Result<std::unique_ptr<Request>>> all;
             DeviceGroupBatch::here().open();
             for (const OffloadMessage& one :
@@ -362,7 +362,7 @@ TEST_CASE("staged: a program that frees device memory meanwhile waits for its st
     run(staged_job(2), [&](Ranked& r) {
         constexpr std::size_t floats = 1000;
         const OnDevice data(r.rank, std::vector<float>(floats, 1));
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         const Call sum = call_of(Collective::allreduce, floats);
         r.works(
             r.finish(r.comm->calls().start(sum, 0, -1, data.get(), data.get(), stream.handle())),
@@ -403,8 +403,8 @@ TEST_CASE("staged messages: what cannot be is said before anything is launched")
         OffloadMessage mixed = send_of(data, 100, 1 - r.rank);
         mixed.memory = reinterpret_cast<std::byte*>(host.data());
         r.fails(both_ways(r, {mixed}), Code::invalid, "host memory");
-        const device::Stream theirs = std::move(
-            *device::Stream::create(*device::Context::retain(*device::driver(), r.rank + 2)));
+        const device::DeviceStream theirs = std::move(
+            *device::DeviceStream::create(*device::Context::retain(*device::driver(), r.rank + 2)));
         r.fails(both_ways(r, {send_of(data, 100, 1 - r.rank)}, -1, theirs.handle()), Code::invalid,
                 "stream");
         ring(r, 100);

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t tile_bytes = 16 * 1024;
 constexpr int most_rounds = tutti::test::sanitized ? 1 : 30;
 const Job tiled_job{.ranks = 2, .change = [](Config& c) {
-                        c.device = DeviceWay::staged;
+                        c.device = DeviceMode::staged;
                         c.device_tile_bytes = tile_bytes;
                     }};
 // A dozen of the schedules' own tiles, and a part of one.
@@ -92,7 +92,7 @@ TEST_CASE("tiles: copies from the device and to it run side by side, in little p
     const int whole = fake_cuda_overlaps(0);
     Job job = tiled_job;
     job.change = [](Config& c) {
-        c.device = DeviceWay::staged;
+        c.device = DeviceMode::staged;
         c.device_tile_bytes = std::size_t{1} << 30;
     };
     run(job, [](Ranked& r) {
@@ -109,7 +109,7 @@ TEST_CASE("tiles: a stream that does not wait gives other values, so nobody wait
     for (const int what : {fake_drop_events, fake_drop_words}) {
         const Told drop(what, 1);
         run(tiled_job, [](Ranked& r) {
-            const device::Stream stream = stream_of(r);
+            const device::DeviceStream stream = stream_of(r);
             const OnDevice data(r.rank, values_of(r.rank, count));
             fake_cuda_increment(stream.handle(), data.get(), count, 50'000);
             r.works(r.finish(r.comm->calls().start(call_of(Collective::allreduce, count), -1, -1,
@@ -160,7 +160,7 @@ TEST_CASE("tiles: a different call is found, a rank that does not come is named,
                 std::this_thread::sleep_for(std::chrono::milliseconds(1));
             return;
         }
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         r.fails(r.finish(
                     r.comm->calls().start(call, 0, 500, again.get(), again.get(), stream.handle())),
                 Code::timeout, "rank 1 has not called it");
@@ -178,7 +178,7 @@ TEST_CASE("tiles: a device that breaks in the middle ends the call with the driv
         ++through;
         for (int i = 0; i < 20'000 && through < 2; ++i)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        const device::Stream stream = stream_of(r);
+        const device::DeviceStream stream = stream_of(r);
         fake_cuda_increment(stream.handle(), data.get(), count, 60'000);
         auto request = r.comm->calls().start(call, 0, -1, data.get(), data.get(), stream.handle());
         if (r.rank == 0) fake_cuda_break(0, 700);

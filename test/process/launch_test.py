@@ -133,7 +133,7 @@ class Srun(Launched):
 
     def same_ports_step(self):
         """A later step of the job, whose ports are by chance those of step 0."""
-        def ports(step):  # rendezvous/meeting.cpp, first_port
+        def ports(step):  # rendezvous/rendezvous.cpp, first_port
             value = 0xcbf29ce484222325
             for byte in b"SLURM_JOB_ID=%s\nSLURM_STEP_ID=%d\n" % (self.job.encode(), step):
                 value = (value ^ byte) * 0x100000001b3 % 2**64

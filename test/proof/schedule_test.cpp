@@ -232,13 +232,13 @@ TEST_CASE("symbolic: channels are queues of their own in one pool") {
     SymbolicChannels queues;
     queues.reset(3);
     for (uint32_t i = 0; i < 40; ++i) {
-        SymbolicChannels::Message& m = queues.push(1 + i % 2, 1 + i % 3);
+        SymbolicChannels::SymbolicMessage& m = queues.push(1 + i % 2, 1 + i % 3);
         m.step = i;
         for (symbolic::Value& v : m.values()) v = symbolic::Value::input(0, i);
         if (i < 10) continue;  // five stay in each
         const uint32_t channel = 1 + i % 2;
         REQUIRE(queues.waiting(channel) == 6);
-        SymbolicChannels::Message& first = queues.front(channel);
+        SymbolicChannels::SymbolicMessage& first = queues.front(channel);
         REQUIRE(first.step == i - 10);
         REQUIRE(first.values().size() == 1 + (i - 10) % 3);
         REQUIRE(first.values().back() == symbolic::Value::input(0, i - 10));

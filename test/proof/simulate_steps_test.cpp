@@ -9,8 +9,8 @@ using namespace tutti::sim;
 namespace {
 
 // A hand-made call: every step moves a kilobyte.
-Request by_hand(std::vector<Schedule> schedules, uint32_t tiles = 1) {
-    Request request;
+SimulationRequest by_hand(std::vector<Schedule> schedules, uint32_t tiles = 1) {
+    SimulationRequest request;
     request.ranks = static_cast<Rank>(schedules.size());
     request.network = uniform(request.ranks);
     request.data.tiles = tiles;
@@ -39,7 +39,7 @@ Step receive_from(Rank peer) {
 
 TEST_CASE("simulate: a second credit keeps a link busy over its latency") {
     std::vector<Schedule> pair{one_lane({send_to(1)}), one_lane({receive_from(0)})};
-    Request request = by_hand(pair, 100);
+    SimulationRequest request = by_hand(pair, 100);
     request.network.credits = 1;
     const auto slow = simulate(request);
     request.network.credits = 100;
@@ -84,7 +84,7 @@ TEST_CASE("simulate: says who waits for whom where nothing can go on") {
 
 TEST_CASE("simulate: refuses networks that make no sense") {
     const auto refuses = [](auto change) {
-        Request request = by_hand({one_lane({send_to(1)}), one_lane({receive_from(0)})});
+        SimulationRequest request = by_hand({one_lane({send_to(1)}), one_lane({receive_from(0)})});
         change(request.network);
         const auto r = simulate(request);
         return !r && r.error().code == Code::invalid;

@@ -45,9 +45,9 @@ uint64_t most_bytes(const sim::Report& report) {
     return most;
 }
 
-uint64_t bytes_over(const sim::Report& report, LinkKind kind) {
+uint64_t bytes_over(const sim::Report& report, NetworkLinkKind kind) {
     uint64_t bytes = 0;
-    for (const Link& link : report.links) bytes += link.kind == kind ? link.bytes : 0;
+    for (const NetworkLink& link : report.links) bytes += link.kind == kind ? link.bytes : 0;
     return bytes;
 }
 
@@ -144,11 +144,11 @@ TEST_CASE("simulate: every algorithm runs for every rank count, and no byte is l
                 REQUIRE(sent == received);
                 REQUIRE(messages == arrived);
                 REQUIRE((messages > 0) == (n > 1));
-                const uint64_t in_memory = bytes_over(r, LinkKind::memory);
-                REQUIRE(sent == in_memory + bytes_over(r, LinkKind::out));
-                REQUIRE(sent == in_memory + bytes_over(r, LinkKind::in));
-                REQUIRE(bytes_over(r, LinkKind::up) == bytes_over(r, LinkKind::down));
-                for (const Link& link : r.links) REQUIRE(link.busy <= r.time);
+                const uint64_t in_memory = bytes_over(r, NetworkLinkKind::memory);
+                REQUIRE(sent == in_memory + bytes_over(r, NetworkLinkKind::out));
+                REQUIRE(sent == in_memory + bytes_over(r, NetworkLinkKind::in));
+                REQUIRE(bytes_over(r, NetworkLinkKind::up) == bytes_over(r, NetworkLinkKind::down));
+                for (const NetworkLink& link : r.links) REQUIRE(link.busy <= r.time);
             }
 }
 
@@ -196,9 +196,9 @@ TEST_CASE("simulate: ranks of one host leave its link alone") {
     Experiment e = experiment(Collective::allreduce, "ring", 8, 8 * 64000);
     e.network.hosts = 1;
     const sim::Report r = report_of(e);
-    REQUIRE(bytes_over(r, LinkKind::out) == 0);
+    REQUIRE(bytes_over(r, NetworkLinkKind::out) == 0);
     REQUIRE(r.busiest_link().name() == "host 0 memory");
-    REQUIRE(bytes_over(r, LinkKind::memory) == 8 * 14 * 64000);
+    REQUIRE(bytes_over(r, NetworkLinkKind::memory) == 8 * 14 * 64000);
 }
 
 TEST_CASE("simulate: a chain's tiles travel behind each other") {

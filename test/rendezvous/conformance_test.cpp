@@ -86,7 +86,7 @@ TEST_CASE("stores: a get gives up when what it is for is over") {
             over = true;
         });
         const int64_t start_ns = now_ns();
-        const net::GiveUpWhen outside(over), inside(never);
+        const net::CancelWaitsWhen outside(over), inside(never);
         const auto value = store->get("nobody sets this", Deadline::after_ms(60'000));
         ends.join();
         REQUIRE(!value);
@@ -100,13 +100,13 @@ TEST_CASE("stores: a look tells what is there and what is not, at once") {
         const auto a = maker.open("job"), b = maker.open("job");
         const int64_t start_ns = now_ns();
         for (int round = 0; round < 3; ++round) {
-            const auto nothing = b->look("key", soon());
+            const auto nothing = b->try_get("key", soon());
             REQUIRE(nothing);
             CHECK_FALSE(*nothing);
             REQUIRE(a->set("key", "", soon()));
-            CHECK(b->look("key", soon()).value() == "");
+            CHECK(b->try_get("key", soon()).value() == "");
             REQUIRE(a->set("key", "value", soon()));
-            CHECK(b->look("key", soon()).value() == "value");
+            CHECK(b->try_get("key", soon()).value() == "value");
             REQUIRE(a->remove("key", soon()));
         }
         CHECK(now_ns() - start_ns < 10'000'000'000);

@@ -12,7 +12,7 @@
 #include "rendezvous/host_list.h"
 #include "rendezvous/job_directory.h"
 #include "rendezvous/key_space.h"
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 #include "store_fixture.h"
 
 using namespace tutti;
@@ -104,20 +104,25 @@ TEST_CASE("host list: one that makes no sense is refused, whole") {
 }
 
 TEST_CASE("launch: each launcher says how its ranks meet") {
-    const auto meeting = [](const Variables& v) { return detect_launch(environment(v)).meeting; };
-    CHECK(meeting({}) == Meeting::none);
-    CHECK(meeting(open_mpi) == Meeting::directory);
-    CHECK(meeting(mpich) == Meeting::directory);
-    CHECK(meeting(srun) == Meeting::directory);
-    CHECK(meeting(with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})) == Meeting::pmix);
-    CHECK(meeting(with(mpich, {{"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "99"}})) == Meeting::pmi);
-    CHECK(meeting(with(mpich, {{"MPI_LOCALNRANKS", "2"}})) == Meeting::none);
+    const auto rendezvous = [](const Variables& v) {
+        return detect_launch(environment(v)).rendezvous;
+    };
+    CHECK(rendezvous({}) == RendezvousKind::none);
+    CHECK(rendezvous(open_mpi) == RendezvousKind::directory);
+    CHECK(rendezvous(mpich) == RendezvousKind::directory);
+    CHECK(rendezvous(srun) == RendezvousKind::directory);
+    CHECK(rendezvous(with(open_mpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}})) ==
+          RendezvousKind::pmix);
+    CHECK(rendezvous(with(mpich, {{"MPI_LOCALNRANKS", "2"}, {"PMI_FD", "99"}})) ==
+          RendezvousKind::pmi);
+    CHECK(rendezvous(with(mpich, {{"MPI_LOCALNRANKS", "2"}})) == RendezvousKind::none);
     const Variables nodes = with(srun, {{"SLURM_STEP_NUM_NODES", "2"}});
-    CHECK(meeting(nodes) == Meeting::ports);
-    CHECK(meeting(with(nodes, {{"PMIX_NAMESPACE", "slurm.pmix.812.3"}})) == Meeting::pmix);
+    CHECK(rendezvous(nodes) == RendezvousKind::ports);
+    CHECK(rendezvous(with(nodes, {{"PMIX_NAMESPACE", "slurm.pmix.812.3"}})) ==
+          RendezvousKind::pmix);
     // srun --mpi=pmi2, whose descriptor speaks another protocol; and MPICH's launcher in a step.
     const Variables pmi2{{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"PMI_FD", "9"}};
-    CHECK(meeting(with(nodes, pmi2)) == Meeting::ports);
+    CHECK(rendezvous(with(nodes, pmi2)) == RendezvousKind::ports);
     CHECK(detect_launch(environment(with(nodes, mpich))).launcher == "MPICH");
 }
 
@@ -152,14 +157,14 @@ TEST_CASE("launch: a Slurm batch script's own process is told to use srun") {
     Variables batch = srun;
     batch.erase("SLURM_STEP_ID");
     Config config{.rank = 1, .size = 4};
-    const auto place = find_meeting_place(config, environment(batch), soon());
+    const auto place = find_rendezvous(config, environment(batch), soon());
     REQUIRE_FALSE(place);
     CHECK(contains(place.error().message, "srun"));
     CHECK(contains(place.error().message, "TUTTI_STORE"));
 }
 
 TEST_CASE("launch: ranks that were numbered anew are told to name a store") {
-    const auto place = find_meeting_place({.rank = 2, .size = 4}, environment(open_mpi), soon());
+    const auto place = find_rendezvous({.rank = 2, .size = 4}, environment(open_mpi), soon());
     REQUIRE_FALSE(place);
     CHECK(contains(place.error().message, "Open MPI started rank 1 of 4"));
 }
@@ -172,9 +177,9 @@ TEST_CASE("launch: who made the descriptor of MPICH's launcher tells its jobs ap
     variables.erase("PMI_JOBID");
     const Launch launch = detect_launch(environment(variables));
     CHECK(contains(launch.identity, fmt::format("PMI_FD={} ", ::getpid())));
-    CHECK(launch.meeting == Meeting::directory);
+    CHECK(launch.rendezvous == RendezvousKind::directory);
     variables["PMI_FD"] = "-1";
-    CHECK(detect_launch(environment(variables)).meeting == Meeting::none);
+    CHECK(detect_launch(environment(variables)).rendezvous == RendezvousKind::none);
 }
 
 TEST_CASE("job directory: its users share a secret, and the last one removes it") {
@@ -295,7 +300,7 @@ TEST_CASE("ports: every step of a Slurm job has its own few, and without a secre
     CHECK(first + port_choices <= 32'768);
     CHECK(first_port("SLURM_JOB_ID=812\nSLURM_STEP_ID=4\n") != first);
     const auto nodes = environment(with(srun, {{"SLURM_STEP_NUM_NODES", "2"}}));
-    const auto place = find_meeting_place({.rank = 1, .size = 4}, nodes, soon());
+    const auto place = find_rendezvous({.rank = 1, .size = 4}, nodes, soon());
     REQUIRE_FALSE(place);
     CHECK(contains(place.error().message, "TUTTI_SECRET_FILE"));
 }

@@ -91,7 +91,7 @@ TEST_CASE("callback store: calls one at a time, however many stores have the sam
             const auto store = make_callback_store(callbacks, nullptr, "job");
             std::string existing;
             for (int turn = 0; turn < 20; ++turn) {
-                (void)store->look("k", soon());
+                (void)store->try_get("k", soon());
                 (void)store->claim("k", "v", existing, soon());
                 (void)store->set("k", "v", soon());
                 (void)store->get("k", Deadline::after_ms(1));

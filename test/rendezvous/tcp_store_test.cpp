@@ -12,8 +12,8 @@
 #include "store_fixture.h"
 
 using namespace tutti;
-using store_protocol::Op;
 using store_protocol::Status;
+using store_protocol::StoreOp;
 
 namespace {
 
@@ -49,7 +49,7 @@ RawReply read_reply(int fd) {
     REQUIRE(reader.at_end());
     return reply;
 }
-RawReply ask(int fd, Op op, std::string_view key, std::string_view value) {
+RawReply ask(int fd, StoreOp op, std::string_view key, std::string_view value) {
     REQUIRE(net::send_frame(fd, store_protocol::encode_request(op, key, value), soon()));
     return read_reply(fd);
 }
@@ -246,9 +246,9 @@ TEST_CASE("tcp store: a client's will is executed once its connection has ended"
     const auto store = open_store(client_options(*server, "job", "s3cret"));
     REQUIRE(store);
     UniqueFd dies = connect_introduced(*server);
-    CHECK(ask(dies.get(), Op::will, "word", "earlier").status == Status::ok);
-    CHECK(ask(dies.get(), Op::will, "word", "last").status == Status::ok);
-    CHECK((*store)->look("word", soon()).value() == std::nullopt);
+    CHECK(ask(dies.get(), StoreOp::will, "word", "earlier").status == Status::ok);
+    CHECK(ask(dies.get(), StoreOp::will, "word", "last").status == Status::ok);
+    CHECK((*store)->try_get("word", soon()).value() == std::nullopt);
     dies.reset();
     const std::string word = (*store)->get("word", soon()).value();
     REQUIRE(word.size() == sizeof(int64_t) + 4);
@@ -256,17 +256,17 @@ TEST_CASE("tcp store: a client's will is executed once its connection has ended"
     CHECK(std::abs(ByteReader(as_bytes(word)).get<int64_t>() - wall_clock_s()) < 1000);
 
     UniqueFd later = connect_introduced(*server);  // what is there stays
-    CHECK(ask(later.get(), Op::will, "word", "not me").status == Status::ok);
-    CHECK(ask(later.get(), Op::get, "word", "").value == word);
+    CHECK(ask(later.get(), StoreOp::will, "word", "not me").status == Status::ok);
+    CHECK(ask(later.get(), StoreOp::get, "word", "").value == word);
     later.reset();
     {
-        const auto will = (*store)->leave_will("withdrawn", "x", soon());
+        const auto will = (*store)->set_will("withdrawn", "x", soon());
         REQUIRE(will);
         REQUIRE(*will);
     }
     expect_serving(*server);
-    CHECK((*store)->look("word", soon()).value() == word);
-    CHECK((*store)->look("withdrawn", soon()).value() == std::nullopt);
+    CHECK((*store)->try_get("word", soon()).value() == word);
+    CHECK((*store)->try_get("withdrawn", soon()).value() == std::nullopt);
 }
 
 TEST_CASE("tcp store: a name that is not known is said to be that, also at the deadline") {
@@ -324,33 +324,33 @@ TEST_CASE("tcp store: counters add up and refuse what is no counter") {
     const auto amount = [](int64_t n) {
         return std::string(reinterpret_cast<const char*>(&n), sizeof n);
     };
-    CHECK(ask(fd.get(), Op::add, "n", amount(5)).value == amount(5));
-    CHECK(ask(fd.get(), Op::add, "n", amount(-7)).value == amount(-2));
-    CHECK(ask(fd.get(), Op::get, "n", "").value == amount(-2));
-    CHECK(ask(fd.get(), Op::add, "n", amount(INT64_MIN)).value == amount(INT64_MAX - 1));
-    CHECK(ask(fd.get(), Op::add, "n", "short").status == Status::refused);
-    CHECK(ask(fd.get(), Op::set, "text", "some text").status == Status::ok);
-    CHECK(ask(fd.get(), Op::add, "text", amount(1)).status == Status::refused);
+    CHECK(ask(fd.get(), StoreOp::add, "n", amount(5)).value == amount(5));
+    CHECK(ask(fd.get(), StoreOp::add, "n", amount(-7)).value == amount(-2));
+    CHECK(ask(fd.get(), StoreOp::get, "n", "").value == amount(-2));
+    CHECK(ask(fd.get(), StoreOp::add, "n", amount(INT64_MIN)).value == amount(INT64_MAX - 1));
+    CHECK(ask(fd.get(), StoreOp::add, "n", "short").status == Status::refused);
+    CHECK(ask(fd.get(), StoreOp::set, "text", "some text").status == Status::ok);
+    CHECK(ask(fd.get(), StoreOp::add, "text", amount(1)).status == Status::refused);
 }
 
 TEST_CASE("tcp store: requests sent ahead are answered in order, also behind a waiting get") {
     const auto server = start_server("job", "s3cret");
     const UniqueFd fd = connect_introduced(*server), other = connect_introduced(*server);
     Bytes ahead;
-    const auto append = [&](Op op, std::string_view key, std::string_view value) {
+    const auto append = [&](StoreOp op, std::string_view key, std::string_view value) {
         ByteWriter frame;
         frame.put_text(as_text(store_protocol::encode_request(op, key, value)));
         const Bytes bytes = frame.take();
         ahead.insert(ahead.end(), bytes.begin(), bytes.end());
     };
-    append(Op::set, "first", "1");
-    append(Op::get, "later", "");
-    append(Op::get, "first", "");
+    append(StoreOp::set, "first", "1");
+    append(StoreOp::get, "later", "");
+    append(StoreOp::get, "first", "");
     REQUIRE(net::send_all(fd.get(), ahead, soon()));
     CHECK(read_reply(fd.get()).status == Status::ok);
     std::byte early[1];
     CHECK(net::recv_all(fd.get(), early, Deadline::after_ms(30)).error().code == Code::timeout);
-    CHECK(ask(other.get(), Op::set, "later", "2").status == Status::ok);
+    CHECK(ask(other.get(), StoreOp::set, "later", "2").status == Status::ok);
     CHECK(read_reply(fd.get()).value == "2");
     CHECK(read_reply(fd.get()).value == "1");
 }
@@ -358,8 +358,8 @@ TEST_CASE("tcp store: requests sent ahead are answered in order, also behind a w
 TEST_CASE("tcp store: what is sent behind a waiting get is left in the socket, at no cost") {
     const auto server = start_server("job", "s3cret");
     const UniqueFd fd = connect_introduced(*server);
-    REQUIRE(
-        net::send_frame(fd.get(), store_protocol::encode_request(Op::get, "later", ""), soon()));
+    REQUIRE(net::send_frame(fd.get(), store_protocol::encode_request(StoreOp::get, "later", ""),
+                            soon()));
     const Bytes flood(64 << 20);
     CHECK(net::send_all(fd.get(), flood, Deadline::after_ms(500)).error().code == Code::timeout);
     const int64_t cpu_start_ns = cpu_ns();
@@ -437,7 +437,7 @@ TEST_CASE("tcp store: no request waits longer for a server that is silent than i
     const auto now = [] { return Deadline::after_ms(50); };
     std::string existing;
     for (const Error& error :
-         {(*store)->set("key", "value", now()).error(), (*store)->look("key", now()).error(),
+         {(*store)->set("key", "value", now()).error(), (*store)->try_get("key", now()).error(),
           (*store)->claim("key", "value", existing, now()).error(),
           (*store)->remove("key", now()).error()}) {
         INFO(error.message);
@@ -452,8 +452,8 @@ TEST_CASE("tcp store: clients that leave while they wait are forgotten") {
     const auto server = start_server("job", "s3cret");
     for (int i = 0; i < 50; ++i) {
         const UniqueFd fd = connect_introduced(*server);
-        REQUIRE(
-            net::send_frame(fd.get(), store_protocol::encode_request(Op::get, "key", ""), soon()));
+        REQUIRE(net::send_frame(fd.get(), store_protocol::encode_request(StoreOp::get, "key", ""),
+                                soon()));
     }
     const auto store = open_store(client_options(*server, "job", "s3cret"));
     REQUIRE((*store)->set("key", "value", soon()));
@@ -464,11 +464,11 @@ TEST_CASE("tcp store: a client that never reads does not delay the others") {
     const auto server = start_server("job", "s3cret");
     const UniqueFd deaf = connect_introduced(*server);
     const std::string large(500'000, 'x');
-    REQUIRE(ask(deaf.get(), Op::set, "large", large).status == Status::ok);
+    REQUIRE(ask(deaf.get(), StoreOp::set, "large", large).status == Status::ok);
     Bytes gets;
     for (int i = 0; i < 1000; ++i) {
         ByteWriter frame;
-        frame.put_text(as_text(store_protocol::encode_request(Op::get, "large", "")));
+        frame.put_text(as_text(store_protocol::encode_request(StoreOp::get, "large", "")));
         const Bytes bytes = frame.take();
         gets.insert(gets.end(), bytes.begin(), bytes.end());
     }

@@ -16,7 +16,7 @@ void build(Sender& sender, const Tag& tag, const Buffer& data) {
 
 // Waits for the next message and checks it; leaves it unreleased.
 void expect(Duo& duo, Receiver& receiver, const Tag& tag, const Buffer& data) {
-    Receiver::Message message;
+    Receiver::PeekedMessage message;
     REQUIRE(eventually({&duo.a, &duo.b}, [&] {
         message = receiver.peek(tag, data.size());
         return message.data != nullptr;
@@ -141,7 +141,7 @@ TEST_CASE("channel: drops messages of earlier epochs and shows those of other ca
             other.count += 1;
             REQUIRE(room(duo, *lane.sender, data.size()));
             build(*lane.sender, other, data);
-            Receiver::Message message;
+            Receiver::PeekedMessage message;
             REQUIRE(eventually({&duo.a, &duo.b}, [&] {
                 message = lane.receiver->peek(make_tag(2, 2), 10);
                 return message.data != nullptr;

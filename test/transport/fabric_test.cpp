@@ -1,5 +1,5 @@
 // The fabric's engine over a library that misbehaves, and over peers that do.
-#include "base/patience.h"
+#include "base/shared_wait_deadline.h"
 #include "transport/all_channels.h"
 #include "transport/fake_port.h"
 #include "transport/lane_driver.h"
@@ -415,7 +415,7 @@ TEST_CASE("fabric: waits for memory that many peers have as long as for one's, i
     for (const auto& sender : senders) sender->push(make_tag(1), data.data(), data.size());
     const int64_t start_ns = now_ns();
     {
-        const OnePatience together;
+        const SharedWaitDeadline together;
         for (const auto& sender : senders) sender->cancel();
     }
     REQUIRE(now_ns() - start_ns >= 200'000'000);

@@ -149,7 +149,7 @@ private:
     // The optional interfaces.
     int wake_fd() const override { return manners.wake_fd; }
     bool arm() override { return true; }
-    void heard() override {
+    void drain() override {
         uint64_t rings = 0;
         if (::read(manners.wake_fd, &rings, sizeof rings) < 0) return;
     }

@@ -232,7 +232,7 @@ TEST_CASE("flat: tells all who join with another size than the leader's") {
 }
 
 // The function asks a leader's host, and returns the host's text.
-std::string ask(shm::GroupHost& host, const shm::Hello& hello) {
+std::string ask(shm::GroupHost& host, const shm::ShmHello& hello) {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     const UniqueFd here(ends[0]);
@@ -244,7 +244,7 @@ std::string ask(shm::GroupHost& host, const shm::Hello& hello) {
 
 TEST_CASE("flat: a member that asks again, or is refused, takes no other's answer") {
     shm::GroupHost host;
-    shm::GroupHost::Offer offer{.size = 3, .streams = 2};
+    shm::GroupHost::GroupOffer offer{.size = 3, .streams = 2};
     offer.answer = {.code = Code::no_memory, .text = "no memory"};
     host.publish(5, offer);
     const auto asks = [&](Rank rank, Rank size) {

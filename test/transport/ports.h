@@ -115,7 +115,7 @@ inline bool is_quiet_when_heard(PortEnd& from, Rank to, PortEnd& at) {
         {&at, &from},
         [&] {
             const bool readable = ::poll(&fd, 1, 0) == 1;
-            if (readable) at.port->doorbell()->heard();
+            if (readable) at.port->doorbell()->drain();
             return !readable && at.log.messages.size() == 2;
         },
         soon_ms);

@@ -90,7 +90,7 @@ void ping_pong(Side& side, uint64_t messages, std::size_t bytes) {
     const int64_t start_ns = now_ns();
     for (uint64_t number = 1; number <= messages; ++number) {
         if (first) send(number);
-        Receiver::Message message;
+        Receiver::PeekedMessage message;
         const auto arrived = [&] {
             message = receiver->peek(make_tag(number), bytes);
             return message.data != nullptr;

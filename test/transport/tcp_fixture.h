@@ -90,7 +90,7 @@ inline std::unique_ptr<Receiver> await_receiver(TestEndpoint& endpoint, Rank pee
     return out;
 }
 
-inline bool holds(const Receiver::Message& message, const Buffer& data) {
+inline bool holds(const Receiver::PeekedMessage& message, const Buffer& data) {
     return message.data && std::memcmp(message.data, data.data(), data.size()) == 0;
 }
 

@@ -66,7 +66,7 @@ TEST_CASE("tcp: receives into the offered memory when the offer comes before the
         Buffer wanted(bytes);
         lane.receiver->offer(tag, wanted.data(), bytes);
         lane.sender->push(tag, data.data(), bytes);
-        Receiver::Message message;
+        Receiver::PeekedMessage message;
         REQUIRE(eventually({&duo.a, &duo.b}, [&] {
             message = lane.receiver->peek(tag, bytes);
             return message.data != nullptr && lane.sender->drained();
@@ -93,7 +93,7 @@ TEST_CASE("tcp: leaves a large message for its offer when it comes behind anothe
     for (uint64_t i = 0; i < messages; ++i) {
         Buffer wanted(large);
         receiver->offer(make_tag(i), wanted.data(), large);
-        Receiver::Message message;
+        Receiver::PeekedMessage message;
         while (!message.data && !deadline.passed()) {
             endpoint.transport->progress();
             message = receiver->peek(make_tag(i), large);
@@ -124,7 +124,7 @@ TEST_CASE("tcp: keeps what is arriving in offered memory when the offer is taken
     receiver->cancel();
     const Buffer after = wanted;
     REQUIRE(peer.send(ByteView(bytes).subspan(half)));
-    Receiver::Message message;
+    Receiver::PeekedMessage message;
     REQUIRE(eventually({&endpoint}, [&] {
         message = receiver->peek(make_tag(1), large);
         return message.data != nullptr;
@@ -183,7 +183,7 @@ TEST_CASE("tcp: sends what it had accepted when the sender's memory is taken awa
     for (uint16_t l = 0; l < lanes; ++l) {
         for (uint64_t i = 0; i < each; ++i) {
             const Buffer data = pattern(i % 2 ? large : 100, seed + l * each + i);
-            Receiver::Message message;
+            Receiver::PeekedMessage message;
             REQUIRE(eventually({&duo.a, &duo.b}, [&] {
                 message = all[l].receiver->peek(make_tag(i), data.size());
                 return message.data != nullptr;

@@ -155,7 +155,7 @@ TEST_CASE("ucx: knows sockets from networks that move data themselves, and how f
             "#\n# UCP context\n#     component 1  :  tcp\n#     md 4  :  component 6  cma \n";
         for (const char* resource : resources)
             text += fmt::format("#      resource 0  :  md 0  dev 0  flags -- {}\n", resource);
-        const ucx::Network network = ucx::find_network(text + "#\n", adapters);
+        const ucx::OpenedNetworks network = ucx::find_network(text + "#\n", adapters);
         return std::tuple(network.sockets, network.sockets_within, network.bandwidth_gbs);
     };
     REQUIRE(of({"self/memory0", "tcp/lo", "tcp/eth0"}) == std::tuple(true, true, 0.0));

@@ -33,7 +33,7 @@ public:
 
     bool announce() {
         at(Point::before);
-        sleeper_.announce(true);
+        sleeper_.set_sleeping(true);
         at(Point::announced);
         if (point_ == Point::asleep) late_ = std::thread([this] { publish_late(); });
         return true;
@@ -43,7 +43,7 @@ public:
         at(Point::looked);
         return !taken_;
     }
-    void recall() { sleeper_.announce(false); }
+    void recall() { sleeper_.set_sleeping(false); }
 
     bool take() {
         if (taken_ || !published_.load(std::memory_order_seq_cst)) return false;
@@ -165,8 +165,8 @@ TEST_CASE("sleep: a kick ends the service thread's") {
     for (const Point point : {Point::before, Point::announced, Point::looked}) {
         Wakeups wakeups(false, long_ms);
         REQUIRE(wakeups.open());
-        if (point == Point::before) wakeups.kick();
-        Idle work{point, [&] { wakeups.kick(); }};
+        if (point == Point::before) wakeups.wake_service();
+        Idle work{point, [&] { wakeups.wake_service(); }};
         expect_short(work, [&](auto& idle) { wakeups.doze(idle); });
     }
 }
@@ -181,7 +181,7 @@ TEST_CASE("sleep: a thread that drains the doorbell while the service thread doz
                      on_another_thread([&] { wakeups.sleep(program, long_ms); });
                  }};
     expect_short(service, [&](auto& idle) { wakeups.doze(idle); });
-    CHECK(wakeups.kicked());
+    CHECK(wakeups.service_woken());
 }
 
 // The thread looks at one place, and at a second, where it moves what the first waits for: no
@@ -191,7 +191,7 @@ TEST_CASE("sleep: a thread that moves its own work does not sleep on that") {
     REQUIRE(wakeups.open());
     Sleeper sleeper;
     const SleeperWaker waker(wakeups.doorbell_fd());
-    sleeper.announce(true);
+    sleeper.set_sleeping(true);
     Idle work{Point::looked, [&] { waker.wake(sleeper); }};
     expect_short(work, [&](auto& idle) { wakeups.sleep(idle, long_ms); });
     CHECK(wakeups.data_reactor().poll(0) == 0);

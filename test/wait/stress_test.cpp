@@ -21,7 +21,7 @@ using namespace tutti;
 
 namespace {
 
-constexpr int look_ms = 60'000;
+constexpr int longest_sleep_ms = 60'000;
 constexpr int64_t lost_ms = 5'000;  // no wake-up takes that long
 constexpr int64_t run_ms = 1'500;
 constexpr std::size_t comms = 3, slots = 3;
@@ -41,7 +41,7 @@ struct Comm {
     explicit Comm(Wakeups& wakeups) : waiting(wakeups) {}
 
     void start(Slot& slot, int moves, bool left) {
-        const Owned owned(slot.owner);
+        const OwnerGuard owned(slot.owner);
         if (left) waiting.add_pending();
         slot.left = left;
         slot.wanted = moves;
@@ -49,7 +49,7 @@ struct Comm {
     void drive(bool& moved) {
         for (Slot& slot : all) {
             if (slot.wanted.load(std::memory_order_relaxed) == 0) continue;
-            const Owned owned(slot.owner, Owned::Try{});
+            const OwnerGuard owned(slot.owner, OwnerGuard::Try{});
             if (!owned.held() || slot.wanted == 0) continue;
             const int published = slot.published.load(std::memory_order_seq_cst);
             moved |= published != slot.taken;
@@ -61,9 +61,9 @@ struct Comm {
         bool got_all = true;
         for (Slot& slot : all) {
             if (slot.wanted.load(std::memory_order_relaxed) == 0) continue;
-            const Owned owned(slot.owner, Owned::Try{});
+            const OwnerGuard owned(slot.owner, OwnerGuard::Try{});
             got_all &= owned.held();
-            if (owned.held()) slot.sleeper.announce(on);
+            if (owned.held()) slot.sleeper.set_sleeping(on);
         }
         return got_all;
     }
@@ -77,7 +77,7 @@ private:
         slot.wanted = 0;
         slot.taken = 0;
         slot.published = 0;
-        slot.sleeper.announce(false);
+        slot.sleeper.set_sleeping(false);
         if (slot.left) waiting.drop_pending();
         slot.done.store(true, std::memory_order_seq_cst);
         waiting.announce_done();
@@ -87,7 +87,7 @@ private:
 /// A process: doorbells, and a socket that any thread may read, in here a pipe.
 class Place {
 public:
-    Place() : wakeups_(false, look_ms) {
+    Place() : wakeups_(false, longest_sleep_ms) {
         REQUIRE(wakeups_.open());
         int fds[2];
         REQUIRE(::pipe2(fds, O_NONBLOCK | O_CLOEXEC) == 0);
@@ -138,7 +138,7 @@ public:
             comm->armed = on;
             const bool got = comm->arm(on);
             got_all &= got || !on;
-            if (!on) comm->waiting.rouse();
+            if (!on) comm->waiting.wake_sleepers();
         }
         return got_all;
     }
@@ -229,10 +229,10 @@ void serve(Place& place, const std::atomic<bool>& stop) {
     ServiceWork work{place};
     Backoff backoff(true);
     while (!stop) {
-        wakeups.answer_kick();
+        wakeups.clear_service_wake();
         bool moved = false;
         if (!place.drive_left(moved)) {
-            wakeups.sleep_idle(wakeups.handover().sleep_ms(look_ms));
+            wakeups.sleep_idle(wakeups.handover().sleep_ms(longest_sleep_ms));
             backoff.reset();
             continue;
         }
@@ -278,7 +278,7 @@ public:
         step_.arrive_and_wait();
         for (std::thread& thread : threads) thread.join();
         stop = true;
-        place_.wakeups().kick();
+        place_.wakeups().wake_service();
         service.join();
     }
     int lost() const { return lost_; }
@@ -323,7 +323,7 @@ private:
         if (left) {
             // As ProgressEngine::hand_over.
             place_.wakeups().issued();
-            comm.waiting.rouse();
+            comm.waiting.wake_sleepers();
             return expect(await(slot));
         }
         if (part.way == Part::Way::gives_up && wait_until_done(work, comm.waiting, true, 1)) return;
@@ -334,9 +334,9 @@ private:
         const auto limit = Deadline::after_ms(lost_ms);
         work.comm.waiting.enter();
         while (!work.done() && !limit.passed())
-            work.comm.waiting.sleep(work, limit.left_ms(look_ms));
+            work.comm.waiting.sleep(work, limit.left_ms(longest_sleep_ms));
         work.comm.waiting.leave();
-        work.comm.waiting.rouse();
+        work.comm.waiting.wake_sleepers();
         return work.done();
     }
     /// As a program that computes: only the service thread moves the slot.

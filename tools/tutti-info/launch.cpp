@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 #include "sections.h"
 
 namespace tutti::info {

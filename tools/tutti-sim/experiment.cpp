@@ -80,7 +80,7 @@ Result<Outcome> run(const Experiment& e) {
     if (e.lanes != 0) choice.lanes = e.lanes;
     TUTTI_ASSIGN(const Reducer reducer, reducer_of(e));
     const Hosts hosts = hosts_of(e);
-    Request request;
+    SimulationRequest request;
     request.ranks = e.ranks;
     request.network = e.network;
     request.record = e.record;

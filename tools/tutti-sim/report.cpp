@@ -41,7 +41,7 @@ Json ranks_json(const Report& report) {
 
 Json links_json(const Report& report) {
     Json links = Json::array();
-    for (const Link& l : report.links)
+    for (const NetworkLink& l : report.links)
         if (l.messages > 0)
             links.push_back({{"name", l.name()},
                              {"messages", l.messages},
@@ -75,7 +75,7 @@ Row row_of(const Outcome& outcome, bool chosen) {
         row.max_messages = std::max(row.max_messages, rank.messages_sent);
         row.max_bytes = std::max(row.max_bytes, rank.bytes_sent);
     }
-    const Link& busiest = report.busiest_link();
+    const NetworkLink& busiest = report.busiest_link();
     row.busiest_link = busiest.messages > 0 ? busiest.name() : "-";
     row.utilisation = report.utilisation(busiest);
     row.lanes = outcome.choice.lanes;

@@ -72,11 +72,11 @@ constexpr tutti_dtype sum_dtype(tutti_dtype dtype) {
 }
 
 /// A piece of a device's memory.
-class DeviceMemory {
+class DeviceAllocation {
 public:
-    DeviceMemory() = default;
-    static Result<DeviceMemory> make(Device& device, std::size_t bytes) {
-        DeviceMemory memory;
+    DeviceAllocation() = default;
+    static Result<DeviceAllocation> make(Device& device, std::size_t bytes) {
+        DeviceAllocation memory;
         if (bytes) {
             TRAINER_ASSIGN(memory.data_, device.alloc(bytes));
         }
@@ -84,17 +84,17 @@ public:
         memory.bytes_ = bytes;
         return memory;
     }
-    DeviceMemory(DeviceMemory&& other) noexcept
+    DeviceAllocation(DeviceAllocation&& other) noexcept
         : device_(other.device_),
           data_(std::exchange(other.data_, nullptr)),
           bytes_(other.bytes_) {}
-    DeviceMemory& operator=(DeviceMemory&& other) noexcept {
+    DeviceAllocation& operator=(DeviceAllocation&& other) noexcept {
         std::swap(device_, other.device_);
         std::swap(data_, other.data_);
         std::swap(bytes_, other.bytes_);
         return *this;
     }
-    ~DeviceMemory() {
+    ~DeviceAllocation() {
         if (data_) device_->free(data_, bytes_);
     }
 

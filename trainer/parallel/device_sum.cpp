@@ -6,7 +6,7 @@ Result<> DeviceSum::add_up(tutti_dtype dtype, const std::vector<const void*>& in
                            const std::vector<void*>& outputs, std::size_t bytes) {
     Device& first = *devices_.front();
     if (peer_.bytes() < bytes) {
-        TRAINER_ASSIGN(peer_, DeviceMemory::make(first, bytes));
+        TRAINER_ASSIGN(peer_, DeviceAllocation::make(first, bytes));
     }
     TRAINER_TRY(first.copy(outputs[0], inputs[0], bytes));
     for (std::size_t d = 1; d < inputs.size(); ++d) {

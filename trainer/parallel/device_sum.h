@@ -20,7 +20,7 @@ public:
 
 private:
     const std::vector<Device*> devices_;
-    DeviceMemory peer_;  // on device 0: what it adds of another's
+    DeviceAllocation peer_;  // on device 0: what it adds of another's
 };
 
 }  // namespace tutti::trainer::parallel

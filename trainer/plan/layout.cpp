@@ -21,7 +21,7 @@ std::vector<std::vector<int>> on_all_devices(const ModelRecorder& recorder,
 
 std::vector<void*> BufferGroup::pointers() const {
     std::vector<void*> list;
-    for (const DeviceMemory& piece : memory) list.push_back(piece.data());
+    for (const DeviceAllocation& piece : memory) list.push_back(piece.data());
     return list;
 }
 
@@ -93,7 +93,7 @@ Result<> place_group(BufferGroup& group, ModelRecorder& recorder,
         std::size_t bytes = 0;
         for (int b : group.members[d]) bytes += round_up(recorder.buffer(b).bytes, alignment);
         group.bytes = bytes;
-        TRAINER_ASSIGN(DeviceMemory memory, DeviceMemory::make(*devices[d], bytes));
+        TRAINER_ASSIGN(DeviceAllocation memory, DeviceAllocation::make(*devices[d], bytes));
         std::size_t offset = 0;
         for (int b : group.members[d]) {
             recorder.buffer(b).data = memory.data() + offset;
@@ -107,8 +107,8 @@ Result<> place_group(BufferGroup& group, ModelRecorder& recorder,
 Result<> place_sums(BufferGroup& group, const std::vector<Device*>& devices) {
     if (!is_narrow(group.dtype)) return {};
     for (Device* device : devices) {
-        TRAINER_ASSIGN(DeviceMemory memory,
-                       DeviceMemory::make(*device, group.count() * sizeof(float)));
+        TRAINER_ASSIGN(DeviceAllocation memory,
+                       DeviceAllocation::make(*device, group.count() * sizeof(float)));
         group.wide.push_back(std::move(memory));
     }
     return {};

@@ -15,8 +15,8 @@ struct BufferGroup {
     tutti_dtype dtype = TUTTI_FLOAT32;
     std::vector<std::vector<int>> members;  // by device
     std::size_t bytes = 0;
-    std::vector<DeviceMemory> memory;  // by device
-    std::vector<DeviceMemory> wide;    // by device: sums of a 16-bit type, where the layer adds
+    std::vector<DeviceAllocation> memory;  // by device
+    std::vector<DeviceAllocation> wide;    // by device: sums of a 16-bit type, where the layer adds
 
     std::size_t count() const { return bytes / tutti_dtype_size(dtype); }
     std::vector<void*> pointers() const;

@@ -93,8 +93,8 @@ Result<> ModelMemory::place_arena(const Program& program, int d,
         at.emplace_back(b, bytes);
         bytes += round_up(buffer.bytes, options_.alignment);
     }
-    TRAINER_ASSIGN(DeviceMemory arena,
-                   DeviceMemory::make(*devices_[static_cast<std::size_t>(d)], bytes));
+    TRAINER_ASSIGN(DeviceAllocation arena,
+                   DeviceAllocation::make(*devices_[static_cast<std::size_t>(d)], bytes));
     arenas_.push_back(std::move(arena));
     for (const auto& [b, offset] : at) recorder_.buffer(b).data = arenas_.back().data() + offset;
     return {};

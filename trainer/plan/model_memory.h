@@ -49,7 +49,7 @@ private:
     const std::vector<Device*>& devices_;
     MemoryOptions options_;
     std::deque<BufferGroup> parameters_, computed_, state_, buckets_;
-    std::vector<DeviceMemory> arenas_;  // by device
+    std::vector<DeviceAllocation> arenas_;  // by device
 };
 
 }  // namespace tutti::trainer

@@ -35,7 +35,7 @@ Result<> Averaging::allocate() {
         for (Device* device : devices_) {
             for (auto* list : {&pieces.snapshot, &pieces.delta}) {
                 const std::size_t bytes = group.count() * tutti_dtype_size(sum_dtype(group.dtype));
-                TRAINER_ASSIGN(DeviceMemory piece, DeviceMemory::make(*device, bytes));
+                TRAINER_ASSIGN(DeviceAllocation piece, DeviceAllocation::make(*device, bytes));
                 list->push_back(std::move(piece));
             }
         }
@@ -79,7 +79,7 @@ Result<> Averaging::apply_delta(std::size_t g, std::size_t d) {
 void Averaging::bind() {
     for (std::size_t g = 0; g < group_tasks_.size(); ++g) {
         std::vector<void*> deltas;
-        for (const DeviceMemory& delta : pieces_[g].delta) deltas.push_back(delta.data());
+        for (const DeviceAllocation& delta : pieces_[g].delta) deltas.push_back(delta.data());
         tasks_.bind_group(group_tasks_[g], parameters_[g], std::move(deltas));
     }
 }

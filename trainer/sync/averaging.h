@@ -35,7 +35,7 @@ private:
                            DeltaFunction function);
 
     struct Pieces {
-        std::vector<DeviceMemory> snapshot, delta;  // by device
+        std::vector<DeviceAllocation> snapshot, delta;  // by device
     };
     std::deque<BufferGroup>& parameters_;
     const std::vector<Device*>& devices_;

@@ -22,14 +22,14 @@ Collectives::Collectives(const Comm& comm, std::vector<Device*> devices, bool fi
 Result<> Collectives::prepare(Task& task) {
     if (task.whole || devices_.size() == 1) return {};
     if (task.kind == TUTTI_COLLECTIVE_REDUCE_SCATTER) {
-        TRAINER_ASSIGN(task.scratch, DeviceMemory::make(*devices_.front(), task.bytes()));
+        TRAINER_ASSIGN(task.scratch, DeviceAllocation::make(*devices_.front(), task.bytes()));
     }
     const bool sums_all =
         task.kind == TUTTI_COLLECTIVE_ALLREDUCE || task.kind == TUTTI_COLLECTIVE_REDUCE;
     const bool adds_apart = staged_ || (apart_ && fixed_order_);
     if (!adds_apart || !sums_all || task.op != TUTTI_SUM) return {};
     for (Device* device : devices_) {
-        TRAINER_ASSIGN(DeviceMemory peer, DeviceMemory::make(*device, task.bytes()));
+        TRAINER_ASSIGN(DeviceAllocation peer, DeviceAllocation::make(*device, task.bytes()));
         task.staging.peers.push_back(std::move(peer));
         if (!fixed_order_) break;  // device 0 adds
     }

@@ -15,7 +15,7 @@ struct Staging {
     std::vector<std::byte> in;  // the devices' inputs, one after the other
     std::vector<std::byte> out;
     void* to = nullptr;  // on device 0: where out goes when the call is done; NULL: nowhere
-    std::vector<DeviceMemory> peers = {};  // by device: what it adds of another's, where apart
+    std::vector<DeviceAllocation> peers = {};  // by device: what it adds of another's, where apart
 };
 
 /// The names that the collectives of the layer's operations carry: those of one do not pass for
@@ -42,7 +42,7 @@ struct Task {
     std::function<Result<uint64_t>()> whole = {};  // does all at once instead; returns bytes
     uint64_t whole_bytes = 0;                      // that it has returned so far
     int whole_of = -1;                             // the parameter, on device 0
-    DeviceMemory scratch = {};                     // on device 0, for kinds that need it
+    DeviceAllocation scratch = {};                 // on device 0, for kinds that need it
     Staging staging = {};
 
     std::size_t bytes() const { return count * tutti_dtype_size(dtype); }

@@ -30,8 +30,8 @@ Result<> MicroSums::allocate() {
         for (Device* device : devices_) {
             Levels& levels = of_bucket.emplace_back();
             for (unsigned left = most; left > 0; left /= 2) {
-                TRAINER_ASSIGN(DeviceMemory level,
-                               DeviceMemory::make(*device, bucket.sums_bytes()));
+                TRAINER_ASSIGN(DeviceAllocation level,
+                               DeviceAllocation::make(*device, bucket.sums_bytes()));
                 levels.of.push_back(std::move(level));
             }
         }
@@ -45,7 +45,7 @@ Result<> MicroSums::widen(std::size_t bucket, std::size_t device) {
                                      group.sums_dtype(), group.sums(device));
 }
 
-Result<> MicroSums::add(std::size_t bucket, std::size_t device, const DeviceMemory& level) {
+Result<> MicroSums::add(std::size_t bucket, std::size_t device, const DeviceAllocation& level) {
     const BufferGroup& group = buckets_[bucket];
     return devices_[device]->axpby(group.count(), group.sums_dtype(), 1, level.data(), 1,
                                    group.sums(device));

@@ -36,9 +36,9 @@ private:
     void append_nodes(Program& program, BucketFunction function);
     Result<> widen(std::size_t bucket, std::size_t device);
     struct Levels {
-        std::vector<DeviceMemory> of;  // level l: a sum of 2^l micro-batches
+        std::vector<DeviceAllocation> of;  // level l: a sum of 2^l micro-batches
     };
-    Result<> add(std::size_t bucket, std::size_t device, const DeviceMemory& level);
+    Result<> add(std::size_t bucket, std::size_t device, const DeviceAllocation& level);
 
     std::deque<BufferGroup>& buckets_;
     const std::vector<Device*>& devices_;

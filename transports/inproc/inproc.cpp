@@ -29,14 +29,14 @@ struct Node {
     std::set<std::shared_ptr<const Doorbell>> friends;  // who must hear that this one has closed
 };
 
-struct Registry {
+struct LiveNodes {
     std::mutex mutex;
     std::map<std::string, std::shared_ptr<Node>> nodes;  // by address
     uint64_t serial = 0;
 };
 
-Registry& registry() {
-    static auto* all = new Registry;  // never destroyed: transports may be closed at exit
+LiveNodes& live_nodes() {
+    static auto* all = new LiveNodes;  // never destroyed: transports may be closed at exit
     return *all;
 }
 
@@ -81,7 +81,7 @@ Result<> InprocTransport::listen() {
     node->doorbell = std::make_shared<const Doorbell>(std::move(doorbell));
     node->sink = context_.sink;
 
-    Registry& all = registry();
+    LiveNodes& all = live_nodes();
     const std::lock_guard lock(all.mutex);
     address_ = prefix + std::to_string(++all.serial);
     all.nodes[address_] = node;
@@ -102,9 +102,9 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
                          peer.rank);
     std::shared_ptr<Node> other;
     {
-        const std::lock_guard lock(registry().mutex);
-        const auto found = registry().nodes.find(peer.address);
-        if (found != registry().nodes.end()) other = found->second;
+        const std::lock_guard lock(live_nodes().mutex);
+        const auto found = live_nodes().nodes.find(peer.address);
+        if (found != live_nodes().nodes.end()) other = found->second;
     }
     if (!other || other->rank != peer.rank)
         return fail_rank(Code::peer_lost, peer.rank, "inproc: rank {} has closed its endpoint",
@@ -131,8 +131,8 @@ Result<std::unique_ptr<Sender>> InprocTransport::open(const ChannelId& id, const
 void InprocTransport::close(Deadline) {
     if (!node_) return;
     {
-        const std::lock_guard lock(registry().mutex);
-        registry().nodes.erase(address_);
+        const std::lock_guard lock(live_nodes().mutex);
+        live_nodes().nodes.erase(address_);
     }
     const std::lock_guard lock(node_->mutex);
     node_->sink = nullptr;

@@ -132,7 +132,7 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
         lock.unlock();
         const bool all = all_begun(part.all_begun, is_fine(status));
         lock.lock();
-        if (!parent) return tl::unexpected(over());
+        if (!parent) return tl::unexpected(stopped_error());
         if (!is_fine(status)) return tl::unexpected(take(parent, status, splitting).error());
         if (!all) {
             if (comm) made->comms_.push_back(comm);
@@ -140,7 +140,7 @@ Result<std::shared_ptr<Membership>> Membership::split(const DeviceGroupPart& par
                         rank_);
         }
         if (gone()) {
-            joined = tl::unexpected(over());
+            joined = tl::unexpected(stopped_error());
             continue;
         }
         status = wait(parent, deadline);
@@ -182,7 +182,7 @@ Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ri
         gives_up = give_up();
         ::usleep(poll_us);
         lock.lock();
-        if (gone()) return tl::unexpected(over());
+        if (gone()) return tl::unexpected(stopped_error());
     }
     if (status == remote_error) {
         lock.unlock();
@@ -190,7 +190,7 @@ Result<> Membership::conclude(std::unique_lock<std::mutex>& lock, std::size_t ri
         const Deadline news = Deadline::after_ms(remote_grace_ns / 1'000'000);
         while (!give_up() && !news.passed()) ::usleep(poll_us);
         lock.lock();
-        if (gone()) return tl::unexpected(over());
+        if (gone()) return tl::unexpected(stopped_error());
     }
     return take(comms_[ring], status, "starting a collective");
 }
@@ -199,27 +199,27 @@ bool Membership::gathers_launches() {
     return gathering;
 }
 
-Result<> Membership::settle(std::size_t ring, const DeviceOperation::GiveUp& give_up) {
+Result<> Membership::wait_accepted(std::size_t ring, const DeviceOperation::GiveUp& give_up) {
     std::unique_lock lock(mutex_);
-    if (gone()) return tl::unexpected(over());
+    if (gone()) return tl::unexpected(stopped_error());
     return conclude(lock, ring, in_progress, give_up);
 }
 
 Result<> Membership::take(Comm comm, Status status, const char* doing) const {
     if (status == success) [[likely]]
         return {};
-    if (*stop_) return tl::unexpected(over());
+    if (*stop_) return tl::unexpected(stopped_error());
     if (status == in_progress)
         return fail(Code::timeout, "{}: NCCL is not done with it after {} ms", doing, timeout_ms_);
     return tl::unexpected(nccl_error(library_, comm, status, doing));
 }
 
-Error Membership::over() const {
+Error Membership::stopped_error() const {
     return {Code::aborted, nobody, 0, "NCCL's communicator was aborted"};
 }
 
 Result<> Membership::health() {
-    if (*stop_) return tl::unexpected(over());
+    if (*stop_) return tl::unexpected(stopped_error());
     // Whoever is inside will notice by itself.
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock.owns_lock()) return {};
@@ -260,7 +260,7 @@ void Membership::stop() {
                   library_.error_string(worst));
 }
 
-void Membership::wait_to_let_go(const device::Event& done) {
+void Membership::wait_to_let_go(const device::DeviceEvent& done) {
     if (!hangs_ && !device::wait_a_while(done)) hangs_ = true;
 }
 

@@ -41,11 +41,11 @@ public:
     /// takes long for the first only and ends when give_up() says so. That is asked without a lock
     /// held: what it finds may stop() this membership. The context is current. Fails at once after
     /// stop(); what fails on the way is for the caller to stop(). While this thread gathers the
-    /// launches of several ranks, settle() waits instead.
+    /// launches of several ranks, wait_accepted() waits instead.
     template <typename Calls>
     Result<> submit(std::size_t ring, Calls&& calls, const DeviceOperation::GiveUp& give_up) {
         std::unique_lock lock(mutex_);
-        if (gone()) return tl::unexpected(over());
+        if (gone()) return tl::unexpected(stopped_error());
         Status status = library_.group_start();
         if (status == success) {
             status = calls(comms_[ring]);
@@ -58,12 +58,12 @@ public:
     /// This thread's launches are being gathered.
     static bool gathers_launches();
     /// Waits until NCCL has taken what was submitted while launches were gathered.
-    Result<> settle(std::size_t ring, const DeviceOperation::GiveUp& give_up);
+    Result<> wait_accepted(std::size_t ring, const DeviceOperation::GiveUp& give_up);
     /// Without a group, for what NCCL answers at once or soon.
     template <typename Calls>
     Result<> ask(std::size_t ring, const char* doing, Calls&& calls) {
         const std::lock_guard lock(mutex_);
-        if (gone()) return tl::unexpected(over());
+        if (gone()) return tl::unexpected(stopped_error());
         Status status = calls(comms_[ring]);
         if (status == in_progress) status = wait(comms_[ring], operation_deadline());
         return take(comms_[ring], status, doing);
@@ -91,7 +91,7 @@ public:
     bool stopped() const { return *stop_; }
     /// After stop(), for a while, once: NCCL ends its kernels by a word to them, and waits for
     /// their end only in the last of its communicators in the process that is aborted.
-    void wait_to_let_go(const device::Event& done);
+    void wait_to_let_go(const device::DeviceEvent& done);
     /// In order; by force if that takes too long or has been done already.
     void leave(Deadline deadline);
 
@@ -108,7 +108,7 @@ private:
     Comm& slot();
     Deadline operation_deadline() const { return Deadline::after_ms(timeout_ms_); }
     bool gone() const { return comms_.size() < rings_ || *stop_; }
-    Error over() const;
+    Error stopped_error() const;
 
     const Library& library_;
     const device::Context context_;

@@ -12,7 +12,7 @@ Result<> KnownMemory::add(std::byte* memory, std::size_t bytes, bool window) {
     const bool windows = window && library.window_register && library.window_deregister;
     if (!windows && (!library.comm_register || !library.comm_deregister)) return {};
     const device::Context::Scope current(membership_->context());
-    Known known{windows, {}};
+    RegisteredWindows known{windows, {}};
     for (std::size_t ring = 0; ring < membership_->rings(); ++ring) {
         const auto told = membership_->ask_handle(
             ring, "registering device memory", [&](Comm comm, void** handle) {
@@ -32,7 +32,7 @@ Result<> KnownMemory::add(std::byte* memory, std::size_t bytes, bool window) {
     return {};
 }
 
-void KnownMemory::forget(const Known& known) {
+void KnownMemory::forget(const RegisteredWindows& known) {
     const Library& library = membership_->library();
     const device::Context::Scope current(membership_->context());
     for (std::size_t ring = 0; ring < known.handles.size(); ++ring)
@@ -43,7 +43,7 @@ void KnownMemory::forget(const Known& known) {
 }
 
 void KnownMemory::remove(std::byte* memory) {
-    std::map<std::byte*, Known>::node_type node;
+    std::map<std::byte*, RegisteredWindows>::node_type node;
     {
         const std::lock_guard lock(mutex_);
         node = known_.extract(memory);
@@ -52,7 +52,7 @@ void KnownMemory::remove(std::byte* memory) {
 }
 
 void KnownMemory::clear() {
-    std::map<std::byte*, Known> all;
+    std::map<std::byte*, RegisteredWindows> all;
     {
         const std::lock_guard lock(mutex_);
         all.swap(known_);

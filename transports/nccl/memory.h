@@ -21,15 +21,15 @@ public:
     void clear();
 
 private:
-    struct Known {
+    struct RegisteredWindows {
         bool window = false;
         std::vector<void*> handles;  // by ring
     };
-    void forget(const Known& known);
+    void forget(const RegisteredWindows& known);
 
     const std::shared_ptr<Membership> membership_;
     std::mutex mutex_;
-    std::map<std::byte*, Known> known_;
+    std::map<std::byte*, RegisteredWindows> known_;
 };
 
 }  // namespace tutti::nccl

@@ -5,18 +5,18 @@ namespace tutti::nccl {
 // A list through the operations themselves: nothing is allocated while they run.
 class Runs {
 public:
-    struct Link {
-        Link* before = nullptr;
-        Link* after = nullptr;
+    struct RunLink {
+        RunLink* before = nullptr;
+        RunLink* after = nullptr;
     };
-    void add(Link& run) {
+    void add(RunLink& run) {
         const std::lock_guard lock(mutex_);
         run.before = last_;
         run.after = nullptr;
         (last_ ? last_->after : first_) = &run;
         last_ = &run;
     }
-    void remove(Link& run) {
+    void remove(RunLink& run) {
         const std::lock_guard lock(mutex_);
         (run.before ? run.before->after : first_) = run.after;
         (run.after ? run.after->before : last_) = run.before;
@@ -25,15 +25,15 @@ public:
         const std::lock_guard lock(mutex_);
         return first_ == nullptr;
     }
-    bool is_first(const Link& run) {
+    bool is_first(const RunLink& run) {
         const std::lock_guard lock(mutex_);
         return first_ == &run;
     }
 
 private:
     std::mutex mutex_;
-    Link* first_ = nullptr;
-    Link* last_ = nullptr;
+    RunLink* first_ = nullptr;
+    RunLink* last_ = nullptr;
 };
 
 bool none(Runs& runs) {
@@ -49,7 +49,7 @@ namespace {
 class NcclOperation final : public DeviceOperation {
 public:
     NcclOperation(std::shared_ptr<Membership> membership, std::shared_ptr<Runs> runs,
-                  std::unique_ptr<DeviceStep> step, std::size_t ring, device::Event done)
+                  std::unique_ptr<DeviceStep> step, std::size_t ring, device::DeviceEvent done)
         : membership_(std::move(membership)),
           runs_(std::move(runs)),
           step_(std::move(step)),
@@ -67,12 +67,12 @@ public:
         return launched;
     }
     // The mark has to come behind what only now is on the stream.
-    Result<> settle_part(uint32_t, void*, const GiveUp& give_up) override {
+    Result<> finish_part(uint32_t, void*, const GiveUp& give_up) override {
         const device::Context::Scope current(membership_->context());
-        auto settled = membership_->settle(ring_, give_up);
-        if (settled) settled = mark();
-        if (!settled) membership_->stop();
-        return settled;
+        auto accepted = membership_->wait_accepted(ring_, give_up);
+        if (accepted) accepted = mark();
+        if (!accepted) membership_->stop();
+        return accepted;
     }
     void start(const Tag&, const void*, void*) override { failure_ = {}; }
 
@@ -123,8 +123,8 @@ private:
     const std::shared_ptr<Runs> runs_;
     const std::unique_ptr<DeviceStep> step_;
     const std::size_t ring_;
-    const device::Event done_;
-    Runs::Link link_;
+    const device::DeviceEvent done_;
+    Runs::RunLink link_;
     Failure failure_;
     device::StreamHandle callers_ = nullptr;
     bool asked_ = false;     // NCCL was, for what may be on the stream
@@ -136,9 +136,9 @@ public:
     NcclRun(std::shared_ptr<Membership> membership, std::shared_ptr<Runs> runs)
         : membership_(std::move(membership)), runs_(std::move(runs)) {}
     ~NcclRun() override { end(); }
-    Result<> settle(const DeviceOperation::GiveUp& give_up) override {
+    Result<> wait_accepted(const DeviceOperation::GiveUp& give_up) override {
         for (std::size_t ring = 0; ring < membership_->rings(); ++ring)
-            TUTTI_TRY(membership_->settle(ring, give_up));
+            TUTTI_TRY(membership_->wait_accepted(ring, give_up));
         return {};
     }
     void begin() override {
@@ -158,7 +158,7 @@ public:
 private:
     const std::shared_ptr<Membership> membership_;
     const std::shared_ptr<Runs> runs_;
-    Runs::Link link_;
+    Runs::RunLink link_;
     bool begun_ = false;
 };
 
@@ -168,7 +168,7 @@ Result<std::unique_ptr<DeviceOperation>> make_operation(std::shared_ptr<Membersh
                                                         std::shared_ptr<Runs> runs,
                                                         std::unique_ptr<DeviceStep> step,
                                                         std::size_t ring) {
-    TUTTI_ASSIGN(device::Event done, device::Event::create(membership->context()));
+    TUTTI_ASSIGN(device::DeviceEvent done, device::DeviceEvent::create(membership->context()));
     return std::make_unique<NcclOperation>(std::move(membership), std::move(runs), std::move(step),
                                            ring, std::move(done));
 }

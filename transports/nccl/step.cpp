@@ -18,7 +18,7 @@ Extents even(std::size_t ranks, std::size_t block_bytes) {
     return e;
 }
 
-Extents listed(const IntrinsicShape::Blocks& blocks, std::size_t element_bytes) {
+Extents listed(const IntrinsicShape::UnevenBlocks& blocks, std::size_t element_bytes) {
     Extents e{blocks.counts, blocks.displacements};
     for (auto* list : {&e.bytes, &e.at})
         for (std::size_t& n : *list) n *= element_bytes;

@@ -8,7 +8,7 @@ namespace tutti::ofi {
 
 Result<> SendBuffers::allocate(Memory& memory, std::size_t count, std::size_t message_bytes) {
     const std::size_t each = slot_bytes(message_bytes);
-    TUTTI_ASSIGN(Block block, Block::make(memory, count * each));
+    TUTTI_ASSIGN(RegisteredBlock block, RegisteredBlock::make(memory, count * each));
     for (std::size_t i = 0; i < count; ++i) {
         Staged& one = buffers_.emplace_back();
         one.data = block.data() + i * each + slot_offset_bytes;
@@ -28,13 +28,13 @@ Result<> ReceiveBuffers::start(std::size_t goal) {
 
 Result<> ReceiveBuffers::grow() {
     const std::size_t each = slot_bytes(bytes_);
-    TUTTI_ASSIGN(Block block, Block::make(memory_, goal_ * each));
+    TUTTI_ASSIGN(RegisteredBlock block, RegisteredBlock::make(memory_, goal_ * each));
     for (std::size_t i = 0; i < goal_; ++i) {
         BounceBuffer& one = buffers_.emplace_back();
         one.of = this;
         one.data = block.data() + i * each + slot_offset_bytes;
         one.descriptor = block.descriptor();
-        resting_.push_back(&one);
+        free_.push_back(&one);
     }
     blocks_.push_back(std::move(block));
     return {};
@@ -42,7 +42,7 @@ Result<> ReceiveBuffers::grow() {
 
 Result<> ReceiveBuffers::post() {
     while (posted_ < goal_ && objects_.endpoint) {
-        if (resting_.empty()) {
+        if (free_.empty()) {
             // All are held: more memory, so that nobody waits for who does not read.
             if (auto grown = grow(); !grown) {
                 if (posted_ == 0) return grown;
@@ -50,9 +50,9 @@ Result<> ReceiveBuffers::post() {
                 return {};
             }
         }
-        BounceBuffer& buffer = *resting_.back();
+        BounceBuffer& buffer = *free_.back();
         const ssize_t code = fi_recv(endpoint_, buffer.data, bytes_, buffer.descriptor,
-                                     FI_ADDR_UNSPEC, static_cast<Operation*>(&buffer));
+                                     FI_ADDR_UNSPEC, static_cast<OpContext*>(&buffer));
         if (code == -FI_EAGAIN) return {};
         if (code != 0 && posted_ == 0)
             return fail(Code::system, "libfabric ({}): posting a receive: {}", objects_.provider(),
@@ -61,7 +61,7 @@ Result<> ReceiveBuffers::post() {
             log::warn("libfabric ({}): posting a receive: {}", objects_.provider(), reason(code));
             return {};
         }
-        resting_.pop_back();
+        free_.pop_back();
         ++posted_;
     }
     return {};

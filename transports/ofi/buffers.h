@@ -21,7 +21,7 @@ class SendBuffers {
 public:
     Result<> allocate(Memory& memory, std::size_t count, std::size_t message_bytes);
     /// nullptr: the peer has to wait. A peer that takes nothing leaves buffers for the others.
-    Staged* take(Peer& peer) {
+    Staged* take(OfiPeer& peer) {
         if (free_.empty() || peer.staged >= buffers_.size() * 3 / 4) return nullptr;
         Staged* const staged = free_.back();
         free_.pop_back();
@@ -36,36 +36,36 @@ public:
     }
 
     /// libfabric has taken a send for that peer.
-    void leaves(Peer& peer) {
+    void leaves(OfiPeer& peer) {
         ++leaving_;
         ++peer.leaving;
         peer.refused_since_ns = 0;
     }
     /// libfabric has finished an operation, which may be a send.
-    void left(const Operation& operation) {
-        Peer* peer = nullptr;
-        if (operation.kind == Operation::Kind::staged)
+    void left(const OpContext& operation) {
+        OfiPeer* peer = nullptr;
+        if (operation.kind == OpContext::Kind::staged)
             peer = static_cast<const Staged&>(operation).peer;
-        if (operation.kind == Operation::Kind::payload_out)
-            peer = static_cast<const Outgoing&>(operation).peer;
+        if (operation.kind == OpContext::Kind::payload_out)
+            peer = static_cast<const PayloadOut&>(operation).peer;
         if (!peer || peer->leaving == 0) return;
         --peer->leaving;
         --leaving_;
     }
     /// That peer's sends do not count any more.
-    void forget(Peer& peer) { leaving_ -= std::exchange(peer.leaving, 0); }
+    void forget(OfiPeer& peer) { leaving_ -= std::exchange(peer.leaving, 0); }
     void forget_all() { leaving_ = 0; }
     bool any_leaving() const { return leaving_ > 0; }
     /// Whether earlier sends explain that libfabric has no room for another one to that peer.
-    bool may_be_full(const Peer& peer) const {
+    bool may_be_full(const OfiPeer& peer) const {
         return peer.staged > 0 || peer.leaving > 0 || leaving_ >= buffers_.size();
     }
     void deregister() {
-        for (Block& block : blocks_) block.deregister();
+        for (RegisteredBlock& block : blocks_) block.deregister();
     }
 
 private:
-    std::vector<Block> blocks_;
+    std::vector<RegisteredBlock> blocks_;
     std::deque<Staged> buffers_;
     std::vector<Staged*> free_;
     std::size_t leaving_ = 0;
@@ -87,13 +87,13 @@ public:
     /// An error: the endpoint takes no receives at all, and nothing would ever be heard.
     Result<> post();
     bool is_behind() const { return posted_ < goal_; }
-    bool has_resting() const { return !resting_.empty(); }
+    bool has_free() const { return !free_.empty(); }
     /// libfabric has given a buffer back.
     void completed() { --posted_; }
     /// Nothing reads a buffer any more.
-    void rest(BounceBuffer& buffer) { resting_.push_back(&buffer); }
+    void give(BounceBuffer& buffer) { free_.push_back(&buffer); }
     void deregister() {
-        for (Block& block : blocks_) block.deregister();
+        for (RegisteredBlock& block : blocks_) block.deregister();
     }
 
 private:
@@ -104,9 +104,9 @@ private:
     fid_ep* endpoint_ = nullptr;
     std::size_t bytes_ = 0;  // of the longest message
     std::size_t goal_ = 0, posted_ = 0;
-    std::vector<Block> blocks_;
+    std::vector<RegisteredBlock> blocks_;
     std::deque<BounceBuffer> buffers_;
-    std::vector<BounceBuffer*> resting_;  // neither posted nor held
+    std::vector<BounceBuffer*> free_;  // neither posted nor held
 };
 
 }  // namespace tutti::ofi

@@ -49,20 +49,20 @@ public:
         : objects_(objects), sends_(sends) {}
     /// False: there was nothing to read, or the endpoint is closed.
     bool read();
-    bool next(Completion& completion) {
+    bool next(CqEntry& completion) {
         if (waiting_.empty() && !read()) return false;
         completion = waiting_.pop();
         return true;
     }
     /// Read, and not handled yet.
-    Queue<Completion>& waiting() { return waiting_; }
+    Queue<CqEntry>& waiting() { return waiting_; }
 
 private:
     bool read_error();
 
     const Objects& objects_;
     SendBuffers& sends_;
-    Queue<Completion> waiting_;
+    Queue<CqEntry> waiting_;
 };
 
 }  // namespace tutti::ofi

@@ -18,34 +18,34 @@ constexpr int let_go_ms = 1000;
 
 }  // namespace
 
-void OfiPort::lose(Peer& peer, const std::string& cause, Culprit culprit) {
+void OfiPort::mark_lost(OfiPeer& peer, const std::string& cause, Culprit culprit) {
     if (std::exchange(peer.gone, true)) return;
     events_.lost(peer.rank, cause, culprit);
     drop_waiting(peer);
 }
 
 // Ends what libfabric does not have in its hands, and asks it to let go of the rest.
-void OfiPort::drop_waiting(Peer& peer) {
+void OfiPort::drop_waiting(OfiPeer& peer) {
     sends_.forget(peer);
-    control_.remove_if([&](const Control& c) { return c.peer == &peer; });
-    payloads_.outgoing.each([&](Outgoing& out) {
-        if (out.peer == &peer && out.state != Outgoing::State::sending)
+    control_.remove_if([&](const QueuedControl& c) { return c.peer == &peer; });
+    payloads_.outgoing.each([&](PayloadOut& out) {
+        if (out.peer == &peer && out.state != PayloadOut::State::sending)
             finish(out, Code::peer_lost);
     });
-    payloads_.incoming.each([&](Incoming& in) {
-        if (in.peer == &peer && in.state == Incoming::State::fetching && broken_.empty())
-            fi_cancel(&objects_.endpoint->fid, static_cast<Operation*>(&in));
+    payloads_.incoming.each([&](PayloadIn& in) {
+        if (in.peer == &peer && in.state == PayloadIn::State::fetching && broken_.empty())
+            fi_cancel(&objects_.endpoint->fid, static_cast<OpContext*>(&in));
     });
 }
 
-void OfiPort::look_after_peers() {
+void OfiPort::check_peers() {
     if (++turns_ % turns_per_look != 0 || !payloads_.any()) return;
     const int64_t now = now_ns();
     if (now - looked_ns_ < ping_ns) return;
     looked_ns_ = now;
-    for (Peer* peer : peers_.by_rank())
+    for (OfiPeer* peer : peers_.by_rank())
         if (peer && peer->reached && !peer->gone && payloads_.wait_for(*peer))
-            say_now({peer, peers_.prefix_to(*peer, Kind::ping, 0, 0)});
+            try_send_control({peer, peers_.prefix_to(*peer, Kind::ping, 0, 0)});
 }
 
 Result<> OfiPort::connect(Rank rank, ByteView address) {
@@ -54,18 +54,18 @@ Result<> OfiPort::connect(Rank rank, ByteView address) {
 }
 
 void OfiPort::disconnect(Rank rank) {
-    Peer* const peer = peers_.find(rank);
+    OfiPeer* const peer = peers_.find(rank);
     if (!peer) return;
     peer->gone = true;
     drop_waiting(*peer);
     const auto deadline = Deadline::after_ms(let_go_ms);
-    Completion completion;
+    CqEntry completion;
     while (payloads_.wait_for(*peer)) {
         if (completions_.next(completion))
             handle(completion);
         else if (deadline.passed())
-            return give_up(fmt::format("it did not let go of a message of rank {} within {} ms",
-                                       peer->rank, let_go_ms));
+            return fail_port(fmt::format("it did not let go of a message of rank {} within {} ms",
+                                         peer->rank, let_go_ms));
         else
             std::this_thread::yield();
     }
@@ -74,7 +74,7 @@ void OfiPort::disconnect(Rank rank) {
 // libfabric holds memory of the caller's that it must not touch any more, and only closing the
 // endpoint makes sure of that; or it takes no receives. It ends the port for all, and none of those
 // who are still there is to blame.
-void OfiPort::give_up(std::string_view cause) {
+void OfiPort::fail_port(std::string_view cause) {
     broken_ = fmt::format("libfabric ({}): closed: {}", objects_.provider(), cause);
     log::warn("{}", broken_);
     close_endpoint();
@@ -83,12 +83,12 @@ void OfiPort::give_up(std::string_view cause) {
     control_.clear();
     granted_.clear();
     sends_.forget_all();
-    payloads_.outgoing.each([&](Outgoing& out) { finish(out, Code::peer_lost); });
-    payloads_.incoming.each([&](Incoming& in) {
-        if (in.state == Incoming::State::fetching) fetched(in, Code::peer_lost);
+    payloads_.outgoing.each([&](PayloadOut& out) { finish(out, Code::peer_lost); });
+    payloads_.incoming.each([&](PayloadIn& in) {
+        if (in.state == PayloadIn::State::fetching) fetched(in, Code::peer_lost);
     });
-    for (Peer* peer : std::vector<Peer*>(peers_.by_rank()))
-        if (peer && peer->connected) lose(*peer, broken_, Culprit::own);
+    for (OfiPeer* peer : std::vector<OfiPeer*>(peers_.by_rank()))
+        if (peer && peer->connected) mark_lost(*peer, broken_, Culprit::own);
 }
 
 }  // namespace tutti::ofi

@@ -76,15 +76,15 @@ void Memory::deregister(void* handle) {
     fi_close(&static_cast<fid_mr*>(handle)->fid);
 }
 
-Result<Block> Block::make(Memory& memory, std::size_t bytes) {
+Result<RegisteredBlock> RegisteredBlock::make(Memory& memory, std::size_t bytes) {
     void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) return fail_errno(errno, "memory for messages");
-    Block block(static_cast<std::byte*>(data), bytes);
+    RegisteredBlock block(static_cast<std::byte*>(data), bytes);
     TUTTI_ASSIGN(block.registered_, memory.use(block.data_, bytes));
     return block;
 }
 
-Block::~Block() {
+RegisteredBlock::~RegisteredBlock() {
     registered_ = {};
     if (data_) ::munmap(data_, bytes_);
 }

@@ -65,22 +65,22 @@ private:
 };
 
 /// Page-aligned memory of our own for messages, registered while it lives.
-class Block {
+class RegisteredBlock {
 public:
-    static Result<Block> make(Memory& memory, std::size_t bytes);
-    Block(Block&& other) noexcept
+    static Result<RegisteredBlock> make(Memory& memory, std::size_t bytes);
+    RegisteredBlock(RegisteredBlock&& other) noexcept
         : data_(std::exchange(other.data_, nullptr)),
           bytes_(other.bytes_),
           registered_(std::move(other.registered_)) {}
-    Block& operator=(Block&&) = delete;
-    ~Block();
+    RegisteredBlock& operator=(RegisteredBlock&&) = delete;
+    ~RegisteredBlock();
 
     std::byte* data() const { return data_; }
     void* descriptor() const { return registered_.descriptor(); }
     void deregister() { registered_ = {}; }
 
 private:
-    Block(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
+    RegisteredBlock(std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
     std::byte* data_;
     std::size_t bytes_;
     Registered registered_;

@@ -7,7 +7,7 @@
 
 namespace tutti::ofi {
 
-struct Peer {
+struct OfiPeer {
     Rank rank = nobody;
     uint64_t port = 0;  // its number
     fi_addr_t address = FI_ADDR_NOTAVAIL;
@@ -20,9 +20,9 @@ struct Peer {
     std::size_t leaving = 0;              // sends that libfabric has not finished
 };
 
-struct Operation {
+struct OpContext {
     enum class Kind : uint8_t { receive, staged, payload_out, payload_in };
-    explicit Operation(Kind in_kind) : kind(in_kind) {}
+    explicit OpContext(Kind in_kind) : kind(in_kind) {}
 
     fi_context2 library{};  // libfabric's own, and first: it takes the whole for that
     Kind kind;
@@ -31,30 +31,30 @@ struct Operation {
 class ReceiveBuffers;
 
 /// A buffer that a message comes in.
-struct BounceBuffer : Operation {
-    BounceBuffer() : Operation(Kind::receive) {}
+struct BounceBuffer : OpContext {
+    BounceBuffer() : OpContext(Kind::receive) {}
     ReceiveBuffers* of = nullptr;
     std::byte* data = nullptr;
     void* descriptor = nullptr;
 };
 
 /// A buffer that a message leaves from.
-struct Staged : Operation {
-    Staged() : Operation(Kind::staged) {}
+struct Staged : OpContext {
+    Staged() : OpContext(Kind::staged) {}
     bool second = false;  // by the second endpoints
     std::byte* data = nullptr;
     void* descriptor = nullptr;
     std::size_t bytes = 0;
-    Peer* peer = nullptr;
+    OfiPeer* peer = nullptr;
 };
 
 /// A payload that is sent from where it lies, which is at the caller's.
-struct Outgoing : Operation {
-    Outgoing() : Operation(Kind::payload_out) {}
+struct PayloadOut : OpContext {
+    PayloadOut() : OpContext(Kind::payload_out) {}
     enum class State : uint8_t { announced, granted, sending };
     uint64_t number = 0;
     State state = State::announced;
-    Peer* peer = nullptr;
+    OfiPeer* peer = nullptr;
     const std::byte* data = nullptr;
     std::size_t bytes = 0;
     void* context = nullptr;
@@ -64,12 +64,12 @@ struct Outgoing : Operation {
 };
 
 /// A payload that a peer has announced.
-struct Incoming : Operation {
-    Incoming() : Operation(Kind::payload_in) {}
+struct PayloadIn : OpContext {
+    PayloadIn() : OpContext(Kind::payload_in) {}
     enum class State : uint8_t { announced, fetching, ended };
     uint64_t number = 0;
     State state = State::announced;
-    Peer* peer = nullptr;
+    OfiPeer* peer = nullptr;
     uint64_t theirs = 0;  // its number there
     std::size_t bytes = 0;
     void* context = nullptr;
@@ -77,13 +77,13 @@ struct Incoming : Operation {
 };
 
 /// Tags have 48 bits with some providers.
-inline uint64_t payload_tag(const Incoming& in) {
+inline uint64_t payload_tag(const PayloadIn& in) {
     return in.number & 0xffff'ffff'ffff;
 }
 
 /// How one of them ended.
-struct Completion {
-    Operation* operation = nullptr;
+struct CqEntry {
+    OpContext* operation = nullptr;
     std::size_t bytes = 0;
     int error = 0;  // FI_E…
 };

@@ -19,14 +19,14 @@ public:
             free_.push_back(static_cast<uint32_t>(slots_.size()));
             slots_.emplace_back().index = free_.back();
         }
-        Slot& slot = slots_[free_.back()];
+        NumberedSlot& slot = slots_[free_.back()];
         free_.pop_back();
         slot.taken = true;
         slot.value.number = uint64_t{slot.turn} << 32 | slot.index;
         return slot.value;
     }
     void give(T& value) {
-        Slot& slot = slots_[static_cast<uint32_t>(value.number)];
+        NumberedSlot& slot = slots_[static_cast<uint32_t>(value.number)];
         slot.value = T{};
         slot.taken = false;
         ++slot.turn;
@@ -35,7 +35,7 @@ public:
     T* find(uint64_t number) {
         const auto index = static_cast<uint32_t>(number);
         if (index >= slots_.size()) return nullptr;
-        Slot& slot = slots_[index];
+        NumberedSlot& slot = slots_[index];
         return slot.taken && slot.turn == number >> 32 ? &slot.value : nullptr;
     }
     std::size_t taken() const { return slots_.size() - free_.size(); }
@@ -48,34 +48,34 @@ public:
     }
 
 private:
-    struct Slot {
+    struct NumberedSlot {
         T value;
         uint32_t index = 0;
         uint32_t turn = 0;
         bool taken = false;
     };
-    std::deque<Slot> slots_;
+    std::deque<NumberedSlot> slots_;
     std::vector<uint32_t> free_;
 };
 
 /// All that are announced or under way, in both directions.
 struct Payloads {
-    Slots<Outgoing> outgoing;
-    Slots<Incoming> incoming;
+    Slots<PayloadOut> outgoing;
+    Slots<PayloadIn> incoming;
 
     bool any() const { return outgoing.taken() + incoming.taken() > 0; }
     /// Whether something happens when that peer says so.
-    bool wait_for(const Peer& peer) {
+    bool wait_for(const OfiPeer& peer) {
         bool waits = false;
-        outgoing.each([&](const Outgoing& out) { waits |= out.peer == &peer; });
-        incoming.each([&](const Incoming& in) {
-            waits |= in.peer == &peer && in.state == Incoming::State::fetching;
+        outgoing.each([&](const PayloadOut& out) { waits |= out.peer == &peer; });
+        incoming.each([&](const PayloadIn& in) {
+            waits |= in.peer == &peer && in.state == PayloadIn::State::fetching;
         });
         return waits;
     }
     void deregister() {
-        outgoing.each([](Outgoing& out) { out.registered = {}; });
-        incoming.each([](Incoming& in) { in.registered = {}; });
+        outgoing.each([](PayloadOut& out) { out.registered = {}; });
+        incoming.each([](PayloadIn& in) { in.registered = {}; });
     }
 };
 

@@ -19,26 +19,26 @@ uint64_t random_number() {
 
 }  // namespace
 
-PeerTable::PeerTable(const Objects& objects, Rank rank, Rank size)
+OfiPeerTable::OfiPeerTable(const Objects& objects, Rank rank, Rank size)
     : objects_(objects),
       rank_(rank),
       port_(random_number()),
       by_rank_(static_cast<std::size_t>(size)) {}
 
-Peer* PeerTable::find(Rank rank) const {
+OfiPeer* OfiPeerTable::find(Rank rank) const {
     const auto index = static_cast<std::size_t>(rank);
     return rank >= 0 && index < by_rank_.size() ? by_rank_[index] : nullptr;
 }
 
-Peer& PeerTable::add(Rank rank, uint64_t port) {
-    Peer& peer = *peers_.emplace_back(std::make_unique<Peer>());
+OfiPeer& OfiPeerTable::add(Rank rank, uint64_t port) {
+    OfiPeer& peer = *peers_.emplace_back(std::make_unique<OfiPeer>());
     peer.rank = rank;
     peer.port = port;
     by_rank_[static_cast<std::size_t>(rank)] = &peer;
     return peer;
 }
 
-Result<fi_addr_t> PeerTable::insert(const Peer& peer, ByteView where) {
+Result<fi_addr_t> OfiPeerTable::insert(const OfiPeer& peer, ByteView where) {
     // Providers read as much as their kind of address has: never past the end of a shorter one.
     Bytes padded(where.begin(), where.end());
     padded.resize(max_address_bytes);
@@ -50,13 +50,13 @@ Result<fi_addr_t> PeerTable::insert(const Peer& peer, ByteView where) {
                    inserted < 0 ? inserted : -FI_EINVAL);
 }
 
-Result<> PeerTable::take_address(Peer& peer, ByteView where) {
+Result<> OfiPeerTable::take_address(OfiPeer& peer, ByteView where) {
     if (peer.address != FI_ADDR_NOTAVAIL) return {};
     TUTTI_ASSIGN(peer.address, insert(peer, where));
     return {};
 }
 
-Result<> PeerTable::connect(Rank rank, ByteView address) {
+Result<> OfiPeerTable::connect(Rank rank, ByteView address) {
     ByteReader in(address);
     const auto port = in.get<uint64_t>();
     const std::string provider = in.get_text(max_address_bytes);
@@ -69,7 +69,7 @@ Result<> PeerTable::connect(Rank rank, ByteView address) {
                          "libfabric: rank {} uses the provider '{}' and this rank '{}'; "
                          "TUTTI_OFI_PROVIDER makes them the same",
                          rank, provider, objects_.provider());
-    Peer* peer = find(rank);
+    OfiPeer* peer = find(rank);
     if (!peer || peer->gone || peer->port != port) peer = &add(rank, port);
     TUTTI_TRY(take_address(*peer, as_bytes(where)));
     if (!second.empty() && peer->second == FI_ADDR_NOTAVAIL) {
@@ -79,7 +79,7 @@ Result<> PeerTable::connect(Rank rank, ByteView address) {
     return {};
 }
 
-void PeerTable::reach(Peer& peer, bool sockets) {
+void OfiPeerTable::reach(OfiPeer& peer, bool sockets) {
     if (std::exchange(peer.reached, true) || !sockets) return;
     std::array<std::byte, max_address_bytes> where{};
     std::size_t bytes = where.size();
@@ -88,11 +88,11 @@ void PeerTable::reach(Peer& peer, bool sockets) {
                                ByteView(where.data(), std::min(bytes, where.size())));
 }
 
-Peer* PeerTable::sender_of(const Prefix& prefix) {
+OfiPeer* OfiPeerTable::sender_of(const Prefix& prefix) {
     if (prefix.target != port_ || prefix.source_rank < 0 ||
         std::cmp_greater_equal(prefix.source_rank, by_rank_.size()))
         return nullptr;
-    Peer* const peer = find(prefix.source_rank);
+    OfiPeer* const peer = find(prefix.source_rank);
     if (!peer) return &add(prefix.source_rank, prefix.source);
     return peer->port == prefix.source && !peer->gone ? peer : nullptr;
 }

@@ -104,11 +104,11 @@ Result<> OfiPort::prepare() {
 
 bool OfiPort::progress() {
     if (!broken_.empty()) return false;
-    look_after_peers();
+    check_peers();
     bool moved = is_behind() && retry();
     // What is there now; not what comes meanwhile, or a busy peer would keep us here for ever.
     if (!completions_.read() && completions_.waiting().empty()) return moved;
-    Completion completion;
+    CqEntry completion;
     for (std::size_t left = completions_.waiting().size();
          left > 0 && completions_.next(completion); --left) {
         handle(completion);
@@ -117,64 +117,64 @@ bool OfiPort::progress() {
     return moved;
 }
 
-void OfiPort::handle(const Completion& completion) {
+void OfiPort::handle(const CqEntry& completion) {
     if (completion.error != 0) return failed(completion);
     switch (completion.operation->kind) {
-        case Operation::Kind::receive:
+        case OpContext::Kind::receive:
             return arrived(static_cast<BounceBuffer&>(*completion.operation), completion.bytes);
-        case Operation::Kind::staged: {
+        case OpContext::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);
             if (!staged.second) peers_.reach(*staged.peer, limits_.sockets);
             return sends_.give(staged);
         }
-        case Operation::Kind::payload_out:
-            return finish(static_cast<Outgoing&>(*completion.operation), Code::ok);
-        case Operation::Kind::payload_in: {
-            auto& in = static_cast<Incoming&>(*completion.operation);
+        case OpContext::Kind::payload_out:
+            return finish(static_cast<PayloadOut&>(*completion.operation), Code::ok);
+        case OpContext::Kind::payload_in: {
+            auto& in = static_cast<PayloadIn&>(*completion.operation);
             if (completion.bytes == in.bytes) return fetched(in, Code::ok);
-            Peer& peer = *in.peer;
+            OfiPeer& peer = *in.peer;
             const std::size_t announced = in.bytes;
             fetched(in, Code::peer_lost);
-            return lose(peer, fmt::format("libfabric: a payload of {} bytes instead of {}",
-                                          completion.bytes, announced));
+            return mark_lost(peer, fmt::format("libfabric: a payload of {} bytes instead of {}",
+                                               completion.bytes, announced));
         }
     }
 }
 
-void OfiPort::failed(const Completion& completion) {
+void OfiPort::failed(const CqEntry& completion) {
     const auto cause = [&](std::string_view what, std::size_t bytes) {
         return fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
                            reason(completion.error));
     };
     switch (completion.operation->kind) {
-        case Operation::Kind::receive: {
+        case OpContext::Kind::receive: {
             auto& bounce = static_cast<BounceBuffer&>(*completion.operation);
             ReceiveBuffers& buffers = *bounce.of;
             buffers.completed();
-            buffers.rest(bounce);
+            buffers.give(bounce);
             log::debug("{}", cause("receiving up to", buffers.message_bytes()));
             return post_more(buffers);
         }
-        case Operation::Kind::staged: {
+        case OpContext::Kind::staged: {
             auto& staged = static_cast<Staged&>(*completion.operation);
-            Peer& peer = *staged.peer;
+            OfiPeer& peer = *staged.peer;
             const std::size_t bytes = staged.bytes;
             sends_.give(staged);
-            return lose(peer, cause("sending", bytes));
+            return mark_lost(peer, cause("sending", bytes));
         }
-        case Operation::Kind::payload_out: {
-            auto& out = static_cast<Outgoing&>(*completion.operation);
-            Peer& peer = *out.peer;
+        case OpContext::Kind::payload_out: {
+            auto& out = static_cast<PayloadOut&>(*completion.operation);
+            OfiPeer& peer = *out.peer;
             const std::size_t bytes = out.bytes;
             finish(out, Code::peer_lost);
-            return lose(peer, cause("sending", bytes));
+            return mark_lost(peer, cause("sending", bytes));
         }
-        case Operation::Kind::payload_in: {
-            auto& in = static_cast<Incoming&>(*completion.operation);
-            Peer& peer = *in.peer;
+        case OpContext::Kind::payload_in: {
+            auto& in = static_cast<PayloadIn&>(*completion.operation);
+            OfiPeer& peer = *in.peer;
             const std::size_t bytes = in.bytes;
             fetched(in, Code::peer_lost);
-            return lose(peer, cause("receiving", bytes));
+            return mark_lost(peer, cause("receiving", bytes));
         }
     }
 }
@@ -197,8 +197,8 @@ void OfiPort::flush(Deadline deadline) {
     while (broken_.empty() && (sends_.any_leaving() || !control_.empty() || !granted_.empty())) {
         retry();
         const bool read = completions_.read();
-        completions_.waiting().remove_if([&](const Completion& one) {
-            const bool wanted = one.operation->kind == Operation::Kind::staged && one.error == 0;
+        completions_.waiting().remove_if([&](const CqEntry& one) {
+            const bool wanted = one.operation->kind == OpContext::Kind::staged && one.error == 0;
             if (wanted) handle(one);
             return wanted;
         });

@@ -58,7 +58,7 @@ public:
 private:
     int wake_fd() const override { return wake_.fd(); }
     bool arm() override;
-    void heard() override { wake_.heard(); }
+    void drain() override { wake_.drain(); }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     fabric::Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
@@ -68,8 +68,8 @@ private:
     // Copying this much costs less than two pieces and waiting for their end.
     static constexpr std::size_t copied_bytes = 8192;
 
-    struct Control {
-        Peer* peer = nullptr;
+    struct QueuedControl {
+        OfiPeer* peer = nullptr;
         Prefix prefix;
     };
 
@@ -77,54 +77,53 @@ private:
     Result<> prepare();
 
     // The end of peers, and of the port.
-    void lose(Peer& peer, const std::string& cause,
-              Culprit culprit = Culprit::peer);
-    void drop_waiting(Peer& peer);
-    void look_after_peers();
-    void give_up(std::string_view cause);
+    void mark_lost(OfiPeer& peer, const std::string& cause, Culprit culprit = Culprit::peer);
+    void drop_waiting(OfiPeer& peer);
+    void check_peers();
+    void fail_port(std::string_view cause);
     void close_endpoint();
 
     // Completions.
-    void handle(const Completion& completion);
-    void failed(const Completion& completion);
+    void handle(const CqEntry& completion);
+    void failed(const CqEntry& completion);
 
     // Sending.
     fabric::Progress post(Staged& staged);
     fabric::Progress inject(Staged& staged);
-    fabric::Progress send_copied(Peer& peer, const std::byte* header, const std::byte* data,
+    fabric::Progress send_copied(OfiPeer& peer, const std::byte* header, const std::byte* data,
                                  std::size_t bytes, bool second);
-    Staged* take_eager(Peer& peer, const std::byte* header, std::size_t bytes);
+    Staged* take_eager(OfiPeer& peer, const std::byte* header, std::size_t bytes);
     fabric::Progress send_in_place(Staged& staged, const std::byte* data, std::size_t bytes,
                                    void* context);
-    fabric::Progress announce(Peer& peer, const std::byte* header, const std::byte* data,
+    fabric::Progress announce(OfiPeer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, void* context);
-    fabric::Progress refused(Peer& peer, long code, std::string_view what, std::size_t bytes);
-    void say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes);
-    bool say_now(const Control& control);
+    fabric::Progress refused(OfiPeer& peer, long code, std::string_view what, std::size_t bytes);
+    void send_control(OfiPeer& peer, Kind kind, uint64_t number, uint64_t bytes);
+    bool try_send_control(const QueuedControl& control);
     bool is_behind() const {
         return !control_.empty() || !granted_.empty() || first_.is_behind() || second_.is_behind();
     }
     bool retry();
-    void granted(Peer& peer, const Prefix& prefix);
+    void granted(OfiPeer& peer, const Prefix& prefix);
     enum class Left : uint8_t { yes, no_room };
-    Left send_payload(Outgoing& out);
-    void finish(Outgoing& out, Code code);
+    Left send_payload(PayloadOut& out);
+    void finish(PayloadOut& out, Code code);
 
     // Receiving.
     void post_more(ReceiveBuffers& buffers);
     void arrived(BounceBuffer& bounce, std::size_t bytes);
-    bool take_message(BounceBuffer& bounce, std::size_t bytes);
+    bool handle_message(BounceBuffer& bounce, std::size_t bytes);
     bool deliver_eager(BounceBuffer& bounce, const Prefix& prefix);
-    void deliver_announced(Peer& peer, const BounceBuffer& bounce, const Prefix& prefix,
+    void deliver_announced(OfiPeer& peer, const BounceBuffer& bounce, const Prefix& prefix,
                            std::size_t bytes);
-    void fetched(Incoming& in, Code code);
+    void fetched(PayloadIn& in, Code code);
 
     const PortOptions options_;
     fabric::PortEvents& events_;
     Objects objects_;
     WakeDescriptor wake_{objects_};
     Memory memory_;
-    PeerTable peers_;
+    OfiPeerTable peers_;
     fabric::PortLimits limits_;
     Bytes address_;
     std::string broken_;  // why the endpoint was closed before its time
@@ -136,8 +135,8 @@ private:
     Payloads payloads_;
     CompletionReader completions_{objects_, sends_};
 
-    Queue<Control> control_;   // that found no room yet
-    Queue<uint64_t> granted_;  // payloads that found no room yet, by number
+    Queue<QueuedControl> control_;  // that found no room yet
+    Queue<uint64_t> granted_;       // payloads that found no room yet, by number
     uint32_t turns_ = 0;
     int64_t looked_ns_ = 0;
 };

@@ -56,15 +56,15 @@ std::string_view domain_of(const fi_info& info) {
 }
 
 /// What a wish means on this machine.
-struct Wanted {
+struct ProviderFilter {
     const ProviderWish& wish;
     std::string host;  // of IP providers
 };
 
 // Why not; empty: it will do.
-std::string objection(const fi_info& info, const Wanted& wanted) {
+std::string objection(const fi_info& info, const ProviderFilter& filter) {
     const std::string_view provider = provider_of(info);
-    const ProviderWish& wish = wanted.wish;
+    const ProviderWish& wish = filter.wish;
     if (info.ep_attr->type != FI_EP_RDM) return "it has no reliable datagrams (FI_EP_RDM)";
     if ((info.caps & needed_caps) != needed_caps) return "it has no tagged messages";
     if (!wish.provider.empty() && !names(wish.provider, provider))
@@ -73,8 +73,8 @@ std::string objection(const fi_info& info, const Wanted& wanted) {
         return wish.provider.empty() ? "one host only: used if TUTTI_OFI_PROVIDER names it" : "";
     if (has_ip_address(info) && (!is_rdma(provider) || !wish.iface.empty())) {
         const std::string host = host_of(info);
-        return host == wanted.host ? ""
-                                   : fmt::format("its address {} is not {}", host, wanted.host);
+        return host == filter.host ? ""
+                                   : fmt::format("its address {} is not {}", host, filter.host);
     }
     if (wish.loopback_only) return "it would be open to the network, and there is no secret";
     return {};
@@ -120,14 +120,14 @@ std::vector<const fi_info*> datagrams_first(const fi_info* all) {
     return out;
 }
 
-ProviderInfo row_of(const fi_info& info, const Wanted& wanted) {
+ProviderInfo row_of(const fi_info& info, const ProviderFilter& filter) {
     ProviderInfo row;
     row.provider = provider_of(info);
     row.fabric = text_or_empty(info.fabric_attr->name);
     row.domain = domain_of(info);
     const uint32_t version = info.fabric_attr->prov_version;
     row.version = fmt::format("{}.{}", FI_MAJOR(version), FI_MINOR(version));
-    row.unusable = objection(info, wanted);
+    row.unusable = objection(info, filter);
     row.capabilities = library().fi_tostr(&info.caps, FI_TYPE_CAPS);
     return row;
 }
@@ -148,11 +148,11 @@ int preference(std::string_view provider) {
                                       : unknown + 1 + static_cast<int>(last - last_resorts.begin());
 }
 
-bool names(std::string_view wanted, std::string_view provider) {
-    if (wanted == provider) return true;
+bool names(std::string_view filter, std::string_view provider) {
+    if (filter == provider) return true;
     while (!provider.empty()) {
         const std::size_t end = std::min(provider.find(';'), provider.size());
-        if (provider.substr(0, end) == wanted) return true;
+        if (provider.substr(0, end) == filter) return true;
         provider.remove_prefix(std::min(end + 1, provider.size()));
     }
     return false;
@@ -172,12 +172,12 @@ static Result<std::string> choose_host(const ProviderWish& wish) {
 
 Result<InfoPtr> choose_provider(const ProviderWish& wish) {
     TUTTI_TRY(load_library());
-    Wanted wanted{wish, {}};
-    TUTTI_ASSIGN(wanted.host, choose_host(wish));
+    ProviderFilter filter{wish, {}};
+    TUTTI_ASSIGN(filter.host, choose_host(wish));
     const InfoPtr all = get_info(make_hints().get());
     const fi_info* best = nullptr;
     for (const fi_info* one = all.get(); one; one = one->next) {
-        if (!objection(*one, wanted).empty()) continue;
+        if (!objection(*one, filter).empty()) continue;
         if (!best || preference(provider_of(*one)) < preference(provider_of(*best))) best = one;
     }
     if (best) return InfoPtr(library().fi_dupinfo(best));
@@ -188,9 +188,9 @@ Result<InfoPtr> choose_provider(const ProviderWish& wish) {
 }
 
 std::vector<ProviderInfo> providers(const ProviderWish& wish) {
-    Wanted wanted{wish, {}};
+    ProviderFilter filter{wish, {}};
     const auto host = choose_host(wish);
-    if (host) wanted.host = *host;
+    if (host) filter.host = *host;
     std::vector<ProviderInfo> out;
     if (!load_library()) return out;
     const InfoPtr all = get_info(nullptr);
@@ -199,7 +199,7 @@ std::vector<ProviderInfo> providers(const ProviderWish& wish) {
             return r.provider == provider_of(*one) && r.domain == domain_of(*one) &&
                    r.fabric == text_or_empty(one->fabric_attr->name);
         });
-        if (same == out.end()) out.push_back(row_of(*one, wanted));
+        if (same == out.end()) out.push_back(row_of(*one, filter));
     }
     std::stable_sort(out.begin(), out.end(), [](const ProviderInfo& a, const ProviderInfo& b) {
         return preference(a.provider) < preference(b.provider);

@@ -10,22 +10,22 @@ namespace tutti::ofi {
 using fabric::Progress;
 
 void OfiPort::post_more(ReceiveBuffers& buffers) {
-    if (const auto posted = buffers.post(); !posted) give_up(posted.error().message);
+    if (const auto posted = buffers.post(); !posted) fail_port(posted.error().message);
 }
 
 void OfiPort::arrived(BounceBuffer& bounce, std::size_t bytes) {
     ReceiveBuffers& buffers = *bounce.of;
     buffers.completed();
-    if (!take_message(bounce, bytes)) buffers.rest(bounce);
+    if (!handle_message(bounce, bytes)) buffers.give(bounce);
     post_more(buffers);
 }
 
 // True: the engine holds the buffer.
-bool OfiPort::take_message(BounceBuffer& bounce, std::size_t bytes) {
+bool OfiPort::handle_message(BounceBuffer& bounce, std::size_t bytes) {
     Prefix prefix;
     if (bytes < sizeof prefix) return false;
     std::memcpy(&prefix, bounce.data, sizeof prefix);
-    Peer* const peer =
+    OfiPeer* const peer =
         plausible(prefix, bytes, limits_.eager_bytes) ? peers_.sender_of(prefix) : nullptr;
     if (!peer) {
         log::debug("libfabric ({}): dropped a stranger's message of {} bytes", objects_.provider(),
@@ -50,71 +50,70 @@ bool OfiPort::take_message(BounceBuffer& bounce, std::size_t bytes) {
 
 bool OfiPort::deliver_eager(BounceBuffer& bounce, const Prefix& prefix) {
     return events_.arrived({.header = bounce.data + sizeof prefix,
-                             .data = prefix.bytes > 0 ? bounce.data + envelope_bytes : nullptr,
-                             .bytes = prefix.bytes,
-                             .hold = static_cast<Operation*>(&bounce)});
+                            .data = prefix.bytes > 0 ? bounce.data + envelope_bytes : nullptr,
+                            .bytes = prefix.bytes,
+                            .hold = static_cast<OpContext*>(&bounce)});
 }
 
-void OfiPort::deliver_announced(Peer& peer, const BounceBuffer& bounce, const Prefix& prefix,
+void OfiPort::deliver_announced(OfiPeer& peer, const BounceBuffer& bounce, const Prefix& prefix,
                                 std::size_t bytes) {
     const ByteView where(bounce.data + envelope_bytes, bytes - envelope_bytes);
     if (const auto known = peers_.take_address(peer, where); !known)
-        return lose(
-            peer, known.error().message,
-            known.error().code == Code::no_memory ? Culprit::own : Culprit::peer);
-    Incoming& in = payloads_.incoming.take();
+        return mark_lost(peer, known.error().message,
+                         known.error().code == Code::no_memory ? Culprit::own : Culprit::peer);
+    PayloadIn& in = payloads_.incoming.take();
     in.peer = &peer;
     in.theirs = prefix.number;
     in.bytes = prefix.bytes;
-    Operation* const hold = &in;
+    OpContext* const hold = &in;
     const bool kept = events_.arrived({.header = bounce.data + sizeof prefix,
-                                        .data = nullptr,
-                                        .bytes = prefix.bytes,
-                                        .hold = hold});
+                                       .data = nullptr,
+                                       .bytes = prefix.bytes,
+                                       .hold = hold});
     if (!kept) release(hold);
 }
 
 Progress OfiPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
-    auto& in = static_cast<Incoming&>(*static_cast<Operation*>(hold));
+    auto& in = static_cast<PayloadIn&>(*static_cast<OpContext*>(hold));
     if (in.peer->gone || !broken_.empty() || bytes != in.bytes) return Progress::failed;
     auto registered = memory_.use(where, bytes);
     if (!registered) {
-        lose(*in.peer, registered.error().message, Culprit::own);
+        mark_lost(*in.peer, registered.error().message, Culprit::own);
         return Progress::failed;
     }
     const ssize_t code = fi_trecv(objects_.endpoint.get(), where, bytes, registered->descriptor(),
-                                  FI_ADDR_UNSPEC, payload_tag(in), 0, static_cast<Operation*>(&in));
+                                  FI_ADDR_UNSPEC, payload_tag(in), 0, static_cast<OpContext*>(&in));
     if (code == -FI_EAGAIN) return Progress::busy;
     if (code != 0) {
         // From whom it is to come, libfabric does not know.
-        lose(*in.peer,
-             fmt::format("libfabric ({}): receiving {} bytes: {}", objects_.provider(), bytes,
-                         reason(code)),
-             Culprit::own);
+        mark_lost(*in.peer,
+                  fmt::format("libfabric ({}): receiving {} bytes: {}", objects_.provider(), bytes,
+                              reason(code)),
+                  Culprit::own);
         return Progress::failed;
     }
     in.registered = std::move(*registered);
     in.context = context;
-    in.state = Incoming::State::fetching;
-    say(*in.peer, Kind::grant, in.theirs, payload_tag(in));
+    in.state = PayloadIn::State::fetching;
+    send_control(*in.peer, Kind::grant, in.theirs, payload_tag(in));
     return Progress::pending;
 }
 
-void OfiPort::fetched(Incoming& in, Code code) {
-    in.state = Incoming::State::ended;
+void OfiPort::fetched(PayloadIn& in, Code code) {
+    in.state = PayloadIn::State::ended;
     in.registered = {};
     events_.fetched(in.context, code);
 }
 
 void OfiPort::release(void* hold) {
-    auto* const operation = static_cast<Operation*>(hold);
-    if (operation->kind == Operation::Kind::receive) {
+    auto* const operation = static_cast<OpContext*>(hold);
+    if (operation->kind == OpContext::Kind::receive) {
         auto& bounce = static_cast<BounceBuffer&>(*operation);
-        bounce.of->rest(bounce);
+        bounce.of->give(bounce);
         return;
     }
-    auto& in = static_cast<Incoming&>(*operation);
-    if (in.state == Incoming::State::announced) say(*in.peer, Kind::drop, in.theirs, 0);
+    auto& in = static_cast<PayloadIn&>(*operation);
+    if (in.state == PayloadIn::State::announced) send_control(*in.peer, Kind::drop, in.theirs, 0);
     payloads_.incoming.give(in);
 }
 

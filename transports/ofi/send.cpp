@@ -19,7 +19,7 @@ ssize_t hand_over(const Objects& objects, Staged& staged) {
     fid_ep* const endpoint = staged.second ? objects.second.get() : objects.endpoint.get();
     return fi_send(endpoint, staged.data, staged.bytes, staged.descriptor,
                    staged.second ? staged.peer->second : staged.peer->address,
-                   static_cast<Operation*>(&staged));
+                   static_cast<OpContext*>(&staged));
 }
 
 }  // namespace
@@ -35,18 +35,18 @@ Progress OfiPort::post(Staged& staged) {
         sends_.leaves(*staged.peer);
         return Progress::done;
     }
-    Peer& peer = *staged.peer;
+    OfiPeer& peer = *staged.peer;
     sends_.give(staged);
     return refused(peer, code, "sending", staged.bytes);
 }
 
 // What it means that libfabric did not take something.
-Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::size_t bytes) {
+Progress OfiPort::refused(OfiPeer& peer, long code, std::string_view what, std::size_t bytes) {
     if (code != -FI_EAGAIN) {
-        lose(peer,
-             fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
-                         reason(code)),
-             is_own(code) ? Culprit::own : Culprit::peer);
+        mark_lost(peer,
+                  fmt::format("libfabric ({}): {} {} bytes: {}", objects_.provider(), what, bytes,
+                              reason(code)),
+                  is_own(code) ? Culprit::own : Culprit::peer);
         return Progress::failed;
     }
     // There may be no room, here or there; or it was never there, and may yet come.
@@ -57,14 +57,14 @@ Progress OfiPort::refused(Peer& peer, long code, std::string_view what, std::siz
     const int64_t now = now_ns();
     if (peer.refused_since_ns == 0) peer.refused_since_ns = now;
     if (now - peer.refused_since_ns < reconnect_ns) return Progress::busy;
-    lose(peer, fmt::format("libfabric ({}): the connection broke, and it takes no other",
-                           objects_.provider()));
+    mark_lost(peer, fmt::format("libfabric ({}): the connection broke, and it takes no other",
+                                objects_.provider()));
     return Progress::failed;
 }
 
 Progress OfiPort::send(Rank rank, const std::byte* header, const std::byte* data, std::size_t bytes,
                        void* context) {
-    Peer* const peer = peers_.find(rank);
+    OfiPeer* const peer = peers_.find(rank);
     if (!peer || peer->gone || !peer->connected || !broken_.empty()) return Progress::failed;
     if (bytes > limits_.eager_bytes) return announce(*peer, header, data, bytes, context);
     if (bytes <= copied_bytes || !two_pieces_)
@@ -75,7 +75,7 @@ Progress OfiPort::send(Rank rank, const std::byte* header, const std::byte* data
 
 Progress OfiPort::send_crossing(Rank rank, const std::byte* header, const std::byte* data,
                                 std::size_t bytes, unsigned way) {
-    Peer* const peer = peers_.find(rank);
+    OfiPeer* const peer = peers_.find(rank);
     const bool second = way == 1 && bytes <= limits_.copied_bytes && objects_.second;
     if (!second || !peer || peer->second == FI_ADDR_NOTAVAIL)
         return send(rank, header, data, bytes, nullptr);
@@ -84,7 +84,7 @@ Progress OfiPort::send_crossing(Rank rank, const std::byte* header, const std::b
 }
 
 /// With what stands in front of a payload that comes unasked.
-Staged* OfiPort::take_eager(Peer& peer, const std::byte* header, std::size_t bytes) {
+Staged* OfiPort::take_eager(OfiPeer& peer, const std::byte* header, std::size_t bytes) {
     Staged* const staged = sends_.take(peer);
     if (!staged) return nullptr;
     const Prefix prefix = peers_.prefix_to(peer, Kind::eager, 0, bytes);
@@ -94,7 +94,7 @@ Staged* OfiPort::take_eager(Peer& peer, const std::byte* header, std::size_t byt
     return staged;
 }
 
-Progress OfiPort::send_copied(Peer& peer, const std::byte* header, const std::byte* data,
+Progress OfiPort::send_copied(OfiPeer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, bool second) {
     Staged* const staged = take_eager(peer, header, bytes);
     if (!staged) return Progress::busy;
@@ -108,7 +108,7 @@ Progress OfiPort::send_copied(Peer& peer, const std::byte* header, const std::by
 /// To a peer that has been reached. What is refused is sent as all else, which says what that
 /// means.
 Progress OfiPort::inject(Staged& staged) {
-    Peer& peer = *staged.peer;
+    OfiPeer& peer = *staged.peer;
     if (fi_inject(objects_.endpoint.get(), staged.data, staged.bytes, peer.address) != 0)
         return post(staged);
     peer.refused_since_ns = 0;
@@ -119,26 +119,26 @@ Progress OfiPort::inject(Staged& staged) {
 // The header from our buffer, the payload from the caller's.
 Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size_t bytes,
                                 void* context) {
-    Peer& peer = *staged.peer;
+    OfiPeer& peer = *staged.peer;
     auto registered = memory_.use(data, bytes);
     if (!registered) {
         sends_.give(staged);
-        lose(peer, registered.error().message, Culprit::own);
+        mark_lost(peer, registered.error().message, Culprit::own);
         return Progress::failed;
     }
-    Outgoing& out = payloads_.outgoing.take();
+    PayloadOut& out = payloads_.outgoing.take();
     const std::array pieces = {iovec{staged.data, staged.bytes},
                                iovec{const_cast<std::byte*>(data), bytes}};
     std::array<void*, 2> descriptors = {staged.descriptor, registered->descriptor()};
     const ssize_t code = fi_sendv(objects_.endpoint.get(), pieces.data(), descriptors.data(), 2,
-                                  peer.address, static_cast<Operation*>(&out));
+                                  peer.address, static_cast<OpContext*>(&out));
     if (code != 0) {
         payloads_.outgoing.give(out);
         sends_.give(staged);
         return refused(peer, code, "sending", bytes);
     }
     sends_.leaves(peer);
-    out.state = Outgoing::State::sending;
+    out.state = PayloadOut::State::sending;
     out.peer = &peer;
     out.bytes = bytes;
     out.context = context;
@@ -147,17 +147,17 @@ Progress OfiPort::send_in_place(Staged& staged, const std::byte* data, std::size
     return Progress::pending;
 }
 
-Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte* data,
+Progress OfiPort::announce(OfiPeer& peer, const std::byte* header, const std::byte* data,
                            std::size_t bytes, void* context) {
     Staged* const staged = sends_.take(peer);
     if (!staged) return Progress::busy;
     auto registered = memory_.use(data, bytes);
     if (!registered) {
         sends_.give(*staged);
-        lose(peer, registered.error().message, Culprit::own);
+        mark_lost(peer, registered.error().message, Culprit::own);
         return Progress::failed;
     }
-    Outgoing& out = payloads_.outgoing.take();
+    PayloadOut& out = payloads_.outgoing.take();
     const Prefix prefix = peers_.prefix_to(peer, Kind::announce, out.number, bytes);
     std::memcpy(staged->data, &prefix, sizeof prefix);
     std::memcpy(staged->data + sizeof prefix, header, fabric::header_bytes);
@@ -179,13 +179,13 @@ Progress OfiPort::announce(Peer& peer, const std::byte* header, const std::byte*
 
 // ---- grants ----------------------------------------------------------------------------------
 
-void OfiPort::say(Peer& peer, Kind kind, uint64_t number, uint64_t bytes) {
-    const Control control{&peer, peers_.prefix_to(peer, kind, number, bytes)};
-    if (!control_.empty() || !say_now(control)) control_.push(control);
+void OfiPort::send_control(OfiPeer& peer, Kind kind, uint64_t number, uint64_t bytes) {
+    const QueuedControl control{&peer, peers_.prefix_to(peer, kind, number, bytes)};
+    if (!control_.empty() || !try_send_control(control)) control_.push(control);
 }
 
 // False: not yet.
-bool OfiPort::say_now(const Control& control) {
+bool OfiPort::try_send_control(const QueuedControl& control) {
     if (control.peer->gone || !broken_.empty()) return true;
     Staged* const staged = sends_.take(*control.peer);
     if (!staged) return false;
@@ -198,40 +198,40 @@ bool OfiPort::say_now(const Control& control) {
 bool OfiPort::retry() {
     bool moved = false;
     for (std::size_t left = control_.size(); left > 0 && !control_.empty(); --left) {
-        const Control control = control_.pop();
-        if (say_now(control))
+        const QueuedControl control = control_.pop();
+        if (try_send_control(control))
             moved = true;
         else
             control_.push(control);
     }
     for (std::size_t left = granted_.size(); left > 0 && !granted_.empty(); --left) {
         const uint64_t number = granted_.pop();
-        Outgoing* const out = payloads_.outgoing.find(number);
+        PayloadOut* const out = payloads_.outgoing.find(number);
         if (!out || send_payload(*out) == Left::yes)
             moved = true;
         else
             granted_.push(number);
     }
     for (ReceiveBuffers* buffers : {&first_, &second_})
-        if (buffers->is_behind() && buffers->has_resting()) post_more(*buffers);
+        if (buffers->is_behind() && buffers->has_free()) post_more(*buffers);
     return moved;
 }
 
-void OfiPort::granted(Peer& peer, const Prefix& prefix) {
-    Outgoing* const out = payloads_.outgoing.find(prefix.number);
-    if (!out || out->peer != &peer || out->state != Outgoing::State::announced) return;
+void OfiPort::granted(OfiPeer& peer, const Prefix& prefix) {
+    PayloadOut* const out = payloads_.outgoing.find(prefix.number);
+    if (!out || out->peer != &peer || out->state != PayloadOut::State::announced) return;
     if (prefix.kind == Kind::drop) return finish(*out, Code::ok);
     out->tag = prefix.bytes;
-    out->state = Outgoing::State::granted;
+    out->state = PayloadOut::State::granted;
     if (send_payload(*out) == Left::no_room) granted_.push(prefix.number);
 }
 
-OfiPort::Left OfiPort::send_payload(Outgoing& out) {
+OfiPort::Left OfiPort::send_payload(PayloadOut& out) {
     const ssize_t code =
         fi_tsend(objects_.endpoint.get(), out.data, out.bytes, out.registered.descriptor(),
-                 out.peer->address, out.tag, static_cast<Operation*>(&out));
+                 out.peer->address, out.tag, static_cast<OpContext*>(&out));
     if (code == 0) {
-        out.state = Outgoing::State::sending;
+        out.state = PayloadOut::State::sending;
         sends_.leaves(*out.peer);
         return Left::yes;
     }
@@ -242,8 +242,8 @@ OfiPort::Left OfiPort::send_payload(Outgoing& out) {
 /// Only what nobody has asked for yet: the rest libfabric has.
 bool OfiPort::move(void* context, std::byte* where) {
     bool moved = false;
-    payloads_.outgoing.each([&](Outgoing& out) {
-        if (out.context != context || out.state == Outgoing::State::sending) return;
+    payloads_.outgoing.each([&](PayloadOut& out) {
+        if (out.context != context || out.state == PayloadOut::State::sending) return;
         auto registered = memory_.use(where, out.bytes);
         if (!registered) return;
         out.data = where;
@@ -253,7 +253,7 @@ bool OfiPort::move(void* context, std::byte* where) {
     return moved;
 }
 
-void OfiPort::finish(Outgoing& out, Code code) {
+void OfiPort::finish(PayloadOut& out, Code code) {
     void* const context = out.context;
     if (out.staged) {
         if (code == Code::ok) peers_.reach(*out.peer, limits_.sockets);

@@ -56,7 +56,7 @@ bool WakeDescriptor::arm() {
 
 // To read the completions does not empty the descriptor, and the next sleeper would be woken at
 // once, over and over.
-void WakeDescriptor::heard() {
+void WakeDescriptor::drain() {
     if (!timer_ && !objects_.endpoint) return;
     if (!timer_) {
         fid* queue = &objects_.completions->fid;

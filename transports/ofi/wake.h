@@ -8,7 +8,7 @@
 namespace tutti::ofi {
 
 /// After arm(), the descriptor becomes readable when a completion has come, or shortly after; it is
-/// quiet again after heard(). Once the endpoint is closed it stays quiet.
+/// quiet again after drain(). Once the endpoint is closed it stays quiet.
 class WakeDescriptor {
 public:
     explicit WakeDescriptor(const Objects& objects) : objects_(objects) {}
@@ -17,7 +17,7 @@ public:
     int fd() const { return edges_ ? edges_.get() : timer_ ? timer_.get() : objects_.wake_fd; }
     /// False: a completion is there.
     bool arm();
-    void heard();
+    void drain();
     /// The endpoint is closed.
     void silence() const;
 

@@ -42,7 +42,7 @@ public:
         state_.tags[number_ % 2] = tag;
         tag_ = tag;
         next_ = 0;
-        settled_ = 0;
+        checked_ = 0;
         published_ = false;
         running_ = true;
     }
@@ -79,7 +79,7 @@ protected:
     }
 
     /// ok: that rank's slot of operation `number` is here, with the tag it must have.
-    Code look(uint64_t number, Rank rank, const Tag& tag) {
+    Code check_slot(uint64_t number, Rank rank, const Tag& tag) {
         const FlatSlot& theirs = slot(number, rank);
         if (theirs.turn.load(std::memory_order_seq_cst) != (epoch_bits_ | number))
             return Code::in_progress;
@@ -93,21 +93,22 @@ protected:
     Code gather() {
         for (; next_ < size_; ++next_) {
             if (next_ == rank_) continue;
-            if (const Code code = look(number_, next_, tag_); code != Code::ok) return code;
+            if (const Code code = check_slot(number_, next_, tag_); code != Code::ok) return code;
         }
         return Code::ok;
     }
 
     /// The rule that makes slots reusable and lets a broadcast's root learn of a mismatch: nothing
     /// completes before the previous operation's slots were seen.
-    Code settle() {
+    Code check_previous() {
         const uint64_t previous = number_ - 1;
         if (state_.seen >= previous) [[likely]]
             return Code::ok;
         const Tag& tag = state_.tags[previous % 2];
-        for (; settled_ < size_; ++settled_) {
-            if (settled_ == rank_) continue;
-            if (const Code code = look(previous, settled_, tag); code != Code::ok) return code;
+        for (; checked_ < size_; ++checked_) {
+            if (checked_ == rank_) continue;
+            if (const Code code = check_slot(previous, checked_, tag); code != Code::ok)
+                return code;
         }
         state_.seen = previous;
         return Code::ok;
@@ -139,7 +140,7 @@ protected:
     uint64_t number_ = 0;
     uint64_t epoch_bits_ = 0;
     Rank next_ = 0;     // whose slot of this operation is the next to look at
-    Rank settled_ = 0;  // whose slot of the previous one is
+    Rank checked_ = 0;  // whose slot of the previous one is
     bool published_ = false;
     bool running_ = false;
 
@@ -175,13 +176,13 @@ public:
         if (!running_) return Code::ok;
         if (!published_) publish(!reduction_.empty());
         if (const Code code = gather(); code != Code::ok) return reached(code);
-        if (const Code code = settle(); code != Code::ok) return reached(code);
+        if (const Code code = check_previous(); code != Code::ok) return reached(code);
         if (!reduction_.empty()) reduce();
         return finish(number_);
     }
     Rank waits_for() const override {
         if (!running_) return nobody;
-        return next_ < size_ ? next_ : settled_ < size_ ? settled_ : nobody;
+        return next_ < size_ ? next_ : checked_ < size_ ? checked_ : nobody;
     }
 
 private:
@@ -207,20 +208,20 @@ public:
                 publish(true);
                 if (out_ != nullptr) keep(in_);
             } else {
-                if (const Code code = look(number_, root_, tag_); code != Code::ok)
+                if (const Code code = check_slot(number_, root_, tag_); code != Code::ok)
                     return reached(code);
                 // Copied before it is acknowledged: an acknowledged payload is not read again.
                 keep(payload(root_));
                 publish(false);
             }
         }
-        if (const Code code = settle(); code != Code::ok) return reached(code);
+        if (const Code code = check_previous(); code != Code::ok) return reached(code);
         return finish(state_.seen);
     }
     Rank waits_for() const override {
         if (!running_) return nobody;
         if (!published_) return root_;
-        return settled_ < size_ ? settled_ : nobody;
+        return checked_ < size_ ? checked_ : nobody;
     }
 
 private:

@@ -51,7 +51,7 @@ struct FlatMember {
     const Rank size;
     const FlatLayout layout;
     std::shared_ptr<const SegmentTable> segments;  // the leader's
-    Place place;
+    SegmentPlace place;
     std::byte* memory = nullptr;
     std::shared_ptr<ClosedGroups> closed;                    // the leader's own; null elsewhere
     std::vector<std::shared_ptr<const Doorbell>> doorbells;  // by rank; this rank's own is not used

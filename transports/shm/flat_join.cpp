@@ -19,22 +19,22 @@ constexpr uint64_t bit(Rank rank) {
 
 }  // namespace
 
-void GroupHost::request(UniqueFd socket, const Hello& hello) {
+void GroupHost::request(UniqueFd socket, const ShmHello& hello) {
     const std::lock_guard lock(mutex_);
     if (closed_ || retired_.contains(hello.comm) || waiting_.size() >= max_waiting) return;
-    Request request{std::move(socket), hello};
+    JoinRequest request{std::move(socket), hello};
     if (offers_.contains(hello.comm))
         answer(request);
     else
         waiting_.push_back(std::move(request));
 }
 
-void GroupHost::publish(uint32_t comm, Offer offer) {
+void GroupHost::publish(uint32_t comm, GroupOffer offer) {
     const std::lock_guard lock(mutex_);
     if (closed_ || retired_.contains(comm) || offer.size <= 1) return;
     offers_[comm] = std::move(offer);
-    std::vector<Request> later;
-    for (Request& request : waiting_) {
+    std::vector<JoinRequest> later;
+    for (JoinRequest& request : waiting_) {
         if (request.hello.comm == comm)
             answer(request);
         else
@@ -44,7 +44,8 @@ void GroupHost::publish(uint32_t comm, Offer offer) {
 }
 
 // What the asking process lacks: mostly nothing.
-std::vector<int> GroupHost::fill(GroupAnswer& reply, const Hello& hello, const FlatMember& member) {
+std::vector<int> GroupHost::fill(GroupAnswer& reply, const ShmHello& hello,
+                                 const FlatMember& member) {
     std::vector<int> fds;
     reply.place = member.place;
     reply.first_segment = hello.segments;
@@ -61,9 +62,9 @@ std::vector<int> GroupHost::fill(GroupAnswer& reply, const Hello& hello, const F
 }
 
 // As often as it is asked: whoever was not heard, or was refused, takes nobody else's answer.
-void GroupHost::answer(const Request& request) const {
-    const Hello& hello = request.hello;
-    const Offer& offer = offers_.at(hello.comm);
+void GroupHost::answer(const JoinRequest& request) const {
+    const ShmHello& hello = request.hello;
+    const GroupOffer& offer = offers_.at(hello.comm);
     GroupAnswer reply = offer.answer;
     if (hello.size != offer.size || hello.streams != offer.streams || hello.rank < 1 ||
         hello.rank >= offer.size)
@@ -86,7 +87,7 @@ void GroupHost::retire(uint32_t comm) {
     const std::lock_guard lock(mutex_);
     retired_.insert(comm);
     offers_.erase(comm);
-    std::erase_if(waiting_, [&](const Request& request) { return request.hello.comm == comm; });
+    std::erase_if(waiting_, [&](const JoinRequest& request) { return request.hello.comm == comm; });
 }
 
 void GroupHost::close() {
@@ -122,7 +123,7 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::make_group(const GroupRequest&
 
 Result<std::shared_ptr<FlatMember>> FlatProvider::lead(const GroupRequest& group) {
     auto member = make_group(group);
-    GroupHost::Offer offer{.size = group.size, .streams = group.streams};
+    GroupHost::GroupOffer offer{.size = group.size, .streams = group.streams};
     if (member)
         offer.member = *member;
     else
@@ -173,12 +174,12 @@ Result<std::shared_ptr<FlatMember>> FlatProvider::follow(const GroupRequest& gro
 
 Result<> FlatProvider::ask(int socket, const GroupRequest& group, Deadline deadline) {
     const Rank leader = group.in_job(0);
-    Hello hello{.kind = HelloKind::group,
-                .rank = group.rank,
-                .comm = group.comm,
-                .size = group.size,
-                .streams = group.streams,
-                .segments = neighbours_->segments(leader)->count()};
+    ShmHello hello{.kind = HelloKind::group,
+                   .rank = group.rank,
+                   .comm = group.comm,
+                   .size = group.size,
+                   .streams = group.streams,
+                   .segments = neighbours_->segments(leader)->count()};
     for (Rank rank = 0; rank < group.size; ++rank) {
         const bool known = rank == group.rank ? neighbours_->is_rung_by(leader)
                                               : neighbours_->bell(group.in_job(rank)) != nullptr;

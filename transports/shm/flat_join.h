@@ -20,31 +20,32 @@ namespace tutti::shm {
 /// earlier. Any thread.
 class GroupHost {
 public:
-    struct Offer {
+    struct GroupOffer {
         GroupAnswer answer;
         Rank size = 0;
         uint32_t streams = 0;
         std::weak_ptr<const FlatMember> member;  // the leader's; none when the answer is a refusal
     };
 
-    void request(UniqueFd socket, const Hello& hello);
-    void publish(uint32_t comm, Offer offer);
+    void request(UniqueFd socket, const ShmHello& hello);
+    void publish(uint32_t comm, GroupOffer offer);
     /// The leader's communicator is gone: who still asks for its group is hung up on.
     void retire(uint32_t comm);
     void close();
 
 private:
-    struct Request {
+    struct JoinRequest {
         UniqueFd socket;
-        Hello hello;
+        ShmHello hello;
     };
-    void answer(const Request& request) const;
-    static std::vector<int> fill(GroupAnswer& reply, const Hello& hello, const FlatMember& member);
+    void answer(const JoinRequest& request) const;
+    static std::vector<int> fill(GroupAnswer& reply, const ShmHello& hello,
+                                 const FlatMember& member);
 
     std::mutex mutex_;
     bool closed_ = false;
-    std::map<uint32_t, Offer> offers_;  // until the communicator is retired
-    std::vector<Request> waiting_;
+    std::map<uint32_t, GroupOffer> offers_;  // until the communicator is retired
+    std::vector<JoinRequest> waiting_;
     IdSet retired_;
 };
 

@@ -8,7 +8,7 @@
 #include "net/socket.h"
 #include "transports/catalog.h"
 #include "transports/shm/flat_join.h"
-#include "transports/shm/pairs.h"
+#include "transports/shm/host_peers.h"
 #include "wait/event_fd.h"
 #include "wait/reactor.h"
 
@@ -56,7 +56,7 @@ public:
           key_{context.secret, "shm/" + context.job},
           neighbours_(std::make_shared<shm::Neighbours>(context.rank, context.doorbell_fd)),
           flat_(context_, key_, arena_, neighbours_),
-          pairs_(std::make_shared<shm::Pairs>(context, arena_, neighbours_)) {}
+          peers_(std::make_shared<shm::HostPeers>(context, arena_, neighbours_)) {}
     ~ShmTransport() override { ShmTransport::close(Deadline::after_ms(close_timeout_ms)); }
 
     std::string_view name() const override { return "shm"; }
@@ -80,7 +80,7 @@ private:
     const std::shared_ptr<Arena> arena_ = std::make_shared<Arena>();
     const std::shared_ptr<shm::Neighbours> neighbours_;
     shm::FlatProvider flat_;
-    std::shared_ptr<shm::Pairs> pairs_;
+    std::shared_ptr<shm::HostPeers> peers_;
     std::string address_;
     std::unique_ptr<net::Acceptor> acceptor_;
 };
@@ -98,12 +98,12 @@ Result<> ShmTransport::listen() {
     address_ = "tutti-" + token;
     TUTTI_ASSIGN(UniqueFd listener, net::listen_unix(address_));
     // No reference to this transport: the last call of a handler may come after its end.
-    auto handler = [pairs = pairs_, groups = flat_.host()](UniqueFd socket, Bytes in) {
+    auto handler = [peers = peers_, groups = flat_.host()](UniqueFd socket, Bytes in) {
         const auto hello = shm::decode_hello(in);
         if (!hello)
             log::warn("{}; dropped", hello.error().message);
         else if (hello->kind == shm::HelloKind::pair)
-            pairs->accept(std::move(socket), *hello);
+            peers->accept(std::move(socket), *hello);
         else
             groups->request(std::move(socket), *hello);
     };
@@ -114,15 +114,15 @@ Result<> ShmTransport::listen() {
 
 Result<std::unique_ptr<Sender>> ShmTransport::open(const ChannelId& id, const PeerAddress& peer,
                                                    Deadline deadline) {
-    TUTTI_ASSIGN(const auto pair, pairs_->get(peer, key_, deadline));
-    return pairs_->open(pair, id, deadline);
+    TUTTI_ASSIGN(const auto pair, peers_->get(peer, key_, deadline));
+    return peers_->open(pair, id, deadline);
 }
 
 void ShmTransport::close(Deadline deadline) {
     if (acceptor_) destroy_on_reactor(std::move(acceptor_), *context_.reactor, deadline);
     flat_.host()->close();
     // Nothing to flush: what was sent lies in memory that its readers map.
-    pairs_->close(deadline);
+    peers_->close(deadline);
     neighbours_->close();
 }
 

@@ -9,7 +9,7 @@ constexpr std::size_t max_text_bytes =
 
 }  // namespace
 
-Bytes encode(const Hello& hello) {
+Bytes encode(const ShmHello& hello) {
     ByteWriter out;
     out.put(hello.kind).put(hello.rank).put(hello.comm).put(hello.size).put(hello.streams);
     out.put(hello.segments).put(hello.bells);
@@ -31,9 +31,9 @@ Bytes encode(const GroupAnswer& answer) {
     return out.take();
 }
 
-Result<Hello> decode_hello(ByteView in) {
+Result<ShmHello> decode_hello(ByteView in) {
     ByteReader reader(in);
-    Hello hello;
+    ShmHello hello;
     hello.kind = reader.get_enum(HelloKind::pair, HelloKind::group);
     hello.rank = reader.get<Rank>();
     hello.comm = reader.get<uint32_t>();
@@ -53,7 +53,7 @@ Result<PairMessage> decode_pair_message(ByteView in) {
     news.kind = reader.get_enum(PairMessageKind::doorbell, PairMessageKind::bye);
     news.comm = reader.get<uint32_t>();
     news.lane = reader.get<uint16_t>();
-    news.place = reader.get<Place>();
+    news.place = reader.get<SegmentPlace>();
     news.bytes = reader.get<uint64_t>();
     if (!reader.at_end())
         return fail(Code::invalid, "shm: news of {} bytes and kind {} makes no sense", in.size(),
@@ -65,7 +65,7 @@ Result<GroupAnswer> decode_answer(ByteView in) {
     ByteReader reader(in);
     GroupAnswer answer;
     answer.code = reader.get_enum(Code::ok, Code::no_memory);
-    answer.place = reader.get<Place>();
+    answer.place = reader.get<SegmentPlace>();
     answer.bells = reader.get<uint64_t>();
     answer.first_segment = reader.get<uint32_t>();
     const auto segments = reader.get<uint32_t>();

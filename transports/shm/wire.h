@@ -12,7 +12,7 @@ enum class HelloKind : uint8_t {
     group = 2,  // one request to join a flat group, one answer
 };
 
-struct Hello {
+struct ShmHello {
     HelloKind kind = HelloKind::pair;
     Rank rank = nobody;  // pair: of the job; group: of the communicator
     uint32_t comm = 0;   // group only, as the rest
@@ -33,7 +33,7 @@ struct PairMessage {
     PairMessageKind kind = PairMessageKind::bye;
     uint32_t comm = 0;
     uint16_t lane = 0;
-    Place place;         // segment: its number only
+    SegmentPlace place;  // segment: its number only
     uint64_t bytes = 0;  // of a segment
 };
 
@@ -41,7 +41,7 @@ struct PairMessage {
 /// that the asking process has not, then of the doorbells of `bells`, one for each bit.
 struct GroupAnswer {
     Code code = Code::ok;
-    Place place;
+    SegmentPlace place;
     uint32_t first_segment = 0;
     std::vector<uint64_t> segment_bytes;
     uint64_t bells = 0;
@@ -50,10 +50,10 @@ struct GroupAnswer {
 
 inline constexpr std::size_t max_frame_bytes = 1024;
 
-Bytes encode(const Hello& hello);
+Bytes encode(const ShmHello& hello);
 Bytes encode(const PairMessage& news);
 Bytes encode(const GroupAnswer& answer);
-Result<Hello> decode_hello(ByteView in);
+Result<ShmHello> decode_hello(ByteView in);
 Result<PairMessage> decode_pair_message(ByteView in);
 Result<GroupAnswer> decode_answer(ByteView in);
 

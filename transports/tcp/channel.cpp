@@ -4,7 +4,7 @@ namespace tutti::tcp {
 
 TcpReceiver::~TcpReceiver() {
     TcpReceiver::cancel();
-    flow_.in.sleeper.announce(false);
+    flow_.in.sleeper.set_sleeping(false);
     connection_->close_receiver(flow_);
 }
 
@@ -19,11 +19,11 @@ void TcpReceiver::offer(const Tag& tag, std::byte* where, std::size_t bytes) {
     in.offer.put(tag, where, bytes, in.released.load(std::memory_order_relaxed));
 }
 
-Receiver::Message TcpReceiver::peek(const Tag& expected, std::size_t bytes) {
+Receiver::PeekedMessage TcpReceiver::peek(const Tag& expected, std::size_t bytes) {
     for (;;) {
         if (!has_message()) return {};
         const uint64_t position = flow_.in.released.load(std::memory_order_relaxed);
-        const ReceiveQueue::Message& message = flow_.in.at(position);
+        const ReceiveQueue::ArrivedMessage& message = flow_.in.at(position);
         switch (match(expected, message.tag)) {
             case TagMatch::stale:
                 release();
@@ -45,7 +45,7 @@ void TcpReceiver::release() {
     const uint64_t position = in.released.load(std::memory_order_relaxed);
     if (const int cell = in.at(position).cell; cell != CellPool::none) in.cells.give(cell);
     in.released.store(position + 1, std::memory_order_seq_cst);
-    if (in.credits_due()) connection_->kick(flow_);
+    if (in.credits_due()) connection_->schedule_send(flow_);
 }
 
 Code TcpReceiver::health() const {

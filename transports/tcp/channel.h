@@ -17,10 +17,10 @@ public:
     ~TcpReceiver() override;
 
     void offer(const Tag& tag, std::byte* where, std::size_t bytes) override;
-    Message peek(const Tag& expected, std::size_t bytes) override;
+    PeekedMessage peek(const Tag& expected, std::size_t bytes) override;
     void release() override;
     void cancel() override { connection_->cancel_offer(flow_); }
-    void arm(bool on) override { flow_.in.sleeper.announce(on); }
+    void arm(bool on) override { flow_.in.sleeper.set_sleeping(on); }
     Code health() const override;
 
 private:

@@ -28,7 +28,7 @@ Result<> Connection::watch() {
 
 // ---- ownership -------------------------------------------------------------------------------
 
-void Connection::settle() {
+void Connection::finish_turn() {
     if (!flows_.any_forgotten()) return;
     const bool alive = health() == Code::ok;
     if (!alive) entry_.ready().clear();  // nothing leaves it by being sent any more
@@ -44,17 +44,17 @@ std::unique_ptr<Receiver> Connection::make_receiver(Flow& flow) {
     return std::make_unique<TcpReceiver>(shared_from_this(), flow);
 }
 
-void Connection::kick(Flow& flow) {
+void Connection::schedule_send(Flow& flow) {
     if (!entry_.enter_to_send(flow, [&] { entry_.ready().append(flow); })) return;
     flush();
-    leave();
+    exit();
 }
 
 void Connection::progress() {
     if (entry_.taken() || health() != Code::ok || !entry_.try_enter()) return;
     flush();
     receive(false);
-    leave();
+    exit();
 }
 
 void Connection::on_events(uint32_t events) {
@@ -63,7 +63,7 @@ void Connection::on_events(uint32_t events) {
     receive(false);
     if ((events & EPOLLOUT) != 0 && health() == Code::ok && !output_.pending())
         socket_.unwatch_output();
-    leave();
+    exit();
 }
 
 /// Writes until nothing is queued or the kernel takes no more.

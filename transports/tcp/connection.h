@@ -49,7 +49,7 @@ public:
     }
     /// A sleeper is woken by its socket as it is.
     void arm(bool on) { static_cast<void>(on); }
-    void kick(Flow& flow);
+    void schedule_send(Flow& flow);
     void cancel_sends(Flow& flow);
     void cancel_offer(Flow& flow);
     void close_sender(Flow& flow);
@@ -62,8 +62,8 @@ private:
     using Guard = EngineGuard<Connection>;
 
     bool enter() { return entry_.enter(); }
-    void leave() { entry_.leave(*this); }
-    void settle();
+    void exit() { entry_.exit(*this); }
+    void finish_turn();
     bool has_more() { return entry_.ready().added(); }
     void flush();
     std::unique_ptr<Receiver> make_receiver(Flow& flow);

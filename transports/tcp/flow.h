@@ -7,7 +7,7 @@
 namespace tutti::tcp {
 
 struct ReceiveQueue : ReceiveCounts {
-    struct Message {
+    struct ArrivedMessage {
         Tag tag;
         const std::byte* data = nullptr;
         uint32_t bytes = 0;
@@ -15,14 +15,14 @@ struct ReceiveQueue : ReceiveCounts {
     };
 
     std::atomic<uint64_t> arrived{0};  // messages complete; the connection owner's
-    std::array<Message, credits_per_channel> messages;
+    std::array<ArrivedMessage, credits_per_channel> messages;
     CellPool cells;
     Sleeper sleeper;
     bool open = false;  // the peer has opened it
     bool live = false;  // there is a Receiver; without one, messages are dropped
     Offer offer;        // for the next message that the lane has not seen
 
-    Message& at(uint64_t position) { return messages[position % credits_per_channel]; }
+    ArrivedMessage& at(uint64_t position) { return messages[position % credits_per_channel]; }
     /// The owner releases all that has arrived, for a channel without a receiver.
     void drop() {
         uint64_t position = released.load(std::memory_order_relaxed);

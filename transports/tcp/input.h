@@ -16,7 +16,7 @@ namespace tutti::tcp {
 class Input {
 public:
     /// Both directions of the connection share these.
-    struct Shared {
+    struct ConnectionParts {
         Rank peer = nobody;
         EngineEntry<Flow>& entry;
         FlowTable<Flow>& flows;
@@ -24,16 +24,16 @@ public:
         const SleeperWaker& waker;
         std::atomic<std::size_t>& unread_bytes;
     };
-    struct Failure {
+    struct InputFailure {
         Culprit culprit = Culprit::peer;
         std::string cause;
     };
-    Input(const Shared& shared, const PeerLimits& limits);
+    Input(const ConnectionParts& shared, const PeerLimits& limits);
 
     /// Reads until the kernel has no more, or a large message should wait for its offer. False: the
     /// connection is over.
     bool receive(int fd, bool everything);
-    const Failure& failure() const { return failure_; }
+    const InputFailure& failure() const { return failure_; }
     bool bye_received() const { return bye_received_; }
     bool is_arriving(const Flow& flow) const { return flow_ == &flow; }
     /// Nothing of the flow lies in the caller's memory afterwards, neither whole messages nor one
@@ -51,7 +51,7 @@ private:
     bool begin_frame(const Header& header);
     bool begin_channel(const Header& header);
     bool begin_data(Flow& flow, const Header& header);
-    bool take_credits(Flow& flow, uint32_t credits);
+    bool handle_credits(Flow& flow, uint32_t credits);
     bool fill_offer(ReceiveQueue& in, uint64_t position);
     bool fill_cell(ReceiveQueue& in);
     void finish_message();
@@ -59,10 +59,10 @@ private:
 
     static constexpr std::size_t input_bytes = 64 * 1024;
 
-    const Shared shared_;
+    const ConnectionParts shared_;
     const PeerLimits limits_;
     bool bye_received_ = false, failed_ = false;
-    Failure failure_;
+    InputFailure failure_;
 
     std::unique_ptr<std::byte[]> input_;
     std::size_t begin_ = 0, end_ = 0;

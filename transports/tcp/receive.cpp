@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/blame.h"
+#include "base/errno_class.h"
 #include "transports/tcp/input.h"
 
 namespace tutti::tcp {
@@ -20,7 +20,7 @@ constexpr std::size_t read_ahead_bytes = 4096;
 
 }  // namespace
 
-Input::Input(const Shared& shared, const PeerLimits& limits)
+Input::Input(const ConnectionParts& shared, const PeerLimits& limits)
     : shared_(shared),
       limits_(limits),
       input_(std::make_unique_for_overwrite<std::byte[]>(input_bytes)) {}
@@ -59,7 +59,7 @@ bool Input::read_some(int fd, bool& dry) {
             direct > 0 ? ::readv(fd, parts, 2) : ::recv(fd, parts[1].iov_base, parts[1].iov_len, 0);
     } while (got < 0 && errno == EINTR);
     // A shortage of this process is no end of the peer's: what is there is read later.
-    if (got < 0 && (errno == EAGAIN || blame_of(errno) == Blame::shortage)) return false;
+    if (got < 0 && (errno == EAGAIN || classify_errno(errno) == ErrnoClass::shortage)) return false;
     if (got == 0) return fail("its connection ended without a goodbye (did the process end?)");
     if (got < 0) return fail(fmt::format("receiving failed: {}", std::strerror(errno)));
     const auto bytes = static_cast<std::size_t>(got);
@@ -118,7 +118,7 @@ bool Input::begin_frame(const Header& header) {
                bad(fmt::format("there are {} channels already", max_channels_taken));
     Flow* flow = shared_.flows.find({shared_.peer, header.comm, header.lane});
     const auto late = [&] { return shared_.flows.is_retired(header.comm); };
-    if (header.credits > 0 && !(flow ? take_credits(*flow, header.credits) : late()))
+    if (header.credits > 0 && !(flow ? handle_credits(*flow, header.credits) : late()))
         return bad(fmt::format("it gave {} credits that it did not owe on lane {}", header.credits,
                                header.lane));
     if (kind == Kind::credit) return true;
@@ -147,7 +147,7 @@ bool Input::begin_channel(const Header& header) {
 
 // A message can be released once the kernel has taken all of it; of small ones it has done so while
 // the rest of their batch may still wait.
-bool Input::take_credits(Flow& flow, uint32_t credits) {
+bool Input::handle_credits(Flow& flow, uint32_t credits) {
     const uint64_t complete = flow.out.begun - (flow.travelling ? 1 : 0);
     const uint64_t allowed = flow.out.allowed.load(std::memory_order_relaxed) + credits;
     if (allowed > complete + credits_per_channel) return false;
@@ -214,7 +214,7 @@ void Input::finish_late() {
     ReceiveQueue& in = shared_.late.flow.in;
     in.returned.store(in.released.load(std::memory_order_relaxed), std::memory_order_relaxed);
     if (shared_.entry.closing()) return;
-    if (shared_.late.credits.owe({shared_.peer, header_.comm, header_.lane}))
+    if (shared_.late.credits.add({shared_.peer, header_.comm, header_.lane}))
         shared_.entry.ready().add(shared_.late.flow);
     else
         fail(fmt::format("protocol error: {}", LateCredits::too_many));
@@ -226,7 +226,7 @@ bool Input::copy_offered(Flow& flow) {
     bool copied = true;
     for (uint64_t p = in.released.load(std::memory_order_relaxed);
          p < in.arrived.load(std::memory_order_relaxed); ++p) {
-        ReceiveQueue::Message& message = in.at(p);
+        ReceiveQueue::ArrivedMessage& message = in.at(p);
         if (message.cell != CellPool::none || copy_to_cell(in.cells, message)) continue;
         message.tag = {};  // stale for everyone
         copied = false;

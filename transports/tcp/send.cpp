@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/blame.h"
+#include "base/errno_class.h"
 #include "transports/tcp/output.h"
 
 namespace tutti::tcp {
@@ -73,7 +73,7 @@ bool Output::batch(Flow& flow) {
 bool Output::batch_late_credits() {
     static_assert(batch_frames * sizeof(Header) <= small_bytes);
     std::size_t left = batch_frames;
-    late_.credits.give_back([&](const ChannelId& id) {
+    late_.credits.send([&](const ChannelId& id) {
         if (left == 0) return false;
         --left;
         Header credit = Header::of(Kind::credit, id);
@@ -92,7 +92,7 @@ void Output::add_header(const Header& out) {
 }
 
 void Output::batch_message(Flow& flow) {
-    SendQueue::Message& message = flow.out.at(flow.out.begun++);
+    SendQueue::QueuedMessage& message = flow.out.at(flow.out.begun++);
     Header out = Header::of(Kind::data, flow.id);
     attach_credits(out, flow);
     out.bytes = message.bytes;
@@ -115,7 +115,7 @@ bool Output::write(DataSocket& socket) {
         const ssize_t written = write_parts(socket.fd(), out_);
         if (written < 0) {
             if (errno == EINTR) continue;
-            if (errno == EAGAIN || blame_of(errno) == Blame::shortage) {
+            if (errno == EAGAIN || classify_errno(errno) == ErrnoClass::shortage) {
                 socket.output_waits();
             } else {
                 broken_errno_ = errno;
@@ -134,7 +134,7 @@ bool Output::write(DataSocket& socket) {
     socket.output_written();
     if (Flow* flow = std::exchange(large_, nullptr)) {
         flow->travelling = false;
-        const SendQueue::Message& message = flow->out.at(flow->out.begun - 1);
+        const SendQueue::QueuedMessage& message = flow->out.at(flow->out.begun - 1);
         if (message.cell != CellPool::none) flow->out.staging.give(message.cell);
         sent(*flow);
     }
@@ -153,7 +153,7 @@ bool Output::copy_unsent(Flow& flow) {
     SendQueue& out = flow.out;
     const uint64_t pushed = out.pushed.load(std::memory_order_relaxed);
     for (uint64_t p = flow.travelling ? out.begun - 1 : out.begun; p < pushed; ++p) {
-        SendQueue::Message& message = out.at(p);
+        SendQueue::QueuedMessage& message = out.at(p);
         if (message.cell != CellPool::none) continue;
         if (!copy_to_cell(out.staging, message)) return false;
         if (flow.travelling && p < out.begun)

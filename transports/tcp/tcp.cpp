@@ -71,7 +71,7 @@ public:
 private:
     net::AuthKey key() const { return {context_.secret, "tcp/" + context_.job}; }
     bool usable(const net::HostPort& address, const PeerAddress& peer) const;
-    Result<ConnectionPtr> meet(const PeerAddress& peer, Deadline deadline);
+    Result<ConnectionPtr> handshake(const PeerAddress& peer, Deadline deadline);
     template <typename Over>
     void wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over);
     Result<UniqueFd> call(const PeerAddress& peer, Deadline deadline) const;
@@ -84,8 +84,8 @@ private:
     std::optional<tcp::Answer> answer(Rank peer) const;
 
     void accepted(UniqueFd fd, const Bytes& hello);
-    static void say_goodbye(int fd);
-    static bool say(int fd, tcp::Answer answer);
+    static void send_goodbye(int fd);
+    static bool send_answer(int fd, tcp::Answer answer);
 
     const TransportContext context_;
     Capabilities capabilities_;
@@ -150,16 +150,16 @@ bool TcpTransport::may_reach(const PeerAddress& peer) const {
 Result<std::unique_ptr<Sender>> TcpTransport::open(const ChannelId& id, const PeerAddress& peer,
                                                    Deadline deadline) {
     if (const ConnectionPtr connection = find(peer.rank)) return connection->open(id);
-    auto met = meet(peer, deadline);
-    if (met) return (*met)->open(id);
-    Error error = std::move(met).error();
+    auto connected = handshake(peer, deadline);
+    if (connected) return (*connected)->open(id);
+    Error error = std::move(connected).error();
     error.rank = peer.rank;
     return wrap(std::move(error),
                 fmt::format("connecting to rank {} at '{}' by TCP", peer.rank, peer.address));
 }
 
 /// A lower rank that cannot reach us gives up some time, and our own call then goes through.
-Result<ConnectionPtr> TcpTransport::meet(const PeerAddress& peer, Deadline deadline) {
+Result<ConnectionPtr> TcpTransport::handshake(const PeerAddress& peer, Deadline deadline) {
     const Rank rank = peer.rank;
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -196,7 +196,7 @@ template <typename Over>
 void TcpTransport::wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over) {
     constexpr auto turn = std::chrono::milliseconds(1);
     const auto ends = [&] { return closed_ || over(); };
-    while (!changed_.wait_for(lock, turn, ends) && !deadline.passed() && !net::given_up()) {
+    while (!changed_.wait_for(lock, turn, ends) && !deadline.passed() && !net::wait_cancelled()) {
         lock.unlock();
         net::poll_serving(nullptr, 0);
         lock.lock();
@@ -272,16 +272,16 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
 }
 
 // Without a Connection: there is nothing more to say or to hear.
-void TcpTransport::say_goodbye(int fd) {
+void TcpTransport::send_goodbye(int fd) {
     tcp::Header bye;
     bye.magic = tcp::Header::magic_of(tcp::Kind::bye);
-    if (!say(fd, tcp::Answer::taken) ||
+    if (!send_answer(fd, tcp::Answer::taken) ||
         ::send(fd, &bye, sizeof bye, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         log::debug("tcp: no goodbye: {}", std::strerror(errno));
 }
 
 // A fresh socket's buffer has room.
-bool TcpTransport::say(int fd, tcp::Answer answer) {
+bool TcpTransport::send_answer(int fd, tcp::Answer answer) {
     return ::send(fd, &answer, sizeof answer, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof answer;
 }
 
@@ -309,9 +309,9 @@ void TcpTransport::accepted(UniqueFd fd, const Bytes& hello) {
     }
     const std::lock_guard lock(mutex_);
     // Who is leaving may be called by someone who does not know it yet, and must not seem lost.
-    if (closed_) return say_goodbye(fd.get());
+    if (closed_) return send_goodbye(fd.get());
     const auto said = answer(rank);
-    if (!said || !say(fd.get(), *said) || *said == tcp::Answer::crossing) return;
+    if (!said || !send_answer(fd.get(), *said) || *said == tcp::Answer::crossing) return;
     if (const auto added = add(std::move(fd), rank); !added)
         log::warn("rank {}: data connection of rank {}: {}", context_.rank, rank,
                   added.error().message);

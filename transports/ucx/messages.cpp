@@ -8,8 +8,8 @@
 
 namespace tutti::ucx {
 
-UcxPort::Request& UcxPort::take_request(Peer& peer, void* context, bool fetches) {
-    Request& request = requests_.take();
+UcxPort::UcxRequest& UcxPort::take_request(UcxPeer& peer, void* context, bool fetches) {
+    UcxRequest& request = requests_.take();
     request.port = this;
     request.peer = &peer;
     request.context = context;
@@ -22,8 +22,8 @@ UcxPort::Request& UcxPort::take_request(Peer& peer, void* context, bool fetches)
 }
 
 /// What UCX gets as the buffer.
-const void* UcxPort::as_payload(ucp_request_param_t& param, Request& request, const std::byte* data,
-                                std::size_t bytes) const {
+const void* UcxPort::as_payload(ucp_request_param_t& param, UcxRequest& request,
+                                const std::byte* data, std::size_t bytes) const {
     request.payload = {const_cast<std::byte*>(data), bytes};
     param.op_attr_mask |= UCP_OP_ATTR_FIELD_DATATYPE;
     param.datatype = payload_type_;
@@ -32,14 +32,14 @@ const void* UcxPort::as_payload(ucp_request_param_t& param, Request& request, co
 
 bool UcxPort::move(void* context, std::byte* where) {
     bool moved = false;
-    requests_.each([&](Request& r) {
+    requests_.each([&](UcxRequest& r) {
         if (!r.busy || r.context != context || !r.payload.memory) return;
         r.payload.memory = where;
         moved = true;
     });
     for (const auto& peer : peers_) {
         if (!peer) continue;
-        for (Kept* kept : peer->arriving) {
+        for (KeptArrival* kept : peer->arriving) {
             if (!kept->where || kept->context != context) continue;
             kept->where = where;
             moved = true;
@@ -48,27 +48,27 @@ bool UcxPort::move(void* context, std::byte* where) {
     return moved;
 }
 
-void UcxPort::give(Request& request) {
+void UcxPort::give(UcxRequest& request) {
     request.busy = false;
     requests_.give(request);
 }
 
-Progress UcxPort::started(Request& request, ucs_status_ptr_t result) {
+Progress UcxPort::started(UcxRequest& request, ucs_status_ptr_t result) {
     if (is_pending(result)) return Progress::pending;
-    Peer& peer = *request.peer;
+    UcxPeer& peer = *request.peer;
     give(request);
     if (result == nullptr) return Progress::done;
     const ucs_status_t status = UCS_PTR_STATUS(result);
     if (status == UCS_ERR_NO_RESOURCE) return Progress::busy;
     // Not to have begun it is ours: of what happens to the endpoint the handler tells.
-    give_up(peer, status, status == UCS_ERR_IO_ERROR || is_own(status));
+    mark_failed(peer, status, status == UCS_ERR_IO_ERROR || is_own(status));
     return Progress::failed;
 }
 
-void UcxPort::finish(Request& request, bool ok) {
+void UcxPort::finish(UcxRequest& request, bool ok) {
     void* context = std::exchange(request.context, nullptr);
     const bool fetches = request.fetches;
-    Request* const whole = request.whole;
+    UcxRequest* const whole = request.whole;
     ok &= request.ok;
     give(request);
     if (whole) {
@@ -82,11 +82,11 @@ void UcxPort::finish(Request& request, bool ok) {
 }
 
 void UcxPort::on_sent(void* request, ucs_status_t status, void* ours) {
-    auto& mine = *static_cast<Request*>(ours);
+    auto& mine = *static_cast<UcxRequest*>(ours);
     UcxPort& port = *mine.port;
     // Newer UCX ends a message that it cannot move without ending the endpoint, and nothing else
     // would come of it.
-    if (status != UCS_OK) port.give_up(*mine.peer, status, is_own(status));
+    if (status != UCS_OK) port.mark_failed(*mine.peer, status, is_own(status));
     port.finish(mine, status == UCS_OK);
     port.ucx_.ucp_request_free(request);
 }
@@ -96,7 +96,7 @@ void UcxPort::on_fetched(void* request, ucs_status_t status, std::size_t length,
     on_sent(request, status, ours);
 }
 
-ucp_request_param_t UcxPort::send_param(Request& request, uint32_t flags) {
+ucp_request_param_t UcxPort::send_param(UcxRequest& request, uint32_t flags) {
     ucp_request_param_t param;  // of which UCX reads what the mask names
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
                          UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -109,12 +109,12 @@ ucp_request_param_t UcxPort::send_param(Request& request, uint32_t flags) {
 
 Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data, std::size_t bytes,
                        void* context) {
-    Peer* peer = find(rank);
+    UcxPeer* peer = find(rank);
     if (!peer || peer->failed) return Progress::failed;
     if (peer->slow && bytes > piece_bytes) return send_pieces(*peer, header, data, bytes, context);
     if (bytes <= joined_bytes)
         return send_joined(join(*peer, header, data, bytes, context), peer->endpoint, bytes);
-    Request& request = take_request(*peer, context, false);
+    UcxRequest& request = take_request(*peer, context, false);
     std::memcpy(request.message.data(), header, fabric::header_bytes);
     const bool eager = bytes <= eager_bytes || peer->slow;
     ucp_request_param_t param = send_param(request, eager ? UCP_AM_SEND_FLAG_EAGER : 0);
@@ -126,15 +126,15 @@ Progress UcxPort::send(Rank rank, const std::byte* header, const std::byte* data
 }
 
 /// With the message in one piece.
-UcxPort::Request& UcxPort::join(Peer& peer, const std::byte* header, const std::byte* data,
-                                std::size_t bytes, void* context) {
-    Request& request = take_request(peer, context, false);
+UcxPort::UcxRequest& UcxPort::join(UcxPeer& peer, const std::byte* header, const std::byte* data,
+                                   std::size_t bytes, void* context) {
+    UcxRequest& request = take_request(peer, context, false);
     std::memcpy(request.message.data(), header, fabric::header_bytes);
     if (bytes > 0) std::memcpy(request.message.data() + fabric::header_bytes, data, bytes);
     return request;
 }
 
-Progress UcxPort::send_joined(Request& request, ucp_ep_h endpoint, std::size_t bytes) {
+Progress UcxPort::send_joined(UcxRequest& request, ucp_ep_h endpoint, std::size_t bytes) {
     const ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_EAGER);
     return started(request,
                    ucx_.ucp_am_send_nbx(endpoint, message_id, nullptr, 0, request.message.data(),
@@ -144,7 +144,7 @@ Progress UcxPort::send_joined(Request& request, ucp_ep_h endpoint, std::size_t b
 Progress UcxPort::send_crossing(Rank rank, const std::byte* header, const std::byte* data,
                                 std::size_t bytes, unsigned way) {
     if (bytes > joined_bytes) return send(rank, header, data, bytes, nullptr);
-    Peer* peer = find(rank);
+    UcxPeer* peer = find(rank);
     if (!peer || peer->failed) return Progress::failed;
     const bool second = way == 1 && peer->slow && !peer->one_way;
     if (second && !peer->second && make_endpoint(*peer, peer->second) != UCS_OK) {
@@ -156,17 +156,17 @@ Progress UcxPort::send_crossing(Rank rank, const std::byte* header, const std::b
 }
 
 // Nothing of it is under way when it fails; once something is, the event says how it ended.
-Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::byte* data,
+Progress UcxPort::send_pieces(UcxPeer& peer, const std::byte* header, const std::byte* data,
                               std::size_t bytes, void* context) {
     PieceHeader piece;
     std::memcpy(piece.header.data(), header, fabric::header_bytes);
     piece.number = peer.in_pieces++;
     piece.bytes = bytes;
-    Request& whole = take_request(peer, context, false);
+    UcxRequest& whole = take_request(peer, context, false);
     whole.left = 0;
     auto result = Progress::done;
     for (; piece.offset < bytes; piece.offset += piece_bytes) {
-        Request& request = take_request(peer, nullptr, false);
+        UcxRequest& request = take_request(peer, nullptr, false);
         request.whole = &whole;
         std::memcpy(request.message.data(), &piece, sizeof piece);
         const ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_EAGER);
@@ -177,7 +177,7 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
         if (result == Progress::pending) ++whole.left;
         if (result == Progress::busy && piece.offset > 0) {
             // The peer has a part, and no other message can end what that began.
-            give_up(peer, UCS_ERR_NO_RESOURCE, true);
+            mark_failed(peer, UCS_ERR_NO_RESOURCE, true);
             result = Progress::failed;
         }
         if (result == Progress::busy || result == Progress::failed) break;
@@ -190,7 +190,7 @@ Progress UcxPort::send_pieces(Peer& peer, const std::byte* header, const std::by
 }
 
 /// The data is there during the event only.
-ucs_status_t UcxPort::take_joined(const void* data, std::size_t length) {
+ucs_status_t UcxPort::handle_joined(const void* data, std::size_t length) {
     Arrival arrival;
     arrival.header = static_cast<const std::byte*>(data);
     arrival.data = arrival.header + fabric::header_bytes;
@@ -202,7 +202,8 @@ ucs_status_t UcxPort::take_joined(const void* data, std::size_t length) {
 ucs_status_t UcxPort::on_message(void* self, const void* header, std::size_t header_length,
                                  void* data, std::size_t length, const ucp_am_recv_param_t* param) {
     auto& port = *static_cast<UcxPort*>(self);
-    if (header_length == 0 && length >= fabric::header_bytes) return port.take_joined(data, length);
+    if (header_length == 0 && length >= fabric::header_bytes)
+        return port.handle_joined(data, length);
     if (header_length != fabric::header_bytes) return UCS_OK;
     const bool rendezvous = (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
     const bool can_stay = rendezvous || (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA) != 0;
@@ -210,7 +211,7 @@ ucs_status_t UcxPort::on_message(void* self, const void* header, std::size_t hea
     arrival.header = static_cast<const std::byte*>(header);
     arrival.data = rendezvous ? nullptr : static_cast<const std::byte*>(data);
     arrival.bytes = length;
-    Kept* kept = nullptr;
+    KeptArrival* kept = nullptr;
     Rank sender = nobody;
     std::memcpy(&sender, arrival.header + fabric::sender_offset, sizeof sender);
     if (can_stay) {
@@ -235,18 +236,18 @@ ucs_status_t UcxPort::on_piece(void* self, const void* header, std::size_t heade
     std::memcpy(&piece, header, sizeof piece);
     Rank sender = nobody;
     std::memcpy(&sender, piece.header.data() + fabric::sender_offset, sizeof sender);
-    Peer* const peer = port.find(sender);
+    UcxPeer* const peer = port.find(sender);
     const bool fits = piece.offset <= piece.bytes && length <= piece.bytes - piece.offset;
-    if (peer && !peer->failed && length > 0 && fits) port.take_piece(*peer, piece, data, length);
+    if (peer && !peer->failed && length > 0 && fits) port.handle_piece(*peer, piece, data, length);
     return UCS_OK;
 }
 
 /// The message that a piece belongs to. The engine says where it is wanted when the first comes.
-UcxPort::Kept* UcxPort::arriving(Peer& peer, const PieceHeader& piece) {
-    for (Kept* kept : peer.arriving)
+UcxPort::KeptArrival* UcxPort::arriving(UcxPeer& peer, const PieceHeader& piece) {
+    for (KeptArrival* kept : peer.arriving)
         if (kept->number == piece.number) return kept;
     if (peer.arriving.size() >= most_arriving) return nullptr;
-    Kept& kept = kept_.take();
+    KeptArrival& kept = kept_.take();
     kept = {.peer = &peer,
             .held = true,
             .number = piece.number,
@@ -262,9 +263,9 @@ UcxPort::Kept* UcxPort::arriving(Peer& peer, const PieceHeader& piece) {
     return &kept;
 }
 
-void UcxPort::take_piece(Peer& peer, const PieceHeader& piece, const void* data,
-                         std::size_t length) {
-    Kept* const kept = arriving(peer, piece);
+void UcxPort::handle_piece(UcxPeer& peer, const PieceHeader& piece, const void* data,
+                           std::size_t length) {
+    KeptArrival* const kept = arriving(peer, piece);
     if (!kept || length > kept->left || piece.offset + length > kept->bytes) return;
     if (kept->where) std::memcpy(kept->where + piece.offset, data, length);
     kept->left -= length;
@@ -277,8 +278,8 @@ void UcxPort::take_piece(Peer& peer, const PieceHeader& piece, const void* data,
 }
 
 /// What is not whole never will be.
-void UcxPort::end_arriving(Peer& peer) {
-    for (Kept* kept : std::exchange(peer.arriving, {})) {
+void UcxPort::end_arriving(UcxPeer& peer) {
+    for (KeptArrival* kept : std::exchange(peer.arriving, {})) {
         kept->left = 0;
         if (!kept->held)
             kept_.give(*kept);
@@ -290,7 +291,7 @@ void UcxPort::end_arriving(Peer& peer) {
 // ---- in a device's memory --------------------------------------------------------------------
 
 bool UcxPort::takes_device(Rank rank) const {
-    const Peer* const peer = find(rank);
+    const UcxPeer* const peer = find(rank);
     return knows_devices_ && peer && !peer->slow;
 }
 
@@ -307,11 +308,11 @@ void UcxPort::use_device(const std::byte* memory) {
 // Always by rendezvous: what came along would lie in memory of the host's.
 Progress UcxPort::send_from_device(Rank rank, const std::byte* header, const std::byte* data,
                                    std::size_t bytes, void* context) {
-    Peer* const peer = find(rank);
+    UcxPeer* const peer = find(rank);
     if (!peer || peer->failed) return Progress::failed;
     use_device(data);
     const OnDevice current(device_);
-    Request& request = take_request(*peer, context, false);
+    UcxRequest& request = take_request(*peer, context, false);
     std::memcpy(request.message.data(), header, fabric::header_bytes);
     ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_RNDV);
     param.memory_type = UCS_MEMORY_TYPE_CUDA;
@@ -320,7 +321,7 @@ Progress UcxPort::send_from_device(Rank rank, const std::byte* header, const std
 }
 
 Progress UcxPort::fetch_to_device(void* hold, std::byte* where, std::size_t bytes, void* context) {
-    auto& kept = *static_cast<Kept*>(hold);
+    auto& kept = *static_cast<KeptArrival*>(hold);
     if (!kept.peer || kept.peer->failed) return Progress::failed;
     use_device(where);
     const OnDevice current(device_);
@@ -330,7 +331,7 @@ Progress UcxPort::fetch_to_device(void* hold, std::byte* where, std::size_t byte
 // ---- what was kept ---------------------------------------------------------------------------
 
 Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
-    auto& kept = *static_cast<Kept*>(hold);
+    auto& kept = *static_cast<KeptArrival*>(hold);
     if (!kept.peer || kept.peer->failed) return Progress::failed;
     if (kept.left > 0) {
         kept.where = where;
@@ -340,9 +341,9 @@ Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* c
     return fetch(kept, where, bytes, context, UCS_MEMORY_TYPE_HOST);
 }
 
-Progress UcxPort::fetch(Kept& kept, std::byte* where, std::size_t bytes, void* context,
+Progress UcxPort::fetch(KeptArrival& kept, std::byte* where, std::size_t bytes, void* context,
                         ucs_memory_type_t memory) {
-    Request& request = take_request(*kept.peer, context, true);
+    UcxRequest& request = take_request(*kept.peer, context, true);
     ucp_request_param_t param{};
     param.op_attr_mask =
         UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
@@ -357,7 +358,7 @@ Progress UcxPort::fetch(Kept& kept, std::byte* where, std::size_t bytes, void* c
 }
 
 void UcxPort::release(void* hold) {
-    auto& kept = *static_cast<Kept*>(hold);
+    auto& kept = *static_cast<KeptArrival*>(hold);
     if (kept.data) ucx_.ucp_am_data_release(worker_, std::exchange(kept.data, nullptr));
     kept.held = false;
     kept.where = nullptr;

@@ -35,8 +35,8 @@ double bandwidth_of(std::string_view device, const std::filesystem::path& adapte
 }  // namespace
 
 // A line each: "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0".
-Network find_network(const std::string& context, const std::filesystem::path& adapters) {
-    Network network;
+OpenedNetworks find_network(const std::string& context, const std::filesystem::path& adapters) {
+    OpenedNetworks network;
     bool tcp = false, shared = false;
     std::istringstream lines(context);
     for (std::string line; std::getline(lines, line);) {

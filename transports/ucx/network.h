@@ -7,7 +7,7 @@
 
 namespace tutti::ucx {
 
-struct Network {
+struct OpenedNetworks {
     bool sockets = false;         // between hosts there is nothing else
     bool sockets_within = false;  // nor within one
     bool cards = false;           // there are network cards that move data themselves
@@ -15,7 +15,7 @@ struct Network {
 };
 
 /// context: what ucp_context_print_info writes. adapters: where the kernel says how fast they are.
-Network find_network(const std::string& context,
-                     const std::filesystem::path& adapters = "/sys/class/infiniband");
+OpenedNetworks find_network(const std::string& context,
+                            const std::filesystem::path& adapters = "/sys/class/infiniband");
 
 }  // namespace tutti::ucx

@@ -47,7 +47,7 @@ Result<> UcxPort::open(ucp_context_h context) {
     limits_.takes_devices = knows_devices_;
     limits_.eager_bytes = eager_bytes;
     limits_.copied_bytes = joined_bytes;
-    const Network network = find_network(describe_context(ucx_, context_));
+    const OpenedNetworks network = find_network(describe_context(ucx_, context_));
     limits_.sockets = network.sockets;
     limits_.sockets_within = network.sockets_within;
     limits_.bandwidth_gbs = network.bandwidth_gbs;
@@ -93,7 +93,7 @@ UcxPort::~UcxPort() {
 // ---- peers
 // ---------------------------------------------------------------------------------------
 
-UcxPort::Peer* UcxPort::find(Rank rank) const {
+UcxPort::UcxPeer* UcxPort::find(Rank rank) const {
     const auto index = static_cast<std::size_t>(rank);  // of negative ones: too large
     return index < peers_.size() ? peers_[index].get() : nullptr;
 }
@@ -101,8 +101,8 @@ UcxPort::Peer* UcxPort::find(Rank rank) const {
 Result<> UcxPort::connect(Rank rank, ByteView address) {
     const auto index = static_cast<std::size_t>(rank);
     if (index >= peers_.size()) peers_.resize(index + 1);
-    peers_[index] = std::make_unique<Peer>();
-    Peer& peer = *peers_[index];
+    peers_[index] = std::make_unique<UcxPeer>();
+    UcxPeer& peer = *peers_[index];
     peer.port = this;
     peer.rank = rank;
     peer.address.assign(address.begin(), address.end());
@@ -114,7 +114,7 @@ Result<> UcxPort::connect(Rank rank, ByteView address) {
                      "UCX finds no way to rank {}: {}", rank, ucx_.ucs_status_string(status));
 }
 
-ucs_status_t UcxPort::make_endpoint(Peer& peer, ucp_ep_h& endpoint) const {
+ucs_status_t UcxPort::make_endpoint(UcxPeer& peer, ucp_ep_h& endpoint) const {
     ucp_ep_params_t params{};
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                         UCP_EP_PARAM_FIELD_ERR_HANDLER;
@@ -127,11 +127,11 @@ ucs_status_t UcxPort::make_endpoint(Peer& peer, ucp_ep_h& endpoint) const {
 
 void UcxPort::on_failure(void* arg, ucp_ep_h endpoint, ucs_status_t status) {
     static_cast<void>(endpoint);
-    auto& peer = *static_cast<Peer*>(arg);
-    peer.port->give_up(peer, status, is_own(status));
+    auto& peer = *static_cast<UcxPeer*>(arg);
+    peer.port->mark_failed(peer, status, is_own(status));
 }
 
-void UcxPort::give_up(Peer& peer, ucs_status_t status, bool own) {
+void UcxPort::mark_failed(UcxPeer& peer, ucs_status_t status, bool own) {
     if (std::exchange(peer.failed, true)) return;
     const char* const words = ucx_.ucs_status_string(status);
     if (own)
@@ -146,7 +146,7 @@ void UcxPort::give_up(Peer& peer, ucs_status_t status, bool own) {
 }
 
 void UcxPort::disconnect(Rank rank) {
-    Peer* peer = find(rank);
+    UcxPeer* peer = find(rank);
     if (!peer || !peer->endpoint) return;
     peer->failed = true;
     ucp_request_param_t param{};
@@ -160,26 +160,26 @@ void UcxPort::disconnect(Rank rank) {
     drop_payloads(*peer);
     const auto left = [&] {
         bool any = false;
-        requests_.each([&](const Request& r) { any |= r.busy && r.peer == peer && r.context; });
+        requests_.each([&](const UcxRequest& r) { any |= r.busy && r.peer == peer && r.context; });
         return any;
     };
     while (left() && !deadline.passed()) progress();
     // What UCX has not given back until now it gives back to nobody.
-    requests_.each([&](Request& r) {
+    requests_.each([&](UcxRequest& r) {
         if (r.busy && r.peer == peer && r.context) end(r);
     });
 }
 
 /// The engine hears no more of it, when UCX gives it back.
-void UcxPort::end(Request& request) {
+void UcxPort::end(UcxRequest& request) {
     void* const context = std::exchange(request.context, nullptr);
     request.fetches ? events_.fetched(context, Code::peer_lost)
                     : events_.sent(context, Code::peer_lost);
 }
 
 // UCX keeps a request whose peer died in the middle for as long as the worker lives.
-void UcxPort::drop_payloads(const Peer& peer) {
-    requests_.each([&](Request& r) {
+void UcxPort::drop_payloads(const UcxPeer& peer) {
+    requests_.each([&](UcxRequest& r) {
         if (!r.busy || r.peer != &peer || !r.context || !r.payload.memory) return;
         r.payload.memory = nullptr;
         end(r);

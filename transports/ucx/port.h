@@ -68,7 +68,7 @@ private:
     int wake_fd() const override { return wake_fd_; }
     bool arm() override { return ucx_.ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
     // Only arming empties the descriptor of shared memory.
-    void heard() override { (void)ucx_.ucp_worker_arm(worker_); }
+    void drain() override { (void)ucx_.ucp_worker_arm(worker_); }
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     /// Over sockets the second way is a connection of its own.
@@ -105,8 +105,8 @@ private:
     private:
         std::optional<device::Context::Scope> scope_;
     };
-    struct Kept;
-    struct Peer {
+    struct KeptArrival;
+    struct UcxPeer {
         UcxPort* port = nullptr;
         Rank rank = nobody;
         Bytes address;
@@ -116,7 +116,7 @@ private:
         bool failed = false;
         bool slow = false;       // TCP: rendezvous only adds turns
         uint64_t in_pieces = 0;  // messages that were sent so
-        std::vector<Kept*> arriving;
+        std::vector<KeptArrival*> arriving;
     };
     /// In front of each piece. They may overtake each other.
     struct PieceHeader {
@@ -126,24 +126,24 @@ private:
         uint64_t offset = 0;
     };
     /// A send or a fetch that the library has: UCX wants headers to stay until then.
-    struct Request {
+    struct UcxRequest {
         alignas(8) std::array<std::byte, fabric::header_bytes + joined_bytes> message;
         UcxPort* port = nullptr;
-        Peer* peer = nullptr;
+        UcxPeer* peer = nullptr;
         void* context = nullptr;
         Payload payload;  // empty: UCX has the caller's pointer
         bool busy = false;
         bool fetches = false;
-        Request* whole = nullptr;  // of a piece: the message's, whose event comes with the last
-        std::size_t left = 0;      // of a message in pieces
-        bool ok = true;            // all of them, until now
-        Request* next = nullptr;
+        UcxRequest* whole = nullptr;  // of a piece: the message's, whose event comes with the last
+        std::size_t left = 0;         // of a message in pieces
+        bool ok = true;               // all of them, until now
+        UcxRequest* next = nullptr;
     };
     /// An arrival that was kept, or that is coming in pieces.
-    struct Kept {
+    struct KeptArrival {
         void* data = nullptr;
-        Peer* peer = nullptr;
-        Kept* next = nullptr;
+        UcxPeer* peer = nullptr;
+        KeptArrival* next = nullptr;
         // In pieces. where: nullptr: they are dropped.
         bool held = false;  // by the engine
         uint64_t number = 0;
@@ -156,33 +156,34 @@ private:
                                    const ucp_am_recv_param_t* param);
     static ucs_status_t on_piece(void* self, const void* header, std::size_t header_length,
                                  void* data, std::size_t length, const ucp_am_recv_param_t* param);
-    ucs_status_t take_joined(const void* data, std::size_t length);
-    Request& join(Peer& peer, const std::byte* header, const std::byte* data, std::size_t bytes,
-                  void* context);
-    Progress send_joined(Request& request, ucp_ep_h endpoint, std::size_t bytes);
-    Kept* arriving(Peer& peer, const PieceHeader& piece);
-    void take_piece(Peer& peer, const PieceHeader& piece, const void* data, std::size_t length);
-    void end_arriving(Peer& peer);
-    Progress send_pieces(Peer& peer, const std::byte* header, const std::byte* data,
+    ucs_status_t handle_joined(const void* data, std::size_t length);
+    UcxRequest& join(UcxPeer& peer, const std::byte* header, const std::byte* data,
+                     std::size_t bytes, void* context);
+    Progress send_joined(UcxRequest& request, ucp_ep_h endpoint, std::size_t bytes);
+    KeptArrival* arriving(UcxPeer& peer, const PieceHeader& piece);
+    void handle_piece(UcxPeer& peer, const PieceHeader& piece, const void* data,
+                      std::size_t length);
+    void end_arriving(UcxPeer& peer);
+    Progress send_pieces(UcxPeer& peer, const std::byte* header, const std::byte* data,
                          std::size_t bytes, void* context);
     ucs_status_t handle(unsigned id, ucp_am_recv_callback_t handler);
     static void on_sent(void* request, ucs_status_t status, void* ours);
     static void on_fetched(void* request, ucs_status_t status, std::size_t length, void* ours);
     static void on_failure(void* peer, ucp_ep_h endpoint, ucs_status_t status);
-    void give_up(Peer& peer, ucs_status_t status, bool own);
-    ucs_status_t make_endpoint(Peer& peer, ucp_ep_h& endpoint) const;
-    Peer* find(Rank rank) const;
-    Request& take_request(Peer& peer, void* context, bool fetches);
-    bool copies(const Peer& peer) const { return payload_type_ != 0 && !peer.slow; }
-    const void* as_payload(ucp_request_param_t& param, Request& request, const std::byte* data,
+    void mark_failed(UcxPeer& peer, ucs_status_t status, bool own);
+    ucs_status_t make_endpoint(UcxPeer& peer, ucp_ep_h& endpoint) const;
+    UcxPeer* find(Rank rank) const;
+    UcxRequest& take_request(UcxPeer& peer, void* context, bool fetches);
+    bool copies(const UcxPeer& peer) const { return payload_type_ != 0 && !peer.slow; }
+    const void* as_payload(ucp_request_param_t& param, UcxRequest& request, const std::byte* data,
                            std::size_t bytes) const;
-    void drop_payloads(const Peer& peer);
-    void end(Request& request);
-    void finish(Request& request, bool ok);
-    void give(Request& request);
-    Progress started(Request& request, ucs_status_ptr_t result);
-    static ucp_request_param_t send_param(Request& request, uint32_t flags);
-    Progress fetch(Kept& kept, std::byte* where, std::size_t bytes, void* context,
+    void drop_payloads(const UcxPeer& peer);
+    void end(UcxRequest& request);
+    void finish(UcxRequest& request, bool ok);
+    void give(UcxRequest& request);
+    Progress started(UcxRequest& request, ucs_status_ptr_t result);
+    static ucp_request_param_t send_param(UcxRequest& request, uint32_t flags);
+    Progress fetch(KeptArrival& kept, std::byte* where, std::size_t bytes, void* context,
                    ucs_memory_type_t memory);
     void use_device(const std::byte* memory);
     void wait(ucs_status_ptr_t request, Deadline deadline);
@@ -195,9 +196,9 @@ private:
     PortLimits limits_;
     Bytes address_;
     int wake_fd_ = -1;
-    std::vector<std::unique_ptr<Peer>> peers_;  // by rank
-    Pool<Request> requests_;
-    Pool<Kept> kept_;
+    std::vector<std::unique_ptr<UcxPeer>> peers_;  // by rank
+    Pool<UcxRequest> requests_;
+    Pool<KeptArrival> kept_;
     std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // that was added
     ucp_datatype_t payload_type_ = 0;  // if all but sockets is shared memory
     bool knows_devices_ = false;

@@ -12,28 +12,30 @@ std::byte* writable(const void* memory) {
 }
 
 /// What both ways have in common: the run's place among the group's.
-class AcrossBase : public Around {
+class AcrossBase : public TileStages {
 public:
     explicit AcrossBase(AcrossRequest request)
         : r_(std::move(request)), w_(r_.window), run_(r_.group->make_run()) {}
 
-    Result<> begin(const void* in, void* out, const Turn&) override {
+    Result<> begin(const void* in, void* out, const TileTurn&) override {
         in_ = writable(in);
         out_ = writable(out);
         return {};
     }
-    void ended() override { run_->begin(); }
-    Result<> settle(const Turn& turn) override { return run_->settle(turn.give_up); }
+    void all_launched() override { run_->begin(); }
+    Result<> wait_accepted(const TileTurn& turn) override {
+        return run_->wait_accepted(turn.give_up);
+    }
     Result<> health() override { return run_->health(); }
     bool may_cancel() override { return run_->may_cancel(); }
     void stop() override { run_->stop(); }
-    void over() override { run_->end(); }
+    void finished() override { run_->end(); }
 
 protected:
     using Steps = std::unique_ptr<DeviceStep>;
 
     Result<Steps> step(Collective collective, std::size_t count, Rank root,
-                       const IntrinsicShape::Blocks& parts = {}) const {
+                       const IntrinsicShape::UnevenBlocks& parts = {}) const {
         if (count == 0) return Steps{};
         IntrinsicShape shape = r_.shape;
         shape.collective = collective;
@@ -43,7 +45,8 @@ protected:
         if (!traits_of(collective).reduces) shape.factor.reset();
         return r_.group->bind_step(shape);
     }
-    static Result<> put(const Steps& step, const std::byte* in, std::byte* out, const Turn& turn) {
+    static Result<> put(const Steps& step, const std::byte* in, std::byte* out,
+                        const TileTurn& turn) {
         return step ? step->enqueue(in, out, turn.stream, turn.give_up) : Result<>{};
     }
 
@@ -52,17 +55,17 @@ protected:
     const std::unique_ptr<DeviceRun> run_;
     std::byte* in_ = nullptr;
     std::byte* out_ = nullptr;
-    std::vector<Piece> pieces_;
+    std::vector<DeviceBytes> pieces_;
 };
 
 /// A message: tile i is neighbouring parts of it, one for each stripe; a local rank has those of
 /// its stripes. The output's memory is where parts wait for the wire.
-class Message final : public AcrossBase {
+class MessageAcross final : public AcrossBase {
 public:
-    explicit Message(AcrossRequest request)
+    explicit MessageAcross(AcrossRequest request)
         : AcrossBase(std::move(request)),
           share_(r_.stripes.share(r_.shape.count)),
-          rest_(r_.stripes.rest(r_.shape.count)),
+          remainder_(r_.stripes.remainder(r_.shape.count)),
           first_stripe_(r_.stripes.first(r_.local, r_.locals)),
           own_stripes_(r_.stripes.first(r_.local + 1, r_.locals) - first_stripe_) {}
 
@@ -73,51 +76,51 @@ public:
         for (const bool full : {true, false})
             TUTTI_TRY(bind_tile(full, full ? (tiles_ > 1 ? w_.stretch : 0) : last));
         if (adds()) {
-            TUTTI_ASSIGN(first_, step(Collective::reduce, rest_, 0));
+            TUTTI_ASSIGN(first_, step(Collective::reduce, remainder_, 0));
         } else if (r_.on_root_host) {
-            TUTTI_ASSIGN(first_, step(Collective::broadcast, rest_, r_.shape.root));
+            TUTTI_ASSIGN(first_, step(Collective::broadcast, remainder_, r_.shape.root));
         }
         if (receives()) {
-            TUTTI_ASSIGN(last_, step(Collective::broadcast, rest_, 0));
+            TUTTI_ASSIGN(last_, step(Collective::broadcast, remainder_, 0));
         }
         return {};
     }
 
     // The rest goes first, and comes last.
-    Result<> begin(const void* in, void* out, const Turn& turn) override {
+    Result<> begin(const void* in, void* out, const TileTurn& turn) override {
         TUTTI_TRY(AcrossBase::begin(in, out, turn));
-        return put(first_, in_ + rest_at(), out_ + rest_at(), turn);
+        return put(first_, in_ + remainder_at(), out_ + remainder_at(), turn);
     }
-    Result<> end(const Turn& turn) override {
-        return put(last_, out_ + rest_at(), out_ + rest_at(), turn);
+    Result<> end(const TileTurn& turn) override {
+        return put(last_, out_ + remainder_at(), out_ + remainder_at(), turn);
     }
-    bool asks(Step step, uint32_t tile) const override {
+    bool asks(Stage step, uint32_t tile) const override {
         switch (step) {
-            case Step::begin:
+            case Stage::begin:
                 return first_ != nullptr;
-            case Step::before:
+            case Stage::before:
                 return tile < tiles_ && before_[is_full(tile)];
-            case Step::after:
+            case Stage::after:
                 return tile < tiles_ && after_[is_full(tile)];
             default:
                 return last_ != nullptr;
         }
     }
-    Result<> before(const Turn& turn) override {
+    Result<> before(const TileTurn& turn) override {
         if (turn.tile >= tiles_) return {};
         return put(before_[is_full(turn.tile)], in_ + tile_at(turn.tile),
                    out_ + (adds() ? part_at(turn.tile) : tile_at(turn.tile)), turn);
     }
-    Result<> after(const Turn& turn) override {
+    Result<> after(const TileTurn& turn) override {
         if (turn.tile >= tiles_) return {};
         return put(after_[is_full(turn.tile)], out_ + part_at(turn.tile), out_ + tile_at(turn.tile),
                    turn);
     }
-    std::span<const Piece> fetched(uint32_t tile) override {
-        return adds() || r_.on_root_host ? pieces(tile) : std::span<const Piece>{};
+    std::span<const DeviceBytes> fetched(uint32_t tile) override {
+        return adds() || r_.on_root_host ? pieces(tile) : std::span<const DeviceBytes>{};
     }
-    std::span<const Piece> stored(uint32_t tile) override {
-        return receives() ? pieces(tile) : std::span<const Piece>{};
+    std::span<const DeviceBytes> stored(uint32_t tile) override {
+        return receives() ? pieces(tile) : std::span<const DeviceBytes>{};
     }
 
 private:
@@ -135,12 +138,12 @@ private:
         return tile_at(tile) +
                static_cast<std::size_t>(first_stripe_) * length(tile) * r_.element_bytes;
     }
-    std::size_t rest_at() const { return (r_.shape.count - rest_) * r_.element_bytes; }
+    std::size_t remainder_at() const { return (r_.shape.count - remainder_) * r_.element_bytes; }
 
     /// Of tiles whose stripes' parts have so many elements.
     Result<> bind_tile(bool full, std::size_t each) {
         const std::size_t part = static_cast<std::size_t>(own_stripes_) * each;
-        const IntrinsicShape::Blocks parts = uneven_parts(each);
+        const IntrinsicShape::UnevenBlocks parts = uneven_parts(each);
         if (adds()) {
             TUTTI_ASSIGN(before_[full], step(Collective::reduce_scatter, part, 0, parts));
         } else if (r_.on_root_host) {
@@ -154,8 +157,8 @@ private:
     }
 
     /// The local ranks' parts of a tile; empty where all have as many stripes.
-    IntrinsicShape::Blocks uneven_parts(std::size_t each) const {
-        IntrinsicShape::Blocks parts;
+    IntrinsicShape::UnevenBlocks uneven_parts(std::size_t each) const {
+        IntrinsicShape::UnevenBlocks parts;
         if (r_.stripes.count % r_.locals == 0) return parts;
         for (Rank local = 0; local < r_.locals; ++local) {
             const auto from = static_cast<std::size_t>(r_.stripes.first(local, r_.locals)),
@@ -167,7 +170,7 @@ private:
     }
 
     // Of this rank's stripes; the very first one ends with the rest.
-    std::span<const Piece> pieces(uint32_t tile) {
+    std::span<const DeviceBytes> pieces(uint32_t tile) {
         pieces_.clear();
         const std::size_t from = tile * w_.stretch, e = r_.element_bytes;
         for (std::size_t s = 0; s < static_cast<std::size_t>(own_stripes_) && tile < tiles_; ++s)
@@ -175,14 +178,14 @@ private:
                 {out_ + part_at(tile) + s * length(tile) * e, 0, length(tile) * e, s});
         if (r_.local != 0) return pieces_;
         const std::size_t begin = std::max(from, share_),
-                          end = std::min(from + w_.stretch, share_ + rest_);
+                          end = std::min(from + w_.stretch, share_ + remainder_);
         if (begin < end)
-            pieces_.push_back(
-                {out_ + rest_at() + (begin - share_) * e, (begin - from) * e, (end - begin) * e});
+            pieces_.push_back({out_ + remainder_at() + (begin - share_) * e, (begin - from) * e,
+                               (end - begin) * e});
         return pieces_;
     }
 
-    const std::size_t share_, rest_;  // elements of a stripe, and of what is left
+    const std::size_t share_, remainder_;  // elements of a stripe, and of what is left
     const Rank first_stripe_, own_stripes_;
     std::size_t tiles_ = 0;
     Steps before_[2], after_[2];  // of the last tile, of the others
@@ -191,9 +194,9 @@ private:
 
 /// Blocks: tile i is the i-th slice of every block, gathered in device memory of our own, those for
 /// one local rank side by side.
-class Row final : public AcrossBase {
+class BlocksAcross final : public AcrossBase {
 public:
-    Row(AcrossRequest request, device::DeviceBuffer memory)
+    BlocksAcross(AcrossRequest request, device::DeviceBuffer memory)
         : AcrossBase(std::move(request)), memory_(std::move(memory)) {}
 
     static std::size_t scratch_bytes(const AcrossRequest& r) {
@@ -212,28 +215,28 @@ public:
         return {};
     }
 
-    Result<> before(const Turn& turn) override {
+    Result<> before(const TileTurn& turn) override {
         if (!adds()) return {};
         TUTTI_TRY(each_block(
             turn, [&](std::size_t at, std::byte* packed) { return copy(packed, in_ + at, turn); }));
         return put(inside_[is_full(turn.tile)], packed(turn.tile, 0), own(turn.tile), turn);
     }
-    Result<> after(const Turn& turn) override {
+    Result<> after(const TileTurn& turn) override {
         if (adds()) return {};
         return put(inside_[is_full(turn.tile)], own(turn.tile), packed(turn.tile, 0), turn);
     }
-    bool asks(Step step, uint32_t) const override {
-        return step == (adds() ? Step::before : Step::after);
+    bool asks(Stage step, uint32_t) const override {
+        return step == (adds() ? Stage::before : Stage::after);
     }
-    Result<> unpack(const Turn& turn) override {
+    Result<> unpack(const TileTurn& turn) override {
         if (adds()) return {};
         return each_block(
             turn, [&](std::size_t at, std::byte* packed) { return copy(out_ + at, packed, turn); });
     }
-    std::span<const Piece> fetched(uint32_t tile) override {
+    std::span<const DeviceBytes> fetched(uint32_t tile) override {
         return adds() ? of_all_hosts(tile) : of_own_block(in_, tile);
     }
-    std::span<const Piece> stored(uint32_t tile) override {
+    std::span<const DeviceBytes> stored(uint32_t tile) override {
         return adds() ? of_own_block(out_, tile) : of_all_hosts(tile);
     }
 
@@ -252,11 +255,11 @@ private:
         return packed(tile,
                       static_cast<std::size_t>(r_.local) * static_cast<std::size_t>(r_.hosts));
     }
-    Result<> copy(std::byte* to, const std::byte* from, const Turn& turn) const {
+    Result<> copy(std::byte* to, const std::byte* from, const TileTurn& turn) const {
         return device::copy(*device::driver(), to, from, bytes(turn.tile), turn.stream);
     }
     template <typename Copy>
-    Result<> each_block(const Turn& turn, Copy&& copy) const {
+    Result<> each_block(const TileTurn& turn, Copy&& copy) const {
         for (std::size_t place = 0; place < r_.by_place.size(); ++place) {
             const auto rank = static_cast<std::size_t>(r_.by_place[place]);
             TUTTI_TRY(copy((rank * r_.shape.count + turn.tile * w_.stretch) * r_.element_bytes,
@@ -264,11 +267,11 @@ private:
         }
         return {};
     }
-    std::span<const Piece> of_own_block(std::byte* buffer, uint32_t tile) {
+    std::span<const DeviceBytes> of_own_block(std::byte* buffer, uint32_t tile) {
         pieces_.assign(1, {buffer + tile * w_.stretch * r_.element_bytes, 0, bytes(tile)});
         return pieces_;
     }
-    std::span<const Piece> of_all_hosts(uint32_t tile) {
+    std::span<const DeviceBytes> of_all_hosts(uint32_t tile) {
         pieces_.clear();
         for (std::size_t h = 0; h < static_cast<std::size_t>(r_.hosts); ++h)
             pieces_.push_back(
@@ -283,14 +286,15 @@ private:
 
 }  // namespace
 
-Result<std::unique_ptr<Around>> across(AcrossRequest request, const device::Context& context) {
+Result<std::unique_ptr<TileStages>> across(AcrossRequest request, const device::Context& context) {
     if (traits_of(request.shape.collective).cut == Cut::whole) {
-        auto made = std::make_unique<Message>(std::move(request));
+        auto made = std::make_unique<MessageAcross>(std::move(request));
         TUTTI_TRY(made->bind());
         return made;
     }
-    TUTTI_ASSIGN(auto memory, device::DeviceBuffer::allocate(context, Row::scratch_bytes(request)));
-    auto made = std::make_unique<Row>(std::move(request), std::move(memory));
+    TUTTI_ASSIGN(auto memory,
+                 device::DeviceBuffer::allocate(context, BlocksAcross::scratch_bytes(request)));
+    auto made = std::make_unique<BlocksAcross>(std::move(request), std::move(memory));
     TUTTI_TRY(made->bind());
     return made;
 }

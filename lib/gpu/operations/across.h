@@ -18,7 +18,7 @@ struct Stripes {
     std::size_t share(std::size_t elements) const {
         return elements / static_cast<std::size_t>(count);
     }
-    std::size_t rest(std::size_t elements) const {
+    std::size_t remainder(std::size_t elements) const {
         return elements % static_cast<std::size_t>(count);
     }
 };
@@ -39,6 +39,6 @@ struct AcrossRequest {
 /// rest that the first stripe's carriers take along; hosts may have different numbers of ranks.
 /// reduce_scatter and allgather need device memory for the tiles: allocated here, while no
 /// collective runs; and as many ranks on each host.
-Result<std::unique_ptr<Around>> across(AcrossRequest request, const device::Context& context);
+Result<std::unique_ptr<TileStages>> across(AcrossRequest request, const device::Context& context);
 
 }  // namespace tutti

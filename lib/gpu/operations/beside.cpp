@@ -11,8 +11,8 @@ public:
     Result<> launch(const void* in, void* out, void* stream, const GiveUp& give_up) override {
         return device_->launch(in, out, stream, give_up);
     }
-    Result<> settle_part(uint32_t part, void* stream, const GiveUp& give_up) override {
-        return device_->settle_part(part, stream, give_up);
+    Result<> finish_part(uint32_t part, void* stream, const GiveUp& give_up) override {
+        return device_->finish_part(part, stream, give_up);
     }
     bool may_cancel() override { return device_->may_cancel(); }
     void start(const Tag& tag, const void* in, void* out) override {

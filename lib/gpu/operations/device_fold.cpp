@@ -17,7 +17,7 @@ bool DeviceFold::built() {
 
 Result<std::unique_ptr<DeviceFold>> DeviceFold::make(const device::Context& context,
                                                      const device::Kernels& kernels,
-                                                     const Request& request) {
+                                                     const FoldRequest& request) {
     TUTTI_ASSIGN(const Reducer reducer, Reducer::make(request.dtype, request.op));
     const std::string name = fmt::format("tutti_fold_{}_{}", static_cast<int>(request.dtype),
                                          static_cast<int>(request.op));

@@ -9,7 +9,7 @@ namespace tutti {
 
 class DeviceFold {
 public:
-    struct Request {
+    struct FoldRequest {
         Dtype dtype = Dtype::uint8;
         Op op = Op::sum;
         std::size_t count = 0;
@@ -20,7 +20,7 @@ public:
     /// Allocates device memory: while no collective runs. unsupported without kernels.
     static Result<std::unique_ptr<DeviceFold>> make(const device::Context& context,
                                                     const device::Kernels& kernels,
-                                                    const Request& request);
+                                                    const FoldRequest& request);
 
     /// Puts it on the stream, whose context is current.
     Result<> put(const void* const* inputs, device::StreamHandle stream) const;
@@ -29,8 +29,8 @@ public:
     std::size_t result_bytes() const { return result_bytes_; }
 
 private:
-    DeviceFold(const device::Kernels& kernels, const Request& request, device::KernelHandle kernel,
-               device::DeviceBuffer result, std::size_t result_bytes)
+    DeviceFold(const device::Kernels& kernels, const FoldRequest& request,
+               device::KernelHandle kernel, device::DeviceBuffer result, std::size_t result_bytes)
         : kernels_(kernels),
           r_(request),
           kernel_(kernel),
@@ -38,7 +38,7 @@ private:
           result_bytes_(result_bytes) {}
 
     const device::Kernels& kernels_;
-    const Request r_;
+    const FoldRequest r_;
     const device::KernelHandle kernel_;
     const device::DeviceBuffer result_;
     const std::size_t result_bytes_;

@@ -27,7 +27,7 @@ public:
 
     StagedOperation(std::shared_ptr<const StagingArea> area, StageRequest request,
                     std::unique_ptr<Operation> inner, device::PinnedBuffer memory,
-                    device::Event stored)
+                    device::DeviceEvent stored)
         : area_(std::move(area)),
           r_(std::move(request)),
           inner_(std::move(inner)),
@@ -44,7 +44,7 @@ public:
         const device::Context::Scope current(area_->context);
         const auto callers = static_cast<device::StreamHandle>(stream);
         auto launched = put(in, static_cast<std::byte*>(out), callers);
-        if (!launched) give_up_launch(callers);
+        if (!launched) cancel_launch(callers);
         return launched;
     }
     void start(const Tag& tag, const void*, void*) override {
@@ -58,7 +58,7 @@ public:
         bool moved = false;
         if (phase_ == Phase::fetching) {
             // Pairs with the device's write: the input was copied before.
-            if (!there(word_fetched)) return look(moved);
+            if (!there(word_fetched)) return check_device(moved);
             moved = true;
             phase_ = Phase::running;
             inner_->start(tag_, list_.empty() ? from_ : list_.data(), result_);
@@ -71,7 +71,7 @@ public:
             release();
         }
         if (phase_ == Phase::storing) {
-            if (!there(word_stored)) return look(moved);
+            if (!there(word_stored)) return check_device(moved);
             phase_ = Phase::idle;
         }
         return Code::ok;
@@ -144,7 +144,7 @@ private:
     }
 
     Result<> store(std::byte* out, device::StreamHandle callers) {
-        for (const StageRequest::Piece& piece : r_.results)
+        for (const StageRequest::ResultBytes& piece : r_.results)
             TUTTI_TRY(
                 device::copy(driver(), out + piece.at, result_ + piece.at, piece.bytes, callers));
         return {};
@@ -152,7 +152,7 @@ private:
 
     // What came onto the stream runs out before the buffers are the caller's again; the word, too,
     // may be looked at.
-    void give_up_launch(device::StreamHandle callers) {
+    void cancel_launch(device::StreamHandle callers) {
         release();
         if (stored_.record(callers)) device::wait_a_while(stored_);
         phase_ = Phase::idle;
@@ -165,7 +165,7 @@ private:
     }
 
     /// Nothing comes from a device that has failed.
-    Poll look(bool moved) {
+    Poll check_device(bool moved) {
         if (!health_.due()) return {Code::in_progress, moved};
         const auto asked = stored_.passed();
         return asked ? Poll(Code::in_progress, moved) : failed(asked.error());
@@ -180,7 +180,7 @@ private:
     const StageRequest r_;
     const std::unique_ptr<Operation> inner_;
     const device::PinnedBuffer memory_;
-    const device::Event stored_;
+    const device::DeviceEvent stored_;
     std::vector<const void*> list_;  // of inputs in pinned memory, if there are several
     uint32_t run_ = 0;
     Phase phase_ = Phase::idle;
@@ -197,7 +197,7 @@ private:
 Result<std::shared_ptr<const StagingArea>> StagingArea::make(const device::Driver& driver,
                                                              device::Ordinal device) {
     TUTTI_ASSIGN(device::Context context, device::Context::retain(driver, device));
-    TUTTI_ASSIGN(device::Stream aside, device::Stream::create(context));
+    TUTTI_ASSIGN(device::DeviceStream aside, device::DeviceStream::create(context));
     return std::make_shared<const StagingArea>(std::move(context), std::move(aside));
 }
 
@@ -217,7 +217,7 @@ Result<std::unique_ptr<DeviceOperation>> stage(std::shared_ptr<const StagingArea
     const std::size_t bytes = words_at + words * no_share_bytes;
     TUTTI_ASSIGN(device::PinnedBuffer memory, device::PinnedBuffer::allocate(context, bytes));
     std::memset(memory.data() + words_at, 0, words * no_share_bytes);
-    TUTTI_ASSIGN(device::Event stored, device::Event::create(context));
+    TUTTI_ASSIGN(device::DeviceEvent stored, device::DeviceEvent::create(context));
     return std::make_unique<StagedOperation>(std::move(area), std::move(request), std::move(inner),
                                              std::move(memory), std::move(stored));
 }

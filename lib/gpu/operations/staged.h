@@ -15,10 +15,10 @@ namespace tutti {
 
 /// What staged operations of a communicator share.
 struct StagingArea {
-    StagingArea(device::Context in, device::Stream beside_callers)
+    StagingArea(device::Context in, device::DeviceStream beside_callers)
         : context(std::move(in)), aside(std::move(beside_callers)), pinned(context) {}
     device::Context context;
-    device::Stream aside;               // for what cannot wait for the caller's
+    device::DeviceStream aside;         // for what cannot wait for the caller's
     mutable device::PinnedPool pinned;  // of messages
     /// Kernels of our own, loaded with the first question: while no collective runs, and by the
     /// issuing thread.
@@ -31,13 +31,13 @@ private:
 };
 
 struct StageRequest {
-    struct Piece {
+    struct ResultBytes {
         std::size_t at = 0, bytes = 0;
     };
     std::size_t in_bytes = 0, out_bytes = 0;  // from the buffers' starts; 0: the rank has none
     // The caller's is in host memory, and used where it is.
     bool in_on_host = false, out_on_host = false;
-    std::vector<Piece> results;        // of the output: what the operation writes
+    std::vector<ResultBytes> results;  // of the output: what the operation writes
     std::size_t inputs = 0;            // > 0: launch() is given a list of so many, of in_bytes each
     std::unique_ptr<DeviceFold> fold;  // it is given a list of which this makes the input
 };

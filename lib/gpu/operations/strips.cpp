@@ -6,26 +6,26 @@
 namespace tutti {
 namespace {
 
-class Strips final : public Around {
+class Strips final : public TileStages {
 public:
     Strips(const Window& window, const StripRequest& request) : w_(window), r_(request) {
         pieces_.reserve(std::max(w_.in_blocks, w_.out_blocks));
     }
-    Result<> begin(const void* in, void* out, const Turn&) override {
+    Result<> begin(const void* in, void* out, const TileTurn&) override {
         // Only copied from.
         in_ = static_cast<std::byte*>(const_cast<void*>(in));
         out_ = static_cast<std::byte*>(out);
         return {};
     }
-    std::span<const Piece> fetched(uint32_t tile) override {
+    std::span<const DeviceBytes> fetched(uint32_t tile) override {
         return pieces(r_.has_input ? in_ : nullptr, w_.in_blocks, tile);
     }
-    std::span<const Piece> stored(uint32_t tile) override {
+    std::span<const DeviceBytes> stored(uint32_t tile) override {
         return pieces(r_.has_output ? out_ : nullptr, w_.out_blocks, tile);
     }
 
 private:
-    std::span<const Piece> pieces(std::byte* buffer, std::size_t blocks, uint32_t tile) {
+    std::span<const DeviceBytes> pieces(std::byte* buffer, std::size_t blocks, uint32_t tile) {
         pieces_.clear();
         const std::size_t from = tile * w_.stretch;
         if (!buffer || from >= w_.count) return pieces_;
@@ -40,12 +40,12 @@ private:
     const StripRequest r_;
     std::byte* in_ = nullptr;
     std::byte* out_ = nullptr;
-    std::vector<Piece> pieces_;
+    std::vector<DeviceBytes> pieces_;
 };
 
 }  // namespace
 
-std::unique_ptr<Around> strips(const Window& window, const StripRequest& request) {
+std::unique_ptr<TileStages> strips(const Window& window, const StripRequest& request) {
     return std::make_unique<Strips>(window, request);
 }
 

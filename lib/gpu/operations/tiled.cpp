@@ -13,20 +13,21 @@ namespace {
 enum TileWord : std::size_t { tiles_fetched, tiles_done, tiles_freed, tile_words };
 
 struct TileStreams {
-    device::Stream inside, inputs, outputs;
+    device::DeviceStream inside, inputs, outputs;
 };
 
 struct Events {
-    device::Event ready, finished;
+    device::DeviceEvent ready, finished;
     // By slot: the inside's part before and after the wire is over, the copies are.
-    std::vector<device::Event> before, fetched, stored, after;
-    std::vector<device::Event> last;  // by stream: what a cancelled run waits for
+    std::vector<device::DeviceEvent> before, fetched, stored, after;
+    std::vector<device::DeviceEvent> last;  // by stream: what a cancelled run waits for
 };
 
-Result<std::vector<device::Event>> make_events(const device::Context& context, uint32_t count) {
-    std::vector<device::Event> made;
+Result<std::vector<device::DeviceEvent>> make_events(const device::Context& context,
+                                                     uint32_t count) {
+    std::vector<device::DeviceEvent> made;
     for (uint32_t i = 0; i < count; ++i) {
-        TUTTI_ASSIGN(device::Event event, device::Event::create(context));
+        TUTTI_ASSIGN(device::DeviceEvent event, device::DeviceEvent::create(context));
         made.push_back(std::move(event));
     }
     return made;
@@ -59,7 +60,7 @@ public:
         const device::Context::Scope current(r_.area->context);
         begin_launch(in, out, stream);
         for (const Item& item : items_)
-            if (auto launched = put_whole(item, give_up); !launched) return give_back(launched);
+            if (auto launched = put_whole(item, give_up); !launched) return cancel_launch(launched);
         return {};
     }
     uint32_t launch_parts() const override { return static_cast<uint32_t>(part_ends_.size()); }
@@ -70,19 +71,19 @@ public:
         const std::size_t last = part_ends_[part] - 1;
         for (std::size_t i = part == 0 ? 0 : part_ends_[part - 1]; i < last; ++i)
             if (auto launched = put_whole(items_[i], give_up); !launched)
-                return give_back(launched);
+                return cancel_launch(launched);
         auto asked = prepare(items_[last]);
         if (asked) asked = ask(items_[last], give_up);
-        return asked ? asked : give_back(asked);
+        return asked ? asked : cancel_launch(asked);
     }
-    Result<> settle_part(uint32_t part, void*, const GiveUp& give_up) override {
+    Result<> finish_part(uint32_t part, void*, const GiveUp& give_up) override {
         const device::Context::Scope current(r_.area->context);
         const Item& item = items_[part_ends_[part] - 1];
-        auto settled = r_.around->settle(turn(item, give_up));
-        if (settled) settled = conclude(item, give_up);
-        return settled ? settled : give_back(settled);
+        auto accepted = r_.stages->wait_accepted(turn(item, give_up));
+        if (accepted) accepted = conclude(item, give_up);
+        return accepted ? accepted : cancel_launch(accepted);
     }
-    bool may_cancel() override { return !under_way_ || r_.around->may_cancel(); }
+    bool may_cancel() override { return !under_way_ || r_.stages->may_cancel(); }
 
     void start(const Tag& tag, const void*, void*) override {
         tag_ = tag;
@@ -96,7 +97,7 @@ public:
         bool moved = false;
         if (phase_ == Phase::first) {
             const Poll first = r_.first->progress();
-            if (first.code != Code::ok) return look(first);
+            if (first.code != Code::ok) return check_device(first);
             moved = first.moved;
             phase_ = Phase::wire;
             w_->start(tag_, inputs_, outputs_);
@@ -104,15 +105,15 @@ public:
         if (phase_ == Phase::wire) {
             Poll wire = move_wire();
             wire.moved |= moved;
-            if (wire.code != Code::ok) return look(wire);
+            if (wire.code != Code::ok) return check_device(wire);
             moved = wire.moved;
             phase_ = Phase::storing;
         }
         if (phase_ == Phase::storing) {
             const auto there = e_.finished.passed();
             if (!there) return failed(there.error());
-            if (!*there) return look({Code::in_progress, moved});
-            if (const auto health = r_.around->health(); !health) return failed(health.error());
+            if (!*there) return check_device({Code::in_progress, moved});
+            if (const auto health = r_.stages->health(); !health) return failed(health.error());
             end();
         }
         return Code::ok;
@@ -122,7 +123,7 @@ public:
         if (runs_on_host()) running().cancel();
         // What waits for the wire goes on, and then what waits for other devices is ended.
         for (const TileWord word : {tiles_done, tiles_freed}) store(word, base_);
-        r_.around->stop();
+        r_.stages->stop();
         wait_for_streams();
         store(tiles_fetched, base_);  // where not all of it came onto the streams
         end();
@@ -158,30 +159,31 @@ private:
     Result<> wait_word(device::StreamHandle stream, TileWord which, uint32_t tile) const {
         return device::hold_until(driver(), stream, word(which), after_tiles(tile + 1));
     }
-    Result<> copy(void* to, const void* from, std::size_t bytes, const device::Stream& on) const {
+    Result<> copy(void* to, const void* from, std::size_t bytes,
+                  const device::DeviceStream& on) const {
         return device::copy(driver(), to, from, bytes, on.handle());
     }
 
     // ---- launching: one item after the other, in the middle of each the device's library
 
-    using Step = Around::Step;
+    using Stage = TileStages::Stage;
     struct Item {
-        Step step = Step::begin;
+        Stage step = Stage::begin;
         uint32_t tile = 0;
     };
 
     void list_items() {
-        items_.push_back({Step::begin});
+        items_.push_back({Stage::begin});
         // One fewer than slots, and what comes after a tile never waits behind what needs its slot.
         const uint32_t lag = w_->slots() - 1;
         for (uint32_t i = 0; i < w_->stretches() + lag; ++i) {
-            if (i < w_->stretches()) items_.push_back({Step::before, i});
-            if (i >= lag) items_.push_back({Step::after, i - lag});
+            if (i < w_->stretches()) items_.push_back({Stage::before, i});
+            if (i >= lag) items_.push_back({Stage::after, i - lag});
         }
-        items_.push_back({Step::end, w_->stretches()});
+        items_.push_back({Stage::end, w_->stretches()});
         // A part ends where the library is asked. What a rank does besides, the others need not.
         for (std::size_t i = 0; i + 1 < items_.size(); ++i)
-            if (r_.around->asks(items_[i].step, items_[i].tile)) part_ends_.push_back(i + 1);
+            if (r_.stages->asks(items_[i].step, items_[i].tile)) part_ends_.push_back(i + 1);
         part_ends_.push_back(items_.size());
     }
 
@@ -190,12 +192,12 @@ private:
         under_way_ = true;
         callers_ = {in, out, static_cast<device::StreamHandle>(stream)};
     }
-    Result<> give_back(const Result<>& why) {
+    Result<> cancel_launch(const Result<>& why) {
         cancel();
         return why;
     }
 
-    Around::Turn turn(const Item& item, const GiveUp& give_up) const {
+    TileStages::TileTurn turn(const Item& item, const GiveUp& give_up) const {
         return {item.tile, streams_.inside.handle(), give_up};
     }
     Result<> put_whole(const Item& item, const GiveUp& give_up) {
@@ -204,16 +206,16 @@ private:
         return conclude(item, give_up);
     }
     Result<> ask(const Item& item, const GiveUp& give_up) {
-        const Around::Turn turn = this->turn(item, give_up);
+        const TileStages::TileTurn turn = this->turn(item, give_up);
         switch (item.step) {
-            case Step::begin:
-                return r_.around->begin(callers_.in, callers_.out, turn);
-            case Step::before:
-                return r_.around->before(turn);
-            case Step::after:
-                return r_.around->after(turn);
+            case Stage::begin:
+                return r_.stages->begin(callers_.in, callers_.out, turn);
+            case Stage::before:
+                return r_.stages->before(turn);
+            case Stage::after:
+                return r_.stages->after(turn);
             default:
-                return r_.around->end(turn);
+                return r_.stages->end(turn);
         }
     }
 
@@ -221,29 +223,29 @@ private:
     Result<> prepare(const Item& item) {
         const device::StreamHandle inside = streams_.inside.handle();
         const uint32_t slot = item.tile % w_->slots();
-        if (item.step == Step::begin) {
+        if (item.step == Stage::begin) {
             TUTTI_TRY(e_.ready.record(callers_.stream));
             return e_.ready.hold(inside);
         }
-        if (item.step == Step::before && item.tile >= w_->slots())
+        if (item.step == Stage::before && item.tile >= w_->slots())
             return e_.fetched[slot].hold(inside);
-        return item.step == Step::after ? put_store(item.tile, slot) : Result<>{};
+        return item.step == Stage::after ? put_store(item.tile, slot) : Result<>{};
     }
     /// What comes behind.
     Result<> conclude(const Item& item, const GiveUp& give_up) {
         const device::StreamHandle inside = streams_.inside.handle();
         const uint32_t slot = item.tile % w_->slots();
         switch (item.step) {
-            case Step::begin:
+            case Stage::begin:
                 return {};
-            case Step::before:
+            case Stage::before:
                 TUTTI_TRY(e_.before[slot].record(inside));
                 return put_fetch(item.tile, slot);
-            case Step::after:
-                TUTTI_TRY(r_.around->unpack(turn(item, give_up)));
+            case Stage::after:
+                TUTTI_TRY(r_.stages->unpack(turn(item, give_up)));
                 return e_.after[slot].record(inside);
             default:
-                r_.around->ended();
+                r_.stages->all_launched();
                 TUTTI_TRY(e_.finished.record(inside));
                 return e_.finished.hold(callers_.stream);
         }
@@ -257,7 +259,7 @@ private:
             TUTTI_TRY(wait_word(inputs, tiles_freed, i - w_->slots()));
             TUTTI_TRY(e_.stored[slot].hold(inputs));
         }
-        for (const Around::Piece& piece : r_.around->fetched(i))
+        for (const TileStages::DeviceBytes& piece : r_.stages->fetched(i))
             TUTTI_TRY(copy(inputs_ + w_->place(Space::input, piece.wire, slot) + piece.at,
                            piece.device, piece.bytes, streams_.inputs));
         TUTTI_TRY(device::write_word(driver(), inputs, word(tiles_fetched), after_tiles(i + 1)));
@@ -270,7 +272,7 @@ private:
         // The word says so too, but for a run that is given up.
         TUTTI_TRY(e_.fetched[slot].hold(outputs));
         TUTTI_TRY(wait_word(outputs, tiles_done, j));
-        for (const Around::Piece& piece : r_.around->stored(j))
+        for (const TileStages::DeviceBytes& piece : r_.stages->stored(j))
             TUTTI_TRY(copy(piece.device,
                            outputs_ + w_->place(Space::output, piece.wire, slot) + piece.at,
                            piece.bytes, streams_.outputs));
@@ -296,12 +298,12 @@ private:
     }
 
     /// Nothing comes from a device that has failed: looks at it where the run stands still.
-    Poll look(const Poll& poll) {
+    Poll check_device(const Poll& poll) {
         if (poll.failure) return poll;
         if (poll.moved) health_.news();
         if (poll.moved || !health_.due()) return poll;
         if (const auto asked = e_.finished.passed(); !asked) return failed(asked.error());
-        if (const auto health = r_.around->health(); !health) return failed(health.error());
+        if (const auto health = r_.stages->health(); !health) return failed(health.error());
         return poll;
     }
 
@@ -315,7 +317,7 @@ private:
     }
 
     void end() {
-        r_.around->over();
+        r_.stages->finished();
         phase_ = Phase::idle;
         under_way_ = false;
     }
@@ -349,8 +351,8 @@ private:
 };
 
 Result<Events> make_all_events(const device::Context& context, uint32_t slots) {
-    TUTTI_ASSIGN(device::Event ready, device::Event::create(context));
-    TUTTI_ASSIGN(device::Event finished, device::Event::create(context));
+    TUTTI_ASSIGN(device::DeviceEvent ready, device::DeviceEvent::create(context));
+    TUTTI_ASSIGN(device::DeviceEvent finished, device::DeviceEvent::create(context));
     TUTTI_ASSIGN(auto before, make_events(context, slots));
     TUTTI_ASSIGN(auto fetched, make_events(context, slots));
     TUTTI_ASSIGN(auto stored, make_events(context, slots));
@@ -369,9 +371,9 @@ Result<std::unique_ptr<DeviceOperation>> tile(TiledRequest request) {
     const std::size_t bytes = slots + tile_words * no_share_bytes;
     TUTTI_ASSIGN(device::PinnedBuffer memory, device::PinnedBuffer::allocate(context, bytes));
     std::memset(memory.data() + slots, 0, tile_words * no_share_bytes);
-    TUTTI_ASSIGN(device::Stream inside, device::Stream::create(context));
-    TUTTI_ASSIGN(device::Stream inputs, device::Stream::create(context));
-    TUTTI_ASSIGN(device::Stream outputs, device::Stream::create(context));
+    TUTTI_ASSIGN(device::DeviceStream inside, device::DeviceStream::create(context));
+    TUTTI_ASSIGN(device::DeviceStream inputs, device::DeviceStream::create(context));
+    TUTTI_ASSIGN(device::DeviceStream outputs, device::DeviceStream::create(context));
     TUTTI_ASSIGN(Events events, make_all_events(context, wires->slots()));
     return std::make_unique<TiledOperation>(
         std::move(request), std::move(wires), std::move(memory),

@@ -14,43 +14,43 @@ namespace tutti {
 
 /// What a device does around the wire's part of a tile. All of it is put on streams while the
 /// operation is launched, in an order that every rank has. begin() to end() may ask the device's
-/// library; what has to come behind that on the stream is in unpack() and ended().
-class Around {
+/// library; what has to come behind that on the stream is in unpack() and all_launched().
+class TileStages {
 public:
     /// Bytes that travel between the device and a tile's slot.
-    struct Piece {
+    struct DeviceBytes {
         std::byte* device = nullptr;
         std::size_t at = 0, bytes = 0;  // at: from the slot's start
         std::size_t wire = 0;           // whose slot
     };
-    struct Turn {
+    struct TileTurn {
         uint32_t tile = 0;
         device::StreamHandle stream = nullptr;
         const DeviceOperation::GiveUp& give_up;
     };
-    virtual ~Around() = default;
-    virtual Result<> begin(const void* in, void* out, const Turn&) = 0;
-    virtual Result<> before(const Turn&) { return {}; }
-    virtual Result<> after(const Turn&) { return {}; }
-    virtual Result<> unpack(const Turn&) { return {}; }
-    virtual Result<> end(const Turn&) { return {}; }
-    virtual void ended() {}
+    virtual ~TileStages() = default;
+    virtual Result<> begin(const void* in, void* out, const TileTurn&) = 0;
+    virtual Result<> before(const TileTurn&) { return {}; }
+    virtual Result<> after(const TileTurn&) { return {}; }
+    virtual Result<> unpack(const TileTurn&) { return {}; }
+    virtual Result<> end(const TileTurn&) { return {}; }
+    virtual void all_launched() {}
     /// Whether they ask the library, for all ranks of its group alike.
-    enum class Step : uint8_t { begin, before, after, end };
-    virtual bool asks(Step, uint32_t tile) const { return static_cast<void>(tile), false; }
+    enum class Stage : uint8_t { begin, before, after, end };
+    virtual bool asks(Stage, uint32_t tile) const { return static_cast<void>(tile), false; }
     /// After launches that were gathered: waits until the library has taken what it was asked for.
-    virtual Result<> settle(const Turn&) { return {}; }
+    virtual Result<> wait_accepted(const TileTurn&) { return {}; }
     /// Good until the next question. Tiles that this rank's part of the wire does not have:
     /// nothing.
-    virtual std::span<const Piece> fetched(uint32_t tile) = 0;
-    virtual std::span<const Piece> stored(uint32_t tile) = 0;
+    virtual std::span<const DeviceBytes> fetched(uint32_t tile) = 0;
+    virtual std::span<const DeviceBytes> stored(uint32_t tile) = 0;
     /// What the device's library has found wrong.
     virtual Result<> health() { return {}; }
     virtual bool may_cancel() { return true; }
     /// What was put on streams ends soon, whatever it waits for.
     virtual void stop() {}
     /// The run is over, or was given up.
-    virtual void over() {}
+    virtual void finished() {}
 };
 
 /// Straight from the caller's buffers and back, with nothing in between.
@@ -58,13 +58,13 @@ struct StripRequest {
     bool has_input = true, has_output = true;  // this rank
     std::size_t element_bytes = 1;
 };
-std::unique_ptr<Around> strips(const Window& window, const StripRequest& request);
+std::unique_ptr<TileStages> strips(const Window& window, const StripRequest& request);
 
 struct TiledRequest {
     std::shared_ptr<const StagingArea> area;
     std::vector<std::unique_ptr<BoundSchedule>> wires;  // at least one, with windows
     std::unique_ptr<Operation> first;                   // over before the wire begins; may be null
-    std::unique_ptr<Around> around;
+    std::unique_ptr<TileStages> stages;
     std::size_t element_bytes = 1;
     bool in_place = false;  // input and output of a tile share a slot
 };

@@ -35,18 +35,18 @@ bool has_tiles(Collective collective) {
     }
 }
 
-IntrinsicShape::Blocks listed(const BlockList& list) {
-    Blocks blocks = to_blocks(list);
+IntrinsicShape::UnevenBlocks listed(const BlockList& list) {
+    BlockLayout blocks = to_blocks(list);
     return {std::move(blocks.counts), std::move(blocks.displacements)};
 }
 
 /// What the operation writes of the output.
-std::vector<StageRequest::Piece> results_of(const Call& call, const BufferRange& out) {
+std::vector<StageRequest::ResultBytes> results_of(const Call& call, const BufferRange& out) {
     const std::size_t bytes = dtype_bytes(call.dtype);
-    std::vector<StageRequest::Piece> pieces;
+    std::vector<StageRequest::ResultBytes> pieces;
     if (!out.used) return pieces;
     if (!out.row || !call.uneven) return {{0, out.length * bytes}};
-    const Blocks blocks = to_blocks(call.output);
+    const BlockLayout blocks = to_blocks(call.output);
     for (std::size_t i = 0; i < blocks.counts.size(); ++i)
         pieces.push_back({blocks.displacements[i] * bytes, blocks.counts[i] * bytes});
     return pieces;
@@ -74,7 +74,8 @@ Result<IntrinsicShape> DevicePlanner::shape_of(const Call& call) const {
     return shape;
 }
 
-Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers, DeviceWay way) const {
+Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers,
+                                    DeviceMode way) const {
     // The device copies by itself only what is its own or pinned.
     const bool large = planner_.bytes_of(call) >= 2 * config_.device_tile_bytes;
     const Path staged =
@@ -88,7 +89,7 @@ Result<Path> DevicePlanner::path_of(const Call& call, const Buffers& buffers, De
                     "rank {}: {} on device memory is done by '{}' or '{}', not by '{}'",
                     place().rank, collective_name(call.collective), group_name, staged_name,
                     call.algorithm);
-    if (way == DeviceWay::staged || !library || !means_.group) return staged;
+    if (way == DeviceMode::staged || !library || !means_.group) return staged;
     if (call.inputs > 0) {
         if (call.algorithm.empty()) return staged;
         return fail(Code::unsupported, "rank {}: an allreduce of several inputs is done by '{}'",
@@ -172,7 +173,7 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_tiled(const Call& call, uint32
     strip.element_bytes = dtype_bytes(call.dtype);
     TiledRequest tiles;
     tiles.area = means_.staging;
-    tiles.around = strips(wire->window(), strip);
+    tiles.stages = strips(wire->window(), strip);
     tiles.element_bytes = strip.element_bytes;
     tiles.in_place = wire->window().blocks(Space::input) == wire->window().blocks(Space::output);
     tiles.wires.push_back(std::move(wire));

@@ -31,14 +31,14 @@ public:
         bool in_place = false;
         bool mixed = false;  // one of them is the host's
     };
-    Result<Path> path_of(const Call& call, const Buffers& buffers, DeviceWay way) const;
+    Result<Path> path_of(const Call& call, const Buffers& buffers, DeviceMode way) const;
 
     /// As Planner::make, for all paths but the host's.
     Result<std::unique_ptr<Plan>> make(const Call& call, uint32_t stream, Deadline deadline);
 
 private:
     const Hosts& host_map() const { return *planner_.hosts(); }
-    const Planner::Place& place() const { return planner_.place(); }
+    const Planner::PlannerScope& place() const { return planner_.place(); }
     Result<IntrinsicShape> shape_of(const Call& call) const;
     Result<std::unique_ptr<DeviceFold>> fold_on_device(const Call& call) const;
     Result<std::unique_ptr<Operation>> make_fingerprint(uint32_t stream);

@@ -127,7 +127,7 @@ Result<std::unique_ptr<BoundSchedule>> DevicePlanner::bind_stripe(const Plan& wi
     wanted.lanes = choice.lanes;
     auto request = planner_.schedule_request(wire, choice, reducer, wanted);
     const std::size_t share = whole ? stripes.share(wire.call.count) : wire.call.count;
-    if (whole) request.count = share + (stripe == 0 ? stripes.rest(wire.call.count) : 0);
+    if (whole) request.count = share + (stripe == 0 ? stripes.remainder(wire.call.count) : 0);
     if (!is_even(host_map()))
         request.first_lane = static_cast<uint16_t>(first_stripe_lane + wire.stream * most_stripes);
     // The same on all ranks of a host. Blocks are gathered one by one.
@@ -189,7 +189,7 @@ Result<std::unique_ptr<Plan>> DevicePlanner::make_across(const Call& call, uint3
     tiles.area = means_.staging;
     tiles.element_bytes = bytes;
     tiles.in_place = whole;
-    TUTTI_ASSIGN(tiles.around, across(std::move(inside), means_.staging->context));
+    TUTTI_ASSIGN(tiles.stages, across(std::move(inside), means_.staging->context));
     TUTTI_ASSIGN(auto tiled, tile(std::move(tiles)));
     plan->operation = std::move(tiled);
     return plan;

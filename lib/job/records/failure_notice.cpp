@@ -35,7 +35,7 @@ void FailureNotice::publish(Store& store, const Error& failure) const {
 }
 
 std::optional<Error> FailureNotice::published(Store& store) const {
-    const auto text = store.look(key_, Deadline::after_ms(notice_patience_ms));
+    const auto text = store.try_get(key_, Deadline::after_ms(notice_patience_ms));
     if (!text || !*text) return {};
     return decode(**text);
 }
@@ -46,7 +46,7 @@ Result<bool> FailureNotice::publish_with_process_end(PeerDirectory& directory,
         fmt::format("the process of rank {} ended while it was joining", rank_);
     // The store puts the time before it.
     const Bytes notice = ByteWriter().put(Code::peer_lost).put(rank_).put_text(text).take();
-    return directory.leave_will(key_, as_text(notice), deadline);
+    return directory.set_will(key_, as_text(notice), deadline);
 }
 
 std::optional<Error> FailureNotice::decode(std::string_view text) const {

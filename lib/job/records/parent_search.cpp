@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "base/blame.h"
+#include "base/errno_class.h"
 #include "control/tree.h"
 
 namespace tutti {
@@ -20,18 +20,18 @@ ParentSearch::ParentSearch(Rank rank, Rank size)
 
 void ParentSearch::fail(Error error) {
     error_ = std::move(error);
-    step_ = Step::failed;
+    step_ = SearchStep::failed;
 }
 
-void ParentSearch::looked_up(const Result<std::string>& text) {
+void ParentSearch::on_record(const Result<std::string>& text) {
     refused_now_ = false;
-    if (text) return take_record(*text);
+    if (text) return handle_record(*text);
     if (text.error().code == Code::peer_lost) return fail(text.error());
     if (text.error().code != Code::timeout) return fail(refused_ ? *refused_ : text.error());
-    step_ = Step::look_for_trouble;
+    step_ = SearchStep::look_for_trouble;
 }
 
-void ParentSearch::take_record(std::string_view text) {
+void ParentSearch::handle_record(std::string_view text) {
     auto record = PeerRecord::decode(text);
     if (!record)
         return fail(
@@ -51,7 +51,7 @@ void ParentSearch::take_record(std::string_view text) {
         return fail(
             wrap(address.error(), fmt::format("rank {}'s control address", parent_)).value());
     address_ = *std::move(address);
-    step_ = Step::call;
+    step_ = SearchStep::call;
 }
 
 void ParentSearch::refused(const Error& error, bool hidden) {
@@ -60,28 +60,28 @@ void ParentSearch::refused(const Error& error, bool hidden) {
     refused_ =
         wrap(error, fmt::format("connecting to rank {}{}", parent_, hidden ? hidden_place : ""))
             .value();
-    if (blame_of(refused_->sys_errno) != Blame::peer) return fail(*refused_);
-    step_ = Step::look_for_trouble;
+    if (classify_errno(refused_->sys_errno) != ErrnoClass::peer) return fail(*refused_);
+    step_ = SearchStep::look_for_trouble;
 }
 
 void ParentSearch::turned_away(const Error& error, std::optional<Error> published, bool again) {
     // A parent that gives up, too, closes the connection.
     if (published) return fail(*std::move(published));
     if (!again) return fail(wrap(error, fmt::format("connecting to rank {}", parent_)).value());
-    step_ = Step::look_up;
+    step_ = SearchStep::look_up;
 }
 
 void ParentSearch::attached(const Result<>& attached) {
     if (!attached)
         return fail(wrap(attached.error(), fmt::format("connecting to rank {}", parent_)).value());
-    step_ = Step::connected;
+    step_ = SearchStep::connected;
 }
 
-void ParentSearch::looked_for_trouble(std::optional<Error> trouble, bool late) {
+void ParentSearch::on_failure_check(std::optional<Error> trouble, bool late) {
     // The others of a parent that is hidden from this rank only know that this rank is missing.
     if (trouble) return fail(refused_now_ && hidden_ ? *refused_ : *std::move(trouble));
     if (late && refused_) return fail(*refused_);
-    step_ = late ? Step::name_missing : Step::look_up;
+    step_ = late ? SearchStep::name_missing : SearchStep::look_up;
 }
 
 }  // namespace tutti

@@ -17,7 +17,7 @@ namespace tutti {
 /// the last call was refused, else who is missing.
 class ParentSearch {
 public:
-    enum class Step : uint8_t {
+    enum class SearchStep : uint8_t {
         look_up,           // the parent's record
         call,              // address()
         look_for_trouble,  // why the others cannot come; then pause, before the next look
@@ -28,7 +28,7 @@ public:
 
     ParentSearch(Rank rank, Rank size);
 
-    Step step() const { return step_; }
+    SearchStep step() const { return step_; }
     Rank parent() const { return parent_; }
     const PeerRecord& record() const { return record_; }
     const net::HostPort& address() const { return address_; }
@@ -37,7 +37,7 @@ public:
     bool was_refused() const { return refused_now_; }
 
     /// The store's answer. timeout: the record is not there yet.
-    void looked_up(const Result<std::string>& text);
+    void on_record(const Result<std::string>& text);
     /// The call was refused. hidden: only ranks on the parent's own host reach it.
     void refused(const Error& error, bool hidden);
     /// The parent took the call, and hung up or would not have this rank. published: why the job
@@ -45,15 +45,15 @@ public:
     void turned_away(const Error& error, std::optional<Error> published, bool again);
     void attached(const Result<>& attached);
     /// late: joining has taken as long as it may.
-    void looked_for_trouble(std::optional<Error> trouble, bool late);
+    void on_failure_check(std::optional<Error> trouble, bool late);
     void named_missing(Error missing) { fail(std::move(missing)); }
 
 private:
     void fail(Error error);
-    void take_record(std::string_view text);
+    void handle_record(std::string_view text);
 
     const Rank rank_, size_, parent_;
-    Step step_ = Step::look_up;
+    SearchStep step_ = SearchStep::look_up;
     PeerRecord record_;
     net::HostPort address_;
     std::optional<Error> refused_;

@@ -53,7 +53,7 @@ Result<> PeerDirectory::claim(const RankOwner& self, const std::string& job, Dea
 }
 
 std::optional<std::string> PeerDirectory::claim_of(Rank rank, Deadline deadline) const {
-    auto claim = store_->look(claim_key(rank), deadline);
+    auto claim = store_->try_get(claim_key(rank), deadline);
     return claim ? std::move(*claim) : std::nullopt;
 }
 
@@ -63,9 +63,9 @@ Result<> PeerDirectory::publish(const PeerRecord& own, Deadline deadline) {
     return {};
 }
 
-Result<bool> PeerDirectory::leave_will(const std::string& key, std::string_view value,
-                                       Deadline deadline) {
-    TUTTI_ASSIGN(will_, store_->leave_will(key, value, deadline));
+Result<bool> PeerDirectory::set_will(const std::string& key, std::string_view value,
+                                     Deadline deadline) {
+    TUTTI_ASSIGN(will_, store_->set_will(key, value, deadline));
     return will_ != nullptr;
 }
 
@@ -92,7 +92,7 @@ Result<const PeerRecord*> PeerDirectory::find(Rank rank, Deadline deadline) {
 
 Result<const PeerRecord*> PeerDirectory::find_if_there(Rank rank, Deadline deadline) {
     if (const PeerRecord* kept = known(rank)) return kept;
-    TUTTI_ASSIGN(const auto text, store_->look(key(rank), deadline));
+    TUTTI_ASSIGN(const auto text, store_->try_get(key(rank), deadline));
     if (!text) return fail_rank(Code::peer_lost, rank, "rank {} has left the store", rank);
     return keep(rank, *text);
 }
@@ -112,7 +112,7 @@ Error PeerDirectory::missing_error(int64_t waited_ms) const {
     const Deadline patience = Deadline::after_ms(missing_patience_ms);
     for (Rank rank = 0; rank < size_; ++rank) {
         if (rank == rank_) continue;
-        const auto record = store_->look(key(rank), patience);
+        const auto record = store_->try_get(key(rank), patience);
         if (!record) {
             silence = fmt::format("the store does not answer who of ranks {} to {} has come: {}",
                                   rank, size_ - 1, record.error().message);

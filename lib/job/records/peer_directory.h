@@ -35,8 +35,8 @@ public:
     std::optional<std::string> claim_of(Rank rank, Deadline deadline) const;
     Result<> publish(const PeerRecord& own, Deadline deadline);
     bool published() const { return published_; }
-    /// As Store::leave_will(). False: the store does not notice the end of a process.
-    Result<bool> leave_will(const std::string& key, std::string_view value, Deadline deadline);
+    /// As Store::set_will(). False: the store does not notice the end of a process.
+    Result<bool> set_will(const std::string& key, std::string_view value, Deadline deadline);
     void withdraw_will() { will_.reset(); }
     /// Takes back the claim and the record, if this rank has made the claim.
     void withdraw_records(Deadline deadline);

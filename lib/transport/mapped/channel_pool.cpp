@@ -53,15 +53,15 @@ void ChannelPool::close(std::unique_ptr<ChannelSpace> space) {
     closed_.push_back(std::move(space));
 }
 
-void ChannelPool::rest(ChannelSpace& space, uint64_t position) {
+void ChannelPool::return_ring(ChannelSpace& space, uint64_t position) {
     space.position = position;
     // Pairs with take_back(): who takes the ring knows which messages must have been read.
-    space.loan.store(Loan::resting, std::memory_order_release);
+    space.loan.store(Loan::idle, std::memory_order_release);
 }
 
 Result<> ChannelPool::borrow(ChannelSpace& space) {
-    Loan resting = Loan::resting;
-    if (space.loan.compare_exchange_strong(resting, Loan::used, std::memory_order_acquire,
+    Loan idle = Loan::idle;
+    if (space.loan.compare_exchange_strong(idle, Loan::used, std::memory_order_acquire,
                                            std::memory_order_relaxed)) [[likely]]
         return {};
     const std::lock_guard lock(mutex_);
@@ -76,12 +76,12 @@ Result<> ChannelPool::borrow(ChannelSpace& space) {
 
 bool ChannelPool::take_back(Ring& ring) {
     ChannelSpace& user = *ring.user;
-    Loan resting = Loan::resting;
-    if (!user.loan.compare_exchange_strong(resting, Loan::examined, std::memory_order_acquire,
+    Loan idle = Loan::idle;
+    if (!user.loan.compare_exchange_strong(idle, Loan::examined, std::memory_order_acquire,
                                            std::memory_order_relaxed))
         return false;
     if (!mapped_cells_home(user.block.data, user.position)) {
-        user.loan.store(Loan::resting, std::memory_order_release);
+        user.loan.store(Loan::idle, std::memory_order_release);
         return false;
     }
     user.ring = nullptr;
@@ -94,7 +94,7 @@ Result<ChannelPool::Ring*> ChannelPool::find_ring() {
         if (ring->user == nullptr) return ring.get();
     for (const auto& ring : rings_)
         if (take_back(*ring)) return ring.get();
-    const Place place = bare_rings_.back();
+    const SegmentPlace place = bare_rings_.back();
     TUTTI_TRY(arena_->segments()->back(place, mapped_ring_bytes));
     bare_rings_.pop_back();
     auto ring = std::make_unique<Ring>();

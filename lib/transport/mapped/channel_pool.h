@@ -3,9 +3,10 @@
 // loan to the channel that uses it.
 //
 // A channel keeps a loan until another one wants it: it is in use only between a reservation and
-// its commit, and else rests; a ring that rests, and whose messages have all been read, is taken
-// from its channel when there is no free one. If there is none either, memory grows. So no channel
-// ever waits for another, and memory is that of the large messages that were under way at once.
+// its commit, and else is idle; a ring that is idle, and whose messages have all been read, is
+// taken from its channel when there is no free one. If there is none either, memory grows. So no
+// channel ever waits for another, and memory is that of the large messages that were under way at
+// once.
 //
 // Threads: any. A channel's owner and whoever takes its ring meet at one atomic word; the lock is
 // for what concerns several channels.
@@ -22,17 +23,17 @@ namespace tutti {
 /// The sender's side of one channel's memory.
 struct ChannelSpace {
     struct Ring {
-        Place place;
+        SegmentPlace place;
         std::byte* data = nullptr;
         ChannelSpace* user = nullptr;  // under the pool's mutex
     };
     // none and examined: only under the pool's mutex.
-    enum class Loan : uint8_t { none, used, resting, examined };
+    enum class Loan : uint8_t { none, used, idle, examined };
 
     Arena::Block block;
     std::atomic<Loan> loan{Loan::none};
     Ring* ring = nullptr;
-    uint64_t position = 0;  // the channel's, written before it rests
+    uint64_t position = 0;  // the channel's, written before it is idle
 };
 
 class ChannelPool {
@@ -45,11 +46,11 @@ public:
     /// The sender is gone; the memory is used again when its reader is.
     void close(std::unique_ptr<ChannelSpace> space);
 
-    /// Before a large message is written: space.ring is the channel's until rest(). no_memory: the
-    /// system refuses.
+    /// Before a large message is written: space.ring is the channel's until return_ring().
+    /// no_memory: the system refuses.
     Result<> borrow(ChannelSpace& space);
     /// After it was published; position: the next message's.
-    static void rest(ChannelSpace& space, uint64_t position);
+    static void return_ring(ChannelSpace& space, uint64_t position);
 
     const std::shared_ptr<Arena>& arena() const { return arena_; }
     /// Bytes of large cells that have taken memory.
@@ -66,7 +67,7 @@ private:
     mutable std::mutex mutex_;
     std::size_t channels_ = 0;                           // open, or closed and still read from
     std::vector<std::unique_ptr<Ring>> rings_;           // that have memory
-    std::vector<Place> bare_rings_;                      // that have none yet
+    std::vector<SegmentPlace> bare_rings_;               // that have none yet
     std::vector<std::unique_ptr<ChannelSpace>> closed_;  // by the sender
 };
 

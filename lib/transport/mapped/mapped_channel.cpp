@@ -20,7 +20,7 @@ struct Cell {
 static_assert(sizeof(Cell) == cache_line_bytes);
 static_assert(std::atomic<uint64_t>::is_always_lock_free, "turns are shared between processes");
 
-struct Control {
+struct ChannelControl {
     std::atomic<uint32_t> reader_sleeps;
     std::atomic<uint32_t> writer_sleeps;
     std::atomic<uint32_t> reader_closed;
@@ -31,16 +31,16 @@ struct Control {
 namespace {
 
 using detail::Cell;
-using detail::Control;
+using detail::ChannelControl;
 
 constexpr std::size_t header_bytes = 4096;
 static_assert(no_share_bytes * (mapped_cells + 1) <= header_bytes);
-static_assert(sizeof(Place) <= mapped_inline_bytes);
+static_assert(sizeof(SegmentPlace) <= mapped_inline_bytes);
 static_assert(header_bytes + mapped_cells * mapped_small_bytes == mapped_channel_bytes);
 static_assert(mapped_cells >= 2 && (mapped_cells & (mapped_cells - 1)) == 0);
 
-Control* control_of(std::byte* memory) {
-    return reinterpret_cast<Control*>(memory);
+ChannelControl* control_of(std::byte* memory) {
+    return reinterpret_cast<ChannelControl*>(memory);
 }
 
 std::size_t index_of(uint64_t position) {
@@ -58,7 +58,7 @@ std::byte* small_cell(std::byte* memory, uint64_t position) {
 }  // namespace
 
 void format_mapped_channel(std::byte* memory) {
-    new (memory) Control{};
+    new (memory) ChannelControl{};
     for (uint64_t i = 0; i < mapped_cells; ++i) {
         Cell* cell = new (&cell_of(memory, i)) Cell{};
         cell->turn.store(i, std::memory_order_release);
@@ -74,7 +74,7 @@ bool mapped_cells_home(const std::byte* memory, uint64_t position) {
 }
 
 bool mapped_reader_closed(const std::byte* memory) {
-    const auto* control = reinterpret_cast<const Control*>(memory);
+    const auto* control = reinterpret_cast<const ChannelControl*>(memory);
     return control->reader_closed.load(std::memory_order_acquire) != 0;
 }
 
@@ -87,7 +87,7 @@ MappedSender::MappedSender(std::shared_ptr<ChannelPool> pool, std::unique_ptr<Ch
       control_(control_of(memory_)) {}
 
 MappedSender::~MappedSender() {
-    rest();
+    return_ring();
     pool_->close(std::move(space_));
 }
 
@@ -109,8 +109,8 @@ std::byte* MappedSender::reserve_large() {
     return space_->ring->data + index_of(position_) * mapped_cell_bytes;
 }
 
-void MappedSender::rest() {
-    if (borrows_) ChannelPool::rest(*space_, position_);
+void MappedSender::return_ring() {
+    if (borrows_) ChannelPool::return_ring(*space_, position_);
     borrows_ = measures_ = false;
 }
 
@@ -128,9 +128,9 @@ void MappedSender::commit(const Tag& tag, std::size_t bytes) {
     if (bytes <= mapped_inline_bytes)
         std::memcpy(cell.payload, staging_.data(), mapped_inline_bytes);
     else if (bytes > mapped_small_bytes)
-        std::memcpy(cell.payload, &space_->ring->place, sizeof(Place));
+        std::memcpy(cell.payload, &space_->ring->place, sizeof(SegmentPlace));
     publish(tag);
-    rest();
+    return_ring();
 }
 
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
@@ -180,7 +180,7 @@ bool MappedReceiver::has_message() const {
     return cell_of(memory_, position_).turn.load(std::memory_order_seq_cst) == position_ + 1;
 }
 
-Receiver::Message MappedReceiver::peek(const Tag& expected, std::size_t bytes) {
+Receiver::PeekedMessage MappedReceiver::peek(const Tag& expected, std::size_t bytes) {
     // Bounded by our own constant: a peer that only sends stale messages does not keep us here.
     for (uint32_t looks = 0; looks <= mapped_cells && has_message(); ++looks) {
         const Cell& cell = cell_of(memory_, position_);
@@ -203,7 +203,7 @@ Receiver::Message MappedReceiver::peek(const Tag& expected, std::size_t bytes) {
 // A ring may lie in a segment that is still on its way: then the message has not arrived yet, and
 // the segment's news wakes whoever sleeps.
 const std::byte* MappedReceiver::large_message(const Cell& cell) {
-    Place place;
+    SegmentPlace place;
     std::memcpy(&place, cell.payload, sizeof place);
     if (ring_ == nullptr || place != ring_place_) {
         ring_ = segments_->at(place, mapped_ring_bytes);

@@ -73,7 +73,7 @@ struct ChannelSpace;
 
 namespace detail {
 struct Cell;
-struct Control;
+struct ChannelControl;
 }  // namespace detail
 
 class MappedSender final : public Sender {
@@ -92,21 +92,21 @@ public:
     void push(const Tag& tag, const std::byte* data, std::size_t bytes) override;
     bool drained() override { return true; }
     bool all_sent() override { return true; }
-    void cancel() override { rest(); }
+    void cancel() override { return_ring(); }
     void arm(bool on) override;
     /// no_memory: the system would not give memory for large messages.
     Code health() const override;
 
 private:
     std::byte* reserve_large();
-    void rest();
+    void return_ring();
     void publish(const Tag& tag);
 
     std::shared_ptr<ChannelPool> pool_;
     std::unique_ptr<ChannelSpace> space_;
     MappedPeer peer_;
     std::byte* const memory_;
-    detail::Control* const control_;
+    detail::ChannelControl* const control_;
     uint64_t position_ = 0;
     bool borrows_ = false;   // a large cell is reserved
     bool measures_ = false;  // and large enough to be measured
@@ -125,7 +125,7 @@ public:
     ~MappedReceiver() override;
 
     void offer(const Tag&, std::byte*, std::size_t) override {}
-    Message peek(const Tag& expected, std::size_t bytes) override;
+    PeekedMessage peek(const Tag& expected, std::size_t bytes) override;
     void release() override;
     void cancel() override {}
     void arm(bool on) override;
@@ -139,10 +139,10 @@ private:
     std::shared_ptr<const SegmentTable> segments_;
     MappedPeer peer_;
     std::byte* const memory_;
-    detail::Control* const control_;
+    detail::ChannelControl* const control_;
     const int process_;
     uint64_t position_ = 0;
-    Place ring_place_;  // of the large cells that were used last, and
+    SegmentPlace ring_place_;  // of the large cells that were used last, and
     const std::byte* ring_ = nullptr;
 };
 

@@ -16,7 +16,7 @@ constexpr std::size_t max_segment_bytes =
 
 }  // namespace
 
-std::byte* SegmentTable::at(Place place, std::size_t bytes) const {
+std::byte* SegmentTable::at(SegmentPlace place, std::size_t bytes) const {
     // Pairs with publish(): a segment that counts is complete.
     if (place.segment >= count_.load(std::memory_order_acquire)) return nullptr;
     const Segment& segment = segments_[place.segment];
@@ -25,12 +25,12 @@ std::byte* SegmentTable::at(Place place, std::size_t bytes) const {
     return segment.memory.data.get() + offset;
 }
 
-Result<> SegmentTable::back(Place place, std::size_t bytes) const {
+Result<> SegmentTable::back(SegmentPlace place, std::size_t bytes) const {
     assert(at(place, bytes) != nullptr);
     return back_memory(fd(place.segment), std::size_t{place.page} * page_bytes, bytes);
 }
 
-bool SegmentTable::clear(Place place, std::size_t bytes) const {
+bool SegmentTable::clear(SegmentPlace place, std::size_t bytes) const {
     assert(at(place, bytes) != nullptr);
     return release_memory(fd(place.segment), std::size_t{place.page} * page_bytes, bytes);
 }
@@ -67,7 +67,7 @@ Result<> SegmentTable::take(uint32_t index, UniqueFd fd, std::size_t bytes) {
     return {};
 }
 
-std::optional<Place> Arena::find(uint32_t pages) {
+std::optional<SegmentPlace> Arena::find(uint32_t pages) {
     for (uint32_t segment = 0; segment < free_.size(); ++segment) {
         Free& free = free_[segment];
         const auto found =
@@ -76,12 +76,12 @@ std::optional<Place> Arena::find(uint32_t pages) {
         const auto [first, length] = *found;
         free.erase(found);
         if (length > pages) free.emplace(first + pages, length - pages);
-        return Place{segment, first};
+        return SegmentPlace{segment, first};
     }
     return std::nullopt;
 }
 
-void Arena::insert(Place place, uint32_t pages) {
+void Arena::insert(SegmentPlace place, uint32_t pages) {
     Free& free = free_[place.segment];
     auto next = free.lower_bound(place.page);
     if (next != free.end() && next->first == place.page + pages) {

@@ -16,12 +16,12 @@ namespace tutti {
 inline constexpr std::size_t page_bytes = 4096;
 
 /// Where something lies in one process's segments.
-struct Place {
+struct SegmentPlace {
     uint32_t segment = 0;
     uint32_t page = 0;  // of page_bytes, in its segment
-    bool operator==(const Place&) const = default;
+    bool operator==(const SegmentPlace&) const = default;
 
-    Place after(std::size_t bytes) const {
+    SegmentPlace after(std::size_t bytes) const {
         return {segment, page + static_cast<uint32_t>(bytes / page_bytes)};
     }
 };
@@ -33,12 +33,12 @@ public:
     static constexpr uint32_t max_segments = 16;
 
     /// nullptr: that segment is not here (yet), or the bytes run past its end.
-    std::byte* at(Place place, std::size_t bytes) const;
+    std::byte* at(SegmentPlace place, std::size_t bytes) const;
     /// Allocates the pages of a range that at() knows, as back_memory.
-    Result<> back(Place place, std::size_t bytes) const;
+    Result<> back(SegmentPlace place, std::size_t bytes) const;
     /// Gives a range's pages back to the system; they are zero when they are next looked at. False
     /// where it will not have them.
-    bool clear(Place place, std::size_t bytes) const;
+    bool clear(SegmentPlace place, std::size_t bytes) const;
 
     /// The segments known are the first `count()`.
     uint32_t count() const { return count_.load(std::memory_order_acquire); }
@@ -67,7 +67,7 @@ private:
 class Arena {
 public:
     struct Block {
-        Place place;
+        SegmentPlace place;
         std::byte* data = nullptr;
         std::size_t bytes = 0;
     };
@@ -82,8 +82,8 @@ public:
 
 private:
     using Free = std::map<uint32_t, uint32_t>;  // first page, pages
-    std::optional<Place> find(uint32_t pages);
-    void insert(Place place, uint32_t pages);
+    std::optional<SegmentPlace> find(uint32_t pages);
+    void insert(SegmentPlace place, uint32_t pages);
 
     std::mutex mutex_;
     std::vector<Free> free_;  // by segment

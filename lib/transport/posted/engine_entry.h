@@ -18,8 +18,8 @@ namespace tutti {
 /// Lets threads in and out. Events that the owner finds are delivered on its way out, without the
 /// flag, because the transport's client has locks of its own. Once it is closed no thread comes in.
 ///
-/// The engine has, for leave() alone: settle(), which ends a turn; has_more(), whether anything was
-/// published meanwhile; flush(), which sends that; and make_receiver() of a flow.
+/// The engine has, for exit() alone: finish_turn(), which ends a turn; has_more(), whether anything
+/// was published meanwhile; flush(), which sends that; and make_receiver() of a flow.
 template <typename Flow>
 class EngineEntry {
 public:
@@ -42,9 +42,9 @@ public:
         return try_enter();
     }
     template <typename Engine>
-    void leave(Engine& engine) {
+    void exit(Engine& engine) {
         for (;;) {
-            engine.settle();
+            engine.finish_turn();
             const std::unique_ptr<PendingEvents<Flow>> events = std::move(pending_);
             if (events) delivering_.fetch_add(1, std::memory_order_seq_cst);
             owner_.give();
@@ -102,7 +102,7 @@ class EngineGuard {
 public:
     explicit EngineGuard(Engine& engine) : engine_(engine), held_(engine.enter()) {}
     ~EngineGuard() {
-        if (held_) engine_.leave();
+        if (held_) engine_.exit();
     }
     EngineGuard(const EngineGuard&) = delete;
     explicit operator bool() const { return held_; }

@@ -17,7 +17,7 @@
 namespace tutti {
 
 struct SendQueue {
-    struct Message {
+    struct QueuedMessage {
         Tag tag;
         const std::byte* data = nullptr;
         uint32_t bytes = 0;
@@ -31,13 +31,13 @@ struct SendQueue {
     std::atomic<uint64_t> sent{0};
     std::atomic<uint64_t> allowed{credits_per_channel};
 
-    std::array<Message, credits_per_channel> messages;
+    std::array<QueuedMessage, credits_per_channel> messages;
     CellPool staging;
     Sleeper sleeper;
     std::atomic<bool> open{false};  // there is a Sender
     bool takes_device = false;      // said before there is one
 
-    Message& at(uint64_t position) { return messages[position % credits_per_channel]; }
+    QueuedMessage& at(uint64_t position) { return messages[position % credits_per_channel]; }
     /// To the owner: whether the lane has pushed what is not sent.
     bool has_unsent() const {
         return sent.load(std::memory_order_relaxed) != pushed.load(std::memory_order_relaxed);
@@ -97,9 +97,9 @@ struct ReceiveCounts {
     /// owner both ask after publishing `released` and `begun`, so one of them sees that it is time.
     bool credits_due() const {
         const uint64_t given = returned.load(std::memory_order_relaxed);
-        const uint64_t owed = released.load(std::memory_order_seq_cst) - given;
+        const uint64_t due = released.load(std::memory_order_seq_cst) - given;
         const uint64_t used = begun.load(std::memory_order_seq_cst) - given;
-        return owed >= credits_per_channel / 2 || (owed > 0 && used >= credits_per_channel);
+        return due >= credits_per_channel / 2 || (due > 0 && used >= credits_per_channel);
     }
 };
 

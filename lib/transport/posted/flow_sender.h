@@ -9,8 +9,8 @@
 
 namespace tutti {
 
-/// Wire is the connection or the port's engine: kick, cancel_sends, close_sender and health, each
-/// for one of its flows, whose outgoing queue is `out`.
+/// Wire is the connection or the port's engine: schedule_send, cancel_sends, close_sender and
+/// health, each for one of its flows, whose outgoing queue is `out`.
 template <typename Wire, typename Flow>
 class FlowSender final : public Sender {
 public:
@@ -48,13 +48,13 @@ public:
         borrowed_ = 0;
     }
     void arm(bool on) override {
-        flow_.out.sleeper.announce(on);
+        flow_.out.sleeper.set_sleeping(on);
         if (std::exchange(armed_, on) != on) wire_->arm(on);
     }
     Code health() const override { return no_memory_ ? Code::no_memory : wire_->health(flow_); }
 
 private:
-    void enqueue(const SendQueue::Message& message);
+    void enqueue(const SendQueue::QueuedMessage& message);
 
     const std::shared_ptr<Wire> wire_;
     Flow& flow_;
@@ -83,7 +83,7 @@ std::byte* FlowSender<Wire, Flow>::reserve(std::size_t bytes) {
 // What was built counts too, though its memory is ours: an operation that ended
 // before everything had left would leave the rest to nobody.
 template <typename Wire, typename Flow>
-void FlowSender<Wire, Flow>::enqueue(const SendQueue::Message& message) {
+void FlowSender<Wire, Flow>::enqueue(const SendQueue::QueuedMessage& message) {
     SendQueue& out = flow_.out;
     const uint64_t position = out.pushed.load(std::memory_order_relaxed);
     assert(position < out.allowed.load(std::memory_order_relaxed));
@@ -91,7 +91,7 @@ void FlowSender<Wire, Flow>::enqueue(const SendQueue::Message& message) {
     borrowed_ = position + 1;
     // Pairs with the owner's look: the message before the count.
     out.pushed.store(position + 1, std::memory_order_seq_cst);
-    wire_->kick(flow_);
+    wire_->schedule_send(flow_);
 }
 
 }  // namespace tutti

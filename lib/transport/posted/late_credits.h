@@ -15,7 +15,7 @@ public:
         "it sent more to communicators that are gone than its credits allow";
 
     /// One credit more. False: too_many.
-    bool owe(const ChannelId& id) {
+    bool add(const ChannelId& id) {
         if (owed_.size() >= max_channels_taken * credits_per_channel) return false;
         owed_.push_back(id);
         return true;
@@ -23,7 +23,7 @@ public:
     bool empty() const { return owed_.empty(); }
     /// give(id) is true if the credit is on its way, or will never be wanted.
     template <typename Give>
-    void give_back(Give give) {
+    void send(Give give) {
         std::erase_if(owed_, give);
     }
 

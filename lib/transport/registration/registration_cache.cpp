@@ -34,7 +34,7 @@ Result<RegistrationCache::Entry*> RegistrationCache::get(const MemoryRange& want
     const auto at = first_meeting(wanted);
     if (at == entries_.end() || !at->second->range.covers(wanted)) return make(wanted, keep);
     Entry& entry = *at->second;
-    if (entry.users++ == 0) unrest(entry);
+    if (entry.users++ == 0) mark_used(entry);
     return &entry;
 }
 
@@ -44,7 +44,7 @@ void RegistrationCache::release(Entry* entry) {
         options_.registrar->deregister(entry->handle);
         std::erase_if(stale_, [&](const auto& s) { return s.get() == entry; });
     } else if (entry->watched) {
-        rest(*entry);
+        mark_unused(*entry);
         shrink();
     } else {
         retire(entries_.find(entry->range.begin));  // was added, and is no more
@@ -157,19 +157,19 @@ void RegistrationCache::retire(Entries::iterator at) {
         stale_.push_back(std::move(entry));
         return;
     }
-    if (entry->resting) unrest(*entry);
+    if (entry->unused) mark_used(*entry);
     options_.registrar->deregister(entry->handle);
 }
 
-void RegistrationCache::rest(Entry& entry) {
+void RegistrationCache::mark_unused(Entry& entry) {
     entry.idle = idle_.insert(idle_.end(), &entry);
-    entry.resting = true;
+    entry.unused = true;
     idle_bytes_ += entry.range.bytes();
 }
 
-void RegistrationCache::unrest(Entry& entry) {
+void RegistrationCache::mark_used(Entry& entry) {
     idle_.erase(entry.idle);
-    entry.resting = false;
+    entry.unused = false;
     idle_bytes_ -= entry.range.bytes();
 }
 

@@ -66,8 +66,8 @@ public:
         friend class RegistrationCache;
         int users = 0;
         bool watched = false;
-        bool resting = false;  // kept without users
-        bool stale = false;    // not in the map: goes with its last user
+        bool unused = false;  // kept without users
+        bool stale = false;   // not in the map: goes with its last user
         std::list<Entry*>::iterator idle;
     };
 
@@ -99,8 +99,8 @@ private:
     void forget_what_went();
     void forget(const MemoryRange& range);
     void retire(Entries::iterator at);
-    void rest(Entry& entry);
-    void unrest(Entry& entry);
+    void mark_unused(Entry& entry);
+    void mark_used(Entry& entry);
     void shrink();
     void unwatch(Entry& entry);
 

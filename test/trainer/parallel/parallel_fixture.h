@@ -17,16 +17,16 @@ inline void ok(tutti_status status) {
 }
 
 template <typename T, auto destroy>
-struct Owned {
+struct OwnerGuard {
     struct End {
         void operator()(T* handle) const { destroy(handle); }
     };
     using Handle = std::unique_ptr<T, End>;
 };
-using Value = Owned<tutti_value, tutti_value_destroy>::Handle;
-using Pool = Owned<tutti_pool, tutti_pool_destroy>::Handle;
-using Parallel = Owned<tutti_parallel, tutti_parallel_destroy>::Handle;
-using SyncBn = Owned<tutti_sync_bn, tutti_sync_bn_destroy>::Handle;
+using Value = OwnerGuard<tutti_value, tutti_value_destroy>::Handle;
+using Pool = OwnerGuard<tutti_pool, tutti_pool_destroy>::Handle;
+using Parallel = OwnerGuard<tutti_parallel, tutti_parallel_destroy>::Handle;
+using SyncBn = OwnerGuard<tutti_sync_bn, tutti_sync_bn_destroy>::Handle;
 
 inline Pool make_pool(int devices) {
     tutti_pool* pool = nullptr;

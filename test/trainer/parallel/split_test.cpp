@@ -216,7 +216,8 @@ TEST_CASE("data_parallel: outputs stay on their devices, and the loss form split
             spec.model = doubled;
             tutti_data_parallel* handle = nullptr;
             ok(tutti_data_parallel_create(&spec, &handle));
-            const Owned<tutti_data_parallel, tutti_data_parallel_destroy>::Handle model(handle);
+            const OwnerGuard<tutti_data_parallel, tutti_data_parallel_destroy>::Handle model(
+                handle);
             const Value batch = array(counting(5), {5});
             tutti_value* list = nullptr;
             ok(tutti_data_parallel_forward(model.get(), batch.get(), 1, 1, &list));
@@ -262,7 +263,7 @@ TEST_CASE("data_parallel: a replica without output, and targets that do not fit,
         REQUIRE(error_says(std::to_string(devices) + " devices; give 1 to 4096"));
     }
     ok(tutti_data_parallel_create(&spec, &handle));
-    const Owned<tutti_data_parallel, tutti_data_parallel_destroy>::Handle model(handle);
+    const OwnerGuard<tutti_data_parallel, tutti_data_parallel_destroy>::Handle model(handle);
     const Value batch = array(counting(2), {2});
     tutti_value* list = nullptr;
     REQUIRE(tutti_data_parallel_forward(model.get(), batch.get(), 1, 1, &list) ==

@@ -72,7 +72,7 @@ Backend::Call Backend::begin(const Kind& kind, Milliseconds timeout, bool async,
 
 // Behind what the caller has on its stream by now, on a stream of the group's own.
 void Backend::place(Call& call, c10::Device device) {
-    if (auto owed = reaper_->take_owed()) std::rethrow_exception(owed);
+    if (auto deferred = reaper_->take_deferred_error()) std::rethrow_exception(deferred);
     const c10::Stream current = current_stream(device);
     check_not_captured(current, call.operation->name().c_str());
     const auto own = streams_.collectives(device);

@@ -85,7 +85,7 @@ void Reaper::settle(const std::exception_ptr& error) {
     if (owed_ == error) owed_ = nullptr;
 }
 
-std::exception_ptr Reaper::take_owed() {
+std::exception_ptr Reaper::take_deferred_error() {
     const std::lock_guard lock(mutex_);
     return std::exchange(owed_, nullptr);
 }

@@ -39,7 +39,7 @@ public:
     /// Somebody has heard of it.
     void settle(const std::exception_ptr& error);
     /// The first one that nobody has heard of; NULL if there is none.
-    std::exception_ptr take_owed();
+    std::exception_ptr take_deferred_error();
 
 private:
     void run();

@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-struct MeetingPlace {
+struct RendezvousPlace {
     std::string url, secret;
     std::string iface;             // on which all ranks are reached; empty: any
     std::string job;               // instead of the setting; empty: as it is
@@ -18,10 +18,10 @@ struct MeetingPlace {
 };
 
 /// invalid: says what to set. One rank serves the store; the others wait for it to the deadline.
-Result<MeetingPlace> find_meeting_place(const Config& config, const GetEnv& get_env,
+Result<RendezvousPlace> find_rendezvous(const Config& config, const GetEnv& get_env,
                                         Deadline deadline);
 
-/// For people: what find_meeting_place would do.
+/// For people: what find_rendezvous would do.
 std::string describe_meeting(const Launch& launch);
 
 /// Slurm's ports for a job: those from this one on are tried, in order.

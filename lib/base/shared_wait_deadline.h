@@ -10,11 +10,11 @@ namespace tutti {
 
 /// While it lives, what this thread cancels is waited for together: one wait's time, from the first
 /// on, however many peers keep something. An inner one has its own, as it is of another operation.
-class OnePatience {
+class SharedWaitDeadline {
 public:
-    OnePatience() : outer_(std::exchange(current(), this)) {}
-    ~OnePatience() { current() = outer_; }
-    OnePatience(const OnePatience&) = delete;
+    SharedWaitDeadline() : outer_(std::exchange(current(), this)) {}
+    ~SharedWaitDeadline() { current() = outer_; }
+    SharedWaitDeadline(const SharedWaitDeadline&) = delete;
 
     /// For a wait that begins now.
     static Deadline deadline(int64_t ms) {
@@ -26,11 +26,11 @@ public:
     }
 
 private:
-    static OnePatience*& current() {
-        static thread_local OnePatience* current = nullptr;
+    static SharedWaitDeadline*& current() {
+        static thread_local SharedWaitDeadline* current = nullptr;
         return current;
     }
-    OnePatience* const outer_;
+    SharedWaitDeadline* const outer_;
     std::optional<Deadline> deadline_;
 };
 

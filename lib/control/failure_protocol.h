@@ -24,8 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "control/circle.h"
 #include "control/inquiry.h"
+#include "control/protocol_context.h"
 #include "control/strict_calls.h"
 
 namespace tutti {
@@ -34,12 +34,12 @@ namespace tutti {
 constexpr int64_t on_the_way_ns = 20'000'000;
 
 /// Any thread may call anything; receive() and peer_lost() come from the reactor's.
-class Agreement final : private AgreementState {
+class FailureProtocol final : private FailureState {
 public:
-    Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host);
+    FailureProtocol(Rank rank, Rank size, uint32_t comm, FailureProtocolHost& host);
 
     /// False while all is well: the only thing hot paths look at. Sequentially consistent, so that
-    /// either an issuer sees the alarm or settle() sees the issuer's stream taken.
+    /// either an issuer sees the alarm or apply_verdicts() sees the issuer's stream taken.
     bool alarm() const { return alarm_.load(std::memory_order_seq_cst); }
 
     /// Why the operation of that sequence must end now, if it must; after a loss, why it cannot get
@@ -47,26 +47,26 @@ public:
     std::optional<Error> verdict(uint64_t sequence);
     /// The rank that is gone, while the operation of that sequence may still get all that it needs:
     /// what that rank had sent before, and what the others pass on. Else nobody.
-    Rank survived(uint64_t sequence);
+    Rank tolerated_loss(uint64_t sequence);
     /// It lacks something from the rank that is gone: with it fail, on every rank, all that come
     /// after it.
-    void give_up(uint64_t sequence);
+    void fail_after_loss(uint64_t sequence);
 
     /// Why nothing works any more, if that is so for everyone: not after a mismatch, nor where only
     /// operations are refused because somebody has left.
     /// may_receive, if given, is set while no operation is known to have failed for the loss that
     /// ended it: a receive may still take what the lost rank had sent.
-    std::optional<Error> over(bool* may_receive = nullptr);
+    std::optional<Error> fatal_error(bool* may_receive = nullptr);
     /// Set when it is over for everyone: for waits that are not for its operations.
     const std::atomic<bool>& ended() const { return ended_; }
     /// Whether that rank has said bye; any_rank: whether all the others have.
     bool has_left(Rank rank);
     static constexpr Rank any_rank = nobody;
 
-    enum class Entry : uint8_t { proceed, wait, refused };
+    enum class CallDecision : uint8_t { proceed, wait, refused };
     /// May a new call start? refused: with the error it gets (of a mismatch each rank hears once,
     /// or as often as there are calls of one rank that it failed).
-    Entry admit(uint64_t next_number, Error& error);
+    CallDecision admit(uint64_t next_number, Error& error);
 
     /// The epoch that has a mismatch, if this one has.
     std::optional<uint64_t> failing_epoch();
@@ -77,56 +77,58 @@ public:
 
     void raise(const Error& error) override;
     void raise_mismatch(const Tag& own, Rank peer, const Tag& got) override;
-    void say_bye(uint64_t last_number);
+    void send_bye(uint64_t last_number);
 
     Inquiry& inquiry() { return inquiry_; }
     StrictCalls& strict() { return strict_; }
 
-    void receive(Rank from, const ControlMessage& news);
+    void receive(Rank from, const ControlMessage& message);
     /// A peer's connection ended; ignored after its bye.
     void peer_lost(Rank peer, const std::string& cause);
     /// A peer's process has ended, in order or not: it is lost unless its bye comes soon. Until
     /// then others take its place in the tree.
     void unreachable(Rank peer);
     /// Whether that time is over. For who waits, now and then.
-    void look_at_unreachable();
+    void check_unreachable();
 
 private:
     using Lock = std::unique_lock<std::mutex>;
 
-    // AgreementState
+    // FailureState
     uint64_t epoch() const override { return epoch_; }
     std::optional<uint64_t> mismatch_from() const override {
         return mismatch_ ? std::optional(mismatch_from_) : std::nullopt;
     }
     bool behind_mismatch(uint64_t last_number) const override;
-    bool takes(const Tag& tag) const override;
+    bool may_run(const Tag& tag) const override;
     void catch_up(Rank to, uint64_t number) override;
-    void raise_mismatch(const ControlMessage& news) override;
+    void raise_mismatch(const ControlMessage& message) override;
 
     /// A failure ends operations from that sequence on.
     static constexpr uint64_t every_sequence = 0, no_sequence = ~uint64_t{0};
     void end(const Error& error, uint64_t from_sequence, Rank except);
     void fail_from(uint64_t sequence, Rank except);
-    Rank survived_loss(uint64_t sequence) const;
-    void take_mismatch(const ControlMessage& news, Rank from);
-    void take_quiet(Lock& lock);
-    void take_resume(uint64_t sequence, uint64_t failed);
-    void take_bye(const ControlMessage& news, Rank from);
-    void tell_news(Rank to, bool byes);
+    Rank tolerated_loss_locked(uint64_t sequence) const;
+    void handle_mismatch(const ControlMessage& message, Rank from);
+    void handle_quiet(Lock& lock);
+    void handle_resume(uint64_t sequence, uint64_t failed);
+    void handle_bye(const ControlMessage& message, Rank from);
+    void resend_failure_state(Rank to, bool byes);
     std::vector<Rank> replace(Rank rank, bool byes);
     bool said_bye(Rank rank) const {
-        return circle_.tree.has_left(rank) && without_bye_.count(rank) == 0;
+        return context_.tree.has_left(rank) && without_bye_.count(rank) == 0;
     }
     Error departed_error() const;
-    Error hear(uint64_t number);
-    bool fine() const { return !dead_ && !mismatch_ && owed_.empty() && departed_.empty(); }
+    Error mismatch_of_call(uint64_t number);
+    bool is_without_failure() const {
+        return !dead_ && !mismatch_ && unreported_.empty() && departed_.empty();
+    }
 
-    Circle circle_;
+    ProtocolContext context_;
     Inquiry inquiry_;
     StrictCalls strict_;
     std::atomic<bool> alarm_{false}, ended_{false};
-    // The circle's mutex guards what follows.
+    // The context's mutex guards what follows.
     uint64_t epoch_ = 0;
     uint64_t begun_after_ = 0;       // the number of the last operation before this epoch
     std::optional<Error> dead_;      // what operations get from now on
@@ -136,12 +138,12 @@ private:
                         // sequence is the first that it ends
     uint64_t mismatch_from_ = 0;
     uint64_t first_heard_ = 0;  // the number of the first call here that got it; 0: none has
-    struct Owed {
+    struct UnreportedMismatch {
         Error error;
         uint64_t calls = 0;
     };
-    std::deque<Owed>
-        owed_;  // mismatches of epochs that are over, and how many calls are to get each
+    std::deque<UnreportedMismatch>
+        unreported_;  // mismatches of epochs that are over, and how many calls are to get each
     bool self_quiet_ = false, quiet_sent_ = false;
     std::set<Rank> quiet_children_;
     uint64_t quiet_number_ = 0;

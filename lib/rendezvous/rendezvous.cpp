@@ -1,4 +1,4 @@
-#include "rendezvous/meeting.h"
+#include "rendezvous/rendezvous.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -33,17 +33,17 @@ struct StoreInDirectory {
     std::unique_ptr<Store> store;
 };
 
-Result<MeetingPlace> meet_in_directory(const Config& config, const Launch& launch,
-                                       Deadline deadline) {
+Result<RendezvousPlace> rendezvous_in_directory(const Config& config, const Launch& launch,
+                                                Deadline deadline) {
     auto held = std::make_shared<StoreInDirectory>();
     TUTTI_ASSIGN(held->directory,
                  JobDirectory::open(job_directory_path(launch.identity), deadline));
-    MeetingPlace place{.url = "file://" + held->directory->path(),
-                       .secret = held->directory->secret(),
-                       .iface = "127.0.0.1",
-                       .job = {},
-                       .hosted = false,
-                       .store = nullptr};
+    RendezvousPlace place{.url = "file://" + held->directory->path(),
+                          .secret = held->directory->secret(),
+                          .iface = "127.0.0.1",
+                          .job = {},
+                          .hosted = false,
+                          .store = nullptr};
     TUTTI_ASSIGN(held->store,
                  open_file_store({.url = place.url, .job = config.job, .deadline = deadline}));
     place.store = {held, held->store.get()};
@@ -67,8 +67,8 @@ void keep_serving(std::unique_ptr<TcpStoreServer> server) {
 }
 
 // "address,secret"
-Result<MeetingPlace> meet_over_key_space(const Config& config, const Launch& launch,
-                                         const GetEnv& get_env, Deadline deadline) {
+Result<RendezvousPlace> rendezvous_over_key_space(const Config& config, const Launch& launch,
+                                                  const GetEnv& get_env, Deadline deadline) {
     std::string told;
     if (config.rank == 0) {
         std::string secret = config.secret;
@@ -85,18 +85,18 @@ Result<MeetingPlace> meet_over_key_space(const Config& config, const Launch& lau
         told = fmt::format("{},{}", net::format_host_port(at), config.secret.empty() ? secret : "");
     }
     TUTTI_ASSIGN(const std::string heard,
-                 launch.meeting == Meeting::pmix
+                 launch.rendezvous == RendezvousKind::pmix
                      ? share_over_pmix(config.rank, told, deadline)
                      : share_over_pmi(get_env, config.rank, told, deadline));
     const auto comma = heard.find(',');
     if (comma == std::string::npos)
         return fail(Code::system, "the launcher gave '{}' for rank 0's address", heard);
-    return MeetingPlace{.url = "tcp://" + heard.substr(0, comma),
-                        .secret = heard.substr(comma + 1),
-                        .iface = {},
-                        .job = {},
-                        .hosted = true,
-                        .store = nullptr};
+    return RendezvousPlace{.url = "tcp://" + heard.substr(0, comma),
+                           .secret = heard.substr(comma + 1),
+                           .iface = {},
+                           .job = {},
+                           .hosted = true,
+                           .store = nullptr};
 }
 
 Result<uint16_t> serve_at_a_port(const Config& config, uint16_t first, Deadline deadline) {
@@ -122,7 +122,7 @@ Result<> await_address(const std::string& host, Deadline deadline) {
         if (known) return {};
         // The deadline would hide an earlier look's reason.
         if (why.empty() || known.error().code != Code::timeout) why = known.error().message;
-        if (deadline.passed() || net::given_up())
+        if (deadline.passed() || net::wait_cancelled())
             return fail(Code::timeout,
                         "the first host of this Slurm step, {}, has no address: {}. Give the names "
                         "of Slurm's nodes addresses on all hosts (DNS, /etc/hosts), start with "
@@ -150,7 +150,7 @@ Result<uint16_t> find_port(const Config& config, const std::string& host, uint16
             if (known) return port;
             last = known.error().message;
         }
-        if (deadline.passed() || net::given_up())
+        if (deadline.passed() || net::wait_cancelled())
             return fail(Code::timeout,
                         "no rank serves a store on {}, ports {} to {} (the first host and the "
                         "ports of this Slurm step): {}",
@@ -160,7 +160,8 @@ Result<uint16_t> find_port(const Config& config, const std::string& host, uint16
 }
 
 // Steps that share ports by chance, and a secret, are told apart by the job.
-Result<MeetingPlace> meet_at_a_port(Config config, const Launch& launch, Deadline deadline) {
+Result<RendezvousPlace> rendezvous_at_a_port(Config config, const Launch& launch,
+                                             Deadline deadline) {
     if (config.secret.empty() && !config.insecure)
         return fail(Code::invalid,
                     "the ranks are on several hosts ({}), and Slurm gives a job no secret: set "
@@ -175,7 +176,7 @@ Result<MeetingPlace> meet_at_a_port(Config config, const Launch& launch, Deadlin
     auto port = launch.serves ? serve_at_a_port(config, first, deadline)
                               : find_port(config, hosts.front(), first, deadline);
     if (!port) return tl::unexpected(std::move(port).error());
-    return MeetingPlace{
+    return RendezvousPlace{
         .url = fmt::format("tcp://{}", net::format_host_port({hosts.front(), *port})),
         .secret = {},
         .iface = {},
@@ -186,9 +187,9 @@ Result<MeetingPlace> meet_at_a_port(Config config, const Launch& launch, Deadlin
 
 // An address that went round once holds for all communicators of the process.
 std::mutex found_mutex;
-std::optional<MeetingPlace> found_place;
+std::optional<RendezvousPlace> found_place;
 
-tl::unexpected<Error> no_meeting(const std::string& why) {
+tl::unexpected<Error> no_rendezvous(const std::string& why) {
     Error error = open_store({}).error();
     return fail(Code::invalid, "{}; {}", error.message, why);
 }
@@ -199,37 +200,38 @@ uint16_t first_port(const std::string& identity) {
     return static_cast<uint16_t>(lowest_port + hash_of(identity) % port_groups * port_choices);
 }
 
-Result<MeetingPlace> find_meeting_place(const Config& config, const GetEnv& get_env,
+Result<RendezvousPlace> find_rendezvous(const Config& config, const GetEnv& get_env,
                                         Deadline deadline) {
     const Launch launch = detect_launch(get_env);
-    if (launch.meeting == Meeting::none) return no_meeting(launch.why);
+    if (launch.rendezvous == RendezvousKind::none) return no_rendezvous(launch.why);
     if (launch.rank != config.rank || launch.size != config.size)
-        return no_meeting(fmt::format("{} started rank {} of {}, which is not rank {} of {}",
-                                      launch.launcher, launch.rank, launch.size, config.rank,
-                                      config.size));
-    if (launch.meeting == Meeting::directory) return meet_in_directory(config, launch, deadline);
+        return no_rendezvous(fmt::format("{} started rank {} of {}, which is not rank {} of {}",
+                                         launch.launcher, launch.rank, launch.size, config.rank,
+                                         config.size));
+    if (launch.rendezvous == RendezvousKind::directory)
+        return rendezvous_in_directory(config, launch, deadline);
     const std::lock_guard lock(found_mutex);
     if (found_place) return *found_place;
-    auto place = launch.meeting == Meeting::ports
-                     ? meet_at_a_port(config, launch, deadline)
-                     : meet_over_key_space(config, launch, get_env, deadline);
+    auto place = launch.rendezvous == RendezvousKind::ports
+                     ? rendezvous_at_a_port(config, launch, deadline)
+                     : rendezvous_over_key_space(config, launch, get_env, deadline);
     if (place) found_place = *place;
     return place;
 }
 
 std::string describe_meeting(const Launch& launch) {
-    switch (launch.meeting) {
-        case Meeting::none:
+    switch (launch.rendezvous) {
+        case RendezvousKind::none:
             return "TUTTI_STORE is needed: " + launch.why;
-        case Meeting::directory:
+        case RendezvousKind::directory:
             return "all ranks are on this host: they meet in " +
                    job_directory_path(launch.identity);
-        case Meeting::pmi:
+        case RendezvousKind::pmi:
             return "rank 0 serves a store and tells the others its address over PMI_FD";
-        case Meeting::pmix:
+        case RendezvousKind::pmix:
             return "rank 0 serves a store and tells the others its address over PMIx "
                    "(libpmix.so.2)";
-        case Meeting::ports: {
+        case RendezvousKind::ports: {
             const auto hosts = expand_host_list(launch.hosts);
             if (!hosts) return "TUTTI_STORE is needed: " + hosts.error().message;
             const uint16_t first = first_port(launch.identity);

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "control/agreement.h"
+#include "control/failure_protocol.h"
 #include "support/catch.h"
 
 namespace agreement_test {
@@ -20,10 +20,10 @@ struct Envelope {
     ControlMessage news;
 };
 
-class Member final : public AgreementHost {
+class Member final : public FailureProtocolHost {
 public:
     Member(Rank rank, Rank size, std::deque<Envelope>& wire, const int64_t& clock_ns)
-        : rank_(rank), wire_(wire), clock_ns_(clock_ns), agreement(rank, size, 0, *this) {}
+        : rank_(rank), wire_(wire), clock_ns_(clock_ns), failure_protocol(rank, size, 0, *this) {}
     int64_t clock_ns() const override { return clock_ns_; }
     void send_control(Rank to, const ControlMessage& news) override {
         wire_.push_back({rank_, to, news});
@@ -31,13 +31,13 @@ public:
     const Recorder& recorder() const override { return recorder_; }
     void call(const Tag& tag) { recorder_.begin(tag, 0, 0); }
     std::optional<Rank> blocked_on() override { return blocked; }
-    void settle() override {}
+    void apply_verdicts() override {}
     void resume(uint64_t sequence) override { resumed = sequence; }
 
     /// The next call, as its issuer sees it.
-    Agreement::Entry next_call(uint64_t number = 6) {
+    FailureProtocol::CallDecision next_call(uint64_t number = 6) {
         Error ignored;
-        return agreement.admit(number, ignored);
+        return failure_protocol.admit(number, ignored);
     }
 
 private:
@@ -47,7 +47,7 @@ private:
     Recorder recorder_;
 
 public:
-    Agreement agreement;
+    FailureProtocol failure_protocol;
     uint64_t resumed = 0;
     std::optional<Rank> blocked;  // its program waits, and for whom
 };
@@ -60,7 +60,7 @@ struct Ranks {
     Member& operator[](Rank rank) { return *all[static_cast<std::size_t>(rank)]; }
     /// After its last operation. What is on its way to it by now is dropped.
     void leave(Rank rank, uint64_t last) {
-        (*this)[rank].agreement.say_bye(last);
+        (*this)[rank].failure_protocol.send_bye(last);
         gone.insert(rank);
     }
     std::vector<Rank> present() const {
@@ -73,9 +73,9 @@ struct Ranks {
         for (; !wire.empty() && most > 0; wire.pop_front(), --most) {
             const Envelope e = wire.front();
             if (gone.count(e.to) == 0)
-                (*this)[e.to].agreement.receive(e.from, e.news);
+                (*this)[e.to].failure_protocol.receive(e.from, e.news);
             else if (tells_of_ends && gone.count(e.from) == 0)
-                (*this)[e.from].agreement.unreachable(e.to);
+                (*this)[e.from].failure_protocol.unreachable(e.to);
         }
     }
     /// Time passes only here.

@@ -1,8 +1,8 @@
-// Agreement among ranks without a network: every rank's words go into one queue.
+// The failure protocol among ranks without a network: every rank's words go into one queue.
 #include <limits>
 
-#include "control/agreement_ranks.h"
 #include "control/early_messages.h"
+#include "control/failure_protocol_ranks.h"
 
 namespace {
 
@@ -12,7 +12,7 @@ using namespace agreement_test;
 void see_mismatch(Ranks& ranks, Rank sees, Rank differs, uint64_t epoch, uint64_t number) {
     Tag other = numbered(epoch, number);
     other.count = 1;
-    ranks[sees].agreement.raise_mismatch(numbered(epoch, number), differs, other);
+    ranks[sees].failure_protocol.raise_mismatch(numbered(epoch, number), differs, other);
     ranks.deliver();
 }
 
@@ -20,11 +20,11 @@ void see_mismatch(Ranks& ranks, Rank sees, Rank differs, uint64_t epoch, uint64_
 void disagree(Ranks& ranks, uint64_t epoch) {
     see_mismatch(ranks, 0, 1, epoch, 5);
     for (auto& rank : ranks.all) {
-        const auto verdict = rank->agreement.verdict(numbered(epoch, 5).sequence);
+        const auto verdict = rank->failure_protocol.verdict(numbered(epoch, 5).sequence);
         REQUIRE(verdict);
         CHECK(verdict->code == Code::mismatch);
-        CHECK(!rank->agreement.verdict(numbered(epoch, 4).sequence));
-        CHECK(rank->next_call() == Agreement::Entry::wait);
+        CHECK(!rank->failure_protocol.verdict(numbered(epoch, 4).sequence));
+        CHECK(rank->next_call() == FailureProtocol::CallDecision::wait);
     }
 }
 
@@ -35,15 +35,15 @@ TEST_CASE("after a mismatch the ranks go on when all of them are quiet") {
     disagree(ranks, 0);
     for (auto& rank : ranks.all) {
         CHECK(rank->resumed == 0);
-        REQUIRE(rank->agreement.failing_epoch() == std::optional<uint64_t>(0));
-        rank->agreement.quiet(0, 5);
+        REQUIRE(rank->failure_protocol.failing_epoch() == std::optional<uint64_t>(0));
+        rank->failure_protocol.quiet(0, 5);
         ranks.deliver();
     }
     for (auto& rank : ranks.all) {
         CHECK(rank->resumed == numbered(1, 5).sequence);
-        CHECK(!rank->agreement.failing_epoch());
-        CHECK(!rank->agreement.alarm());
-        CHECK(rank->next_call() == Agreement::Entry::proceed);
+        CHECK(!rank->failure_protocol.failing_epoch());
+        CHECK(!rank->failure_protocol.alarm());
+        CHECK(rank->next_call() == FailureProtocol::CallDecision::proceed);
     }
 }
 
@@ -51,16 +51,16 @@ TEST_CASE("after a mismatch the ranks go on when all of them are quiet") {
 TEST_CASE("an old look at what runs makes no rank quiet") {
     Ranks ranks(3);
     disagree(ranks, 0);
-    for (auto& rank : ranks.all) rank->agreement.quiet(0, 5);
+    for (auto& rank : ranks.all) rank->failure_protocol.quiet(0, 5);
     ranks.deliver();
     disagree(ranks, 1);
-    ranks[0].agreement.quiet(1, 5);
-    ranks[1].agreement.quiet(1, 5);
-    ranks[2].agreement.quiet(0, 5);
+    ranks[0].failure_protocol.quiet(1, 5);
+    ranks[1].failure_protocol.quiet(1, 5);
+    ranks[2].failure_protocol.quiet(0, 5);
     ranks.deliver();
     for (auto& rank : ranks.all)
-        CHECK(rank->agreement.failing_epoch() == std::optional<uint64_t>(1));
-    ranks[2].agreement.quiet(1, 5);
+        CHECK(rank->failure_protocol.failing_epoch() == std::optional<uint64_t>(1));
+    ranks[2].failure_protocol.quiet(1, 5);
     ranks.deliver();
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 5).sequence);
 }
@@ -70,20 +70,20 @@ TEST_CASE("a rank that is behind a mismatch catches up before it hears of it") {
     Ranks ranks(3);
     see_mismatch(ranks, 0, 1, 0, 5);
     for (Rank r : {0, 1}) {
-        REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
-        ranks[r].agreement.quiet(0, 5);
+        REQUIRE(ranks[r].failure_protocol.verdict(numbered(0, 5).sequence));
+        ranks[r].failure_protocol.quiet(0, 5);
     }
-    ranks[2].agreement.quiet(0, 3);
+    ranks[2].failure_protocol.quiet(0, 3);
     ranks.deliver();
-    CHECK(ranks[2].next_call(4) == Agreement::Entry::proceed);
-    CHECK(!ranks[2].agreement.verdict(numbered(0, 4).sequence));
+    CHECK(ranks[2].next_call(4) == FailureProtocol::CallDecision::proceed);
+    CHECK(!ranks[2].failure_protocol.verdict(numbered(0, 4).sequence));
     for (auto& rank : ranks.all) CHECK(rank->resumed == 0);
     // It has run the last good operation: now the others may go on, and its next call is told.
-    ranks[2].agreement.quiet(0, 4);
+    ranks[2].failure_protocol.quiet(0, 4);
     ranks.deliver();
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(1, 5).sequence);
-    CHECK(ranks[2].next_call(6) == Agreement::Entry::refused);
-    CHECK(ranks[2].next_call(6) == Agreement::Entry::proceed);
+    CHECK(ranks[2].next_call(6) == FailureProtocol::CallDecision::refused);
+    CHECK(ranks[2].next_call(6) == FailureProtocol::CallDecision::proceed);
 }
 
 // A rank that hears of a mismatch before it makes the call is refused it, and never runs that
@@ -91,16 +91,16 @@ TEST_CASE("a rank that is behind a mismatch catches up before it hears of it") {
 TEST_CASE("a rank that was refused one mismatch is not behind the next") {
     Ranks ranks(3);
     disagree(ranks, 0);
-    ranks[0].agreement.quiet(0, 5);
-    ranks[1].agreement.quiet(0, 5);
-    ranks[2].agreement.quiet(0, 4);
+    ranks[0].failure_protocol.quiet(0, 5);
+    ranks[1].failure_protocol.quiet(0, 5);
+    ranks[2].failure_protocol.quiet(0, 4);
     ranks.deliver();
     for (auto& rank : ranks.all) REQUIRE(rank->resumed == numbered(1, 5).sequence);
     see_mismatch(ranks, 0, 1, 1, 6);
-    ranks[2].agreement.quiet(1, 4);
-    CHECK(ranks[2].next_call(6) == Agreement::Entry::refused);
-    ranks[0].agreement.quiet(1, 6);
-    ranks[1].agreement.quiet(1, 6);
+    ranks[2].failure_protocol.quiet(1, 4);
+    CHECK(ranks[2].next_call(6) == FailureProtocol::CallDecision::refused);
+    ranks[0].failure_protocol.quiet(1, 6);
+    ranks[1].failure_protocol.quiet(1, 6);
     ranks.deliver();
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(2, 6).sequence);
 }
@@ -109,20 +109,20 @@ TEST_CASE("a rank that was refused one mismatch is not behind the next") {
 TEST_CASE("a call waits while operations that were issued before it have still to fail") {
     Ranks ranks(3);
     see_mismatch(ranks, 0, 1, 0, 5);
-    CHECK(ranks[2].next_call(7) == Agreement::Entry::wait);
+    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::wait);
     for (const uint64_t issued : {5, 6})
-        REQUIRE(ranks[2].agreement.verdict(numbered(0, issued).sequence));
-    ranks[2].agreement.quiet(0, 6);
+        REQUIRE(ranks[2].failure_protocol.verdict(numbered(0, issued).sequence));
+    ranks[2].failure_protocol.quiet(0, 6);
     for (Rank r : {0, 1}) {
-        REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
-        ranks[r].agreement.quiet(0, 5);
+        REQUIRE(ranks[r].failure_protocol.verdict(numbered(0, 5).sequence));
+        ranks[r].failure_protocol.quiet(0, 5);
     }
-    CHECK(ranks[2].next_call(7) == Agreement::Entry::wait);
+    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::wait);
     ranks.deliver();
-    CHECK(ranks[2].next_call(7) == Agreement::Entry::proceed);
+    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::proceed);
     for (Rank r : {0, 1}) {
-        CHECK(ranks[r].next_call(7) == Agreement::Entry::refused);
-        CHECK(ranks[r].next_call(7) == Agreement::Entry::proceed);
+        CHECK(ranks[r].next_call(7) == FailureProtocol::CallDecision::refused);
+        CHECK(ranks[r].next_call(7) == FailureProtocol::CallDecision::proceed);
     }
 }
 
@@ -130,20 +130,22 @@ TEST_CASE("a call waits while operations that were issued before it have still t
 TEST_CASE("ranks hear of a mismatch before an abort that followed it") {
     Ranks ranks(3);
     see_mismatch(ranks, 0, 1, 0, 5);
-    ranks[0].agreement.raise({Code::aborted, 0, 0, "enough"});
+    ranks[0].failure_protocol.raise({Code::aborted, 0, 0, "enough"});
     ranks.deliver();
     for (const Rank rank : {0, 1}) {  // in the operation
-        const auto verdict = ranks[rank].agreement.verdict(numbered(0, 5).sequence);
+        const auto verdict = ranks[rank].failure_protocol.verdict(numbered(0, 5).sequence);
         REQUIRE(verdict);
         CHECK(verdict->code == Code::mismatch);
     }
     for (const Rank rank : {2, 0, 1}) {  // rank 2 has yet to call it
         Error error;
         if (rank == 2) {
-            CHECK(ranks[rank].agreement.admit(5, error) == Agreement::Entry::refused);
+            CHECK(ranks[rank].failure_protocol.admit(5, error) ==
+                  FailureProtocol::CallDecision::refused);
             CHECK(error.code == Code::mismatch);
         }
-        CHECK(ranks[rank].agreement.admit(6, error) == Agreement::Entry::refused);
+        CHECK(ranks[rank].failure_protocol.admit(6, error) ==
+              FailureProtocol::CallDecision::refused);
         CHECK(error.code == Code::aborted);
     }
 }
@@ -154,20 +156,21 @@ TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
     for (uint64_t epoch : {0, 1}) {
         see_mismatch(ranks, 0, 1, epoch, 5 + epoch);
         for (Rank r : {0, 1}) {
-            REQUIRE(ranks[r].agreement.verdict(numbered(epoch, 5 + epoch).sequence));
-            ranks[r].agreement.quiet(epoch, 5 + epoch);
+            REQUIRE(ranks[r].failure_protocol.verdict(numbered(epoch, 5 + epoch).sequence));
+            ranks[r].failure_protocol.quiet(epoch, 5 + epoch);
         }
-        ranks[2].agreement.quiet(epoch, 4);
+        ranks[2].failure_protocol.quiet(epoch, 4);
         ranks.deliver();
         for (auto& rank : ranks.all)
             REQUIRE(rank->resumed == numbered(epoch + 1, 5 + epoch).sequence);
     }
-    CHECK(ranks[2].agreement.alarm());
-    CHECK(ranks[2].next_call(7) == Agreement::Entry::refused);
-    CHECK(ranks[2].agreement.alarm());
-    CHECK(ranks[2].next_call(7) == Agreement::Entry::refused);
-    CHECK(!ranks[2].agreement.alarm());
-    for (auto& rank : ranks.all) CHECK(rank->next_call(7) == Agreement::Entry::proceed);
+    CHECK(ranks[2].failure_protocol.alarm());
+    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::refused);
+    CHECK(ranks[2].failure_protocol.alarm());
+    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::refused);
+    CHECK(!ranks[2].failure_protocol.alarm());
+    for (auto& rank : ranks.all)
+        CHECK(rank->next_call(7) == FailureProtocol::CallDecision::proceed);
 }
 
 // Rank 0 had issued three, rank 1 the one that differs, rank 2 none of them.
@@ -175,21 +178,22 @@ TEST_CASE("what a rank had issued after a mismatch fails on every rank") {
     Ranks ranks(3);
     see_mismatch(ranks, 0, 1, 0, 5);
     for (const uint64_t number : {6, 5, 7})
-        REQUIRE(ranks[0].agreement.verdict(numbered(0, number).sequence));
-    REQUIRE(ranks[1].agreement.verdict(numbered(0, 5).sequence));
-    ranks[0].agreement.quiet(0, 7);
-    ranks[1].agreement.quiet(0, 5);
-    ranks[2].agreement.quiet(0, 4);
+        REQUIRE(ranks[0].failure_protocol.verdict(numbered(0, number).sequence));
+    REQUIRE(ranks[1].failure_protocol.verdict(numbered(0, 5).sequence));
+    ranks[0].failure_protocol.quiet(0, 7);
+    ranks[1].failure_protocol.quiet(0, 5);
+    ranks[2].failure_protocol.quiet(0, 4);
     ranks.deliver();
     for (Rank r : {0, 1, 2}) {
         CHECK(ranks[r].resumed == numbered(1, 7).sequence);
         for (Rank call = 0; call < (r == 0 ? 0 : r + 1); ++call) {
             Error error;
-            REQUIRE(ranks[r].agreement.admit(8, error) == Agreement::Entry::refused);
+            REQUIRE(ranks[r].failure_protocol.admit(8, error) ==
+                    FailureProtocol::CallDecision::refused);
             CHECK(error.code == Code::mismatch);
         }
-        CHECK(ranks[r].next_call(8) == Agreement::Entry::proceed);
-        CHECK(!ranks[r].agreement.alarm());
+        CHECK(ranks[r].next_call(8) == FailureProtocol::CallDecision::proceed);
+        CHECK(!ranks[r].failure_protocol.alarm());
     }
 }
 
@@ -199,14 +203,14 @@ TEST_CASE(
     "a rank that hears of a mismatch in a later call hears of it once, and so do the others") {
     Ranks ranks(3);
     see_mismatch(ranks, 1, 2, 0, 5);
-    REQUIRE(ranks[0].agreement.verdict(numbered(0, 6).sequence));
-    for (Rank r : {1, 2}) REQUIRE(ranks[r].agreement.verdict(numbered(0, 5).sequence));
-    ranks[0].agreement.quiet(0, 6);
-    for (Rank r : {1, 2}) ranks[r].agreement.quiet(0, 5);
+    REQUIRE(ranks[0].failure_protocol.verdict(numbered(0, 6).sequence));
+    for (Rank r : {1, 2}) REQUIRE(ranks[r].failure_protocol.verdict(numbered(0, 5).sequence));
+    ranks[0].failure_protocol.quiet(0, 6);
+    for (Rank r : {1, 2}) ranks[r].failure_protocol.quiet(0, 5);
     ranks.deliver();
     for (auto& rank : ranks.all) {
         CHECK(rank->resumed == numbered(1, 6).sequence);
-        CHECK(rank->next_call(7) == Agreement::Entry::proceed);
+        CHECK(rank->next_call(7) == FailureProtocol::CallDecision::proceed);
     }
 }
 
@@ -215,14 +219,14 @@ TEST_CASE("strict: what comes before a mismatch is still agreed on") {
     Tag different = numbered(0, 2);
     different.count = 1;
     for (Rank r : {0, 1}) {
-        ranks[r].agreement.strict().propose(numbered(0, 1));
-        ranks[r].agreement.strict().propose(r == 0 ? numbered(0, 2) : different);
+        ranks[r].failure_protocol.strict().propose(numbered(0, 1));
+        ranks[r].failure_protocol.strict().propose(r == 0 ? numbered(0, 2) : different);
     }
     ranks.deliver();
-    REQUIRE(ranks[0].agreement.verdict(numbered(0, 2).sequence));
-    ranks[2].agreement.strict().propose(numbered(0, 1));
+    REQUIRE(ranks[0].failure_protocol.verdict(numbered(0, 2).sequence));
+    ranks[2].failure_protocol.strict().propose(numbered(0, 1));
     ranks.deliver();
-    for (auto& rank : ranks.all) CHECK(rank->agreement.strict().agreed(1));
+    for (auto& rank : ranks.all) CHECK(rank->failure_protocol.strict().agreed(1));
 }
 
 TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever it says") {
@@ -235,8 +239,8 @@ TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever
         news.rank = 3;
         const auto decoded = ControlMessage::decode(news.encode());
         REQUIRE(decoded);
-        ranks[0].agreement.receive(1, *decoded);
-        const auto over = ranks[0].agreement.over();
+        ranks[0].failure_protocol.receive(1, *decoded);
+        const auto over = ranks[0].failure_protocol.fatal_error();
         REQUIRE(over);
         CHECK(over->code == Code::system);
         CHECK(over->rank == nobody);
@@ -246,10 +250,10 @@ TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever
     news.kind = ControlMessage::Kind::bye;
     for (const Rank rank : {3, -1, INT32_MAX}) {
         news.rank = rank;
-        ranks[0].agreement.receive(1, news);
+        ranks[0].failure_protocol.receive(1, news);
     }
-    CHECK_FALSE(ranks[0].agreement.has_left(Agreement::any_rank));
-    CHECK_FALSE(ranks[0].agreement.alarm());
+    CHECK_FALSE(ranks[0].failure_protocol.has_left(FailureProtocol::any_rank));
+    CHECK_FALSE(ranks[0].failure_protocol.alarm());
 }
 
 TEST_CASE(
@@ -290,27 +294,29 @@ TEST_CASE("who is late: all are named, and those that have come since are not") 
     for (Rank r = 0; r < 20; ++r)
         if (late.count(r) == 0) ranks[r].call(tag);
     const auto ask = [&](Rank asks) {
-        ranks[asks].agreement.inquiry().stalled(tag);
+        ranks[asks].failure_protocol.inquiry().stalled(tag);
         ranks.deliver();
         // Questions about one operation are not passed on in crowds.
         ranks.pause(60);
     };
     ask(5);
     for (auto& rank : ranks.all) {
-        CHECK(rank->agreement.inquiry().late(tag.sequence).ranks == std::vector<Rank>{3, 11, 18});
-        CHECK(rank->agreement.inquiry().late(tag.sequence).answered);
-        CHECK(rank->agreement.inquiry().late(tag.sequence + 1).ranks.empty());
+        CHECK(rank->failure_protocol.inquiry().late(tag.sequence).ranks ==
+              std::vector<Rank>{3, 11, 18});
+        CHECK(rank->failure_protocol.inquiry().late(tag.sequence).answered);
+        CHECK(rank->failure_protocol.inquiry().late(tag.sequence + 1).ranks.empty());
     }
     for (const Rank came : {3, 18}) ranks[came].call(tag);
     ask(12);
     for (auto& rank : ranks.all) {
-        CHECK(rank->agreement.inquiry().late(tag.sequence).ranks == std::vector<Rank>{11});
-        CHECK(rank->agreement.inquiry().late(tag.sequence).answered);
+        CHECK(rank->failure_protocol.inquiry().late(tag.sequence).ranks == std::vector<Rank>{11});
+        CHECK(rank->failure_protocol.inquiry().late(tag.sequence).answered);
     }
     // Nobody is, or the answers have not come: then nobody is said to be.
     ranks[11].call(tag);
     ask(5);
-    for (auto& rank : ranks.all) CHECK(!rank->agreement.inquiry().late(tag.sequence).answered);
+    for (auto& rank : ranks.all)
+        CHECK(!rank->failure_protocol.inquiry().late(tag.sequence).answered);
 }
 
 // Of 20 ranks one says nothing: the root, one with children of its own, one without.
@@ -321,23 +327,23 @@ TEST_CASE("who does not answer: is named, and nobody who only waits for it") {
         for (auto& rank : ranks.all) rank->call(tag);
         ranks.gone.insert(hung);
         const auto ask = [&] {
-            for (const Rank r : ranks.present()) ranks[r].agreement.inquiry().stalled(tag);
+            for (const Rank r : ranks.present()) ranks[r].failure_protocol.inquiry().stalled(tag);
             ranks.deliver();
             ranks.pause(150);
         };
         ask();
         for (const Rank r : ranks.present())
-            CHECK(ranks[r].agreement.inquiry().late(tag.sequence).silent_for(0).empty());
+            CHECK(ranks[r].failure_protocol.inquiry().late(tag.sequence).silent_for(0).empty());
         ask();
         for (const Rank r : ranks.present())
-            CHECK(ranks[r].agreement.inquiry().late(tag.sequence).silent_for(140) ==
+            CHECK(ranks[r].failure_protocol.inquiry().late(tag.sequence).silent_for(140) ==
                   std::vector<Rank>{hung});
         // It goes on, and is asked again.
         ranks.gone.clear();
         ask();
         ask();
         for (auto& rank : ranks.all)
-            CHECK(rank->agreement.inquiry().late(tag.sequence).silent_for(0).empty());
+            CHECK(rank->failure_protocol.inquiry().late(tag.sequence).silent_for(0).empty());
     }
 }
 
@@ -369,22 +375,22 @@ TEST_CASE("after a mismatch: those are late that have yet to call what comes bef
         if (r != 11 && r != 3) ranks[r].call(numbered(0, 5));
     }
     see_mismatch(ranks, 0, 1, 0, 5);
-    ranks[12].agreement.inquiry().ask_who_is_behind();
+    ranks[12].failure_protocol.inquiry().ask_who_is_behind();
     ranks.deliver();
     for (auto& rank : ranks.all) {
-        CHECK(rank->agreement.inquiry().behind().ranks == std::vector<Rank>{11});
-        CHECK(rank->agreement.inquiry().behind().answered);
+        CHECK(rank->failure_protocol.inquiry().behind().ranks == std::vector<Rank>{11});
+        CHECK(rank->failure_protocol.inquiry().behind().answered);
     }
 }
 
 // Of 100 ranks, 1 to 8 are below 0, 9 to 16 below 1, 73 to 80 below 9.
 TEST_CASE("ranks that leave: a goodbye after a loss names the rank that was lost") {
     Ranks ranks(3);
-    ranks[1].agreement.peer_lost(2, "killed");
+    ranks[1].failure_protocol.peer_lost(2, "killed");
     ranks.wire.clear();  // the goodbye comes before what was said of the loss
     ranks.leave(1, 4);
     ranks.deliver();
-    const auto verdict = ranks[0].agreement.verdict(numbered(0, 5).sequence);
+    const auto verdict = ranks[0].failure_protocol.verdict(numbered(0, 5).sequence);
     REQUIRE(verdict);
     CHECK(verdict->code == Code::peer_lost);
     CHECK(verdict->rank == 2);
@@ -393,24 +399,24 @@ TEST_CASE("ranks that leave: a goodbye after a loss names the rank that was lost
 TEST_CASE("agreement: a loss ends the operations that lack something, and those after them") {
     Ranks ranks(4);
     ranks.gone.insert(3);
-    ranks[0].agreement.peer_lost(3, "killed");
+    ranks[0].failure_protocol.peer_lost(3, "killed");
     ranks.deliver();
     for (const Rank r : ranks.present()) {
-        CHECK(ranks[r].agreement.survived(numbered(0, 5).sequence) == 3);
-        CHECK(ranks[r].next_call(5) == Agreement::Entry::proceed);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == 3);
+        CHECK(ranks[r].next_call(5) == FailureProtocol::CallDecision::proceed);
     }
-    ranks[1].agreement.give_up(numbered(0, 6).sequence);
+    ranks[1].failure_protocol.fail_after_loss(numbered(0, 6).sequence);
     ranks.deliver();
     for (const Rank r : ranks.present()) {
-        CHECK(ranks[r].agreement.survived(numbered(0, 5).sequence) == 3);
-        CHECK(ranks[r].agreement.survived(numbered(0, 6).sequence) == nobody);
-        CHECK(ranks[r].next_call(5) == Agreement::Entry::proceed);
-        CHECK(ranks[r].next_call(6) == Agreement::Entry::refused);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == 3);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 6).sequence) == nobody);
+        CHECK(ranks[r].next_call(5) == FailureProtocol::CallDecision::proceed);
+        CHECK(ranks[r].next_call(6) == FailureProtocol::CallDecision::refused);
     }
-    ranks[2].agreement.raise({Code::aborted, 2, 0, "aborted"});
+    ranks[2].failure_protocol.raise({Code::aborted, 2, 0, "aborted"});
     ranks.deliver();
     for (const Rank r : ranks.present())
-        CHECK(ranks[r].agreement.survived(numbered(0, 5).sequence) == nobody);
+        CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == nobody);
 }
 
 TEST_CASE("ranks that leave: news go round them") {
@@ -429,14 +435,15 @@ TEST_CASE("ranks that leave: news go round them") {
     const Rank aborts = ranks.present().back();
     for (const Rank rank : ranks.present()) {
         INFO("rank " << rank);
-        for (const Rank gone : leaving) CHECK((crossing || ranks[rank].agreement.has_left(gone)));
-        CHECK(!ranks[rank].agreement.over());
+        for (const Rank gone : leaving)
+            CHECK((crossing || ranks[rank].failure_protocol.has_left(gone)));
+        CHECK(!ranks[rank].failure_protocol.fatal_error());
     }
-    ranks[aborts].agreement.raise({Code::aborted, aborts, 0, "enough"});
+    ranks[aborts].failure_protocol.raise({Code::aborted, aborts, 0, "enough"});
     ranks.deliver();
     for (const Rank rank : ranks.present()) {
         INFO("rank " << rank);
-        CHECK((crossing || ranks[rank].agreement.over()));
+        CHECK((crossing || ranks[rank].failure_protocol.fatal_error()));
     }
 }
 
@@ -445,11 +452,11 @@ TEST_CASE("ranks that leave: what they drop between that and their bye is said a
         for (const Rank aborts : {0, 12}) {
             Ranks ranks(100);
             ranks.leave(1, 5);
-            ranks[aborts].agreement.raise({Code::aborted, aborts, 0, "enough"});
+            ranks[aborts].failure_protocol.raise({Code::aborted, aborts, 0, "enough"});
             ranks.deliver();
             for (const Rank rank : ranks.present()) {
                 INFO("rank " << rank << ", aborted by rank " << aborts);
-                CHECK(ranks[rank].agreement.over());
+                CHECK(ranks[rank].failure_protocol.fatal_error());
             }
         }
     }
@@ -461,8 +468,8 @@ TEST_CASE("ranks that leave: what they drop between that and their bye is said a
             ranks.deliver();
             for (const Rank rank : ranks.present()) {
                 INFO("rank " << rank << " of rank " << second);
-                CHECK(ranks[rank].agreement.has_left(1));
-                CHECK(ranks[rank].agreement.has_left(second));
+                CHECK(ranks[rank].failure_protocol.has_left(1));
+                CHECK(ranks[rank].failure_protocol.has_left(second));
             }
         }
     }
@@ -471,11 +478,11 @@ TEST_CASE("ranks that leave: what they drop between that and their bye is said a
         ranks.leave(1, 5);
         Tag other = numbered(0, 5);
         other.count = 1;
-        ranks[0].agreement.raise_mismatch(numbered(0, 5), 2, other);
+        ranks[0].failure_protocol.raise_mismatch(numbered(0, 5), 2, other);
         ranks.deliver();
         for (const Rank rank : ranks.present()) {
             INFO("rank " << rank);
-            CHECK(ranks[rank].agreement.failing_epoch());
+            CHECK(ranks[rank].failure_protocol.failing_epoch());
         }
     }
 }
@@ -490,19 +497,19 @@ TEST_CASE("ranks that leave: nobody waits for them to be quiet") {
     Ranks ranks(100);
     see_mismatch(ranks, 0, 2, 0, 5);
     if (quiet_before) {
-        ranks[leaver].agreement.quiet(0, last);
+        ranks[leaver].failure_protocol.quiet(0, last);
         // What is below it says so too late for it.
         for (const Rank rank : ranks.present())
-            if (rank > 1 && rank != leaver) ranks[rank].agreement.quiet(0, 5);
+            if (rank > 1 && rank != leaver) ranks[rank].failure_protocol.quiet(0, 5);
     }
     ranks.leave(leaver, last);
     ranks.deliver();
-    for (const Rank rank : ranks.present()) ranks[rank].agreement.quiet(0, 5);
+    for (const Rank rank : ranks.present()) ranks[rank].failure_protocol.quiet(0, 5);
     ranks.deliver();
     for (const Rank rank : ranks.present()) {
         INFO("rank " << rank);
         CHECK(ranks[rank].resumed == numbered(1, last).sequence);
-        CHECK(!ranks[rank].agreement.failing_epoch());
+        CHECK(!ranks[rank].failure_protocol.failing_epoch());
     }
 }
 
@@ -510,12 +517,12 @@ TEST_CASE("ranks that leave: an abort is news also where a call was refused beca
     Ranks ranks(3);
     ranks.leave(1, 5);
     ranks.deliver();
-    CHECK(ranks[0].next_call(6) == Agreement::Entry::refused);
-    CHECK_FALSE(ranks[0].agreement.over());  // messages between those that stay go on
-    ranks[0].agreement.raise({Code::aborted, 0, 0, "enough"});
+    CHECK(ranks[0].next_call(6) == FailureProtocol::CallDecision::refused);
+    CHECK_FALSE(ranks[0].failure_protocol.fatal_error());  // messages between those that stay go on
+    ranks[0].failure_protocol.raise({Code::aborted, 0, 0, "enough"});
     ranks.deliver();
     for (const Rank rank : {0, 2}) {
-        REQUIRE(ranks[rank].agreement.over());
-        CHECK(ranks[rank].agreement.over()->code == Code::aborted);
+        REQUIRE(ranks[rank].failure_protocol.fatal_error());
+        CHECK(ranks[rank].failure_protocol.fatal_error()->code == Code::aborted);
     }
 }

@@ -1,4 +1,4 @@
-#include "transports/shm/pairs.h"
+#include "transports/shm/host_peers.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "base/blame.h"
+#include "base/errno_class.h"
 #include "base/log.h"
 #include "net/acceptor.h"
 #include "net/socket.h"
@@ -40,7 +40,7 @@ Result<std::shared_ptr<const Doorbell>> make_doorbell(std::vector<UniqueFd> fds)
 
 // A shortage of this process is no end of the peer's.
 bool is_shortage(const Error& error) {
-    return error.code == Code::no_memory || blame_of(error.sys_errno) == Blame::shortage;
+    return error.code == Code::no_memory || classify_errno(error.sys_errno) == ErrnoClass::shortage;
 }
 
 // True if there is something to read; false if nothing, an error at the connection's end.
@@ -48,8 +48,8 @@ Result<bool> has_news(int socket) {
     std::byte first;
     const ssize_t got = ::recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got > 0) return true;
-    if (const Blame blame = got < 0 ? blame_of(errno) : Blame::peer;
-        blame == Blame::again || blame == Blame::shortage)
+    if (const ErrnoClass errno_class = got < 0 ? classify_errno(errno) : ErrnoClass::peer;
+        errno_class == ErrnoClass::again || errno_class == ErrnoClass::shortage)
         return false;
     return fail(Code::peer_lost,
                 "the connection ended without a goodbye: its process has ended, or could not go on "
@@ -58,15 +58,15 @@ Result<bool> has_news(int socket) {
 
 }  // namespace
 
-Pairs::Pairs(const TransportContext& context, std::shared_ptr<Arena> arena,
-             std::shared_ptr<Neighbours> neighbours)
+HostPeers::HostPeers(const TransportContext& context, std::shared_ptr<Arena> arena,
+                     std::shared_ptr<Neighbours> neighbours)
     : context_(context),
       arena_(std::move(arena)),
       neighbours_(std::move(neighbours)),
       reported_(static_cast<std::size_t>(context.size)) {}
 
-std::shared_ptr<Pair> Pairs::make_pair(UniqueFd socket, Rank peer) const {
-    auto pair = std::make_shared<Pair>();
+std::shared_ptr<HostPeer> HostPeers::make_pair(UniqueFd socket, Rank peer) const {
+    auto pair = std::make_shared<HostPeer>();
     pair->peer = peer;
     pair->pid = peer_pid(socket.get());
     pair->socket = UninheritedFd(std::move(socket));
@@ -74,17 +74,17 @@ std::shared_ptr<Pair> Pairs::make_pair(UniqueFd socket, Rank peer) const {
     return pair;
 }
 
-std::shared_ptr<Pair> Pairs::find(Rank peer) {
+std::shared_ptr<HostPeer> HostPeers::find(Rank peer) {
     const std::lock_guard lock(mutex_);
-    for (const auto& pair : pairs_)
+    for (const auto& pair : peers_)
         if (pair->peer == peer && pair->doorbell) return pair;
     return nullptr;
 }
 
-Result<> Pairs::watch(const std::shared_ptr<Pair>& pair) {
+Result<> HostPeers::watch(const std::shared_ptr<HostPeer>& pair) {
     {
         const std::lock_guard lock(mutex_);
-        pairs_.push_back(pair);
+        peers_.push_back(pair);
     }
     auto added =
         context_.reactor->add(pair->socket.get(), EPOLLIN,
@@ -92,11 +92,11 @@ Result<> Pairs::watch(const std::shared_ptr<Pair>& pair) {
     if (added) return added;
     // Nobody would see what comes there.
     const std::lock_guard lock(mutex_);
-    std::erase(pairs_, pair);
+    std::erase(peers_, pair);
     return added;
 }
 
-void Pairs::accept(UniqueFd socket, const Hello& hello) {
+void HostPeers::accept(UniqueFd socket, const ShmHello& hello) {
     const std::lock_guard news_lock(news_mutex_);
     if (closed_) return;
     if (hello.rank < 0 || hello.rank >= context_.size) {
@@ -111,8 +111,8 @@ void Pairs::accept(UniqueFd socket, const Hello& hello) {
     if (!sent) log::warn("shm: connection of rank {}: {}", hello.rank, sent.error().message);
 }
 
-Result<std::shared_ptr<Pair>> Pairs::get(const PeerAddress& peer, const net::AuthKey& key,
-                                         Deadline deadline) {
+Result<std::shared_ptr<HostPeer>> HostPeers::get(const PeerAddress& peer, const net::AuthKey& key,
+                                                 Deadline deadline) {
     if (auto existing = find(peer.rank)) return existing;
     for (net::Redial redial;;) {
         auto pair = call(peer, key, deadline);
@@ -120,8 +120,8 @@ Result<std::shared_ptr<Pair>> Pairs::get(const PeerAddress& peer, const net::Aut
     }
 }
 
-Result<std::shared_ptr<Pair>> Pairs::call(const PeerAddress& peer, const net::AuthKey& key,
-                                          Deadline deadline) {
+Result<std::shared_ptr<HostPeer>> HostPeers::call(const PeerAddress& peer, const net::AuthKey& key,
+                                                  Deadline deadline) {
     const auto doing = [&] { return fmt::format("shm: connecting to rank {}", peer.rank); };
     auto socket = net::connect_unix(peer.address, {.deadline = deadline});
     const int refused = socket ? 0 : socket.error().sys_errno;
@@ -133,7 +133,7 @@ Result<std::shared_ptr<Pair>> Pairs::call(const PeerAddress& peer, const net::Au
     if (!socket) return wrap(std::move(socket).error(), doing());
     const auto pair = make_pair(std::move(*socket), peer.rank);
 
-    const Bytes hello = encode(Hello{.kind = HelloKind::pair, .rank = context_.rank});
+    const Bytes hello = encode(ShmHello{.kind = HelloKind::pair, .rank = context_.rank});
     if (auto met = net::introduce(pair->socket.get(), key, hello, deadline); !met)
         return wrap(std::move(met).error(), doing());
     TUTTI_TRY(
@@ -149,21 +149,21 @@ Result<std::shared_ptr<Pair>> Pairs::call(const PeerAddress& peer, const net::Au
     return pair;
 }
 
-Result<> Pairs::send(Pair& pair, const PairMessage& news, std::span<const int> fds,
-                     Deadline deadline) {
+Result<> HostPeers::send(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
+                         Deadline deadline) {
     const std::lock_guard lock(pair.send_mutex);
     return send_locked(pair, news, fds, deadline);
 }
 
-Result<> Pairs::send_locked(Pair& pair, const PairMessage& news, std::span<const int> fds,
-                            Deadline deadline) {
+Result<> HostPeers::send_locked(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
+                                Deadline deadline) {
     auto sent = net::send_fds(pair.socket.get(), fds, encode(news), deadline);
     if (!sent && sent.error().rank == nobody) sent.error().rank = pair.peer;
     return sent;
 }
 
 // The segments first: the peer finds the channel in one of them.
-Result<> Pairs::announce(Pair& pair, const PairMessage& channel, Deadline deadline) {
+Result<> HostPeers::announce(HostPeer& pair, const PairMessage& channel, Deadline deadline) {
     const std::lock_guard lock(pair.send_mutex);
     const SegmentTable& own = *arena_->segments();
     for (uint32_t& next = pair.segments_sent; next < own.count(); ++next) {
@@ -175,8 +175,8 @@ Result<> Pairs::announce(Pair& pair, const PairMessage& channel, Deadline deadli
     return send_locked(pair, channel, {}, deadline);
 }
 
-Result<std::unique_ptr<Sender>> Pairs::open(const std::shared_ptr<Pair>& pair, const ChannelId& id,
-                                            Deadline deadline) {
+Result<std::unique_ptr<Sender>> HostPeers::open(const std::shared_ptr<HostPeer>& pair,
+                                                const ChannelId& id, Deadline deadline) {
     TUTTI_ASSIGN(auto space, pair->channels->open());
     const PairMessage news{.kind = PairMessageKind::channel,
                            .comm = id.comm,
@@ -190,13 +190,13 @@ Result<std::unique_ptr<Sender>> Pairs::open(const std::shared_ptr<Pair>& pair, c
     return sender;
 }
 
-void Pairs::ready(const std::shared_ptr<Pair>& pair) {
+void HostPeers::ready(const std::shared_ptr<HostPeer>& pair) {
     const std::lock_guard lock(news_mutex_);
     if (closed_) return;
-    if (auto taken = take_news(pair); !taken) lost(pair, taken.error());
+    if (auto taken = handle_news(pair); !taken) lost(pair, taken.error());
 }
 
-Result<> Pairs::take_news(const std::shared_ptr<Pair>& pair) {
+Result<> HostPeers::handle_news(const std::shared_ptr<HostPeer>& pair) {
     TUTTI_ASSIGN(const bool any, has_news(pair->socket.get()));
     if (!any) return {};
     TUTTI_ASSIGN(auto message, net::recv_fds(pair->socket.get(), max_frame_bytes,
@@ -204,11 +204,11 @@ Result<> Pairs::take_news(const std::shared_ptr<Pair>& pair) {
     TUTTI_ASSIGN(const PairMessage news, decode_pair_message(message.body));
     switch (news.kind) {
         case PairMessageKind::doorbell:
-            return take_doorbell(*pair, std::move(message.fds));
+            return handle_doorbell(*pair, std::move(message.fds));
         case PairMessageKind::segment:
-            return take_segment(*pair, news, std::move(message.fds));
+            return handle_segment(*pair, news, std::move(message.fds));
         case PairMessageKind::channel:
-            return take_channel(*pair, news);
+            return handle_channel(*pair, news);
         case PairMessageKind::bye:
             pair->said_bye = true;
             return {};
@@ -216,7 +216,7 @@ Result<> Pairs::take_news(const std::shared_ptr<Pair>& pair) {
     return {};
 }
 
-Result<> Pairs::take_doorbell(Pair& pair, std::vector<UniqueFd> fds) {
+Result<> HostPeers::handle_doorbell(HostPeer& pair, std::vector<UniqueFd> fds) {
     TUTTI_ASSIGN(auto doorbell, make_doorbell(std::move(fds)));
     const std::lock_guard lock(mutex_);
     if (pair.doorbell) return fail(Code::invalid, "shm: a second doorbell came");
@@ -224,7 +224,8 @@ Result<> Pairs::take_doorbell(Pair& pair, std::vector<UniqueFd> fds) {
     return {};
 }
 
-Result<> Pairs::take_segment(Pair& pair, const PairMessage& news, std::vector<UniqueFd> fds) {
+Result<> HostPeers::handle_segment(HostPeer& pair, const PairMessage& news,
+                                   std::vector<UniqueFd> fds) {
     if (fds.size() != 1)
         return fail(Code::invalid, "shm: {} descriptors came with a segment", fds.size());
     TUTTI_TRY(
@@ -234,7 +235,7 @@ Result<> Pairs::take_segment(Pair& pair, const PairMessage& news, std::vector<Un
     return {};
 }
 
-Result<> Pairs::take_channel(Pair& pair, const PairMessage& news) {
+Result<> HostPeers::handle_channel(HostPeer& pair, const PairMessage& news) {
     const auto segments = neighbours_->segments(pair.peer);
     std::byte* memory = segments->at(news.place, mapped_channel_bytes);
     if (memory == nullptr || !pair.doorbell)
@@ -246,15 +247,15 @@ Result<> Pairs::take_channel(Pair& pair, const PairMessage& news) {
     return {};
 }
 
-void Pairs::ring_own() const {
+void HostPeers::ring_own() const {
     ring_event_fd(context_.doorbell_fd);
 }
 
-void Pairs::lost(const std::shared_ptr<Pair>& pair, const Error& error) {
+void HostPeers::lost(const std::shared_ptr<HostPeer>& pair, const Error& error) {
     context_.reactor->remove(pair->socket.get());
     {
         const std::lock_guard lock(mutex_);
-        std::erase(pairs_, pair);
+        std::erase(peers_, pair);
     }
     pair->life->gone.store(true, std::memory_order_release);
     // Whoever sleeps until that peer does something has to look at its channels' health.
@@ -271,16 +272,16 @@ void Pairs::lost(const std::shared_ptr<Pair>& pair, const Error& error) {
                           pair->peer, error.message));
 }
 
-void Pairs::close(Deadline deadline) {
+void HostPeers::close(Deadline deadline) {
     const std::lock_guard news_lock(news_mutex_);
     if (closed_) return;
     closed_ = true;
-    std::vector<std::shared_ptr<Pair>> pairs;
+    std::vector<std::shared_ptr<HostPeer>> peers;
     {
         const std::lock_guard lock(mutex_);
-        pairs.swap(pairs_);
+        peers.swap(peers_);
     }
-    for (const auto& pair : pairs) {
+    for (const auto& pair : peers) {
         context_.reactor->remove(pair->socket.get());
         // A peer that does not even take these few bytes has stopped for good; do not wait long.
         const auto patience = Deadline::after_ms(deadline.left_ms(bye_timeout_ms) + 1);

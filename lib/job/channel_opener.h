@@ -19,10 +19,10 @@ namespace tutti {
 /// The thread that serves the reactor opens them, one at a time: channels first, then detours. Once
 /// this rank leaves, none is begun. Its mutex guards its data, and is taken before that of the
 /// detours.
-class Openings {
+class ChannelOpener {
 public:
-    Openings(ClientTable& clients, const Connector& connector, Detours& detours,
-             ControlRouter& router, Wakeups& wakeups, const std::atomic<bool>& leaving)
+    ChannelOpener(ClientTable& clients, const Connector& connector, Detours& detours,
+                  ControlRouter& router, Wakeups& wakeups, const std::atomic<bool>& leaving)
         : clients_(clients),
           connector_(connector),
           detours_(detours),
@@ -39,12 +39,12 @@ public:
 
 private:
     /// A channel, or else the rank that a detour is wanted to.
-    struct Wanted {
+    struct OpeningRequest {
         std::optional<ChannelId> channel;
         Rank detour = nobody;
     };
-    std::optional<Wanted> begin_next();
-    void open(const Wanted& wanted);
+    std::optional<OpeningRequest> begin_next();
+    void open(const OpeningRequest& wanted);
 
     ClientTable& clients_;
     const Connector& connector_;

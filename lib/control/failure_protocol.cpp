@@ -1,4 +1,4 @@
-#include "control/agreement.h"
+#include "control/failure_protocol.h"
 
 #include <algorithm>
 
@@ -13,11 +13,11 @@ constexpr int64_t bye_patience_ns = 500'000'000;
 
 }  // namespace
 
-Agreement::Agreement(Rank rank, Rank size, uint32_t comm, AgreementHost& host)
-    : circle_(rank, size, comm, host), inquiry_(circle_, *this), strict_(circle_, *this) {}
+FailureProtocol::FailureProtocol(Rank rank, Rank size, uint32_t comm, FailureProtocolHost& host)
+    : context_(rank, size, comm, host), inquiry_(context_, *this), strict_(context_, *this) {}
 
 // The one that left first is the cause; others may have left because of it.
-Error Agreement::departed_error() const {
+Error FailureProtocol::departed_error() const {
     const auto first = std::min_element(departed_.begin(), departed_.end(),
                                         [](auto& a, auto& b) { return a.second < b.second; });
     return {Code::peer_lost, first->first, 0,
@@ -26,166 +26,167 @@ Error Agreement::departed_error() const {
 }
 
 // The call of that number gets the mismatch.
-Error Agreement::hear(uint64_t number) {
+Error FailureProtocol::mismatch_of_call(uint64_t number) {
     if (first_heard_ == 0 || number < first_heard_) first_heard_ = number;
     return *mismatch_;
 }
 
-std::optional<Error> Agreement::verdict(uint64_t sequence) {
-    const Lock lock(circle_.mutex);
+std::optional<Error> FailureProtocol::verdict(uint64_t sequence) {
+    const Lock lock(context_.mutex);
     // A mismatch that is known came before the end, and may be its cause: a rank that hears of it
     // may abort.
-    if (mismatch_ && sequence >= mismatch_from_) return hear(operation_number(sequence));
+    if (mismatch_ && sequence >= mismatch_from_)
+        return mismatch_of_call(operation_number(sequence));
     if (dead_) return dead_;
     for (auto& [rank, last] : departed_)
         if (operation_number(sequence) > last) return dead_ = departed_error();
     return std::nullopt;
 }
 
-Rank Agreement::survived(uint64_t sequence) {
-    const Lock lock(circle_.mutex);
-    return survived_loss(sequence);
+Rank FailureProtocol::tolerated_loss(uint64_t sequence) {
+    const Lock lock(context_.mutex);
+    return tolerated_loss_locked(sequence);
 }
 
-Rank Agreement::survived_loss(uint64_t sequence) const {
-    if (!failure_ || sequence >= failure_->tag.sequence || mismatch_ || !owed_.empty())
+Rank FailureProtocol::tolerated_loss_locked(uint64_t sequence) const {
+    if (!failure_ || sequence >= failure_->tag.sequence || mismatch_ || !unreported_.empty())
         return nobody;
     for (auto& [rank, last] : departed_)
         if (operation_number(sequence) > last) return nobody;
     return failure_->rank;
 }
 
-void Agreement::give_up(uint64_t sequence) {
-    const Lock lock(circle_.mutex);
+void FailureProtocol::fail_after_loss(uint64_t sequence) {
+    const Lock lock(context_.mutex);
     if (failure_) fail_from(sequence, nobody);
 }
 
-void Agreement::fail_from(uint64_t sequence, Rank except) {
+void FailureProtocol::fail_from(uint64_t sequence, Rank except) {
     if (sequence >= failure_->tag.sequence) return;
     failure_->tag.sequence = sequence;
-    circle_.flood(*failure_, except);
+    context_.flood(*failure_, except);
 }
 
-std::optional<Error> Agreement::over(bool* may_receive) {
-    const Lock lock(circle_.mutex);
+std::optional<Error> FailureProtocol::fatal_error(bool* may_receive) {
+    const Lock lock(context_.mutex);
     if (!failure_) return std::nullopt;
     if (may_receive)
         *may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence;
     return Error{failure_->code, failure_->rank, 0, failure_->text};
 }
 
-bool Agreement::has_left(Rank rank) {
-    const Lock lock(circle_.mutex);
-    if (rank == any_rank) return static_cast<Rank>(departed_.size()) >= circle_.size - 1;
+bool FailureProtocol::has_left(Rank rank) {
+    const Lock lock(context_.mutex);
+    if (rank == any_rank) return static_cast<Rank>(departed_.size()) >= context_.size - 1;
     return said_bye(rank);
 }
 
-Agreement::Entry Agreement::admit(uint64_t next_number, Error& error) {
-    const Lock lock(circle_.mutex);
+FailureProtocol::CallDecision FailureProtocol::admit(uint64_t next_number, Error& error) {
+    const Lock lock(context_.mutex);
     const bool departed = std::any_of(departed_.begin(), departed_.end(),
                                       [&](auto& d) { return next_number > d.second; });
-    const bool unheard = !owed_.empty() || (mismatch_ && first_heard_ == 0);
-    if (!dead_ && departed && !unheard) dead_ = departed_error();
+    const bool mismatch_is_due = !unreported_.empty() || (mismatch_ && first_heard_ == 0);
+    if (!dead_ && departed && !mismatch_is_due) dead_ = departed_error();
     // After a loss a call may still find all that it needs.
-    if (dead_ && survived_loss(epoch_ << Tag::epoch_shift | next_number) != nobody)
-        return Entry::proceed;
-    if (dead_ && owed_.empty()) {
-        error = unheard ? hear(next_number) : *dead_;
-        return Entry::refused;
+    if (dead_ && tolerated_loss_locked(epoch_ << Tag::epoch_shift | next_number) != nobody)
+        return CallDecision::proceed;
+    if (dead_ && unreported_.empty()) {
+        error = mismatch_is_due ? mismatch_of_call(next_number) : *dead_;
+        return CallDecision::refused;
     }
     // As many calls for each as the others have made.
-    if (!owed_.empty()) {
-        error = owed_.front().error;
-        if (--owed_.front().calls == 0) owed_.pop_front();
-        if (fine()) alarm_.store(false, std::memory_order_seq_cst);
-        return Entry::refused;
+    if (!unreported_.empty()) {
+        error = unreported_.front().error;
+        if (--unreported_.front().calls == 0) unreported_.pop_front();
+        if (is_without_failure()) alarm_.store(false, std::memory_order_seq_cst);
+        return CallDecision::refused;
     }
-    if (!mismatch_) return Entry::proceed;
-    if (first_heard_ != 0) return Entry::wait;
+    if (!mismatch_) return CallDecision::proceed;
+    if (first_heard_ != 0) return CallDecision::wait;
     // A call from before the mismatch, which others may have returned from already.
-    if (next_number < operation_number(mismatch_from_)) return Entry::proceed;
+    if (next_number < operation_number(mismatch_from_)) return CallDecision::proceed;
     // Operations that still run here will tell of it, and are counted: this call is one too many.
-    if (!self_quiet_) return Entry::wait;
-    error = hear(next_number);
-    return Entry::refused;
+    if (!self_quiet_) return CallDecision::wait;
+    error = mismatch_of_call(next_number);
+    return CallDecision::refused;
 }
 
-void Agreement::raise(const Error& error) {
+void FailureProtocol::raise(const Error& error) {
     end(error, every_sequence, nobody);
-    circle_.host.settle();
+    context_.host.apply_verdicts();
 }
 
 // The first cause stands; later ones are mostly its consequences. But that somebody has left is no
 // news of this rank's, and ends nobody's messages.
-void Agreement::end(const Error& error, uint64_t from_sequence, Rank except) {
-    const Lock lock(circle_.mutex);
+void FailureProtocol::end(const Error& error, uint64_t from_sequence, Rank except) {
+    const Lock lock(context_.mutex);
     if (failure_) {
         fail_from(from_sequence, except);
     } else {
         if (!dead_) dead_ = error;
         alarm_.store(true, std::memory_order_seq_cst);
         ended_ = true;
-        failure_ = circle_.make(ControlMessage::Kind::failed, {});
+        failure_ = context_.make(ControlMessage::Kind::failed, {});
         failure_->code = error.code;
         failure_->rank = error.rank;
         failure_->text = error.message;
         failure_->tag.sequence = from_sequence;
-        circle_.flood(*failure_, except);
+        context_.flood(*failure_, except);
     }
     // It passes nothing on: those that it would have told hear it from who takes its place.
-    if (error.code == Code::peer_lost && error.rank != nobody && error.rank != circle_.rank)
+    if (error.code == Code::peer_lost && error.rank != nobody && error.rank != context_.rank)
         replace(error.rank, true);
 }
 
-void Agreement::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
+void FailureProtocol::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
     // What arrived may belong to an earlier operation that this rank has long returned from.
-    const Tag same = circle_.host.recorder().find(got.sequence).value_or(own);
+    const Tag same = context_.host.recorder().find(got.sequence).value_or(own);
     const std::string ours = describe_call(same), theirs = describe_call(got);
-    ControlMessage news = circle_.make(ControlMessage::Kind::mismatch, {});
-    news.tag.sequence = std::min(own.sequence, got.sequence);
-    news.tag.root = circle_.rank;
-    news.rank = peer;
-    news.text = fmt::format(
-        "the ranks called different things: rank {} called {}, rank {} called {}{}", circle_.rank,
+    ControlMessage message = context_.make(ControlMessage::Kind::mismatch, {});
+    message.tag.sequence = std::min(own.sequence, got.sequence);
+    message.tag.root = context_.rank;
+    message.rank = peer;
+    message.text = fmt::format(
+        "the ranks called different things: rank {} called {}, rank {} called {}{}", context_.rank,
         ours, peer, theirs,
         ours == theirs ? " with other settings of the algorithm, the ring, the operator or the name"
                        : "");
-    raise_mismatch(news);
+    raise_mismatch(message);
 }
 
-void Agreement::raise_mismatch(const ControlMessage& news) {
-    take_mismatch(news, nobody);
-    circle_.host.settle();
+void FailureProtocol::raise_mismatch(const ControlMessage& message) {
+    handle_mismatch(message, nobody);
+    context_.host.apply_verdicts();
 }
 
-void Agreement::take_mismatch(const ControlMessage& news, Rank from) {
-    const Lock lock(circle_.mutex);
-    if (!takes(news.tag)) return;
-    const Rank other = news.rank == circle_.rank ? news.tag.root : news.rank;
-    if (!mismatch_) mismatch_ = told_error(Code::mismatch, other, circle_.size, news.text);
-    mismatch_from_ = news.tag.sequence;
-    disagreement_ = news;
+void FailureProtocol::handle_mismatch(const ControlMessage& message, Rank from) {
+    const Lock lock(context_.mutex);
+    if (!may_run(message.tag)) return;
+    const Rank other = message.rank == context_.rank ? message.tag.root : message.rank;
+    if (!mismatch_) mismatch_ = told_error(Code::mismatch, other, context_.size, message.text);
+    mismatch_from_ = message.tag.sequence;
+    disagreement_ = message;
     alarm_.store(true, std::memory_order_seq_cst);
-    circle_.flood(news, from);
+    context_.flood(message, from);
 }
 
-bool Agreement::takes(const Tag& tag) const {
+bool FailureProtocol::may_run(const Tag& tag) const {
     return tag.epoch() == epoch_ && !dead_ && (!mismatch_ || tag.sequence < mismatch_from_);
 }
 
-std::optional<uint64_t> Agreement::failing_epoch() {
-    const Lock lock(circle_.mutex);
+std::optional<uint64_t> FailureProtocol::failing_epoch() {
+    const Lock lock(context_.mutex);
     return mismatch_ ? std::optional(epoch_) : std::nullopt;
 }
 
 // Whether the caller has yet to call what comes before the mismatch. Operations that others ran and
 // this rank was refused have numbers all the same.
-bool Agreement::behind_mismatch(uint64_t last_number) const {
+bool FailureProtocol::behind_mismatch(uint64_t last_number) const {
     return std::max(last_number, begun_after_) + 1 < operation_number(mismatch_from_);
 }
 
-void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
-    Lock lock(circle_.mutex);
+void FailureProtocol::quiet(uint64_t epoch, uint64_t last_number) {
+    Lock lock(context_.mutex);
     if (!mismatch_ || epoch != epoch_ || self_quiet_) return;
     const uint64_t last_issued = last_number;
     if (behind_mismatch(last_number)) return;
@@ -195,12 +196,12 @@ void Agreement::quiet(uint64_t epoch, uint64_t last_number) {
     // From the first that failed on, all that was issued; one that was refused has no number.
     if (first_heard_ != 0) own_failed_ = std::max(last_issued + 1, first_heard_ + 1) - first_heard_;
     most_failed_ = std::max(most_failed_, own_failed_);
-    take_quiet(lock);
+    handle_quiet(lock);
 }
 
 // Passes "quiet" on once the whole subtree is; the root starts the new epoch.
-void Agreement::take_quiet(Lock& lock) {
-    const auto& children = circle_.tree.children();
+void FailureProtocol::handle_quiet(Lock& lock) {
+    const auto& children = context_.tree.children();
     const bool all = self_quiet_ && std::all_of(children.begin(), children.end(), [&](Rank c) {
                          return quiet_children_.count(c) > 0;
                      });
@@ -211,28 +212,28 @@ void Agreement::take_quiet(Lock& lock) {
     Tag tag;
     tag.sequence = epoch_ << Tag::epoch_shift | quiet_number_;
     tag.count = most_failed_;
-    if (circle_.tree.parent() != nobody)
-        return circle_.host.send_control(circle_.tree.parent(),
-                                         circle_.make(ControlMessage::Kind::quiet, tag));
+    if (context_.tree.parent() != nobody)
+        return context_.host.send_control(context_.tree.parent(),
+                                          context_.make(ControlMessage::Kind::quiet, tag));
     const uint64_t next = (epoch_ + 1) << Tag::epoch_shift | quiet_number_;
     lock.unlock();
-    take_resume(next, tag.count);
+    handle_resume(next, tag.count);
 }
 
-void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
+void FailureProtocol::handle_resume(uint64_t sequence, uint64_t failed) {
     {
-        const Lock lock(circle_.mutex);
+        const Lock lock(context_.mutex);
         if (sequence >> Tag::epoch_shift != epoch_ + 1) return;
     }
     // The host makes sure that nothing runs, and learns the number, before the alarm ends.
-    circle_.host.resume(sequence);
-    const Lock lock(circle_.mutex);
+    context_.host.resume(sequence);
+    const Lock lock(context_.mutex);
     epoch_ += 1;
     begun_after_ = operation_number(sequence);
     // A rank that was idle still owes its caller the news, and one that was slow more of it.
     const uint64_t heard = first_heard_ == 0 ? 0 : std::max<uint64_t>(own_failed_, 1);
     const uint64_t all = std::max<uint64_t>(failed, 1);
-    if (mismatch_ && heard < all) owed_.push_back({*mismatch_, all - heard});
+    if (mismatch_ && heard < all) unreported_.push_back({*mismatch_, all - heard});
     mismatch_.reset();
     disagreement_.reset();
     first_heard_ = own_failed_ = most_failed_ = 0;
@@ -243,62 +244,63 @@ void Agreement::take_resume(uint64_t sequence, uint64_t failed) {
     Tag tag;
     tag.sequence = sequence;
     tag.count = failed;
-    for (Rank child : circle_.tree.children())
-        circle_.host.send_control(child, circle_.make(ControlMessage::Kind::resume, tag));
-    if (fine()) alarm_.store(false, std::memory_order_seq_cst);
+    for (Rank child : context_.tree.children())
+        context_.host.send_control(child, context_.make(ControlMessage::Kind::resume, tag));
+    if (is_without_failure()) alarm_.store(false, std::memory_order_seq_cst);
 }
 
-void Agreement::say_bye(uint64_t last_number) {
+void FailureProtocol::send_bye(uint64_t last_number) {
     Tag tag;
     tag.sequence = last_number;
-    const Lock lock(circle_.mutex);
+    const Lock lock(context_.mutex);
     tag.count = departed_.size();
-    ControlMessage bye = circle_.make(ControlMessage::Kind::bye, tag);
+    ControlMessage bye = context_.make(ControlMessage::Kind::bye, tag);
     if (failure_) {
         bye.code = failure_->code;
         bye.tag.root = failure_->rank;
         bye.tag.plan = failure_->tag.sequence;
         bye.text = failure_->text;
     }
-    circle_.flood(bye, nobody);
+    context_.flood(bye, nobody);
 }
 
-void Agreement::take_bye(const ControlMessage& news, Rank from) {
+void FailureProtocol::handle_bye(const ControlMessage& message, Rank from) {
     // Before this rank takes the leaver for the cause of what it has not got from it.
-    if (news.code != Code::ok)
-        end(told_error(news.code, news.tag.root, circle_.size, news.text), news.tag.plan, from);
-    Lock lock(circle_.mutex);
-    if (news.rank < 0 || news.rank >= circle_.size || said_bye(news.rank)) return;
+    if (message.code != Code::ok)
+        end(told_error(message.code, message.tag.root, context_.size, message.text),
+            message.tag.plan, from);
+    Lock lock(context_.mutex);
+    if (message.rank < 0 || message.rank >= context_.size || said_bye(message.rank)) return;
     // It has told its neighbours, who know each other from now on. What came to it from one of them
     // when it had gone has not reached the others: other ranks' byes, where it did not know all.
-    circle_.flood(news, from);
-    const bool knew_all = news.tag.count == departed_.size();
-    departed_.emplace_back(news.rank, operation_number(news.tag.sequence));
+    context_.flood(message, from);
+    const bool knew_all = message.tag.count == departed_.size();
+    departed_.emplace_back(message.rank, operation_number(message.tag.sequence));
     alarm_.store(true, std::memory_order_seq_cst);
-    bye_until_ns_.erase(news.rank);
-    const bool replaced = without_bye_.erase(news.rank) > 0;
-    const bool neighbours = !replaced && !replace(news.rank, !knew_all).empty();
-    without_bye_.erase(news.rank);
+    bye_until_ns_.erase(message.rank);
+    const bool replaced = without_bye_.erase(message.rank) > 0;
+    const bool neighbours = !replaced && !replace(message.rank, !knew_all).empty();
+    without_bye_.erase(message.rank);
     // It may have been the one that was waited for, or have taken this rank's "quiet" along.
     quiet_sent_ = quiet_sent_ && !replaced && !neighbours;
-    take_quiet(lock);
+    handle_quiet(lock);
 }
 
 /// The new neighbours in its place are told the news that it may not have passed on.
-std::vector<Rank> Agreement::replace(Rank rank, bool byes) {
-    if (circle_.tree.has_left(rank)) return {};
+std::vector<Rank> FailureProtocol::replace(Rank rank, bool byes) {
+    if (context_.tree.has_left(rank)) return {};
     without_bye_.insert(rank);
-    std::vector<Rank> added = circle_.tree.leave(rank);
-    for (const Rank neighbour : added) tell_news(neighbour, byes);
+    std::vector<Rank> added = context_.tree.remove(rank);
+    for (const Rank neighbour : added) resend_failure_state(neighbour, byes);
     return added;
 }
 
-void Agreement::unreachable(Rank peer) {
+void FailureProtocol::unreachable(Rank peer) {
     std::optional<ControlMessage> question;
     {
-        const Lock lock(circle_.mutex);
-        if (peer == circle_.rank || circle_.tree.has_left(peer)) return;
-        const int64_t now = circle_.now_ns();
+        const Lock lock(context_.mutex);
+        if (peer == context_.rank || context_.tree.has_left(peer)) return;
+        const int64_t now = context_.now_ns();
         bye_until_ns_[peer] = now + bye_patience_ns;
         if (next_lost_ns_ == 0) next_lost_ns_ = now + bye_patience_ns;
         // It may have been asked, or was to pass a question on.
@@ -308,13 +310,13 @@ void Agreement::unreachable(Rank peer) {
     if (question) inquiry_.ask_again(*question);
 }
 
-void Agreement::look_at_unreachable() {
+void FailureProtocol::check_unreachable() {
     const int64_t due = next_lost_ns_.load(std::memory_order_relaxed);
-    if (due == 0 || circle_.now_ns() < due) return;
+    if (due == 0 || context_.now_ns() < due) return;
     std::vector<Rank> lost;
     {
-        const Lock lock(circle_.mutex);
-        const int64_t now = circle_.now_ns();
+        const Lock lock(context_.mutex);
+        const int64_t now = context_.now_ns();
         int64_t next = 0;
         for (const auto& [rank, until] : bye_until_ns_) {
             if (until <= now)
@@ -329,77 +331,78 @@ void Agreement::look_at_unreachable() {
         peer_lost(rank, "its process has ended, and it has not said goodbye");
 }
 
-void Agreement::catch_up(Rank to, uint64_t number) {
+void FailureProtocol::catch_up(Rank to, uint64_t number) {
     const bool departed =
         std::any_of(departed_.begin(), departed_.end(), [&](auto& d) { return number > d.second; });
-    if (failure_ || departed) tell_news(to, true);
+    if (failure_ || departed) resend_failure_state(to, true);
 }
 
-void Agreement::tell_news(Rank to, bool byes) {
+void FailureProtocol::resend_failure_state(Rank to, bool byes) {
     for (auto& [rank, last] : departed_) {
         if (!byes) break;
         Tag tag;
         tag.sequence = last;
-        ControlMessage bye = circle_.make(ControlMessage::Kind::bye, tag);
+        ControlMessage bye = context_.make(ControlMessage::Kind::bye, tag);
         bye.rank = rank;
-        circle_.host.send_control(to, bye);
+        context_.host.send_control(to, bye);
     }
-    if (disagreement_) circle_.host.send_control(to, *disagreement_);
-    if (failure_) circle_.host.send_control(to, *failure_);
+    if (disagreement_) context_.host.send_control(to, *disagreement_);
+    if (failure_) context_.host.send_control(to, *failure_);
 }
 
-void Agreement::peer_lost(Rank peer, const std::string& cause) {
+void FailureProtocol::peer_lost(Rank peer, const std::string& cause) {
     {
-        const Lock lock(circle_.mutex);
+        const Lock lock(context_.mutex);
         if (said_bye(peer)) return;
     }
     end({Code::peer_lost, peer, 0, fmt::format("rank {} is gone: {}", peer, cause)}, no_sequence,
         nobody);
-    circle_.host.settle();
+    context_.host.apply_verdicts();
 }
 
-void Agreement::receive(Rank from, const ControlMessage& news) {
+void FailureProtocol::receive(Rank from, const ControlMessage& message) {
     // Of a failure alone may it be nobody.
-    const bool of_member = news.rank >= 0 && news.rank < circle_.size;
-    if (news.kind != ControlMessage::Kind::failed && !of_member) return;
+    const bool of_member = message.rank >= 0 && message.rank < context_.size;
+    if (message.kind != ControlMessage::Kind::failed && !of_member) return;
     {
-        const Lock lock(circle_.mutex);
-        if (inquiry_.hear(from, news)) return;
+        const Lock lock(context_.mutex);
+        if (inquiry_.note_alive(from, message)) return;
     }
-    switch (news.kind) {
+    switch (message.kind) {
         case ControlMessage::Kind::failed:
-            end(told_error(news.code, news.rank, circle_.size, news.text), news.tag.sequence, from);
-            return circle_.host.settle();
+            end(told_error(message.code, message.rank, context_.size, message.text),
+                message.tag.sequence, from);
+            return context_.host.apply_verdicts();
         case ControlMessage::Kind::mismatch:
-            take_mismatch(news, from);
-            return circle_.host.settle();
+            handle_mismatch(message, from);
+            return context_.host.apply_verdicts();
         case ControlMessage::Kind::quiet: {
-            Lock lock(circle_.mutex);
-            if (news.tag.epoch() != epoch_) return;
+            Lock lock(context_.mutex);
+            if (message.tag.epoch() != epoch_) return;
             quiet_children_.insert(from);
-            quiet_number_ = std::max(quiet_number_, operation_number(news.tag.sequence));
-            most_failed_ = std::max(most_failed_, news.tag.count);
-            take_quiet(lock);
+            quiet_number_ = std::max(quiet_number_, operation_number(message.tag.sequence));
+            most_failed_ = std::max(most_failed_, message.tag.count);
+            handle_quiet(lock);
             lock = {};
-            return circle_.host.settle();
+            return context_.host.apply_verdicts();
         }
         case ControlMessage::Kind::resume:
-            take_resume(news.tag.sequence, news.tag.count);
-            return circle_.host.settle();
+            handle_resume(message.tag.sequence, message.tag.count);
+            return context_.host.apply_verdicts();
         case ControlMessage::Kind::bye:
-            take_bye(news, from);
-            return circle_.host.settle();
+            handle_bye(message, from);
+            return context_.host.apply_verdicts();
         case ControlMessage::Kind::stall:
         case ControlMessage::Kind::query:
         case ControlMessage::Kind::late:
         case ControlMessage::Kind::suspect:
-            return inquiry_.receive(from, news);
+            return inquiry_.receive(from, message);
         case ControlMessage::Kind::here:
         case ControlMessage::Kind::silent:
             return;  // heard above
         case ControlMessage::Kind::propose:
         case ControlMessage::Kind::agreed:
-            return strict_.receive(from, news);
+            return strict_.receive(from, message);
     }
 }
 

@@ -1,7 +1,7 @@
 // What ranks hear of each other's ends, and whom they blame, where any of them may be gone.
 #include <random>
 
-#include "control/agreement_ranks.h"
+#include "control/failure_protocol_ranks.h"
 
 namespace {
 
@@ -24,11 +24,11 @@ void end_some(Ranks& ranks, std::mt19937& random) {
             ranks.gone.insert(last);
         if (random() % 2 == 0) ranks.deliver(random() % 10);
     }
-    ranks[pick()].agreement.peer_lost(last, "it was killed");
+    ranks[pick()].failure_protocol.peer_lost(last, "it was killed");
     for (int leave = 0; leave < 3 && ranks.present().size() > 2; ++leave) {
         ranks.deliver(random() % 20);
         const Rank hears = pick();
-        if (ranks[hears].agreement.over()) ranks.leave(hears, 5);
+        if (ranks[hears].failure_protocol.fatal_error()) ranks.leave(hears, 5);
     }
     ranks.deliver();
 }
@@ -50,8 +50,9 @@ TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died
         ++number;
         for (const auto& ranks : trials)
             for (const Rank rank : ranks->present()) {
-                if (ranks->gone.count(rank) > 0 || (*ranks)[rank].agreement.over()) continue;
-                (*ranks)[rank].agreement.inquiry().stalled(numbered(0, number));
+                if (ranks->gone.count(rank) > 0 || (*ranks)[rank].failure_protocol.fatal_error())
+                    continue;
+                (*ranks)[rank].failure_protocol.inquiry().stalled(numbered(0, number));
                 ranks->deliver();
             }
     };
@@ -60,7 +61,7 @@ TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died
     for (const auto& ranks : trials) ranks->pause(550);
     for (const auto& ranks : trials)
         for (const Rank rank : ranks->present()) {
-            (*ranks)[rank].agreement.look_at_unreachable();
+            (*ranks)[rank].failure_protocol.check_unreachable();
             ranks->deliver();
         }
     for (const auto& ranks : trials) {
@@ -68,7 +69,7 @@ TEST_CASE("ranks that end: every survivor hears of a loss, whoever else has died
         for (const Rank rank : ranks->gone) ended += " " + std::to_string(rank);
         for (const Rank rank : ranks->present()) {
             INFO("rank " << rank << " of " << ranks->all.size() << ", ended:" << ended);
-            CHECK((*ranks)[rank].agreement.over());
+            CHECK((*ranks)[rank].failure_protocol.fatal_error());
         }
     }
 }
@@ -78,11 +79,11 @@ TEST_CASE("ranks that end: news of a loss go round the root and others that died
     ranks.tells_of_ends = true;
     for (const Rank dead : {0, 1, 2}) ranks.gone.insert(dead);
     // 12 is below 1, which is below 0.
-    ranks[12].agreement.peer_lost(2, "it was killed");
+    ranks[12].failure_protocol.peer_lost(2, "it was killed");
     ranks.deliver();
     for (const Rank rank : ranks.present()) {
         INFO("rank " << rank);
-        const auto over = ranks[rank].agreement.over();
+        const auto over = ranks[rank].failure_protocol.fatal_error();
         REQUIRE(over);
         CHECK((over->code == Code::peer_lost && over->rank == 2));
     }
@@ -90,28 +91,28 @@ TEST_CASE("ranks that end: news of a loss go round the root and others that died
 
 TEST_CASE("ranks that end: who has missed the news hears it when it asks") {
     Ranks ranks(3);
-    ranks[0].agreement.raise({Code::peer_lost, 1, 0, "rank 1 is gone"});
+    ranks[0].failure_protocol.raise({Code::peer_lost, 1, 0, "rank 1 is gone"});
     ranks.wire.clear();
-    ranks[2].agreement.inquiry().stalled(numbered(0, 5));
+    ranks[2].failure_protocol.inquiry().stalled(numbered(0, 5));
     ranks.deliver();
-    REQUIRE(ranks[2].agreement.over());
-    CHECK(ranks[2].agreement.over()->rank == 1);
+    REQUIRE(ranks[2].failure_protocol.fatal_error());
+    CHECK(ranks[2].failure_protocol.fatal_error()->rank == 1);
 }
 
 TEST_CASE("ranks that end: a rank that cannot be reached has a while to say bye") {
     Ranks ranks(4);
     const bool says_bye = GENERATE(false, true);
-    ranks[1].agreement.unreachable(3);
-    ranks[1].agreement.look_at_unreachable();
-    CHECK_FALSE(ranks[1].agreement.over());
-    CHECK_FALSE(ranks[1].agreement.has_left(3));
+    ranks[1].failure_protocol.unreachable(3);
+    ranks[1].failure_protocol.check_unreachable();
+    CHECK_FALSE(ranks[1].failure_protocol.fatal_error());
+    CHECK_FALSE(ranks[1].failure_protocol.has_left(3));
     if (says_bye) ranks.leave(3, 5);
     ranks.deliver();
     ranks.pause(550);
-    ranks[1].agreement.look_at_unreachable();
-    CHECK(ranks[1].agreement.has_left(3) == says_bye);
-    REQUIRE(ranks[1].agreement.over().has_value() == !says_bye);
-    if (!says_bye) CHECK(ranks[1].agreement.over()->rank == 3);
+    ranks[1].failure_protocol.check_unreachable();
+    CHECK(ranks[1].failure_protocol.has_left(3) == says_bye);
+    REQUIRE(ranks[1].failure_protocol.fatal_error().has_value() == !says_bye);
+    if (!says_bye) CHECK(ranks[1].failure_protocol.fatal_error()->rank == 3);
 }
 
 // Rank 3 is stopped in operation 5; 5 and 7 wait for it there, 6 waits for 5; the others are in 6.
@@ -126,13 +127,13 @@ TEST_CASE("who is late: those that wait themselves are not, and the chain of the
     }
     ranks.gone.insert(3);
     for (int question = 0; question < 2; ++question) {
-        ranks[8].agreement.inquiry().stalled(tag);
+        ranks[8].failure_protocol.inquiry().stalled(tag);
         ranks.deliver();
         ranks.pause(150);
     }
     for (const Rank r : ranks.present()) {
         INFO("rank " << r);
-        const Late late = ranks[r].agreement.inquiry().late(tag.sequence);
+        const Late late = ranks[r].failure_protocol.inquiry().late(tag.sequence);
         CHECK_FALSE(late.answered);
         CHECK(late.ranks.empty());
         CHECK(late.waiting == waiting);
@@ -141,9 +142,9 @@ TEST_CASE("who is late: those that wait themselves are not, and the chain of the
     }
     // Rank 7 has come out of it, and computes.
     ranks[7].blocked.reset();
-    ranks[8].agreement.inquiry().stalled(tag);
+    ranks[8].failure_protocol.inquiry().stalled(tag);
     ranks.deliver();
-    const Late late = ranks[0].agreement.inquiry().late(tag.sequence);
+    const Late late = ranks[0].failure_protocol.inquiry().late(tag.sequence);
     CHECK((late.answered && late.ranks == std::vector<Rank>{7}));
 }
 

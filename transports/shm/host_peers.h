@@ -3,7 +3,7 @@
 // other process has ended.
 //
 // Threads. Handlers run on the reactor's thread, one at a time, under news_mutex_, and call the
-// sink with no other lock held. get() and send() come from any thread and hold mutex_ or a pair's
+// sink with no other lock held. get() and send() come from any thread and hold mutex_ or a peer's
 // send_mutex only for a moment: two ranks that connect to each other at once both succeed, and both
 // connections live. A sink must not call back into the transport, nor may close() be called with a
 // lock held that a sink takes.
@@ -23,7 +23,7 @@
 
 namespace tutti::shm {
 
-struct Pair {
+struct HostPeer {
     UninheritedFd socket;
     Rank peer = nobody;
     int pid = 0;  // for messages
@@ -35,42 +35,43 @@ struct Pair {
     std::shared_ptr<PeerLife> life = std::make_shared<PeerLife>();
 };
 
-class Pairs : public std::enable_shared_from_this<Pairs> {
+class HostPeers : public std::enable_shared_from_this<HostPeers> {
 public:
-    Pairs(const TransportContext& context, std::shared_ptr<Arena> arena,
-          std::shared_ptr<Neighbours> neighbours);
+    HostPeers(const TransportContext& context, std::shared_ptr<Arena> arena,
+              std::shared_ptr<Neighbours> neighbours);
 
     /// A connection that a peer made, after its hello.
-    void accept(UniqueFd socket, const Hello& hello);
+    void accept(UniqueFd socket, const ShmHello& hello);
 
     /// The connection with a peer, made if there is none. unsupported: it is out of reach.
-    Result<std::shared_ptr<Pair>> get(const PeerAddress& peer, const net::AuthKey& key,
-                                      Deadline deadline);
+    Result<std::shared_ptr<HostPeer>> get(const PeerAddress& peer, const net::AuthKey& key,
+                                          Deadline deadline);
 
     /// A channel towards a peer, in memory that all of them share.
-    Result<std::unique_ptr<Sender>> open(const std::shared_ptr<Pair>& pair, const ChannelId& id,
+    Result<std::unique_ptr<Sender>> open(const std::shared_ptr<HostPeer>& pair, const ChannelId& id,
                                          Deadline deadline);
 
     /// Says bye to everyone and hangs up; afterwards the sink is not called any more.
     void close(Deadline deadline);
 
 private:
-    Result<std::shared_ptr<Pair>> call(const PeerAddress& peer, const net::AuthKey& key,
-                                       Deadline deadline);
-    std::shared_ptr<Pair> make_pair(UniqueFd socket, Rank peer) const;
-    Result<> send(Pair& pair, const PairMessage& news, std::span<const int> fds, Deadline deadline);
-    Result<> send_locked(Pair& pair, const PairMessage& news, std::span<const int> fds,
+    Result<std::shared_ptr<HostPeer>> call(const PeerAddress& peer, const net::AuthKey& key,
+                                           Deadline deadline);
+    std::shared_ptr<HostPeer> make_pair(UniqueFd socket, Rank peer) const;
+    Result<> send(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
+                  Deadline deadline);
+    Result<> send_locked(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
                          Deadline deadline);
-    Result<> announce(Pair& pair, const PairMessage& channel, Deadline deadline);
-    std::shared_ptr<Pair> find(Rank peer);
-    Result<> watch(const std::shared_ptr<Pair>& pair);
-    void ready(const std::shared_ptr<Pair>& pair);
-    Result<> take_news(const std::shared_ptr<Pair>& pair);
-    Result<> take_doorbell(Pair& pair, std::vector<UniqueFd> fds);
-    Result<> take_segment(Pair& pair, const PairMessage& news, std::vector<UniqueFd> fds);
-    Result<> take_channel(Pair& pair, const PairMessage& news);
+    Result<> announce(HostPeer& pair, const PairMessage& channel, Deadline deadline);
+    std::shared_ptr<HostPeer> find(Rank peer);
+    Result<> watch(const std::shared_ptr<HostPeer>& pair);
+    void ready(const std::shared_ptr<HostPeer>& pair);
+    Result<> handle_news(const std::shared_ptr<HostPeer>& pair);
+    Result<> handle_doorbell(HostPeer& pair, std::vector<UniqueFd> fds);
+    Result<> handle_segment(HostPeer& pair, const PairMessage& news, std::vector<UniqueFd> fds);
+    Result<> handle_channel(HostPeer& pair, const PairMessage& news);
     void ring_own() const;
-    void lost(const std::shared_ptr<Pair>& pair, const Error& error);
+    void lost(const std::shared_ptr<HostPeer>& pair, const Error& error);
 
     TransportContext context_;
     const std::shared_ptr<Arena> arena_;
@@ -79,7 +80,7 @@ private:
     bool closed_ = false;
     std::vector<bool> reported_;  // by rank: the sink knows that it is lost
     std::mutex mutex_;
-    std::vector<std::shared_ptr<Pair>> pairs_;
+    std::vector<std::shared_ptr<HostPeer>> peers_;
 };
 
 }  // namespace tutti::shm

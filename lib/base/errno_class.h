@@ -1,11 +1,11 @@
-// Blame: which side made a system call on a connection fail.
+// ErrnoClass: which side made a system call on a connection fail.
 #pragma once
 
 #include <cstdint>
 
 namespace tutti {
 
-enum class Blame : uint8_t {
+enum class ErrnoClass : uint8_t {
     again,  // nothing has failed: the call is to be repeated, at once or when the socket is ready
     shortage,  // this process or machine is short of memory or descriptors, which may pass
     peer,      // the peer, or the way to it, is gone
@@ -13,6 +13,6 @@ enum class Blame : uint8_t {
 };
 
 /// The one table of what an errno says. An errno that it does not know is no peer's fault.
-Blame blame_of(int sys_errno);
+ErrnoClass classify_errno(int sys_errno);
 
 }  // namespace tutti

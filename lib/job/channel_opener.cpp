@@ -1,4 +1,4 @@
-#include "job/openings.h"
+#include "job/channel_opener.h"
 
 #include <chrono>
 
@@ -11,20 +11,20 @@ constexpr int64_t contact_ms = 1000;  // for a channel to a peer that is known t
 
 }  // namespace
 
-void Openings::add(const ChannelId& id) {
+void ChannelOpener::add(const ChannelId& id) {
     {
         const std::lock_guard lock(mutex_);
         channels_.push_back(id);
     }
-    wakeups_.kick();
+    wakeups_.wake_service();
 }
 
-std::optional<Openings::Wanted> Openings::begin_next() {
+std::optional<ChannelOpener::OpeningRequest> ChannelOpener::begin_next() {
     // Before the look: whoever asks after it wakes this thread.
-    wakeups_.answer_kick();
+    wakeups_.clear_service_wake();
     const std::lock_guard lock(mutex_);
     if (opening_ || leaving_) return std::nullopt;
-    Wanted next;
+    OpeningRequest next;
     if (!channels_.empty()) {
         next.channel = channels_.front();
         channels_.pop_front();
@@ -37,8 +37,8 @@ std::optional<Openings::Wanted> Openings::begin_next() {
 
 // The peer may be at the same, and only who serves its reactor goes on: so this thread does. And
 // nothing is held meanwhile that a handler of this rank or of one in the same process needs.
-void Openings::open_all() {
-    if (!wakeups_.kicked()) return;  // nobody has asked since this was last looked at
+void ChannelOpener::open_all() {
+    if (!wakeups_.service_woken()) return;  // nobody has asked since this was last looked at
     while (const auto next = begin_next()) {
         const net::ServeWhileWaiting serving(&wakeups_.reactor());
         open(*next);
@@ -51,14 +51,14 @@ void Openings::open_all() {
     }
 }
 
-void Openings::open(const Wanted& wanted) {
+void ChannelOpener::open(const OpeningRequest& wanted) {
     if (!wanted.channel) return router_.open_detour(wanted.detour);
     const ChannelId& id = *wanted.channel;
     if (clients_.still_wanted(id))
         clients_.connected(id, connector_.open(id, Deadline::after_ms(contact_ms)));
 }
 
-void Openings::wait_until_idle(int64_t most_ms) {
+void ChannelOpener::wait_until_idle(int64_t most_ms) {
     std::unique_lock lock(mutex_);
     ended_.wait_for(lock, std::chrono::milliseconds(most_ms), [this] { return !opening_; });
 }
