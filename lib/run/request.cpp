@@ -1,11 +1,11 @@
 #include "run/request.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "base/fd.h"
+#include "wait/backoff.h"
 #include "wait/event_fd.h"
 
 namespace tutti {
@@ -63,7 +63,7 @@ void Completion::fire(Code code) {
 bool Request::wait_published() const {
     if (done()) return true;
     if (!completion.fired()) return false;
-    while (!done()) sched_yield();
+    for (int turn = 0; !done(); ++turn) spin_turn(turn);
     return true;
 }
 

@@ -5,8 +5,6 @@
 // back first and looks at the list second. So nothing published is left lying, and no thread waits.
 #pragma once
 
-#include <sched.h>
-
 #include <memory>
 
 #include "transport/posted/events.h"
@@ -71,7 +69,10 @@ public:
         if (!enter()) return false;
         closing_ = true;
         unwatch();
-        while (delivering_.load(std::memory_order_seq_cst) > 0 && !deadline.passed()) sched_yield();
+        for (int turn = 0; delivering_.load(std::memory_order_seq_cst) > 0; ++turn) {
+            if (deadline.passed()) break;
+            spin_turn(turn);
+        }
         return true;
     }
     /// The owner's: whether it has the engine for good.
