@@ -79,17 +79,17 @@ public:
         }
         if (!moved) core_.endpoint->transports().progress();
     }
-    void look_around() {
+    void check_clocks() {
         engine_.check_deadlines();
         core_.endpoint->pump();
         serves_ = core_.manual();
     }
-    void look_once() { engine_.advance(); }
+    void advance() { engine_.advance(); }
     bool announce() {
         const bool own = engine_.arm_all(true);
         return (!core_.manual() || core_.endpoint->arm_clients(true)) && own;
     }
-    bool look(bool& moved) {
+    bool check(bool& moved) {
         engine_.drive_all(moved);
         if (core_.manual()) core_.endpoint->serve_clients(moved);
         return !done();
@@ -117,7 +117,7 @@ public:
         engine_.announced_ = true;
         return all;
     }
-    bool look(bool& moved) {
+    bool check(bool& moved) {
         engine_.drive_all(moved);
         engine_.core_.endpoint->serve_clients(moved);
         return true;
@@ -201,7 +201,7 @@ void ProgressEngine::finish_call() {
 void ProgressEngine::announce() {
     if (!announces_) return;
     LeftToProgram work(*this);
-    if (announce_and_look(work)) core_.endpoint->wakeups().ring();
+    if (announce_and_check(work)) core_.endpoint->wakeups().ring();
 }
 
 void ProgressEngine::recall() {

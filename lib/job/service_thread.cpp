@@ -14,7 +14,7 @@ constexpr int64_t stop_ms = 1000;
 /// The work that no thread of the program waits for, as the service thread sleeps for it.
 struct LeftToThread {
     bool announce() { return clients.arm(true); }
-    bool look(bool& moved) { return clients.drive(moved); }
+    bool check(bool& moved) { return clients.drive(moved); }
     void recall() { clients.arm(false); }
     ClientTable& clients;
 };

@@ -23,7 +23,7 @@ concept SleepWork = requires(Work& work, bool& moved) {
     // has not heard that this one sleeps, so look again.
     { work.announce() } -> std::same_as<bool>;
     // Goes as far as it can. False: there is nothing left to wait for.
-    { work.look(moved) } -> std::same_as<bool>;
+    { work.check(moved) } -> std::same_as<bool>;
     { work.recall() } -> std::same_as<void>;
 };
 
@@ -33,7 +33,7 @@ template <SleepWork Work, typename Sleep, typename Woke>
 void sleep_unless_moved(Work& work, Sleep sleep, Woke woke) {
     OwnMoves::take();
     bool moved = !work.announce();
-    const bool waits = work.look(moved);
+    const bool waits = work.check(moved);
     moved |= OwnMoves::take();
     if (waits && !moved) sleep();
     woke();
@@ -44,11 +44,11 @@ void sleep_unless_moved(Work& work, Sleep sleep, Woke woke) {
 /// when the program comes back. True: something moved, perhaps of what this thread had announced
 /// earlier, and the descriptor must become readable.
 template <SleepWork Work>
-bool announce_and_look(Work& work) {
+bool announce_and_check(Work& work) {
     work.recall();
     work.announce();
     bool moved = OwnMoves::take();
-    work.look(moved);
+    work.check(moved);
     return moved | OwnMoves::take();
 }
 

@@ -20,10 +20,10 @@ concept WaitWork = SleepWork<Work> && requires(Work& work, bool& moved) {
     // Moves what the thread waits for, and what else is under way beside it.
     { work.drive(moved) } -> std::same_as<void>;
     { work.help(moved) } -> std::same_as<void>;
-    // Looks at what is only looked at now and then: clocks, the control plane.
-    { work.look_around() } -> std::same_as<void>;
-    // One look at everything, for a thread that has no time to wait.
-    { work.look_once() } -> std::same_as<void>;
+    // Checks what is checked only now and then: clocks, the control plane.
+    { work.check_clocks() } -> std::same_as<void>;
+    // One check of everything, for a thread that has no time to wait.
+    { work.advance() } -> std::same_as<void>;
     // Before the wait, and after it.
     { work.begin() } -> std::same_as<void>;
     { work.end() } -> std::same_as<void>;
@@ -46,7 +46,7 @@ bool drive_until_done(Work& work, Waiting& waiting, Backoff backoff, const Deadl
         work.help(moved);
         const Backoff::Turn turn = backoff.next(moved);
         if (turn == Backoff::Turn::spin) continue;
-        work.look_around();
+        work.check_clocks();
         if (limit.passed()) return work.ended();
         if (turn == Backoff::Turn::look) continue;
         if (!waited.drives)
@@ -60,11 +60,11 @@ bool drive_until_done(Work& work, Waiting& waiting, Backoff backoff, const Deadl
 }
 
 template <WaitWork Work>
-bool look_whether_done(Work& work) {
+bool check_once(Work& work) {
     bool moved = false;
     work.drive(moved);
     if (work.done()) return true;
-    work.look_once();
+    work.advance();
     return work.ended();
 }
 
@@ -75,7 +75,7 @@ bool wait_until_done(Work& work, Waiting& waiting, bool oversubscribed, int64_t 
     waiting.enter();
     work.begin();
     Waited waited;
-    const bool done = timeout_ms == 0 ? look_whether_done(work)
+    const bool done = timeout_ms == 0 ? check_once(work)
                                       : drive_until_done(work, waiting, Backoff(oversubscribed),
                                                          Deadline::after_ms(timeout_ms), waited);
     if (waited.drives) waiting.give_driving();

@@ -38,7 +38,7 @@ public:
         if (point_ == Point::asleep) late_ = std::thread([this] { publish_late(); });
         return true;
     }
-    bool look(bool& moved) {
+    bool check(bool& moved) {
         moved |= take();
         at(Point::looked);
         return !taken_;
@@ -115,7 +115,7 @@ struct Idle {
         if (point == Point::announced) happens();
         return all;
     }
-    bool look(bool&) {
+    bool check(bool&) {
         if (point == Point::looked) happens();
         return waits;
     }
@@ -196,11 +196,11 @@ TEST_CASE("sleep: a thread that moves its own work does not sleep on that") {
     expect_short(work, [&](auto& idle) { wakeups.sleep(idle, long_ms); });
     CHECK(wakeups.data_reactor().poll(0) == 0);
     // A program that sleeps on the descriptor later has moved it before or after the announcement.
-    CHECK(announce_and_look(work));
+    CHECK(announce_and_check(work));
     work.point = Point::before;
     waker.wake(sleeper);
-    CHECK(announce_and_look(work));
-    CHECK_FALSE(announce_and_look(work));
+    CHECK(announce_and_check(work));
+    CHECK_FALSE(announce_and_check(work));
     // It has seen since what it moved before it began to sleep.
     waker.wake(sleeper);
     const int64_t began = now_ns();

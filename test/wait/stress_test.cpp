@@ -178,15 +178,15 @@ struct SlotWait {
     void help(bool& moved) {
         if (!moved) place.receive();
     }
-    void look_around() {}
-    void look_once() {}
+    void check_clocks() {}
+    void advance() {}
     bool announce() {
         stumble();
         const bool all = comm.arm(true);
         stumble();
         return all;
     }
-    bool look(bool& moved) {
+    bool check(bool& moved) {
         comm.drive(moved);
         stumble();
         return !done();
@@ -209,7 +209,7 @@ struct ServiceWork {
         stumble();
         return all;
     }
-    bool look(bool& moved) {
+    bool check(bool& moved) {
         const bool waits = place.drive_left(moved);
         stumble();
         return waits;
