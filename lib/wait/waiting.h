@@ -39,7 +39,7 @@ public:
     }
 
     /// Sleeps unless the work moves before. Counted meanwhile, before it is announced: whatever
-    /// becomes done rings, and a thread that recalls the same announcement rouses this one.
+    /// becomes done rings, and a thread that recalls the same announcement wakes this one.
     template <SleepWork Work>
     void sleep(Work& work, int64_t limit_ms) {
         sleepers_.fetch_add(1);

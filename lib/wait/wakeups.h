@@ -71,14 +71,14 @@ public:
     }
 
     // The service thread's, or with manual progress that of a thread that takes its place.
-    /// Whether any thread has kicked since clear_service_wake(), which comes before the look at
+    /// Whether any thread has rung since clear_service_wake(), which comes before the look at
     /// what for.
     bool service_woken() const { return service_woken_; }
     void clear_service_wake() { service_woken_ = false; }
     Handover& handover() { return handover_; }
     /// Sleeps with nothing to drive.
     void sleep_idle(int timeout_ms);
-    /// Sleeps with work to drive, on both reactors, unless that moves or a kick comes before. While
+    /// Sleeps with work to drive, on both reactors, unless that moves or it is woken before. While
     /// the thread dozes, threads that drain the data reactor wake the service thread.
     template <SleepWork Work>
     void doze(Work& work) {

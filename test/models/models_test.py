@@ -55,10 +55,10 @@ class Models(unittest.TestCase):
 
     def test_every_part_of_the_protocol_is_needed(self):
         for left_out, threads in (("LOOK_FIRST", self.BESIDE), ("NO_LOOK", self.BESIDE), ("NOT_AGAIN", self.BESIDE),
-                                  ("NO_WAKE", self.BESIDE), ("NO_SINCE", self.TWO), ("COUNT_FIRST", self.TWO),
+                                  ("NO_WAKE_BESIDE", self.BESIDE), ("NO_SINCE", self.TWO), ("COUNT_FIRST", self.TWO),
                                   ("NO_OWN", self.TWO_AND_SOCKET), ("LOOK_FIRST", self.SERVICE),
-                                  ("COUNT_FIRST", self.SERVICE), ("NO_KICK", self.SERVICE_AND_SOCKET),
-                                  ("NO_ROUSE", self.SERVICE_IN_ONE), ("COUNT_LATE", self.SERVICE_IN_ONE)):
+                                  ("COUNT_FIRST", self.SERVICE), ("NO_WAKE_SERVICE", self.SERVICE_AND_SOCKET),
+                                  ("NO_WAKE_SLEEPERS", self.SERVICE_IN_ONE), ("COUNT_LATE", self.SERVICE_IN_ONE)):
             with self.subTest(left_out):
                 self.assertGreater(self.errors("sleep.pml", left_out, *threads), 0, threads)
 

@@ -3,21 +3,21 @@
    Each of COMMS communicators has SLOTS requests at a time, two slots in all at most, on streams of
    their own. The first THREADS slots are waited for by a thread each (wait_loop.h); the others are
    left to the service thread (ServiceThread::serve). All sleep on one doorbell (an eventfd) in the
-   data reactor, the service thread on its kick too. A peer ends the request of each slot ROUNDS
+   data reactor, the service thread on its own too. A peer ends the request of each slot ROUNDS
    times, in the last slot with MOVES moves each: it publishes, looks whether a thread has announced
    itself, and rings. With SOCKET the first slot's peer sends, and the thread that reads the socket
    publishes in its place.
 
    Each of these leaves out what the protocol needs, and must lose a wake-up:
-   LOOK_FIRST, NO_LOOK   the look precedes the announcement, or is left out (sleep.h)
-   NOT_AGAIN             a thread sleeps although another was at its work when it announced itself
-   NO_SINCE              a poll waits although another has drained the doorbell (reactor.h)
-   COUNT_FIRST           a poll counts its round before the doorbell is drained
-   NO_KICK               a thread that drains the doorbell does not kick a dozing service thread
-   NO_ROUSE              a thread that recalls or begins work does not ring for others (waiting.h)
-   COUNT_LATE            a sleeper counts itself after it announces
-   NO_WAKE               a driver that goes wakes no thread beside it (driver_seat.h)
-   NO_OWN                a thread sleeps on what it has read for itself (sleeper.h) */
+   LOOK_FIRST, NO_LOOK  the check precedes the announcement, or is left out (sleep.h)
+   NOT_AGAIN            a thread sleeps although another was at its work when it announced itself
+   NO_SINCE             a poll waits although another has drained the doorbell (reactor.h)
+   COUNT_FIRST          a poll counts its round before the doorbell is drained
+   NO_WAKE_SERVICE      a thread drains the doorbell and leaves a dozing service thread asleep
+   NO_WAKE_SLEEPERS     a thread recalls or begins work and does not ring for others (waiting.h)
+   COUNT_LATE           a sleeper counts itself after it announces
+   NO_WAKE_BESIDE       a driver that goes wakes no thread beside it (driver_seat.h)
+   NO_OWN               a thread sleeps on what it has read for itself (sleeper.h) */
 #ifndef COMMS
 #define COMMS 1
 #endif
@@ -51,15 +51,15 @@ bool notified[ALL];
 bool seat[COMMS], locked[COMMS];
 
 /* Wakeups and the data reactor. counted: a round, since that thread asked for their number. */
-bool doorbell, polling, kick, kicked, dozing, counted[ALL];
+bool doorbell, polling, service_doorbell, service_woken, dozing, counted[ALL];
 
 /* ---- wakeups.h, reactor.h */
 
-inline kick_service() {
+inline wake_service() {
     atomic {
         if
-        :: kicked
-        :: !kicked -> kicked = true; kick = true
+        :: service_woken
+        :: !service_woken -> service_woken = true; service_doorbell = true
         fi
     }
 }
@@ -139,8 +139,8 @@ inline ring_for_sleepers(comm) {
     }
 }
 
-inline rouse(comm) {
-#ifndef NO_ROUSE
+inline wake_sleepers(comm) {
+#ifndef NO_WAKE_SLEEPERS
     ring_for_sleepers(comm)
 #else
     skip
@@ -241,9 +241,9 @@ inline sleep(comm) {
     if
     :: !moved && !DONE ->
        poll_data(slot);
-#if !defined(NO_KICK) && THREADS < ALL
+#if !defined(NO_WAKE_SERVICE) && THREADS < ALL
        if
-       :: called && dozing -> kick_service()
+       :: called && dozing -> wake_service()
        :: else
        fi
 #endif
@@ -296,7 +296,7 @@ proctype program(byte slot) {
           :: !drives ->
              if
              :: atomic { !seat[comm] -> seat[comm] = true }; drives = true
-             :: seat[comm] -> rouse(comm); sleep_beside(comm)
+             :: seat[comm] -> wake_sleepers(comm); sleep_beside(comm)
              fi
           fi;
           if
@@ -308,7 +308,7 @@ proctype program(byte slot) {
        :: drives ->
           seat[comm] = false;
           drives = false;
-#ifndef NO_WAKE
+#ifndef NO_WAKE_BESIDE
           wake_beside(comm)
 #endif
        :: else
@@ -316,12 +316,12 @@ proctype program(byte slot) {
 #if THREADS < ALL
        atomic { waiters[comm]--; last = (waiters[comm] == 0) };
        if
-       :: last && pending[comm] > 0 -> kick_service()
+       :: last && pending[comm] > 0 -> wake_service()
        :: else
        fi;
 #endif
        if
-       :: slept -> slept = false; rouse(comm)
+       :: slept -> slept = false; wake_sleepers(comm)
        :: else
        fi;
        round++
@@ -348,7 +348,7 @@ inline announce_one(c) {
 
 inline recall_one(c) {
     if
-    :: armed[c] -> armed[c] = false; recall(c); rouse(c)
+    :: armed[c] -> armed[c] = false; recall(c); wake_sleepers(c)
     :: else
     fi
 }
@@ -367,11 +367,11 @@ proctype service() {
     bool moved, own, busy, busy_left, over, armed[COMMS];
     do
     :: true ->
-       d_step { kicked = false; moved = false };
+       d_step { service_woken = false; moved = false };
        drive_left();
        if
        :: !busy_left -> /* sleep_idle */
-end_idle: kick -> kick = false
+end_idle: service_doorbell -> service_doorbell = false
        :: busy_left && moved /* as Backoff: look again */
        :: busy_left && !moved ->
           d_step { dozing = true; own = false; busy = false };
@@ -389,11 +389,11 @@ end_idle: kick -> kick = false
           moved = moved || own;
 #endif
           if
-          :: busy_left && !moved && !kicked ->
-             /* Wakes for a kick, or because the data reactor's epoll is readable, which it then
-                polls without waiting. */
+          :: busy_left && !moved && !service_woken ->
+             /* Wakes for its own doorbell, or because the data reactor's epoll is readable, which
+                it then polls without waiting. */
 end_doze:    if
-             :: kick -> kick = false
+             :: service_doorbell -> service_doorbell = false
              :: READABLE ->
                 if
                 :: atomic { !polling -> polling = true };
@@ -445,8 +445,8 @@ inline publish_all(slot) {
 proctype leaver(byte slot) {
     byte comm = slot / SLOTS, move;
     pending[comm]++;
-    kick_service();
-    rouse(comm);
+    wake_service();
+    wake_sleepers(comm);
     publish_all(slot)
 }
 

@@ -161,7 +161,7 @@ TEST_CASE("sleep: another thread that drains the doorbell ends the sleep") {
     }
 }
 
-TEST_CASE("sleep: a kick ends the service thread's") {
+TEST_CASE("sleep: a ring of its own doorbell ends the service thread's") {
     for (const Point point : {Point::before, Point::announced, Point::looked}) {
         Wakeups wakeups(false, long_ms);
         REQUIRE(wakeups.open());
@@ -172,7 +172,7 @@ TEST_CASE("sleep: a kick ends the service thread's") {
 }
 
 // The ring was perhaps the service thread's wake-up.
-TEST_CASE("sleep: a thread that drains the doorbell while the service thread dozes kicks it") {
+TEST_CASE("sleep: a thread that drains the doorbell while the service thread dozes wakes it") {
     Wakeups wakeups(false, long_ms);
     REQUIRE(wakeups.open());
     Idle program{Point::before, [] {}};
