@@ -2,18 +2,16 @@
 #pragma once
 
 #include "fabric/engine.h"
+#include "transport/posted/flow_receiver.h"
 #include "transport/posted/flow_sender.h"
 
 namespace tutti::fabric {
 
 using FabricSender = FlowSender<FabricEngine, Flow>;
 
-class FabricReceiver final : public Receiver {
+class FabricReceiver final : public FlowReceiver<FabricEngine, Flow> {
 public:
-    FabricReceiver(std::shared_ptr<FabricEngine> engine, Flow& flow)
-        : engine_(std::move(engine)), flow_(flow) {}
-    ~FabricReceiver() override;
-
+    using FlowReceiver::FlowReceiver;
     void offer(const Tag& tag, std::byte* where, std::size_t bytes) override {
         put_offer(tag, where, bytes, false);
     }
@@ -21,19 +19,23 @@ public:
         flow_.in.patient.store(true, std::memory_order_relaxed);
         put_offer(tag, where, bytes, true);
     }
-    PeekedMessage peek(const Tag& expected, std::size_t bytes) override;
-    void release() override;
-    void cancel() override { engine_->cancel_receives(flow_); }
-    void arm(bool on) override;
-    Code health() const override;
+    PeekedMessage peek(const Tag& expected, std::size_t bytes) override {
+        if (flow_.in.is_announced()) wire_->place_next(flow_);
+        return FlowReceiver::peek(expected, bytes);
+    }
 
 private:
     using State = ReceiveQueue::State;
-    void put_offer(const Tag& tag, std::byte* where, std::size_t bytes, bool on_device);
-
-    const std::shared_ptr<FabricEngine> engine_;
-    Flow& flow_;
-    bool armed_ = false;
+    void put_offer(const Tag& tag, std::byte* where, std::size_t bytes, bool on_device) {
+        ReceiveQueue& in = flow_.in;
+        if (!in.offer.withdraw() || !where) return;
+        const uint64_t position = in.released.load(std::memory_order_relaxed);
+        const State now = in.at(position).state.load(std::memory_order_acquire);
+        if (now == State::fetching || now == State::whole) return;
+        in.offer.put(tag, where, bytes, position, on_device);
+        // Pairs with the owner's look at the offer after it has said that the message waits.
+        if (in.is_announced()) wire_->place_next(flow_);
+    }
 };
 
 }  // namespace tutti::fabric

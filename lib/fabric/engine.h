@@ -88,6 +88,7 @@ public:
     void cancel_receives(Flow& flow);
     void close_sender(Flow& flow);
     void close_receiver(Flow& flow);
+    void reject(Flow& flow, const std::string& cause) { reject(flow.peer, cause); }
     void reject(Peer& peer, const std::string& cause);
     void place_next(Flow& flow);
 

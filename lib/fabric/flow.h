@@ -64,6 +64,23 @@ struct ReceiveQueue : ReceiveCounts {
 
     ReceiveSlot& at(uint64_t position) { return slots[position % credits_per_channel]; }
 
+    // The lane's.
+    const ReceiveSlot* front() {
+        const ReceiveSlot& slot = at(released.load(std::memory_order_relaxed));
+        // Spent: the place of a message eight before, whose credit has not been given back.
+        return slot.state.load(std::memory_order_acquire) == State::whole ? &slot : nullptr;
+    }
+    bool is_announced() {
+        const ReceiveSlot& slot = at(released.load(std::memory_order_relaxed));
+        return slot.state.load(std::memory_order_seq_cst) == State::announced;
+    }
+    /// Before it counts as released: until the owner has reclaimed the place, it must not look like
+    /// the next message.
+    void leave_front() {
+        at(released.load(std::memory_order_relaxed))
+            .state.store(State::spent, std::memory_order_relaxed);
+    }
+
     // The owner's.
     /// Releases all that has arrived, for a channel without a receiver.
     void drop() {
@@ -113,7 +130,6 @@ struct Flow : PostedFlow<Flow> {
         bool lost = false;  // and its peer with it
     };
     std::array<Sent, credits_per_channel> under_way;
-    uint64_t granted = credits_per_channel;  // by the peer; allowed is less while sends are pending
     std::atomic<FlatStream*> flat{nullptr};  // of whose stream it is a channel; the owner writes
 };
 

@@ -113,9 +113,9 @@ bool PortLoop::wait_for(Peer& peer, const std::function<bool()>& pending, const 
 
 void PortLoop::mark_lost(Peer& peer, const std::string& cause, Culprit culprit) {
     if (peer.state == Peer::State::gone) return;
-    const bool expected = peer.bye_received || parts_.entry.closing();
+    const bool expected = peer.bye_received;
     parts_.peers.drop(peer);
-    if (!expected) parts_.entry.pending().add_loss(parts_.options.rank, peer.rank, cause, culprit);
+    if (!expected) parts_.entry.add_loss(parts_.options.rank, peer.rank, cause, culprit);
 }
 
 // The rank that said so has told all others: this is no news.

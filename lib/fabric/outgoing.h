@@ -36,7 +36,6 @@ private:
     bool send_message(Flow& flow);
     bool send_credits(Flow& flow);
     void send_late_credits();
-    void allow(Flow& flow);
     void copy_begun(Flow& flow, uint64_t position);
 
     EnginePort& port_;

@@ -37,9 +37,8 @@ bool Outgoing::send_message(Flow& flow) {
     const uint64_t position = flow.out.begun;
     const SendQueue::QueuedMessage& message = flow.out.at(position);
     flow.in.reclaim(port_.port());
-    const uint64_t credits = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
     Header out = port_.header(Kind::data, flow.peer, flow.id);
-    out.credits = static_cast<uint16_t>(credits);
+    out.credits = flow.in.owed(flow.in.reclaimed);
     out.bytes = message.bytes;
     out.position = static_cast<uint32_t>(position);
     out.tag = message.tag;
@@ -59,18 +58,17 @@ bool Outgoing::send_message(Flow& flow) {
         return false;
     }
     ++flow.peer.sent;
-    flow.in.returned.fetch_add(credits, std::memory_order_relaxed);
+    flow.in.give_back(out.credits);
     if (result != Progress::pending) complete(flow, position, result == Progress::done);
     return true;
 }
 
 bool Outgoing::send_credits(Flow& flow) {
     flow.in.reclaim(port_.port());
-    const uint64_t credits = flow.in.reclaimed - flow.in.returned.load(std::memory_order_relaxed);
     Header out = port_.header(Kind::credit, flow.peer, flow.id);
-    out.credits = static_cast<uint16_t>(credits);
+    out.credits = flow.in.owed(flow.in.reclaimed);
     if (!port_.send(flow.peer, out)) return false;
-    flow.in.returned.fetch_add(credits, std::memory_order_relaxed);
+    flow.in.give_back(out.credits);
     return true;
 }
 
@@ -106,24 +104,16 @@ void Outgoing::complete(Flow& flow, uint64_t position, bool gone) {
     if (sent == before) return;
     // Pairs with drained(): the caller's memory is free once it sees the count.
     out.sent.store(sent, std::memory_order_seq_cst);
-    allow(flow);
+    out.allow(sent);
     waker_.wake(out.sleeper);
 }
 
 bool Outgoing::handle_credits(Flow& flow, uint32_t credits) {
-    if (flow.granted + credits > flow.out.begun + credits_per_channel) return false;
-    flow.granted += credits;
-    allow(flow);
+    if (!flow.out.grant(credits, flow.out.begun)) return false;
+    // A credit may come back before the library lets go of the message that it was for.
+    flow.out.allow(flow.out.sent.load(std::memory_order_relaxed));
     waker_.wake(flow.out.sleeper);
     return true;
-}
-
-/// A credit may come back before the library lets go of the message that it was for.
-void Outgoing::allow(Flow& flow) {
-    const uint64_t sent = flow.out.sent.load(std::memory_order_relaxed);
-    const uint64_t allowed = std::min(flow.granted, sent + credits_per_channel);
-    if (allowed != flow.out.allowed.load(std::memory_order_relaxed))
-        flow.out.allowed.store(allowed, std::memory_order_seq_cst);
 }
 
 // ---- for a lane that gives up ----------------------------------------------------------------
@@ -146,15 +136,9 @@ void Outgoing::copy_begun(Flow& flow, uint64_t position) {
 // Pushed messages are delivered all the same, from copies.
 bool Outgoing::copy_unsent(Flow& flow) {
     SendQueue& out = flow.out;
-    const uint64_t begun = out.begun;
-    const uint64_t pushed = out.pushed.load(std::memory_order_relaxed);
-    for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < begun; ++p) copy_begun(flow, p);
-    for (uint64_t p = begun; p < pushed; ++p) {
-        SendQueue::QueuedMessage& message = out.at(p);
-        if (message.cell != CellPool::none || message.on_device) continue;
-        if (!copy_to_cell(out.staging, message)) return false;
-    }
-    return true;
+    for (uint64_t p = out.sent.load(std::memory_order_relaxed); p < out.begun; ++p)
+        copy_begun(flow, p);
+    return out.copy_queued();
 }
 
 bool Outgoing::borrows(Flow& flow) {

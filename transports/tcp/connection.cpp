@@ -114,13 +114,14 @@ void Connection::cancel_sends(Flow& flow) {
         end("no memory to finish what was being sent", Culprit::own);
 }
 
-void Connection::cancel_offer(Flow& flow) {
+void Connection::cancel_receives(Flow& flow) {
     const Guard guard(*this);
     if (guard && !input_.copy_offered(flow)) end("no memory to keep a message", Culprit::own);
 }
 
-void Connection::reject(const std::string& cause) {
-    if (const Guard guard(*this); guard) end(cause);
+void Connection::reject(const Flow& flow, const std::string& cause) {
+    static_cast<void>(flow);
+    if (const Guard guard(*this); guard) end("protocol error: " + cause);
 }
 
 // ---- the end ---------------------------------------------------------------------------------
@@ -128,8 +129,7 @@ void Connection::reject(const std::string& cause) {
 /// culprit: own if this rank lacks something.
 void Connection::end(const std::string& cause, Culprit culprit) {
     if (health() != Code::ok) return;
-    if (!input_.bye_received() && !entry_.closing())
-        entry_.pending().add_loss(options_.rank, options_.peer, cause, culprit);
+    if (!input_.bye_received()) entry_.add_loss(options_.rank, options_.peer, cause, culprit);
     hang_up();
 }
 

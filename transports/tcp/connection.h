@@ -51,10 +51,10 @@ public:
     void arm(bool on) { static_cast<void>(on); }
     void schedule_send(Flow& flow);
     void cancel_sends(Flow& flow);
-    void cancel_offer(Flow& flow);
+    void cancel_receives(Flow& flow);
     void close_sender(Flow& flow);
     void close_receiver(Flow& flow);
-    void reject(const std::string& cause);
+    void reject(const Flow& flow, const std::string& cause);
 
 private:
     friend class EngineEntry<Flow>;

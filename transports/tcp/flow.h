@@ -23,6 +23,15 @@ struct ReceiveQueue : ReceiveCounts {
     Offer offer;        // for the next message that the lane has not seen
 
     ArrivedMessage& at(uint64_t position) { return messages[position % credits_per_channel]; }
+    // The lane's.
+    const ArrivedMessage* front() {
+        const uint64_t position = released.load(std::memory_order_relaxed);
+        return arrived.load(std::memory_order_seq_cst) == position ? nullptr : &at(position);
+    }
+    void leave_front() {
+        const int cell = at(released.load(std::memory_order_relaxed)).cell;
+        if (cell != CellPool::none) cells.give(cell);
+    }
     /// The owner releases all that has arrived, for a channel without a receiver.
     void drop() {
         uint64_t position = released.load(std::memory_order_relaxed);

@@ -149,9 +149,8 @@ bool Input::begin_channel(const Header& header) {
 // the rest of their batch may still wait.
 bool Input::handle_credits(Flow& flow, uint32_t credits) {
     const uint64_t complete = flow.out.begun - (flow.travelling ? 1 : 0);
-    const uint64_t allowed = flow.out.allowed.load(std::memory_order_relaxed) + credits;
-    if (allowed > complete + credits_per_channel) return false;
-    flow.out.allowed.store(allowed, std::memory_order_seq_cst);
+    if (!flow.out.grant(credits, complete)) return false;
+    flow.out.allow(complete);
     shared_.waker.wake(flow.out.sleeper);
     return true;
 }

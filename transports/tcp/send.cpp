@@ -27,10 +27,8 @@ ssize_t write_parts(int fd, iovec (&parts)[2]) {
 }
 
 void attach_credits(Header& out, Flow& flow) {
-    const uint64_t released = flow.in.released.load(std::memory_order_seq_cst);
-    const uint64_t returned = flow.in.returned.load(std::memory_order_relaxed);
-    out.credits = static_cast<uint16_t>(released - returned);
-    flow.in.returned.store(released, std::memory_order_relaxed);
+    out.credits = flow.in.owed(flow.in.released.load(std::memory_order_seq_cst));
+    flow.in.give_back(out.credits);
 }
 
 }  // namespace
@@ -151,16 +149,13 @@ void Output::sent(Flow& flow) {
 // taking back a frame would only save the other side from dropping it.
 bool Output::copy_unsent(Flow& flow) {
     SendQueue& out = flow.out;
-    const uint64_t pushed = out.pushed.load(std::memory_order_relaxed);
-    for (uint64_t p = flow.travelling ? out.begun - 1 : out.begun; p < pushed; ++p) {
-        SendQueue::QueuedMessage& message = out.at(p);
-        if (message.cell != CellPool::none) continue;
-        if (!copy_to_cell(out.staging, message)) return false;
-        if (flow.travelling && p < out.begun)
-            out_[1].iov_base =
-                const_cast<std::byte*>(message.data) + (message.bytes - out_[1].iov_len);
+    SendQueue::QueuedMessage* const message = flow.travelling ? &out.at(out.begun - 1) : nullptr;
+    if (message && message->cell == CellPool::none) {
+        if (!copy_to_cell(out.staging, *message)) return false;
+        const std::byte* const end = message->data + message->bytes;
+        out_[1].iov_base = const_cast<std::byte*>(end - out_[1].iov_len);
     }
-    return true;
+    return out.copy_queued();
 }
 
 void Output::clear() {

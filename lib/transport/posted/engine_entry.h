@@ -62,6 +62,11 @@ public:
         return *pending_;
     }
 
+    /// A peer is lost; no news while the transport closes.
+    void add_loss(Rank own, Rank peer, const std::string& cause, Culprit culprit) {
+        if (!closing_) pending().add_loss(own, peer, cause, culprit);
+    }
+
     /// Takes the engine for good, and waits at most until the deadline for a thread that is still
     /// delivering. False: it was closed. unwatch(): from here on no thread needs to look.
     template <typename Unwatch>

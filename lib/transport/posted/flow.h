@@ -7,6 +7,7 @@
 // the receiver has released the message's place.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -26,9 +27,11 @@ struct SendQueue {
     };
     // The lane's.
     std::atomic<uint64_t> pushed{0};
-    // The owner's. begun ≥ sent: it was handed over; sent: its memory is free again.
+    // The owner's. begun ≥ sent: it was handed over; sent: its memory is free again. granted: by
+    // the peer; allowed: those of them that have a place here.
     uint64_t begun = 0;
     std::atomic<uint64_t> sent{0};
+    uint64_t granted = credits_per_channel;
     std::atomic<uint64_t> allowed{credits_per_channel};
 
     std::array<QueuedMessage, credits_per_channel> messages;
@@ -41,6 +44,30 @@ struct SendQueue {
     /// To the owner: whether the lane has pushed what is not sent.
     bool has_unsent() const {
         return sent.load(std::memory_order_relaxed) != pushed.load(std::memory_order_relaxed);
+    }
+    // The owner's.
+    /// Credits of the peer, which can have released the first `taken` messages at most. False: it
+    /// did not owe so many.
+    bool grant(uint32_t credits, uint64_t taken) {
+        if (granted + credits > taken + credits_per_channel) return false;
+        granted += credits;
+        return true;
+    }
+    /// Lets the lane push what is granted. The places of the first `done` messages are free.
+    void allow(uint64_t done) {
+        const uint64_t now = std::min(granted, done + credits_per_channel);
+        if (now != allowed.load(std::memory_order_relaxed))
+            allowed.store(now, std::memory_order_seq_cst);
+    }
+    /// The engine sends copies of messages that the lane has pushed and the owner has not begun.
+    /// False: there is no memory for copies.
+    bool copy_queued() {
+        for (uint64_t p = begun; p < pushed.load(std::memory_order_relaxed); ++p) {
+            QueuedMessage& message = at(p);
+            const bool lent = message.cell == CellPool::none && !message.on_device;
+            if (lent && !copy_to_cell(staging, message)) return false;
+        }
+        return true;
     }
 };
 
@@ -93,6 +120,14 @@ struct ReceiveCounts {
     // The lane's.
     std::atomic<uint64_t> released{0};
 
+    /// The owner's: credits that the peer is to get back, once the first `free` places are free.
+    uint16_t owed(uint64_t free) const {
+        return static_cast<uint16_t>(free - returned.load(std::memory_order_relaxed));
+    }
+    void give_back(uint16_t credits) {
+        returned.store(returned.load(std::memory_order_relaxed) + credits,
+                       std::memory_order_relaxed);
+    }
     /// Credits travel alone when half of them are owed, or when the sender has none left. Lane and
     /// owner both ask after publishing `released` and `begun`, so one of them sees that it is time.
     bool credits_due() const {
