@@ -60,7 +60,7 @@ protected:  // for FakePort (fake_port.h), which misbehaves; a library's port ha
     void deliver(const MessagePtr& message);
     void hang_up(uint64_t number);
 
-    // What connects the ports of a process. A port's number is its address.
+    // The ports of this process. A port's number is its address.
     static inline std::mutex mutex_;
     static inline std::map<uint64_t, LoopbackPort*> ports_;
     static inline uint64_t last_number_ = 0;
