@@ -1,4 +1,5 @@
-"""Hosts of a test's own: network namespaces on one bridge, with everything removed at the end."""
+"""Hosts of a program's own, for test/hosts and bench/hosts: network namespaces on one bridge, or far apart; everything
+is removed at the end."""
 import os
 import secrets
 import subprocess
@@ -33,6 +34,8 @@ class Hosts:
     """count hosts: number i has the address address(i), of version 4, 6, or "link": link-local, and no other. A
     namespace more holds the bridge. With dead_end they have another interface, up and first in the list, of an address
     that no other host has a way to."""
+
+    device = "net0"  # that leads to the others
 
     def __init__(self, count, version=4, dead_end=False):
         self.version = version
@@ -89,10 +92,13 @@ class Hosts:
         for name in (*self.names, self.switch):
             subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
 
-    def limit(self, rate):
-        """Of what each host sends."""
-        for name in self.names:
-            run("tc", "-n", name, "qdisc", "add", "dev", "net0", "root", "tbf", "rate", rate, "burst", "256kb",
+    def limit(self, rate, both_ways=False):
+        """Of what each host sends, and of what it is sent."""
+        links = [(name, "net0") for name in self.names]
+        if both_ways:
+            links += [(self.switch, "port%d" % i) for i in range(len(self.names))]
+        for name, device in links:
+            run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
                 "latency", "50ms")
 
     def cable(self, host, state):
@@ -126,6 +132,36 @@ class Hosts:
             started.append(process)
         self.processes += started
         return started
+
+
+class FarHosts(Hosts):
+    """Joined by bench/network's switch instead: every frame takes half of the round trip, and the rate is of each link
+    both ways."""
+    device = "far0"
+
+    def __init__(self, count, program, round_trip_ms, rate_mbit=1000):
+        super().__init__(count)
+        self.command = [program, "--device", self.device, "--rate-mbit", str(rate_mbit), "--delay-ms",
+                        str(round_trip_ms / 2), *self.names]
+        self.joining = None
+
+    def make(self):
+        for name in self.names:
+            run("ip", "netns", "add", name)
+            run("ip", "-n", name, "link", "set", "lo", "up")
+        self.joining = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        if self.joining.stdout.readline() != "ready\n":
+            raise OSError(self.joining.stderr.read().strip())
+        for i, name in enumerate(self.names):
+            run("ip", "-n", name, "address", "add", self.address(i) + "/24", "dev", self.device)
+            run("ip", "-n", name, "link", "set", self.device, "mtu", "9000", "txqueuelen", "10000", "up")
+
+    def remove(self):
+        if self.joining:
+            self.joining.terminate()
+            self.joining.communicate()
+        super().remove()
 
 
 def ends(processes, patience_s=120):
