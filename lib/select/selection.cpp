@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "collectives/catalog.h"
+#include "select/distance.h"
 
 namespace tutti {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 // A wire's second lane hides the turn-around of the first; mapped memory has none to hide.
 constexpr std::size_t second_lane_bytes = 1024 * 1024;
 constexpr std::size_t least_pipeline_bytes = 8 * 1024;
+constexpr std::size_t least_far_piece_bytes = 32 * 1024;
 constexpr std::size_t hierarchy_tiles = 4;  // so that one is on the wire, one in shared memory
 
 // How many contributions everyone reads in the flat exchange; < 0: it has no such collective.
@@ -111,12 +113,58 @@ Choice intrinsic_choice(const Question& q, const SelectionInput& t) {
     return choice;
 }
 
+// Far apart, and no two ranks share a host: all messages take the long way.
+bool is_far(const SelectionInput& t) {
+    return t.far_message_bytes > 0 && (t.ranks == 2 || t.hosts.largest == 1);
+}
+
+// Messages of two levels go through shared memory, too, whose cells bound them: over a long way
+// more lanes carry as much as longer messages would. Trees stream, and have two lanes for each.
+uint32_t lanes_of(const Algorithm& algorithm, const Question& q, const SelectionInput& t) {
+    const uint32_t lanes = !t.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
+    const bool streams =
+        q.collective == Collective::broadcast || q.collective == Collective::reduce;
+    if (lanes == 1 || t.far_message_bytes == 0 || !algorithm.inner_cost || streams) return lanes;
+    const auto pieces = static_cast<std::size_t>(std::max<Rank>(1, t.ranks));
+    const auto most = std::clamp<std::size_t>(q.bytes / pieces / least_far_piece_bytes, lanes,
+                                              max_lanes_per_stream);
+    const double others = bytes_on_the_way(t.constants) / static_cast<double>(t.max_message_bytes);
+    return std::clamp(static_cast<uint32_t>(std::min(others, 100.0)) + 1, lanes,
+                      static_cast<uint32_t>(most));
+}
+
+struct MessageBounds {
+    std::size_t least, most;
+};
+
+// Between hosts that lie far apart, messages are as large as it takes to keep the wire busy.
+MessageBounds message_bounds(const Choice& choice, const SelectionInput& t) {
+    if (!is_far(t)) return {least_pipeline_bytes, t.max_message_bytes};
+    const std::size_t window = window_message_bytes({.lanes = choice.lanes,
+                                                     .credits = t.credits,
+                                                     .streams = is_pipeline(choice.name),
+                                                     .least = t.max_message_bytes,
+                                                     .most = t.far_message_bytes},
+                                                    t.constants);
+    return {window, is_pipeline(choice.name) ? t.far_message_bytes : window};
+}
+
+// A lane waits once for messages to arrive, and again in each of its later tiles if memory keeps
+// messages too short for the other lanes to fill that time.
+double waits_of(const Choice& choice, const Cost& cost, const SelectionInput& t) {
+    if (!is_far(t) || is_pipeline(choice.name) || choice.message_bytes < t.far_message_bytes)
+        return 1;
+    const double tiles = at(choice.terms, Term::message) / std::max(cost.messages, 1.0);
+    return std::max(1.0, tiles / choice.lanes);
+}
+
 Choice schedule_choice(const Algorithm& algorithm, const Question& q, const SelectionInput& t) {
     Choice choice;
     choice.algorithm = &algorithm;
     choice.name = algorithm.name;
-    choice.lanes = !t.mapped && q.bytes >= second_lane_bytes ? 2 : 1;
-    choice.message_bytes = t.max_message_bytes;
+    choice.lanes = lanes_of(algorithm, q, t);
+    const MessageBounds bounds = message_bounds(choice, t);
+    choice.message_bytes = bounds.most;
     if (!algorithm.cost) return choice;
     const Load load = load_of(q, t);
     if (algorithm.inner_cost) {
@@ -129,9 +177,10 @@ Choice schedule_choice(const Algorithm& algorithm, const Question& q, const Sele
     const Cost cost = algorithm.inner_cost ? of_a_stripe(algorithm.cost(t.hosts.hosts), stripes)
                                            : algorithm.cost(t.ranks);
     if (is_pipeline(choice.name) && t.ranks > 1)
-        choice.message_bytes = pipeline_message_bytes(cost, load, t.constants, least_pipeline_bytes,
-                                                      t.max_message_bytes);
+        choice.message_bytes =
+            pipeline_message_bytes(cost, load, t.constants, bounds.least, bounds.most);
     choice.terms = schedule_terms(cost, load, choice.message_bytes);
+    at(choice.terms, Term::hop) *= waits_of(choice, cost, t);
     choice.predicted_us = time_us(choice.terms, t.constants) + choice.inner_us;
     return choice;
 }

@@ -22,9 +22,12 @@ struct SelectionInput {
     HostShape hosts;
     bool mapped = false;                // all channels are shared memory
     std::size_t max_message_bytes = 0;  // of every transport that may be used
-    std::string_view intrinsic;         // the group's name, "" if there is none
-    std::size_t intrinsic_bytes = 0;    // the largest message the intrinsic takes
-    bool intrinsic_sends = false;       // a message to each of the others: no mapped memory
+    // The most that a message may hold between hosts that lie far apart; 0: they do not.
+    std::size_t far_message_bytes = 0;
+    uint32_t credits = 8;             // messages of a lane that may be under way
+    std::string_view intrinsic;       // the group's name, "" if there is none
+    std::size_t intrinsic_bytes = 0;  // the largest message the intrinsic takes
+    bool intrinsic_sends = false;     // a message to each of the others: no mapped memory
     /// The transports that carry the data, as tuning files name them: "shm", "tcp", "shm+tcp".
     std::string wire = "tcp";
     double crowding = 1;  // ranks per core on the fullest machine, at least 1
