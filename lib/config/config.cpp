@@ -155,6 +155,13 @@ constexpr ConfigKey keys[] = {
     {"unexpected_bytes", "0 …",
      "of one rank's messages that another keeps before it receives them; more wait at their sender",
      set_unexpected},
+    {"window_bytes", "0 … 512 MiB",
+     "of one lane's messages between hosts that lie far apart, how much may be under way to a rank",
+     [](Config& c, std::string_view v) -> Result<> {
+         TUTTI_ASSIGN(const int64_t bytes, parse_int(v, 0, int64_t{512} << 20));
+         c.window_bytes = static_cast<std::size_t>(bytes);
+         return {};
+     }},
     {"iface", "eth0, 10.0.0.1",
      "the interface or address to listen on; else the one on the way to a tcp store, or the first "
      "that is not loopback",

@@ -160,6 +160,7 @@ TransportContext Joiner::transport_context() const {
     context.host_id = parts_.identity.host;
     context.iface = config_.iface;
     context.usual_address = usual_address_;
+    context.window_bytes = config_.window_bytes;
     context.ofi_provider = config_.ofi_provider;
     context.fabric_ports = config_.fabric_ports;
     context.loopback_only = loopback_only(config_);

@@ -149,6 +149,9 @@ std::string Planner::explain(const Call& call) const {
                         selection_input_.crowding > 1
                             ? fmt::format(", {:g} ranks a core", selection_input_.crowding)
                             : "");
+    if (selection_input_.far_message_bytes > 0)
+        text += fmt::format("    (a message is {:g} ms on its way between hosts)\n",
+                            at(selection_input_.constants, Term::hop) / 1000);
     for (const Choice& c : candidates(call))
         text += c.algorithm && !c.algorithm->cost
                     ? fmt::format("    {}: only when asked for\n", c.name)

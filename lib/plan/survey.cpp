@@ -2,16 +2,32 @@
 
 #include <algorithm>
 
+#include "select/distance.h"
+
 namespace tutti {
 namespace {
 
 constexpr std::size_t alone_message_bytes = 128 * 1024;  // of one rank: no transport at all
 
+// Whether hosts lie far apart, and every rank takes the messages that this needs: one of version
+// 0.1.0 states fewer bytes, and then all ranks choose as it does.
+bool is_far(const Capabilities& c) {
+    return c.over_ip && c.latency_us >= far_round_trip_us / 2 &&
+           c.max_message_bytes > c.usual_message_bytes;
+}
+
+std::size_t usual_message_bytes(const Capabilities& c) {
+    return c.usual_message_bytes > 0 ? std::min(c.max_message_bytes, c.usual_message_bytes)
+                                     : c.max_message_bytes;
+}
+
 Constants constants_of(const Endpoint& endpoint, std::string_view wire, const Capabilities& c,
                        bool within_host) {
-    if (const Constants* tuned = endpoint.tuning().constants_of(wire)) return *tuned;
-    if (const Constants* fitted = endpoint.fitted(wire)) return *fitted;
-    return default_constants(wire, c, within_host);
+    const Constants* measured = endpoint.tuning().constants_of(wire);
+    if (!measured) measured = endpoint.fitted(wire);
+    const Constants constants = measured ? *measured : default_constants(wire, c, within_host);
+    if (within_host || !is_far(c)) return constants;
+    return over_distance(constants, c.latency_us, measured != nullptr);
 }
 
 // On one host the preferred transport carries everything. Across hosts the first that can does, and
@@ -27,6 +43,21 @@ void name_wire(SelectionInput& t, const Endpoint& endpoint) {
     }
 }
 
+// As name_wire: the first transport between hosts says how far they are apart. Ranks that it does
+// not connect fall back to a later one, which must carry its messages.
+void look_far(SelectionInput& t, const Endpoint& endpoint) {
+    if (t.one_host) return;
+    std::size_t most = 0;
+    for (std::size_t i = 0; i < endpoint.transports().all().size(); ++i) {
+        const Capabilities c = endpoint.transports().capabilities(i);
+        if (c.same_host_only) continue;
+        if (most == 0 && !is_far(c)) return;
+        most = most == 0 ? c.max_message_bytes : std::min(most, c.max_message_bytes);
+        t.credits = std::min(t.credits, c.credits);
+    }
+    if (most > t.max_message_bytes) t.far_message_bytes = most;
+}
+
 }  // namespace
 
 SelectionInput survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
@@ -38,12 +69,13 @@ SelectionInput survey(const Endpoint& endpoint, Rank ranks, bool one_host) {
     t.max_message_bytes = alone_message_bytes;
     // Across hosts any of them may be met, and a fallback to a later one must carry the messages.
     for (std::size_t i = 0; i < transports.size(); ++i) {
-        const std::size_t most = endpoint.transports().capabilities(i).max_message_bytes;
+        const std::size_t most = usual_message_bytes(endpoint.transports().capabilities(i));
         t.max_message_bytes = i == 0 ? most : std::min(t.max_message_bytes, most);
     }
     t.crowding = endpoint.crowding();
     t.tuning = &endpoint.tuning();
     name_wire(t, endpoint);
+    look_far(t, endpoint);
     if (!transports.empty())
         t.inner_constants = constants_of(endpoint, transports.front()->name(),
                                          endpoint.transports().capabilities(0), true);

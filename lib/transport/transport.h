@@ -23,6 +23,10 @@ struct Capabilities : LinkAttributes {
     bool same_host_only = false;
     bool takes_devices = false;  // of some peers, what lies in a GPU's memory
     uint32_t credits = 0;        // messages under way per channel; ≥ what verify asks
+    // Joining replaces latency_us by the way to other hosts; max_message_bytes is for hosts that lie
+    // far apart, usual_message_bytes for others.
+    bool over_ip = false;
+    std::size_t usual_message_bytes = 0;  // 0: as many as max_message_bytes
 };
 
 /// Takes channels that a peer opened towards this rank. Called from the thread that runs the
@@ -43,10 +47,11 @@ struct TransportContext {
     std::string job;     // names this job among others on the host
     std::string secret;  // may be empty: no authentication beyond the job's name
     std::string host_id;
-    std::string iface;          // TUTTI_IFACE: interface name or address, empty: choose
-    std::string usual_address;  // where nothing is wished for: on the way to the store, or empty
-    std::string ofi_provider;   // TUTTI_OFI_PROVIDER, empty: choose
-    int fabric_ports = 1;       // of transports that are a library's
+    std::string iface;             // TUTTI_IFACE: interface name or address, empty: choose
+    std::string usual_address;     // where nothing is wished for: on the way to the store, or empty
+    std::size_t window_bytes = 0;  // TUTTI_WINDOW_BYTES; 0: what hosts next to each other need
+    std::string ofi_provider;      // TUTTI_OFI_PROVIDER, empty: choose
+    int fabric_ports = 1;          // of transports that are a library's
     bool loopback_only = true;
     int doorbell_fd = -1;  // eventfd: rung by peers in shared memory to wake this process's waiters
     Reactor* reactor = nullptr;       // accepts and news: always served

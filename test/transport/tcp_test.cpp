@@ -52,6 +52,46 @@ TEST_CASE("tcp: a rank without memory for a message says so of itself") {
           std::string::npos);
 }
 
+TEST_CASE("tcp: takes messages as large as its window says, and none that are larger") {
+    constexpr std::size_t message = 2 << 20;
+    constexpr JoinedTransport far{"tcp", [](const TransportContext& context) {
+                                      TransportContext wide = context;
+                                      wide.window_bytes = message * credits_per_channel;
+                                      return make_tcp_transport(wide);
+                                  }};
+    Duo duo(far);
+    CHECK(duo.a.transport->capabilities().max_message_bytes == message);
+    CHECK(duo.a.transport->capabilities().usual_message_bytes == large);
+    auto lane = duo.open(0);
+    const Buffer data = pattern(message, 5);
+    for (uint64_t number = 1; number <= 12; ++number) {
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] { return lane.sender->can_push(); }));
+        lane.sender->push(make_tag(number), data.data(), data.size());
+        REQUIRE(eventually({&duo.a, &duo.b}, [&] {
+            return holds(lane.receiver->peek(make_tag(number), data.size()), data);
+        }));
+        lane.receiver->release();
+    }
+    TestEndpoint endpoint(far, 0, 2);
+    RawPeer peer(endpoint, 1);
+    REQUIRE(peer.send(
+        joined_frames({open_frame(0), frame({.magic = tcp::Header::magic_of(tcp::Kind::data),
+                                             .comm = 7,
+                                             .bytes = message + 1})})));
+    REQUIRE(eventually({&endpoint}, [&] { return !endpoint.sink.lost().empty(); }));
+    CHECK(endpoint.sink.lost()[0].second.find("at most 2097152") != std::string::npos);
+}
+
+TEST_CASE("tcp: a window of any size leaves the messages that every version takes") {
+    for (const std::size_t window : {std::size_t{0}, std::size_t{1} << 20, std::size_t{1} << 40}) {
+        TransportContext context;
+        context.window_bytes = window;
+        const auto most = make_tcp_transport(context)->capabilities().max_message_bytes;
+        CHECK(most >= tcp::max_message_bytes);
+        CHECK(most <= tcp::max_far_message_bytes);
+    }
+}
+
 // ---- offers ------------------------------------------------------------------------------------
 
 TEST_CASE("tcp: receives into the offered memory when the offer comes before the message") {

@@ -17,7 +17,8 @@ Connection::Connection(UniqueFd fd, const Options& options)
       socket_(std::move(fd), options.data_reactor, options.unsent),
       entry_(options.events),
       flows_(options.retired, "connection"),
-      input_({options.peer, entry_, flows_, late_, waker_, unread_bytes_}, options.limits),
+      input_({options.peer, entry_, flows_, late_, waker_, unread_bytes_}, options.limits,
+             options.max_message_bytes),
       output_(entry_.ready(), late_, waker_) {}
 
 Connection::~Connection() = default;

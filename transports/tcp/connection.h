@@ -21,6 +21,7 @@ public:
         std::atomic<int>* unsent = nullptr;
         ChannelEvents* events = nullptr;
         PeerLimits limits = {};
+        std::size_t max_message_bytes = tcp::max_message_bytes;  // that this rank takes
     };
     Connection(UniqueFd fd, const Options& options);
     ~Connection();

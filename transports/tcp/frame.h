@@ -16,6 +16,9 @@ inline constexpr uint32_t protocol_version = 3;
 /// Large enough that system calls and headers do not count, small enough that a message the kernel
 /// has just written is still in the second-level cache when it is reduced.
 inline constexpr std::size_t max_message_bytes = 256 * 1024;
+/// Between hosts that lie far apart messages are larger, as far as both ranks' windows allow: a
+/// lane of few messages must last for a round trip.
+inline constexpr std::size_t max_far_message_bytes = std::size_t{64} << 20;
 /// What a rank says to a hello, before the first frame. crossing: it is connecting to the caller
 /// itself, and that connection is for both.
 enum class Answer : uint8_t { taken = 1, crossing };

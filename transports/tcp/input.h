@@ -28,7 +28,7 @@ public:
         Culprit culprit = Culprit::peer;
         std::string cause;
     };
-    Input(const ConnectionParts& shared, const PeerLimits& limits);
+    Input(const ConnectionParts& shared, const PeerLimits& limits, std::size_t longest);
 
     /// Reads until the kernel has no more, or a large message should wait for its offer. False: the
     /// connection is over.
@@ -61,6 +61,7 @@ private:
 
     const ConnectionParts shared_;
     const PeerLimits limits_;
+    const std::size_t max_message_bytes_;
     bool bye_received_ = false, failed_ = false;
     InputFailure failure_;
 

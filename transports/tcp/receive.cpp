@@ -20,9 +20,10 @@ constexpr std::size_t read_ahead_bytes = 4096;
 
 }  // namespace
 
-Input::Input(const ConnectionParts& shared, const PeerLimits& limits)
+Input::Input(const ConnectionParts& shared, const PeerLimits& limits, std::size_t longest)
     : shared_(shared),
       limits_(limits),
+      max_message_bytes_(longest),
       input_(std::make_unique_for_overwrite<std::byte[]>(input_bytes)) {}
 
 bool Input::fail(std::string cause, Culprit culprit) {
@@ -158,10 +159,10 @@ bool Input::handle_credits(Flow& flow, uint32_t credits) {
 bool Input::begin_data(Flow& flow, const Header& header) {
     ReceiveQueue& in = flow.in;
     const uint64_t position = in.begun.load(std::memory_order_relaxed);
-    if (header.bytes > max_message_bytes)
+    if (header.bytes > max_message_bytes_)
         return fail(fmt::format(
             "protocol error: it announced a message of {} bytes; at most {} are allowed",
-            header.bytes, max_message_bytes));
+            header.bytes, max_message_bytes_));
     if (position - in.returned.load(std::memory_order_relaxed) >= credits_per_channel)
         return fail(fmt::format("protocol error: it sent more on lane {} than its credits allow",
                                 header.lane));

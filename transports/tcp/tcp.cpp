@@ -46,7 +46,11 @@ class TcpTransport final : public Transport {
 public:
     explicit TcpTransport(const TransportContext& context)
         : context_(context), events_(context.sink) {
-        capabilities_.max_message_bytes = tcp::max_message_bytes;
+        capabilities_.usual_message_bytes = tcp::max_message_bytes;
+        capabilities_.max_message_bytes =
+            std::clamp(context.window_bytes / credits_per_channel, tcp::max_message_bytes,
+                       tcp::max_far_message_bytes);
+        capabilities_.over_ip = true;
         capabilities_.credits = credits_per_channel;
         capabilities_.latency_us = 4;
         capabilities_.bandwidth_gbs = 2.5;
@@ -261,7 +265,8 @@ Result<ConnectionPtr> TcpTransport::add(UniqueFd fd, Rank peer) {
                                            .data_reactor = context_.data_reactor,
                                            .retired = &retired_,
                                            .unsent = context_.unsent,
-                                           .events = &events_});
+                                           .events = &events_,
+                                           .max_message_bytes = capabilities_.max_message_bytes});
     TUTTI_TRY(connection->watch());
     const std::size_t index = connections_.size();
     connections_.push_back(connection);
