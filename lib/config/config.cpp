@@ -162,6 +162,12 @@ constexpr ConfigKey keys[] = {
          c.window_bytes = static_cast<std::size_t>(bytes);
          return {};
      }},
+    {"round_trip_ms", "-1, 0 … 60000",
+     "how long a message takes between hosts and back, for choices; -1: measure it at the start",
+     [](Config& c, std::string_view v) -> Result<> {
+         TUTTI_ASSIGN(c.round_trip_ms, parse_int(v, -1, 60'000));
+         return {};
+     }},
     {"iface", "eth0, 10.0.0.1",
      "the interface or address to listen on; else the one on the way to a tcp store, or the first "
      "that is not loopback",

@@ -34,6 +34,7 @@ struct Config {
     int64_t timeout_ms = 300'000;
     std::size_t unexpected_bytes = std::size_t{64} << 20;
     std::size_t window_bytes = std::size_t{64} << 20;
+    int64_t round_trip_ms = -1;  // of hosts that lie apart; -1: measured
     std::string iface;
     std::string ofi_provider;
     int fabric_ports = 1;  // of ucx and ofi

@@ -211,7 +211,7 @@ void Bootstrap::advance() {
     const Rank parent = tree_parent(self_.rank);
     if (state_ == State::gathering && complete(joined_)) {
         if (parent != nobody) {
-            send(parent, encode_state(Kind::join));
+            join_due_ = true;
         } else {
             send_down(encode_state(Kind::ready));
             begin_link();
@@ -227,6 +227,10 @@ void Bootstrap::advance() {
     }
 }
 
+void Bootstrap::found_latency(std::size_t transport, double latency_us) {
+    worst_[transport].latency_us = std::max(worst_[transport].latency_us, latency_us);
+}
+
 void Bootstrap::linked(bool ok) {
     if (state_ != State::link) return;
     all_linked_ &= ok;
@@ -237,6 +241,9 @@ void Bootstrap::linked(bool ok) {
 
 std::vector<Bootstrap::OutgoingMessage> Bootstrap::take_outgoing(bool parent_there) {
     const Rank parent = tree_parent(self_.rank);
+    // On the way to the parent a rank learns what it then says of itself.
+    if (parent_there && std::exchange(join_due_, false) && state_ != State::failed)
+        send(parent, encode_state(Kind::join));
     const auto waits = std::stable_partition(
         outgoing_.begin(), outgoing_.end(),
         [&](const OutgoingMessage& out) { return parent_there || out.to != parent; });

@@ -46,6 +46,9 @@ public:
 
     /// A message from the parent or a child; anything else or malformed fails the job.
     void receive(Rank from, ByteView message);
+    /// This rank has found out, before it met its parent, that a small message over one of its
+    /// transports takes at least so long.
+    void found_latency(std::size_t transport, double latency_us);
     /// In state link: the local work is over; could it be done?
     void linked(bool ok);
     /// This rank cannot go on (a deadline, a lost child): tells the others why.
@@ -100,6 +103,7 @@ private:
     State state_ = State::gathering;
     Error error_;
     std::vector<OutgoingMessage> outgoing_;
+    bool join_due_ = false;        // for the parent
     std::map<Rank, bool> joined_;  // per child
     std::map<Rank, bool> linked_;  // per child, and this rank itself
     bool one_host_ = true;

@@ -41,6 +41,11 @@ void Assembly::parent_connected() {
     step([&] { parent_there_ = true; });
 }
 
+void Assembly::found_latency(std::size_t transport, double latency_us) {
+    const std::lock_guard lock(mutex_);
+    bootstrap_->found_latency(transport, latency_us);
+}
+
 void Assembly::linked(bool ok) {
     step([&] { bootstrap_->linked(ok); });
 }

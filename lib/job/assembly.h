@@ -26,6 +26,8 @@ public:
     void child_connected(Rank child);
     /// Messages for the parent have waited for this.
     void parent_connected();
+    /// Before that: as Bootstrap's.
+    void found_latency(std::size_t transport, double latency_us);
     void linked(bool ok);
     /// This rank cannot go on: tells the others why.
     void fail(const Error& error);

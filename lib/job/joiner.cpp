@@ -11,9 +11,11 @@
 #include "job/job_stores.h"
 #include "job/known_names.h"
 #include "net/interfaces.h"
+#include "net/round_trip.h"
 #include "net/serving.h"
 #include "net/socket.h"
 #include "os/signals.h"
+#include "select/distance.h"
 
 namespace tutti {
 namespace {
@@ -183,6 +185,7 @@ Bootstrap::Self Joiner::introduction(std::string_view tuning) const {
                   {"transport", fmt::format("{}", fmt::join(config_.transports, ","))},
                   {"fabric_ports", std::to_string(config_.fabric_ports)},
                   {"algo", config_.algo},
+                  {"round_trip_ms", std::to_string(config_.round_trip_ms)},
                   {"fit_ms", std::to_string(config_.fit_ms)},
                   {"tuning", std::string(tuning)},
                   {"device", config_.device == DeviceMode::staged ? "staged" : "library"},
@@ -261,8 +264,20 @@ void Joiner::call_parent(ParentSearch& search, net::Redial& redial) {
         const bool again = !published && redial.again(introduced.error(), deadline_);
         return search.turned_away(introduced.error(), std::move(published), again);
     }
+    state_distance(fd->get());
     search.attached(
         parts_.control.attach(search.parent(), std::move(*fd), ControlTree::LinkKind::branch));
+}
+
+/// The way to the parent stands for that to any rank; all ranks go by the longest that one states.
+void Joiner::state_distance(int parent_fd) const {
+    const double round_trip_us = config_.round_trip_ms >= 0
+                                     ? static_cast<double>(config_.round_trip_ms) * 1000
+                                     : net::round_trip_us(parent_fd);
+    const double latency_us = coarse_latency_us(round_trip_us);
+    const auto transports = parts_.transports.all();
+    for (std::size_t i = 0; i < transports.size(); ++i)
+        if (transports[i]->capabilities().over_ip) parts_.assembly.found_latency(i, latency_us);
 }
 
 Result<> Joiner::assemble(JoinedIntrinsics& intrinsics) {

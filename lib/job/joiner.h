@@ -68,6 +68,7 @@ private:
     std::optional<Error> published_failure() const;
     Result<> connect_parent();
     void call_parent(ParentSearch& search, net::Redial& redial);
+    void state_distance(int parent_fd) const;
     Result<> assemble(JoinedIntrinsics& intrinsics);
     JoinedIntrinsics join_intrinsics() const;
     void look_up_ring();

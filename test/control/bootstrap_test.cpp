@@ -162,6 +162,19 @@ TEST_CASE("bootstrap: every rank goes by the worst that any rank's transports st
     }
 }
 
+TEST_CASE("bootstrap: what a rank finds out on its way to its parent counts for all") {
+    Job job = make_job(74);
+    job.ranks[73].found_latency(0, 500);
+    job.ranks[40].found_latency(0, 8000);
+    job.ranks[5].found_latency(0, 0);  // less than the transport states
+    job.run(4);
+    for (auto& rank : job.ranks) {
+        REQUIRE(rank.state() == Bootstrap::State::link);
+        REQUIRE(rank.worst()[0].latency_us == 8000);
+        REQUIRE(rank.worst()[0].max_message_bytes == 4096);
+    }
+}
+
 TEST_CASE("bootstrap: nobody is told that its transports can do more than they said") {
     Job job = make_job(3, [](Rank r, Bootstrap::Self& self) {
         if (r == 2) self.transports[0].max_message_bytes = 1000;

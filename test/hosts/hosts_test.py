@@ -8,6 +8,8 @@ import unittest
 import hosts
 
 SOAK = os.environ["TUTTI_SOAK"]
+SWITCH = os.environ.get("TUTTI_DELAY_SWITCH") if os.path.exists("/dev/net/tun") else None
+BENCH = os.environ.get("TUTTI_BENCH")
 FABRICS = os.environ.get("TUTTI_FABRICS", "").split()
 STEPS = "60"
 FOR_EVER = "10000000"
@@ -41,6 +43,19 @@ class Networks(unittest.TestCase):
 
     def test_a_slow_network(self):
         self.right("ab", "tcp", rate="100mbit")
+
+    @unittest.skipIf(not SWITCH, "there is no switch that delays frames: sanitizers leave bench/network out")
+    def test_hosts_that_lie_far_apart(self):
+        with hosts.FarHosts(3, SWITCH, round_trip_ms=20) as network:
+            for code, text in hosts.ends(network.start("abc", SOAK, "20", "1", env={"TUTTI_TRANSPORT": "shm,tcp"})):
+                self.assertEqual(code, 0, text)
+            # No rank was told how far it is: the choice says what they have found out.
+            bench = hosts.ends(network.start("abc", BENCH, "allreduce", "-b", "12M", "-e", "12M", "-n", "1", "-w", "1",
+                                             "--inplace-only", "--explain"))
+            for code, text in bench:
+                self.assertEqual(code, 0, text)
+            self.assertRegex(bench[0][1], r"a message is \d+ ms on its way")
+            self.assertIn("messages of at most 8388608 bytes", bench[0][1])
 
     def test_containers_of_one_machine(self):
         # Everything says that they are one host, but shared memory does not lead there.

@@ -54,6 +54,17 @@ class Mixed(unittest.TestCase):
                     self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
                     self.assertIn(STEPS + " steps right", done.stdout + done.stderr)
 
+    def test_hosts_that_would_lie_far_apart_if_all_ranks_knew_of_that(self):
+        for parity in "01":
+            with self.subTest(older=parity):
+                done = subprocess.run(
+                    [os.environ["TUTTI_RUN"], "-n", str(RANKS), "--transport", "shm,tcp", "--hosts-act", str(RANKS),
+                     "--env", "TUTTI_ROUND_TRIP_MS=20", sys.executable, "-c", CHOOSE, parity, str(self.older), LIBRARY,
+                     os.environ["TUTTI_SOAK"], STEPS, "7"],
+                    capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, timeout=HANG_GUARD_S)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                self.assertIn(STEPS + " steps right", done.stdout + done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
