@@ -12,7 +12,7 @@ inline void publish(Request& request, Code code, Waiting& waiting) {
     if (request.keep) waiting.drop_pending();
     request.completion.fire(code);
     request.code.store(code, std::memory_order_seq_cst);
-    waiting.announce_done();
+    waiting.wake_sleepers();
 }
 
 }  // namespace tutti

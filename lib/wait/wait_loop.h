@@ -1,5 +1,5 @@
 // The loop of a thread of the program that waits: it drives what is under way, spins, yields, looks
-// around, and sleeps, beside the thread that drives or as that one.
+// around, and sleeps. Several threads may be in it for one communicator, and each drives for all.
 #pragma once
 
 #include <concepts>
@@ -29,16 +29,10 @@ concept WaitWork = SleepWork<Work> && requires(Work& work, bool& moved) {
     { work.end() } -> std::same_as<void>;
 };
 
-/// A wait's side effects on other threads, which its end undoes or tells them.
-struct Waited {
-    bool drives = false;  // for all that sleep beside it
-    bool slept = false;   // and has recalled what they may sleep on
-};
-
+/// slept: this thread has recalled announcements, and other threads may sleep on the same ones.
 template <WaitWork Work>
 bool drive_until_done(Work& work, Waiting& waiting, Backoff backoff, const Deadline& limit,
-                      Waited& waited) {
-    const auto most_ms = [&] { return limit.left_ms(waiting.longest_sleep_ms()); };
+                      bool& slept) {
     for (;;) {
         bool moved = false;
         work.drive(moved);
@@ -49,12 +43,8 @@ bool drive_until_done(Work& work, Waiting& waiting, Backoff backoff, const Deadl
         work.check_clocks();
         if (limit.passed()) return work.ended();
         if (turn == Backoff::Turn::look) continue;
-        if (!waited.drives)
-            waited.drives = waiting.drive_or_sleep_beside([&] { return work.done(); }, most_ms());
-        if (waited.drives) {
-            waiting.sleep(work, most_ms());
-            waited.slept = true;
-        }
+        waiting.sleep(work, limit.left_ms(waiting.longest_sleep_ms()));
+        slept = true;
         backoff.woke();
     }
 }
@@ -74,14 +64,14 @@ template <WaitWork Work>
 bool wait_until_done(Work& work, Waiting& waiting, bool oversubscribed, int64_t timeout_ms) {
     waiting.enter();
     work.begin();
-    Waited waited;
+    bool slept = false;
     const bool done = timeout_ms == 0 ? check_once(work)
                                       : drive_until_done(work, waiting, Backoff(oversubscribed),
-                                                         Deadline::after_ms(timeout_ms), waited);
-    if (waited.drives) waiting.give_driving();
+                                                         Deadline::after_ms(timeout_ms), slept);
     work.end();
     waiting.leave();
-    if (waited.slept) waiting.wake_sleepers();
+    // As long as this thread drove, it moved in their place what they slept on.
+    if (slept) waiting.wake_sleepers();
     return done;
 }
 

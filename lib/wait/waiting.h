@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstdint>
 
-#include "wait/driver_seat.h"
 #include "wait/sleep.h"
 #include "wait/wakeups.h"
 
@@ -48,31 +47,15 @@ public:
     }
     /// The longest that a thread sleeps between looks.
     int longest_sleep_ms() const { return wakeups_.longest_sleep_ms(); }
-    /// For a thread that has changed what others sleep on, after the change.
+    /// For a thread that has changed what others sleep on, after the change: it has ended a
+    /// request, begun one, or recalled an announcement and does not drive from here on.
     void wake_sleepers() {
         if (sleepers_.load(std::memory_order_seq_cst) > 0) wakeups_.ring();
-    }
-
-    /// For a thread that has nothing left but to sleep: true if it drives for all others from now
-    /// on, until give_driving(). Else it has slept beside the thread that does.
-    template <typename Done>
-    bool drive_or_sleep_beside(Done done, int64_t limit_ms) {
-        if (driver_.try_take()) return true;
-        wake_sleepers();  // the driver may sleep on what was under way before this thread came
-        return driver_.sleep_beside(done, limit_ms);
-    }
-    void give_driving() { driver_.give(); }
-
-    /// A request is done: those that sleep look at theirs.
-    void announce_done() {
-        wake_sleepers();
-        driver_.wake();
     }
 
 private:
     Wakeups& wakeups_;
     std::atomic<int> pending_{0}, waiters_{0}, sleepers_{0};
-    DriverSeat driver_;
 };
 
 }  // namespace tutti

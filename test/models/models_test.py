@@ -31,16 +31,20 @@ class Models(unittest.TestCase):
             self.assertNotIn("max search depth too small", output)
             return int(re.search(r"errors: (\d+)", output)[1])
 
-    # Threads of the program beside a driver, of two communicators, and each beside the service thread.
-    BESIDE = ("SLOTS=2", "MOVES=2")
+    # Threads of the program of one communicator, of two, and each beside the service thread.
+    ONE = ("SLOTS=2", "MOVES=2")
+    ONE_AFTER_ANOTHER = ("SLOTS=2", "MOVES=2", "ONE_FIRST")
+    ONE_AND_SOCKET = ("SLOTS=2", "SOCKET", "ONE_FIRST")
     TWO = ("COMMS=2", "ROUNDS=2")
     TWO_AND_SOCKET = ("COMMS=2", "SOCKET")
     SERVICE = ("COMMS=2", "THREADS=1")
     SERVICE_AND_SOCKET = ("COMMS=2", "THREADS=1", "SOCKET")
     SERVICE_IN_ONE = ("SLOTS=2", "THREADS=1")
 
-    def test_threads_beside_a_driver_lose_no_wake_up(self):
-        self.assertEqual(self.errors("sleep.pml", *self.BESIDE), 0)
+    def test_threads_of_one_communicator_lose_no_wake_up(self):
+        self.assertEqual(self.errors("sleep.pml", *self.ONE), 0)
+        self.assertEqual(self.errors("sleep.pml", *self.ONE_AFTER_ANOTHER), 0)
+        self.assertEqual(self.errors("sleep.pml", *self.ONE_AND_SOCKET), 0)
 
     def test_threads_of_two_communicators_lose_no_wake_up(self):
         self.assertEqual(self.errors("sleep.pml", *self.TWO), 0)
@@ -54,8 +58,10 @@ class Models(unittest.TestCase):
         self.assertEqual(self.errors("sleep.pml", *self.SERVICE_IN_ONE), 0)
 
     def test_every_part_of_the_protocol_is_needed(self):
-        for left_out, threads in (("LOOK_FIRST", self.BESIDE), ("NO_LOOK", self.BESIDE), ("NOT_AGAIN", self.BESIDE),
-                                  ("NO_WAKE_BESIDE", self.BESIDE), ("NO_SINCE", self.TWO), ("COUNT_FIRST", self.TWO),
+        for left_out, threads in (("LOOK_FIRST", self.ONE), ("NO_LOOK", self.ONE), ("NOT_AGAIN", self.ONE),
+                                  ("NO_WAKE_SLEEPERS", self.ONE_AFTER_ANOTHER), ("COUNT_LATE", self.ONE_AFTER_ANOTHER),
+                                  ("NO_SINCE", self.ONE_AFTER_ANOTHER), ("NO_OWN", self.ONE_AND_SOCKET),
+                                  ("NO_SINCE", self.TWO), ("COUNT_FIRST", self.TWO),
                                   ("NO_OWN", self.TWO_AND_SOCKET), ("LOOK_FIRST", self.SERVICE),
                                   ("COUNT_FIRST", self.SERVICE), ("NO_WAKE_SERVICE", self.SERVICE_AND_SOCKET),
                                   ("NO_WAKE_SLEEPERS", self.SERVICE_IN_ONE), ("COUNT_LATE", self.SERVICE_IN_ONE)):

@@ -1,12 +1,14 @@
 /* How threads sleep and wake: lib/wait without its time-outs, so that a lost wake-up is a deadlock.
 
-   Each of COMMS communicators has SLOTS requests at a time, two slots in all at most, on streams of
-   their own. The first THREADS slots are waited for by a thread each (wait_loop.h); the others are
-   left to the service thread (ServiceThread::serve). All sleep on one doorbell (an eventfd) in the
-   data reactor, the service thread on its own too. A peer ends the request of each slot ROUNDS
-   times, in the last slot with MOVES moves each: it publishes, looks whether a thread has announced
-   itself, and rings. With SOCKET the first slot's peer sends, and the thread that reads the socket
-   publishes in its place.
+   Each of COMMS communicators has SLOTS requests at a time, on streams of their own; there are one
+   or two slots in all. The first THREADS slots are waited for by a thread each (wait_loop.h); the
+   others are left to the service thread (ServiceThread::serve). All sleep on one doorbell (an
+   eventfd) in the data reactor, the service thread on its own too. A peer ends the request of each
+   slot ROUNDS times, in the last slot with MOVES moves each: it publishes, looks whether a thread
+   has announced itself, and rings. With SOCKET the first slot's peer sends, and the thread that
+   reads the socket publishes in its place. With ONE_FIRST no peer but one, of the first thread or
+   of the last, moves anything before that thread is over, so that no ring for another thread
+   replaces one that this thread has lost.
 
    Each of these leaves out what the protocol needs, and must lose a wake-up:
    LOOK_FIRST, NO_LOOK  the check precedes the announcement, or is left out (sleep.h)
@@ -16,7 +18,6 @@
    NO_WAKE_SERVICE      a thread drains the doorbell and leaves a dozing service thread asleep
    NO_WAKE_SLEEPERS     a thread recalls or begins work and does not ring for others (waiting.h)
    COUNT_LATE           a sleeper counts itself after it announces
-   NO_WAKE_BESIDE       a driver that goes wakes no thread beside it (driver_seat.h)
    NO_OWN               a thread sleeps on what it has read for itself (sleeper.h) */
 #ifndef COMMS
 #define COMMS 1
@@ -45,10 +46,12 @@ byte sent; /* to slot 0 */
 bool reading;
 #endif
 
-/* Communicators: Waiting and DriverSeat. notified: since that thread slept beside the driver. */
-byte pending[COMMS], waiters[COMMS], sleepers[COMMS], beside[COMMS];
-bool notified[ALL];
-bool seat[COMMS], locked[COMMS];
+/* Communicators: Waiting. */
+byte pending[COMMS], waiters[COMMS], sleepers[COMMS];
+#ifdef ONE_FIRST
+byte first; /* the slot */
+bool first_over;
+#endif
 
 /* Wakeups and the data reactor. counted: a round, since that thread asked for their number. */
 bool doorbell, polling, service_doorbell, service_woken, dozing, counted[ALL];
@@ -128,7 +131,7 @@ inline poll_data(me) {
     fi
 }
 
-/* ---- waiting.h, driver_seat.h */
+/* ---- waiting.h */
 
 inline ring_for_sleepers(comm) {
     d_step {
@@ -145,19 +148,6 @@ inline wake_sleepers(comm) {
 #else
     skip
 #endif
-}
-
-inline wake_beside(comm) {
-    if
-    :: beside[comm] > 0 ->
-       d_step { !locked[comm] -> notified[comm] = true; notified[ALL - 1] = true }
-    :: else
-    fi
-}
-
-inline announce_done(comm) {
-    ring_for_sleepers(comm);
-    wake_beside(comm)
 }
 
 inline drive_slot(who, where, which) {
@@ -178,7 +168,7 @@ inline drive_slot(who, where, which) {
            taken[which] = turn[which]
        };
        if
-       :: over -> announce_done(where)
+       :: over -> ring_for_sleepers(where)
        :: else
        fi;
        owned[which] = false
@@ -257,26 +247,9 @@ inline sleep(comm) {
     }
 }
 
-inline sleep_beside(comm) {
-    atomic { !locked[comm] -> locked[comm] = true };
-    beside[comm]++;
-    do
-    :: DONE -> break
-    :: !DONE ->
-       if
-       :: atomic { !seat[comm] -> seat[comm] = true }; drives = true; break
-       :: seat[comm] ->
-          d_step { notified[slot] = false; locked[comm] = false };
-          atomic { notified[slot] && !locked[comm] -> locked[comm] = true; notified[slot] = false }
-       fi
-    od;
-    beside[comm]--;
-    locked[comm] = false
-}
-
 proctype program(byte slot) {
     byte comm = slot / SLOTS, round = 1;
-    bool moved, called, own, busy, drives, slept, last, over;
+    bool moved, called, own, busy, slept, last, over;
     do
     :: round > ROUNDS -> break
     :: else ->
@@ -291,28 +264,9 @@ proctype program(byte slot) {
           :: else
           fi;
           moved = false;
-          if
-          :: drives
-          :: !drives ->
-             if
-             :: atomic { !seat[comm] -> seat[comm] = true }; drives = true
-             :: seat[comm] -> wake_sleepers(comm); sleep_beside(comm)
-             fi
-          fi;
-          if
-          :: drives -> sleep(comm); slept = true
-          :: else
-          fi
+          sleep(comm);
+          slept = true
        od;
-       if
-       :: drives ->
-          seat[comm] = false;
-          drives = false;
-#ifndef NO_WAKE_BESIDE
-          wake_beside(comm)
-#endif
-       :: else
-       fi;
 #if THREADS < ALL
        atomic { waiters[comm]--; last = (waiters[comm] == 0) };
        if
@@ -326,6 +280,13 @@ proctype program(byte slot) {
        fi;
        round++
     od
+#ifdef ONE_FIRST
+    ;
+    if
+    :: slot == first -> first_over = true
+    :: else
+    fi
+#endif
 }
 
 /* ---- service_thread.cpp */
@@ -416,6 +377,9 @@ end_doze:    if
 
 inline publish_all(slot) {
     move = 0;
+#ifdef ONE_FIRST
+    slot == first || first_over;
+#endif
     do
     :: move == ROUNDS * MOVES_OF(slot) -> break
     :: else ->
@@ -457,6 +421,12 @@ proctype peer(byte slot) {
 
 init {
     byte s = 0;
+#ifdef ONE_FIRST
+    if
+    :: first = 0
+    :: first = THREADS - 1
+    fi;
+#endif
     atomic {
         do
         :: s == ALL -> break

@@ -80,7 +80,7 @@ private:
         slot.sleeper.set_sleeping(false);
         if (slot.left) waiting.drop_pending();
         slot.done.store(true, std::memory_order_seq_cst);
-        waiting.announce_done();
+        waiting.wake_sleepers();
     }
 };
 
