@@ -8,7 +8,7 @@ namespace tutti {
 
 struct PeerLimits {
     /// Bytes of large messages that have come over one connection (or a library's port) and that no
-    /// lane has read. Channels and credits alone would let 16 GiB come.
+    /// lane has read. Channels and credits alone would let 16 GiB come, or more in long messages.
     std::size_t unread_bytes = std::size_t{4} << 30;
     /// Bytes of control messages that the peer has not taken.
     std::size_t unsent_control_bytes = std::size_t{32} << 20;
