@@ -149,13 +149,18 @@ MessageBounds message_bounds(const Choice& choice, const SelectionInput& t) {
     return {window, is_pipeline(choice.name) ? t.far_message_bytes : window};
 }
 
-// A lane waits once for messages to arrive, and again in each of its later tiles if memory keeps
+// A lane waits once for messages to arrive, and again in each of its later tiles if bounds keep
 // messages too short for the other lanes to fill that time.
 double waits_of(const Choice& choice, const Cost& cost, const SelectionInput& t) {
-    if (!is_far(t) || is_pipeline(choice.name) || choice.message_bytes < t.far_message_bytes)
-        return 1;
+    if (t.far_message_bytes == 0 || cost.hops < 1) return 1;
+    const auto message = static_cast<double>(choice.message_bytes);
+    const double way = bytes_on_the_way(t.constants), lanes = choice.lanes;
     const double tiles = at(choice.terms, Term::message) / std::max(cost.messages, 1.0);
-    return std::max(1.0, tiles / choice.lanes);
+    if (!is_pipeline(choice.name))
+        return message * (lanes - 1) >= way ? 1 : std::max(1.0, tiles / lanes);
+    // Half of the credits come back after a round trip.
+    const double half = lanes * t.credits / 2;
+    return message * half >= 2 * way ? 1 : 1 + 2 * tiles / half / cost.hops;
 }
 
 Choice schedule_choice(const Algorithm& algorithm, const Question& q, const SelectionInput& t) {

@@ -130,6 +130,9 @@ TEST_CASE("distance: messages stay as they are where some go through shared memo
     t.hosts = {.hosts = 4, .smallest = 2, .largest = 2};
     Question q{.collective = Collective::allreduce, .bytes = 64 * mib};
     for (const Choice& choice : candidates(q, t)) CHECK(choice.message_bytes <= 128 * kib);
+    // Short messages count all the ways that a lane waits for.
+    CHECK(select(q, t)->name == "hierarchical");
+    CHECK(select({.collective = Collective::allreduce, .bytes = mib}, t)->name == "direct");
     q.wanted = "hierarchical";
     CHECK(select(q, t)->lanes == max_lanes_per_stream);
     q.bytes = mib;  // too little for more
