@@ -38,10 +38,13 @@ inline int64_t fake_patience_ms = 200;
 inline PeerLimits fake_limits;
 
 /// Threads of two ports may draw at the same time.
-inline bool happens(unsigned percent) {
+inline std::size_t draw_below(std::size_t end) {
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
-    return fake_random() % 100 < percent;
+    return fake_random() % end;
+}
+inline bool happens(unsigned percent) {
+    return draw_below(100) < percent;
 }
 
 /// Stands between a loopback port and its engine: what the loopback has done, the engine hears of
@@ -101,7 +104,7 @@ public:
         for (const auto& [context, peer] : std::exchange(fetching_, {}))
             engine_.fetched(context, Code::ok);
         for (int i = 0; i < 4 && !waiting_.empty(); ++i) {
-            const std::size_t ahead = manners.reorder ? fake_random() % waiting_.size() : 0;
+            const std::size_t ahead = manners.reorder ? draw_below(waiting_.size()) : 0;
             void* const hold = waiting_[ahead];
             waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(ahead));
             deliver_badly(hold);
