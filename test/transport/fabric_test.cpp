@@ -62,7 +62,7 @@ TEST_CASE("fabric: keeps every byte when messages overtake each other and the li
     const auto seed = std::random_device{}() % 1'000'000;
     INFO("seed " << seed);
     FakeDuo duo;
-    fake_random.seed(seed + 1);
+    seed_draws(seed + 1);
     std::vector<Traffic> lanes(3);
     for (std::size_t i = 0; i < lanes.size(); ++i)
         lanes[i].lane = i == 1 ? Duo::open(duo.b, duo.a, 1) : duo.open(static_cast<uint16_t>(i));
@@ -139,7 +139,7 @@ TEST_CASE("fabric: messages of devices are kept when they overtake each other") 
     const auto seed = std::random_device{}() % 1'000'000;
     INFO("seed " << seed);
     FakeDuo duo;
-    fake_random.seed(seed + 1);
+    seed_draws(seed + 1);
     manners = {.busy = 30, .slow = 40, .pieces = 20, .reorder = true, .takes_device = true};
     const int in_place = pass_on_devices(duo, 600);
     REQUIRE(in_place > 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -17,19 +18,35 @@
 
 namespace tutti::test {
 
+/// A setting that the test changes while the engines' threads read it.
+template <typename T>
+class Knob {
+public:
+    Knob(T value) : value_(value) {}
+    Knob(const Knob& other) : value_(T(other)) {}
+    Knob& operator=(const Knob& other) {
+        value_.store(T(other), std::memory_order_relaxed);
+        return *this;
+    }
+    operator T() const { return value_.load(std::memory_order_relaxed); }
+
+private:
+    std::atomic<T> value_;
+};
+
 /// The library misbehaves in each of these ways in so many of a hundred calls.
 struct Manners {
-    unsigned busy = 0, slow = 0;
-    unsigned pieces = 0;  // payloads that come in pieces, and must be fetched in their event
-    bool reorder = false;
-    bool fetch_fails = false;
-    bool never_sent = false;  // payloads stay with the library for ever
-    bool moves = false;       // what is pending
-    bool send_fails = false;
-    Rank no_room_for = nobody;
-    int wake_fd = -1;  // readable until it is heard
-    bool cannot_register = false;
-    bool takes_device = false;
+    Knob<unsigned> busy = 0u, slow = 0u;
+    Knob<unsigned> pieces = 0u;  // payloads that come in pieces, and must be fetched in their event
+    Knob<bool> reorder = false;
+    Knob<bool> fetch_fails = false;
+    Knob<bool> never_sent = false;  // payloads stay with the library for ever
+    Knob<bool> moves = false;       // what is pending
+    Knob<bool> send_fails = false;
+    Knob<Rank> no_room_for = nobody;
+    Knob<int> wake_fd = -1;  // readable until it is heard
+    Knob<bool> cannot_register = false;
+    Knob<bool> takes_device = false;
 };
 inline Manners manners;
 inline std::minstd_rand fake_random{1};
@@ -38,10 +55,14 @@ inline int64_t fake_patience_ms = 200;
 inline PeerLimits fake_limits;
 
 /// Threads of two ports may draw at the same time.
+inline std::mutex fake_random_mutex;
 inline std::size_t draw_below(std::size_t end) {
-    static std::mutex mutex;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(fake_random_mutex);
     return fake_random() % end;
+}
+inline void seed_draws(unsigned seed) {
+    const std::lock_guard lock(fake_random_mutex);
+    fake_random.seed(seed);
 }
 inline bool happens(unsigned percent) {
     return draw_below(100) < percent;
