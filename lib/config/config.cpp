@@ -37,16 +37,20 @@ Result<> set_bool(bool& target, std::string_view text) {
     return {};
 }
 
-Result<> set_rank(Config& c, std::string_view v) {
-    TUTTI_ASSIGN(const int64_t rank, parse_int(v, 0, std::numeric_limits<Rank>::max() - 1));
-    c.rank = static_cast<Rank>(rank);
+/// low and high are values of T.
+template <typename T>
+Result<> set_number(T& target, std::string_view text, int64_t low, int64_t high) {
+    TUTTI_ASSIGN(const int64_t value, parse_int(text, low, high));
+    target = static_cast<T>(value);
     return {};
 }
 
+Result<> set_rank(Config& c, std::string_view v) {
+    return set_number(c.rank, v, 0, std::numeric_limits<Rank>::max() - 1);
+}
+
 Result<> set_size(Config& c, std::string_view v) {
-    TUTTI_ASSIGN(const int64_t size, parse_int(v, 1, std::numeric_limits<Rank>::max()));
-    c.size = static_cast<Rank>(size);
-    return {};
+    return set_number(c.size, v, 1, std::numeric_limits<Rank>::max());
 }
 
 Result<> set_secret(Config& c, std::string_view v) {
@@ -74,20 +78,15 @@ Result<> set_transport(Config& c, std::string_view v) {
 }
 
 Result<> set_nrings(Config& c, std::string_view v) {
-    TUTTI_ASSIGN(const int64_t rings, parse_int(v, 1, max_rings));
-    c.nrings = static_cast<int>(rings);
-    return {};
+    return set_number(c.nrings, v, 1, max_rings);
 }
 
 Result<> set_timeout(Config& c, std::string_view v) {
-    TUTTI_ASSIGN(c.timeout_ms, parse_int(v, 0, std::numeric_limits<int32_t>::max()));
-    return {};
+    return set_number(c.timeout_ms, v, 0, std::numeric_limits<int32_t>::max());
 }
 
 Result<> set_unexpected(Config& c, std::string_view v) {
-    TUTTI_ASSIGN(const int64_t bytes, parse_int(v, 0, std::numeric_limits<int64_t>::max()));
-    c.unexpected_bytes = static_cast<std::size_t>(bytes);
-    return {};
+    return set_number(c.unexpected_bytes, v, 0, std::numeric_limits<int64_t>::max());
 }
 
 Result<> set_check(Config& c, std::string_view v) {
@@ -157,17 +156,12 @@ constexpr ConfigKey keys[] = {
      set_unexpected},
     {"window_bytes", "0 … 512 MiB",
      "of one lane's messages between hosts that lie far apart, how much may be under way to a rank",
-     [](Config& c, std::string_view v) -> Result<> {
-         TUTTI_ASSIGN(const int64_t bytes, parse_int(v, 0, int64_t{512} << 20));
-         c.window_bytes = static_cast<std::size_t>(bytes);
-         return {};
+     [](Config& c, std::string_view v) {
+         return set_number(c.window_bytes, v, 0, int64_t{512} << 20);
      }},
     {"round_trip_ms", "-1, 0 … 60000",
      "how long a message takes between hosts and back, for choices; -1: measure it at the start",
-     [](Config& c, std::string_view v) -> Result<> {
-         TUTTI_ASSIGN(c.round_trip_ms, parse_int(v, -1, 60'000));
-         return {};
-     }},
+     [](Config& c, std::string_view v) { return set_number(c.round_trip_ms, v, -1, 60'000); }},
     {"iface", "eth0, 10.0.0.1",
      "the interface or address to listen on; else the one on the way to a tcp store, or the first "
      "that is not loopback",
@@ -176,11 +170,7 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) -> Result<> { return c.ofi_provider = v, Result<>{}; }},
     {"fabric_ports", "1 … 16",
      "UCX workers or libfabric endpoints of every rank; streams take turns",
-     [](Config& c, std::string_view v) -> Result<> {
-         TUTTI_ASSIGN(const int64_t ports, parse_int(v, 1, 16));
-         c.fabric_ports = static_cast<int>(ports);
-         return {};
-     }},
+     [](Config& c, std::string_view v) { return set_number(c.fabric_ports, v, 1, 16); }},
     {"host_id", "text", "act as another host than the neighbours on this machine",
      [](Config& c, std::string_view v) -> Result<> { return c.host_id = v, Result<>{}; }},
     {"algo", "ring, recursive_doubling, …",
@@ -190,10 +180,7 @@ constexpr ConfigKey keys[] = {
      [](Config& c, std::string_view v) -> Result<> { return c.tuning = v, Result<>{}; }},
     {"fit_ms", "0 … 60000",
      "measure this long at start-up to fit the cost model to this machine; 0: do not",
-     [](Config& c, std::string_view v) -> Result<> {
-         TUTTI_ASSIGN(c.fit_ms, parse_int(v, 0, 60'000));
-         return {};
-     }},
+     [](Config& c, std::string_view v) { return set_number(c.fit_ms, v, 0, 60'000); }},
     {"check", "frames, strict", "strict: agree on every call before any data moves", set_check},
     {"progress", "thread, manual", "manual: the program calls tutti_progress, no thread of ours",
      set_progress},
@@ -205,18 +192,12 @@ constexpr ConfigKey keys[] = {
      set_device},
     {"device_tile_bytes", "4096 …",
      "of what goes between device and wire in tiles: bytes of one; the same on every rank",
-     [](Config& c, std::string_view v) -> Result<> {
-         TUTTI_ASSIGN(const int64_t bytes, parse_int(v, 4096, int64_t{1} << 30));
-         c.device_tile_bytes = static_cast<std::size_t>(bytes);
-         return {};
+     [](Config& c, std::string_view v) {
+         return set_number(c.device_tile_bytes, v, 4096, int64_t{1} << 30);
      }},
     {"device_rings", "1 … 16",
      "how many NCCL communicators a communicator has side by side; the same on every rank",
-     [](Config& c, std::string_view v) -> Result<> {
-         TUTTI_ASSIGN(const int64_t rings, parse_int(v, 1, 16));
-         c.device_rings = static_cast<int>(rings);
-         return {};
-     }},
+     [](Config& c, std::string_view v) { return set_number(c.device_rings, v, 1, 16); }},
     {"device_split", "own, share",
      "whether what is split off a communicator on devices shares its NCCL resources, and its fate",
      set_device_split},
