@@ -113,7 +113,7 @@ std::size_t AuthServer::wants() const {
 
 AuthServer::State AuthServer::feed(ByteView in, Bytes& reply) {
     reply.clear();
-    auto next = stage_ == 0 ? greet(in) : judge(in);
+    auto next = answer(in);
     if (!next) {
         stage_ = 2;
         error_ = std::move(next).error();
@@ -123,9 +123,14 @@ AuthServer::State AuthServer::feed(ByteView in, Bytes& reply) {
     return ++stage_ == 1 ? State::more : State::done;
 }
 
+Result<Bytes> AuthServer::answer(ByteView in) {
+    if (wants() == 0 || in.size() != wants())
+        return fail(Code::auth, "authentication fed out of turn");
+    return stage_ == 0 ? greet(in) : judge(in);
+}
+
 // The client's first bytes: our nonce, and the proof that we know the secret.
 Result<Bytes> AuthServer::greet(ByteView in) {
-    if (in.size() != wants()) return fail(Code::auth, "authentication fed out of turn");
     if (as_text(in.first(magic.size())) != magic)
         return fail(Code::auth, "the client does not speak tutti's protocol");
     nonce_c_.assign(in.begin() + magic.size(), in.end());
@@ -138,8 +143,6 @@ Result<Bytes> AuthServer::greet(ByteView in) {
 
 // The client's proof.
 Result<Bytes> AuthServer::judge(ByteView in) const {
-    if (wants() == 0 || in.size() != wants())
-        return fail(Code::auth, "authentication fed out of turn");
     TUTTI_ASSIGN(const Bytes expected, prove_client(key_, nonce_c_, nonce_s_));
     if (!equal_in_constant_time(in, expected))
         return fail(Code::auth, "the client has another secret, or is of another job; {}",

@@ -44,6 +44,7 @@ public:
     bool has_proved() const { return stage_ == 1; }
 
 private:
+    Result<Bytes> answer(ByteView in);
     Result<Bytes> greet(ByteView in);
     Result<Bytes> judge(ByteView in) const;
 
