@@ -12,7 +12,7 @@ SUMS = ((100, 256), (100, KI), (256, 4 * KI), (64, 32 * KI))
 CASES = [(*case, way) for case in SUMS for way in ("list", "manager")] + [(100, KI, "gather"), (100, KI, "scatter")]
 NAMES = {"list": "all_reduce_coalesced", "manager": "all_reduce", "gather": "all_gather_into_tensor",
          "scatter": "reduce_scatter_tensor"}
-# What tutti's time may be, in times of gloo's.
+# The goal for the ratio: tutti's time divided by gloo's, at most.
 GOAL = 0.5
 
 

@@ -23,7 +23,7 @@ from peers.running import result_file  # noqa: E402
 KI, MI = 1 << 10, 1 << 20
 BLOCK_S = 0.15
 SIZES = (8, 64 * KI, MI, 16 * MI, 128 * MI)
-# What tutti's time may be, in times of gloo's, by type and bytes.
+# The goals for the ratio by type and bytes: tutti's time divided by gloo's, at most.
 GOALS = {"shm": {("float32", 8): 1 / 20, ("float32", 64 * KI): 1 / 12, ("float32", MI): 1 / 5,
                  ("float32", 16 * MI): 1 / 6, ("float32", 128 * MI): 1 / 6, ("bfloat16", 16 * MI): 1 / 10},
          "tcp": {("float32", 16 * MI): 0.6}}

@@ -50,10 +50,9 @@ struct Config {
     int device_rings = 1;                                  // NCCL's communicators side by side
     DeviceSplit device_split = DeviceSplit::own;
     std::string cuda_library, nccl_library;  // a path, or else what the process has
-    std::string dump;  // where the flight recorder goes when an operation fails
-    int longest_sleep_ms =
-        100;  // how long who waits sleeps between looks at the clock: no key, for tests
-    uint32_t attempt = 0;  // how often a launcher that restarts its ranks has done so: no key
+    std::string dump;            // where the flight recorder goes when an operation fails
+    int longest_sleep_ms = 100;  // of a waiting thread between two looks at the clock: no key
+    uint32_t attempt = 0;        // how often a launcher that restarts its ranks has done so: no key
     /// The error of a variable that does not place this rank: the other ranks hear of it when it
     /// joins.
     std::optional<Error> refused;

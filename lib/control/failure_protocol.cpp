@@ -139,7 +139,7 @@ void FailureProtocol::end(const Error& error, uint64_t from_sequence, Rank excep
 }
 
 void FailureProtocol::raise_mismatch(const Tag& own, Rank peer, const Tag& got) {
-    // What arrived may belong to an earlier operation that this rank has long returned from.
+    // The message that arrived may belong to an operation that this rank has long returned from.
     const Tag same = context_.host.recorder().find(got.sequence).value_or(own);
     const std::string ours = describe_call(same), theirs = describe_call(got);
     ControlMessage message = context_.make(ControlMessage::Kind::mismatch, {});
@@ -361,7 +361,7 @@ void FailureProtocol::peer_lost(Rank peer, const std::string& cause) {
 }
 
 void FailureProtocol::receive(Rank from, const ControlMessage& message) {
-    // Of a failure alone may it be nobody.
+    // Only the news of a failure may name no rank.
     const bool of_member = message.rank >= 0 && message.rank < context_.size;
     if (message.kind != ControlMessage::Kind::failed && !of_member) return;
     {
