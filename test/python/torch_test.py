@@ -297,6 +297,18 @@ class Building(unittest.TestCase):
             self.assertIn("cannot be loaded", done.stderr)
             self.assertIn("remove", done.stderr)
 
+    def test_a_compiler_that_brings_its_own_library_does_not_give_it_to_others(self):
+        """libtutti.so would take some symbols from the backend's copy and others from libstdc++.so, and crash."""
+        with tempfile.TemporaryDirectory() as folder:
+            source, built = pathlib.Path(folder) / "text.cpp", pathlib.Path(folder) / "text.so"
+            source.write_text("#include <sstream>\nint main() { std::ostringstream text; text << 1; return text.fail(); }\n")
+            flags = run(PYTHON, "-c", "import tutti.torch._build as b; print(*b._flags(), sep='\\n')").stdout.split("\n")
+            words = [{"{source}": str(source), "{target}": str(built)}.get(word, word) for word in flags if word]
+            subprocess.run(["c++", "-static-libstdc++", *words], check=True)
+            symbols = subprocess.run(["nm", "-DC", "--defined-only", built], capture_output=True, text=True, check=True)
+            self.assertNotIn(" std::ostream", symbols.stdout)
+            self.assertNotIn(" std::locale", symbols.stdout)
+
     def failing(self, folder, words):
         """What is said of a compiler that fails with these words."""
         _, compiler = self.fake_compiler(folder, f"echo '{words}' >&2\nexit 1")

@@ -29,6 +29,9 @@ from .._paths import INCLUDE, LIBRARY
 SOURCES = pathlib.Path(__file__).resolve().parent / "csrc"
 NAME = "_tutti_torch"
 COMPILERS = ("c++", "g++", "clang++")
+# A compiler may link its C++ library into the backend: exported from there, its symbols would replace those that
+# libtutti.so takes from libstdc++.so, some of them and not others.
+OPTIONS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-Wl,--exclude-libs,ALL")
 TAIL_LINES = 30
 SCRATCH = "scratch-"
 NO_ROOM = ("No space left on device", "Disk quota exceeded")
@@ -64,8 +67,7 @@ def _flags() -> list[str]:
                          (INCLUDE / "tutti/tutti.h", "tutti's headers")):
         if not header.is_file():
             raise BuildError(f"tutti.torch has to be compiled once, and {what} are missing: there is no {header}")
-    flags = ["-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-w",
-             f"-DTORCH_EXTENSION_NAME={NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H",
+    flags = [*OPTIONS, f"-DTORCH_EXTENSION_NAME={NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H",
              f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
     # pybind11 of older versions of torch shares its types only between modules that agree on these.
     for name in ("COMPILER_TYPE", "STDLIB", "BUILD_ABI"):
@@ -84,7 +86,7 @@ def _identity() -> str:
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*")) + [INCLUDE / "tutti/tutti.h"]:
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    facts = [torch.__version__, str(torch.version.git_version), str(torch._C._GLIBCXX_USE_CXX11_ABI),
+    facts = [*OPTIONS, torch.__version__, str(torch.version.git_version), str(torch._C._GLIBCXX_USE_CXX11_ABI),
              sysconfig.get_config_var("SOABI") or sys.version, str(LIBRARY), str(pathlib.Path(torch.__file__))]
     digest.update("\0".join(facts).encode())
     return digest.hexdigest()[:16]
