@@ -45,7 +45,6 @@ void ProgressEngine::check_deadlines() {
 }
 
 bool ProgressEngine::arm_all(bool on) {
-    if (on) core_.endpoint->transports().before_sleep();
     const bool streams = core_.streams.arm(on);
     return core_.transfers.arm(on) && streams;
 }

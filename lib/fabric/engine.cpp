@@ -62,13 +62,9 @@ void FabricEngine::tick() {
 
 void FabricEngine::on_doorbell() {
     if (!parts_.entry.try_enter()) return;  // asked again if the owner leaves anything
-    parts_.watch.drain();
+    parts_.doorbell.drain();
     loop_.turn();
     loop_.exit();
-}
-
-void FabricEngine::before_sleep() {
-    if (const Guard guard(loop_); guard) parts_.watch.stay_watched();
 }
 
 void FabricEngine::begin_close(Deadline deadline) {
@@ -106,7 +102,7 @@ void FabricEngine::schedule_send(Flow& flow) {
 }
 
 void FabricEngine::arm(bool on) {
-    if (const Guard guard(loop_); guard) parts_.watch.count_sleepers(on ? 1 : -1);
+    if (const Guard guard(loop_); guard) parts_.doorbell.count_sleepers(on ? 1 : -1);
 }
 
 // Memory that the library is reading, and cannot be told a copy of, is waited for, and so is a

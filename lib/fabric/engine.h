@@ -57,7 +57,7 @@ public:
     Result<> open_port(PortFactory& factory) { return loop_.open_port(factory); }
     const Bytes& address() const { return parts_.port.port().address(); }
     const PortLimits& limits() const { return parts_.port.port().limits(); }
-    int wake_fd() const { return parts_.watch.fd(); }
+    int wake_fd() const { return parts_.doorbell.fd(); }
 
     Result<std::unique_ptr<Sender>> open(const ChannelId& id, ByteView port, uint64_t nonce);
     /// That peer's process is known to be dead. Also while another thread is in, and waits for it.
@@ -71,8 +71,6 @@ public:
     void tick();
     /// wake_fd() is readable.
     void on_doorbell();
-    /// As Transport's.
-    void before_sleep();
 
     /// Closing: begin takes the engine for good; step is true once every peer has what was sent;
     /// end lets go of the peers. The port stays for channels that are still read.

@@ -69,9 +69,7 @@ public:
     }
     /// Nothing more goes to that peer before the next poll. Others may have room.
     bool is_busy(const Peer& peer) const { return peer.busy_in == polls_; }
-    /// The number of the poll that begins.
-    uint64_t begin_poll() { return ++polls_; }
-    uint64_t polls() const { return polls_; }
+    void begin_poll() { ++polls_; }
 
     void mark_lost(Peer& peer, std::string cause, Culprit culprit = Culprit::peer) {
         losses_.push_back({&peer, std::move(cause), culprit});

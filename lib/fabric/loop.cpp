@@ -25,8 +25,8 @@ EngineParts::EngineParts(const EngineOptions& in_options)
       waker(options.doorbell_fd),
       entry(options.events),
       port(options.rank),
-      watch(port, options.reactor, waker),
-      peers({port, flows, entry.ready(), watch, marks, waker}),
+      doorbell(port),
+      peers({port, flows, entry.ready(), doorbell, marks, waker}),
       flows(options.retired, "port"),
       incoming(port, peers, entry.ready(), waker, options.limits),
       outgoing(port, peers, entry.ready(), waker),
@@ -36,7 +36,7 @@ Result<> PortLoop::open_port(PortFactory& factory) {
     parts_.marks.begin();
     TUTTI_TRY(parts_.port.open(factory, *this));
     parts_.marks.port_opened();
-    parts_.watch.arm();
+    parts_.doorbell.arm();
     parts_.peers.set_hello(ByteWriter()
                                .put(parts_.options.nonce)
                                .put_text(as_text(parts_.port.port().address()))
@@ -60,13 +60,13 @@ void PortLoop::finish_turn() {
                 flow.in.release_holds(parts_.port.port());
                 FlatBoards::forget(flow);
             });
-    if (parts_.watch.must_arm() && !parts_.entry.closing()) arm_port();
+    if (parts_.doorbell.must_arm() && !parts_.entry.closing()) arm_port();
 }
 
 // The sleeper looks once more after this, and others are woken by what moves.
 void PortLoop::arm_port() {
     for (int turns = 0; turns < max_arm_turns; ++turns) {
-        if (parts_.watch.arm()) return;
+        if (parts_.doorbell.arm()) return;
         turn();
     }
     parts_.waker.ring();

@@ -16,7 +16,6 @@ struct EngineOptions {
     uint64_t nonce = 0;
     std::size_t max_message_bytes = 0;
     int doorbell_fd = -1;
-    Reactor* reactor = nullptr;  // a sleeper polls it; has wake_fd()
     const Retired* retired = nullptr;
     ChannelEvents* events = nullptr;
     PeerLimits limits = {};
@@ -33,7 +32,7 @@ struct EngineParts {
     EngineEntry<Flow> entry;
     EnginePort port;
     DescriptorMarks marks;
-    PortWatch watch;
+    ArmedDoorbell doorbell;
     PeerTable peers;
     FlowTable<Flow> flows;  // they go first: they count their cells at their peers
     Incoming incoming;
@@ -73,8 +72,8 @@ public:
         tidy();
     }
     void poll() {
-        parts_.watch.poll_begins(parts_.port.begin_poll());
-        if (parts_.port.port().progress()) parts_.watch.moved();
+        parts_.port.begin_poll();
+        if (parts_.port.port().progress()) parts_.doorbell.moved();
     }
     /// Deals with everything that polls have brought.
     void tidy() {

@@ -6,7 +6,7 @@
 namespace tutti::fabric {
 
 Peer& PeerTable::find_or_add(Rank rank) {
-    if (peers_.empty()) shared_.watch.count_sleepers(-1);
+    if (peers_.empty()) shared_.doorbell.count_sleepers(-1);
     auto& peer = peers_[rank];
     if (!peer) peer = std::make_unique<Peer>(rank);
     return *peer;

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "fabric/armed_doorbell.h"
 #include "fabric/descriptor_marks.h"
-#include "fabric/watch.h"
 #include "transport/posted/flow_table.h"
 #include "transport/posted/ready_list.h"
 
@@ -55,7 +55,7 @@ public:
         EnginePort& port;
         FlowTable<Flow>& flows;
         ReadyList<Flow>& ready;
-        PortWatch& watch;
+        ArmedDoorbell& doorbell;
         DescriptorMarks& marks;
         const SleeperWaker& waker;
     };

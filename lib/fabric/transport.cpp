@@ -54,9 +54,6 @@ public:
     Result<> add_memory(std::byte* data, std::size_t bytes) override;
     void remove_memory(std::byte* data, std::size_t bytes) override;
     void progress() override;
-    void before_sleep() override {
-        for (const auto& engine : engines_) engine->before_sleep();
-    }
     IntrinsicProvider* intrinsics() override { return flat_.get(); }
     void close(Deadline deadline) override;
 
@@ -90,7 +87,6 @@ Result<> FabricTransport::listen() {
                                   .nonce = address.nonce,
                                   .max_message_bytes = settings_.max_message_bytes,
                                   .doorbell_fd = context_.doorbell_fd,
-                                  .reactor = context_.data_reactor,
                                   .retired = &retired_,
                                   .events = &events_,
                                   .limits = settings_.limits,

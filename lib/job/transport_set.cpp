@@ -63,10 +63,6 @@ void TransportSet::progress() const {
     for (const auto& transport : transports_) transport->progress();
 }
 
-void TransportSet::before_sleep() const {
-    for (const auto& transport : transports_) transport->before_sleep();
-}
-
 void TransportSet::retire(uint32_t comm) const {
     for (const auto& transport : transports_) transport->retire(comm);
 }

@@ -32,8 +32,6 @@ public:
 
     /// Moves data of all transports. Cheap when there is none.
     void progress() const;
-    // As Transport's.
-    void before_sleep() const;
     void retire(uint32_t comm) const;
     void peer_gone(Rank peer) const;
 

@@ -101,10 +101,6 @@ public:
     /// Moves what can be moved without blocking. From any thread; skipped if one is in it already.
     virtual void progress() = 0;
 
-    /// A thread is about to sleep until the data reactor wakes it, or the program is. From any
-    /// thread.
-    virtual void before_sleep() {}
-
     /// Whole collectives that this transport can do at once; nullptr if none.
     virtual IntrinsicProvider* intrinsics() { return nullptr; }
 

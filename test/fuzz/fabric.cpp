@@ -4,7 +4,6 @@
 
 #include "fabric/engine.h"
 #include "fuzz/catalog.h"
-#include "wait/reactor.h"
 
 namespace tutti::fuzz {
 namespace {
@@ -122,7 +121,6 @@ Bytes conversation(std::initializer_list<Bytes> messages) {
 void run_fabric(ByteView input) {
     const auto address = decode_address("input", "1", as_text(input));
     if (address) require(!encode_address("input", *address).empty(), "no address");
-    Reactor reactor;
     Retired retired;
     retired.insert(retired_comm);
     Sink sink;
@@ -131,7 +129,6 @@ void run_fabric(ByteView input) {
                                                              .size = ranks,
                                                              .nonce = nonce,
                                                              .max_message_bytes = 4096,
-                                                             .reactor = &reactor,
                                                              .retired = &retired,
                                                              .events = &sink,
                                                              .patience_ms = 0});

@@ -232,41 +232,6 @@ TEST_CASE("fabric: what the library woke it with wakes it once") {
     CHECK(here.data.poll(0) == 0);
 }
 
-// To be watched costs a peer that sends something a walk through epolls.
-TEST_CASE("fabric: the library's descriptor is watched for those who sleep, and some time after") {
-    const UniqueFd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    const GoodManners reset;
-    manners.wake_fd = bell.get();
-    Duo duo(fake_kind);
-    auto lane = duo.open(0);
-    const auto rings = [&] {
-        ::eventfd_write(bell.get(), 1);
-        const bool seen = duo.b.data.poll(0) > 0;
-        uint64_t count = 0;
-        return ::read(bell.get(), &count, sizeof count) < 0 ? seen : false;
-    };
-    const auto poll_often = [&] {
-        for (int i = 0; i < 1100; ++i) duo.b.transport->progress();
-    };
-    const auto message = [&] { return lane.receiver->peek(make_tag(1), 8); };
-    REQUIRE_FALSE(message().data);
-    poll_often();
-    CHECK_FALSE(rings());
-    lane.receiver->arm(true);
-    CHECK(rings());
-    poll_often();
-    CHECK(rings());
-    lane.receiver->arm(false);
-    CHECK(rings());
-    poll_often();
-    CHECK_FALSE(rings());
-    // Who waits for a channel that is not there yet has nothing to arm.
-    duo.b.transport->before_sleep();
-    CHECK(rings());
-    poll_often();
-    CHECK_FALSE(rings());
-}
-
 /// Rank 1 wants a payload that it cannot get, and with it loses rank 0: told once.
 void lose_a_payload(FakeDuo& duo, Duo::Lane& lane) {
     const Buffer data = pattern(50'000, 1);
