@@ -6,12 +6,15 @@
 
 namespace tutti {
 
-/// No byte is in both. A null pointer stands for a buffer that a rank does not have.
+/// Where a buffer ends, as a number: nothing may be added to a null pointer, which stands for a
+/// buffer that a rank does not have.
+inline std::uintptr_t end_of(const void* buffer, std::size_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(buffer) + bytes;
+}
+
+/// No byte is in both.
 inline bool are_apart(const void* a, std::size_t a_bytes, const void* b, std::size_t b_bytes) {
-    // As numbers: nothing may be added to a null pointer.
-    const auto at_a = reinterpret_cast<std::uintptr_t>(a);
-    const auto at_b = reinterpret_cast<std::uintptr_t>(b);
-    return at_a + a_bytes <= at_b || at_b + b_bytes <= at_a;
+    return end_of(a, a_bytes) <= end_of(b, 0) || end_of(b, b_bytes) <= end_of(a, 0);
 }
 
 }  // namespace tutti

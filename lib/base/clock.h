@@ -28,13 +28,15 @@ inline int64_t wall_clock_s() {
 
 /// A cheap monotonic counter for stamps on hot paths: nanoseconds where the machine has nothing
 /// cheaper. TickScale turns differences into time.
-inline uint64_t ticks() {
 #if defined(__x86_64__)
+inline uint64_t ticks() {
     return __builtin_ia32_rdtsc();  // <immintrin.h> would be 40,000 lines
-#else
-    return static_cast<uint64_t>(now_ns());
-#endif
 }
+#else
+inline uint64_t ticks() {
+    return static_cast<uint64_t>(now_ns());
+}
+#endif
 
 /// Fixes a moment in both clocks; a later moment gives the rate between them.
 class TickScale {

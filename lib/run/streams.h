@@ -25,8 +25,7 @@ struct alignas(no_share_bytes) Stream {
     std::atomic<Rank> waits_for{nobody};  // the head, when its clock was last looked at
 
     void count(int32_t more) {
-        const uint32_t now = queued.load(std::memory_order_relaxed);
-        queued.store(now + static_cast<uint32_t>(more), std::memory_order_relaxed);
+        queued.store(queued + static_cast<uint32_t>(more), std::memory_order_relaxed);
     }
 };
 

@@ -56,7 +56,9 @@ public:
     /// Waits for it until the deadline; then held() says whether that was enough.
     OwnerGuard(OwnerFlag& owner, Deadline deadline)
         : owner_(owner.take(deadline) ? &owner : nullptr) {}
-    ~OwnerGuard() { drop(); }
+    ~OwnerGuard() {
+        if (owner_) owner_->give();
+    }
     OwnerGuard(const OwnerGuard&) = delete;
 
     bool held() const { return owner_ != nullptr; }

@@ -29,6 +29,10 @@ void Wakeups::poll_program(int timeout_ms, uint64_t since) {
     if (called > 0 && dozing_) wake_service();
 }
 
+void Wakeups::leave_unsent() {
+    if (!sends_unsent_ && !manual_) wake_service();
+}
+
 void Wakeups::wake_service() {
     if (!service_woken_.exchange(true)) service_doorbell_.ring();
 }
