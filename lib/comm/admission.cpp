@@ -73,29 +73,23 @@ Error Admission::not_all_back(int64_t timeout_ms) {
     return core_.failure_protocol.fatal_error().value_or(error);
 }
 
-Result<> Admission::own(Stream& stream, int64_t timeout_ms) {
-    OwnerGuard owned(stream.owner);
-    if (!core_.failure_protocol.alarm() && !core_.destroyed.load(std::memory_order_relaxed))
-        [[likely]] {
-        owned.keep();
-        return {};
-    }
-    owned.drop();
+// The caller owns the stream, and owns it again on success.
+Result<> Admission::wait_for_alarm(Stream& stream, int64_t timeout_ms) {
+    stream.owner.give();
     TUTTI_TRY(core_.may_start());
     return wait_to_enter(stream, timeout_ms);
 }
 
-// A mismatch that came and went since the request was prepared has changed the next operation's
-// number, and the groups on accelerators.
-bool Admission::is_outdated(const Request& request, const Plan& plan) const {
-    if (request.external && request.is_outdated(core_.generation.load())) return true;
-    return request.round_robin_stream && plan.stream != stream_for(-1);
-}
-
 Result<Admission::Place> Admission::submit(Request& request, Plan& plan, int64_t timeout_ms) {
     Stream& stream = core_.streams[plan.stream];
-    TUTTI_TRY(own(stream, timeout_ms));
-    if (is_outdated(request, plan)) [[unlikely]] {
+    stream.owner.take();
+    if (core_.failure_protocol.alarm() || core_.destroyed.load(std::memory_order_relaxed))
+        [[unlikely]]
+        TUTTI_TRY(wait_for_alarm(stream, timeout_ms));
+    // A mismatch that came and went since the request was prepared has changed the groups on
+    // accelerators, and the next operation's number.
+    if ((request.external && request.is_outdated(core_.generation.load())) ||
+        (request.round_robin_stream && plan.stream != stream_for(-1))) [[unlikely]] {
         core_.streams.release(stream);
         return Place::outdated;
     }

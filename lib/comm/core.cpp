@@ -27,9 +27,7 @@ Result<> Core::forked() const {
         rank());
 }
 
-Result<> Core::may_call() const {
-    if (home.here() && !Completion::calling_back()) [[likely]]
-        return {};
+Result<> Core::refuse_call() const {
     TUTTI_TRY(forked());
     return fail(Code::invalid,
                 "rank {}: a completion callback may not start, wait for or end anything: the "

@@ -36,7 +36,10 @@ struct Core {
     /// unsupported in a child that was forked since: the communicator is the parent's.
     Result<> forked() const;
     /// The same for calls that start or wait for something: invalid inside a completion callback.
-    Result<> may_call() const;
+    Result<> may_call() const {
+        return !home.here() || Completion::calling_back() ? refuse_call() : Result<>{};
+    }
+    Result<> refuse_call() const;
     /// aborted once it was destroyed.
     Result<> may_start() const;
     void set_hosts(Hosts hosts);

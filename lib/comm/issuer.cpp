@@ -12,18 +12,8 @@ namespace tutti {
 // ---- plans
 // ---------------------------------------------------------------------------------------
 
-// nullptr: there is none.
-Result<Plan*> Issuer::cached(const Call& call, uint32_t stream) {
-    // A plan must not outlive its operator's handle.
-    if (is_user_op(call.op)) [[unlikely]] {
-        if (!find_operator(call.op)) TUTTI_TRY(core_.planner.check(call, static_cast<int>(stream)));
-    }
-    return core_.plans[stream].find(call);
-}
-
 Result<Plan*> Issuer::plan_for(const Call& call, uint32_t stream, int64_t timeout_ms) {
-    TUTTI_ASSIGN(Plan * plan, cached(call, stream));
-    if (plan) return plan;
+    if (Plan* const plan = core_.plans[stream].find(call)) return plan;
     return bind_and_keep(call, stream, timeout_ms);
 }
 
@@ -37,8 +27,7 @@ Result<Plan*> Issuer::bind_and_keep(const Call& call, uint32_t stream, int64_t t
 Result<Plan*> Issuer::host_plan(OffloadCall& asked, uint32_t stream, int64_t timeout_ms) {
     TUTTI_ASSIGN(bool offloads, core_.offload->takes(asked));
     if (offloads) return nullptr;
-    TUTTI_ASSIGN(Plan * plan, cached(asked.call, stream));
-    if (plan) [[likely]]
+    if (Plan* const plan = core_.plans[stream].find(asked.call)) [[likely]]
         return plan;
     // The program may have loaded a driver since the last such call: then the buffers may be its.
     if (core_.offload->appeared()) {

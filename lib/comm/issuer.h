@@ -45,7 +45,6 @@ public:
     Result<std::unique_ptr<Plan>> bind_plan(const Call& call, uint32_t stream, int64_t timeout_ms);
 
 private:
-    Result<Plan*> cached(const Call& call, uint32_t stream);
     Result<Plan*> bind_and_keep(const Call& call, uint32_t stream, int64_t timeout_ms);
     Result<Plan*> host_plan(OffloadCall& asked, uint32_t stream, int64_t timeout_ms);
     Result<std::unique_ptr<Plan>> make_plan_or_say(const Call& call, uint32_t stream,

@@ -197,8 +197,7 @@ void ProgressEngine::finish_call() {
     core_.endpoint->wakeups().returns();
 }
 
-void ProgressEngine::announce() {
-    if (!announces_) return;
+void ProgressEngine::announce_to_program() {
     LeftToProgram work(*this);
     if (announce_and_check(work)) core_.endpoint->wakeups().ring();
 }

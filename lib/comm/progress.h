@@ -41,7 +41,10 @@ private:
     // The work that it hands to the protocol of waiting (lib/wait).
     class Wait;
     class LeftToProgram;
-    void announce();
+    void announce() {
+        if (announces_) announce_to_program();
+    }
+    void announce_to_program();
     void finish_call();
     void recall();
     bool drive_all(bool& moved);

@@ -23,11 +23,11 @@ public:
           detached_(side_) {}
 
     Result<bool> takes(OffloadCall& call) override {
-        if (!detached_.empty()) [[unlikely]]
-            TUTTI_TRY(detached_.take_error());
-        if (!device::driver() && !call.queue) [[likely]]
-            return false;
-        return calls_.takes(call);
+        return detached_.empty() && !device::driver() && !call.queue ? false : ask_driver(call);
+    }
+    Result<bool> ask_driver(OffloadCall& call) {
+        TUTTI_TRY(detached_.take_error());
+        return device::driver() || call.queue ? calls_.takes(call) : false;
     }
     bool appeared() override {
         return !device::driver() &&

@@ -8,11 +8,6 @@ namespace {
 
 constexpr std::size_t dropped_share = 8;  // one in so many
 
-// Handles are never used twice: no call will ask for it again.
-bool is_of_destroyed_operator(const Plan& plan) {
-    return is_user_op(plan.call.op) && !find_operator(plan.call.op);
-}
-
 }  // namespace
 
 Plan::Plan(const Call& wanted, uint32_t on_stream)
@@ -29,10 +24,9 @@ Plan::Plan(const Call& wanted, uint32_t on_stream)
     inputs.resize(static_cast<std::size_t>(call.inputs));
 }
 
-Plan* PlanCache::search(const Call& call) {
-    for (auto& plan : plans_)
-        if (!plan->busy && plan->call == call) return last_ = plan.get();
-    return nullptr;
+// Handles are never used twice: no call that is right asks for it again.
+bool PlanCache::is_of_destroyed_operator(const Plan& plan) {
+    return is_user_op(plan.call.op) && !find_operator(plan.call.op);
 }
 
 // Those that go are spread over all: of more shapes in turn than there is room for, the oldest, or
@@ -48,7 +42,7 @@ void PlanCache::make_room() {
 Plan* PlanCache::keep(std::unique_ptr<Plan> plan) {
     make_room();
     plans_.push_back(std::move(plan));
-    return last_ = plans_.back().get();
+    return remember(*plans_.back());
 }
 
 }  // namespace tutti

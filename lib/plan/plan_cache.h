@@ -5,17 +5,21 @@
 #include <vector>
 
 #include "plan/plan.h"
+#include "reduce/operators.h"
 
 namespace tutti {
 
 /// The issuing thread's.
 class PlanCache {
 public:
-    /// nullptr: there is none, or all of that shape are running.
+    /// nullptr: there is none, or all of that shape are running, or the call's operator is gone.
     Plan* find(const Call& call) {
+        const auto fits = [&](const Plan& plan) { return !plan.busy && plan.call == call; };
         // Most calls repeat the one before.
-        if (last_ && !last_->busy && last_->call == call) return last_;
-        return search(call);
+        if (last_ && fits(*last_)) return last_;
+        for (auto& plan : plans_)
+            if (fits(*plan) && !is_of_destroyed_operator(*plan)) return remember(*plan);
+        return nullptr;
     }
     /// Drops some of those that do not run when there are too many. Those that go lend the new one,
     /// which is bound, their work memory.
@@ -30,7 +34,12 @@ public:
 private:
     static constexpr std::size_t max_plans = 256;
 
-    Plan* search(const Call& call);
+    static bool is_of_destroyed_operator(const Plan& plan);
+    /// A plan with an operator of the program's is looked for anew each time.
+    Plan* remember(Plan& plan) {
+        last_ = is_user_op(plan.call.op) ? nullptr : &plan;
+        return &plan;
+    }
     void make_room();
 
     Plan* last_ = nullptr;

@@ -57,9 +57,7 @@ std::string describe_call(const Tag& tag) {
     return text + ")";
 }
 
-Recorder::CallEntry* Recorder::entry(uint64_t sequence) const {
-    const uint64_t number = sequence & ((uint64_t{1} << Tag::epoch_shift) - 1);
-    if (number < few) return &few_[number];
+Recorder::CallEntry* Recorder::later_entry(uint64_t number) const {
     CallEntry* many = many_.load(acquire);
     return many ? &many[number % capacity] : nullptr;
 }
@@ -69,7 +67,7 @@ void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
         owned_.reset(new (std::nothrow) CallEntry[capacity]);
         many_.store(owned_.get(), release);
     }
-    CallEntry* const place = entry(tag.sequence);
+    CallEntry* const place = entry(operation_number(tag));
     if (!place) return last_.store(tag.sequence, release);
     CallEntry& e = *place;
     e.sequence.store(~uint64_t{0}, relaxed);
@@ -87,7 +85,7 @@ void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
 }
 
 void Recorder::end(const Tag& tag, Code code) {
-    CallEntry* const place = entry(tag.sequence);
+    CallEntry* const place = entry(operation_number(tag));
     if (!place || place->sequence.load(relaxed) != tag.sequence) return;
     CallEntry& e = *place;
     e.end.store(ticks(), release);
@@ -115,7 +113,7 @@ std::optional<Recorder::RecordedCall> Recorder::read(const CallEntry& e) {
 }
 
 std::optional<Tag> Recorder::find(uint64_t sequence) const {
-    const CallEntry* found = entry(sequence);
+    const CallEntry* found = entry(operation_number(sequence));
     const auto call = found ? read(*found) : std::nullopt;
     if (!call || call->tag.sequence != sequence) return std::nullopt;
     return call->tag;

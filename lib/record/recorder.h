@@ -86,7 +86,11 @@ private:
     // when it is needed, and then for good.
     static constexpr uint64_t few = 32;
     /// nullptr: it was never written.
-    CallEntry* entry(uint64_t sequence) const;
+    /// nullptr: there was no memory for it.
+    CallEntry* entry(uint64_t number) const {
+        return number < few ? &few_[number] : later_entry(number);
+    }
+    CallEntry* later_entry(uint64_t number) const;
     /// A consistent copy of an entry.
     struct RecordedCall {
         Tag tag;
