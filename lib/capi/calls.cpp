@@ -68,6 +68,34 @@ Result<> check_own_block(const char* function, const Communicator& comm, const C
                 function, call.count, listed);
 }
 
+bool is_whole(const Call& call) {
+    return traits_of(call.collective).cut == Cut::whole;
+}
+
+/// A whole buffer in place has no block that lies in another one of the other side's.
+bool is_in_place(const Call& call, const void* in, const void* out) {
+    return in == out && in && is_whole(call);
+}
+
+Result<> check_two(const char* function, const Communicator& comm, const Call& call, const void* in,
+                   const void* out) {
+    const bool whole = is_whole(call);
+    if (call.collective == Collective::barrier || (whole && call.count == 0)) return {};
+    // Lengths that no memory has would make nonsense of what follows.
+    constexpr std::size_t surely_fits = std::size_t{1} << 40;
+    if (!whole || call.count > surely_fits) TUTTI_TRY(comm.planner().check(call, -1));
+    const BufferRange in_range = range_of(call, comm.rank(), comm.size(), Space::input);
+    const BufferRange out_range = range_of(call, comm.rank(), comm.size(), Space::output);
+    if (in_range.used && in_range.length > 0 && !in)
+        return fail(Code::invalid, "{}: the input is NULL but count is {}", function,
+                    in_range.length);
+    if (out_range.used && out_range.length > 0 && !out)
+        return fail(Code::invalid, "{}: the output is NULL but count is {}", function,
+                    out_range.length);
+    if (!in_range.used || !out_range.used || dtype_bytes(call.dtype) == 0) return {};
+    return check_overlap(function, call, in_range, out_range, in, out);
+}
+
 }  // namespace
 
 Result<tutti_call_opts> read_opts(const char* function, const tutti_call_opts* opts) {
@@ -100,15 +128,8 @@ Call plain_call(Collective collective, std::size_t count, tutti_dtype dtype, tut
     return rooted_call(collective, count, dtype, /*root=*/0, op);
 }
 
-Call rooted_call(Collective collective, std::size_t count, tutti_dtype dtype, int root,
-                 tutti_op op) {
-    Call call;
-    call.collective = collective;
-    call.count = count;
-    call.dtype = static_cast<Dtype>(dtype);
-    call.op = static_cast<Op>(op);
-    call.root = root;
-    return call;
+Call rooted_call(Collective name, std::size_t count, tutti_dtype dtype, int root, tutti_op op) {
+    return {.collective = name, .count = count, .dtype = Dtype(dtype), .op = Op(op), .root = root};
 }
 
 Result<Call> allgatherv_call(const char* function, tutti_comm* comm, const BlockArrays& out,
@@ -163,22 +184,7 @@ Result<Call> alltoallv_call(const char* function, tutti_comm* comm, const BlockA
 
 Result<> check_buffers(const char* function, const Communicator& comm, const Call& call,
                        const void* in, const void* out) {
-    const bool whole = traits_of(call.collective).cut == Cut::whole;
-    if (whole && (in == out ? in != nullptr : false)) return {};
-    if (call.collective == Collective::barrier || (whole && call.count == 0)) return {};
-    // Lengths that no memory has would make nonsense of what follows.
-    constexpr std::size_t surely_fits = std::size_t{1} << 40;
-    if (!whole || call.count > surely_fits) TUTTI_TRY(comm.planner().check(call, -1));
-    const BufferRange in_range = range_of(call, comm.rank(), comm.size(), Space::input);
-    const BufferRange out_range = range_of(call, comm.rank(), comm.size(), Space::output);
-    if (in_range.used && in_range.length > 0 && !in)
-        return fail(Code::invalid, "{}: the input is NULL but count is {}", function,
-                    in_range.length);
-    if (out_range.used && out_range.length > 0 && !out)
-        return fail(Code::invalid, "{}: the output is NULL but count is {}", function,
-                    out_range.length);
-    if (!in_range.used || !out_range.used || dtype_bytes(call.dtype) == 0) return {};
-    return check_overlap(function, call, in_range, out_range, in, out);
+    return is_in_place(call, in, out) ? Result<>{} : check_two(function, comm, call, in, out);
 }
 
 Result<> call_blocking(const char* function, tutti_comm* comm, const Call& call, const void* in,
