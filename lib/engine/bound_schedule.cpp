@@ -7,7 +7,6 @@
 
 namespace tutti {
 void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
-    tag_ = tag;
     // Input regions are only read; one pointer type keeps place() one function.
     in_ = static_cast<std::byte*>(const_cast<void*>(in));
     out_ = static_cast<std::byte*>(out);
@@ -18,6 +17,7 @@ void BoundSchedule::start(const Tag& tag, const void* in, void* out) {
     for (BoundLane& lane : p_.lanes) {
         lane.tile = lane.steps.empty() ? p_.layout.tiles() : 0;
         lane.step = 0;
+        lane.tag = tag;
         lane.offered = lane.placed = false;
         lanes_left_ += !lane.steps.empty();
     }
@@ -74,8 +74,7 @@ bool BoundSchedule::untaken() const {
 }
 
 bool BoundSchedule::drained(const BoundLane& lane) const {
-    return std::all_of(lane.pushes.begin(), lane.pushes.end(),
-                       [](Sender* sender) { return sender->drained(); });
+    return std::ranges::all_of(lane.pushes, &Sender::drained);
 }
 
 std::byte* BoundSchedule::address(const Region& region, uint32_t tile, uint32_t slot_offset,
@@ -111,15 +110,8 @@ void BoundSchedule::place(BoundLane& lane, const BoundStep& step) const {
     lane.placed = true;
     if (!p_.tag_by_block) return;
     const Region& extent = step.local ? step.local : step.out;
-    lane.block_count = p_.layout.block_count(extent.space, extent.chunk);
+    lane.tag.count = p_.layout.block_count(extent.space, extent.chunk);
     lane.later_part = p_.layout.later_part(extent.chunk);
-}
-
-Tag BoundSchedule::tag_of(const BoundLane& lane) const {
-    if (!p_.tag_by_block) return tag_;
-    Tag tag = tag_;
-    tag.count = lane.block_count;
-    return tag;
 }
 
 bool BoundSchedule::may_start(const BoundLane& lane, const BoundStep& step) const {
@@ -138,16 +130,15 @@ BoundSchedule::StepOutcome BoundSchedule::receive(BoundLane& lane, const BoundSt
                                                   const void*& data) {
     Receiver* receiver = step.recv->receiver.load(std::memory_order_acquire);
     if (!receiver) return StepOutcome::waiting;
-    const Tag expected = tag_of(lane);
     const std::size_t bytes = at.count * step.in_bytes;
     if (step.offer && !lane.offered) {
-        receiver->offer(expected, address(step.out, lane.tile, 0, at.out, step.result_bytes),
+        receiver->offer(lane.tag, address(step.out, lane.tile, 0, at.out, step.result_bytes),
                         bytes);
         lane.offered = true;
     }
-    const Receiver::PeekedMessage message = receiver->peek(expected, bytes);
+    const Receiver::PeekedMessage message = receiver->peek(lane.tag, bytes);
     if (!message.data) return StepOutcome::waiting;
-    if (message.tag != expected) {
+    if (message.tag != lane.tag) {
         failure_ = {{Code::mismatch, step.recv->peer, 0, {}}, message.tag};
         return StepOutcome::failed;
     }
@@ -197,24 +188,20 @@ void BoundSchedule::combine_pieces(const BoundStep& step, uint32_t tile, const v
     }
 }
 
-void BoundSchedule::run_kernel(const BoundLane& lane, const BoundStep& step,
-                               const BoundStep::Position& at, const void* data,
-                               const Results& to) const {
-    if (!step.one_piece) return combine_pieces(step, lane.tile, data, to);
-    combine(step, at.count, data, address(step.local, lane.tile, 0, at.local, step.local_bytes),
-            to);
-}
-
 /// Decides whether the result goes past the cache, where it is worth a thought.
 void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
                             const BoundStep::Position& at, const void* data, std::byte* out,
                             std::byte* built) const {
+    const auto write_result = [&](bool past_cache) {
+        const Results to{out, built, past_cache};
+        if (!step.one_piece) return combine_pieces(step, lane.tile, data, to);
+        combine(step, at.count, data, address(step.local, lane.tile, 0, at.local, step.local_bytes),
+                to);
+    };
     StreamingStorePolicy* const policy =
         !out && step.streamed ? step.send->past_cache(step.writer) : nullptr;
-    if (!policy) return run_kernel(lane, step, at, data, {out, built, streams_ && step.stream_out});
-    policy->measure(at.count * step.result_bytes, [&](bool past_cache) {
-        run_kernel(lane, step, at, data, {out, built, past_cache});
-    });
+    if (!policy) return write_result(streams_ && step.stream_out);
+    policy->measure(at.count * step.result_bytes, write_result);
 }
 
 BoundSchedule::StepOutcome BoundSchedule::run_step(BoundLane& lane) {
@@ -244,11 +231,11 @@ BoundSchedule::StepOutcome BoundSchedule::run_step(BoundLane& lane) {
     if (step.kernel) compute(lane, step, at, data, out, built);
     if (step.recv && !step.keep) step.recv->receiver.load(std::memory_order_relaxed)->release();
     if (step.build) {
-        step.send->commit(tag_of(lane), sent_bytes);
+        step.send->commit(lane.tag, sent_bytes);
     } else if (step.send) {
         const std::byte* const value =
             out ? out : address(step.local, lane.tile, 0, at.local, step.local_bytes);
-        step.send->push(tag_of(lane), value, sent_bytes);
+        step.send->push(lane.tag, value, sent_bytes);
     }
     return StepOutcome::advanced;
 }

@@ -74,8 +74,8 @@ struct BoundLane {
     // again and again.
     bool placed = false;
     BoundStep::Position at;
-    std::size_t block_count = 0;  // of the whole block, where tags have it
-    bool later_part = false;      // likewise: not the first of it
+    Tag tag;                  // of the current step's messages
+    bool later_part = false;  // where tags have the block's length: this is not the first of it
 };
 
 class BoundSchedule final : public Operation {
@@ -128,8 +128,6 @@ private:
     };
     void compute(const BoundLane& lane, const BoundStep& step, const BoundStep::Position& at,
                  const void* data, std::byte* out, std::byte* built) const;
-    void run_kernel(const BoundLane& lane, const BoundStep& step, const BoundStep::Position& at,
-                    const void* data, const Results& to) const;
     void combine(const BoundStep& step, std::size_t count, const void* data, const void* local,
                  const Results& to) const;
     void combine_pieces(const BoundStep& step, uint32_t tile, const void* data, Results to) const;
@@ -139,12 +137,10 @@ private:
     Layout::Piece piece(const Region& region, uint32_t tile, uint32_t index) const;
     std::byte* address(const Region& region, uint32_t tile, uint32_t slot_offset,
                        std::size_t offset, std::size_t element_bytes) const;
-    Tag tag_of(const BoundLane& lane) const;
     bool drained(const BoundLane& lane) const;
     bool sends_are_over() const;
 
     Parts p_;
-    Tag tag_;
     std::byte* in_ = nullptr;
     std::byte* out_ = nullptr;
     uint32_t lanes_left_ = 0;
