@@ -94,7 +94,7 @@ struct ReceiveQueue : ReceiveCounts {
         const uint64_t done = released.load(std::memory_order_seq_cst);
         for (; reclaimed < done; ++reclaimed) {
             ReceiveSlot& slot = at(reclaimed);
-            if (slot.cell != CellPool::none) cells.give(slot.cell);
+            cells.give(slot.cell);
             if (slot.hold) port.release(std::exchange(slot.hold, nullptr));
             slot.state.store(State::empty, std::memory_order_relaxed);
         }

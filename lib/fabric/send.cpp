@@ -58,7 +58,7 @@ bool Outgoing::send_message(Flow& flow) {
         return false;
     }
     ++flow.peer.sent;
-    flow.in.give_back(out.credits);
+    flow.in.give_back(flow.in.reclaimed);
     if (result != Progress::pending) complete(flow, position, result == Progress::done);
     return true;
 }
@@ -68,7 +68,7 @@ bool Outgoing::send_credits(Flow& flow) {
     Header out = port_.header(Kind::credit, flow.peer, flow.id);
     out.credits = flow.in.owed(flow.in.reclaimed);
     if (!port_.send(flow.peer, out)) return false;
-    flow.in.give_back(out.credits);
+    flow.in.give_back(flow.in.reclaimed);
     return true;
 }
 
@@ -89,8 +89,7 @@ void Outgoing::complete(Flow& flow, uint64_t position, bool gone) {
     under_way.done = true;
     // A peer that has said bye has had all that it waited for.
     under_way.lost = !gone && !flow.peer.bye_received;
-    if (message.cell != CellPool::none)
-        out.staging.give(std::exchange(message.cell, CellPool::none));
+    out.staging.give(std::exchange(message.cell, CellPool::none));
     uint64_t sent = out.sent.load(std::memory_order_relaxed);
     const uint64_t before = sent;
     // In order, though the library finishes them as it likes: places are used again by position.

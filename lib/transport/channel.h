@@ -33,15 +33,10 @@ struct Tag {
 
     static constexpr int epoch_shift = 48;
     uint64_t epoch() const { return sequence >> epoch_shift; }
+    /// Of an operation before a mismatch that the other one comes after: its messages are dropped.
+    bool is_stale(const Tag& expected) const { return epoch() < expected.epoch(); }
 };
 static_assert(sizeof(Tag) == 32);
-
-/// How a message that arrived relates to the one that is expected.
-enum class TagMatch : uint8_t { equal, stale, different };
-inline TagMatch match(const Tag& expected, const Tag& got) {
-    if (expected == got) return TagMatch::equal;
-    return got.epoch() < expected.epoch() ? TagMatch::stale : TagMatch::different;
-}
 
 struct ChannelId {
     Rank peer = nobody;

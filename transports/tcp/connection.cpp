@@ -29,8 +29,7 @@ Result<> Connection::watch() {
 
 // ---- ownership -------------------------------------------------------------------------------
 
-void Connection::finish_turn() {
-    if (!flows_.any_forgotten()) return;
+void Connection::forget_flows() {
     const bool alive = health() == Code::ok;
     if (!alive) entry_.ready().clear();  // nothing leaves it by being sent any more
     flows_.forget(

@@ -44,10 +44,7 @@ public:
     int fd() const { return socket_.fd(); }
 
     // For the channels.
-    Code health(const Flow& flow) const {
-        static_cast<void>(flow);
-        return health();
-    }
+    Code health(const Flow&) const { return health(); }
     /// A sleeper is woken by its socket as it is.
     void arm(bool on) { static_cast<void>(on); }
     void schedule_send(Flow& flow);
@@ -64,7 +61,10 @@ private:
 
     bool enter() { return entry_.enter(); }
     void exit() { entry_.exit(*this); }
-    void finish_turn();
+    void finish_turn() {
+        if (flows_.any_forgotten()) forget_flows();
+    }
+    void forget_flows();
     bool has_more() { return entry_.ready().added(); }
     void flush();
     std::unique_ptr<Receiver> make_receiver(Flow& flow);

@@ -24,19 +24,16 @@ struct ReceiveQueue : ReceiveCounts {
 
     ArrivedMessage& at(uint64_t position) { return messages[position % credits_per_channel]; }
     // The lane's.
+    ArrivedMessage& next() { return at(released.load(std::memory_order_relaxed)); }
     const ArrivedMessage* front() {
-        const uint64_t position = released.load(std::memory_order_relaxed);
-        return arrived.load(std::memory_order_seq_cst) == position ? nullptr : &at(position);
+        return arrived.load(std::memory_order_seq_cst) == released ? nullptr : &next();
     }
-    void leave_front() {
-        const int cell = at(released.load(std::memory_order_relaxed)).cell;
-        if (cell != CellPool::none) cells.give(cell);
-    }
+    void leave_front() { cells.give(next().cell); }
     /// The owner releases all that has arrived, for a channel without a receiver.
     void drop() {
         uint64_t position = released.load(std::memory_order_relaxed);
         for (; position < arrived.load(std::memory_order_relaxed); ++position)
-            if (const int cell = at(position).cell; cell != CellPool::none) cells.give(cell);
+            cells.give(at(position).cell);
         released.store(position, std::memory_order_seq_cst);
     }
 };

@@ -212,7 +212,7 @@ void Input::finish_message() {
 
 void Input::finish_late() {
     ReceiveQueue& in = shared_.late.flow.in;
-    in.returned.store(in.released.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    in.give_back(in.released.load(std::memory_order_relaxed));
     if (shared_.entry.closing()) return;
     if (shared_.late.credits.add({shared_.peer, header_.comm, header_.lane}))
         shared_.entry.ready().add(shared_.late.flow);

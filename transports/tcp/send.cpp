@@ -27,8 +27,9 @@ ssize_t write_parts(int fd, iovec (&parts)[2]) {
 }
 
 void attach_credits(Header& out, Flow& flow) {
-    out.credits = flow.in.owed(flow.in.released.load(std::memory_order_seq_cst));
-    flow.in.give_back(out.credits);
+    const uint64_t free = flow.in.released.load(std::memory_order_seq_cst);
+    out.credits = flow.in.owed(free);
+    flow.in.give_back(free);
 }
 
 }  // namespace
@@ -104,7 +105,7 @@ void Output::batch_message(Flow& flow) {
     }
     if (message.bytes > 0) std::memcpy(batch_.get() + batched_, message.data, message.bytes);
     batched_ += message.bytes;
-    if (message.cell != CellPool::none) flow.out.staging.give(message.cell);
+    flow.out.staging.give(message.cell);
     small_[small_count_++] = &flow;
 }
 
@@ -133,7 +134,7 @@ bool Output::write(DataSocket& socket) {
     if (Flow* flow = std::exchange(large_, nullptr)) {
         flow->travelling = false;
         const SendQueue::QueuedMessage& message = flow->out.at(flow->out.begun - 1);
-        if (message.cell != CellPool::none) flow->out.staging.give(message.cell);
+        flow->out.staging.give(message.cell);
         sent(*flow);
     }
     return true;

@@ -185,13 +185,12 @@ Receiver::PeekedMessage MappedReceiver::peek(const Tag& expected, std::size_t by
     for (uint32_t looks = 0; looks <= mapped_cells && has_message(); ++looks) {
         const Cell& cell = cell_of(memory_, position_);
         const Tag got = cell.tag;
-        const TagMatch matched = match(expected, got);
-        if (matched == TagMatch::stale) {
+        if (got.is_stale(expected)) {
             release();
             continue;
         }
         // Where it lies follows from its size, which is known only if the tags are equal.
-        if (bytes <= mapped_inline_bytes || matched == TagMatch::different)
+        if (bytes <= mapped_inline_bytes || got != expected)
             return {.data = cell.payload, .tag = got};
         if (bytes <= mapped_small_bytes)
             return {.data = small_cell(memory_, position_), .tag = got};

@@ -66,6 +66,7 @@ public:
     }
     std::byte* data(int cell) const { return data_[static_cast<std::size_t>(cell)]; }
     void give(int cell) {
+        if (cell == none) return;
         uncount(static_cast<std::size_t>(cell));
         free_.fetch_or(1U << cell, std::memory_order_release);
     }

@@ -124,10 +124,8 @@ struct ReceiveCounts {
     uint16_t owed(uint64_t free) const {
         return static_cast<uint16_t>(free - returned.load(std::memory_order_relaxed));
     }
-    void give_back(uint16_t credits) {
-        returned.store(returned.load(std::memory_order_relaxed) + credits,
-                       std::memory_order_relaxed);
-    }
+    /// The owner's: the peer is told of these.
+    void give_back(uint64_t free) { returned.store(free, std::memory_order_relaxed); }
     /// Credits travel alone when half of them are owed, or when the sender has none left. Lane and
     /// owner both ask after publishing `released` and `begun`, so one of them sees that it is time.
     bool credits_due() const {

@@ -42,8 +42,7 @@ public:
     bool drained() override { return all_sent() || wire_->health(flow_) != Code::ok; }
     bool all_sent() override { return flow_.out.sent.load(std::memory_order_seq_cst) >= borrowed_; }
     void cancel() override {
-        if (reserved_ != CellPool::none)
-            flow_.out.staging.give(std::exchange(reserved_, CellPool::none));
+        flow_.out.staging.give(std::exchange(reserved_, CellPool::none));
         if (!drained()) wire_->cancel_sends(flow_);
         borrowed_ = 0;
     }
