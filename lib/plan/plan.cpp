@@ -32,6 +32,7 @@ bool PlanCache::is_of_destroyed_operator(const Plan& plan) {
 // Those that go are spread over all: of more shapes in turn than there is room for, the oldest, or
 // all, would be the very ones that are needed next.
 void PlanCache::make_room() {
+    last_ = nullptr;
     std::erase_if(plans_,
                   [](auto& plan) { return !plan->busy && is_of_destroyed_operator(*plan); });
     if (plans_.size() < max_plans) return;

@@ -63,13 +63,14 @@ Recorder::CallEntry* Recorder::later_entry(uint64_t number) const {
 }
 
 void Recorder::begin(const Tag& tag, uint64_t bytes, uint32_t ring) {
-    if (operation_number(tag) >= few && !owned_) {
+    const uint64_t number = operation_number(tag);
+    if (number >= few && !owned_) {
         owned_.reset(new (std::nothrow) CallEntry[capacity]);
         many_.store(owned_.get(), release);
     }
-    CallEntry* const place = entry(operation_number(tag));
-    if (!place) return last_.store(tag.sequence, release);
-    CallEntry& e = *place;
+    CallEntry* const entries = number < few ? few_.get() : owned_.get();
+    if (!entries) return last_.store(tag.sequence, release);
+    CallEntry& e = entries[number % capacity];
     e.sequence.store(~uint64_t{0}, relaxed);
     e.count.store(tag.count, release);
     e.plan.store(tag.plan, release);
