@@ -439,6 +439,13 @@ class Files(unittest.TestCase):
         self.assertTrue(blocks)
         self.assertEqual([line for block in blocks for line in block.splitlines() if line.strip() not in code], [])
 
+    def test_the_walk_of_a_call_names_functions_that_there_are(self):
+        named = re.findall(r"`(\w+)::(\w+)`", read(SOURCE / "ARCHITECTURE.md").partition("## One allreduce")[2])
+        self.assertGreater(len(named), 30)
+        code = "\n".join(read(path) for path in sources() if name_of(path).startswith(("lib/", "transports/")))
+        self.assertEqual([f"{kind}::{name}" for kind, name in named
+                          if not re.search(rf"\b(class|struct) {kind}\b", code) or not re.search(rf"\b{name}\(", code)], [])
+
     def test_nothing_is_left_open_and_no_machine_is_named(self):
         # Put together here, so that this file does not find itself.
         words = r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX)\b"
