@@ -31,18 +31,16 @@ Result<> Admission::wait_to_enter(Stream& stream, int64_t timeout_ms) {
     for (;;) {
         {
             OwnerGuard owned(stream.owner);
-            Error error;
-            const auto entry =
-                core_.failure_protocol.admit(operation_number(core_.sequence) + 1, error);
-            if (entry == FailureProtocol::CallDecision::proceed) {
-                owned.keep();
-                return {};
-            }
-            if (entry == FailureProtocol::CallDecision::refused) {
+            auto entry = core_.failure_protocol.admit(operation_number(core_.sequence) + 1);
+            if (!entry) {
                 owned.drop();
                 core_.apply_verdicts();
                 core_.streams.dump_once();
-                return tl::unexpected(std::move(error));
+                return tl::unexpected(std::move(entry).error());
+            }
+            if (*entry == FailureProtocol::CallDecision::proceed) {
+                owned.keep();
+                return {};
             }
         }
         core_.apply_verdicts();
@@ -70,7 +68,7 @@ Error Admission::not_all_back(int64_t timeout_ms) {
     if (late.answered) error.message += fmt::format(": {} did not", late.names());
     core_.failure_protocol.raise(error);
     core_.streams.dump_once();
-    return core_.failure_protocol.fatal_error().value_or(error);
+    return core_.failure_protocol.fatal_error().value_or(FailureProtocol::FatalError{error}).error;
 }
 
 // The caller owns the stream, and owns it again on success.

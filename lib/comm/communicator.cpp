@@ -139,9 +139,11 @@ void Communicator::leave_at_exit(Deadline deadline) {
 // Leaving waits for no answer of a rank that is lost, or that did not answer in time.
 void Communicator::stop_waiting_for_culprit() {
     const auto over = core_.failure_protocol.fatal_error();
-    const bool late = over && (over->code == Code::peer_lost || over->code == Code::timeout);
-    if (late && over->rank != nobody && over->rank != rank())
-        core_.endpoint->stop_waiting_for(core_.group.in_job(over->rank));
+    if (!over) return;
+    const Error& cause = over->error;
+    const bool late = cause.code == Code::peer_lost || cause.code == Code::timeout;
+    if (late && cause.rank != nobody && cause.rank != rank())
+        core_.endpoint->stop_waiting_for(core_.group.in_job(cause.rank));
 }
 
 // ---- what the endpoint tells

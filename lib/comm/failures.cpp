@@ -47,7 +47,7 @@ Error contact_failed(Core& core, const Transfer& transfer, const Error& error) {
     wait_for_news(core, error, [&] { return failure_protocol.ended() || left(); });
     if (!failure_protocol.ended() && left()) return Transfers::left_error(transfer.peer);
     if (!failure_protocol.ended()) report_failure(core, error);
-    return failure_protocol.fatal_error().value_or(error);
+    return failure_protocol.fatal_error().value_or(FailureProtocol::FatalError{error}).error;
 }
 
 }  // namespace tutti

@@ -11,9 +11,8 @@ Result<> Messenger::post(Transfer& transfer, int64_t timeout_ms) {
     TUTTI_TRY(core_.transfers.check(transfer));
     TUTTI_TRY(core_.may_start());
     // After a loss a receive takes a message that is here (Transfers::purge).
-    bool may_receive = false;
-    const auto over = core_.failure_protocol.fatal_error(&may_receive);
-    if (over && (transfer.sends || !may_receive)) return tl::unexpected(*over);
+    const auto over = core_.failure_protocol.fatal_error();
+    if (over && (transfer.sends || !over->may_receive)) return tl::unexpected(over->error);
     if (auto posted = connect_and_post(transfer, timeout_ms); !posted)
         return tl::unexpected(contact_failed(core_, transfer, posted.error()));
     return {};

@@ -136,7 +136,7 @@ Result<> Splitter::assemble(Communicator& part) {
     core.endpoint->look_up_neighbours(core.group, deadline);
     Endpoint::Intrinsics joined = core.endpoint->join_intrinsics(
         core.group, core.planner.selection_input().one_host, deadline);
-    if (auto cause = core_.failure_protocol.fatal_error()) return tl::unexpected(*std::move(cause));
+    if (auto cause = core_.failure_protocol.fatal_error()) return tl::unexpected(cause->error);
     TUTTI_ASSIGN(const bool all, part.issuer_.all_agree(joined.group != nullptr));
     if (all) core.planner.use(std::move(joined));
     return {};
@@ -146,7 +146,8 @@ Result<> Splitter::assemble(Communicator& part) {
 // cause of what went wrong in its part; a part that could not even be made tells nobody, so the
 // whole one does.
 Error Splitter::part_failed(Communicator* part, const Error& error) {
-    const Error cause = core_.failure_protocol.fatal_error().value_or(error);
+    const Error cause =
+        core_.failure_protocol.fatal_error().value_or(FailureProtocol::FatalError{error}).error;
     Error told = cause;
     if (!part) {
         told.rank = core_.rank();

@@ -67,12 +67,12 @@ void FailureProtocol::fail_from(uint64_t sequence, Rank except) {
     context_.flood(*failure_, except);
 }
 
-std::optional<Error> FailureProtocol::fatal_error(bool* may_receive) {
+std::optional<FailureProtocol::FatalError> FailureProtocol::fatal_error() {
     const Lock lock(context_.mutex);
     if (!failure_) return std::nullopt;
-    if (may_receive)
-        *may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence;
-    return Error{failure_->code, failure_->rank, 0, failure_->text};
+    return FatalError{
+        .error = {failure_->code, failure_->rank, 0, failure_->text},
+        .may_receive = failure_->code == Code::peer_lost && failure_->tag.sequence == no_sequence};
 }
 
 bool FailureProtocol::has_left(Rank rank) {
@@ -81,7 +81,7 @@ bool FailureProtocol::has_left(Rank rank) {
     return said_bye(rank);
 }
 
-FailureProtocol::CallDecision FailureProtocol::admit(uint64_t next_number, Error& error) {
+Result<FailureProtocol::CallDecision> FailureProtocol::admit(uint64_t next_number) {
     const Lock lock(context_.mutex);
     const bool departed = std::any_of(departed_.begin(), departed_.end(),
                                       [&](auto& d) { return next_number > d.second; });
@@ -90,16 +90,14 @@ FailureProtocol::CallDecision FailureProtocol::admit(uint64_t next_number, Error
     // After a loss a call may still find all that it needs.
     if (dead_ && tolerated_loss_locked(epoch_ << Tag::epoch_shift | next_number) != nobody)
         return CallDecision::proceed;
-    if (dead_ && unreported_.empty()) {
-        error = mismatch_is_due ? mismatch_of_call(next_number) : *dead_;
-        return CallDecision::refused;
-    }
+    if (dead_ && unreported_.empty())
+        return tl::unexpected(mismatch_is_due ? mismatch_of_call(next_number) : *dead_);
     // As many calls for each as the others have made.
     if (!unreported_.empty()) {
-        error = unreported_.front().error;
+        Error error = unreported_.front().error;
         if (--unreported_.front().calls == 0) unreported_.pop_front();
         if (is_without_failure()) alarm_.store(false, std::memory_order_seq_cst);
-        return CallDecision::refused;
+        return tl::unexpected(std::move(error));
     }
     if (!mismatch_) return CallDecision::proceed;
     if (first_heard_ != 0) return CallDecision::wait;
@@ -107,8 +105,7 @@ FailureProtocol::CallDecision FailureProtocol::admit(uint64_t next_number, Error
     if (next_number < operation_number(mismatch_from_)) return CallDecision::proceed;
     // Operations that still run here will tell of it, and are counted: this call is one too many.
     if (!self_quiet_) return CallDecision::wait;
-    error = mismatch_of_call(next_number);
-    return CallDecision::refused;
+    return tl::unexpected(mismatch_of_call(next_number));
 }
 
 void FailureProtocol::raise(const Error& error) {

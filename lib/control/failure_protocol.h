@@ -52,21 +52,25 @@ public:
     /// after it.
     void fail_after_loss(uint64_t sequence);
 
+    struct FatalError {
+        Error error;
+        /// No operation is known to have failed for the loss that this error reports: a receive may
+        /// still take what the lost rank had sent.
+        bool may_receive = false;
+    };
     /// Why nothing works any more, if that is so for everyone: not after a mismatch, nor where only
     /// operations are refused because somebody has left.
-    /// may_receive, if given, is set while no operation is known to have failed for the loss that
-    /// ended it: a receive may still take what the lost rank had sent.
-    std::optional<Error> fatal_error(bool* may_receive = nullptr);
+    std::optional<FatalError> fatal_error();
     /// Set when it is over for everyone: for waits that are not for its operations.
     const std::atomic<bool>& ended() const { return ended_; }
     /// Whether that rank has said bye; any_rank: whether all the others have.
     bool has_left(Rank rank);
     static constexpr Rank any_rank = nobody;
 
-    enum class CallDecision : uint8_t { proceed, wait, refused };
-    /// May a new call start? refused: with the error it gets (of a mismatch each rank hears once,
-    /// or as often as there are calls of one rank that it failed).
-    CallDecision admit(uint64_t next_number, Error& error);
+    enum class CallDecision : uint8_t { proceed, wait };
+    /// The admission check of a new call; a call that is refused gets the error. After a mismatch,
+    /// each rank gets the error once for every call that failed.
+    Result<CallDecision> admit(uint64_t next_number);
 
     /// The epoch that has a mismatch, if this one has.
     std::optional<uint64_t> failing_epoch();

@@ -133,7 +133,7 @@ Result<std::unique_ptr<Request>> DeviceMessenger::start(const std::vector<Offloa
                                                         int64_t timeout_ms, void* device_stream) {
     Core& core = side_.core;
     TUTTI_TRY(core.may_start());
-    if (auto over = core.failure_protocol.fatal_error()) return tl::unexpected(*over);
+    if (auto over = core.failure_protocol.fatal_error()) return tl::unexpected(over->error);
     TUTTI_ASSIGN(const bool staged, stages());
     if (staged) TUTTI_TRY(find_device_of(asked));
     TUTTI_TRY(check(asked, staged));

@@ -25,7 +25,7 @@ Result<> DeviceSide::wait_for_idle() {
     const Deadline deadline = Deadline::after_ms(core.config().timeout_ms);
     while ((devices.group && !devices.group->idle()) ||
            (core.manual() && core.streams.busy_outside())) {
-        if (auto over = core.failure_protocol.fatal_error()) return tl::unexpected(*over);
+        if (auto over = core.failure_protocol.fatal_error()) return tl::unexpected(over->error);
         if (deadline.passed())
             return fail(Code::timeout, "rank {}: the device is still busy", rank());
         progress.advance();

@@ -151,15 +151,14 @@ void Transfers::finished(Transfer& transfer, const Error& error) {
 }
 
 void Transfers::purge() {
-    bool may_receive = false;
-    const auto over = failure_protocol_.fatal_error(&may_receive);
+    const auto over = failure_protocol_.fatal_error();
     const int64_t now = now_ns();
     engine_.purge([&](Transfer& t) -> std::optional<Error> {
         if (over) {
-            if (t.sends || !may_receive) return over;
+            if (t.sends || !over->may_receive) return over->error;
             if (t.left_ns == 0) t.left_ns = now;
             if (now < std::max(t.left_ns, moved_ns_) + on_the_way_ns) return std::nullopt;
-            return over;
+            return over->error;
         }
         const Rank partner = t.partner();
         if (partner == rank_ || !failure_protocol_.has_left(partner)) return std::nullopt;
@@ -170,7 +169,7 @@ void Transfers::purge() {
     // After their messages: a device's stream goes on when nothing moves in its memory any more.
     if (over)
         std::erase_if(bundles_, [&](Bundle* bundle) {
-            return bundle->released.load(std::memory_order_acquire) && end(*bundle, *over);
+            return bundle->released.load(std::memory_order_acquire) && end(*bundle, over->error);
         });
 }
 

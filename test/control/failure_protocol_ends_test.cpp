@@ -85,7 +85,7 @@ TEST_CASE("ranks that end: news of a loss go round the root and others that died
         INFO("rank " << rank);
         const auto over = ranks[rank].failure_protocol.fatal_error();
         REQUIRE(over);
-        CHECK((over->code == Code::peer_lost && over->rank == 2));
+        CHECK((over->error.code == Code::peer_lost && over->error.rank == 2));
     }
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("ranks that end: who has missed the news hears it when it asks") {
     ranks[2].failure_protocol.inquiry().stalled(numbered(0, 5));
     ranks.deliver();
     REQUIRE(ranks[2].failure_protocol.fatal_error());
-    CHECK(ranks[2].failure_protocol.fatal_error()->rank == 1);
+    CHECK(ranks[2].failure_protocol.fatal_error()->error.rank == 1);
 }
 
 TEST_CASE("ranks that end: a rank that cannot be reached has a while to say bye") {
@@ -112,7 +112,7 @@ TEST_CASE("ranks that end: a rank that cannot be reached has a while to say bye"
     ranks[1].failure_protocol.check_unreachable();
     CHECK(ranks[1].failure_protocol.has_left(3) == says_bye);
     REQUIRE(ranks[1].failure_protocol.fatal_error().has_value() == !says_bye);
-    if (!says_bye) CHECK(ranks[1].failure_protocol.fatal_error()->rank == 3);
+    if (!says_bye) CHECK(ranks[1].failure_protocol.fatal_error()->error.rank == 3);
 }
 
 // Rank 3 is stopped in operation 5; 5 and 7 wait for it there, 6 waits for 5; the others are in 6.

@@ -20,6 +20,8 @@ struct Envelope {
     ControlMessage news;
 };
 
+enum class NextCall : uint8_t { proceed, wait, refused };
+
 class Member final : public FailureProtocolHost {
 public:
     Member(Rank rank, Rank size, std::deque<Envelope>& wire, const int64_t& clock_ns)
@@ -35,9 +37,11 @@ public:
     void resume(uint64_t sequence) override { resumed = sequence; }
 
     /// The next call, as its issuer sees it.
-    FailureProtocol::CallDecision next_call(uint64_t number = 6) {
-        Error ignored;
-        return failure_protocol.admit(number, ignored);
+    NextCall next_call(uint64_t number = 6) {
+        const auto decision = failure_protocol.admit(number);
+        if (!decision) return NextCall::refused;
+        return *decision == FailureProtocol::CallDecision::wait ? NextCall::wait
+                                                                : NextCall::proceed;
     }
 
 private:

@@ -24,7 +24,7 @@ void disagree(Ranks& ranks, uint64_t epoch) {
         REQUIRE(verdict);
         CHECK(verdict->code == Code::mismatch);
         CHECK(!rank->failure_protocol.verdict(numbered(epoch, 4).sequence));
-        CHECK(rank->next_call() == FailureProtocol::CallDecision::wait);
+        CHECK(rank->next_call() == NextCall::wait);
     }
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("after a mismatch the ranks go on when all of them are quiet") {
         CHECK(rank->resumed == numbered(1, 5).sequence);
         CHECK(!rank->failure_protocol.failing_epoch());
         CHECK(!rank->failure_protocol.alarm());
-        CHECK(rank->next_call() == FailureProtocol::CallDecision::proceed);
+        CHECK(rank->next_call() == NextCall::proceed);
     }
 }
 
@@ -75,15 +75,15 @@ TEST_CASE("a rank that is behind a mismatch catches up before it hears of it") {
     }
     ranks[2].failure_protocol.quiet(0, 3);
     ranks.deliver();
-    CHECK(ranks[2].next_call(4) == FailureProtocol::CallDecision::proceed);
+    CHECK(ranks[2].next_call(4) == NextCall::proceed);
     CHECK(!ranks[2].failure_protocol.verdict(numbered(0, 4).sequence));
     for (auto& rank : ranks.all) CHECK(rank->resumed == 0);
     // It has run the last good operation: now the others may go on, and its next call is told.
     ranks[2].failure_protocol.quiet(0, 4);
     ranks.deliver();
     for (auto& rank : ranks.all) CHECK(rank->resumed == numbered(1, 5).sequence);
-    CHECK(ranks[2].next_call(6) == FailureProtocol::CallDecision::refused);
-    CHECK(ranks[2].next_call(6) == FailureProtocol::CallDecision::proceed);
+    CHECK(ranks[2].next_call(6) == NextCall::refused);
+    CHECK(ranks[2].next_call(6) == NextCall::proceed);
 }
 
 // A rank that hears of a mismatch before it makes the call is refused it, and never runs that
@@ -98,7 +98,7 @@ TEST_CASE("a rank that was refused one mismatch is not behind the next") {
     for (auto& rank : ranks.all) REQUIRE(rank->resumed == numbered(1, 5).sequence);
     see_mismatch(ranks, 0, 1, 1, 6);
     ranks[2].failure_protocol.quiet(1, 4);
-    CHECK(ranks[2].next_call(6) == FailureProtocol::CallDecision::refused);
+    CHECK(ranks[2].next_call(6) == NextCall::refused);
     ranks[0].failure_protocol.quiet(1, 6);
     ranks[1].failure_protocol.quiet(1, 6);
     ranks.deliver();
@@ -109,7 +109,7 @@ TEST_CASE("a rank that was refused one mismatch is not behind the next") {
 TEST_CASE("a call waits while operations that were issued before it have still to fail") {
     Ranks ranks(3);
     see_mismatch(ranks, 0, 1, 0, 5);
-    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::wait);
+    CHECK(ranks[2].next_call(7) == NextCall::wait);
     for (const uint64_t issued : {5, 6})
         REQUIRE(ranks[2].failure_protocol.verdict(numbered(0, issued).sequence));
     ranks[2].failure_protocol.quiet(0, 6);
@@ -117,12 +117,12 @@ TEST_CASE("a call waits while operations that were issued before it have still t
         REQUIRE(ranks[r].failure_protocol.verdict(numbered(0, 5).sequence));
         ranks[r].failure_protocol.quiet(0, 5);
     }
-    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::wait);
+    CHECK(ranks[2].next_call(7) == NextCall::wait);
     ranks.deliver();
-    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::proceed);
+    CHECK(ranks[2].next_call(7) == NextCall::proceed);
     for (Rank r : {0, 1}) {
-        CHECK(ranks[r].next_call(7) == FailureProtocol::CallDecision::refused);
-        CHECK(ranks[r].next_call(7) == FailureProtocol::CallDecision::proceed);
+        CHECK(ranks[r].next_call(7) == NextCall::refused);
+        CHECK(ranks[r].next_call(7) == NextCall::proceed);
     }
 }
 
@@ -138,15 +138,14 @@ TEST_CASE("ranks hear of a mismatch before an abort that followed it") {
         CHECK(verdict->code == Code::mismatch);
     }
     for (const Rank rank : {2, 0, 1}) {  // rank 2 has yet to call it
-        Error error;
         if (rank == 2) {
-            CHECK(ranks[rank].failure_protocol.admit(5, error) ==
-                  FailureProtocol::CallDecision::refused);
-            CHECK(error.code == Code::mismatch);
+            const auto refused = ranks[rank].failure_protocol.admit(5);
+            REQUIRE(!refused);
+            CHECK(refused.error().code == Code::mismatch);
         }
-        CHECK(ranks[rank].failure_protocol.admit(6, error) ==
-              FailureProtocol::CallDecision::refused);
-        CHECK(error.code == Code::aborted);
+        const auto refused = ranks[rank].failure_protocol.admit(6);
+        REQUIRE(!refused);
+        CHECK(refused.error().code == Code::aborted);
     }
 }
 
@@ -165,12 +164,11 @@ TEST_CASE("a rank that is behind two mismatches hears of both, one a call") {
             REQUIRE(rank->resumed == numbered(epoch + 1, 5 + epoch).sequence);
     }
     CHECK(ranks[2].failure_protocol.alarm());
-    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::refused);
+    CHECK(ranks[2].next_call(7) == NextCall::refused);
     CHECK(ranks[2].failure_protocol.alarm());
-    CHECK(ranks[2].next_call(7) == FailureProtocol::CallDecision::refused);
+    CHECK(ranks[2].next_call(7) == NextCall::refused);
     CHECK(!ranks[2].failure_protocol.alarm());
-    for (auto& rank : ranks.all)
-        CHECK(rank->next_call(7) == FailureProtocol::CallDecision::proceed);
+    for (auto& rank : ranks.all) CHECK(rank->next_call(7) == NextCall::proceed);
 }
 
 // Rank 0 had issued three, rank 1 the one that differs, rank 2 none of them.
@@ -187,12 +185,11 @@ TEST_CASE("what a rank had issued after a mismatch fails on every rank") {
     for (Rank r : {0, 1, 2}) {
         CHECK(ranks[r].resumed == numbered(1, 7).sequence);
         for (Rank call = 0; call < (r == 0 ? 0 : r + 1); ++call) {
-            Error error;
-            REQUIRE(ranks[r].failure_protocol.admit(8, error) ==
-                    FailureProtocol::CallDecision::refused);
-            CHECK(error.code == Code::mismatch);
+            const auto refused = ranks[r].failure_protocol.admit(8);
+            REQUIRE(!refused);
+            CHECK(refused.error().code == Code::mismatch);
         }
-        CHECK(ranks[r].next_call(8) == FailureProtocol::CallDecision::proceed);
+        CHECK(ranks[r].next_call(8) == NextCall::proceed);
         CHECK(!ranks[r].failure_protocol.alarm());
     }
 }
@@ -210,7 +207,7 @@ TEST_CASE(
     ranks.deliver();
     for (auto& rank : ranks.all) {
         CHECK(rank->resumed == numbered(1, 6).sequence);
-        CHECK(rank->next_call(7) == FailureProtocol::CallDecision::proceed);
+        CHECK(rank->next_call(7) == NextCall::proceed);
     }
 }
 
@@ -242,9 +239,9 @@ TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever
         ranks[0].failure_protocol.receive(1, *decoded);
         const auto over = ranks[0].failure_protocol.fatal_error();
         REQUIRE(over);
-        CHECK(over->code == Code::system);
-        CHECK(over->rank == nobody);
-        CHECK(over->message == "why");
+        CHECK(over->error.code == Code::system);
+        CHECK(over->error.rank == nobody);
+        CHECK(over->error.message == "why");
     }
     Ranks ranks(3);
     news.kind = ControlMessage::Kind::bye;
@@ -403,15 +400,15 @@ TEST_CASE("agreement: a loss ends the operations that lack something, and those 
     ranks.deliver();
     for (const Rank r : ranks.present()) {
         CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == 3);
-        CHECK(ranks[r].next_call(5) == FailureProtocol::CallDecision::proceed);
+        CHECK(ranks[r].next_call(5) == NextCall::proceed);
     }
     ranks[1].failure_protocol.fail_after_loss(numbered(0, 6).sequence);
     ranks.deliver();
     for (const Rank r : ranks.present()) {
         CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 5).sequence) == 3);
         CHECK(ranks[r].failure_protocol.tolerated_loss(numbered(0, 6).sequence) == nobody);
-        CHECK(ranks[r].next_call(5) == FailureProtocol::CallDecision::proceed);
-        CHECK(ranks[r].next_call(6) == FailureProtocol::CallDecision::refused);
+        CHECK(ranks[r].next_call(5) == NextCall::proceed);
+        CHECK(ranks[r].next_call(6) == NextCall::refused);
     }
     ranks[2].failure_protocol.raise({Code::aborted, 2, 0, "aborted"});
     ranks.deliver();
@@ -517,12 +514,12 @@ TEST_CASE("ranks that leave: an abort is news also where a call was refused beca
     Ranks ranks(3);
     ranks.leave(1, 5);
     ranks.deliver();
-    CHECK(ranks[0].next_call(6) == FailureProtocol::CallDecision::refused);
+    CHECK(ranks[0].next_call(6) == NextCall::refused);
     CHECK_FALSE(ranks[0].failure_protocol.fatal_error());  // messages between those that stay go on
     ranks[0].failure_protocol.raise({Code::aborted, 0, 0, "enough"});
     ranks.deliver();
     for (const Rank rank : {0, 2}) {
         REQUIRE(ranks[rank].failure_protocol.fatal_error());
-        CHECK(ranks[rank].failure_protocol.fatal_error()->code == Code::aborted);
+        CHECK(ranks[rank].failure_protocol.fatal_error()->error.code == Code::aborted);
     }
 }
