@@ -78,9 +78,15 @@ private:
     Result<ConnectionPtr> handshake(const PeerAddress& peer, Deadline deadline);
     template <typename Over>
     void wait_until(std::unique_lock<std::mutex>& lock, Deadline deadline, Over over);
-    Result<UniqueFd> call(const PeerAddress& peer, Deadline deadline) const;
-    Result<UniqueFd> call_once(const PeerAddress& peer, Deadline deadline) const;
-    Result<UniqueFd> introduce(UniqueFd fd, Deadline deadline) const;
+    /// A peer's answer to our hello: it has taken the connection, or its own call to us is
+    /// under way, and this one was closed.
+    struct Introduction {
+        tcp::Answer answer = tcp::Answer::crossing;
+        UniqueFd fd;
+    };
+    Result<Introduction> call(const PeerAddress& peer, Deadline deadline) const;
+    Result<Introduction> call_once(const PeerAddress& peer, Deadline deadline) const;
+    Result<Introduction> introduce(UniqueFd fd, Deadline deadline) const;
     ConnectionPtr find(Rank peer);
     // With the lock.
     ConnectionPtr find_locked(Rank peer) const;
@@ -174,15 +180,15 @@ Result<ConnectionPtr> TcpTransport::handshake(const PeerAddress& peer, Deadline 
             return fail_rank(Code::timeout, rank, "another thread of this rank is still at it");
         calling_.insert(rank);
         lock.unlock();
-        auto fd = call(peer, deadline);
+        auto called = call(peer, deadline);
         lock.lock();
         calling_.erase(rank);
         changed_.notify_all();
-        if (fd) {
+        if (!called) return tl::unexpected(std::move(called).error());
+        if (called->answer == tcp::Answer::taken) {
             called_.insert(rank);
-            return add(std::move(*fd), rank);
+            return add(std::move(called->fd), rank);
         }
-        if (fd.error().code != Code::in_progress) return tl::unexpected(std::move(fd).error());
         // Never 0, which would be for ever.
         const int64_t limit_ms = std::max<int64_t>(1, deadline.left_ms(crossing_ms));
         wait_until(lock, Deadline::after_ms(limit_ms), [&] { return find_locked(rank); });
@@ -207,14 +213,16 @@ void TcpTransport::wait_until(std::unique_lock<std::mutex>& lock, Deadline deadl
     }
 }
 
-Result<UniqueFd> TcpTransport::call(const PeerAddress& peer, Deadline deadline) const {
+Result<TcpTransport::Introduction> TcpTransport::call(const PeerAddress& peer,
+                                                      Deadline deadline) const {
     for (net::Redial redial;;) {
-        auto fd = call_once(peer, deadline);
-        if (fd || !redial.again(fd.error(), deadline)) return fd;
+        auto called = call_once(peer, deadline);
+        if (called || !redial.again(called.error(), deadline)) return called;
     }
 }
 
-Result<UniqueFd> TcpTransport::call_once(const PeerAddress& peer, Deadline deadline) const {
+Result<TcpTransport::Introduction> TcpTransport::call_once(const PeerAddress& peer,
+                                                           Deadline deadline) const {
     Error last{Code::unsupported, peer.rank, 0, "it published no address that leads there"};
     for (const net::HostPort& address : parse_addresses(peer.address)) {
         if (!usable(address, peer)) continue;
@@ -225,8 +233,7 @@ Result<UniqueFd> TcpTransport::call_once(const PeerAddress& peer, Deadline deadl
     return tl::unexpected(std::move(last));
 }
 
-/// in_progress: the other side's own call is under way.
-Result<UniqueFd> TcpTransport::introduce(UniqueFd fd, Deadline deadline) const {
+Result<TcpTransport::Introduction> TcpTransport::introduce(UniqueFd fd, Deadline deadline) const {
     const Bytes hello = ByteWriter().put(tcp::protocol_version).put(context_.rank).take();
     TUTTI_TRY(net::introduce(fd.get(), key(), hello, deadline));
     tcp::Answer answer{};
@@ -238,8 +245,8 @@ Result<UniqueFd> TcpTransport::introduce(UniqueFd fd, Deadline deadline) const {
             "it hung up on our hello: did its process end, or does it run another version of "
             "tutti?");
     if (!heard) return tl::unexpected(heard.error());
-    if (answer == tcp::Answer::taken) return fd;
-    if (answer == tcp::Answer::crossing) return fail(Code::in_progress, "it is calling us");
+    if (answer == tcp::Answer::taken) return Introduction{.answer = answer, .fd = std::move(fd)};
+    if (answer == tcp::Answer::crossing) return Introduction{};
     return fail(Code::auth, "it answered {} to our hello", static_cast<int>(answer));
 }
 
