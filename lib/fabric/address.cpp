@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "fabric/header.h"
 
@@ -15,19 +16,23 @@ std::string hex(const Bytes& bytes) {
 }
 
 template <typename T>
-bool parse(std::string_view text, T& value) {
+std::optional<T> parse(std::string_view text) {
+    T value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
-    return !text.empty() && error == std::errc{} && end == text.data() + text.size();
+    if (text.empty() || error != std::errc{} || end != text.data() + text.size())
+        return std::nullopt;
+    return value;
 }
 
-bool parse_bytes(std::string_view text, Bytes& out) {
-    if (text.empty() || text.size() % 2 != 0) return false;
+std::optional<Bytes> parse_bytes(std::string_view text) {
+    if (text.empty() || text.size() % 2 != 0) return std::nullopt;
+    Bytes out;
     for (std::size_t i = 0; i < text.size(); i += 2) {
-        uint8_t value = 0;
-        if (!parse(text.substr(i, 2), value)) return false;
-        out.push_back(std::byte{value});
+        const auto value = parse<uint8_t>(text.substr(i, 2));
+        if (!value) return std::nullopt;
+        out.push_back(std::byte{*value});
     }
-    return true;
+    return out;
 }
 
 std::string_view next_word(std::string_view& text) {
@@ -52,20 +57,21 @@ Result<Address> decode_address(std::string_view name, std::string_view our_versi
         return fail(Code::invalid, "'{}' is no address of {}", text.substr(0, 80), name);
     };
     Address out;
-    uint32_t protocol = 0;
     if (next_word(text) != name) return malformed();
     out.version = next_word(text);
-    if (!parse(next_word(text), protocol) || !parse(next_word(text), out.nonce)) return malformed();
-    if (out.version != our_version || protocol != protocol_version)
+    const auto protocol = parse<uint32_t>(next_word(text));
+    const auto nonce = parse<decltype(out.nonce)>(next_word(text));
+    if (!protocol || !nonce) return malformed();
+    out.nonce = *nonce;
+    if (out.version != our_version || *protocol != protocol_version)
         return fail(Code::invalid,
                     "it has {} {} (protocol {}), this rank {} {} (protocol {}): install the same "
                     "version everywhere",
-                    name, out.version, protocol, name, our_version, protocol_version);
+                    name, out.version, *protocol, name, our_version, protocol_version);
     while (!text.empty()) {
-        Bytes port;
-        if (out.ports.size() == max_ports || !parse_bytes(next_word(text), port))
-            return malformed();
-        out.ports.push_back(std::move(port));
+        auto port = parse_bytes(next_word(text));
+        if (!port || out.ports.size() == max_ports) return malformed();
+        out.ports.push_back(*std::move(port));
     }
     if (out.ports.empty()) return malformed();
     return out;

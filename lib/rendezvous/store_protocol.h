@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -44,13 +45,15 @@ inline Bytes encode_request(StoreOp op, std::string_view key, std::string_view v
     return writer.take();
 }
 
-/// False if the body is not exactly one well-formed request.
-inline bool decode_request(ByteView body, StoreRequest& out) {
+/// nullopt if the body is not exactly one well-formed request.
+inline std::optional<StoreRequest> decode_request(ByteView body) {
     ByteReader reader(body);
-    out.op = reader.get_enum(StoreOp::set, StoreOp::will);
-    out.key = reader.get_text(max_key_bytes);
-    out.value = reader.get_text(max_frame_bytes);
-    return reader.at_end();
+    std::optional<StoreRequest> request(std::in_place);
+    request->op = reader.get_enum(StoreOp::set, StoreOp::will);
+    request->key = reader.get_text(max_key_bytes);
+    request->value = reader.get_text(max_frame_bytes);
+    if (!reader.at_end()) request.reset();
+    return request;
 }
 
 inline Bytes encode_reply(Status status, std::string_view value) {

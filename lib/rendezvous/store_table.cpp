@@ -32,12 +32,12 @@ std::optional<std::size_t> StoreTable::take(Client& client, ByteView bytes) {
         return std::nullopt;
     }
     if (bytes.size() - sizeof length < length) return 0;
-    StoreRequest request;
-    if (!store_protocol::decode_request(bytes.subspan(sizeof length, length), request)) {
+    auto request = store_protocol::decode_request(bytes.subspan(sizeof length, length));
+    if (!request) {
         log::debug("store: a client sent a malformed request");
         return std::nullopt;
     }
-    answer(client, std::move(request));
+    answer(client, *std::move(request));
     return sizeof length + length;
 }
 

@@ -55,9 +55,9 @@ private:
 void read_request(ByteView frame) {
     Input in(frame);
     const ByteView body = in.take(in.get<uint32_t>());
-    StoreRequest request;
-    if (!decode_request(body, request)) return;
-    require(as_text(encode_request(request.op, request.key, request.value)) == as_text(body),
+    const auto request = decode_request(body);
+    if (!request) return;
+    require(as_text(encode_request(request->op, request->key, request->value)) == as_text(body),
             "a request has two forms");
 }
 
