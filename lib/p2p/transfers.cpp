@@ -14,6 +14,21 @@ constexpr int64_t farewell_ns = 1'000'000'000;
 // A send up to this is copied and done; a larger one waits for its receive and is not copied.
 constexpr std::size_t eager_bytes = 32 * 1024;
 
+/// Counts a transfer while it is being posted; without keep(), as when posting throws, the count is
+/// taken back.
+class PostedCount {
+public:
+    explicit PostedCount(std::atomic<int>& posted) : posted_(&posted) { posted_->fetch_add(1); }
+    ~PostedCount() {
+        if (posted_) posted_->fetch_sub(1);
+    }
+    PostedCount(const PostedCount&) = delete;
+    void keep() { posted_ = nullptr; }
+
+private:
+    std::atomic<int>* posted_;
+};
+
 }  // namespace
 
 Transfers::Transfers(const Config& config, const Group& group, std::size_t message_bytes,
@@ -65,13 +80,9 @@ void Transfers::post(Transfer& transfer, int64_t timeout_ms) {
     transfer.timeout_ms = timeout_ms < 0 ? config_.timeout_ms : timeout_ms;
     {
         const OwnerGuard owned(owner_);
-        posted_.fetch_add(1);
-        try {
-            engine_.post(transfer);
-        } catch (...) {
-            posted_.fetch_sub(1);
-            throw;
-        }
+        PostedCount counted(posted_);
+        engine_.post(transfer);
+        counted.keep();
     }
     bool moved = false;
     try {
