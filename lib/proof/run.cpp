@@ -7,6 +7,11 @@
 #include "schedule/words.h"
 
 namespace tutti {
+namespace {
+
+constexpr const char* too_many_values = "makes more different values than can be numbered";
+
+}  // namespace
 
 void SymbolicRun::wake(Rank rank, std::size_t lane, uint32_t waits_on) {
     LaneState& state = state_of(rank).lanes[lane];
@@ -157,7 +162,7 @@ bool SymbolicRun::value_of(Rank rank, std::size_t lane, const Step& step, uint32
     if (step.local && !take_local(rank, lane, step, index, local)) return false;
     if (!arrived) {
         value = values_.convert(local, step.result, guess);
-        return true;
+        return value.defined() || complain(rank, lane, too_many_values);
     }
     const Value got = *arrived;
     const uint32_t chunk = state_of(rank).schedule.chunk_at(step.extent().chunk, index);
@@ -171,7 +176,7 @@ bool SymbolicRun::value_of(Rank rank, std::size_t lane, const Step& step, uint32
     value = !step.local        ? values_.convert(got, step.result, guess)
             : step.local_first ? values_.combine(local, got, step.result, guess)
                                : values_.combine(got, local, step.result, guess);
-    return true;
+    return value.defined() || complain(rank, lane, too_many_values);
 }
 
 void SymbolicRun::store(Rank rank, std::size_t lane, const Step& step, uint32_t index,

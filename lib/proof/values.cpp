@@ -1,7 +1,5 @@
 #include "proof/values.h"
 
-#include <stdexcept>
-
 namespace tutti::symbolic {
 
 Content Values::content(Value value) const {
@@ -18,7 +16,7 @@ Value Values::combine(Value first, Value second, Form result, uint32_t guess) {
     made.order = made.order + other.order;
     made.bits = mix(mix(mix(made.bits, other.bits), 3), static_cast<uint64_t>(result));
     const Value value = keep(made, result, first.chunk(), guess);
-    if (words_ == 0) return value;
+    if (words_ == 0 || !value.defined()) return value;
     known_.resize(contents_.size() * words_);
     const std::span<uint64_t> known(&known_[value.number() * words_], words_);
     note_arrivals(first, known);
@@ -62,8 +60,7 @@ Value Values::keep(const Content& content, Form form, uint32_t chunk, uint32_t g
     if (2 * contents_.size() >= slots_.size()) grow();
     uint32_t& slot = slot_of(content);
     if (slot == 0) {
-        if (contents_.size() >= Value::most_results)
-            throw std::length_error("verify: more different values than can be numbered");
+        if (contents_.size() >= Value::most_results) return {};
         contents_.push_back(content);
         slot = static_cast<uint32_t>(contents_.size());
     }

@@ -25,6 +25,7 @@ public:
     /// A barrier's values imply whose arrival they know of: one bit for each of so many ranks.
     explicit Values(Rank arrivals = 0) : words_((static_cast<std::size_t>(arrivals) + 63) / 64) {}
 
+    /// Undefined if there are more different results than can be numbered (Value::most_results).
     /// `guess`: the number of a result that this may well be again, as in the tile before. To look
     /// there first saves the search.
     Value combine(Value first, Value second, Form result, uint32_t guess = no_guess);
