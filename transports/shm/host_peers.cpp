@@ -44,7 +44,7 @@ bool is_shortage(const Error& error) {
 }
 
 // True if there is something to read; false if nothing, an error at the connection's end.
-Result<bool> has_news(int socket) {
+Result<bool> has_message(int socket) {
     std::byte first;
     const ssize_t got = ::recv(socket, &first, 1, MSG_PEEK | MSG_DONTWAIT);
     if (got > 0) return true;
@@ -97,7 +97,7 @@ Result<> HostPeers::watch(const std::shared_ptr<HostPeer>& pair) {
 }
 
 void HostPeers::accept(UniqueFd socket, const ShmHello& hello) {
-    const std::lock_guard news_lock(news_mutex_);
+    const std::lock_guard receive_lock(receive_mutex_);
     if (closed_) return;
     if (hello.rank < 0 || hello.rank >= context_.size) {
         log::warn("shm: a connection claims to be rank {} of {}; dropped", hello.rank,
@@ -140,24 +140,24 @@ Result<std::shared_ptr<HostPeer>> HostPeers::call(const PeerAddress& peer, const
         send(*pair, {.kind = PairMessageKind::doorbell}, {&context_.doorbell_fd, 1}, deadline));
     auto answer = net::recv_fds(pair->socket.get(), max_frame_bytes, deadline);
     if (!answer) return wrap(std::move(answer).error(), doing());
-    TUTTI_ASSIGN(const PairMessage news, decode_pair_message(answer->body));
-    if (news.kind != PairMessageKind::doorbell)
-        return fail_rank(Code::invalid, peer.rank, "shm: rank {} sent news of kind {} first",
-                         peer.rank, static_cast<int>(news.kind));
+    TUTTI_ASSIGN(const PairMessage message, decode_pair_message(answer->body));
+    if (message.kind != PairMessageKind::doorbell)
+        return fail_rank(Code::invalid, peer.rank, "shm: rank {} sent a message of kind {} first",
+                         peer.rank, static_cast<int>(message.kind));
     TUTTI_ASSIGN(pair->doorbell, make_doorbell(std::move(answer->fds)));
     TUTTI_TRY(watch(pair));
     return pair;
 }
 
-Result<> HostPeers::send(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
+Result<> HostPeers::send(HostPeer& pair, const PairMessage& message, std::span<const int> fds,
                          Deadline deadline) {
     const std::lock_guard lock(pair.send_mutex);
-    return send_locked(pair, news, fds, deadline);
+    return send_locked(pair, message, fds, deadline);
 }
 
-Result<> HostPeers::send_locked(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
-                                Deadline deadline) {
-    auto sent = net::send_fds(pair.socket.get(), fds, encode(news), deadline);
+Result<> HostPeers::send_locked(HostPeer& pair, const PairMessage& message,
+                                std::span<const int> fds, Deadline deadline) {
+    auto sent = net::send_fds(pair.socket.get(), fds, encode(message), deadline);
     if (!sent && sent.error().rank == nobody) sent.error().rank = pair.peer;
     return sent;
 }
@@ -178,37 +178,37 @@ Result<> HostPeers::announce(HostPeer& pair, const PairMessage& channel, Deadlin
 Result<std::unique_ptr<Sender>> HostPeers::open(const std::shared_ptr<HostPeer>& pair,
                                                 const ChannelId& id, Deadline deadline) {
     TUTTI_ASSIGN(auto space, pair->channels->open());
-    const PairMessage news{.kind = PairMessageKind::channel,
-                           .comm = id.comm,
-                           .lane = id.lane,
-                           .place = space->block.place};
+    const PairMessage channel{.kind = PairMessageKind::channel,
+                              .comm = id.comm,
+                              .lane = id.lane,
+                              .place = space->block.place};
     auto sender = std::make_unique<MappedSender>(pair->channels, std::move(space),
                                                  MappedPeer{pair->doorbell, pair->life});
-    if (auto sent = announce(*pair, news, deadline); !sent)
+    if (auto sent = announce(*pair, channel, deadline); !sent)
         return wrap(std::move(sent).error(),
                     fmt::format("shm: opening lane {} to rank {}", id.lane, pair->peer));
     return sender;
 }
 
 void HostPeers::ready(const std::shared_ptr<HostPeer>& pair) {
-    const std::lock_guard lock(news_mutex_);
+    const std::lock_guard receive_lock(receive_mutex_);
     if (closed_) return;
-    if (auto taken = handle_news(pair); !taken) lost(pair, taken.error());
+    if (auto taken = handle_message(pair); !taken) lost(pair, taken.error());
 }
 
-Result<> HostPeers::handle_news(const std::shared_ptr<HostPeer>& pair) {
-    TUTTI_ASSIGN(const bool any, has_news(pair->socket.get()));
+Result<> HostPeers::handle_message(const std::shared_ptr<HostPeer>& pair) {
+    TUTTI_ASSIGN(const bool any, has_message(pair->socket.get()));
     if (!any) return {};
-    TUTTI_ASSIGN(auto message, net::recv_fds(pair->socket.get(), max_frame_bytes,
-                                             Deadline::after_ms(frame_timeout_ms)));
-    TUTTI_ASSIGN(const PairMessage news, decode_pair_message(message.body));
-    switch (news.kind) {
+    TUTTI_ASSIGN(auto frame, net::recv_fds(pair->socket.get(), max_frame_bytes,
+                                           Deadline::after_ms(frame_timeout_ms)));
+    TUTTI_ASSIGN(const PairMessage message, decode_pair_message(frame.body));
+    switch (message.kind) {
         case PairMessageKind::doorbell:
-            return handle_doorbell(*pair, std::move(message.fds));
+            return handle_doorbell(*pair, std::move(frame.fds));
         case PairMessageKind::segment:
-            return handle_segment(*pair, news, std::move(message.fds));
+            return handle_segment(*pair, message, std::move(frame.fds));
         case PairMessageKind::channel:
-            return handle_channel(*pair, news);
+            return handle_channel(*pair, message);
         case PairMessageKind::bye:
             pair->said_bye = true;
             return {};
@@ -224,25 +224,25 @@ Result<> HostPeers::handle_doorbell(HostPeer& pair, std::vector<UniqueFd> fds) {
     return {};
 }
 
-Result<> HostPeers::handle_segment(HostPeer& pair, const PairMessage& news,
+Result<> HostPeers::handle_segment(HostPeer& pair, const PairMessage& message,
                                    std::vector<UniqueFd> fds) {
     if (fds.size() != 1)
         return fail(Code::invalid, "shm: {} descriptors came with a segment", fds.size());
-    TUTTI_TRY(
-        neighbours_->segments(pair.peer)->take(news.place.segment, std::move(fds[0]), news.bytes));
+    TUTTI_TRY(neighbours_->segments(pair.peer)->take(message.place.segment, std::move(fds[0]),
+                                                     message.bytes));
     // A message may lie in it already.
     ring_own();
     return {};
 }
 
-Result<> HostPeers::handle_channel(HostPeer& pair, const PairMessage& news) {
+Result<> HostPeers::handle_channel(HostPeer& pair, const PairMessage& message) {
     const auto segments = neighbours_->segments(pair.peer);
-    std::byte* memory = segments->at(news.place, mapped_channel_bytes);
+    std::byte* memory = segments->at(message.place, mapped_channel_bytes);
     if (memory == nullptr || !pair.doorbell)
         return fail(Code::invalid, "shm: a channel at page {} of segment {}, where there is none",
-                    news.place.page, news.place.segment);
+                    message.place.page, message.place.segment);
     context_.sink->opened(
-        {.peer = pair.peer, .comm = news.comm, .lane = news.lane},
+        {.peer = pair.peer, .comm = message.comm, .lane = message.lane},
         std::make_unique<MappedReceiver>(memory, segments, MappedPeer{pair.doorbell, pair.life}));
     return {};
 }
@@ -273,7 +273,7 @@ void HostPeers::lost(const std::shared_ptr<HostPeer>& pair, const Error& error) 
 }
 
 void HostPeers::close(Deadline deadline) {
-    const std::lock_guard news_lock(news_mutex_);
+    const std::lock_guard receive_lock(receive_mutex_);
     if (closed_) return;
     closed_ = true;
     std::vector<std::shared_ptr<HostPeer>> peers;

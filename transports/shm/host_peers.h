@@ -1,8 +1,8 @@
 // The connections of one rank with other processes of its host: a Unix socket each, over which
-// doorbells and segments are passed and channels announced, and whose end is the news that the
-// other process has ended.
+// doorbells and segments are passed and channels announced, and whose end says that the other
+// process has ended.
 //
-// Threads. Handlers run on the reactor's thread, one at a time, under news_mutex_, and call the
+// Threads. Handlers run on the reactor's thread, one at a time, under receive_mutex_, and call the
 // sink with no other lock held. get() and send() come from any thread and hold mutex_ or a peer's
 // send_mutex only for a moment: two ranks that connect to each other at once both succeed, and both
 // connections live. A sink must not call back into the transport, nor may close() be called with a
@@ -58,25 +58,25 @@ private:
     Result<std::shared_ptr<HostPeer>> call(const PeerAddress& peer, const net::AuthKey& key,
                                            Deadline deadline);
     std::shared_ptr<HostPeer> make_pair(UniqueFd socket, Rank peer) const;
-    Result<> send(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
+    Result<> send(HostPeer& pair, const PairMessage& message, std::span<const int> fds,
                   Deadline deadline);
-    Result<> send_locked(HostPeer& pair, const PairMessage& news, std::span<const int> fds,
+    Result<> send_locked(HostPeer& pair, const PairMessage& message, std::span<const int> fds,
                          Deadline deadline);
     Result<> announce(HostPeer& pair, const PairMessage& channel, Deadline deadline);
     std::shared_ptr<HostPeer> find(Rank peer);
     Result<> watch(const std::shared_ptr<HostPeer>& pair);
     void ready(const std::shared_ptr<HostPeer>& pair);
-    Result<> handle_news(const std::shared_ptr<HostPeer>& pair);
+    Result<> handle_message(const std::shared_ptr<HostPeer>& pair);
     Result<> handle_doorbell(HostPeer& pair, std::vector<UniqueFd> fds);
-    Result<> handle_segment(HostPeer& pair, const PairMessage& news, std::vector<UniqueFd> fds);
-    Result<> handle_channel(HostPeer& pair, const PairMessage& news);
+    Result<> handle_segment(HostPeer& pair, const PairMessage& message, std::vector<UniqueFd> fds);
+    Result<> handle_channel(HostPeer& pair, const PairMessage& message);
     void ring_own() const;
     void lost(const std::shared_ptr<HostPeer>& pair, const Error& error);
 
     TransportContext context_;
     const std::shared_ptr<Arena> arena_;
     const std::shared_ptr<Neighbours> neighbours_;
-    std::mutex news_mutex_;
+    std::mutex receive_mutex_;
     bool closed_ = false;
     std::vector<bool> reported_;  // by rank: the sink knows that it is lost
     std::mutex mutex_;

@@ -16,9 +16,9 @@ Bytes encode(const ShmHello& hello) {
     return out.take();
 }
 
-Bytes encode(const PairMessage& news) {
+Bytes encode(const PairMessage& message) {
     ByteWriter out;
-    out.put(news.kind).put(news.comm).put(news.lane).put(news.place).put(news.bytes);
+    out.put(message.kind).put(message.comm).put(message.lane).put(message.place).put(message.bytes);
     return out.take();
 }
 
@@ -49,16 +49,16 @@ Result<ShmHello> decode_hello(ByteView in) {
 
 Result<PairMessage> decode_pair_message(ByteView in) {
     ByteReader reader(in);
-    PairMessage news;
-    news.kind = reader.get_enum(PairMessageKind::doorbell, PairMessageKind::bye);
-    news.comm = reader.get<uint32_t>();
-    news.lane = reader.get<uint16_t>();
-    news.place = reader.get<SegmentPlace>();
-    news.bytes = reader.get<uint64_t>();
+    PairMessage message;
+    message.kind = reader.get_enum(PairMessageKind::doorbell, PairMessageKind::bye);
+    message.comm = reader.get<uint32_t>();
+    message.lane = reader.get<uint16_t>();
+    message.place = reader.get<SegmentPlace>();
+    message.bytes = reader.get<uint64_t>();
     if (!reader.at_end())
-        return fail(Code::invalid, "shm: news of {} bytes and kind {} makes no sense", in.size(),
-                    static_cast<int>(news.kind));
-    return news;
+        return fail(Code::invalid, "shm: a message of {} bytes and kind {} makes no sense",
+                    in.size(), static_cast<int>(message.kind));
+    return message;
 }
 
 Result<GroupAnswer> decode_answer(ByteView in) {

@@ -1,4 +1,5 @@
-// What shm ranks say to each other over their Unix sockets: a hello after the handshake, then news.
+// The messages of shm ranks over their Unix sockets: a hello after the handshake, then
+// PairMessages.
 #pragma once
 
 #include "base/bytes.h"
@@ -8,7 +9,7 @@
 namespace tutti::shm {
 
 enum class HelloKind : uint8_t {
-    pair = 1,   // channels and news between two ranks, for as long as both live
+    pair = 1,   // channels and messages between two ranks, for as long as both live
     group = 2,  // one request to join a flat group, one answer
 };
 
@@ -23,7 +24,7 @@ struct ShmHello {
 };
 
 enum class PairMessageKind : uint8_t {
-    doorbell = 1,  // + eventfd: the first news of each side
+    doorbell = 1,  // + eventfd: the first message of each side
     segment = 2,   // + memory: its number and length
     channel = 3,   // comm and lane say which, place where
     bye = 4,       // the end that follows is an orderly one
@@ -51,7 +52,7 @@ struct GroupAnswer {
 inline constexpr std::size_t max_frame_bytes = 1024;
 
 Bytes encode(const ShmHello& hello);
-Bytes encode(const PairMessage& news);
+Bytes encode(const PairMessage& message);
 Bytes encode(const GroupAnswer& answer);
 Result<ShmHello> decode_hello(ByteView in);
 Result<PairMessage> decode_pair_message(ByteView in);
