@@ -79,8 +79,8 @@ private:
     bool drive(bool& moved) override { return progress_.drive(moved); }
     bool arm(bool on) override { return progress_.arm(on); }
     // FailureProtocolHost
-    void send_control(Rank to, const ControlMessage& news) override {
-        core_.endpoint->send_control(core_.group.in_job(to), news);
+    void send_control(Rank to, const ControlMessage& message) override {
+        core_.endpoint->send_control(core_.group.in_job(to), message);
     }
     const Recorder& recorder() const override { return core_.recorder; }
     std::optional<Rank> blocked_on() override;

@@ -3,7 +3,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t max_news_text_bytes = 4096;
+constexpr uint32_t max_message_text_bytes = 4096;
 
 }  // namespace
 
@@ -14,21 +14,21 @@ Bytes ControlMessage::encode() const {
         .put(rank)
         .put(code)
         .put(tag)
-        .put_text(std::string_view(text).substr(0, max_news_text_bytes))
+        .put_text(std::string_view(text).substr(0, max_message_text_bytes))
         .take();
 }
 
-std::optional<ControlMessage> ControlMessage::decode(ByteView message) {
-    ByteReader in(message);
-    ControlMessage news;
-    news.kind = in.get_enum(Kind::failed, Kind::silent);
-    news.comm = in.get<uint32_t>();
-    news.rank = in.get<Rank>();
-    news.code = in.get<Code>();
-    news.tag = in.get<Tag>();
-    news.text = in.get_text(max_news_text_bytes);
+std::optional<ControlMessage> ControlMessage::decode(ByteView bytes) {
+    ByteReader in(bytes);
+    ControlMessage message;
+    message.kind = in.get_enum(Kind::failed, Kind::silent);
+    message.comm = in.get<uint32_t>();
+    message.rank = in.get<Rank>();
+    message.code = in.get<Code>();
+    message.tag = in.get<Tag>();
+    message.text = in.get_text(max_message_text_bytes);
     if (!in.at_end()) return std::nullopt;
-    return news;
+    return message;
 }
 
 }  // namespace tutti

@@ -36,7 +36,7 @@ struct ControlMessage {
     std::string text;
 
     Bytes encode() const;
-    static std::optional<ControlMessage> decode(ByteView message);
+    static std::optional<ControlMessage> decode(ByteView bytes);
 };
 
 }  // namespace tutti

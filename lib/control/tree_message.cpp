@@ -3,7 +3,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t head_bytes = sizeof(TreeMessage::Topic) + 2 * sizeof(Rank);  // of news
+constexpr std::size_t head_bytes =
+    sizeof(TreeMessage::Topic) + 2 * sizeof(Rank);  // of control and returned
 
 Bytes followed_by(Bytes head, ByteView rest) {
     head.insert(head.end(), rest.begin(), rest.end());
@@ -18,9 +19,9 @@ Bytes TreeMessage::encode() const {
     switch (topic) {
         case Topic::bootstrap:
             return followed_by(out.take(), body);
-        case Topic::news:
+        case Topic::control:
         case Topic::returned:
-            return followed_by(out.put(to).put(from).take(), news.encode());
+            return followed_by(out.put(to).put(from).take(), control.encode());
         case Topic::loss:
             return out.put(lost)
                 .put_text(std::string_view(cause).substr(0, max_cause_bytes))
@@ -42,14 +43,14 @@ std::optional<TreeMessage> TreeMessage::decode(ByteView bytes, Rank ranks) {
         case Topic::bootstrap:
             message.body = bytes.subspan(sizeof(Topic));
             return message;
-        case Topic::news:
+        case Topic::control:
         case Topic::returned: {
             message.to = in.get<Rank>();
             message.from = in.get<Rank>();
             if (!in.ok() || !in_job(message.to) || !in_job(message.from)) return std::nullopt;
-            auto news = ControlMessage::decode(bytes.subspan(head_bytes));
-            if (!news) return std::nullopt;
-            message.news = std::move(*news);
+            auto control = ControlMessage::decode(bytes.subspan(head_bytes));
+            if (!control) return std::nullopt;
+            message.control = std::move(*control);
             return message;
         }
         case Topic::loss:

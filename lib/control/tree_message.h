@@ -1,5 +1,5 @@
-// Ranks send these messages along the control tree: a communicator's news in an envelope that names
-// the rank they are for, and what concerns the whole job.
+// Ranks send these messages along the control tree: a communicator's control message in an envelope
+// that names the rank it is for, and what concerns the whole job.
 #pragma once
 
 #include <optional>
@@ -13,18 +13,18 @@ namespace tutti {
 struct TreeMessage {
     enum class Topic : uint8_t {
         bootstrap,  // the start of the job: body is Bootstrap's
-        news,       // passed on until they are there
+        control,    // passed on until it is there
         loss,       // for everyone: rank `lost` is gone, and why
         leaving,    // the sender's process ends in order
-        returned,   // news on their way back, because the next rank on their way is gone
+        returned,   // one on its way back, because the next rank on its way is gone
         farewell,   // the answer to `leaving`, and the last message that its sender gets
     };
     static constexpr uint32_t max_cause_bytes = 1024;
 
     Topic topic{};
     ByteView body{};                  // of bootstrap
-    Rank to = nobody, from = nobody;  // of news and returned: ranks of the job
-    ControlMessage news{};
+    Rank to = nobody, from = nobody;  // of control and returned: ranks of the job
+    ControlMessage control{};
     Rank lost = nobody;  // of loss
     std::string cause{};
 

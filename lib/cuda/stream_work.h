@@ -29,12 +29,12 @@ Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, u
 bool wait_a_while(const DeviceEvent& event);
 
 /// When to ask the driver whether a device that is waited for has failed: after some time without
-/// news. To ask may have to wait for a lock of the driver's, and so is not for every look.
+/// progress. To ask may have to wait for a lock of the driver's, and so is not for every look.
 class HealthLook {
 public:
     /// Asked at each fruitless look.
     bool due();
-    void news() { next_ns_ = 0; }
+    void note_progress() { next_ns_ = 0; }
 
 private:
     int64_t next_ns_ = 0;

@@ -58,7 +58,7 @@ public:
         const device::Context::Scope current(area_->context);
         callers_ = static_cast<device::StreamHandle>(stream);
         phase_ = Phase::fetching;
-        health_.news();
+        health_.note_progress();
         return cancel_unless(put_copies());
     }
     // Nothing comes straight to the device before what is sent with it was copied.
@@ -238,7 +238,7 @@ private:
 
     /// Nothing comes from a device that has failed.
     Result<> check_device() {
-        if (moved_) health_.news();
+        if (moved_) health_.note_progress();
         if (moved_ || !health_.due()) return {};
         const auto asked = stored_.passed();
         return asked ? Result<>{} : tl::unexpected(asked.error());

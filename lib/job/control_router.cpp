@@ -70,11 +70,12 @@ bool ControlRouter::pass_on(Rank to, ByteView message) {
     return control_.send(to, message) || control_.send(tree_next_hop(config_.rank, to), message);
 }
 
-void ControlRouter::send(Rank to, const ControlMessage& news) {
-    Bytes message =
-        TreeMessage{.topic = Topic::news, .to = to, .from = config_.rank, .news = news}.encode();
-    if (detours_.add_behind_others(to, message)) return;
-    if (!pass_on(to, message)) detours_.add(to, std::move(message));
+void ControlRouter::send(Rank to, const ControlMessage& message) {
+    Bytes bytes =
+        TreeMessage{.topic = Topic::control, .to = to, .from = config_.rank, .control = message}
+            .encode();
+    if (detours_.add_behind_others(to, bytes)) return;
+    if (!pass_on(to, bytes)) detours_.add(to, std::move(bytes));
 }
 
 void ControlRouter::handle_message(Rank from, ByteView bytes) {
@@ -84,8 +85,8 @@ void ControlRouter::handle_message(Rank from, ByteView bytes) {
     switch (message->topic) {
         case Topic::bootstrap:
             return assembly_.receive(from, message->body);
-        case Topic::news:
-            return handle_news(*message);
+        case Topic::control:
+            return handle_control(*message);
         case Topic::returned:
             return handle_returned(*message);
         case Topic::loss:
@@ -98,21 +99,21 @@ void ControlRouter::handle_message(Rank from, ByteView bytes) {
     }
 }
 
-void ControlRouter::handle_news(const TreeMessage& message) {
+void ControlRouter::handle_control(const TreeMessage& message) {
     if (message.to != config_.rank) {
         // Its sender can go round, knowing where those are that it writes to.
         if (!pass_on(message.to, message.encode()))
             pass_on(message.from, as(Topic::returned, message).encode());
         return;
     }
-    clients_.handle_message(message.from, message.news, !leaving_);
+    clients_.handle_message(message.from, message.control, !leaving_);
 }
 
 void ControlRouter::handle_returned(const TreeMessage& message) {
     if (message.from != config_.rank) {
         pass_on(message.from, message.encode());
     } else if (message.to != config_.rank) {
-        detours_.add(message.to, as(Topic::news, message).encode());
+        detours_.add(message.to, as(Topic::control, message).encode());
     }
 }
 
@@ -175,7 +176,8 @@ void ControlRouter::open_detour(Rank to) {
 // Mostly it has left, too. Where it is slow, or its host does not answer, that is no end; else its
 // neighbours in the communicators' trees find each other.
 void ControlRouter::cut_off(Rank peer, const Error& why) {
-    log::info("rank {}: no way to rank {} for news any more: {}", config_.rank, peer, why.message);
+    log::info("rank {}: no way to rank {} for control messages any more: {}", config_.rank, peer,
+              why.message);
     const auto lock = clients_.hold();
     detours_.close(peer);
     const bool unreachable = losses_.cut_off(peer, why.code == Code::peer_lost && why.rank == peer);

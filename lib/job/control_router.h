@@ -45,7 +45,7 @@ public:
 
     /// To any rank of the job. Its record must have been looked up for a detour, if the store may
     /// be gone, too. From any thread.
-    void send(Rank to, const ControlMessage& news);
+    void send(Rank to, const ControlMessage& message);
     /// Tells a communicator that is just added what happened before. With the clients' lock.
     void replay_losses(EndpointClient& client);
     /// The peer's process is gone, or its connection broke: told to everyone but `except`. From any
@@ -66,7 +66,7 @@ public:
 private:
     bool in_job(Rank rank) const { return rank >= 0 && rank < config_.size; }
     void accept(UniqueFd fd, ByteView hello);
-    void handle_news(const TreeMessage& message);
+    void handle_control(const TreeMessage& message);
     void handle_returned(const TreeMessage& message);
     void handle_leaving(Rank from);
     bool pass_on(Rank to, ByteView message);

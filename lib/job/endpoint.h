@@ -95,7 +95,7 @@ public:
     /// For a caller that cannot wait: the communicator is told when it is open. From any thread.
     void open_later(const ChannelId& id) { opener_.add(id); }
     /// To any rank of the job, along the control tree, or past a rank of it that is gone.
-    void send_control(Rank to, const ControlMessage& news) { router_.send(to, news); }
+    void send_control(Rank to, const ControlMessage& message) { router_.send(to, message); }
 
     const TransportSet& transports() const { return transports_; }
     Wakeups& wakeups() { return wakeups_; }

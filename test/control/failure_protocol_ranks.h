@@ -17,7 +17,7 @@ using namespace tutti;
 
 struct Envelope {
     Rank from, to;
-    ControlMessage news;
+    ControlMessage message;
 };
 
 enum class NextCall : uint8_t { proceed, wait, refused };
@@ -27,8 +27,8 @@ public:
     Member(Rank rank, Rank size, std::deque<Envelope>& wire, const int64_t& clock_ns)
         : rank_(rank), wire_(wire), clock_ns_(clock_ns), failure_protocol(rank, size, 0, *this) {}
     int64_t clock_ns() const override { return clock_ns_; }
-    void send_control(Rank to, const ControlMessage& news) override {
-        wire_.push_back({rank_, to, news});
+    void send_control(Rank to, const ControlMessage& message) override {
+        wire_.push_back({rank_, to, message});
     }
     const Recorder& recorder() const override { return recorder_; }
     void call(const Tag& tag) { recorder_.begin(tag, 0, 0); }
@@ -77,7 +77,7 @@ struct Ranks {
         for (; !wire.empty() && most > 0; wire.pop_front(), --most) {
             const Envelope e = wire.front();
             if (gone.count(e.to) == 0)
-                (*this)[e.to].failure_protocol.receive(e.from, e.news);
+                (*this)[e.to].failure_protocol.receive(e.from, e.message);
             else if (tells_of_ends && gone.count(e.from) == 0)
                 (*this)[e.from].failure_protocol.unreachable(e.to);
         }

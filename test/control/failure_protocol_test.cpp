@@ -227,14 +227,14 @@ TEST_CASE("strict: what comes before a mismatch is still agreed on") {
 }
 
 TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever it says") {
-    ControlMessage news;
-    news.kind = ControlMessage::Kind::failed;
-    news.text = "why";
+    ControlMessage message;
+    message.kind = ControlMessage::Kind::failed;
+    message.text = "why";
     for (const Code code : {Code::ok, Code::in_progress, static_cast<Code>(200)}) {
         Ranks ranks(3);
-        news.code = code;
-        news.rank = 3;
-        const auto decoded = ControlMessage::decode(news.encode());
+        message.code = code;
+        message.rank = 3;
+        const auto decoded = ControlMessage::decode(message.encode());
         REQUIRE(decoded);
         ranks[0].failure_protocol.receive(1, *decoded);
         const auto over = ranks[0].failure_protocol.fatal_error();
@@ -244,10 +244,10 @@ TEST_CASE("agreement: news is of a failure and of a rank that there is, whatever
         CHECK(over->error.message == "why");
     }
     Ranks ranks(3);
-    news.kind = ControlMessage::Kind::bye;
+    message.kind = ControlMessage::Kind::bye;
     for (const Rank rank : {3, -1, INT32_MAX}) {
-        news.rank = rank;
-        ranks[0].failure_protocol.receive(1, news);
+        message.rank = rank;
+        ranks[0].failure_protocol.receive(1, message);
     }
     CHECK_FALSE(ranks[0].failure_protocol.has_left(FailureProtocol::any_rank));
     CHECK_FALSE(ranks[0].failure_protocol.alarm());
@@ -257,10 +257,10 @@ TEST_CASE(
     "early news: keeps the latest of each sender, and in all, and gives out what is asked for") {
     EarlyMessages early;
     const auto tell = [&](Rank from, uint32_t comm, uint64_t number) {
-        ControlMessage news;
-        news.comm = comm;
-        news.tag.sequence = number;
-        early.keep(from, news);
+        ControlMessage message;
+        message.comm = comm;
+        message.tag.sequence = number;
+        early.keep(from, message);
     };
     for (uint64_t number = 1; number <= EarlyMessages::most_of_one + 5; ++number)
         tell(1, 7, number);

@@ -1,4 +1,4 @@
-// What comes along the control tree: a connection's hello, its frames, and news of communicators.
+// Any bytes for the control tree: a connection's hello, its frames, and communicators' messages.
 #include <sys/socket.h>
 
 #include "control/control_message.h"
@@ -18,14 +18,15 @@ void read_hello(ByteView input) {
     require(as_text(hello->encode()) == as_text(input), "a hello has two forms");
 }
 
-void read_news(ByteView input) {
-    const auto news = ControlMessage::decode(input);
-    if (!news) return;
-    require(as_text(news->encode()) == as_text(input), "news have two forms");
+void read_control_message(ByteView input) {
+    const auto message = ControlMessage::decode(input);
+    if (!message) return;
+    require(as_text(message->encode()) == as_text(input), "a control message has two forms");
     EarlyMessages early;
-    early.keep(1, *news);
-    const auto kept = early.take(news->comm);
-    require(kept.size() == 1 && kept[0].second.text == news->text, "early news are lost");
+    early.keep(1, *message);
+    const auto kept = early.take(message->comm);
+    require(kept.size() == 1 && kept[0].second.text == message->text,
+            "an early control message is lost");
 }
 
 void read_frames(ByteView input) {
@@ -39,7 +40,7 @@ void read_frames(ByteView input) {
     ControlTree tree(reactor, {[&](Rank from, ByteView message) {
                                    require(from == 1, "somebody else says it");
                                    heard += sizeof(uint32_t) + message.size();
-                                   read_news(message);
+                                   read_control_message(message);
                                },
                                [&](Rank, LinkKind, const std::string&) { ++ends; }});
     require(tree.attach(1, UniqueFd(pair[0]), LinkKind::branch).has_value(), "it is not attached");
@@ -73,7 +74,7 @@ void run_control(ByteView input) {
     const auto kind = in.get<uint8_t>() % 4;
     const ByteView rest = in.rest();
     if (kind == 0) return read_hello(rest);
-    if (kind == 1) return read_news(rest);
+    if (kind == 1) return read_control_message(rest);
     if (kind == 3) return read_message(rest);
     if (!rest.empty()) read_frames(rest);
 }
@@ -88,15 +89,15 @@ std::vector<Bytes> seeds_control() {
     std::vector<Bytes> frames;
     for (const auto kind :
          {ControlMessage::Kind::failed, ControlMessage::Kind::bye, ControlMessage::Kind::silent}) {
-        ControlMessage news;
-        news.kind = kind;
-        news.comm = 7;
-        news.rank = 2;
-        news.code = kind == ControlMessage::Kind::failed ? Code::timeout : Code::ok;
-        news.tag = {.sequence = 12, .count = 3, .call = 1, .root = 0, .plan = 4};
-        news.text = kind == ControlMessage::Kind::failed ? "rank 2 is late" : "";
-        seeds.push_back(as(1, news.encode()));
-        frames.push_back(ByteWriter().put_text(as_text(news.encode())).take());
+        ControlMessage message;
+        message.kind = kind;
+        message.comm = 7;
+        message.rank = 2;
+        message.code = kind == ControlMessage::Kind::failed ? Code::timeout : Code::ok;
+        message.tag = {.sequence = 12, .count = 3, .call = 1, .root = 0, .plan = 4};
+        message.text = kind == ControlMessage::Kind::failed ? "rank 2 is late" : "";
+        seeds.push_back(as(1, message.encode()));
+        frames.push_back(ByteWriter().put_text(as_text(message.encode())).take());
     }
     seeds.push_back(as(2, joined(frames)));
     using Topic = TreeMessage::Topic;
@@ -105,8 +106,8 @@ std::vector<Bytes> seeds_control() {
     bye.comm = 7;
     for (const TreeMessage& message : {
              TreeMessage{.topic = Topic::bootstrap, .body = as_bytes("state")},
-             TreeMessage{.topic = Topic::news, .to = 2, .from = 1, .news = bye},
-             TreeMessage{.topic = Topic::returned, .to = 0, .from = 3, .news = bye},
+             TreeMessage{.topic = Topic::control, .to = 2, .from = 1, .control = bye},
+             TreeMessage{.topic = Topic::returned, .to = 0, .from = 3, .control = bye},
              TreeMessage{.topic = Topic::loss, .lost = 3, .cause = "its process ended"},
              TreeMessage{.topic = Topic::leaving},
          })

@@ -50,7 +50,7 @@ public:
     void start(const Tag& tag, const void*, void*) override {
         tag_ = tag;
         failure_ = {};
-        health_.news();
+        health_.note_progress();
         if (phase_ == Phase::launched) phase_ = Phase::fetching;
     }
 

@@ -88,7 +88,7 @@ public:
     void start(const Tag& tag, const void*, void*) override {
         tag_ = tag;
         failure_ = {};
-        health_.news();
+        health_.note_progress();
         phase_ = r_.first ? Phase::first : Phase::wire;
         running().start(tag_, inputs_, outputs_);
     }
@@ -300,7 +300,7 @@ private:
     /// Nothing comes from a device that has failed: looks at it where the run stands still.
     Poll check_device(const Poll& poll) {
         if (poll.failure) return poll;
-        if (poll.moved) health_.news();
+        if (poll.moved) health_.note_progress();
         if (poll.moved || !health_.due()) return poll;
         if (const auto asked = e_.finished.passed(); !asked) return failed(asked.error());
         if (const auto health = r_.stages->health(); !health) return failed(health.error());
