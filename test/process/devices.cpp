@@ -130,7 +130,7 @@ void shared(tutti_comm* comm) {
     on_shared(comm, rank_of % 2, "hierarchical");
 }
 /// The ranks of a host have one GPU.
-void crowded(tutti_comm* comm) {
+void one_gpu_a_host(tutti_comm* comm) {
     on_shared(comm, rank_of / 2, "staged");
 }
 
@@ -255,7 +255,7 @@ int main(int argc, char** argv) {
                                 {{"collectives", collectives},
                                  {"parts", parts},
                                  {"shared", shared},
-                                 {"crowded", crowded},
+                                 {"one_gpu_a_host", one_gpu_a_host},
                                  {"messages", messages},
                                  {"wrong", wrong},
                                  {"death", death},

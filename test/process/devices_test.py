@@ -45,7 +45,7 @@ class Devices(unittest.TestCase):
     def test_the_way_that_fits_is_chosen(self):
         self.right(4, "collectives", env={"TUTTI_DEVICE": "auto"}, options=("--hosts-act", "2"))
         self.right(4, "shared", env={"TUTTI_DEVICE": "auto"}, options=("--hosts-act", "2"))
-        self.right(4, "crowded", env={"TUTTI_DEVICE": "auto"}, options=("--hosts-act", "2"))
+        self.right(4, "one_gpu_a_host", env={"TUTTI_DEVICE": "auto"}, options=("--hosts-act", "2"))
 
     def test_staged_in_tiles(self):
         for case, options in (("collectives", ()), ("death", ("--keep-going",))):

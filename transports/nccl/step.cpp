@@ -8,18 +8,18 @@ namespace {
 constexpr int scalar_on_host = 1;  // ncclScalarHostImmediate
 
 /// A buffer's blocks in bytes, one for each rank.
-struct Extents {
+struct BlockRanges {
     std::vector<std::size_t> bytes, at;
 };
 
-Extents even(std::size_t ranks, std::size_t block_bytes) {
-    Extents e{std::vector(ranks, block_bytes), std::vector<std::size_t>(ranks)};
+BlockRanges even(std::size_t ranks, std::size_t block_bytes) {
+    BlockRanges e{std::vector(ranks, block_bytes), std::vector<std::size_t>(ranks)};
     std::exclusive_scan(e.bytes.begin(), e.bytes.end(), e.at.begin(), std::size_t{0});
     return e;
 }
 
-Extents listed(const IntrinsicShape::UnevenBlocks& blocks, std::size_t element_bytes) {
-    Extents e{blocks.counts, blocks.displacements};
+BlockRanges listed(const IntrinsicShape::UnevenBlocks& blocks, std::size_t element_bytes) {
+    BlockRanges e{blocks.counts, blocks.displacements};
     for (auto* list : {&e.bytes, &e.at})
         for (std::size_t& n : *list) n *= element_bytes;
     return e;
@@ -139,7 +139,7 @@ private:
     int op_;
     const std::size_t count_;  // in NCCL's elements
     const std::size_t bytes_;  // of one of tutti's
-    Extents input_, output_;
+    BlockRanges input_, output_;
     bool premul_ = false;
 };
 

@@ -78,7 +78,7 @@ void RegistrationCache::forget_what_went() {
 
 void RegistrationCache::forget(const MemoryRange& range) {
     auto at = first_meeting(range);
-    while (at != entries_.end() && at->second->range.meets(range)) {
+    while (at != entries_.end() && at->second->range.overlaps(range)) {
         const auto next = std::next(at);
         retire(at);
         at = next;
@@ -87,8 +87,9 @@ void RegistrationCache::forget(const MemoryRange& range) {
 
 RegistrationCache::Entries::iterator RegistrationCache::first_meeting(const MemoryRange& range) {
     auto at = entries_.upper_bound(range.begin);
-    if (at != entries_.begin() && std::prev(at)->second->range.meets(range)) return std::prev(at);
-    return at != entries_.end() && at->second->range.meets(range) ? at : entries_.end();
+    if (at != entries_.begin() && std::prev(at)->second->range.overlaps(range))
+        return std::prev(at);
+    return at != entries_.end() && at->second->range.overlaps(range) ? at : entries_.end();
 }
 
 // What it meets becomes part of it, so that a buffer used in ever other pieces ends as one entry.
@@ -96,7 +97,7 @@ MemoryRange RegistrationCache::with_neighbours(const MemoryRange& wanted) {
     MemoryRange whole = wanted;
     for (auto at = first_meeting(wanted); at != entries_.end(); ++at) {
         const MemoryRange& range = at->second->range;
-        if (!range.meets(wanted)) break;
+        if (!range.overlaps(wanted)) break;
         whole = {std::min(whole.begin, range.begin), std::max(whole.end, range.end)};
     }
     return whole;

@@ -26,7 +26,7 @@ struct MemoryRange {
     std::uintptr_t end = 0;
     std::size_t bytes() const { return end - begin; }
     bool covers(const MemoryRange& other) const { return begin <= other.begin && other.end <= end; }
-    bool meets(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
+    bool overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
 };
 
 /// What registers memory.
