@@ -168,7 +168,7 @@ void BoundSchedule::combine(const BoundStep& step, std::size_t count, const void
     }
     if (!there) (to.past_cache ? step.streamed : step.kernel)(args);
     if (to.out && to.built && count > 0)
-        copy_message(step.send->past_cache(Writer::copy), to.built, to.out,
+        copy_message(step.send->streaming_policy(Writer::copy), to.built, to.out,
                      count * step.result_bytes);
 }
 
@@ -199,7 +199,7 @@ void BoundSchedule::compute(const BoundLane& lane, const BoundStep& step,
                 to);
     };
     StreamingStorePolicy* const policy =
-        !out && step.streamed ? step.send->past_cache(step.writer) : nullptr;
+        !out && step.streamed ? step.send->streaming_policy(step.writer) : nullptr;
     if (!policy) return write_result(streams_ && step.stream_out);
     policy->measure(at.count * step.result_bytes, write_result);
 }

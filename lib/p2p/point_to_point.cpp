@@ -250,7 +250,7 @@ bool PointToPoint::push_requests(PeerQueues& peer) {
         const std::size_t bytes = whole ? send.bytes : 0;
         std::byte* place = peer.requests_out->reserve(bytes);
         if (!place) break;
-        copy_message(peer.requests_out->past_cache(Writer::copy), place, send.memory, bytes);
+        copy_message(peer.requests_out->streaming_policy(Writer::copy), place, send.memory, bytes);
         peer.requests_out->commit(
             make_message_tag(whole ? MessageKind::whole : MessageKind::announce, send, bytes,
                              send.bytes),

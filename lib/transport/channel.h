@@ -58,7 +58,7 @@ public:
     virtual std::byte* reserve(std::size_t bytes) = 0;
     /// How to write what was reserved last: by StreamingStorePolicy::measure(). nullptr: in the
     /// usual way.
-    virtual StreamingStorePolicy* past_cache(Writer writer) {
+    virtual StreamingStorePolicy* streaming_policy(Writer writer) {
         static_cast<void>(writer);
         return nullptr;
     }

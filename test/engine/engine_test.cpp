@@ -383,9 +383,9 @@ class NotingSender final : public Sender {
 public:
     explicit NotingSender(Sender& to) : to_(to) {}
     std::byte* reserve(std::size_t bytes) override { return to_.reserve(bytes); }
-    StreamingStorePolicy* past_cache(Writer writer) override {
+    StreamingStorePolicy* streaming_policy(Writer writer) override {
         ++(writer == Writer::copy ? copies : kernels);
-        return to_.past_cache(writer);
+        return to_.streaming_policy(writer);
     }
     void commit(const Tag& tag, std::size_t bytes) override { to_.commit(tag, bytes); }
     bool can_push() override { return to_.can_push(); }

@@ -84,20 +84,20 @@ TEST_CASE("past cache: a copy is the same whichever way it is written") {
 TEST_CASE("past cache: a channel measures the messages that are large enough, and those alone") {
     test::PooledLane lane(test::make_pool());
     MappedSender& sender = *lane.sender;
-    REQUIRE(sender.reserve(mapped_past_cache_bytes - 1));
+    REQUIRE(sender.reserve(mapped_streaming_bytes - 1));
     for (const Writer writer : {Writer::copy, Writer::kernel})
-        REQUIRE_FALSE(sender.past_cache(writer));
+        REQUIRE_FALSE(sender.streaming_policy(writer));
     sender.cancel();
-    REQUIRE(sender.reserve(mapped_past_cache_bytes));
-    const StreamingStorePolicy *const copies = sender.past_cache(Writer::copy),
-                                      *const kernels = sender.past_cache(Writer::kernel);
+    REQUIRE(sender.reserve(mapped_streaming_bytes));
+    const StreamingStorePolicy *const copies = sender.streaming_policy(Writer::copy),
+                                      *const kernels = sender.streaming_policy(Writer::kernel);
     REQUIRE((copies && kernels && copies != kernels));
     sender.cancel();
-    REQUIRE_FALSE(sender.past_cache(Writer::copy));
+    REQUIRE_FALSE(sender.streaming_policy(Writer::copy));
     for (uint64_t number = 1; number <= 100; ++number) {
-        const test::Buffer data = test::pattern(mapped_past_cache_bytes + number, number);
+        const test::Buffer data = test::pattern(mapped_streaming_bytes + number, number);
         sender.push(test::make_tag(number), data.data(), data.size());
-        REQUIRE_FALSE(sender.past_cache(Writer::copy));
+        REQUIRE_FALSE(sender.streaming_policy(Writer::copy));
         REQUIRE(lane.read(number, data.size(), number));
         sender.push(test::make_tag(number), nullptr, 0);
         REQUIRE(lane.read(number, 0, number));

@@ -117,7 +117,7 @@ void MappedSender::return_ring() {
 std::byte* MappedSender::reserve(std::size_t bytes) {
     assert(bytes <= mapped_cell_bytes);
     if (!can_push()) return nullptr;
-    measures_ = bytes >= mapped_past_cache_bytes;
+    measures_ = bytes >= mapped_streaming_bytes;
     if (bytes <= mapped_inline_bytes) return staging_.data();
     if (bytes <= mapped_small_bytes) return small_cell(memory_, position_);
     return reserve_large();
@@ -136,7 +136,7 @@ void MappedSender::commit(const Tag& tag, std::size_t bytes) {
 void MappedSender::push(const Tag& tag, const std::byte* data, std::size_t bytes) {
     std::byte* place = reserve(bytes);
     if (place == nullptr) return;  // out of memory, since can_push() was true: health() says so
-    copy_message(past_cache(Writer::copy), place, data, bytes);
+    copy_message(streaming_policy(Writer::copy), place, data, bytes);
     commit(tag, bytes);
 }
 

@@ -34,7 +34,7 @@ inline constexpr std::size_t mapped_small_bytes = 4096;
 inline constexpr std::size_t mapped_channel_bytes = 4096 + mapped_cells * mapped_small_bytes;
 /// From here on a message may be written past the cache, if that is so many times as fast: a kernel
 /// computes as long either way, and a long copy waits for no lines to begin with.
-inline constexpr std::size_t mapped_past_cache_bytes = 16 * 1024;
+inline constexpr std::size_t mapped_streaming_bytes = 16 * 1024;
 inline constexpr double mapped_copy_gain = 3.5, mapped_kernel_gain = 2;
 /// The cells of larger messages, as lent to a channel.
 inline constexpr std::size_t mapped_ring_bytes = mapped_cells * mapped_cell_bytes;
@@ -83,7 +83,7 @@ public:
     ~MappedSender() override;
 
     std::byte* reserve(std::size_t bytes) override;
-    StreamingStorePolicy* past_cache(Writer writer) override {
+    StreamingStorePolicy* streaming_policy(Writer writer) override {
         if (!measures_) return nullptr;
         return writer == Writer::copy ? &copies_ : &kernels_;
     }
