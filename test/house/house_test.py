@@ -23,7 +23,7 @@ LARGE_CLASSES = {
 # The sources of each port of a message library, which may have so many lines together (docs/new-transport.md).
 MAX_PORT_LINES = 1000
 PORTS = {
-    "ucx": ("messages", "payload", "pool", "port"),
+    "ucx": ("cuda_messages", "messages", "payload", "pool", "port"),
     "ofi": ("buffers", "completions", "losses", "operations", "payloads", "peers", "port", "receive", "send", "wire"),
 }
 # Ports over the limit. A number may only fall.

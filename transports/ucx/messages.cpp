@@ -3,7 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "cuda/memory.h"
 #include "transports/ucx/port.h"
 
 namespace tutti::ucx {
@@ -288,46 +287,6 @@ void UcxPort::end_arriving(UcxPeer& peer) {
     }
 }
 
-// ---- in a device's memory --------------------------------------------------------------------
-
-bool UcxPort::takes_device(Rank rank) const {
-    const UcxPeer* const peer = find(rank);
-    return knows_devices_ && peer && !peer->slow;
-}
-
-// The first one's: a rank has one device.
-void UcxPort::use_device(const std::byte* memory) {
-    const device::Driver* const driver = device::driver();
-    if (device_ || !driver) return;
-    const auto kind = device::ask_driver(*driver, memory);
-    if (!kind || !kind->on_device()) return;
-    if (auto context = device::Context::retain(*driver, kind->device))
-        device_ = std::move(*context);
-}
-
-// Always by rendezvous: what came along would lie in memory of the host's.
-Progress UcxPort::send_from_device(Rank rank, const std::byte* header, const std::byte* data,
-                                   std::size_t bytes, void* context) {
-    UcxPeer* const peer = find(rank);
-    if (!peer || peer->failed) return Progress::failed;
-    use_device(data);
-    const OnDevice current(device_);
-    UcxRequest& request = take_request(*peer, context, false);
-    std::memcpy(request.message.data(), header, fabric::header_bytes);
-    ucp_request_param_t param = send_param(request, UCP_AM_SEND_FLAG_RNDV);
-    param.memory_type = UCS_MEMORY_TYPE_CUDA;
-    return started(request, ucx_.ucp_am_send_nbx(peer->endpoint, message_id, request.message.data(),
-                                                 fabric::header_bytes, data, bytes, &param));
-}
-
-Progress UcxPort::fetch_to_device(void* hold, std::byte* where, std::size_t bytes, void* context) {
-    auto& kept = *static_cast<KeptArrival*>(hold);
-    if (!kept.peer || kept.peer->failed) return Progress::failed;
-    use_device(where);
-    const OnDevice current(device_);
-    return fetch(kept, where, bytes, context, UCS_MEMORY_TYPE_CUDA);
-}
-
 // ---- what was kept ---------------------------------------------------------------------------
 
 Progress UcxPort::fetch(void* hold, std::byte* where, std::size_t bytes, void* context) {
@@ -366,9 +325,7 @@ void UcxPort::release(void* hold) {
 }
 
 bool UcxPort::progress() {
-    if (!device_) [[likely]]
-        return ucx_.ucp_worker_progress(worker_) != 0;
-    const OnDevice current(device_);
+    if (devices_) return devices_->progress();
     return ucx_.ucp_worker_progress(worker_) != 0;
 }
 

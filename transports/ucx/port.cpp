@@ -43,8 +43,8 @@ Result<> UcxPort::open(ucp_context_h context) {
     for (const auto& [id, handler] : {std::pair{message_id, &on_message}, {piece_id, &on_piece}})
         TUTTI_TRY(check(handle(id, handler), "a UCX handler"));
     TUTTI_TRY(check(ucx_.ucp_worker_get_efd(worker_, &wake_fd_), "a UCX worker's descriptor"));
-    knows_devices_ = ucx::knows_devices(ucx_, context_);
-    limits_.takes_devices = knows_devices_;
+    if (knows_devices(ucx_, context_)) devices_ = make_cuda_messages(*this);
+    limits_.takes_devices = devices_ != nullptr;
     limits_.eager_bytes = eager_bytes;
     limits_.copied_bytes = joined_bytes;
     const OpenedNetworks network = find_network(describe_context(ucx_, context_));

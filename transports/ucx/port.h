@@ -17,13 +17,12 @@
 #include <array>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "cuda/handles.h"
 #include "fabric/port.h"
+#include "transports/ucx/cuda_messages.h"
 #include "transports/ucx/library.h"
 #include "transports/ucx/payload.h"
 #include "transports/ucx/pool.h"
@@ -40,8 +39,7 @@ class UcxPort final : public fabric::Port,
                       private fabric::PortDoorbell,
                       private fabric::PortMemory,
                       private fabric::SecondPath,
-                      private fabric::PayloadMover,
-                      private fabric::PortDevices {
+                      private fabric::PayloadMover {
 public:
     UcxPort(const Library& ucx, PortEvents& events) : ucx_(ucx), events_(events) {}
     ~UcxPort() override;
@@ -62,9 +60,10 @@ public:
     fabric::PortMemory* memory() override { return this; }
     fabric::SecondPath* second_path() override { return this; }
     fabric::PayloadMover* payload_mover() override { return this; }
-    fabric::PortDevices* devices() override { return this; }
+    fabric::PortDevices* devices() override { return devices_.get(); }
 
 private:
+    friend class PortCudaMessages;
     int wake_fd() const override { return wake_fd_; }
     bool arm() override { return ucx_.ucp_worker_arm(worker_) != UCS_ERR_BUSY; }
     // Only arming empties the descriptor of shared memory.
@@ -75,12 +74,6 @@ private:
     Progress send_crossing(Rank peer, const std::byte* header, const std::byte* data,
                            std::size_t bytes, unsigned way) override;
     bool move(void* context, std::byte* where) override;
-    /// Over sockets UCX would copy it through the host as well, and later.
-    bool takes_device(Rank peer) const override;
-    Progress send_from_device(Rank peer, const std::byte* header, const std::byte* data,
-                              std::size_t bytes, void* context) override;
-    Progress fetch_to_device(void* hold, std::byte* where, std::size_t bytes,
-                             void* context) override;
 
     static constexpr unsigned message_id = 0, piece_id = 1;
     /// Always with the header, whatever UCX_RNDV_THRESH says: what the engine says to its like.
@@ -95,16 +88,6 @@ private:
     /// Of one peer: more than its credits on all its channels allow.
     static constexpr std::size_t most_arriving = 65'536;
 
-    /// UCX's own copies to and from a device want its context to be current on the thread.
-    class OnDevice {
-    public:
-        explicit OnDevice(const std::optional<device::Context>& context) {
-            if (context) scope_.emplace(*context);
-        }
-
-    private:
-        std::optional<device::Context::Scope> scope_;
-    };
     struct KeptArrival;
     struct UcxPeer {
         UcxPort* port = nullptr;
@@ -185,7 +168,6 @@ private:
     static ucp_request_param_t send_param(UcxRequest& request, uint32_t flags);
     Progress fetch(KeptArrival& kept, std::byte* where, std::size_t bytes, void* context,
                    ucs_memory_type_t memory);
-    void use_device(const std::byte* memory);
     void wait(ucs_status_ptr_t request, Deadline deadline);
     Result<> make_address();
 
@@ -200,9 +182,8 @@ private:
     Pool<UcxRequest> requests_;
     Pool<KeptArrival> kept_;
     std::multimap<std::pair<std::byte*, std::size_t>, ucp_mem_h> memory_;  // that was added
-    ucp_datatype_t payload_type_ = 0;  // if all but sockets is shared memory
-    bool knows_devices_ = false;
-    std::optional<device::Context> device_;  // from the first message in its memory on
+    ucp_datatype_t payload_type_ = 0;        // if all but sockets is shared memory
+    std::unique_ptr<CudaMessages> devices_;  // where UCX knows of any
 };
 
 }  // namespace tutti::ucx

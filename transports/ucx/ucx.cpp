@@ -152,6 +152,8 @@ std::unique_ptr<Transport> make_ucx_transport(const TransportContext& context) {
 }
 
 Result<> ucx_takes_devices() {
+    if (!ucx::has_cuda_messages)
+        return fail(Code::unsupported, "tutti was built without GPU code (-Ddevice=disabled)");
     TUTTI_ASSIGN(const Library* ucx, ucx::load_library());
     TUTTI_ASSIGN(ucp_context_h context, UcxFactory(*ucx, "").start());
     const bool takes = ucx::knows_devices(*ucx, context);
