@@ -146,8 +146,7 @@ void Communicator::stop_waiting_for_culprit() {
         core_.endpoint->stop_waiting_for(core_.group.in_job(cause.rank));
 }
 
-// ---- what the endpoint tells
-// -------------------------------------------------------------------------------------
+// ---- what the endpoint tells -----------------------------------------------------------------
 
 bool Communicator::still_wanted(const ChannelId& id) {
     return core_.channels.still_wanted(id);

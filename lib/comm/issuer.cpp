@@ -9,8 +9,7 @@
 
 namespace tutti {
 
-// ---- plans
-// ---------------------------------------------------------------------------------------
+// ---- plans -----------------------------------------------------------------------------------
 
 Result<Plan*> Issuer::plan_for(const Call& call, uint32_t stream, int64_t timeout_ms) {
     if (Plan* const plan = core_.plans[stream].find(call)) return plan;
@@ -75,8 +74,7 @@ Result<std::unique_ptr<Plan>> Issuer::make_plan(const Call& call, int stream) {
     return plan;
 }
 
-// ---- blocking calls
-// -------------------------------------------------------------------------------------
+// ---- blocking calls --------------------------------------------------------------------------
 
 Result<> Issuer::run_on_host(Plan& plan, int64_t timeout_ms, const void* in, void* out) {
     // Before the call has its place in the stream's order: it may wait for one in there.
@@ -122,8 +120,7 @@ Result<bool> Issuer::all_agree(bool mine) {
     return all[0] != 0;
 }
 
-// ---- non-blocking calls
-// -------------------------------------------------------------------------------------
+// ---- non-blocking calls ----------------------------------------------------------------------
 
 // nullptr: the operation's number, and with it the stream, is another by now.
 Result<std::unique_ptr<Request>> Issuer::start_on_host(Plan& plan, const OffloadCall& asked) {
@@ -165,8 +162,7 @@ Result<std::unique_ptr<Request>> Issuer::start(const Call& call, int stream, int
     }
 }
 
-// ---- runs of plans
-// -------------------------------------------------------------------------------------
+// ---- runs of plans ---------------------------------------------------------------------------
 
 // A blocking run on an accelerator's memory had returned before it was done; any other is the
 // caller's mistake.

@@ -94,8 +94,7 @@ Result<bool> DeviceCalls::takes(OffloadCall& asked) const {
                 devices.device);
 }
 
-// ---- issuing
-// -------------------------------------------------------------------------------------
+// ---- issuing ---------------------------------------------------------------------------------
 
 Result<Plan*> DeviceCalls::plan_for(const Call& call, Plan* own, uint32_t stream) {
     const bool current = own ? own->offloaded && own->offloaded->call.path == call.path &&

@@ -32,8 +32,7 @@ Streams::Streams(const Config& config, Rank rank, FailureProtocol& failure_proto
       waiting_(waiting),
       streams_(static_cast<std::size_t>(config.nrings)) {}
 
-// ---- driving: with the stream owned
-// --------------------------------------------------------------
+// ---- driving: with the stream owned ----------------------------------------------------------
 
 void Streams::push(Stream& stream, Request& request) {
     if (stream.tail) {
@@ -266,8 +265,7 @@ bool Streams::busy_outside() {
     return busy;
 }
 
-// ---- trouble
-// -------------------------------------------------------------------------------------
+// ---- trouble ---------------------------------------------------------------------------------
 
 // A stream that is seen idle stays so: while there is a mismatch nothing new may start. So the
 // mismatch is asked for first; one that comes during the look applies them again. A stream that is
@@ -315,8 +313,7 @@ uint64_t Streams::last_before_end(const std::atomic<uint64_t>& sequence, Deadlin
     return std::min({sequence.load(), first_pending - 1, first_failed_ - 1});
 }
 
-// ---- clocks
-// --------------------------------------------------------------------------------------
+// ---- clocks ----------------------------------------------------------------------------------
 
 void Streams::check_deadlines() {
     const int64_t now = now_ns();

@@ -190,8 +190,7 @@ TEST_CASE("hosts: copies run side by side, and the wire has a share only") {
     REQUIRE((tutti::test::sanitized || fake_cuda_overlaps(0) - before >= 2));
 }
 
-// ---- other calls, other ranks
-// --------------------------------------------------------------------
+// ---- other calls, other ranks ----------------------------------------------------------------
 
 TEST_CASE("hosts: different calls are found wherever they are, and all goes on") {
     for (const Rank odd : {1, 2})
@@ -271,8 +270,7 @@ TEST_CASE("hosts: strict checking launches nothing before all called the same") 
     });
 }
 
-// ---- one thread for several ranks
-// --------------------------------------------------------------
+// ---- one thread for several ranks ------------------------------------------------------------
 
 // So that a share is one tile, several, and one with a rest that makes one more for its carrier.
 TEST_CASE("hosts: one thread calls for several ranks, several times") {
@@ -361,8 +359,7 @@ TEST_CASE("hosts: what one thread calls fails on all its ranks, whatever part of
     });
 }
 
-// ---- who decides
-// ---------------------------------------------------------------------------------
+// ---- who decides -----------------------------------------------------------------------------
 
 TEST_CASE("auto: one library for all where all can join it") {
     run(job_on({0, 0, 1, 1}, DeviceMode::automatic), [](Ranked& r) {

@@ -196,8 +196,7 @@ TEST_CASE("device memory: many operations are under way at a time, over both str
     });
 }
 
-// ---- different calls
-// -----------------------------------------------------------------------------
+// ---- different calls -------------------------------------------------------------------------
 
 TEST_CASE("mismatch: other operators on devices are found, although NCCL would not notice") {
     run({.ranks = 2}, [](Ranked& r) {
@@ -269,8 +268,7 @@ TEST_CASE("strict checking: nothing is launched before all called the same") {
     });
 }
 
-// ---- ends
-// ----------------------------------------------------------------------------------------
+// ---- ends ------------------------------------------------------------------------------------
 
 TEST_CASE("deadline: the rank that did not call is named, and NCCL lets go of the buffers") {
     std::atomic<bool> heard{false};
@@ -441,8 +439,7 @@ TEST_CASE("errors: ranks with host memory only join, measure and split beside a 
     });
 }
 
-// ---- wrong buffers
-// -----------------------------------------------------------------------------
+// ---- wrong buffers ---------------------------------------------------------------------------
 
 TEST_CASE("bad input: mixed buffers, other devices, other devices' streams") {
     run({.ranks = 2}, [](Ranked& r) {

@@ -21,8 +21,7 @@ constexpr int64_t recently_ns = 1'000'000'000;
 
 }  // namespace
 
-// ---- life
-// ----------------------------------------------------------------------------------------
+// ---- life ------------------------------------------------------------------------------------
 
 Result<> UcxPort::open(ucp_context_h context) {
     context_ = context;
@@ -90,8 +89,7 @@ UcxPort::~UcxPort() {
     if (context_) ucx_.ucp_cleanup(context_);
 }
 
-// ---- peers
-// ---------------------------------------------------------------------------------------
+// ---- peers -----------------------------------------------------------------------------------
 
 UcxPort::UcxPeer* UcxPort::find(Rank rank) const {
     const auto index = static_cast<std::size_t>(rank);  // of negative ones: too large
@@ -206,8 +204,7 @@ void UcxPort::flush(Deadline deadline) {
     for (const ucs_status_ptr_t request : under_way) wait(request, deadline);
 }
 
-// ---- memory
-// --------------------------------------------------------------------------------------
+// ---- memory ----------------------------------------------------------------------------------
 
 // What is mapped stays in UCX's cache of registrations, where its own paths find it.
 Result<> UcxPort::add_memory(std::byte* data, std::size_t bytes) {
