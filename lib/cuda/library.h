@@ -81,8 +81,6 @@ public:
     virtual std::unique_ptr<DeviceRun> make_run() = 0;
     /// Whether nothing that was launched is under way.
     virtual bool idle() const = 0;
-    /// invalid for a stream of another device.
-    virtual Result<> check_stream(void* device_stream) const = 0;
     /// Collective: the part of this rank, nullptr for a negative colour. It shares what the
     /// library has allocated for this one, and is stopped when this one is, and the other way
     /// round. unsupported: the library is too old.

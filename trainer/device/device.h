@@ -39,7 +39,6 @@ public:
     }
     /// The built-in one: it computes on cores of this host.
     bool is_cpu() const { return functions_.alloc == tutti::trainer::cpu_functions().alloc; }
-    bool can_protect() const { return functions_.protect != nullptr; }
     bool can_convert() const { return functions_.convert != nullptr; }
     /// A copy where both are one type.
     Result<> convert(std::size_t count, tutti_dtype from_dtype, const void* from,

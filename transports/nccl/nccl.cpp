@@ -48,9 +48,6 @@ public:
     }
     std::unique_ptr<DeviceRun> make_run() override { return nccl::make_run(membership_, runs_); }
     bool idle() const override { return none(*runs_); }
-    Result<> check_stream(void* stream) const override {
-        return membership_->context().owns(static_cast<device::StreamHandle>(stream));
-    }
     Result<std::shared_ptr<DeviceGroup>> split(const DeviceGroupPart& part,
                                                Deadline deadline) override {
         if (!membership_->library().split)
