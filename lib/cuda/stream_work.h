@@ -1,6 +1,8 @@
 // What operations on device memory put on streams, and how the host waits for it.
 #pragma once
 
+#include <atomic>
+
 #include "cuda/handles.h"
 
 namespace tutti::device {
@@ -20,6 +22,15 @@ Result<> copy(const Driver& driver, void* to, const void* from, std::size_t byte
 Result<> hold_until(const Driver& driver, StreamHandle stream, const uint32_t& word,
                     uint32_t at_least, bool flush = false);
 bool flushes_remote_writes(const Driver& driver, Ordinal device);
+
+/// Sets such a word from the host, after all that this thread has written.
+inline void store_word(uint32_t& word, uint32_t value) {
+    std::atomic_ref(word).store(value, std::memory_order_release);
+}
+/// Reads a word that a stream stores: all that it has written before is then visible.
+inline uint32_t load_word(uint32_t& word) {
+    return std::atomic_ref(word).load(std::memory_order_acquire);
+}
 
 /// The stream stores it when it has come so far, after all that it has written.
 Result<> write_word(const Driver& driver, StreamHandle stream, uint32_t& word, uint32_t value);

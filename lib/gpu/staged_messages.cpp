@@ -1,6 +1,5 @@
 #include "gpu/staged_messages.h"
 
-#include <atomic>
 #include <cstring>
 
 #include "cuda/stream_work.h"
@@ -27,7 +26,7 @@ public:
           kept_(std::move(kept)),
           stored_(std::move(stored)) {
         for (const MessageWord which : {sends_fetched, messages_come, receives_stored})
-            store(which, 0);
+            device::store_word(word(which), 0);
         std::size_t at = message_words * no_share_bytes;
         for (DeviceMessages::Part& part : parts) {
             Transfer& message = part.on_host;
@@ -117,12 +116,7 @@ private:
     uint32_t& word(MessageWord which) const {
         return *reinterpret_cast<uint32_t*>(memory_->data() + which * no_share_bytes);
     }
-    bool there(MessageWord which) const {
-        return std::atomic_ref(word(which)).load(std::memory_order_acquire) != 0;
-    }
-    void store(MessageWord which, uint32_t value) const {
-        std::atomic_ref(word(which)).store(value, std::memory_order_release);
-    }
+    bool there(MessageWord which) const { return device::load_word(word(which)) != 0; }
 
     Result<> put_copies() {
         for (const DeviceMessages::Part* send : sends_)
@@ -186,7 +180,7 @@ private:
         while (arrived_ < awaited_.size() && awaited_[arrived_]->on_host.done()) {
             TUTTI_ASSIGN(const bool whole, is_whole(*awaited_[arrived_]));
             if (!whole) return {};
-            store(messages_come, ++arrived_);
+            device::store_word(word(messages_come), ++arrived_);
             moved_ = true;
         }
         return {};
@@ -234,7 +228,9 @@ private:
     void fail(const Error& error) { failure_.error = {error.code, nobody, 0, error.message}; }
 
     /// The caller's stream goes on, whatever became of the messages.
-    void release() { store(messages_come, static_cast<uint32_t>(awaited_.size())); }
+    void release() {
+        device::store_word(word(messages_come), static_cast<uint32_t>(awaited_.size()));
+    }
 
     /// Nothing comes from a device that has failed.
     Result<> check_device() {

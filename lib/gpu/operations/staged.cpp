@@ -1,7 +1,6 @@
 #include "gpu/operations/staged.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "cuda/stream_work.h"
@@ -100,9 +99,7 @@ private:
         return *reinterpret_cast<uint32_t*>(memory_.data() + words_at(r_) + which * no_share_bytes);
     }
 
-    bool there(Word which) const {
-        return std::atomic_ref(word(which)).load(std::memory_order_acquire) == run_;
-    }
+    bool there(Word which) const { return device::load_word(word(which)) == run_; }
 
     // In place stays in place: the one buffer lies in the other's copy as it does in the original.
     void place(const std::byte* in, const std::byte* out) {
@@ -160,7 +157,7 @@ private:
 
     /// The caller's stream goes on, whatever became of the run.
     void release() {
-        std::atomic_ref(word(word_over)).store(run_, std::memory_order_release);
+        device::store_word(word(word_over), run_);
         phase_ = Phase::storing;
     }
 

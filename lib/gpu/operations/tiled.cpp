@@ -1,7 +1,6 @@
 #include "gpu/operations/tiled.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "cuda/stream_work.h"
@@ -122,10 +121,12 @@ public:
         if (!under_way_) return;
         if (runs_on_host()) running().cancel();
         // What waits for the wire goes on, and then what waits for other devices is ended.
-        for (const TileWord word : {tiles_done, tiles_freed}) store(word, base_);
+        for (const TileWord which : {tiles_done, tiles_freed})
+            device::store_word(word(which), base_);
         r_.stages->stop();
         wait_for_streams();
-        store(tiles_fetched, base_);  // where not all of it came onto the streams
+        // Where not all of it came onto the streams.
+        device::store_word(word(tiles_fetched), base_);
         end();
     }
     // What was armed may have ended since.
@@ -149,9 +150,6 @@ private:
 
     uint32_t& word(TileWord which) const {
         return *reinterpret_cast<uint32_t*>(words_ + which * no_share_bytes);
-    }
-    void store(TileWord which, uint32_t value) const {
-        std::atomic_ref(word(which)).store(value, std::memory_order_release);
     }
     /// What the words say when that many tiles of this run are through.
     uint32_t after_tiles(uint32_t tiles) const { return base_ - w_->stretches() + tiles; }
@@ -284,15 +282,14 @@ private:
 
     Poll move_wire() {
         // Pairs with the device's write: the tile was copied before.
-        const uint32_t fetched =
-            std::atomic_ref(word(tiles_fetched)).load(std::memory_order_acquire) - after_tiles(0);
+        const uint32_t fetched = device::load_word(word(tiles_fetched)) - after_tiles(0);
         w_->allow(fetched);
         Poll poll = w_->progress();
         if (poll.failure) return poll;
         // A rank alone has nothing to do on the wire, and still has to wait for its input.
         const uint32_t done = std::min(w_->finished(), fetched);
-        store(tiles_done, after_tiles(done));
-        if (w_->drained()) store(tiles_freed, after_tiles(done));
+        device::store_word(word(tiles_done), after_tiles(done));
+        if (w_->drained()) device::store_word(word(tiles_freed), after_tiles(done));
         if (done < w_->stretches()) poll.code = Code::in_progress;
         return poll;
     }
